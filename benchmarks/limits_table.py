@@ -366,7 +366,7 @@ LIMITS = {
     "conditions": Limit("conditions of a filter: 64; 400", conditions),
     "values": Limit("values of a condition: 10,000; 400", values),
     "queue": Limit("--max-queue: 1024 texts; 429", queue),
-    "by-id": Limit("documents asked for by id at once: 64; 429", by_id),
+    "by-id": Limit("documents requested by id at once: 64; 429", by_id),
     "fields": Limit("fields of a head: 255; 431", fields),
     "head": Limit("bytes of a head: 64 KiB; 431", head),
     "trailers": Limit("bytes of trailers: 64 KiB; 431", trailers),

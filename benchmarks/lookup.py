@@ -26,7 +26,7 @@ from sentence_transformers.base.modules import Normalize, Router
 from mar_st import MAR
 from mar_st.evaluation.scored_set import Task
 from mar_st.evaluation.tasks import load_task
-from mar_st.export.judge import Judge
+from mar_st.export.judge import LossTask
 from mar_st.export.lookup import export_lookup
 from mar_st.export.measure import timings
 from mar_st.lookup import fit_lookup
@@ -73,7 +73,7 @@ def main() -> None:
         options.out / "documents.npy",
         lambda: teacher.encode_document(list(task.corpus.values()), show_progress_bar=True),
     )
-    judge = Judge("task", task.digest, list(task.corpus), documents, dict(task.queries), task.qrels, True)
+    judge = LossTask("task", task.digest, list(task.corpus), documents, dict(task.queries), task.qrels, True)
     best = judge.ndcg(queries)
     found: list[dict[str, Any]] = [{"row": "teacher", "ndcg@10": best}]
     for scale in options.scales:

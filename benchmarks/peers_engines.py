@@ -229,10 +229,10 @@ class Mar:
             self.files = [folder / "export.json", *(folder / name for name in listing.files)]
             self.ask = self.one  # a batch of it costs what its texts cost
             return
-        from mar_st.online.listing import TABLES, TOKENIZER
+        from mar_st.online.listing import EMBEDDING_TABLES, TOKENIZER
 
         variant = self._encoder.variant
-        names = ["export.json", TOKENIZER, TABLES[variant.table], *variant.files]
+        names = ["export.json", TOKENIZER, EMBEDDING_TABLES[variant.table], *variant.files]
         self.files = [folder / name for name in names]
         batcher = MicroBatcher(self._encoder)
         self.ask = lambda text: batcher.submit([text]).result()[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 from functools import cache
 from pathlib import Path
@@ -50,9 +51,20 @@ def lines(module: str) -> list[str]:
     return MODULES[module].read_text(encoding="utf-8").splitlines()
 
 
+def parsed(source: str) -> ast.Module:
+    """Parse without collections of garbage, which would visit all trees again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return ast.parse(source)
+    finally:
+        if enabled:
+            gc.enable()
+
+
 @cache
 def tree(module: str) -> ast.Module:
-    return ast.parse("\n".join(lines(module)))
+    return parsed("\n".join(lines(module)))
 
 
 def _for_types(node: ast.If) -> bool:

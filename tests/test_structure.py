@@ -49,7 +49,7 @@ def at_collection(node):
 def slow_calls(source):
     if not any(call.rstrip(".(") in source for call in NOT_AT_COLLECTION):
         return []
-    return [call for call in at_collection(ast.parse(source)) if call.startswith(NOT_AT_COLLECTION)]
+    return [call for call in at_collection(imports.parsed(source)) if call.startswith(NOT_AT_COLLECTION)]
 
 
 def test_nothing_is_compiled_or_started_at_collection():
@@ -83,9 +83,24 @@ def test_tests_mirror_the_sources(package):
         names = [entry.stem.lstrip("_") for entry in folder.glob("*") if not entry.name.startswith("__")]
         subject = path.stem.removeprefix("test_")
         mirrors = any(subject == name or subject.startswith(f"{name}_") for name in names)
-        if not folder.is_dir() or not (mirrors or ast.get_docstring(ast.parse(path.read_text("utf-8")))):
+        if not folder.is_dir() or not (mirrors or ast.get_docstring(imports.parsed(path.read_text("utf-8")))):
             unclear.append(path.relative_to(TESTS).as_posix())
     assert unclear == []
+
+
+#: A docstring says what a function does or returns, in a sentence.
+RIDDLES = ("What ", "Whether ", "See ")
+
+
+def test_no_docstring_begins_with_what_whether_or_see():
+    found = [
+        f"{module}:{getattr(node, 'lineno', 1)}"
+        for module in sorted(imports.MODULES)
+        for node in ast.walk(imports.tree(module))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and (ast.get_docstring(node) or "").startswith(RIDDLES)
+    ]
+    assert found == []
 
 
 @pytest.mark.parametrize("package", ["mar_st", "medteb_mteb"])
@@ -94,6 +109,25 @@ def test_no_two_modules_of_a_package_give_classes_one_name(package):
     names = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
     assert len(names) > 200
     assert {name: count for name, count in names.items() if count > 1} == {}
+
+
+#: Classes that both packages have under one name: a record with one meaning, or an error or a record of each
+#: package's own files.
+IN_BOTH_PACKAGES = {"FolderError", "JournalError", "Judged", "Options", "Row", "Triple"}
+
+
+def test_the_two_packages_give_public_classes_names_of_their_own():
+    names = {
+        package: {
+            node.name
+            for module in imports.MODULES
+            if module.split(".")[0] == package
+            for node in imports.tree(module).body
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        }
+        for package in ("mar_st", "medteb_mteb")
+    }
+    assert set.intersection(*names.values()) == IN_BOTH_PACKAGES
 
 
 #: Lines of a module, and of the statements of a function: its signature and docstring do not count.

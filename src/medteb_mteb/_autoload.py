@@ -47,7 +47,7 @@ _FINDER = _Finder()
 
 
 def arm(register: Callable[[], None]) -> None:
-    """Registers now if mteb is imported already, else as soon as it is.
+    """Register now if mteb is imported already, else as soon as it is.
 
     Args:
         register: Adds the package to mteb; called when mteb and every module of this package that is being
@@ -62,7 +62,7 @@ def arm(register: Callable[[], None]) -> None:
 
 
 def _finish() -> None:
-    """Registers, unless mteb is not there yet or a module of this package is half imported.
+    """Register, unless mteb is not there yet or a module of this package is half imported.
 
     A failure leaves mteb working and says once what went wrong.
     """
@@ -80,7 +80,7 @@ def _finish() -> None:
 
 
 def warn(message: str) -> None:
-    """Warns, and falls back on stderr where warnings are errors: importing mteb must not fail here."""
+    """Warn, and fall back on stderr if warnings are errors: importing mteb must not fail here."""
     import warnings  # lazy: warnings
 
     try:

@@ -17,7 +17,7 @@ from sentence_transformers import SentenceTransformer
 from mar_st import MAR, encode_corpus
 from mar_st.encode import VectorFolder
 from mar_st.index import Index
-from medteb_mteb.curation.judge.journal import Journal
+from medteb_mteb.curation.judge.journal import JudgementJournal
 
 QUERIES = ["头疼吃什么药", "感冒发热怎么办呢"]
 
@@ -54,5 +54,5 @@ def test_the_index_finds_what_its_vectors_say(written):
 
 def test_the_journal_keeps_its_grades(written):
     keys = [hashlib.sha256(b"%d" % number).digest()[:16] for number in range(5)]
-    with Journal(written / "journal.sqlite") as journal:
+    with JudgementJournal(written / "journal.sqlite") as journal:
         assert journal.grades(keys) == dict(zip(keys, "SABC", strict=False))

@@ -92,7 +92,7 @@ def _plan(study: Study, store: str | Path) -> None:
 
 
 def as_text(study: Study, planned: list[PlannedStage]) -> str:
-    """The plan for a terminal: the stages of every row for the first seed, then what there is in all.
+    """Return the plan for a terminal: the stages of every row for the first seed, then what there is in all.
 
     Args:
         study: The study.

@@ -70,7 +70,7 @@ def export(
     The formats are native (own C++ kernels), OpenVINO and ONNX Runtime.
     """
     from mar_st.export.formats import GRAPHS, LOOKUPS  # lazy: numpy
-    from mar_st.export.run import WEIGHT_FORMATS, Limits  # lazy: torch
+    from mar_st.export.run import WEIGHT_FORMATS, LossLimits  # lazy: torch
     from mar_st.export.run import export as run  # lazy: torch
     from mar_st.text.texts import read_texts  # lazy: start-up
 
@@ -94,7 +94,7 @@ def export(
         split=split,
         vectors=vectors,
         query=query,
-        limits=Limits(max_loss, min_cosine),
+        limits=LossLimits(max_loss, min_cosine),
         threads=threads,
         overwrite=overwrite,
         show_progress=not as_json,
@@ -109,7 +109,7 @@ def export(
         typer.echo(f"{name} left out: {reason}")
     if auto and calibrate is None:
         typer.echo("With --calibrate QUERIES there is one more form of int8 of OpenVINO and ONNX Runtime.")
-    if not Limits(max_loss, min_cosine).hold(listing.variants[listing.chosen].report):
+    if not LossLimits(max_loss, min_cosine).hold(listing.variants[listing.chosen].report):
         typer.echo(
             f"No form is within the limits; {listing.chosen} is the nearest to the original.", err=True
         )
@@ -143,7 +143,7 @@ def _parts(value: str) -> tuple[str, ...]:
 
 
 def _table(listing: Any) -> list[str]:
-    """One line per variant, the chosen one marked."""
+    """Return one line per variant, the chosen one marked."""
     head = f"  {'form':26} {'p50 ms':>8} {'q/s':>8} {'MB':>7} {'RSS MB':>7} {'cosine min':>11} {'mean':>8}"
     task = listing.task
     lines = [head + (f" {'nDCG@10':>9} (original {task['ndcg@10']:.4f})" if task else "")]

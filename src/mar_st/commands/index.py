@@ -17,13 +17,13 @@ from mar_st.index.errors import IndexingError
 
 
 def _known_kind(name: str) -> str:
-    if name not in KINDS:
-        raise typer.BadParameter(f"{name!r} is not one of {', '.join(map(repr, KINDS))}.")
+    if name not in KIND_NAMES:
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(map(repr, KIND_NAMES))}.")
     return name
 
 
 #: Known by the modules that register them: importing those would take as long as a search.
-KINDS = ("auto", *(module.name.replace("_", "-") for module in iter_modules(kinds.__path__)))
+KIND_NAMES = ("auto", *(module.name.replace("_", "-") for module in iter_modules(kinds.__path__)))
 
 Vectors = Annotated[Path, typer.Argument(help="Folder of vectors written by `mar encode`.")]
 Out = Annotated[
@@ -36,7 +36,7 @@ Corpus = Annotated[
 Kind = Annotated[
     str,
     typer.Option(
-        metavar=f"[{'|'.join(KINDS)}]",
+        metavar=f"[{'|'.join(KIND_NAMES)}]",
         help="Kind of index; auto chooses one by measuring on a sample.",
         callback=_known_kind,
     ),
@@ -172,7 +172,7 @@ def index_info(index: IndexAddress, as_json: AsJson = False) -> None:
 
 
 def parse_bytes(written: str) -> int:
-    """Bytes of a size such as `2GB`, `512MiB` or `1000000`.
+    """Return the bytes of a size such as `2GB`, `512MiB` or `1000000`.
 
     Raises:
         IndexingError: It is not a size.

@@ -81,7 +81,7 @@ def make(
 
 
 def as_text(found: Plan) -> str:
-    """The plan for a terminal: a block per stage, a total."""
+    """Return the plan for a terminal: a block per stage, a total."""
     lines = [f"{found.recipe} on {found.world} x {found.device}: {found.assumption}", ""]
     for stage in found.stages:
         lines += [*_stage_lines(stage), ""]

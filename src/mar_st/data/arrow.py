@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: Rows of a record batch.
-BLOCK = 8192
+ROWS_PER_READ = 8192
 
 _mappings: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
@@ -35,7 +35,7 @@ def write_table(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 
 
 def map_table(path: Path) -> pa.Table:
-    """The table of an Arrow stream; its content stays in the file until it is read."""
+    """Return the table of an Arrow stream; its content stays in the file until it is read."""
     with path.open("rb") as stream:
         mapping = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
     _mappings.add(mapping)

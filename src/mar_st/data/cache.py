@@ -43,7 +43,7 @@ ROWS, MANIFEST = "rows.arrow", "manifest.json"
 
 
 def cache_root() -> Path:
-    """Folder of the cache: `$MAR_DATA_CACHE`, else `mar` in the cache of `datasets`."""
+    """Return the folder of the cache: `$MAR_DATA_CACHE`, else `mar` in the cache of `datasets`."""
     given = os.environ.get(VARIABLE)
     if given:
         return Path(given).expanduser()
@@ -53,7 +53,7 @@ def cache_root() -> Path:
 
 
 def cache_key(**content: Any) -> str:
-    """Digest of what a table is made of."""
+    """Return the digest of the sources of a table."""
     text = json.dumps({"format": FORMAT, **content}, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -64,13 +64,13 @@ def cached_table(
     make: Callable[[], Iterable[pa.RecordBatch]],
     about: Callable[[], dict[str, Any]],
 ) -> tuple[pa.Table, dict[str, Any]]:
-    """A mapped table and what is known about it; it is made if it is not there.
+    """Return a mapped table and the data kept about it; create it if it does not exist.
 
     Args:
         key: See `cache_key`.
         schema: Columns of the table.
         make: Gives its record batches.
-        about: What to keep about it, as JSON; asked for after the last batch.
+        about: Returns data to keep about it, as JSON; called after the last batch.
     """
     folder = cache_root() / key
     if not _is_complete(folder):
@@ -83,7 +83,7 @@ def cached_table(
 
 
 def file_digests(files: Sequence[Path]) -> list[str]:
-    """sha256 of files; of one that did not change since (size, time of change), the digest is remembered."""
+    """Return the sha256 of files; the digest of a file with unchanged size and time is remembered."""
     return [_file_digest(file.resolve()) for file in files]
 
 

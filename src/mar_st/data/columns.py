@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mar_st.data.arrow import BLOCK, forget_pages
+from mar_st.data.arrow import ROWS_PER_READ, forget_pages
 from mar_st.data.cache import cache_key, cached_table
 from mar_st.data.records import DataError
 from mar_st.data.sequences import Texts, Triples
@@ -27,7 +27,7 @@ Row = TypeVar("Row")
 Positives: TypeAlias = Literal["one", "all", "one-per-epoch"]
 
 #: In the place of a document: a row without negatives has none here.
-NONE = -1
+NO_TEXT = -1
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def to_dataset(
     weight: float = 1.0,
     missing_negatives: Literal["refuse", "batch"] = "refuse",
 ) -> Dataset:
-    """One row per (query, positive) with `negatives` hard negatives each, drawn with a seed.
+    """Return one row per (query, positive) with `negatives` hard negatives each, drawn with a seed.
 
     The instruction of a triple is put before its query. Of triples in a mapped file the columns are mapped
     too: those of the triples themselves where nothing is drawn, else a file of the cache.
@@ -54,7 +54,7 @@ def to_dataset(
             and the negatives, again for every epoch.
         weight: Rows, relative to those of the triples: 0.5 keeps a drawn half, 2 gives every row twice, with
             positives and negatives of its own each time.
-        missing_negatives: What becomes of a triple without any: an error, or a row whose negatives are empty
+        missing_negatives: Treatment of a triple without any: an error, or a row whose negatives are empty
             (null) until `TrainRows` fills them from the batch.
 
     Returns:
@@ -62,7 +62,7 @@ def to_dataset(
         a `RedrawnDataset`, whose texts `TrainRows` asks for by epoch.
 
     Raises:
-        DataError: Negatives are asked for and a triple has none.
+        DataError: Negatives are requested and a triple has none.
     """
     table = Triples.of(triples)
     if negatives and missing_negatives == "refuse":
@@ -87,7 +87,7 @@ def to_dataset(
 
 
 def dataset_of(table: pa.Table, rows: np.ndarray | None = None) -> Dataset:
-    """A dataset over an Arrow table, which is not copied.
+    """Return a dataset over an Arrow table, which is not copied.
 
     Args:
         table: The table, in memory or mapped.
@@ -105,14 +105,14 @@ def dataset_of(table: pa.Table, rows: np.ndarray | None = None) -> Dataset:
 
 
 def column_texts(dataset: Dataset, column: str) -> Texts:
-    """The texts of a column of a dataset, which are not copied."""
+    """Return the texts of a column of a dataset, which are not copied."""
     chunks = [chunk.cast(pa.string()) for chunk in dataset.data.column(column).chunks]
     indices = dataset._indices
     return Texts(chunks, None if indices is None else indices.column(0).to_numpy().astype(np.int64))
 
 
 def drawn_share(rows: Sequence[Row], weight: float, rng: random.Random) -> list[Row]:
-    """Rows in a share relative to their number: 0.5 keeps a drawn half, 2.5 gives two of each and a half."""
+    """Return rows in a share of their number: 0.5 draws half, 2.5 gives each row twice and a half."""
     return [rows[index] for index in drawn_rows(len(rows), weight, rng).tolist()]
 
 
@@ -124,13 +124,13 @@ def drawn_rows(number: int, weight: float, rng: random.Random) -> np.ndarray:
 
 
 def with_negatives(triples: Sequence[Triple], name: str) -> Triples:
-    """The triples that have negatives; a warning counts the others.
+    """Return the triples that have negatives; a warning counts the others.
 
     Data of natural language inference hold premises that nothing contradicts; the others are worth having.
 
     Args:
         triples: The data.
-        name: What they are called, for messages.
+        name: Their name, for messages.
 
     Raises:
         DataError: None has a negative.
@@ -178,7 +178,7 @@ def _drawn(
             documents = (starts[rows] + within)[:, None]
         else:
             rows, documents = _draw(table, negatives, positives, rng)
-            documents = np.where(documents == NONE, NONE, documents + starts[rows][:, None])
+            documents = np.where(documents == NO_TEXT, NO_TEXT, documents + starts[rows][:, None])
         if left < 1:
             share = drawn_rows(len(rows), left, rng)
             rows, documents = rows[share], documents[share]
@@ -191,7 +191,7 @@ def _drawn(
 def _draw(
     table: Triples, negatives: int, positives: str, rng: random.Random
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows once over: triple of each, and its documents counted from the first one of the triple."""
+    """Return rows once over: triple of each, and its documents counted from the first one of the triple."""
     rows, documents = array("q"), array("q")
     for row, (own, others) in enumerate(zip(table.positives.tolist(), table.negatives.tolist(), strict=True)):
         for positive in range(own) if positives == "all" else (rng.choice(range(own)),):
@@ -203,12 +203,12 @@ def _draw(
                 found = rng.choices(range(others), k=negatives)
             rows.append(row)
             documents.append(positive)
-            documents.extend([own + index for index in found] or [NONE] * negatives)
+            documents.extend([own + index for index in found] or [NO_TEXT] * negatives)
     return np.array(rows, dtype=np.int64), np.array(documents, dtype=np.int64).reshape(-1, 1 + negatives)
 
 
 def _redrawn(table: Triples, negatives: int, weight: float, seed: int) -> Dataset:
-    """Rows of triples whose documents are drawn for every epoch; which triples have a row is drawn once."""
+    """Return the rows of triples whose documents are drawn every epoch; the triples are drawn once."""
     from mar_st.data.redrawn import Draws, RedrawnDataset  # lazy: datasets
 
     rows = drawn_rows(len(table), weight, random.Random(seed))
@@ -216,7 +216,7 @@ def _redrawn(table: Triples, negatives: int, weight: float, seed: int) -> Datase
 
 
 def _whole_queries(table: Triples) -> Texts:
-    """The query of each triple, after its instruction."""
+    """Return the query of each triple, after its instruction."""
     if not table.instructed:
         return table.queries
     schema = pa.schema([("query", pa.string())])
@@ -231,13 +231,13 @@ def _whole_queries(table: Triples) -> Texts:
 
 
 def _is_as_stored(table: Triples) -> bool:
-    """Return True if every triple has one document, so that its texts are a row as they stand."""
+    """Return True if every triple has one document, so that its texts are a row without changes."""
     return not table.instructed and bool((table.positives == 1).all() and (table.negatives == 0).all())
 
 
 def gathered(documents: Texts, rows: np.ndarray) -> pa.Array:
-    """Documents by number, null for `NONE`."""
-    missing = rows == NONE
+    """Return the documents by number, null for `NO_TEXT`."""
+    missing = rows == NO_TEXT
     places = np.where(missing, 0, rows)
     found = documents.gathered(places if documents.rows is None else documents.rows[places])
     return pc.if_else(pa.array(missing), pa.scalar(None, pa.string()), found) if missing.any() else found
@@ -247,8 +247,8 @@ def _batches(
     table: Triples, rows: np.ndarray, documents: np.ndarray, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     instructions = table.instructions
-    for number, start in enumerate(range(0, len(rows), BLOCK)):
-        block = slice(start, start + BLOCK)
+    for number, start in enumerate(range(0, len(rows), ROWS_PER_READ)):
+        block = slice(start, start + ROWS_PER_READ)
         queries = table.queries.gathered(rows[block])
         if table.instructed:
             queries = pc.binary_join_element_wise(instructions.gathered(rows[block]), queries, "")

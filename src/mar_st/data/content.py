@@ -1,4 +1,4 @@
-"""Digests of data: of the files of a source, and of what was read from it."""
+"""Digests of data: of the files of a source, and of the rows read from it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from mar_st.recipes.inputs import VocabularyCut
     from mar_st.recipes.schema import Data
 
-#: Settings of a data entry that change what is read of its files.
+#: Settings of a data entry that change the rows read from its files.
 READING = {"form", "columns", "where", "limit", "role", "instruction"}
 
 
 def data_digest(data: str | Data) -> str:
-    """sha256 over the files of a data source, names and contents, those of sub-folders included.
+    """Return the sha256 over the files of a data source, names and contents, those of sub-folders included.
 
     Args:
         data: Path of the source, or a data entry; of an entry the settings that change what is read count
@@ -47,7 +47,7 @@ def data_digest(data: str | Data) -> str:
 
 
 def source_digest(source: Source) -> str:
-    """sha256 of what was read for a data entry: its triples and texts."""
+    """Return the sha256 of the rows of a data entry: its triples and texts."""
     if source.digest is not None:
         return source.digest
     digest = hashlib.sha256()

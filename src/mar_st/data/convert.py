@@ -39,15 +39,15 @@ class Rows(Protocol):
 
     @property
     def files(self) -> list[Path]:
-        """The files that are read."""
+        """Return the files that are read."""
 
     @property
     def hub(self) -> Any:
-        """The data set of the Hub."""
+        """Return the data set of the Hub."""
 
     @property
     def size(self) -> int:
-        """Bytes that are read."""
+        """Return the bytes that are read."""
 
 
 def converted(
@@ -61,14 +61,14 @@ def converted(
     seed: int,
     large: int,
 ) -> tuple[pa.Table, dict[str, Any], str | None]:
-    """The table of a data entry, what is known about it, and its key in the cache.
+    """Return the table of a data entry, the data kept about it, and its key in the cache.
 
     Args:
         rows: Where the rows come from.
         read: Gives checked triples or texts.
         schema: Columns of the table.
         settings: Settings that decide what `read` gives.
-        limit: Rows at most.
+        limit: Maximum number of rows.
         draw: Draws row numbers: how many there are, how many to keep.
         seed: Seed of the draw.
         large: Bytes from which on the table is a file of the cache.

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def distinct(*parts: Sequence[str]) -> Texts:
-    """The texts of some sequences, each once, in the order of their first occurrence."""
+    """Return the texts of some sequences, each once, in the order of their first occurrence."""
     texts = Texts.joined(parts)
     kept = np.flatnonzero(_firsts(texts) == np.arange(len(texts)))
     return texts if len(kept) == len(texts) else texts.select(kept)
 
 
 def numbered(*parts: Sequence[str]) -> tuple[Texts, list[np.ndarray]]:
-    """The distinct texts of some sequences, and for each sequence which of them its texts are."""
+    """Return the distinct texts of some sequences, and for each sequence which of them its texts are."""
     texts = Texts.joined(parts)
     firsts = _firsts(texts)
     new = firsts == np.arange(len(texts))
@@ -34,7 +34,7 @@ def numbered(*parts: Sequence[str]) -> tuple[Texts, list[np.ndarray]]:
 
 
 def distinct_texts(triples: Sequence[Triple]) -> tuple[Texts, Texts]:
-    """All distinct queries and all distinct documents of the data, in order of first occurrence."""
+    """Return all distinct queries and all distinct documents of the data, in order of first occurrence."""
     table = Triples.of(triples)
     return distinct(table.queries), distinct(table.documents)
 
@@ -54,7 +54,7 @@ def digests(texts: Sequence[str]) -> np.ndarray:
 
 
 def _firsts(texts: Texts) -> np.ndarray:
-    """For each text the row of the first one that equals it, `(n,)` int64."""
+    """Return for each text the row of the first one that equals it, `(n,)` int64."""
     low, high = digests(texts).T
     order = np.argsort(low, kind="stable")
     new = np.ones(len(order), dtype=bool)

@@ -34,7 +34,7 @@ from mar_st.data.convert import converted
 from mar_st.data.records import DataError, Source, Triple
 from mar_st.data.rows import Position, file_rows, hub_data, hub_rows, json_rows, locate
 from mar_st.data.sequences import TEXTS, TRIPLES, Texts, Triples
-from mar_st.data.triples import NAMES, ignored_columns, is_column, triple_of
+from mar_st.data.triples import TRIPLE_COLUMNS, ignored_columns, is_column, triple_of
 from mar_st.text.texts import join_document
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ NLI_LABELS = {
 
 #: Columns that some form reads, besides `negative_1`, `negative_2`, ...
 COLUMNS = (
-    *NAMES, "sentence1", "sentence2", "score", "label", "premise", "hypothesis", "text", "title",
+    *TRIPLE_COLUMNS, "sentence1", "sentence2", "score", "label", "premise", "hypothesis", "text", "title",
 )  # fmt: skip
 
 #: Bytes of files from which on a table is mapped instead of held in memory.
@@ -69,7 +69,7 @@ INSTRUCTED = "<instruct>{instruction}\n<query>"
 
 
 def read_triples(name: str) -> Triples:
-    """Read all triples of a source, its form told by its columns; instructions of rows are left out.
+    """Read all triples of a source whose columns determine its form; instructions of rows are left out.
 
     Args:
         name: File, folder, `package:` or `hub:` name.
@@ -84,7 +84,7 @@ def read_triples(name: str) -> Triples:
 
 
 def read_source(entry: Data, seed: int = 0) -> Source:
-    """Read a data entry of a recipe; `Source.left_out` counts what is not used, by reason.
+    """Read a data entry of a recipe; `Source.left_out` counts unused rows by reason.
 
     Args:
         entry: Path, form, renamed columns, rows to keep (`where`), rows at most (`limit`).
@@ -166,7 +166,7 @@ class _Rows:
 
     @property
     def folder(self) -> Path | None:
-        """The folder of an edition's triples, if it is one; `triples.jsonl` may also hold texts."""
+        """Return the folder of an edition's triples, if it is one; `triples.jsonl` may also hold texts."""
         if self.path is None or not self.path.is_dir() or list(self.path.glob("*.parquet")):
             return None
         if not (self.path / "triples.jsonl").is_file():
@@ -176,7 +176,7 @@ class _Rows:
 
     @property
     def files(self) -> list[Path]:
-        """The files that are read, in order; none of a data set of the Hub."""
+        """Return the files that are read, in order; none of a data set of the Hub."""
         if self.path is None:
             return []
         folder = self.folder
@@ -190,12 +190,12 @@ class _Rows:
 
     @cached_property
     def hub(self) -> Any:
-        """The data set of the Hub."""
+        """Return the data set of the Hub."""
         return hub_data(self.entry.path)
 
     @property
     def size(self) -> int:
-        """Bytes that are read; of a data set of the Hub, of its table."""
+        """Return the bytes that are read; of a data set of the Hub, of its table."""
         if self.path is None:
             return int(self.hub.data.nbytes)
         return sum(file.stat().st_size for file in self.files if file.is_file())
@@ -206,7 +206,7 @@ class _Rows:
         return self.entry.path
 
     def form(self) -> str:
-        """Kind of data, derived from the columns of the first row."""
+        """Return the kind of data, derived from the columns of the first row."""
         if self.folder is not None:
             return "triples"
         _, first = next(iter(self), ("", {}))
@@ -260,7 +260,7 @@ def _triples(rows: _Rows) -> Iterator[Triple]:
 
 
 def _grouped(judged: Iterable[tuple[dict[str, Any], str, str, bool]], rows: _Rows) -> Iterator[Triple]:
-    """One triple per first text: what is judged true are its positives, the rest its hard negatives.
+    """Return one triple per first text: texts judged true are its positives, the rest its hard negatives.
 
     A second text that was judged both ways is a positive.
     """
@@ -299,7 +299,7 @@ def _pairs(rows: _Rows, label: str) -> Iterator[Triple]:
 
 
 def _number(value: Any) -> Any:
-    """The number that a field of a CSV file writes."""
+    """Return the number that a field of a CSV file writes."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:

@@ -26,7 +26,7 @@ class Triple:
         query: The bare query.
         positives: Documents that answer it.
         negatives: Hard negatives.
-        instruction: What training puts before the query in the place of a prompt, separators included.
+        instruction: Prefix of the query in training, instead of a prompt; includes separators.
         source: Where the row comes from, if it says so.
     """
 
@@ -38,7 +38,7 @@ class Triple:
 
 
 def row_line(row: Triple | str) -> bytes:
-    """A triple or a text as a line of JSON, of which the digest of a source is taken."""
+    """Return a triple or a text as a line of JSON, of which the digest of a source is taken."""
     if isinstance(row, str):
         return f"{_quoted(row)}\n".encode()
     positives, negatives = (", ".join(map(_quoted, texts)) for texts in (row.positives, row.negatives))
@@ -50,11 +50,11 @@ def row_line(row: Triple | str) -> bytes:
 
 @dataclass(frozen=True)
 class Source:
-    """A data entry of a recipe with what was read for it: triples, or texts (form `texts`).
+    """A data entry of a recipe with its rows: triples, or texts (form `texts`).
 
     Attributes:
         entry: The data entry.
-        form: What `form` of the entry came out as.
+        form: Resolved `form` of the entry.
         triples: Its triples.
         texts: Its texts, of the form `texts` alone.
         left_out: Rows, triples or texts of the files that are not in it, by reason.
@@ -71,7 +71,7 @@ class Source:
     form: str = "triples"
 
     def notes(self) -> list[str]:
-        """A line where columns of other libraries are not read."""
+        """Return a line where columns of other libraries are not read."""
         if not self.ignored:
             return []
         columns = "; ".join(f"{name!r} ({whose})" for name, whose in self.ignored.items())

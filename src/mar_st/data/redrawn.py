@@ -10,8 +10,8 @@ from datasets import Dataset
 from datasets.fingerprint import generate_random_fingerprint
 from datasets.table import InMemoryTable
 
-from mar_st.data.arrow import BLOCK
-from mar_st.data.columns import NONE, gathered
+from mar_st.data.arrow import ROWS_PER_READ
+from mar_st.data.columns import NO_TEXT, gathered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ class Draws:
     The positives of a triple take turns, and so do its hard negatives, in an order drawn with the seed (as in
     Tevatron). So the draw depends on seed, epoch and row alone, each of `p` positives is drawn once in `p`
     epochs, and each of `n` negatives is met within `ceil(n / negatives)`. A triple with fewer negatives than
-    a row holds gives some of them several times; one without any gives `NONE`.
+    a row holds gives some of them several times; one without any gives `NO_TEXT`.
 
     Args:
         table: The data.
@@ -63,7 +63,7 @@ class Draws:
 
     @property
     def owners(self) -> np.ndarray:
-        """The triple of each of `documents`."""
+        """Return the triple of each of `documents`."""
         return np.repeat(np.arange(len(self._sizes)), self._sizes.sum(axis=1))
 
     @property
@@ -89,11 +89,11 @@ class Draws:
         return triples, np.concatenate([positives, self._taken(triples, 1, places)], axis=1)
 
     def _taken(self, triples: np.ndarray, kind: int, places: np.ndarray) -> np.ndarray:
-        """The documents of a kind whose turn it is, by places counted without end."""
+        """Return the documents of a kind for these positions, which are counted without wrapping."""
         sizes = self._sizes[triples, kind][:, None]
         within = self._starts[triples, kind][:, None] + places % np.maximum(sizes, 1)
         missing = np.broadcast_to(sizes == 0, within.shape)
-        return np.where(missing, NONE, self._order[np.where(missing, 0, within)])
+        return np.where(missing, NO_TEXT, self._order[np.where(missing, 0, within)])
 
 
 class RedrawnDataset(Dataset):  # type: ignore[misc]  # datasets has no types
@@ -104,7 +104,7 @@ class RedrawnDataset(Dataset):  # type: ignore[misc]  # datasets has no types
 
     Args:
         draws: Which documents a row holds.
-        label: What a batch also holds, of the numbers that `Draws.drawn` gives; default nothing.
+        label: Computes further content of a batch from the numbers of `Draws.drawn`; default nothing.
         read: Columns whose texts a batch holds; default all.
     """
 
@@ -125,7 +125,7 @@ class RedrawnDataset(Dataset):  # type: ignore[misc]  # datasets has no types
         super().__init__(table, fingerprint=generate_random_fingerprint())
 
     def content(self, rows: np.ndarray, epoch: int) -> dict[str, Sequence[Any]]:
-        """The columns of some rows in an epoch; the negatives of a triple without any are `None`."""
+        """Return the columns of some rows in an epoch; the negatives of a triple without any are `None`."""
         triples, documents = self.draws.drawn(epoch, rows)
         found: dict[str, Sequence[Any]] = {}
         for name, numbers in zip(self.texts[1:], documents.T, strict=True):
@@ -140,7 +140,7 @@ class RedrawnDataset(Dataset):  # type: ignore[misc]  # datasets has no types
     def values(
         self, epoch: int, of_queries: np.ndarray, of_documents: np.ndarray, missing: Any = None
     ) -> np.ndarray:
-        """A number for each text of an epoch, `(rows, 2 + negatives)`.
+        """Return a number for each text of an epoch, `(rows, 2 + negatives)`.
 
         Args:
             epoch: Number of the epoch.
@@ -151,7 +151,7 @@ class RedrawnDataset(Dataset):  # type: ignore[misc]  # datasets has no types
         triples, documents = self.draws.drawn(epoch)
         own = of_queries[triples][:, None]
         absent = own if missing is None else np.full_like(own, missing)
-        return np.concatenate([own, np.where(documents == NONE, absent, of_documents[documents])], axis=1)
+        return np.concatenate([own, np.where(documents == NO_TEXT, absent, of_documents[documents])], axis=1)
 
 
 def _occurrences(numbers: np.ndarray) -> np.ndarray:
@@ -167,7 +167,7 @@ def _occurrences(numbers: np.ndarray) -> np.ndarray:
 
 
 def _nulls(number: int, kind: pa.DataType) -> pa.ChunkedArray:
-    """A column of nulls; its chunks share their memory."""
-    block = pa.nulls(min(BLOCK, number), kind)
-    rest = block.slice(0, number % BLOCK) if number >= BLOCK else block
-    return pa.chunked_array([block] * (number // BLOCK) + [rest], kind)
+    """Return a column of nulls; its chunks share their memory."""
+    block = pa.nulls(min(ROWS_PER_READ, number), kind)
+    rest = block.slice(0, number % ROWS_PER_READ) if number >= ROWS_PER_READ else block
+    return pa.chunked_array([block] * (number // ROWS_PER_READ) + [rest], kind)

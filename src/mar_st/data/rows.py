@@ -53,7 +53,7 @@ def locate(name: str) -> Path:
     if spec is None or spec.origin is None:
         raise DataError(f"The data {name} belongs to the package {package}, which is not installed.")
     root = Path(spec.origin).parent
-    # In a wheel the data lie inside the package, in a checkout at the top of the repository.
+    # In a wheel the data are inside the package, in a checkout at the top of the repository.
     for candidate in (root / "_tasks" / inner, root.parent.parent / "tasks" / inner):
         if candidate.exists():
             return candidate
@@ -61,7 +61,7 @@ def locate(name: str) -> Path:
 
 
 def file_rows(path: Path, position: Position) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows of a file with their places; the end of its name says what it is, JSONL where it says nothing.
+    """Yield rows of a file with their places; its suffix gives the format, by default JSONL.
 
     Raises:
         DataError: It is missing, or not what its name says.
@@ -77,7 +77,7 @@ def file_rows(path: Path, position: Position) -> Iterator[tuple[str, dict[str, A
 
 
 def parquet_rows(path: Path, position: Position | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows of a Parquet file with their places.
+    """Yield the rows of a Parquet file with their places.
 
     Raises:
         DataError: It is not a Parquet file.
@@ -97,7 +97,7 @@ def parquet_rows(path: Path, position: Position | None = None) -> Iterator[tuple
 
 
 def hub_data(name: str) -> Any:
-    """The data set `hub:ORG/NAME[@REVISION][:CONFIG][:SPLIT]`; the split is `train` unless it is named.
+    """Return data set `hub:ORG/NAME[@REVISION][:CONFIG][:SPLIT]`; the split is `train` unless it is named.
 
     Raises:
         DataError: It could not be loaded.
@@ -118,7 +118,7 @@ def hub_data(name: str) -> Any:
 
 
 def hub_rows(name: str, data: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows of a data set of the Hub with their places."""
+    """Yield the rows of a data set of the Hub with their places."""
     # Numbers of NLI's classes differ between data sets; their names do not.
     named = {
         column: feature
@@ -131,7 +131,7 @@ def hub_rows(name: str, data: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def json_rows(path: Path, position: Position | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Rows of a JSONL file, maybe gzipped, with their line numbers.
+    """Yield the rows of a JSONL file, maybe gzipped, with their line numbers.
 
     Raises:
         DataError: It is missing, or a line is not a JSON object.
@@ -160,7 +160,7 @@ def json_rows(path: Path, position: Position | None = None) -> Iterator[tuple[in
 def separated_rows(
     path: Path, separator: str, position: Position | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows of a CSV or TSV file with a header, maybe gzipped; empty fields are left out.
+    """Yield the rows of a CSV or TSV file with a header, maybe gzipped; empty fields are left out.
 
     Raises:
         DataError: It has no header, or a row with another number of fields.
@@ -197,7 +197,7 @@ def _content(path: Path, raw: BinaryIO) -> Any:
 
 
 def _told(raw: BinaryIO, position: Position | None) -> Callable[[], None]:
-    """Adds what was read of a file since the last call to a position."""
+    """Add the bytes read since the last call to a position."""
     last = 0
 
     def tell() -> None:

@@ -1,7 +1,7 @@
 """Texts and triples in Arrow tables: read like lists, at the size of their characters.
 
 A list of Python objects costs several kilobytes per triple and is copied for every process. These hold the
-texts once, in memory or in a mapped file, and make Python objects of the rows that are asked for.
+texts once, in memory or in a mapped file, and make Python objects of the requested rows only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mar_st.data.arrow import BLOCK, forget_pages
+from mar_st.data.arrow import ROWS_PER_READ, forget_pages
 from mar_st.data.records import DataError, Triple
 
 if TYPE_CHECKING:
@@ -57,14 +57,14 @@ class Texts(Sequence[str]):
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Texts:
-        """The same texts; those that are not in Arrow arrays yet are copied."""
+        """Return the same texts; those that are not in Arrow arrays yet are copied."""
         if isinstance(texts, Texts):
             return texts
         return cls([batch.column(0) for batch in batches(texts, TEXTS)])
 
     @classmethod
     def joined(cls, parts: Sequence[Sequence[str]]) -> Texts:
-        """Several sequences one after another."""
+        """Concatenate several sequences."""
         found = [cls.of(part) for part in parts]
         if all(part.rows is None for part in found):
             return cls([chunk for part in found for chunk in part.chunks])
@@ -74,15 +74,15 @@ class Texts(Sequence[str]):
 
     @property
     def stored(self) -> int:
-        """Number of texts in the arrays."""
+        """Return the number of texts in the arrays."""
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def numbers(self) -> np.ndarray:
-        """Number in the arrays of each text."""
+        """Return the number in the arrays of each text."""
         return np.arange(self.stored) if self.rows is None else self.rows
 
     def select(self, rows: np.ndarray) -> Texts:
-        """Some of the texts, by row number."""
+        """Return some of the texts, by row number."""
         return Texts(self.chunks, rows if self.rows is None else self.rows[rows])
 
     def __len__(self) -> int:
@@ -111,13 +111,13 @@ class Texts(Sequence[str]):
         return f"Texts({list(islice(self, 3))!r}, ... {len(self)} in all)"
 
     def take(self, rows: np.ndarray) -> list[str]:
-        """Some of the texts as a list, by row number."""
+        """Return some of the texts as a list, by row number."""
         stored = np.asarray(rows) if self.rows is None else self.rows[rows]
         found: list[str] = self.gathered(stored).to_pylist()
         return found
 
     def blocks(self) -> Iterator[pa.Array]:
-        """All texts in order, as string arrays of some thousands; for walks, see `forget_pages`."""
+        """Yield all texts in order, as string arrays of some thousands; for walks, see `forget_pages`."""
         walked = 0
         for block in self._blocks():
             yield block
@@ -134,23 +134,23 @@ class Texts(Sequence[str]):
         return stored if self.rows is None else stored[self.rows]
 
     def lengths(self) -> np.ndarray:
-        """Characters of each text, `(n,)` int32."""
+        """Return the characters of each text, `(n,)` int32."""
         parts = [pc.fill_null(pc.utf8_length(block), 0).to_numpy() for block in self.blocks()]
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
 
     def table(self, name: str) -> pa.Table:
-        """The arrays as the only column of a table; `rows` is left to the caller."""
+        """Return the arrays as the only column of a table; `rows` is left to the caller."""
         return pa.table({name: pa.chunked_array(self.chunks, pa.string())})
 
     def _blocks(self) -> Iterator[pa.Array]:
         if self.rows is None:
             yield from self.chunks
             return
-        for start in range(0, len(self.rows), BLOCK):
-            yield self.gathered(self.rows[start : start + BLOCK])
+        for start in range(0, len(self.rows), ROWS_PER_READ):
+            yield self.gathered(self.rows[start : start + ROWS_PER_READ])
 
     def gathered(self, stored: np.ndarray) -> pa.Array:
-        """A string array of some texts, by their numbers in the arrays."""
+        """Return a string array of some texts, by their numbers in the arrays."""
         of_chunk = np.searchsorted(self._ends, stored, side="right")
         order = np.argsort(of_chunk, kind="stable")
         numbers, firsts = np.unique(of_chunk[order], return_index=True)
@@ -182,7 +182,7 @@ class Triples(Sequence[Triple]):
 
     @classmethod
     def of(cls, triples: Iterable[Triple]) -> Triples:
-        """The same triples; those that are not in a table yet are copied."""
+        """Return the same triples; those that are not in a table yet are copied."""
         if isinstance(triples, Triples):
             return triples
         return cls(pa.Table.from_batches(batches(triples, TRIPLES), TRIPLES))
@@ -215,7 +215,7 @@ class Triples(Sequence[Triple]):
         return f"Triples({list(islice(self, 3))!r}, ... {len(self)} in all)"
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows in order; for walks, see `forget_pages`."""
+        """Yield all rows in order; for walks, see `forget_pages`."""
         walked = 0
         for batch in self.table.to_batches():
             yield batch
@@ -227,27 +227,27 @@ class Triples(Sequence[Triple]):
 
     @cached_property
     def queries(self) -> Texts:
-        """The query of each triple."""
+        """Return the query of each triple."""
         return Texts(self.table.column("query").chunks)
 
     @cached_property
     def instructions(self) -> Texts:
-        """The instruction of each triple; empty where it has none."""
+        """Return the instruction of each triple; empty where it has none."""
         return Texts(self.table.column("instruction").chunks)
 
     @cached_property
     def instructed(self) -> int:
-        """Number of triples with an instruction."""
+        """Return the number of triples with an instruction."""
         return int(sum(pc.sum(pc.not_equal(c, "")).as_py() or 0 for c in self.instructions.chunks))
 
     @cached_property
     def documents(self) -> Texts:
-        """The documents of all triples: positives, then negatives of the first, those of the next, ..."""
+        """Return documents of all triples: positives, then negatives of the first, those of the next, ..."""
         return Texts([chunk.flatten() for chunk in self.table.column("documents").chunks])
 
     @property
     def texts(self) -> Texts:
-        """All texts: the query of the first triple, its documents, the query of the next, ..."""
+        """Return all texts: the query of the first triple, its documents, the query of the next, ..."""
         ends = np.cumsum(self.positives.astype(np.int64) + self.negatives)
         of_queries = ends + np.arange(len(self)) - (self.positives + self.negatives)
         rows = np.empty(len(self) + len(self.documents), dtype=np.int64)
@@ -259,13 +259,13 @@ class Triples(Sequence[Triple]):
 
     @cached_property
     def positives(self) -> np.ndarray:
-        """Number of positives of each triple, `(n,)` int32."""
+        """Return the number of positives of each triple, `(n,)` int32."""
         found: np.ndarray = self.table.column("positives").to_numpy()
         return found
 
     @cached_property
     def negatives(self) -> np.ndarray:
-        """Number of negatives of each triple, `(n,)` int32."""
+        """Return the number of negatives of each triple, `(n,)` int32."""
         lengths = pc.list_value_length(self.table.column("documents")).to_numpy()
         found: np.ndarray = lengths.astype(np.int32) - self.positives
         return found
@@ -278,7 +278,7 @@ def batches(rows: Iterable[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         DataError: A text is not valid Unicode, or not a text.
     """
     rest = iter(rows)
-    while block := list(islice(rest, BLOCK)):
+    while block := list(islice(rest, ROWS_PER_READ)):
         columns = _columns(block) if schema is TRIPLES else [block]
         try:
             arrays = [pa.array(c, kind.type) for c, kind in zip(columns, schema, strict=True)]

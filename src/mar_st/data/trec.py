@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
+from mar_st.files import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -62,7 +63,7 @@ def write_run(path: Path, run: Run, tag: str = "medteb") -> None:
     """
     check_run_name(path)
     if path.suffix.lower() in JSON:
-        _write(path, json.dumps(run, ensure_ascii=False, indent=2) + "\n")
+        write_text(path, json.dumps(run, ensure_ascii=False, indent=2) + "\n")
         return
     _check_words(path, tag)
     lines = []
@@ -71,7 +72,7 @@ def write_run(path: Path, run: Run, tag: str = "medteb") -> None:
         for rank, (document, score) in enumerate(ranked, 1):
             _check_words(path, query, document)
             lines.append(f"{query} Q0 {document} {rank} {float(score)!r} {tag}\n")
-    _write(path, "".join(lines))
+    write_text(path, "".join(lines))
 
 
 def write_qrels(path: Path, qrels: dict[str, dict[str, int]]) -> None:
@@ -85,7 +86,7 @@ def write_qrels(path: Path, qrels: dict[str, dict[str, int]]) -> None:
         for document, grade in grades.items():
             _check_words(path, query, document)
             lines.append(f"{query} 0 {document} {grade}\n")
-    _write(path, "".join(lines))
+    write_text(path, "".join(lines))
 
 
 def read_run(
@@ -96,7 +97,7 @@ def read_run(
     split: str | None = None,
     subset: str = "default",
 ) -> Run:
-    """Scores by query and document, each query's documents best first.
+    """Return the scores by query and document, each query's documents best first.
 
     Args:
         path: A run in TREC's format (`.trec`, `.run`), or JSON: query to document to score, as `mar search`
@@ -143,7 +144,7 @@ def _read_trec(path: Path, known: tuple[Container[str] | None, Container[str] | 
 
 
 def _ordered(path: Path, query: str, results: dict[str, tuple[float, int, int]]) -> dict[str, float]:
-    """Documents of a query by rank; refuses scores that rise with it."""
+    """Return the documents of a query by rank; refuses scores that rise with it."""
     before = math.inf
     ordered = {}
     for document, (score, rank, number) in sorted(results.items(), key=lambda entry: entry[1][1]):
@@ -182,18 +183,18 @@ def _read_json(
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys do not repeat; JSON readers would keep the last of equal ones."""
+    """Return an object whose keys do not repeat; JSON readers would keep the last of equal ones."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(
-            f"{next(name for name in names if names.count(name) > 1)!r} stands twice in one object"
+            f"{next(name for name in names if names.count(name) > 1)!r} occurs twice in one object"
         )
     return found
 
 
 def _predictions(path: Path, content: dict[str, Any], split: str | None, subset: str) -> Any:
-    """The run in a file of mteb's predictions."""
+    """Return the run in a file of mteb's predictions."""
     splits = content.get(subset)
     if not isinstance(splits, dict):
         names = ", ".join(sorted(set(content) - {"mteb_model_meta"}))
@@ -206,7 +207,7 @@ def _predictions(path: Path, content: dict[str, Any], split: str | None, subset:
 
 
 def lines_of(path: Path, columns: int, form: str) -> Iterator[tuple[int, list[str]]]:
-    """Number and words of every line that is not blank.
+    """Yield number and words of every line that is not blank.
 
     Raises:
         RunError: A line of another number of words, or that is not UTF-8.
@@ -245,9 +246,3 @@ def _check_words(path: Path, *words: str) -> None:
     for word in words:
         if len(word.split()) != 1 or word != word.strip():
             raise RunError(f"{path}: TREC's format cannot hold the id {word!r}: it is empty or has blanks.")
-
-
-def _write(path: Path, text: str) -> None:
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)

@@ -23,7 +23,7 @@ POSITIVES = ("positive", "positives", "pos", "positive_passages")
 NEGATIVES = ("negative", "negatives", "neg", "negative_passages")
 
 #: Columns that a triple is read from, besides `negative_1`, `negative_2`, ...
-NAMES = (*QUERIES, *POSITIVES, *NEGATIVES, "instruction", "source")
+TRIPLE_COLUMNS = (*QUERIES, *POSITIVES, *NEGATIVES, "instruction", "source")
 
 _NUMBERED = re.compile(r"negative_([0-9]{1,9})")
 
@@ -43,16 +43,16 @@ IGNORED = {
 
 def is_column(name: str) -> bool:
     """Return True if triples are read from a column of this name."""
-    return name in NAMES or _NUMBERED.fullmatch(name) is not None
+    return name in TRIPLE_COLUMNS or _NUMBERED.fullmatch(name) is not None
 
 
 def ignored_columns(row: dict[str, Any]) -> dict[str, str]:
-    """Columns of a row that other libraries use and that are not read, with whose they are."""
+    """Return the columns of a row that other libraries use and that are not read, with whose they are."""
     return {name: whose for name, whose in IGNORED.items() if row.get(name) not in (None, "", [])}
 
 
 def triple_of(place: str, row: dict[str, Any], template: str) -> Triple:
-    """The triple of a row.
+    """Return the triple of a row.
 
     Args:
         place: File and line, for messages.
@@ -82,7 +82,7 @@ def _numbered(row: dict[str, Any]) -> list[str]:
 def _texts(
     place: str, row: dict[str, Any], names: tuple[str, ...] | list[str], *, single: bool = False
 ) -> tuple[str, ...]:
-    """Texts of the first column that has any; with `single` the one text of every column."""
+    """Return the texts of the first column that has any; with `single` the one text of every column."""
     found: list[str] = []
     for name in names:
         value = row.get(name)
@@ -101,7 +101,7 @@ def _texts(
 
 
 def _text(value: Any) -> Any:
-    """The text of a passage; anything else as it is."""
+    """Return the text of a passage; anything else as it is."""
     if isinstance(value, dict) and isinstance(value.get("text"), str):
         return join_document({"text": value["text"], "title": value.get("title") or ""})
     return value

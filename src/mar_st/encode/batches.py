@@ -20,9 +20,9 @@ def token_batches(
 
     Args:
         lengths: Tokens of each text, `(n,)`.
-        budget: Tokens of a batch at most, padding included; a longer text is a batch of its own.
+        budget: Maximum number of tokens of a batch, padding included; a longer text is a batch of its own.
         padded: Whether texts are padded to the longest of their batch; else they are laid end to end.
-        rows: Texts of a batch at most; default no limit.
+        rows: Maximum number of texts of a batch; default no limit.
 
     Returns:
         Row numbers of each batch, int64; every row once.

@@ -30,7 +30,7 @@ def check_type(dtype: str, dim: int | None = None) -> None:
 
 
 def pack(vectors: np.ndarray, dtype: str) -> dict[str, np.ndarray]:
-    """Vectors `(n, dim)` float32 in the form of a type.
+    """Return vectors `(n, dim)` float32 in the form of a type.
 
     int8 is symmetric with one scale per vector, its largest absolute value over 127. binary is 1 where a
     dimension is above 0, the first dimension in the highest bit of the first byte (as `numpy.packbits` and
@@ -67,7 +67,7 @@ def _refuse_infinite(vectors: np.ndarray, dtype: str) -> None:
 
 
 def unpack(tensors: Mapping[str, np.ndarray], dtype: str, rows: np.ndarray | slice) -> np.ndarray:
-    """Some rows of stored vectors as float32 `(rows, dim)`.
+    """Return some rows of stored vectors as float32 `(rows, dim)`.
 
     Bits become plus or minus one over the square root of the dimension, which is of length 1.
     """

@@ -1,6 +1,6 @@
 """Reading a corpus, entry by entry: JSONL, Parquet, a folder in the Hub layout, saved `datasets`, a Hub name.
 
-Nothing is held but the entry at hand. An entry is an object with `_id` (or `id`), `text` and maybe `title`;
+Only the current entry is in memory. An entry is an object with `_id` (or `id`), `text` and maybe `title`;
 its other fields, and those of an object `metadata`, are metadata if they are strings, numbers or booleans.
 """
 
@@ -24,13 +24,13 @@ Scalar: TypeAlias = str | int | float | bool
 #: Fields that are not metadata.
 _OWN = ("_id", "id", "title", "text", "metadata")
 
-#: Files of a corpus in a folder in the Hub layout, in the order in which they are looked for.
+#: Files of a corpus in a folder in the Hub layout, in order of preference.
 _NAMES = ("corpus.jsonl", "corpus.jsonl.gz", "corpus*.parquet", "corpus/*.parquet", "*.parquet")
 
 #: `org/name`, `org/name:config`, `org/name:config:split`.
 _HUB = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+){0,2}")
 
-#: Splits of a Hub data set that hold a corpus, in the order in which they are looked for.
+#: Splits of a Hub data set that hold a corpus, in order of preference.
 _SPLITS = ("corpus", "train", "test")
 
 
@@ -55,12 +55,12 @@ class Entry(NamedTuple):
 
     @property
     def document(self) -> str:
-        """The encoded text: title, newline, text, or the text alone (`mar_st.text.texts.join_document`)."""
+        """Return the encoded text: title, newline, text, or the text alone."""
         return f"{self.title}\n{self.text}" if self.title else self.text
 
 
 def read_corpus(source: str | Path) -> Iterator[Entry]:
-    """Entries of a corpus in their order.
+    """Yield the entries of a corpus in their order.
 
     Args:
         source: A JSONL file (`.jsonl`, `.json`, also `.gz`), a Parquet file, a folder that holds
@@ -93,7 +93,7 @@ class Mark(NamedTuple):
 
 
 def marked_entries(source: str | Path, start: Mark | None = None) -> Iterator[tuple[Mark, Entry]]:
-    """Entries of a corpus, each with its place.
+    """Yield the entries of a corpus, each with its place.
 
     Args:
         source: See `read_corpus`.
@@ -107,7 +107,7 @@ def marked_entries(source: str | Path, start: Mark | None = None) -> Iterator[tu
 
 
 def corpus_files(source: str | Path) -> list[Path]:
-    """Files that hold a corpus, in their order; empty for a Hub name and for a folder of `datasets`.
+    """Return files that hold a corpus, in their order; empty for a Hub name and for a folder of `datasets`.
 
     Raises:
         CorpusError: See `read_corpus`.

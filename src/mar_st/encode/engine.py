@@ -61,9 +61,9 @@ class Engine:
             model that cuts after normalisation keeps its scale. Default all, or the model's `truncate_dim`,
             which cuts and does nothing else (as `encode` does).
         prompt: Put before every text; default the stored one.
-        max_length: Tokens per text at most; default the model's.
-        tokens: Tokens of a batch at most; default by device and width of the model.
-        rows: Texts of a batch at most; default no limit.
+        max_length: Maximum number of tokens per text; default the model's.
+        tokens: Maximum number of tokens of a batch; default by device and width of the model.
+        rows: Maximum number of texts of a batch; default no limit.
         packed: Lay texts end to end instead of padding them; default on a GPU, where the backbone allows it.
         threads: Batches computed at once on a CPU; default torch's number of threads.
         autocast: Compute in bfloat16 where torch deems it safe, weights as they are.
@@ -72,8 +72,8 @@ class Engine:
         dim: Width of the vectors.
         normalised: Whether they have length 1.
         similarity: How the model compares them, `cosine` or `dot`.
-        prompt: What is put before every text.
-        tokens: Tokens of a batch at most.
+        prompt: Prefix of every text.
+        tokens: Maximum number of tokens of a batch.
         is_packed: Whether texts are laid end to end.
 
     Raises:
@@ -120,7 +120,7 @@ class Engine:
     def encode(
         self, texts: Sequence[str], *, window: int = WINDOW, show_progress: bool = False
     ) -> np.ndarray:
-        """Vectors of texts, `(len(texts), dim)` float32; `window` texts are sorted by length together."""
+        """Return vectors of texts, `(len(texts), dim)` float32; sorts `window` texts by length together."""
         spans = ((start, texts[start : start + window]) for start in range(0, len(texts), window))
         found = np.empty((len(texts), self.dim), dtype=np.float32)
         with tqdm(total=len(texts), desc="encoding", unit="texts", disable=not show_progress) as bar:
@@ -130,7 +130,7 @@ class Engine:
         return found
 
     def stream(self, windows: Iterable[tuple[Item, Sequence[str]]]) -> Iterator[tuple[Item, np.ndarray]]:
-        """Vectors of windows of texts, each `(n, dim)` float32, in order.
+        """Yield the vectors of windows of texts, each `(n, dim)` float32, in order.
 
         A vector depends on the texts of its window alone (by rounding, through the batch it is in). Windows
         are read and tokenised in a thread, at most two ahead.
@@ -169,7 +169,7 @@ class Engine:
 
     @torch.inference_mode()
     def _forward(self, features: dict[str, Any]) -> torch.Tensor:
-        """Vectors of a batch, `(n, dim)` float32, on the model's device."""
+        """Return the vectors of a batch, `(n, dim)` float32, on the model's device."""
         device = self.model.device
         if device.type != "cpu":
             features = {
@@ -221,27 +221,27 @@ class Engine:
 
 
 def _full_precision(module: Any) -> Any:
-    """A transformer as it is; of a smaller layer behind it in half precision a float32 copy."""
+    """Return a transformer as it is; of a smaller layer behind it in half precision a float32 copy."""
     if isinstance(module, Transformer) or all(p.dtype == torch.float32 for p in module.parameters()):
         return module
     return copy.deepcopy(module).float()
 
 
 def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A tensor on a device; nothing waits for the copy to a GPU."""
+    """Return a tensor on a device; nothing waits for the copy to a GPU."""
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
 
 
 def stored_prompt(prompts: Mapping[str, str | None], role: Role) -> str:
-    """The prompt that sentence-transformers' `encode_query` or `encode_document` takes, or none."""
+    """Return the prompt that sentence-transformers' `encode_query` or `encode_document` takes, or none."""
     names = DOCUMENT_PROMPTS if role == "document" else ("query",)
     return next((prompts[name] for name in names if name in prompts), "") or ""
 
 
 def default_tokens(module: Any) -> int:
-    """Tokens of a batch on a CPU, by the widest layer of a transformer."""
+    """Return the number of tokens of a batch on a CPU, by the widest layer of a transformer."""
     config = getattr(getattr(module, "model", None), "config", None)
     hidden = int(getattr(config, "hidden_size", 0) or 768)
     widest = max(int(getattr(config, "intermediate_size", 0) or 4 * hidden), hidden)
@@ -261,7 +261,7 @@ def _evaluation(model: SentenceTransformer) -> Iterator[None]:
 
 @contextmanager
 def _pool(threads: int, autocast: bool) -> Iterator[ThreadPoolExecutor]:
-    """Threads that compute alone; torch's own number of threads is as before afterwards."""
+    """Provide the threads that compute alone; torch's own number of threads is as before afterwards."""
 
     def begin() -> None:
         torch.set_num_threads(1)

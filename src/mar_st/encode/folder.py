@@ -28,7 +28,7 @@ MANIFEST = "manifest.json"
 SHARDS = "shards"
 FORMAT, VERSION = "mar-vectors", 1
 
-#: Vectors of a shard, unless told otherwise.
+#: Default number of vectors per shard.
 SHARD_ROWS = 8192
 
 
@@ -54,7 +54,7 @@ class VectorFolder:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Open a folder; only the manifest is read. A shard is checked when it is first asked for.
+        """Open a folder; only the manifest is read. A shard is checked when it is first read.
 
         Raises:
             VectorsError: The folder holds no vectors, is unfinished or of another version, or files are
@@ -77,17 +77,17 @@ class VectorFolder:
 
     @property
     def dim(self) -> int:
-        """Dimensions of a vector."""
+        """Return the number of dimensions of a vector."""
         return int(self.manifest["settings"]["dim"])
 
     @property
     def dtype(self) -> str:
-        """Dtype of the stored vectors: float32, float16, int8 or binary."""
+        """Return the dtype of the stored vectors: float32, float16, int8 or binary."""
         return str(self.manifest["settings"]["dtype"])
 
     @property
     def normalised(self) -> bool:
-        """True if the vectors have length 1."""
+        """Return True if the vectors have length 1."""
         return bool(self.manifest["settings"]["normalised"])
 
     @property
@@ -97,18 +97,18 @@ class VectorFolder:
 
     @property
     def space(self) -> str | None:
-        """Digest of the document space (`mar_st.model.space`), if it is known."""
+        """Return the digest of the document space (`mar_st.model.space`), if it is known."""
         space = self.manifest.get("space")
         return str(space) if space else None
 
     @property
     def ids(self) -> pa.ChunkedArray:
-        """Ids in order, mapped into memory; a chunk per shard."""
+        """Return the ids in order, mapped into memory; a chunk per shard."""
         return self._column("id", pa.string())
 
     @property
     def text_digests(self) -> pa.ChunkedArray:
-        """First 16 bytes of the sha256 of each document's text, in order."""
+        """Return the first 16 bytes of the sha256 of each document's text, in order."""
         return self._column("digest", pa.binary(16))
 
     def __getitem__(self, rows: int | slice | Sequence[int] | np.ndarray) -> np.ndarray:
@@ -129,13 +129,13 @@ class VectorFolder:
         return found[0] if asked.ndim == 0 else found
 
     def blocks(self, rows: int = 8192) -> Iterator[tuple[list[str], np.ndarray]]:
-        """All vectors in order, at most `rows` at a time: ids and float32 `(rows, dim)`."""
+        """Yield all vectors in order, at most `rows` at a time: ids and float32 `(rows, dim)`."""
         ids = self.ids
         for start in range(0, len(self), rows):
             yield ids.slice(start, rows).to_pylist(), self[start : start + rows]
 
     def codes(self, rows: int = 8192) -> Iterator[dict[str, np.ndarray]]:
-        """All vectors in order as they are stored, at most `rows` at a time (views of the mapped files).
+        """Yield all vectors in order as stored, at most `rows` at a time (views of the mapped files).
 
         Yields:
             `vectors` `(rows, dim)`, for binary `(rows, dim / 8)` uint8, and for int8 `scale` `(rows,)`.
@@ -274,7 +274,7 @@ def write_vectors(
 
 
 def text_digests(texts: Sequence[str]) -> list[bytes]:
-    """First 16 bytes of the sha256 of each text in UTF-8."""
+    """Return the first 16 bytes of the sha256 of each text in UTF-8."""
     return [hashlib.sha256(text.encode()).digest()[:16] for text in texts]
 
 
@@ -282,7 +282,7 @@ def shard_entry(root: Path, number: int) -> dict[str, Any]:
     """Return the manifest's entry of a finished shard, after comparing its content with its own digests.
 
     Raises:
-        MarError: The disk gives back other bytes than were written.
+        MarError: The disk returns other bytes than were written.
     """
     name = shard_name(number)
     paths = [root / SHARDS / f"{name}.safetensors", root / SHARDS / f"{name}.arrow"]
@@ -299,13 +299,13 @@ def shard_entry(root: Path, number: int) -> dict[str, Any]:
 
 
 def shard_files(shard: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The entries of a shard's files by name: `sha256`, and `bytes` and `sample` unless they are older."""
+    """Return entries of a shard's files by name: `sha256`, and `bytes` and `sample` unless they are older."""
     samples = shard.get("samples", {})
     return {name: {"sha256": digest, **samples.get(name, {})} for name, digest in shard["files"].items()}
 
 
 def read_manifest(root: Path) -> dict[str, Any]:
-    """The manifest of a folder of vectors, checked.
+    """Return the manifest of a folder of vectors, checked.
 
     Raises:
         VectorsError: The folder holds no vectors, or is unfinished, of another version or damaged.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mar_st.errors import MarError
 from mar_st.model.describe import count_parameters
 from mar_st.model.native_gte import fetch
-from mar_st.model.space import WEIGHTS, document_parts, space_of
+from mar_st.model.space import WEIGHTS_SUFFIXES, document_parts, space_of
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -22,7 +22,7 @@ _SETTINGS = (".json", ".txt", ".model", ".jinja")
 
 
 def resolve(source: str | Path) -> Path:
-    """Folder of a model: the one given, that of a name such as `mar-mini`, or a download from the Hub.
+    """Return the folder of a model: a given folder, that of a name such as `mar-mini`, or a Hub download.
 
     Raises:
         MarError: There is no such model, or it has no document side.
@@ -47,7 +47,7 @@ def model_identity(source: str | Path) -> dict[str, Any]:
         files = part["path"].rglob("*") if part["whole"] else part["path"].glob("*")
         for path in sorted(file for file in files if file.is_file()):
             name = path.relative_to(folder).as_posix()
-            if name in _OF_THE_WHOLE or path.suffix not in (*WEIGHTS, *_SETTINGS):
+            if name in _OF_THE_WHOLE or path.suffix not in (*WEIGHTS_SUFFIXES, *_SETTINGS):
                 continue
             with path.open("rb") as stream:
                 content = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -102,7 +102,7 @@ def check_memory(source: str | Path, dtype: Dtype, processes: int = 1) -> None:
 
 
 def available_memory() -> int | None:
-    """Bytes that new processes may take without swapping; `None` where the system does not say."""
+    """Return the bytes that new processes may take without swapping; `None` where the system does not say."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
@@ -113,13 +113,13 @@ def available_memory() -> int | None:
 def load_model(
     source: str | Path, dtype: Dtype, device: str, *, kernel: Kernel = "torch"
 ) -> SentenceTransformer:
-    """A model on its device, of a MAR the document side alone.
+    """Return a model on its device, of a MAR the document side alone.
 
     Args:
         source: Folder, Hub name or `mar-mini`.
         dtype: `bfloat16`, `float32`, or `auto`: float32 on a CPU, else that of the stored weights.
         device: Such as `cpu` or `cuda:1`.
-        kernel: What computes linear layers; with another one than torch the model is good for inference
+        kernel: Implementation of linear layers; with one other than torch the model is good for inference
             alone.
 
     Raises:

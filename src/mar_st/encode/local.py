@@ -31,13 +31,13 @@ def run_processes(
     """Encode shards in a process per device, each taking the next shard when it has finished one.
 
     Args:
-        job: What to do; its device and threads are replaced.
+        job: The job; its device and threads are replaced.
         numbers: Shards.
         done: Told of each finished shard, in any order.
         devices: A device per process; `cpu` several times shares the processors.
 
     Raises:
-        MarError: What a worker raised, or that it was killed.
+        MarError: A worker's error, or a killed worker.
     """
     context = multiprocessing.get_context("spawn")
     devices = devices[: len(numbers)]

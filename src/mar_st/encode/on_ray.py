@@ -43,7 +43,7 @@ def run_ray(job: EncodeJob, numbers: Sequence[int], done: Callable[[int], None])
     many as the cluster has room for, also while it grows.
 
     Args:
-        job: What to do.
+        job: The job.
         numbers: Shards.
         done: Told of each finished shard, in any order.
 

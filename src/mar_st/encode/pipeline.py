@@ -1,4 +1,4 @@
-"""Overlapping steps: what comes next is made in a thread while what is there is used."""
+"""Overlapping steps: the next item is prepared in a thread while the current one is used."""
 
 from __future__ import annotations
 

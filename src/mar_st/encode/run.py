@@ -1,9 +1,9 @@
 """`mar encode`: a corpus to a folder of vectors, shard by shard, resumable.
 
-A shard is a file of the vectors of so many documents in a row; its bytes depend on the model, the settings
-and its own documents alone. So whatever is killed and started again, or shared out to processes and machines,
-gives the same files, and a corpus that was appended to leaves all full shards as they are; the last, partial
-one is encoded again with what came after it.
+A shard is a file of the vectors of a fixed number of consecutive documents; its bytes depend only on the
+model, the settings and its own documents. So interrupted and distributed runs give the same files. If
+documents are appended to a corpus, full shards stay as they are; the last, partial one is encoded again with
+the new documents.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
 Executor: TypeAlias = Literal["local", "ray"]
 
-#: What a folder was begun with.
+#: File with the settings that a folder was begun with.
 BEGUN = "encode.json"
 
 
 class EncodeError(MarError):
-    """A folder of vectors that cannot be gone on with; the message says what is different."""
+    """A folder of vectors that cannot be continued; the message names the difference."""
 
 
 def encode_corpus(
@@ -130,7 +130,7 @@ def encode_corpus(
 
 
 def worker_devices(workers: int = 1) -> list[str]:
-    """Devices of so many processes: the GPUs in turn, or the CPU for all."""
+    """Return the devices of a number of processes: the GPUs in turn, or the CPU for all."""
     import torch  # lazy: torch
 
     if torch.cuda.is_available():
@@ -236,7 +236,7 @@ def _shown(value: Any) -> str:
 
 
 def _missing(root: Path, scan: Scan, say: Callable[[str], None]) -> list[int]:
-    """Shards to encode: those that are not there, and those that are damaged.
+    """Return shards to encode: those that are not there, and those that are damaged.
 
     The others must be of this corpus, the last one maybe of its beginning.
 
@@ -279,7 +279,7 @@ def _damage(root: Path, number: int, listed: dict[str, Any] | None) -> str | Non
 
 
 def _check_appended(root: Path, scan: Scan, number: int) -> None:
-    """Refuse a shard that is not the beginning of what the corpus has at its place now."""
+    """Refuse a shard that differs from the beginning of the current corpus at its place."""
     table = read_table(root / SHARDS / f"{shard_name(number)}.arrow")
     entries = ShardReader(scan).read(number)
     digests = text_digests([entry.document for entry in entries])
@@ -301,7 +301,7 @@ def _check_appended(root: Path, scan: Scan, number: int) -> None:
 
 
 def _said(root: Path) -> dict[str, Any] | None:
-    """The manifest of a finished folder; `None` where it is not there, or is written again."""
+    """Return the manifest of a finished folder; `None` where it is not there, or is written again."""
     try:
         return read_manifest(root)
     except MarError:

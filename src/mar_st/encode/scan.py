@@ -39,7 +39,7 @@ class Scan:
     marks: tuple[Mark, ...]
 
     def size(self, number: int) -> int:
-        """Documents of a shard."""
+        """Return the number of documents of a shard."""
         return min(self.rows, self.count - number * self.rows)
 
 
@@ -80,7 +80,7 @@ def scan_corpus(source: str | Path, rows: int, *, show_progress: bool = True) ->
 
 
 def rows_digest(entries: Sequence[Entry]) -> str:
-    """Digest of a shard with these documents."""
+    """Return the digest of a shard with these documents."""
     digest = hashlib.sha256()
     for entry in entries:
         digest.update(_content(entry))
@@ -123,7 +123,7 @@ class ShardReader:
         self._entries: Iterator[tuple[Any, Entry]] = iter(())
 
     def read(self, number: int) -> list[Entry]:
-        """Documents of a shard.
+        """Return the documents of a shard.
 
         Raises:
             CorpusError: They are not those that the scan saw.

@@ -34,10 +34,10 @@ class EncodeSettings:
         dtype: Dtype that the model computes in. `auto`: float32 on a CPU, on a GPU that of the stored
             weights. On a CPU the fastest kernel of the dtype computes linear layers
             (`mar_st.kernels.linear`); `float32` is float32 by torch's own.
-        prompt: Put before every document; default the model's stored one.
-        max_length: Tokens per document at most; default the model's.
+        prompt: Prefix of every document; default the model's stored prompt.
+        max_length: Maximum number of tokens per document; default the model's.
         shard: Documents per shard. They are sorted by length together, and a kill loses one shard at most.
-        tokens: Tokens of a batch at most; default by model and device.
+        tokens: Maximum number of tokens of a batch; default by model and device.
     """
 
     dim: int | None = None
@@ -65,7 +65,7 @@ class EncodeSettings:
 
         Args:
             device: `cpu`, `cuda`, ...
-            kernel: What computes linear layers.
+            kernel: Implementation of linear layers.
         """
         return {**self.to_json(), "device": device, "kernel": kernel, "engine": ENGINE_VERSION}
 

@@ -1,7 +1,7 @@
 """One shard of a folder of vectors: a safetensors file of vectors and an Arrow file of ids and digests.
 
 The header of the vectors holds `check`: digests of the vectors with their facts and of the Arrow file, taken
-from memory before they were written. What the disk gives back is compared with them.
+from memory before they were written. The content read back from the disk is compared with them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Header:
 
     Attributes:
         tensors: Name -> `dtype`, `shape`, `data_offsets` (from `start`).
-        metadata: What `write_shard` was given.
+        metadata: Metadata given to `write_shard`.
         start: Bytes before the first tensor.
         check: Digests of `vectors` and `table`, see `check_shard`; empty in files of earlier versions.
     """
@@ -86,12 +86,12 @@ class Shard:
 
 
 def shard_name(number: int) -> str:
-    """Name of a shard's files without their endings."""
+    """Return the name of a shard's files without their endings."""
     return f"{number:06d}"
 
 
 def read_header(path: Path) -> Header:
-    """Header of a safetensors file.
+    """Return the header of a safetensors file.
 
     Raises:
         MarError: It is damaged.
@@ -118,13 +118,13 @@ def read_header(path: Path) -> Header:
 
 
 def read_table(path: Path) -> pa.Table:
-    """Ids and digests of a shard, mapped into memory.
+    """Return ids and digests of a shard, mapped into memory.
 
     Raises:
         MarError: The file is damaged.
     """
     try:
-        with pa.memory_map(str(path)) as source:  # what is read keeps the mapping alive
+        with pa.memory_map(str(path)) as source:  # the table read keeps the mapping alive
             table = pa.ipc.open_file(source).read_all()
         table.validate(full=True)  # Arrow itself trusts the places that a file names
         table = table.select(SCHEMA.names).cast(SCHEMA)
@@ -206,7 +206,7 @@ def check_shard(folder: Path, number: int) -> bool:
 
 
 def _content(facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str:
-    """Digest of what a shard says of its vectors, and of the vectors."""
+    """Return the digest of a shard's description of its vectors, and of the vectors."""
     shapes = {name: [tensor.dtype.name, list(tensor.shape)] for name, tensor in tensors.items()}
     digest = hashlib.sha256(json.dumps([dict(facts), shapes], sort_keys=True).encode())
     for name in sorted(tensors):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-#: What a tokenizer gives for each token, and what a pad gets.
+#: Outputs of a tokenizer for each token, and their padding values.
 _PAD = {"input_ids": "pad_token_id", "token_type_ids": "pad_token_type_id"}
 
 
@@ -31,9 +31,9 @@ class Window:
         lengths: Tokens of each distinct text (characters, where it is not tokenised yet), `(distinct,)`.
         batches: Distinct texts of each batch.
         inverse: Distinct text of each text, `(n,)`.
-        columns: What the tokenizer gave, by name, all texts end to end, int32.
+        columns: Outputs of the tokenizer by name, all texts concatenated, int32.
         texts: The distinct texts, where they are not tokenised yet.
-        constants: What holds for all texts (prompt length, modality).
+        constants: Values shared by all texts (prompt length, modality).
     """
 
     lengths: np.ndarray
@@ -45,7 +45,7 @@ class Window:
 
     @property
     def size(self) -> int:
-        """Number of distinct texts."""
+        """Return the number of distinct texts."""
         return len(self.lengths)
 
     @cached_property
@@ -65,7 +65,7 @@ class FrontEnd(Protocol):
         """Tokenise texts and plan their batches."""
 
     def features(self, window: Window, rows: np.ndarray) -> dict[str, Any]:
-        """Features of a batch, tensors in the memory of the processor."""
+        """Return the features of a batch, tensors in the memory of the processor."""
 
 
 def front_end(module: nn.Module, **options: Any) -> FrontEnd:
@@ -82,7 +82,7 @@ def front_end(module: nn.Module, **options: Any) -> FrontEnd:
 
 
 def distinct(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """Texts without repetitions, in order, and the place of each text among them."""
+    """Return texts without repetitions, in order, and the place of each text among them."""
     places: dict[str, int] = {}
     inverse = np.fromiter((places.setdefault(text, len(places)) for text in texts), np.int64, len(texts))
     return list(places), inverse
@@ -95,8 +95,8 @@ class TokenFrontEnd:
         module: The transformer.
         prompt: Put before every text.
         task: `document`, `query` or none.
-        max_length: Tokens per text at most; default the module's.
-        rows: Texts of a batch at most.
+        max_length: Maximum number of tokens per text; default the module's.
+        rows: Maximum number of texts of a batch.
         packed: Lay texts end to end instead of padding them (`mar_st.kernels.attention`).
     """
 

@@ -34,7 +34,7 @@ class EncodeJob:
         scan: The corpus.
         settings: How it is encoded.
         device: Where the model computes.
-        kernel: What computes linear layers.
+        kernel: Implementation of linear layers.
         threads: Batches computed at once on a CPU.
     """
 
@@ -69,7 +69,7 @@ class Worker:
         self._reader = ShardReader(job.scan)
 
     def run(self, numbers: Iterable[int], done: Callable[[int], None]) -> None:
-        """Encode shards; `done` is told of each when its files are in their place.
+        """Encode shards; `done` is called for each when its files are in place.
 
         Raises:
             MarError: The corpus changed, or the model gives values that are not finite.

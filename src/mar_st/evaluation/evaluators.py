@@ -47,7 +47,7 @@ class DevEvaluator(BaseEvaluator):
         epoch: int = -1,
         steps: int = -1,
     ) -> dict[str, float]:
-        """The score of a model, `{"dev_METRIC": value}`."""
+        """Return the score of a model, `{"dev_METRIC": value}`."""
         del output_path, epoch, steps
         training = model.training
         model.eval()
@@ -58,7 +58,7 @@ class DevEvaluator(BaseEvaluator):
         return {self.primary_metric: float(self.data.scores([values]).per_seed()[0])}
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Settings, for the model card."""
+        """Return settings, for the model card."""
         return {"path": self.data.task.path, "split": self.data.task.split, "metric": self.data.metric}
 
 
@@ -95,7 +95,7 @@ class TaskEvaluator(BaseEvaluator):
         epoch: int = -1,
         steps: int = -1,
     ) -> dict[str, float]:
-        """The scores of a model, `{"mteb_mean": value, "mteb_TASK": value, ...}`."""
+        """Return the scores of a model, `{"mteb_mean": value, "mteb_TASK": value, ...}`."""
         import mteb  # lazy: mteb
 
         del output_path, epoch, steps
@@ -112,7 +112,7 @@ class TaskEvaluator(BaseEvaluator):
         return {self.primary_metric: sum(scores.values()) / len(scores), **scores}
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Settings, for the model card."""
+        """Return settings, for the model card."""
         return {"tasks": [task.metadata.name for task in self.tasks]}
 
 
@@ -132,7 +132,7 @@ def _queries_by_default(model: Any) -> Iterator[None]:
 
 
 def mteb_tasks(names: Sequence[str]) -> list[Any]:
-    """Tasks of mteb by name; their data are read when they are evaluated.
+    """Return the tasks of mteb by name; their data are read when they are evaluated.
 
     Raises:
         EvaluationError: mteb is not installed, or has no such task.
@@ -152,7 +152,7 @@ def mteb_tasks(names: Sequence[str]) -> list[Any]:
 
 
 def check_evaluation(evaluation: Evaluation) -> None:
-    """Make sure that what is evaluated on is there, before anything is trained.
+    """Check before any training that the evaluation data exist.
 
     Raises:
         DataError: There is no such development set.
@@ -165,7 +165,7 @@ def check_evaluation(evaluation: Evaluation) -> None:
 
 
 def evaluator_of(evaluation: Evaluation) -> DevEvaluator | TaskEvaluator:
-    """The evaluator that a recipe asks for; `primary_metric` names the score that decides.
+    """Return the evaluator that a recipe asks for; `primary_metric` names the score that decides.
 
     Raises:
         DataError: See `dev_evaluator`.

@@ -49,7 +49,7 @@ def swapped_means(
 
 
 def p_value(observed: float, drawn: NDArray[np.float64]) -> float:
-    """Two-sided p-value of a randomisation test.
+    """Return the two-sided p-value of a randomisation test.
 
     The observed assignment counts as one of the draws, so p is never 0 (Davison & Hinkley 1997, section 4.3).
     """

@@ -2,7 +2,7 @@
 
 Scores of a model come as an array `(seeds, items)`: one value per query, or one predicted similarity per
 pair.
-`Scores.kind` says what makes a score of them: the mean, or the correlation with the gold values.
+`Scores.kind` names the statistic: the mean, or the correlation with the gold values.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Scores:
     kind: Kind = "mean"
 
     def per_seed(self) -> Array:
-        """Score of every seed, `(seeds,)`."""
+        """Return the score of every seed, `(seeds,)`."""
         if self.kind == "mean":
             return np.asarray(self.values.mean(axis=1))
         assert self.gold is not None  # noqa: S101 -- correlations come with gold values
@@ -52,7 +52,7 @@ class Scores:
 
 
 def bootstrap(scores: Scores, *, resamples: int, seed: Sequence[int]) -> Array:
-    """Scores of resampled items, averaged over the seeds, `(resamples,)`.
+    """Return the scores of resampled items, averaged over the seeds, `(resamples,)`.
 
     Items are drawn with replacement and are the same for all seeds, so for a mean this is the bootstrap of
     the seed-averaged scores per query.
@@ -76,7 +76,7 @@ def bootstrap(scores: Scores, *, resamples: int, seed: Sequence[int]) -> Array:
 
 
 def randomised(first: Scores, second: Scores, *, permutations: int, seed: Sequence[int]) -> Array:
-    """Differences of two models under the hypothesis that they are one, `(permutations,)`.
+    """Return the differences of two models under the null hypothesis that they are equal, `(permutations,)`.
 
     For each item a fair coin decides whether the two models swap what they gave it (in all seeds together,
     since the seeds share the items). For correlations the predictions are made comparable first: standardised
@@ -105,18 +105,18 @@ def randomised(first: Scores, second: Scores, *, permutations: int, seed: Sequen
 
 
 def difference(first: Scores, second: Scores) -> float:
-    """The statistic of the test as observed: mean over the seeds, first minus second."""
+    """Return the observed test statistic: mean over the seeds, first minus second."""
     return float(first.per_seed().mean() - second.per_seed().mean())
 
 
 @dataclass(frozen=True)
 class Seeds:
-    """Average scores of one row over its seeds, and how far seeds lie apart.
+    """Average scores of one row over its seeds, and the spread of the seeds.
 
     Attributes:
         scores: `(seeds,)` float64.
-        variance: Of one seed; 0 for what is not trained.
-        freedom: Degrees of freedom of the variance; 0 for what is not trained.
+        variance: Variance of one seed; 0 for untrained rows.
+        freedom: Degrees of freedom of the variance; 0 for untrained rows.
     """
 
     scores: Array
@@ -125,9 +125,9 @@ class Seeds:
 
 
 def seed_variances(per_seed: Mapping[str, Array], trained: Container[str]) -> dict[str, Seeds]:
-    """The variance between the seeds of every row.
+    """Return the variance between the seeds of every row.
 
-    A trained row with one seed gets the pooled variance of the rows with several, as far as there are any.
+    A trained row with one seed gets the pooled variance of the rows with several, if there are any.
 
     Args:
         per_seed: Average scores by row, `(seeds,)` each.
@@ -189,7 +189,7 @@ def mixed(first: Seeds, second: Seeds, drawn: Array) -> Mixed:
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """p-values of several comparisons with one model, adjusted for their number (Holm 1979)."""
+    """Return the p-values of several comparisons with one model, adjusted for their number (Holm 1979)."""
     adjusted, highest = {}, 0.0
     for rank, name in enumerate(sorted(p_values, key=p_values.__getitem__)):
         highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[name]))
@@ -200,7 +200,7 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
 def rank_agreement(
     ours: Mapping[str, float], theirs: Mapping[str, float]
 ) -> tuple[float | None, list[tuple[str, str]]]:
-    """Agreement of two orderings of the same rows.
+    """Return the agreement of two orderings of the same rows.
 
     Args:
         ours: Score by row.
@@ -232,7 +232,7 @@ def _chunks(total: int, seed: Sequence[int]) -> Iterator[tuple[int, np.random.Ge
 
 
 def _swapped_correlations(first: Scores, second: Scores, swap: NDArray[np.bool_]) -> Array:
-    """Difference of two correlations for each row of swaps `(draws, items)`."""
+    """Return the difference of two correlations for each row of swaps `(draws, items)`."""
     assert first.gold is not None  # noqa: S101 -- correlations come with gold values
     a, b = (_comparable(scores) for scores in (first, second))
     gold = np.broadcast_to(first.gold, swap.shape)
@@ -244,7 +244,7 @@ def _swapped_correlations(first: Scores, second: Scores, swap: NDArray[np.bool_]
 
 
 def _as_many_seeds(first: Scores, second: Scores) -> tuple[Scores, Scores]:
-    """The same scores with every seed repeated until both have as many; means stay the same."""
+    """Return the same scores with every seed repeated until both have as many; means stay the same."""
     number = math.lcm(len(first.values), len(second.values))
 
     def repeated(scores: Scores) -> Scores:

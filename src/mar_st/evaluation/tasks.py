@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Type = Literal["retrieval", "rerank", "sts"]
 
-#: Where the packaged tasks lie.
+#: Folder of the packaged tasks.
 PACKAGED = "package:medteb_mteb/"
 DEFAULT_METRIC: dict[Type, str] = {"retrieval": "ndcg@10", "rerank": "map", "sts": "pearson"}
 _PREFIX = {"ndcg": "ndcg_cut", "recall": "recall", "p": "P"}
@@ -70,24 +70,24 @@ class TaskData:
 
     @property
     def kind(self) -> Kind:
-        """Kind of statistic that turns the items into a score."""
+        """Return the kind of statistic that turns the items into a score."""
         if self.type != "sts":
             return "mean"
         return "spearman" if self.metric == "spearman" else "pearson"
 
     @property
     def items(self) -> list[str]:
-        """Ids of what is scored: judged queries in order, or pairs by position."""
+        """Return the ids of the scored items: judged queries in order, or pairs by position."""
         return list(self.qrels) if self.type != "sts" else [str(index) for index in range(len(self.pairs))]
 
     def scores(self, values: Sequence[Sequence[float]]) -> Scores:
-        """Values of several seeds, `(seeds, items)`, as scores."""
+        """Return the values of several seeds, `(seeds, items)`, as scores."""
         gold = np.array(self.gold) if self.type == "sts" else None
         return Scores(np.array(values, dtype=np.float64), gold, self.kind)
 
     @property
     def sample(self) -> list[str]:
-        """Texts that a query encoder meets here."""
+        """Return the texts that a query encoder meets here."""
         return list(self.queries.values()) or [first for first, _ in self.pairs]
 
 
@@ -118,7 +118,7 @@ def score(
     batch_size: int = 64,
     stored: Callable[[Callable[[], Any]], Any] | None = None,
 ) -> list[float]:
-    """Score of every item of a task, in the order of `data.items`.
+    """Return the score of every item of a task, in the order of `data.items`.
 
     Args:
         model: Any sentence-transformers model; queries and documents go by its routes if it has any.
@@ -154,7 +154,7 @@ def score(
 def score_vectors(
     data: TaskData, queries: Any, documents: Any, similarity: Callable[[Any, Any], Any]
 ) -> list[float]:
-    """Score of every judged query of a retrieval or reranking task, from vectors.
+    """Return the score of every judged query of a retrieval or reranking task, from vectors.
 
     Args:
         data: The task.
@@ -193,7 +193,7 @@ def _prompt(model: SentenceTransformer, data: TaskData, *names: str) -> str:
 def _rank(
     similarity: Callable[[Any, Any], Any], data: TaskData, queries: Any, documents: Any
 ) -> dict[str, dict[str, float]]:
-    """Scores of the best documents of every query, or of its candidates."""
+    """Return the scores of the best documents of every query, or of its candidates."""
     ids = list(data.corpus)
     position = {key: index for index, key in enumerate(ids)}
     depth = min(len(ids), max(_DEPTH, _cut(data.metric) or 1000))
@@ -213,7 +213,7 @@ def _rank(
 
 
 def score_run(run: dict[str, dict[str, float]], data: TaskData) -> list[float]:
-    """Score of every judged query of a retrieval or reranking task, from ranked documents.
+    """Return the score of every judged query of a retrieval or reranking task, from ranked documents.
 
     Args:
         run: Query id -> document id -> score; a query without documents scores 0.
@@ -279,7 +279,7 @@ def _type(folder: Path, task: Task) -> Type:
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Objects of a JSONL file, each with its place."""
+    """Yield the objects of a JSONL file, each with its place."""
     if not path.is_file():
         raise DataError(f"{path} is missing.")
     with path.open(encoding="utf-8") as lines:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from mar_st.export.graph import PackedEncoder
-    from mar_st.online.listing import Listing, Variant
+    from mar_st.online.listing import ExportVariant, Listing
     from mar_st.online.torch_encoder import TorchEncoder
 
 
@@ -26,7 +26,7 @@ class GraphSource:
     Attributes:
         graph: The encoder; it may be deleted once the formats are made.
         example: Inputs of the graph, of several texts.
-        listing: What is known of the encoder.
+        listing: Listing of the encoder.
         folder: Folder to write to.
     """
 
@@ -58,7 +58,7 @@ class GraphFormat(ABC):
     @abstractmethod
     def write(
         self, precision: str, folder: Path, table: str, calibration: Sequence[dict[str, np.ndarray]]
-    ) -> Variant:
+    ) -> ExportVariant:
         """Write one variant.
 
         Args:

@@ -1,6 +1,6 @@
 """The query encoder as one graph over packed texts: token embeddings in, final vectors out.
 
-Texts stand one after the other in a single row, so nothing is computed for padding, and one dynamic
+Texts are concatenated in a single row, so nothing is computed for padding, and one dynamic
 dimension covers both one short query and a batch of many. Which tokens see each other follows from their
 segment numbers. The table of token embeddings stays outside: a graph that holds it would keep all of it in
 memory, and of a table in a mapped file only the rows that queries use are read.
@@ -78,7 +78,7 @@ def parts_of(modules: Sequence[nn.Module]) -> Parts:
 
 
 class PackedEncoder(nn.Module):
-    """Vectors of texts that stand one after the other.
+    """Compute vectors of concatenated texts.
 
     Inputs of `forward` (`T` tokens, `n` texts):
 
@@ -117,7 +117,7 @@ class PackedEncoder(nn.Module):
     def forward(
         self, embeddings: torch.Tensor, positions: torch.Tensor, segments: torch.Tensor, pool: torch.Tensor
     ) -> torch.Tensor:
-        """Vectors of packed texts, see the class."""
+        """Return the vectors of packed texts, see the class."""
         masks: Any = self._masks(segments)
         options: dict[str, Any] = {"use_cache": False} if self.causal else {}
         output = self.model(
@@ -132,7 +132,7 @@ class PackedEncoder(nn.Module):
         return vectors
 
     def _masks(self, segments: torch.Tensor) -> Any:
-        """Additive masks `(1, 1, T, T)`: of all layers, or by kind of layer."""
+        """Return the additive masks `(1, 1, T, T)`: of all layers, or by kind of layer."""
         same = segments[:, None] == segments[None, :]
         if self.causal:
             rows = torch.arange(segments.shape[0], device=segments.device)
@@ -163,7 +163,7 @@ def is_causal(model: Any) -> bool:
 
 
 def position_offset(model: Any) -> int:
-    """Number of the first position: of the RoBERTa family the one after the padding index, otherwise 0."""
+    """Return the number of the first position: after the padding index for RoBERTa models, else 0."""
     for module in model.modules():
         padding = getattr(module, "padding_idx", None)
         if isinstance(padding, int) and isinstance(

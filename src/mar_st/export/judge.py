@@ -22,7 +22,7 @@ _WINDOW = 2048
 
 
 @dataclass(frozen=True)
-class Judge:
+class LossTask:
     """A retrieval task with the vectors of its documents.
 
     Attributes:
@@ -62,7 +62,7 @@ class Judge:
 
 def open_judge(
     task: str, model: str, *, split: str = "test", vectors: str | Path | None = None, cosine: bool
-) -> Judge:
+) -> LossTask:
     """Read a task, and read or compute the vectors of its documents.
 
     Args:
@@ -84,7 +84,7 @@ def open_judge(
         raise ExportError(f"{task} is a task of type {data.type}; give one of retrieval.")
     ids = list(data.corpus)
     found = _encoded(model, list(data.corpus.values())) if vectors is None else _stored(vectors, ids)
-    return Judge(
+    return LossTask(
         name=Path(task).name,
         digest=data.digest,
         ids=ids,

@@ -19,7 +19,7 @@ from mar_st.export.run import check_place, move, packaged_queries
 from mar_st.files import entry_of
 from mar_st.lookup.module import LookupEncoder
 from mar_st.model.names import model_source
-from mar_st.online.lookup import DICTIONARY, TABLES, WEIGHTS, LookupListing, NumpyLookupEncoder
+from mar_st.online.lookup import DICTIONARY, TABLE_DTYPES, TABLE_FILE, LookupListing, NumpyLookupEncoder
 from mar_st.online.torch_encoder import TorchEncoder
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ def export_lookup(
     shutil.rmtree(part, ignore_errors=True)  # of an export that was killed
     part.mkdir(parents=True)
     (part / DICTIONARY).write_text(lookup.features.to_json(), encoding="utf-8")
-    _write_weights(lookup, weight_format, part / WEIGHTS)
-    names = [DICTIONARY, WEIGHTS]
+    _write_weights(lookup, weight_format, part / TABLE_FILE)
+    names = [DICTIONARY, TABLE_FILE]
     more, count = LOOKUPS.classes()[form].write(encoder, part, vectors, documents)
     names += more
     listing = LookupListing(
@@ -99,8 +99,10 @@ def _check_options(form: str, weight_format: str, vectors: object, documents: ob
     known = LOOKUPS.classes()
     if form not in known:
         raise ExportError(f"A lookup encoder is exported as {' or '.join(known)}; got {form}.")
-    if weight_format not in TABLES:
-        raise ExportError(f"The weight formats of a table are {', '.join(TABLES)}; got {weight_format}.")
+    if weight_format not in TABLE_DTYPES:
+        raise ExportError(
+            f"The weight formats of a table are {', '.join(TABLE_DTYPES)}; got {weight_format}."
+        )
     known[form].check(weight_format, vectors, documents)
 
 
@@ -131,7 +133,7 @@ def _write_weights(lookup: LookupEncoder, precision: str, path: Path) -> None:
     if precision == "int8":
         table, scales = int8_rows(table)
     with np.errstate(over="ignore"):
-        stored = table.astype(TABLES[precision])
+        stored = table.astype(TABLE_DTYPES[precision])
     singles = np.concatenate([weights, bias, scales]).astype("<f4")
     if not (np.isfinite(singles).all() and (precision == "int8" or np.isfinite(stored).all())):
         raise ExportError(f"The encoder holds values that are not finite, or too large for {precision}.")

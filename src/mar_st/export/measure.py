@@ -77,7 +77,7 @@ def measure(
 def timings(
     call: Callable[[Sequence[str]], Any], texts: Sequence[str], *, rounds: int = ROUNDS
 ) -> list[float]:
-    """Seconds of each call with one text, over some rounds, after one that is not counted."""
+    """Return the seconds of each call with one text, over some rounds, after one that is not counted."""
     for text in texts:
         call([text])
     found = []
@@ -90,7 +90,7 @@ def timings(
 
 
 def resident_mb() -> float:
-    """Memory of this process that is in RAM, in MB (10^6 bytes); 0 where the system does not say."""
+    """Return memory of this process that is in RAM, in MB (10^6 bytes); 0 where the system does not say."""
     statm = Path("/proc/self/statm")
     if not statm.is_file():
         return 0.0
@@ -98,7 +98,7 @@ def resident_mb() -> float:
 
 
 def age() -> float:
-    """Seconds since this process was started, the start of Python included."""
+    """Return seconds since this process was started, the start of Python included."""
     stat = Path("/proc/self/stat")
     if not stat.is_file():
         return time.perf_counter() - _IMPORTED
@@ -138,7 +138,7 @@ def _main(request: str, vectors: str) -> None:
 
 
 def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Cosine of each row with the same row of another array, `(n,)` float64."""
+    """Return the cosine of each row with the same row of another array, `(n,)` float64."""
     first, second = first.astype(np.float64), second.astype(np.float64)
     norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
     found: np.ndarray = np.einsum("ij,ij->i", first, second) / np.maximum(norms, 1e-30)

@@ -1,4 +1,4 @@
-"""Writing an exported query encoder: its variants, what each costs and loses, and which one is used."""
+"""Write an exported query encoder: its variants, the cost and loss of each, and the chosen one."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tqdm import tqdm
 from mar_st.errors import MarError
 from mar_st.export.formats import GRAPHS, GraphSource
 from mar_st.export.graph import ExportError, PackedEncoder
-from mar_st.export.judge import Judge, open_judge
+from mar_st.export.judge import LossTask, open_judge
 from mar_st.export.measure import cosines, measure
 from mar_st.export.source import check_tokens, open_source, write_front
 from mar_st.files import entry_of, move_folder
 from mar_st.kernels.processor import processors
 from mar_st.model.names import model_source
 from mar_st.online.front import Front
-from mar_st.online.listing import FILE, TABLES, TOKENIZER, Listing, Variant
+from mar_st.online.listing import EMBEDDING_TABLES, LISTING_FILE, TOKENIZER, ExportVariant, Listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,7 +45,7 @@ PACKAGED_QUERIES = "package:medteb_mteb/MedTEBRetrieval"
 
 
 @dataclass(frozen=True)
-class Limits:
+class LossLimits:
     """Limits within which a variant may be chosen.
 
     Attributes:
@@ -79,14 +79,14 @@ def export(
     split: str = "test",
     vectors: str | Path | None = None,
     query: str | None = None,
-    limits: Limits | None = None,
+    limits: LossLimits | None = None,
     threads: int | None = None,
     overwrite: bool = False,
     show_progress: bool = True,
 ) -> Listing:
     """Write an optimised query encoder, and measure it.
 
-    All variants that were asked for are written, compared with the original and timed on this processor; the
+    All requested variants are written, compared with the original and timed on this processor; the
     fastest one that loses no more than `limits` is what loads by default. What cannot be written, or crashes
     where it is measured, is left out and listed with its reason.
 
@@ -101,7 +101,7 @@ def export(
         vectors: Folder of document vectors for the task, see `mar encode`; default the model's document side
             encodes them.
         query: Which query encoder of a MAR that holds several.
-        limits: What the chosen variant may lose.
+        limits: Largest losses of the chosen variant.
         threads: Threads that the measurements use; default all processors of this process.
         overwrite: Replace an exported encoder in `out`.
         show_progress: Show a progress bar.
@@ -141,7 +141,7 @@ def export(
     gc.collect()
     reporter = _Reporter(part, texts, original, judge, threads)
     listing = _measured(listing, reporter, show_progress=show_progress)
-    listing = replace(listing, chosen=choose(listing, limits or Limits()), machine=_machine(threads))
+    listing = replace(listing, chosen=choose(listing, limits or LossLimits()), machine=_machine(threads))
     _tidy(part, listing)
     listing.write(part)
     move(part, Path(out))
@@ -154,7 +154,7 @@ def _tidy(part: Path, listing: Listing) -> None:
         if path.name not in listing.files:
             path.unlink()
         else:
-            path.chmod(0o644)  # some writers let nobody else read; the server may be another user
+            path.chmod(0o644)  # some writers restrict reading to the owner; the server may be another user
 
 
 def move(part: Path, out: Path) -> None:
@@ -186,7 +186,7 @@ def check_place(out: Path, *, overwrite: bool) -> None:
     """
     if out.exists() and not overwrite:
         raise ExportError(f"{out} is there already. Give another folder, or overwrite it (--overwrite).")
-    if out.exists() and not (out / FILE).is_file():
+    if out.exists() and not (out / LISTING_FILE).is_file():
         raise ExportError(f"{out} is not an exported encoder, so it is not overwritten. Give another folder.")
 
 
@@ -209,7 +209,7 @@ def packaged_queries() -> list[str]:
     return list(load_task(Task(name="queries", path=PACKAGED_QUERIES)).queries.values())
 
 
-def _task(judge: Judge | None, original: np.ndarray) -> dict[str, Any]:
+def _task(judge: LossTask | None, original: np.ndarray) -> dict[str, Any]:
     if judge is None:
         return {}
     return {
@@ -224,7 +224,7 @@ def _task(judge: Judge | None, original: np.ndarray) -> dict[str, Any]:
 def _inputs(
     part: Path, listing: Listing, calibrate: Sequence[str]
 ) -> tuple[dict[str, np.ndarray], list[dict[str, np.ndarray]]]:
-    """Inputs of the graph: of several short texts, and of each query to calibrate on."""
+    """Return the inputs of the graph: of several short texts, and of each query to calibrate on."""
     front, prompt = Front(part, listing, "float16"), listing.prompts.get("query") or ""
     example = next(front.packs([prompt + text for text in ("ab", "abc", "b")], prompt)).inputs
     return example, [next(front.packs([prompt + text], prompt)).inputs for text in calibrate]
@@ -257,8 +257,8 @@ def _write(
     *,
     show_progress: bool,
 ) -> Listing:
-    """Write the graphs; the listing says what is there, and what is not and why."""
-    variants: dict[str, Variant] = {}
+    """Write the graphs; the listing names the written variants, and the refused ones with the reason."""
+    variants: dict[str, ExportVariant] = {}
     refused: dict[str, str] = {}
     writers: dict[str, GraphFormat] = {}
     makers, source = GRAPHS.classes(), GraphSource(graph, example, listing, part)
@@ -277,15 +277,15 @@ def _write(
     return _listed(replace(listing, refused=refused), variants, part)
 
 
-def _listed(listing: Listing, variants: dict[str, Variant], part: Path) -> Listing:
-    """The listing with these variants and the files they need."""
+def _listed(listing: Listing, variants: dict[str, ExportVariant], part: Path) -> Listing:
+    """Return the listing with these variants and the files they need."""
     if not variants:
         reasons = "; ".join(f"{name}: {why}" for name, why in listing.refused.items())
         raise ExportError(f"Nothing could be exported: {reasons}")
 
     needed = {TOKENIZER}
     for variant in variants.values():
-        needed |= {TABLES[variant.table], *variant.files}
+        needed |= {EMBEDDING_TABLES[variant.table], *variant.files}
     files = {name: listing.files.get(name) or entry_of(part / name) for name in sorted(needed)}
     listing = replace(listing, variants=variants, chosen=next(iter(variants)), files=files)
     listing.write(part)
@@ -299,16 +299,16 @@ class _Reporter:
     part: Path
     texts: list[str]
     original: np.ndarray
-    judge: Judge | None
+    judge: LossTask | None
     threads: int | None
 
-    def report(self, listing: Listing, variant: Variant) -> dict[str, Any]:
+    def report(self, listing: Listing, variant: ExportVariant) -> dict[str, Any]:
 
         vectors, found = measure(self.part, variant.name, self.texts, threads=self.threads)
         if not np.isfinite(vectors).all():
             raise ExportError("its vectors hold NaN or infinite values")
         same = cosines(self.original, vectors)
-        files = [*variant.files, TABLES[variant.table]]
+        files = [*variant.files, EMBEDDING_TABLES[variant.table]]
         report: dict[str, Any] = {
             **found,
             "cosine_min": round(float(same.min()), 6),
@@ -325,7 +325,7 @@ class _Reporter:
 
 
 def _measured(listing: Listing, reporter: _Reporter, *, show_progress: bool) -> Listing:
-    variants: dict[str, Variant] = {}
+    variants: dict[str, ExportVariant] = {}
     refused = dict(listing.refused)
     for variant in tqdm(listing.variants.values(), desc="measure", unit="variant", disable=not show_progress):
         try:
@@ -335,8 +335,8 @@ def _measured(listing: Listing, reporter: _Reporter, *, show_progress: bool) -> 
     return _listed(replace(listing, refused=refused), variants, reporter.part)
 
 
-def choose(listing: Listing, limits: Limits) -> str:
-    """The fastest variant within the limits; if none is, the one nearest to the original."""
+def choose(listing: Listing, limits: LossLimits) -> str:
+    """Return the fastest variant within the limits; if none is, the one nearest to the original."""
     good = [variant for variant in listing.variants.values() if limits.hold(variant.report)]
     if good:
         return min(good, key=lambda variant: variant.report["p50_ms"]).name

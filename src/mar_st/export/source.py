@@ -10,7 +10,7 @@ import numpy as np
 from mar_st.export.graph import ExportError, Parts, parts_of, position_offset
 from mar_st.files import open_reserved
 from mar_st.online.front import QueryTokenizer
-from mar_st.online.listing import TABLES, TOKENIZER, Listing
+from mar_st.online.listing import EMBEDDING_TABLES, TOKENIZER, Listing
 from mar_st.online.torch_encoder import TorchEncoder
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class ExportSource(NamedTuple):
     Attributes:
         encoder: The encoder as sentence-transformers computes it.
         parts: Its modules.
-        name: What it was loaded from.
+        name: Source that it was loaded from.
     """
 
     encoder: TorchEncoder
@@ -47,7 +47,7 @@ class ExportSource(NamedTuple):
 
     @property
     def model(self) -> Any:
-        """The transformers model."""
+        """Return the transformers model."""
         return self.parts.transformer.model
 
 
@@ -60,7 +60,7 @@ def open_source(name: str, query: str | None = None) -> ExportSource:
     """
     encoder = TorchEncoder.open(name, query=query)
     _ = encoder.identity  # computed once, of the weights as they were saved
-    encoder.model.float()  # what was saved in half precision is exported from the same values
+    encoder.model.float()  # weights saved in half precision are exported from the same values
     if encoder.model.truncate_dim is not None:
         raise ExportError(
             f"{name} cuts its vectors after its modules (truncate_dim={encoder.model.truncate_dim}), which "
@@ -78,8 +78,8 @@ def write_front(source: ExportSource, folder: Path, *, exact: bool) -> tuple[Lis
         exact: Whether a variant needs the embeddings as they are; otherwise float16 will do.
 
     Returns:
-        The listing, without variants, and the type of the exact table (a key of `TABLES`; float16 where that
-        loses nothing, as it does for weights that were published so).
+        The listing, without variants, and the type of the exact table (a key of `EMBEDDING_TABLES`; float16
+        if that loses nothing, as for weights that were published in float16).
 
     Raises:
         ExportError: The tokenizer has no fast form.
@@ -132,7 +132,7 @@ def _write_table(weight: np.ndarray, folder: Path, *, exact: bool) -> bool:
     Raises:
         ExportError: A value is not finite, or too large for float16.
     """
-    path = folder / TABLES["float16"]
+    path = folder / EMBEDDING_TABLES["float16"]
     half = open_reserved(path, np.float16, weight.shape)
     lossless = True
     for start in range(0, len(weight), _BLOCK):  # a copy of the whole table would be most of the memory
@@ -147,7 +147,7 @@ def _write_table(weight: np.ndarray, folder: Path, *, exact: bool) -> bool:
         lossless = lossless and bool((written.astype(np.float32) == rows).all())
     half.flush()
     if exact and not lossless:
-        np.save(folder / TABLES["float32"], weight.astype(np.float32, copy=False))
+        np.save(folder / EMBEDDING_TABLES["float32"], weight.astype(np.float32, copy=False))
     return lossless
 
 

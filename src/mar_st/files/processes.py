@@ -29,7 +29,7 @@ class Processes:
 
     @property
     def main(self) -> bool:
-        """True for the first process."""
+        """Return True in the first process."""
         return self.state is None or int(os.environ.get("RANK", "0")) == 0
 
     def wait(self) -> None:
@@ -49,7 +49,7 @@ class Processes:
     def locked(self, path: Path, waiting: Callable[[], None]) -> Iterator[None]:
         """Hold a lock that another run may hold for hours; a killed run lets go of it.
 
-        The first process takes it. The others hear from it every `POLL` seconds: if they stood in a barrier
+        The first process takes it. The others hear from it every `POLL` seconds: if they waited in a barrier
         meanwhile, the process group would time out.
 
         Args:

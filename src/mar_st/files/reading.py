@@ -45,5 +45,5 @@ def one_line(error: BaseException, most: int = 300) -> str:
 
 
 def printable(text: str) -> str:
-    r"""A text as a terminal may show it: what it would obey is written as in Python, such as `\x1b`."""
+    r"""Return a text for a terminal: characters that control it are escaped as in Python (`\x1b`)."""
     return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)

@@ -52,18 +52,18 @@ class Registered(Generic[T]):
         self.found[name], self.after[name] = cls, after
 
     def names(self) -> tuple[str, ...]:
-        """The names by the modules of the folder, sorted; nothing but the folder itself is imported."""
+        """Return names by the modules of the folder, sorted; nothing but the folder itself is imported."""
         modules = iter_modules(import_module(self.folder).__path__)
         return tuple(sorted({*self.found, *(module.name.replace("_", "-") for module in modules)}))
 
     def get(self, name: str) -> type[T] | None:
-        """The class of a name, `None` if there is none; no other module is imported."""
+        """Return the class of a name, `None` if there is none; no other module is imported."""
         if name not in self.found and name in self.names():
             import_module(f"{self.folder}.{name.replace('-', '_')}")
         return self.found.get(name)
 
     def classes(self) -> dict[str, type[T]]:
-        """All classes by name, in the order in which they are listed."""
+        """Return all classes by name, in the order in which they are listed."""
         for name in self.names():
             self.get(name)
         order = TopologicalSorter({name: {self.after[name]} for name in sorted(self.found)}).static_order()

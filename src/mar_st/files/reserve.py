@@ -27,7 +27,7 @@ class DiskFullError(MarError):
 
 
 def reserve(path: Path, size: int) -> None:
-    """Take room for a file that is there, up to a size; its content stays.
+    """Reserve space for an existing file, up to a size; its content stays.
 
     Raises:
         DiskFullError: There is not enough room.

@@ -12,7 +12,7 @@ __all__ = ["is_own", "user_cache"]
 def user_cache() -> Path | None:
     """Return `$XDG_CACHE_HOME/medteb` (`~/.cache/medteb`), made where it is missing.
 
-    `None` where it cannot be written, belongs to somebody else, or others could write to it or replace it.
+    Return `None` if it cannot be written, belongs to another user, or others could write to it or replace it.
     """
     base = os.environ.get("XDG_CACHE_HOME")
     try:

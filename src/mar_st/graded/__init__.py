@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from mar_st.graded.grader import THRESHOLDS, Grader
+from mar_st.graded.grader import THRESHOLDS_FILE, Grader
 from mar_st.graded.pairs import GradedPair, read_graded
 from mar_st.graded.thresholds import Thresholds, fit_thresholds, weighted_kappa
 from mar_st.graded.train import GraderReport, GraderSettings, train_grader
 
 __all__ = [
-    "THRESHOLDS",
+    "THRESHOLDS_FILE",
     "GradedPair",
     "Grader",
     "GraderReport",

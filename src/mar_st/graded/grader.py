@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["THRESHOLDS", "Grader"]
+__all__ = ["THRESHOLDS_FILE", "Grader"]
 
 #: File of the thresholds, beside the weights.
-THRESHOLDS = "thresholds.json"
+THRESHOLDS_FILE = "thresholds.json"
 
 
 class Grader:
@@ -36,10 +36,10 @@ class Grader:
 
     def __init__(self, folder: str | Path, *, batch_size: int = 32) -> None:
         self.folder = Path(folder)
-        file = self.folder / THRESHOLDS
+        file = self.folder / THRESHOLDS_FILE
         if not file.is_file():
             raise MarError(
-                f"{self.folder} holds no {THRESHOLDS}. Give a folder that 'mar cross-encoder' wrote; a "
+                f"{self.folder} holds no {THRESHOLDS_FILE}. Give a folder that 'mar cross-encoder' wrote; a "
                 "cross-encoder without thresholds has scores, but no grades."
             )
         content = read_json(file)
@@ -53,14 +53,14 @@ class Grader:
         self._reranker = Reranker(str(self.folder), batch_size=batch_size)
 
     def identity(self) -> dict[str, str]:
-        """Digests of all that its labels depend on: weights, settings, tokenizer and thresholds."""
+        """Return digests of all that its labels depend on: weights, settings, tokenizer and thresholds."""
         files = [*self.folder.glob("*.safetensors"), *self.folder.glob("*.json")]
         return {file.name: entry_of(file)["sha256"] for file in sorted(files)}
 
     def scores(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        """Scores of (query, document) pairs, shape (pairs,), float32."""
+        """Return the scores of (query, document) pairs, shape (pairs,), float32."""
         return self._reranker.score(pairs)
 
     def label(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.int64]:
-        """Labels of (query, document) pairs, shape (pairs,), int64."""
+        """Return the labels of (query, document) pairs, shape (pairs,), int64."""
         return self.thresholds.label(self.scores(pairs))

@@ -49,7 +49,7 @@ class Thresholds:
             )
 
     def label(self, scores: ArrayLike) -> NDArray[np.int64]:
-        """Labels of scores.
+        """Return the labels of scores.
 
         Args:
             scores: Shape (pairs,).

@@ -16,7 +16,7 @@ import numpy as np
 from mar_st.errors import MarError
 from mar_st.files import move_folder, write_json
 from mar_st.files.digests import entry_of
-from mar_st.graded.grader import THRESHOLDS, Grader
+from mar_st.graded.grader import THRESHOLDS_FILE, Grader
 from mar_st.graded.thresholds import Thresholds, fit_thresholds, weighted_kappa
 from mar_st.model.names import model_source
 
@@ -40,7 +40,7 @@ class GraderSettings:
         epochs: Passes over the training pairs.
         batch_size: Pairs per step.
         learning_rate: Of AdamW, after a warm-up over a tenth of the steps, falling linearly.
-        lowest: Training pairs of the lowest label per query at most, drawn at random; default all. Thresholds
+        lowest: Maximum training pairs of the lowest label per query, drawn at random; default all. Thresholds
             are fitted on all of them.
         calibration: Share of the queries that are not trained on; thresholds are fitted on their pairs.
         folds: Parts of these queries; each is labelled with the thresholds of the others to estimate the
@@ -125,7 +125,7 @@ def train_grader(
     how, folder = settings or GraderSettings(), Path(out)
     training, held = _split(pairs, how)
     identity = _identity(pairs, base, how)
-    done = folder / THRESHOLDS
+    done = folder / THRESHOLDS_FILE
     if done.is_file():
         if json.loads(done.read_text(encoding="utf-8")).get("identity") != identity:
             raise MarError(
@@ -153,7 +153,7 @@ def train_grader(
         "calibrated": dict(sorted(Counter(map(str, labels)).items())),
         "settings": asdict(how),
     }
-    write_json(part / THRESHOLDS, content)
+    write_json(part / THRESHOLDS_FILE, content)
     if folder.exists():
         folder.rmdir()
     move_folder(part, folder)
@@ -181,7 +181,7 @@ def _identity(pairs: Sequence[GradedPair], base: str | Path, how: GraderSettings
 
 
 def _split(pairs: Sequence[GradedPair], how: GraderSettings) -> tuple[list[GradedPair], list[GradedPair]]:
-    """Pairs to train on, and pairs of other queries to fit thresholds on."""
+    """Return pairs to train on, and pairs of other queries to fit thresholds on."""
     draw = random.Random(how.seed)
     queries = sorted({pair.query for pair in pairs})
     draw.shuffle(queries)
@@ -210,7 +210,7 @@ def _split(pairs: Sequence[GradedPair], how: GraderSettings) -> tuple[list[Grade
 
 
 def _fitted(scores: np.ndarray, held: Sequence[GradedPair], how: GraderSettings) -> dict[str, Any]:
-    """Thresholds of all, and the agreement of each fold with thresholds of the others."""
+    """Return the thresholds of all, and the agreement of each fold with thresholds of the others."""
     labels = np.array([pair.label for pair in held])
     thresholds = fit_thresholds(scores, labels.tolist())
     queries = sorted({pair.query for pair in held})

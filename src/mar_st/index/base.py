@@ -115,17 +115,17 @@ class Index(ABC):
     def find(
         self, vectors: np.ndarray, k: int, where: Filter | None, settings: Mapping[str, int] | None = None
     ) -> ScoredKeys:
-        """The best documents for checked vectors; see `search`."""
+        """Return the best documents for checked vectors; see `search`."""
 
     @abstractmethod
     def find_words(
         self, texts: Sequence[str], k: int, where: Filter | None, *, deadline: float | None = None
     ) -> ScoredKeys:
-        """The best documents by BM25; those that share no word with the query are not found."""
+        """Return the best documents by BM25; those that share no word with the query are not found."""
 
     @abstractmethod
     def documents(self, keys: Sequence[Key]) -> list[Stored]:
-        """Documents by their keys."""
+        """Return the documents by their keys."""
 
     @abstractmethod
     def find_documents(self, names: Sequence[str]) -> dict[str, Stored]:
@@ -137,7 +137,7 @@ class Index(ABC):
 
     @abstractmethod
     def ids(self, found: ScoredKeys) -> list[list[str]]:
-        """Ids of what was found."""
+        """Return the ids of what was found."""
 
     @abstractmethod
     def sample(self, count: int) -> Sequence[tuple[Key, Stored]]:
@@ -145,12 +145,12 @@ class Index(ABC):
 
     @abstractmethod
     def keep(self, field: Measured, origin: str, entry: dict[str, Any]) -> None:
-        """Write what was measured for a query encoder into the index; readers that are open do not see it.
+        """Write the measurements of a query encoder into the index; open readers do not see them.
 
         Args:
-            field: What it is.
+            field: Kind of measurement.
             origin: Digest of the encoder's modules.
-            entry: What was measured.
+            entry: The measurement.
         """
 
     def search(
@@ -161,7 +161,7 @@ class Index(ABC):
         where: Where = None,
         settings: Mapping[str, int] | None = None,
     ) -> tuple[list[list[str]], np.ndarray]:
-        """The best documents for each vector.
+        """Return the best documents for each vector.
 
         Args:
             vectors: Vectors of queries, `(n, dim)` floats.
@@ -200,7 +200,7 @@ class Index(ABC):
         return self.matches.get(encoder_origin(encoder) or "") if self.matches and encoder else None
 
     def model_source(self) -> str:
-        """The model that encoded the documents, to encode queries with.
+        """Return the model that encoded the documents, to encode queries with.
 
         Raises:
             IndexingError: It is not known.
@@ -271,7 +271,7 @@ def check_scores(scores: np.ndarray, found: np.ndarray, similarity: str, name: s
 
 
 def checked_k(k: int) -> int:
-    """The number of documents asked for.
+    """Return the number of documents asked for.
 
     Raises:
         IndexingError: It is not a number from 1 to `MOST`.

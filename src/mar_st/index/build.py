@@ -265,5 +265,5 @@ def _plan(out: Path, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def manifest_digest(folder: VectorFolder) -> str:
-    """Digest of a folder's manifest, which holds those of its files."""
+    """Return the digest of a folder's manifest, which holds those of its files."""
     return hashlib.sha256(json.dumps(folder.manifest, sort_keys=True).encode()).hexdigest()

@@ -128,7 +128,7 @@ def _measure(
     growth: float,
     target: float,
 ) -> list[Measured]:
-    """A row for each setting of searching, from cheap to the first that reaches the target."""
+    """Return a row for each setting of searching, from cheap to the first that reaches the target."""
     rows = []
     for ladder in searchable.LADDER:
         found = recall(searchable, asked, ladder)
@@ -154,7 +154,7 @@ def _median(searchable: IndexKind, queries: np.ndarray, ladder: Mapping[str, int
 def _picked(
     table: list[Measured], limit: int | None, target: float, count: int, sample: int
 ) -> dict[str, Any]:
-    """The fastest candidate that reaches the target; where several are alike, the first (simplest)."""
+    """Return the fastest candidate that reaches the target; where several are alike, the first (simplest)."""
     tried = [row for row in table if row.recall is not None]
     if not tried:
         least = min(table, key=lambda row: row.megabytes)
@@ -193,7 +193,7 @@ def _picked(
 
 
 def table_lines(measured: list[dict[str, Any]]) -> list[str]:
-    """The measurements as lines of text."""
+    """Return the measurements as lines of text."""
     lines = [f"{'kind':8} {'build':30} {'search':28} {'MB':>8} {'recall@10':>9} {'ms':>9} {'ms, all':>9}"]
     for row in measured:
         build, search = (

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from mar_st.files import finished, open_reserved
 from mar_st.index.errors import IndexingError, need
 from mar_st.index.names import INDEX, TRAINED
-from mar_st.index.source import BLOCK
+from mar_st.index.source import VECTORS_PER_READ
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,18 +34,18 @@ _LARGEST = 65_504.0
 
 
 def cells(count: int) -> int:
-    """Cells for so many vectors: the power of two nearest to twice the root of their number."""
+    """Return the cells for so many vectors: the power of two nearest to twice the root of their number."""
     return int(2 ** round(np.log2(2 * max(count, 1) ** 0.5)))
 
 
 def blocks(source: VectorSource, what: str, *, progress: bool, start: int = 0) -> Any:
-    """Blocks of vectors with a progress bar over them."""
-    total = -(-len(source) // BLOCK)
+    """Return the blocks of vectors with a progress bar over them."""
+    total = -(-len(source) // VECTORS_PER_READ)
     return tqdm(
         source.blocks(start),
         desc=what,
         total=total,
-        initial=start // BLOCK,
+        initial=start // VECTORS_PER_READ,
         unit="block",
         disable=not progress,
     )
@@ -96,7 +96,7 @@ def save(index: Any, path: Path, *, binary: bool = False) -> None:
 
 
 def trained(folder: Path, source: VectorSource, untrained: Callable[[], Any], like: Path | None) -> Any:
-    """An empty index with trained quantizers; it is kept in the folder for segments that are added.
+    """Return an empty index with trained quantizers; it is kept in the folder for segments that are added.
 
     Args:
         folder: The segment's folder.

@@ -21,7 +21,7 @@ __all__ = ["documents_of", "encoded_corpus", "joined"]
 
 
 def documents_of(folder: VectorFolder, corpus: str | Path | None) -> Iterator[Stored]:
-    """The documents of a folder of vectors, in its order; without a corpus, ids alone.
+    """Return the documents of a folder of vectors, in its order; without a corpus, ids alone.
 
     Raises:
         IndexingError: Ids repeat, or corpus and vectors do not belong together.
@@ -34,7 +34,7 @@ def documents_of(folder: VectorFolder, corpus: str | Path | None) -> Iterator[St
 
 
 def joined(folder: VectorFolder, corpus: str | Path) -> Iterator[Stored]:
-    """The documents of a corpus in the order of their vectors; a corpus in the same order is streamed.
+    """Yield the documents of a corpus in the order of their vectors; a corpus in the same order is streamed.
 
     Raises:
         IndexingError: Corpus and vectors do not belong together.
@@ -77,6 +77,6 @@ def _check_text(document: Stored, digest: bytes, folder: VectorFolder, corpus: s
 
 
 def encoded_corpus(folder: VectorFolder) -> str | None:
-    """The corpus that was encoded, if it is still where it was."""
+    """Return the corpus that was encoded, if it is still where it was."""
     path = (folder.manifest.get("corpus") or {}).get("path")
     return str(path) if path and Path(path).exists() else None

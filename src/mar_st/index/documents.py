@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
-    from mar_st.index.filters import Condition, FieldType, Filter, Scalar
+    from mar_st.index.filters import FieldCondition, FieldType, Filter, Scalar
 
 ROWS, TEXTS = "rows.arrow", "documents.arrow"
 
@@ -146,14 +146,14 @@ class DocumentWriter:
 
 
 def common_type(found: AbstractSet[FieldType]) -> FieldType:
-    """The type of a field whose values are of these types."""
+    """Return the type of a field whose values are of these types."""
     if len(found) > 1:
         return "number" if found == {"integer", "number"} else "string"
     return next(iter(found), "string")
 
 
 def type_of(value: Scalar) -> FieldType:
-    """The type of one value."""
+    """Return the type of one value."""
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, int):
@@ -210,7 +210,7 @@ class Documents:
         return len(self.ids)
 
     def ids_of(self, rows: np.ndarray) -> list[str]:
-        """Ids of some rows."""
+        """Return the ids of some rows."""
         if len(rows) <= _ONE_BY_ONE:
             return [self._names[row] for row in rows.tolist()]
         found: list[str] = self.ids.take(pa.array(rows)).to_pylist()
@@ -225,7 +225,7 @@ class Documents:
                 yield f"{title}\n{text}" if title else text
 
     def find(self, ids: Iterable[str]) -> np.ndarray:
-        """Rows whose id is one of the given ones, ascending int64."""
+        """Return rows whose id is one of the given ones, ascending int64."""
         wanted = pa.array(list(ids), type=pa.large_string())
         return np.flatnonzero(pc.is_in(self.ids, value_set=wanted).to_numpy(zero_copy_only=False))
 
@@ -308,7 +308,7 @@ class _Strings:
             ) from error
 
 
-def _passing(column: Any, condition: Condition) -> np.ndarray:
+def _passing(column: Any, condition: FieldCondition) -> np.ndarray:
     """Return the mask of values of a column that meet a typed condition, `(n,)` bool; missing ones do not."""
     if isinstance(column, pa.DictionaryArray):
         # Only the distinct values are compared; one more slot stands for missing ones.

@@ -42,7 +42,7 @@ class _VectorRows:
     def search(
         self, queries: np.ndarray, k: int, *, settings: Mapping[str, int]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Scores and rows, see `mar_st.index.tune.Searched`."""
+        """Return scores and rows, see `mar_st.index.tune.Searched`."""
         found = self.index.find(queries, k, None, settings)
         rows = np.full((len(queries), k), -1, dtype=np.int64)
         for number, keys in enumerate(found.keys):

@@ -45,7 +45,7 @@ class _Written(str):
 
 
 @dataclass(frozen=True)
-class Condition:
+class FieldCondition:
     """Condition on the value of one metadata field.
 
     Attributes:
@@ -67,15 +67,15 @@ class Filter:
         conditions: Sorted by field.
     """
 
-    conditions: tuple[Condition, ...]
+    conditions: tuple[FieldCondition, ...]
 
     @property
     def impossible(self) -> bool:
-        """True if no document can pass because a condition allows no value of the field's type."""
+        """Return True if no document can pass because a condition allows no value of the field's type."""
         return any(condition.any_of == () for condition in self.conditions)
 
     def typed(self, fields: Mapping[str, FieldType]) -> Filter:
-        """The same filter with values of the types of the fields.
+        """Return the same filter with values of the types of the fields.
 
         Values of an integer field become integers: `> 2.5` is `> 2`, and a value that no 64-bit integer has
         is dropped. Values of a number field become floats, rounded as those of the documents.
@@ -119,12 +119,12 @@ def parse_filter(where: Mapping[str, Any] | str | Filter | None) -> Filter | Non
     return _whole(conditions)
 
 
-def _whole(conditions: Iterable[Condition]) -> Filter | None:
+def _whole(conditions: Iterable[FieldCondition]) -> Filter | None:
     found = tuple(sorted(conditions, key=lambda condition: condition.field))
     return Filter(found) if found else None
 
 
-def _condition(field: Any, wanted: Any) -> Condition:
+def _condition(field: Any, wanted: Any) -> FieldCondition:
     if not isinstance(field, str) or not field:
         raise FilterError(f"Fields of a filter are named by strings; got {field!r}.")
     if isinstance(wanted, Mapping):
@@ -134,14 +134,14 @@ def _condition(field: Any, wanted: Any) -> Condition:
                 f"The range of {field!r} has {', '.join(map(repr, unknown)) or 'nothing'}; "
                 f"it takes {', '.join(BOUNDS)}."
             )
-        return Condition(
+        return FieldCondition(
             field, bounds=tuple((name, _value(field, wanted[name])) for name in BOUNDS if name in wanted)
         )
     if isinstance(wanted, Sequence) and not isinstance(wanted, str | bytes):
         if not wanted or len(wanted) > MOST_VALUES:
             raise FilterError(f"{field!r} is any of {len(wanted)} values; 1 to {MOST_VALUES} can be given.")
-        return Condition(field, any_of=tuple(dict.fromkeys(_value(field, value) for value in wanted)))
-    return Condition(field, any_of=(_value(field, wanted),))
+        return FieldCondition(field, any_of=tuple(dict.fromkeys(_value(field, value) for value in wanted)))
+    return FieldCondition(field, any_of=(_value(field, wanted),))
 
 
 def _value(field: str, value: Any) -> Scalar:
@@ -163,7 +163,7 @@ def _from_text(line: str) -> Filter | None:
         line.encode()
     except UnicodeEncodeError as error:
         raise FilterError(f"The filter is not valid Unicode ({error}).") from error
-    conditions: dict[str, Condition] = {}
+    conditions: dict[str, FieldCondition] = {}
     for part in line.split(","):
         if not part.strip():
             continue
@@ -178,17 +178,19 @@ def _from_text(line: str) -> Filter | None:
             if field in conditions:
                 raise FilterError(f"{field!r} is named twice; write {field}=one|other for any of them.")
             values = (_Written(one.strip()) for one in value.split("|"))
-            conditions[field] = Condition(field, any_of=tuple(dict.fromkeys(one for one in values if one)))
+            conditions[field] = FieldCondition(
+                field, any_of=tuple(dict.fromkeys(one for one in values if one))
+            )
             continue
-        earlier = conditions.get(field, Condition(field))
+        earlier = conditions.get(field, FieldCondition(field))
         name = next(name for name, written in BOUNDS.items() if written == sign)
         if earlier.any_of is not None or name in dict(earlier.bounds):
             raise FilterError(f"{field!r} is named twice in {line!r}.")
-        conditions[field] = Condition(field, bounds=(*earlier.bounds, (name, _Written(value))))
+        conditions[field] = FieldCondition(field, bounds=(*earlier.bounds, (name, _Written(value))))
     return _whole(conditions.values())
 
 
-def _typed(condition: Condition, fields: Mapping[str, FieldType]) -> Condition:
+def _typed(condition: FieldCondition, fields: Mapping[str, FieldType]) -> FieldCondition:
     field = condition.field
     if field not in fields:
         near = get_close_matches(field, fields, n=1)
@@ -198,11 +200,11 @@ def _typed(condition: Condition, fields: Mapping[str, FieldType]) -> Condition:
     kind = fields[field]
     if condition.any_of is not None:
         values = [_as(kind, field, value) for value in condition.any_of]
-        return Condition(field, any_of=tuple(_possible(values) if kind == "integer" else values))
+        return FieldCondition(field, any_of=tuple(_possible(values) if kind == "integer" else values))
     if kind == "boolean":
         raise FilterError(f"{field!r} is true or false; it has no range.")
     bounds = tuple((name, _as(kind, field, value)) for name, value in condition.bounds)
-    return _whole_range(field, bounds) if kind == "integer" else Condition(field, bounds=bounds)
+    return _whole_range(field, bounds) if kind == "integer" else FieldCondition(field, bounds=bounds)
 
 
 def _possible(values: Iterable[Scalar]) -> list[Scalar]:
@@ -211,8 +213,8 @@ def _possible(values: Iterable[Scalar]) -> list[Scalar]:
     return [value for value in whole if LEAST <= value <= LARGEST]
 
 
-def _whole_range(field: str, bounds: Iterable[tuple[Bound, Scalar]]) -> Condition:
-    """A range of integers with integer bounds; without a value where no 64-bit integer lies in it."""
+def _whole_range(field: str, bounds: Iterable[tuple[Bound, Scalar]]) -> FieldCondition:
+    """Return a range of integers with integer bounds; without a value where no 64-bit integer lies in it."""
     found: list[tuple[Bound, Scalar]] = []
     for name, value in bounds:
         # For an integer, > 2.5 is > 2, and >= 2.5 is >= 3.
@@ -223,13 +225,13 @@ def _whole_range(field: str, bounds: Iterable[tuple[Bound, Scalar]]) -> Conditio
         elif name == "lt":
             name, number = "lte", number - 1
         if (name == "gte" and number > largest) or (name == "lte" and number < least):
-            return Condition(field, any_of=())
+            return FieldCondition(field, any_of=())
         found.append((name, min(max(number, least), largest)))
-    return Condition(field, bounds=tuple(found))
+    return FieldCondition(field, bounds=tuple(found))
 
 
 def _as(kind: FieldType, field: str, value: Scalar) -> Scalar:
-    """A value in the type of its field."""
+    """Return a value in the type of its field."""
     if isinstance(value, _Written):
         read = _read(kind, str(value))
         if read is not None:

@@ -68,7 +68,7 @@ def top(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.nd
 def search(
     queries: np.ndarray, vectors: np.ndarray, k: int, *, mask: Mask | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The `k` vectors of highest inner product, exactly.
+    """Return the `k` vectors of highest inner product, exactly.
 
     Args:
         queries: `(queries, dim)` float32.
@@ -107,7 +107,7 @@ def search(
 
 
 def merge(found: Iterable[tuple[np.ndarray, np.ndarray]], k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The best `k` of several results of the same queries."""
+    """Return the best `k` of several results of the same queries."""
     results = list(found)
     return top(
         np.concatenate([part[0] for part in results], 1), np.concatenate([part[1] for part in results], 1), k
@@ -117,7 +117,7 @@ def merge(found: Iterable[tuple[np.ndarray, np.ndarray]], k: int) -> tuple[np.nd
 def rescore(
     queries: np.ndarray, vectors: np.ndarray, candidates: np.ndarray, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The best `k` of each query's candidates by inner product with the vectors themselves.
+    """Return the best `k` of each query's candidates by inner product with the vectors themselves.
 
     Args:
         queries: `(queries, dim)` float32.
@@ -203,7 +203,7 @@ def _nothing(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _knn(
     queries: np.ndarray, vectors: np.ndarray, k: int, bits: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The best vectors by FAISS; with `bits` of those rows alone whose bit is set."""
+    """Return the best vectors by FAISS; with `bits` of those rows alone whose bit is set."""
     faiss = need("faiss")
     shape = len(queries), min(k, len(vectors))
     scores, places = np.empty(shape, np.float32), np.empty(shape, np.int64)
@@ -217,7 +217,7 @@ def _knn(
 
 
 def _shares(total: int, work: int) -> list[slice]:
-    """Rows for each thread; FAISS itself spreads queries over threads, not vectors."""
+    """Return the rows for each thread; FAISS itself spreads queries over threads, not vectors."""
     threads = min(need("faiss").omp_get_max_threads(), total * work // _WORTH_A_THREAD + 1)
     edges = [*(total * share // threads // 8 * 8 for share in range(threads)), total]  # whole bytes of a mask
     return [slice(start, stop) for start, stop in pairwise(edges)]

@@ -97,7 +97,7 @@ class FolderIndex(Index):
 
     @property
     def generation(self) -> int:
-        """Number of changes; a folder whose manifest has a higher one was changed since it was opened."""
+        """Return the number of changes; a manifest with a higher one was changed since it was opened."""
         return int(self.manifest["generation"])
 
     def changed(self) -> bool:
@@ -190,7 +190,7 @@ class FolderIndex(Index):
         return [names[start:end].tolist() for start, end in pairwise(ends)]
 
     def sample(self, count: int) -> list[tuple[int, Stored]]:
-        """Documents that lie evenly over the index, each with its key; all of them if there are no more."""
+        """Return documents spread evenly over the index, with their keys; all if there are no more."""
         live = np.concatenate(
             [
                 start + (np.arange(len(segment)) if segment.alive is None else segment.alive.rows)
@@ -210,11 +210,11 @@ class FolderIndex(Index):
             publish(self.folder, manifest, now)
 
     def locate(self, ids: Sequence[str]) -> list[np.ndarray]:
-        """Rows of some ids in each segment, deleted ones left out."""
+        """Return the rows of some ids in each segment, deleted ones left out."""
         return [segment.find(list(ids)) for segment in self.segments]
 
     def _masks_of(self, where: Filter | None) -> Sequence[Mask | None]:
-        """For each segment the rows that may be found; `None`: all."""
+        """Return for each segment the rows that may be found; `None`: all."""
         if where is None:
             return [segment.alive for segment in self.segments]
         typed = where.typed(self.fields)

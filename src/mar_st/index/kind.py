@@ -84,7 +84,7 @@ class IndexKind(ABC):
 
     @classmethod
     def settings(cls, given: Mapping[str, Any], dim: int, count: int) -> dict[str, Any]:
-        """Complete settings of building.
+        """Return the complete settings of building.
 
         Args:
             given: Those that were set.
@@ -120,7 +120,7 @@ class IndexKind(ABC):
     @classmethod
     @abstractmethod
     def memory(cls, params: Mapping[str, Any], dim: int, count: int) -> int:
-        """Bytes of a built index that searches go through; documents and vectors for rescoring are left out.
+        """Return the bytes of a built index, without documents and vectors for rescoring.
 
         Args:
             params: Complete settings of building.
@@ -130,7 +130,7 @@ class IndexKind(ABC):
 
     @classmethod
     def candidates(cls, dim: int) -> Iterator[dict[str, Any]]:
-        """Settings of building that `--kind auto` measures, simplest first."""
+        """Yield the settings of building that `--kind auto` measures, simplest first."""
         del dim
         yield {}
 
@@ -238,7 +238,7 @@ class IndexKind(ABC):
 
     @property
     def rescored(self) -> bool:
-        """True if candidates are compared again with the stored vectors."""
+        """Return True if candidates are compared again with the stored vectors."""
         return True
 
     def search(
@@ -249,7 +249,7 @@ class IndexKind(ABC):
         mask: Mask | None = None,
         settings: Mapping[str, int] | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The best `k` rows for each query.
+        """Return the best `k` rows for each query.
 
         Args:
             queries: `(queries, dim)` float32, C-contiguous.
@@ -308,7 +308,7 @@ class IndexKind(ABC):
 
 
 def read_array(path: Path, *, mapped: bool = False) -> np.ndarray:
-    """The array of an `.npy` file.
+    """Return the array of an `.npy` file.
 
     Raises:
         IndexingError: It is damaged.
@@ -325,7 +325,7 @@ def read_array(path: Path, *, mapped: bool = False) -> np.ndarray:
 
 
 def read_index(path: Path, *, binary: bool = False) -> Any:
-    """A FAISS index, mapped into memory.
+    """Return a FAISS index, mapped into memory.
 
     Raises:
         IndexingError: It is damaged.

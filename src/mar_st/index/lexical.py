@@ -40,14 +40,14 @@ FOLDER = "bm25"
 
 _MEAN = "mean_length.json"
 
-#: Different words of a query that are looked for, as many as Lucene's clauses, and characters of it that
-#: are cut into words.
+#: Maximum number of different words of a query (as many as Lucene's clauses), and of characters that are
+#: split into words.
 MOST_WORDS, MOST_CHARACTERS = 1024, 16 * 1024
 
-#: Documents whose words are counted at once, and kept together if the build is killed.
+#: Documents whose words are counted at once, and stored together in case the build is killed.
 CHUNK = 16_384
 
-#: Documents from which on several processes cut texts into words.
+#: Number of documents from which several processes split texts into words.
 MANY = 4 * CHUNK
 
 
@@ -59,12 +59,12 @@ def build(
     Args:
         folder: The segment's folder.
         documents: Its documents.
-        tokens: How texts are cut: `jieba` or `char-bigram`.
-        mean_length: Words of a document in the mean; default that of these documents.
-        progress: Show a bar.
+        tokens: Tokenizer: `jieba` or `char-bigram`.
+        mean_length: Mean words of a document; default that of these documents.
+        progress: Show a progress bar.
 
     Returns:
-        Words of a document in the mean.
+        Mean words of a document.
     """
     from mar_st.index.counted import CountedBM25, CountedWords  # lazy: bm25s
 
@@ -167,8 +167,8 @@ class LexicalSegment:
         count: Number of its documents.
 
     Raises:
-        FileNotFoundError: The segment has none.
-        IndexingError: They are damaged, or those of other documents.
+        FileNotFoundError: The segment has no BM25 index.
+        IndexingError: The index is damaged, or belongs to other documents.
     """
 
     def __init__(self, folder: Path, count: int) -> None:
@@ -202,15 +202,15 @@ class LexicalSegment:
             )
 
     def frequency(self, word: str) -> int:
-        """Documents that hold a word."""
+        """Return the number of documents that hold a word."""
         place = self.vocabulary.get(word)
         return 0 if place is None else int(self.starts[place + 1] - self.starts[place])
 
     def scores(self, words: Sequence[tuple[str, float]], deadline: float | None = None) -> np.ndarray:
-        """Sum of the scores of some words times their weights, for every document, `(n,)` float32.
+        """Return the weighted sum of the scores of some words for every document, `(n,)` float32.
 
         Raises:
-            DeadlinePassed: Nobody waits any more.
+            DeadlinePassed: The caller has stopped waiting.
             IndexingError: The files are damaged.
         """
         found = np.zeros(self.count, dtype=np.float32)
@@ -221,8 +221,8 @@ class LexicalSegment:
                 here = slice(int(self.starts[place]), int(self.starts[place + 1]))
                 values = self.data[here] if weight == 1 else self.data[here] * np.float32(weight)
                 try:
-                    found[self.indices[here]] += values  # a document stands once in a column
-                except IndexError as error:  # all of them are looked at by nobody before
+                    found[self.indices[here]] += values  # a document occurs once in a column
+                except IndexError as error:  # they are not all checked before
                     raise IndexingError(
                         f"{self.folder} is damaged ({one_line(error)}). Copy the index again, or build it "
                         "again."
@@ -235,7 +235,7 @@ class Lexical:
 
     Args:
         segments: The segments.
-        tokens: How texts were cut.
+        tokens: Tokenizer of the texts.
     """
 
     def __init__(self, segments: Sequence[LexicalSegment], tokens: str) -> None:
@@ -244,23 +244,23 @@ class Lexical:
     def search(
         self, texts: Sequence[str], k: int, masks: Sequence[Mask | None], *, deadline: float | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The best `k` documents for each text; those that share no word with it are not found.
+        """Return the best `k` documents for each text, only documents that share a word with it.
 
-        Of a text the first `MOST_CHARACTERS` characters, and of those the first `MOST_WORDS` different words,
-        are looked for.
+        Only the first `MOST_CHARACTERS` characters of a text, and the first `MOST_WORDS` different words in
+        them, are used.
 
         Args:
             texts: The queries.
             k: Documents per query.
             masks: For each segment the rows that may be found; `None`: all.
-            deadline: Until when somebody waits, on the clock of `time.monotonic()`.
+            deadline: Value of `time.monotonic()` until which the caller waits.
 
         Returns:
             Scores, float32, and rows counted over all segments, int64, `(texts, k)`; -inf and -1 where there
             are fewer.
 
         Raises:
-            DeadlinePassed: Nobody waits any more.
+            DeadlinePassed: The caller has stopped waiting.
         """
         found = [self._one(text, k, masks, deadline) for text in texts]
         nothing = np.empty((0, k))
@@ -290,7 +290,7 @@ class Lexical:
         return flat.merge(best, k)
 
     def _words(self, text: str) -> dict[str, int]:
-        """The words of a text that are looked for, in their order, and how often each stands there."""
+        """Return the words of a query in order, with the number of their occurrences."""
         counts = Counter(TOKENS[self.tokens](text[:MOST_CHARACTERS]))
         return dict(islice(counts.items(), MOST_WORDS))
 

@@ -44,7 +44,7 @@ _DELETED = re.compile(r"deleted/[0-9]{6,12}-[0-9]{6,12}\.npy")
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of an index, checked: its names stay below `segments/` and its numbers agree.
+    """Return the manifest of an index, checked: its names stay below `segments/` and its numbers agree.
 
     Raises:
         IndexingError: It is not an index, not finished, damaged, or of another version.
@@ -153,7 +153,7 @@ def finish_segment(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def files_of(manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """All files of an index by their path below `segments/`."""
+    """Return all files of an index by their path below `segments/`."""
     found: dict[str, dict[str, Any]] = {}
     for segment in manifest["segments"]:
         found |= {f"{segment['name']}/{name}": entry for name, entry in segment["files"].items()}

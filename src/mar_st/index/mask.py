@@ -24,13 +24,13 @@ class Mask:
 
     @cached_property
     def rows(self) -> np.ndarray:
-        """The rows, ascending int64."""
+        """Return the rows, ascending int64."""
         return np.flatnonzero(self.flags())
 
     def flags(self) -> np.ndarray:
-        """The mask, `(n,)` bool."""
+        """Return the mask, `(n,)` bool."""
         return np.unpackbits(self.bits, count=self.size, bitorder="little").view(bool)
 
     def selector(self) -> Any:
-        """The mask for FAISS; it refers to these bits, so the mask must live as long."""
+        """Return the mask for FAISS; it refers to these bits, so the mask must live as long."""
         return need("faiss").IDSelectorBitmap(self.bits)

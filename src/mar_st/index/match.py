@@ -126,7 +126,7 @@ def calibrate_match(
 
 
 def choose_threshold(scores: np.ndarray, false_reject: float) -> float:
-    """The highest threshold that rejects at most a share of queries like those that were scored.
+    """Return the highest threshold that rejects at most a share of queries like those that were scored.
 
     Of `n` scores it is the one of rank `floor(false_reject * (n + 1))`: a further score that is exchangeable
     with them is lower with at most that probability.
@@ -140,7 +140,7 @@ def choose_threshold(scores: np.ndarray, false_reject: float) -> float:
 
 
 def nearest(searcher: Searcher, texts: Sequence[str]) -> np.ndarray:
-    """Scores of the nearest document of each query, `(n,)` float32."""
+    """Return the scores of the nearest document of each query, `(n,)` float32."""
     index = searcher.index
     return index.find(searcher.vectors(texts), 1, None, searcher.effort).scores[:, 0]
 
@@ -160,7 +160,7 @@ def share(found: np.ndarray) -> Share:
 def _answered(
     searcher: Searcher, index: Index, queries: Sequence[str] | None
 ) -> tuple[list[str], np.ndarray]:
-    """Queries that have an answer, in random order, and the scores of their nearest documents."""
+    """Return the queries that have an answer, in random order, and the scores of their nearest documents."""
     if queries is not None:
         texts = [text for text in dict.fromkeys(queries) if text.strip()]
         random.Random(0).shuffle(texts)
@@ -181,7 +181,7 @@ def _answered(
 
 
 def _unanswerable(queries: Sequence[str], others: Sequence[str] | None) -> Mapping[str, list[str]]:
-    """Queries without an answer by kind: nonsense as long as some queries, and another domain."""
+    """Return queries without an answer by kind: nonsense as long as some queries, and another domain."""
     draw = random.Random(1)
     queries = queries[:NONSENSE]
     characters = "".join(queries)

@@ -18,7 +18,7 @@ K = TypeVar("K", bound=IndexKind)
 #: Chooses a kind by measuring on a sample.
 AUTO = "auto"
 
-KINDS: Registered[IndexKind] = Registered(f"{__package__}.kinds", "Kind of index", reserved=(AUTO,))
+INDEX_KINDS: Registered[IndexKind] = Registered(f"{__package__}.kinds", "Kind of index", reserved=(AUTO,))
 
 
 def kind(name: str, *, after: str = "") -> Callable[[type[K]], type[K]]:
@@ -34,7 +34,7 @@ def kind(name: str, *, after: str = "") -> Callable[[type[K]], type[K]]:
     """
 
     def register(cls: type[K]) -> type[K]:
-        KINDS.add(name, cls, after)
+        INDEX_KINDS.add(name, cls, after)
         cls.kind = name
         return cls
 
@@ -43,7 +43,7 @@ def kind(name: str, *, after: str = "") -> Callable[[type[K]], type[K]]:
 
 def registered() -> dict[str, type[IndexKind]]:
     """Return the classes of all kinds by name, from simple to complicated."""
-    return KINDS.classes()
+    return INDEX_KINDS.classes()
 
 
 def kind_of(name: str) -> type[IndexKind]:
@@ -52,7 +52,7 @@ def kind_of(name: str) -> type[IndexKind]:
     Raises:
         IndexingError: No kind of index has this name.
     """
-    found = KINDS.get(name)
+    found = INDEX_KINDS.get(name)
     if found is None:
         raise IndexingError(f"Kinds of index are {', '.join(registered())} (or {AUTO}); got {name!r}.")
     return found

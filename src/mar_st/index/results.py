@@ -55,7 +55,7 @@ class Hit:
     text: str = field(default="", repr=False)
 
     def to_json(self, *, text: bool = False) -> dict[str, Any]:
-        """The hit as JSON, with its whole text if asked for."""
+        """Return the hit as JSON, with its whole text if asked for."""
         found: dict[str, Any] = {
             "id": self.id, "score": self.score, "rank": self.rank, "title": self.title,
             "snippet": self.snippet, "metadata": self.metadata,
@@ -92,7 +92,7 @@ class Ranked(NamedTuple):
 
 
 def one_leg(name: str, keys: Sequence[Key], scores: Sequence[float]) -> list[Ranked]:
-    """The ranking of a single leg."""
+    """Return the ranking of a single leg."""
     return [
         Ranked(key, float(score), {name: Leg(rank, float(score))})
         for rank, (key, score) in enumerate(zip(keys, scores, strict=False), 1)

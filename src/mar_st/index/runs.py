@@ -22,7 +22,7 @@ Qrels = dict[str, dict[str, int]]
 
 
 def read_queries(source: str | Path) -> dict[str, str]:
-    """Queries by id, of a file or folder like a corpus (`_id` and `text`).
+    """Return the queries by id, of a file or folder like a corpus (`_id` and `text`).
 
     Raises:
         IndexingError: Ids repeat.
@@ -42,7 +42,7 @@ def read_queries(source: str | Path) -> dict[str, str]:
 
 
 def read_qrels(path: Path) -> Qrels:
-    """Grades by query and document of a tab-separated file (`query-id`, `corpus-id`, `score`).
+    """Return the grades by query and document of a tab-separated file (`query-id`, `corpus-id`, `score`).
 
     The lines of TREC (`query 0 document grade`) are read too.
 
@@ -81,7 +81,7 @@ def search_all(
     rerank: int | None = None,
     progress: bool = True,
 ) -> Run:
-    """The best documents of every query, in the form of `pytrec_eval`: query to document to score.
+    """Return the best documents of every query, in the form of `pytrec_eval`: query to document to score.
 
     Args:
         searcher: The searcher.

@@ -98,7 +98,7 @@ class Searcher:
         hybrid: bool = False,
         rerank: int | None = None,
     ) -> list[Hits]:
-        """The best documents for each query.
+        """Return the best documents for each query.
 
         Args:
             queries: Texts, or vectors `(n, dim)`.
@@ -173,7 +173,7 @@ class Searcher:
         ]
 
     def search_words(self, texts: Sequence[str], k: int = 10, *, where: Where = None) -> list[Hits]:
-        """The best documents by BM25 alone; documents that share no word with the query are not found.
+        """Return the best documents by BM25 alone; documents that share no word with the query are not found.
 
         Args:
             texts: The queries.
@@ -210,7 +210,7 @@ class Searcher:
         hybrid: bool = False,
         rerank: int | None = None,
     ) -> list[dict[str, float]]:
-        """Ids and scores alone, for evaluation: a mapping for each query."""
+        """Return ids and scores alone, for evaluation: a mapping for each query."""
         if hybrid or self._reranked(rerank):
             found = self.search(texts, k, where=where, hybrid=hybrid, rerank=rerank)
             return [{hit.id: hit.score for hit in hits} for hits in found]
@@ -233,7 +233,7 @@ class Searcher:
         return self.encoder.encode(texts)
 
     def _cut(self, vectors: np.ndarray) -> np.ndarray:
-        """Vectors of an encoder that is wider than the index, cut to its Matryoshka dimensions."""
+        """Return the vectors of an encoder that is wider than the index, cut to its Matryoshka dimensions."""
         given = np.asarray(vectors)
         wide = self.encoder is not None and given.ndim == 2 and given.shape[1] == self.encoder.dim
         return given[:, : self.index.dim] if wide else given
@@ -278,7 +278,7 @@ def _reordered(
     stored: dict[Key, Stored],
     deadline: float | None,
 ) -> list[list[Ranked]]:
-    """The documents by falling score of the reranker; equal ones as they were."""
+    """Return the documents by falling score of the reranker; equal ones as they were."""
     pairs = [
         (text, _whole(stored[document.key]))
         for text, documents in zip(texts, ranked, strict=True)

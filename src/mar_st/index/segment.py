@@ -69,7 +69,7 @@ class Segment:
 
     @cached_property
     def alive(self) -> Mask | None:
-        """Rows that are not deleted; `None`: all of them."""
+        """Return the rows that are not deleted; `None`: all of them."""
         if self.deleted is None:
             return None
         kept = np.ones(len(self), dtype=bool)
@@ -77,14 +77,14 @@ class Segment:
         return Mask(kept)
 
     def mask(self, where: Filter) -> Mask:
-        """Rows that pass a typed filter and are not deleted."""
+        """Return the rows that pass a typed filter and are not deleted."""
         passed = self.documents.mask(where)
         if self.deleted is not None:
             passed[self.deleted] = False
         return Mask(passed)
 
     def find(self, ids: list[str]) -> np.ndarray:
-        """Rows with one of these ids that are not deleted."""
+        """Return the rows with one of these ids that are not deleted."""
         rows = self.documents.find(ids)
         return rows if self.deleted is None else np.setdiff1d(rows, self.deleted)
 
@@ -111,7 +111,7 @@ def _compare(path: Path, entry: Mapping[str, Any], check: Check) -> None:
 
 
 def _rows(path: Path, deleted: int, count: int) -> np.ndarray:
-    """Rows that were deleted, ascending int64."""
+    """Return the rows that were deleted, ascending int64."""
     try:
         rows = load_array(path)
     except ValueError as error:

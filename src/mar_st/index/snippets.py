@@ -19,7 +19,7 @@ _SPACE = re.compile(r"\s+")
 
 
 def snippet(text: str, query: str | None = None) -> str:
-    """The window of 80 to 120 characters that holds most of a query's terms.
+    """Return the window of 80 to 120 characters that holds most of a query's terms.
 
     It starts and ends with a sentence where one starts and ends near by; what is left out is marked with `…`.
 
@@ -57,14 +57,14 @@ def _best(text: str, query: str) -> int:
 
 @lru_cache(maxsize=16)
 def _terms(query: str) -> tuple[str, ...]:
-    """The terms of a query that are looked for, the shortest first; made once for all its hits."""
+    """Return the terms of a query that are looked for, the shortest first; made once for all its hits."""
     # One that a text's window cannot hold says nothing of it, and would only be looked for.
     terms = [term for term in query_terms(query) if len(term) <= SHORTEST]
     return tuple(sorted(terms[:MOST_TERMS], key=len))
 
 
 def _places(text: str, terms: tuple[str, ...]) -> list[tuple[int, str]]:
-    """Places of terms in a text in lower case, also where they overlap; at each the longest term."""
+    """Return places of terms in a text in lower case, also where they overlap; at each the longest term."""
     found: dict[int, str] = {}
     for term in terms:
         at = text.find(term)
@@ -77,7 +77,7 @@ def _places(text: str, terms: tuple[str, ...]) -> list[tuple[int, str]]:
 
 
 def _lower(text: str) -> str:
-    """A text in lower case, character by character where that would change its length (`İ`)."""
+    """Return a text in lower case, character by character where that would change its length (`İ`)."""
     lower = text.lower()
     if len(lower) == len(text):
         return lower
@@ -85,7 +85,7 @@ def _lower(text: str) -> str:
 
 
 def _start(text: str, first: int) -> int:
-    """A start at or before the first term: that of its sentence, or a few characters before."""
+    """Return a start at or before the first term: that of its sentence, or a few characters before."""
     room = LONGEST - SHORTEST
     ends = [match.end() for match in _END.finditer(text, max(0, first - room), first)]
     start = 0 if first <= room else ends[0] if ends else first - room // 4
@@ -93,7 +93,7 @@ def _start(text: str, first: int) -> int:
 
 
 def _end(text: str, start: int) -> int:
-    """The end of the longest run of sentences that fits, if it is long enough."""
+    """Return the end of the longest run of sentences that fits, if it is long enough."""
     if len(text) - start <= LONGEST:
         return len(text)
     ends = [match.end() for match in _END.finditer(text, start + SHORTEST, start + LONGEST)]

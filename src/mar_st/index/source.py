@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mar_st.encode import VectorFolder
 
 #: Vectors that are read at once.
-BLOCK = 8192
+VECTORS_PER_READ = 8192
 
 
 class VectorSource(Protocol):
@@ -25,10 +25,10 @@ class VectorSource(Protocol):
     def __len__(self) -> int: ...
 
     def take(self, rows: np.ndarray) -> np.ndarray:
-        """Some vectors, `(rows, dim)` float32."""
+        """Return some vectors, `(rows, dim)` float32."""
 
     def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
-        """All vectors from a row on, `BLOCK` at a time."""
+        """Return all vectors from a row on, `VECTORS_PER_READ` at a time."""
 
 
 class FolderSource:
@@ -55,8 +55,8 @@ class FolderSource:
 
     def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
         """Read blocks of rows, as `VectorSource.blocks`."""
-        for at in range(start, len(self), BLOCK):
-            vectors = self.folder[at : at + BLOCK]
+        for at in range(start, len(self), VECTORS_PER_READ):
+            vectors = self.folder[at : at + VECTORS_PER_READ]
             yield unit(vectors) if self.unit else vectors
 
 
@@ -86,8 +86,8 @@ class RowsSource:
 
     def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
         """Read blocks of rows, as `VectorSource.blocks`."""
-        for at in range(start, len(self), BLOCK):
-            yield self.take(np.arange(at, min(at + BLOCK, len(self))))
+        for at in range(start, len(self), VECTORS_PER_READ):
+            yield self.take(np.arange(at, min(at + VECTORS_PER_READ, len(self))))
 
 
 class JoinedSource:
@@ -112,11 +112,11 @@ class JoinedSource:
 
     def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
         """Read blocks of rows, as `VectorSource.blocks`."""
-        for at in range(start, len(self), BLOCK):
-            yield self.take(np.arange(at, min(at + BLOCK, len(self))))
+        for at in range(start, len(self), VECTORS_PER_READ):
+            yield self.take(np.arange(at, min(at + VECTORS_PER_READ, len(self))))
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    """Vectors of length 1, float32; a vector of zeros stays."""
+    """Return the vectors of length 1, float32; a vector of zeros stays."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return np.asarray(vectors / np.maximum(lengths, 1e-12), dtype=np.float32)

@@ -8,7 +8,7 @@ import numpy as np
 from tqdm import tqdm
 
 from mar_st.index import flat
-from mar_st.index.source import BLOCK
+from mar_st.index.source import VECTORS_PER_READ
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ class Searched(Protocol):
     def search(
         self, queries: np.ndarray, k: int, *, settings: Mapping[str, int]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Scores and rows, `(n, k)` float32 and int64."""
+        """Return scores and rows, `(n, k)` float32 and int64."""
 
 
 class ExactResults(NamedTuple):
@@ -49,7 +49,7 @@ class ExactResults(NamedTuple):
 def exact_results(
     source: VectorSource, queries: np.ndarray | None, *, progress: bool = False
 ) -> ExactResults:
-    """Exact results to compare with.
+    """Return the exact results to compare with.
 
     Args:
         source: The vectors that are searched.
@@ -63,19 +63,19 @@ def exact_results(
     blocks = tqdm(
         source.blocks(),
         desc="exact results",
-        total=-(-len(source) // BLOCK),
+        total=-(-len(source) // VECTORS_PER_READ),
         unit="block",
         disable=not progress,
     )
     for number, block in enumerate(blocks):
         scores, rows = flat.search(queries, block, AT)
-        found = scores, np.where(rows >= 0, rows + number * BLOCK, -1)
+        found = scores, np.where(rows >= 0, rows + number * VECTORS_PER_READ, -1)
         best = flat.merge([best, found], AT)
     return ExactResults(queries, best[1])
 
 
 def made_queries(source: VectorSource) -> np.ndarray:
-    """Vectors that lie among those of a corpus as queries do, `(n, dim)` float32.
+    """Return the vectors that lie among those of a corpus as queries do, `(n, dim)` float32.
 
     A query is not a document: a graph has links from the corpus vectors themselves, so recall measured with
     them is too high. Here each is moved by `SHIFT` times the difference of two others over the square root of
@@ -91,7 +91,7 @@ def made_queries(source: VectorSource) -> np.ndarray:
 
 
 def recall(searched: Searched, asked: ExactResults, settings: Mapping[str, int]) -> float:
-    """Share of the exact results that an index finds, in the mean over the queries."""
+    """Return the share of the exact results that an index finds, in the mean over the queries."""
     _, found = searched.search(asked.queries, AT, settings=settings)
     shares = [
         len(np.intersect1d(row, exact[exact >= 0])) / max(int((exact >= 0).sum()), 1)
@@ -103,7 +103,7 @@ def recall(searched: Searched, asked: ExactResults, settings: Mapping[str, int])
 def calibrate(
     searched: Searched, asked: ExactResults, target: float, ladder: Sequence[Mapping[str, int]]
 ) -> dict[str, Any]:
-    """The cheapest settings that reach a recall on this index, or else the most thorough.
+    """Return the cheapest settings that reach a recall on this index, or else the most thorough.
 
     Args:
         searched: The index.

@@ -201,7 +201,7 @@ def _addition(
     *,
     progress: bool,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A segment of what is added and of small segments; its entry and the types of its fields."""
+    """Return a segment of what is added and of small segments; its entry and the types of its fields."""
     manifest = opened.manifest
     sources: list[VectorSource] = [
         RowsSource([(segment.searchable.vectors, rows)]) for segment, rows in merged
@@ -225,7 +225,7 @@ def _addition(
 
 
 def _without(root: Path, generation: str, segment: Segment, rows: np.ndarray) -> dict[str, Any]:
-    """A segment's entry with more rows deleted."""
+    """Return a segment's entry with more rows deleted."""
     entry = dict(segment.entry)
     if len(rows):
         deleted = rows if segment.deleted is None else np.union1d(segment.deleted, rows)
@@ -253,7 +253,7 @@ def _publish(
 
 
 def _new(root: Path, manifest: dict[str, Any]) -> Path:
-    """A new folder for the segment of the next generation; what a killed update left there is removed."""
+    """Create the folder of the next generation's segment, without the rest of a killed update."""
     part = root / SEGMENTS / f"{manifest['generation'] + 1:06d}"
     if part.exists():
         shutil.rmtree(part)
@@ -264,7 +264,7 @@ def _new(root: Path, manifest: dict[str, Any]) -> Path:
 
 
 def _live(segment: Segment) -> tuple[Segment, np.ndarray]:
-    """Rows of a segment that are not deleted."""
+    """Return the rows of a segment that are not deleted."""
     rows = np.arange(len(segment)) if segment.alive is None else segment.alive.rows
     return segment, rows
 

@@ -1,4 +1,4 @@
-"""Bring damaged folders back to what was written, from what they were made of; nothing else is changed."""
+"""Restore damaged folders to their original content from their sources; nothing else is changed."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class RepairError(MarError):
 def repair(
     found: Verified, source: str | Path | None = None, *, say: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Repair what `verify` found damaged, as far as it can be made again.
+    """Repair the damage that `verify` found, if the content can be computed again.
 
     Vectors: damaged shards are encoded again from the corpus. Index: damaged files of the first segment are
-    built again from the vectors, and put into place where they are what was written, to the byte. Teacher
+    built again from the vectors, and installed if they equal the original byte for byte. Teacher
     vectors: damaged shards are deleted, and computed by the next run that asks for them. Journals of
     endpoints: a torn last record is cut off.
 
@@ -63,7 +63,7 @@ def repair(
                 _journal(place, say)
             else:
                 shutil.rmtree(place)
-                say(f"{place} is deleted; its vectors are computed when they are asked for again")
+                say(f"{place} is deleted; its vectors are computed again when they are needed")
     elif found.kind == "journal":
         _journal(root, say)
     else:

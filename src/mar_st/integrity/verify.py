@@ -1,8 +1,8 @@
 """Comparing all bytes of a folder with the digests that were written with it: `mar verify`.
 
 Vectors, indexes and exported encoders list their files in a manifest, models in `digests.json`, packed models
-in `packed.json`. What carries no digest is checked in its form: the sizes that headers promise, JSON that
-can be read.
+in `packed.json`. Files without a digest are checked in form: sizes must agree with headers, and JSON
+must be valid.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mar_st.index.folder import FolderIndex
 from mar_st.index.manifest import MANIFEST, SEGMENTS, files_of, read_manifest
 from mar_st.model import packed
 from mar_st.modules.layout import query_routes, saved_chain
-from mar_st.online.listing import FILE, Listing, format_of
+from mar_st.online.listing import LISTING_FILE, Listing, format_of
 from mar_st.online.lookup import LookupListing
 from mar_st.teachers.journal import (
     HEADER,
@@ -47,12 +47,12 @@ MOST_RECORDS = 20
 
 @dataclass(frozen=True)
 class Problem:
-    """A file that is not what was written.
+    """A file that differs from what was written.
 
     Attributes:
         file: Its path.
         found: How it differs.
-        do: What to do.
+        do: Advice.
     """
 
     file: str
@@ -84,11 +84,11 @@ class Verified:
 
     @property
     def whole(self) -> bool:
-        """True if nothing is damaged or missing."""
+        """Return True if nothing is damaged or missing."""
         return not self.problems
 
     def to_json(self) -> dict[str, Any]:
-        """The result as JSON."""
+        """Return the result as JSON."""
         return {"whole": self.whole, **asdict(self)}
 
     def add(self, path: Path, found: str, do: str) -> None:
@@ -147,7 +147,7 @@ def verify(folder: str | Path) -> Verified:
 
 
 def _format(root: Path) -> str | None:
-    """The format that a manifest names; one that cannot be read is told by the folder beside it."""
+    """Return the format that a manifest names; for an unreadable one, judge by the folder beside it."""
     try:
         content = read_json(root / "manifest.json")
         return str(content["format"]) if "format" in content else None
@@ -205,14 +205,14 @@ def _export(root: Path, found: Verified) -> None:
         files = kind.read(root).files
     except MarError as error:
         try:  # one file is named; the others are compared, too
-            files = read_json(root / FILE)["files"]
-            found.compare(root, files, root / FILE, do)
+            files = read_json(root / LISTING_FILE)["files"]
+            found.compare(root, files, root / LISTING_FILE, do)
         except (ValueError, KeyError, TypeError, AttributeError):
             files = {}
         if found.whole:
-            found.add(root / FILE, str(error), do)
+            found.add(root / LISTING_FILE, str(error), do)
         return
-    found.compare(root, files, root / FILE, do)
+    found.compare(root, files, root / LISTING_FILE, do)
     _note_unsampled(found, files)
 
 

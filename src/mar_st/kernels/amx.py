@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from mar_st.kernels.build import BuildError
+from mar_st.kernels.build import CompileError
 from mar_st.kernels.build import library as compiled
 from mar_st.kernels.processor import processor
 
 logger = logging.getLogger(__name__)
 
-#: What the kernel needs of a processor, as Linux names it.
+#: Processor features that the kernel requires, as Linux names them.
 _NEEDS = {"amx_tile", "amx_bf16", "avx512f", "avx512bw", "avx512dq", "avx512_bf16"}
 _FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512bf16", "-mamx-tile", "-mamx-bf16")
 
@@ -34,12 +34,12 @@ _rooms = threading.local()
 
 @lru_cache(maxsize=1)
 def kernel() -> Any | None:
-    """The compiled kernel; `None` where it cannot be had or does not compute what it should."""
+    """Return the compiled kernel; `None` where it cannot be had or does not compute what it should."""
     if not processor().flags >= _NEEDS:
         return None
     try:
         library = compiled(Path(__file__).with_name("amx.cpp"), _FLAGS)
-    except BuildError as error:
+    except CompileError as error:
         logger.info("This processor has AMX, but its kernel could not be built (%s); torch computes.", error)
         return None
     pointer, size = ctypes.c_void_p, ctypes.c_int
@@ -89,7 +89,7 @@ class PackedLinear(nn.Module):
 
 
 def _room(library: Any) -> int:
-    """Address of this thread's scratch memory, aligned to a cache line."""
+    """Return the address of this thread's scratch memory, aligned to a cache line."""
     if not hasattr(_rooms, "memory"):
         _rooms.memory = torch.empty(library.mar_amx_room() + 32, dtype=torch.int16)
     start: int = _rooms.memory.data_ptr()

@@ -54,7 +54,7 @@ def packed_attention(
         scaling: Of the scores.
         dropout: Not used; nothing is trained here.
         is_causal: Whether a token sees only those before it.
-        sliding_window: Tokens that a token sees on each side at most, itself included.
+        sliding_window: Maximum number of tokens that a token sees on each side, itself included.
         cu_seq_lens_q: First token of each text, and the number of tokens, `(texts + 1,)` int32.
         max_length_q: Tokens of the longest text.
 

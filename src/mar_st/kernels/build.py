@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _PATIENCE = 120
 
 
-class BuildError(MarError):
+class CompileError(MarError):
     """C++ that could not be compiled or loaded here; the message says what is missing."""
 
 
@@ -33,7 +33,7 @@ def library(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
     What is compiled is kept in `$XDG_CACHE_HOME/medteb` (`~/.cache/medteb`), under a name made of the source,
     the headers beside it and the flags; a machine that has it needs no compiler. Where that folder cannot be
     written, or others could write to it, the source is compiled into a temporary folder each time. A file
-    that is somebody else's, or a link, or that others may write to, is compiled again and never loaded.
+    that belongs to another user, is a link or is writable by others is never loaded but compiled again.
 
     Args:
         source: A `.cpp` file.
@@ -43,7 +43,7 @@ def library(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
         BuildError: There is no compiler, or it failed.
     """
     if platform.system() != "Linux":
-        raise BuildError(f"C++ is compiled on Linux only; this is {platform.system()}.")
+        raise CompileError(f"C++ is compiled on Linux only; this is {platform.system()}.")
     options = ["-O3", "-std=c++17", "-shared", "-fPIC", "-pthread", *flags]
     cache = user_cache()
     if cache is None:
@@ -61,7 +61,7 @@ def library(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
             made.chmod(0o700)  # whatever the umask is
             made.replace(target)
     except OSError as error:
-        raise BuildError(f"{source.name} could not be compiled into {cache}: {error}") from error
+        raise CompileError(f"{source.name} could not be compiled into {cache}: {error}") from error
     return _load(target)
 
 
@@ -79,13 +79,13 @@ def _load(path: Path) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(str(path))
     except OSError as error:
-        raise BuildError(f"The compiled {path.name} cannot be loaded: {error}") from error
+        raise CompileError(f"The compiled {path.name} cannot be loaded: {error}") from error
 
 
 def _compile(options: Sequence[str], source: Path, target: Path) -> Path:
     compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX") or "c++", "g++", "clang++"))), None)
     if compiler is None:
-        raise BuildError("There is no C++ compiler. Install one (Debian, Ubuntu: apt install g++).")
+        raise CompileError("There is no C++ compiler. Install one (Debian, Ubuntu: apt install g++).")
     try:
         subprocess.run(  # noqa: S603 -- our own source
             [compiler, *options, "-o", str(target), str(source)], check=True, capture_output=True, text=True,
@@ -93,9 +93,9 @@ def _compile(options: Sequence[str], source: Path, target: Path) -> Path:
         )  # fmt: skip
     except subprocess.CalledProcessError as error:
         reason = next((line for line in error.stderr.splitlines() if "error" in line), error.stderr[:200])
-        raise BuildError(f"{compiler} could not compile {source.name}: {reason.strip()}") from error
+        raise CompileError(f"{compiler} could not compile {source.name}: {reason.strip()}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise BuildError(f"{compiler} could not compile {source.name}: {error}") from error
+        raise CompileError(f"{compiler} could not compile {source.name}: {error}") from error
     return target
 
 

@@ -85,7 +85,7 @@ def _fits(
 
 
 def _group_bytes(query: torch.Tensor, key: torch.Tensor) -> int:
-    """Bytes of the scores of all query heads of one key head, for one text."""
+    """Return the bytes of the scores of all query heads of one key head, for one text."""
     return query.shape[1] // key.shape[1] * query.shape[2] ** 2 * query.element_size()
 
 

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
-from mar_st.kernels.build import BuildError, close_with, library
+from mar_st.kernels.build import CompileError, close_with, library
 from mar_st.kernels.processor import processor
 
 _LOG = logging.getLogger(__name__)
 
-#: What it needs of a processor, as Linux names it.
+#: Required processor features, as Linux names them.
 NEEDS = frozenset({"avx512f", "avx512dq", "fma"})
 _FLAGS = ("-mavx512f", "-mavx512dq", "-mfma")
 
-#: Results per query at most: each thread keeps so many for each query.
+#: Maximum results per query; each thread keeps this number for each query.
 MOST = 4096
 
 #: Queries that vectors are compared with at once; more would not stay in a processor's cache.
@@ -35,7 +35,7 @@ class ExactSearch:
         threads: Number of threads, the caller's among them.
 
     Raises:
-        MemoryError: There are no more threads.
+        MemoryError: No further thread can be started.
     """
 
     def __init__(self, kernels: ctypes.CDLL, threads: int) -> None:
@@ -48,9 +48,9 @@ class ExactSearch:
     def search(
         self, queries: np.ndarray, vectors: np.ndarray, k: int, bits: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The `k` vectors of highest inner product for each query.
+        """Return the `k` vectors of highest inner product for each query.
 
-        A query's results are the same to the bit whatever it is searched with, and with any number of
+        A query's results are bit-identical whatever queries are searched with it, and with any number of
         threads.
 
         Args:
@@ -93,7 +93,7 @@ def takes(vectors: np.ndarray, k: int) -> bool:
 
 @lru_cache(maxsize=4)
 def exact_search(threads: int) -> ExactSearch | None:
-    """The search for some threads; `None` where the processor, a compiler or threads are missing."""
+    """Return the search for some threads; `None` where the processor, a compiler or threads are missing."""
     kernels = _kernels()
     if kernels is None:
         return None
@@ -110,7 +110,7 @@ def _kernels() -> ctypes.CDLL | None:
         return None
     try:
         found = library(Path(__file__).with_name("exact.cpp"), _FLAGS)
-    except BuildError as error:
+    except CompileError as error:
         _LOG.info("exact search runs without its native kernel: %s", error)
         return None
     pointer, size = ctypes.c_void_p, ctypes.c_int64

@@ -45,11 +45,11 @@ def trim() -> bool:
 
 
 def keep() -> bool:
-    """Keep what is freed for the next block, up to 256 MB a thread; whether this is possible here.
+    """Keep freed memory for later blocks, up to 256 MB per thread; return whether this is possible here.
 
     By default glibc gives blocks of megabytes back as soon as they are free, and the next layer of a network
     gets fresh pages, which the system clears one by one. The setting is that of the whole process and stays;
-    `trim` gives back what is kept.
+    `trim` returns the kept memory to the system.
     """
     library = _library()
     if library is None:
@@ -61,8 +61,8 @@ def keep() -> bool:
 def page_out(address: int, size: int) -> bool:
     """Take the pages of a block out of memory, those of a mapped file above all; whether the system did.
 
-    The content stays: what is read again comes from the file. A weight file that transformers mapped stays
-    mapped, and its pages resident, as long as one tensor of it lives.
+    The content stays: pages are read from the file again when needed. A weight file that transformers mapped
+    stays mapped, and its pages resident, as long as one tensor of it lives.
 
     Args:
         address: Where it begins.

@@ -51,7 +51,7 @@ def best_kernel(dtype: torch.dtype = torch.float32) -> Kernel:
 
 
 def use_kernel(model: SentenceTransformer, kernel: Kernel) -> int:
-    """Have the linear layers of a model's transformers computed by a kernel; for inference alone, in place.
+    """Have the linear layers of a model's transformers computed by a kernel, in place; for inference only.
 
     oneDNN in bfloat16 comes with attention as products.
 

@@ -27,7 +27,7 @@ class Processor:
 
 @lru_cache(maxsize=1)
 def processor() -> Processor:
-    """The processor of this machine."""
+    """Return the processor of this machine."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

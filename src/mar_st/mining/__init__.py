@@ -10,7 +10,7 @@ share a cache); and a killed run that resumes.
 from __future__ import annotations
 
 from mar_st.mining.mine import Mined, mine
-from mar_st.mining.retrievers import BM25, CrossScorer, Dense, Found, Retriever, Scorer
+from mar_st.mining.retrievers import BM25, CrossScorer, Dense, Retrieved, Retriever, Scorer
 from mar_st.mining.rules import MiningError, Rules
 from mar_st.mining.run import mine_to
 
@@ -18,9 +18,9 @@ __all__ = [
     "BM25",
     "CrossScorer",
     "Dense",
-    "Found",
     "Mined",
     "MiningError",
+    "Retrieved",
     "Retriever",
     "Rules",
     "Scorer",

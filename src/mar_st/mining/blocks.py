@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from mar_st.mining.rules import Question
+    from mar_st.mining.rules import MinedQuery
 
 __all__ = ["BlockResult", "claim", "read_block", "score_sums", "write_block"]
 
@@ -51,7 +51,7 @@ class BlockResult:
 
 
 def score_sums(
-    questions: Sequence[Question], picked: Sequence[Picked], scores: Sequence[dict[int, float]]
+    questions: Sequence[MinedQuery], picked: Sequence[Picked], scores: Sequence[dict[int, float]]
 ) -> dict[str, float]:
     """Return the sum and the number of scores of positives and of mined negatives.
 

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from mar_st.data import Texts, Triples, numbered
 from mar_st.mining.blocks import BlockResult, claim, read_block, score_sums, write_block
-from mar_st.mining.rules import MiningError, Picked, Picker, Question, Rules
+from mar_st.mining.rules import MinedQuery, MiningError, Picked, Picker, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ class Mined:
         counts: Triples, queries and documents; what the consistency filter left out; how many negatives were
             mined, filled up, labelled; queries with too few.
         candidates: Candidates, why they are not hard negatives, and how many are, `mined`.
-        scores: Mean score of positives and mined negatives, where scores were looked at.
+        scores: Mean score of positives and mined negatives, if scores were used.
     """
 
     triples: list[Triple]
@@ -68,9 +68,9 @@ def mine(
     work: Path | None = None,
     show_progress: bool = True,
 ) -> Mined:
-    """Hard negatives for triples.
+    """Return the hard negatives for triples.
 
-    All triples of one query are looked at together: what is a positive in one of them is not a negative in
+    All triples of one query are treated together: a positive of one of them is never a negative of
     another, and they get the same mined negatives. A text that names the query as one of *its* positives is a
     positive of it too (paraphrases go both ways).
 
@@ -112,7 +112,7 @@ class Miner:
         self.scorer: Scorer = scorer or retrievers[0]
         self.symmetric = symmetric
         self.corpus = Texts([])
-        self.questions: list[Question] = []
+        self.questions: list[MinedQuery] = []
         self._number(corpus)
 
     def run(self, work: Path | None = None, *, show_progress: bool = True) -> Mined:
@@ -140,7 +140,7 @@ class Miner:
         return self._result(blocks)
 
     def _number(self, corpus: Sequence[str] | None) -> None:
-        """Number the documents; say for every query what is known about it."""
+        """Number the documents, and collect the known data of every query."""
         table = Triples.of(self.triples)
         is_positive = np.zeros(len(table.documents), dtype=bool)
         starts = (
@@ -176,7 +176,7 @@ class Miner:
                     if other < asked:
                         found[other].known.add(own[query])
         self.questions = [
-            Question(
+            MinedQuery(
                 text, tuple(one.positives), frozenset(one.known), place, frozenset(one.labelled - one.known)
             )
             for text, one, place in zip(queries, found, own, strict=True)
@@ -238,9 +238,9 @@ class Miner:
         return BlockResult(picked, consistent, dropped, score_sums(questions, picked, scores))
 
     def _scores(
-        self, rows: range, questions: list[Question], found: Sequence[Any], lists: list[list[list[int]]]
+        self, rows: range, questions: list[MinedQuery], found: Sequence[Any], lists: list[list[list[int]]]
     ) -> list[dict[int, float]]:
-        """Scores of all candidates and positives of each query, by the scorer; none if no rule needs them."""
+        """Return the scorer's scores of each query's candidates and positives; none if no rule needs them."""
         if not self.rules.uses_scores or not self.rules.num_negatives:
             return [{} for _ in questions]
         result: list[dict[int, float]] = []
@@ -324,7 +324,7 @@ class Miner:
 
 
 def _split(values: np.ndarray, sizes: np.ndarray) -> Iterator[list[int]]:
-    """Consecutive parts of an array, as lists."""
+    """Yield the consecutive parts of an array, as lists."""
     start = 0
     for end in np.cumsum(sizes, dtype=np.int64).tolist():
         yield values[start:end].tolist()

@@ -33,13 +33,13 @@ IN_MEMORY = 8 * 2**30
 BLOCK = 65_536
 
 
-class Found(NamedTuple):
+class Retrieved(NamedTuple):
     """Result of a search.
 
     Attributes:
         documents: Documents by falling score, `(queries, k)` int64; -1 where there are no more.
         scores: Their scores, `(queries, k)` float32; -inf where there is no document.
-        also: Scores of the documents that were asked for by name, one array per query.
+        also: Scores of the documents that were requested by name, one array per query.
     """
 
     documents: np.ndarray
@@ -59,18 +59,18 @@ class Scorer(Protocol):
         """Take queries and corpus, which are numbered from here on."""
 
     def score(self, rows: Sequence[int], documents: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Scores of some documents for each of some queries, float32."""
+        """Return the scores of some documents for each of some queries, float32."""
 
 
 class Retriever(Scorer, Protocol):
     """Also finds the best documents of the corpus."""
 
-    def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Found:
-        """The best `k` documents for each of some queries, and the scores of others."""
+    def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Retrieved:
+        """Return the best `k` documents for each of some queries, and the scores of others."""
 
 
 def best(scores: np.ndarray, k: int) -> np.ndarray:
-    """Places of the `k` highest of some scores, `(n,)`, by falling score, equal ones by place."""
+    """Return the places of the `k` highest of some scores, `(n,)`, by falling score, equal ones by place."""
     if k < 1:
         return np.empty(0, dtype=np.int64)
     if k < len(scores):
@@ -103,7 +103,7 @@ class BM25:
         self._queries: Sequence[str] = ()
 
     def identity(self) -> dict[str, Any]:
-        """Its settings."""
+        """Return its settings."""
         return {"kind": "bm25", "tokens": self.tokens, "k1": self.k1, "b": self.b}
 
     def prepare(self, queries: Sequence[str], corpus: Sequence[str]) -> None:
@@ -115,7 +115,7 @@ class BM25:
         except ImportError as error:
             raise MiningError("bm25 needs the package bm25s: pip install bm25s") from error
 
-    def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Found:
+    def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Retrieved:
         """Rank the whole corpus by BM25 score, as `Retriever.search`."""
         documents = np.full((len(rows), k), -1, dtype=np.int64)
         scores = np.full((len(rows), k), -np.inf, dtype=np.float32)
@@ -128,7 +128,7 @@ class BM25:
                 documents[place, : len(order)] = order
                 scores[place, : len(order)] = all_scores[order]
             asked.append(all_scores[np.asarray(also[place], dtype=np.int64)])
-        return Found(documents, scores, asked)
+        return Retrieved(documents, scores, asked)
 
     def score(self, rows: Sequence[int], documents: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Score given documents for queries, as `Scorer.score`."""
@@ -174,7 +174,7 @@ class Dense:
         self._documents: Any = None
 
     def identity(self) -> dict[str, Any]:
-        """Weights, settings and prompts."""
+        """Return weights, settings and prompts."""
         teacher = self._open()
         return {
             "kind": "dense",
@@ -200,7 +200,7 @@ class Dense:
                 torch.from_numpy(self._documents[start : start + BLOCK]).to(device) for start in starts
             )
 
-    def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Found:
+    def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Retrieved:
         """Rank the whole corpus by the product of vectors, as `Retriever.search`."""
         asked = np.asarray(self._queries[np.asarray(rows, dtype=np.int64)])
         k = min(k, len(self._documents))
@@ -222,14 +222,14 @@ class Dense:
             self._documents[np.asarray(documents, dtype=np.int64)] @ query
             for query, documents in zip(asked, also, strict=True)
         ]
-        return Found(found, scores, named)
+        return Retrieved(found, scores, named)
 
     def score(self, rows: Sequence[int], documents: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Score given documents for queries, as `Scorer.score`."""
         return self.search(rows, 0, documents).also
 
     def _open(self) -> ModelTeacher:
-        """The model, loaded when it is asked for the first time."""
+        """Return the model, loaded at first use."""
         if self._teacher is None:
             from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
 
@@ -259,7 +259,7 @@ class Dense:
         return self._teacher
 
     def _vectors(self, texts: Sequence[str], role: Side, *, unit: bool) -> Any:
-        """Vectors of texts, `(len(texts), dim)` float32, in memory or from the store."""
+        """Return the vectors of texts, `(len(texts), dim)` float32, in memory or from the store."""
         teacher = self._open()
         if self.store is not None:
             vectors = teacher.vectors(texts, role)
@@ -283,7 +283,7 @@ class CrossScorer:
         self._corpus: Sequence[str] = ()
 
     def identity(self) -> dict[str, Any]:
-        """Its weights."""
+        """Return the identity of its weights."""
         from mar_st.model.modules_digest import modules_digest  # lazy: sentence_transformers
 
         return {"kind": "cross-encoder", "modules": modules_digest(list(self._reranker.open().children()))}

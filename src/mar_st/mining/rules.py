@@ -26,7 +26,7 @@ GRAM = 3
 #: Draws per wanted document when random ones fill up.
 DRAWS = 50
 
-#: Reasons for which a candidate is not a hard negative, in the order in which they are looked at.
+#: Reasons for which a candidate is not a hard negative, in the order of the checks.
 REASONS = (
     "known positive",
     "the query itself",
@@ -43,7 +43,7 @@ REASONS = (
 
 
 class MiningError(MarError):
-    """Mining that cannot be done as asked; the message says what to change."""
+    """Mining with impossible settings; the message says what to change."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Rules:
         if last - first + 1 < self.num_negatives:
             raise MiningError(
                 f"range_min {self.range_min} and range_max {last} leave {last - first + 1} ranks; "
-                f"{self.num_negatives} negatives are asked for."
+                f"{self.num_negatives} negatives are requested."
             )
         if self.consistent is not None and not 1 <= self.consistent <= self.top:
             raise MiningError(f"consistent is a rank from 1 to top ({self.top}); got {self.consistent}.")
@@ -117,12 +117,12 @@ class Rules:
 
     @property
     def ranks(self) -> tuple[int, int]:
-        """First and last rank that is used."""
+        """Return the first and last rank that is used."""
         return self.range_min + 1, self.range_max or self.top
 
     @property
     def uses_scores(self) -> bool:
-        """True if a filter uses scores."""
+        """Return True if a filter uses scores."""
         return any(
             value is not None
             for value in (self.absolute_margin, self.relative_margin, self.max_score, self.min_score)
@@ -154,7 +154,7 @@ def near(one: Collection[str], other: Collection[str], threshold: float) -> bool
 
 
 @dataclass(frozen=True)
-class Question:
+class MinedQuery:
     """One distinct query, as documents are numbered in the corpus.
 
     Attributes:
@@ -172,12 +172,12 @@ class Question:
     labelled: frozenset[int] = frozenset()
 
     def ranks(self, found: Sequence[int]) -> dict[int, int]:
-        """Ranks of the documents that a retriever found, best first, in the sense of `Rules`."""
+        """Return the ranks of the documents that a retriever found, best first, in the sense of `Rules`."""
         others = (document for document in found if document not in self.known and document != self.own)
         return {document: rank for rank, document in enumerate(others, 1)}
 
     def rank_of(self, positive: int, found: Sequence[int]) -> int | None:
-        """Rank of a positive among the documents that answer nothing, as far as is known."""
+        """Return the rank of a positive among the documents that are not known to be relevant."""
         rank = 1
         for document in found:
             if document == positive:
@@ -213,12 +213,12 @@ class Picker:
 
     def pick(
         self,
-        question: Question,
+        question: MinedQuery,
         lists: Sequence[Sequence[int]],
         scores: Mapping[int, float],
         dropped: Counter[str],
     ) -> Picked:
-        """Hard negatives of a query.
+        """Return the hard negatives of a query.
 
         Args:
             question: The query.
@@ -254,8 +254,8 @@ class Picker:
         wanted = rules.num_negatives - len(left) if rules.fill else 0
         return Picked(left, self._fill(question, found, wanted, rng))
 
-    def _limit(self, question: Question, scores: Mapping[int, float]) -> float:
-        """Score of the lowest positive; a query without one has no margin to keep."""
+    def _limit(self, question: MinedQuery, scores: Mapping[int, float]) -> float:
+        """Return the score of the lowest positive; a query without one has no margin to keep."""
         rules = self.rules
         if rules.absolute_margin is None and rules.relative_margin is None:
             return float("inf")
@@ -263,13 +263,13 @@ class Picker:
 
     def _reason(
         self,
-        question: Question,
+        question: MinedQuery,
         document: int,
         ranks: Sequence[Mapping[int, int]],
         scores: Mapping[int, float],
         lowest: float,
     ) -> str | None:
-        """Why a document is not a hard negative of a query, or nothing."""
+        """Return the reason why a document is not a hard negative of a query, or nothing."""
         rules = self.rules
         if document in question.known:
             return "known positive"
@@ -289,7 +289,7 @@ class Picker:
                 return reason
         return "near-duplicate" if self._is_near(question, document) else None
 
-    def _is_near(self, question: Question, document: int) -> bool:
+    def _is_near(self, question: MinedQuery, document: int) -> bool:
         threshold = self.rules.near_duplicate
         if threshold is None:
             return False
@@ -303,8 +303,10 @@ class Picker:
             self._grams[document] = grams(self.corpus[document])
         return self._grams[document]
 
-    def _fill(self, question: Question, found: Collection[int], wanted: int, rng: random.Random) -> list[int]:
-        """Random documents that nothing speaks for."""
+    def _fill(
+        self, question: MinedQuery, found: Collection[int], wanted: int, rng: random.Random
+    ) -> list[int]:
+        """Return random documents that no retriever found."""
         chosen: dict[int, None] = {}
         suspect: Callable[[int], bool] = lambda document: (  # noqa: E731
             document in found

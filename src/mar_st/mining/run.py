@@ -45,7 +45,7 @@ def mine_to(
 
     Args:
         entry: The data; `symmetric` entries search among their queries too.
-        out: Folder of the result, `triples.jsonl` and `manifest.json`; what is unfinished is in `OUT.run`.
+        out: Folder of the result, `triples.jsonl` and `manifest.json`; unfinished work is in `OUT.run`.
         models: Retrievers: `bm25`, `bm25:jieba`, folders or Hub names.
         rules: Filters and choice.
         teacher: Model whose scores the margins look at; `cross:NAME` for a cross-encoder. Default: the first
@@ -59,7 +59,7 @@ def mine_to(
         say: Receives one line per phase.
 
     Returns:
-        The manifest: settings, counts, what every filter dropped, sha256 of the triples.
+        The manifest: settings, counts, dropped candidates by filter, sha256 of the triples.
 
     Raises:
         MarError: Data, a corpus or a model are missing, or `out` holds something else.
@@ -134,7 +134,7 @@ def _corpus(path: Path) -> list[str]:
 
 
 def _written(triples: Sequence[Triple]) -> str:
-    """Digest of all that is written and does not decide what is mined."""
+    """Return the digest of output settings that do not influence the mining."""
     digest = hashlib.sha256()
     for triple in triples:
         digest.update(json.dumps(_row(triple), ensure_ascii=False).encode() + b"\n")

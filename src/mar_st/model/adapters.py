@@ -37,7 +37,7 @@ class LoRAError(MarError):
 
 
 def default_targets(model: nn.Module) -> tuple[str, ...]:
-    """Names of the layers of an encoder that carry LoRA unless a recipe names them: all linear ones.
+    """Return names of the layers of an encoder that carry LoRA unless a recipe names them: all linear ones.
 
     Of the Llama family these are `LORA_TARGETS`, of GPT-NeoX (Pythia) `query_key_value`, `dense`,
     `dense_h_to_4h` and `dense_4h_to_h`, of BERT `query`, `key`, `value` and `dense`. Embeddings and poolers

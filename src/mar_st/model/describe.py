@@ -14,7 +14,7 @@ from mar_st.modules.layout import saved_chain
 
 
 def describe(folder: str | Path) -> dict[str, Any]:
-    """Routes, architectures, widths, parameters and prompts of a saved MAR.
+    """Return routes, architectures, widths, parameters and prompts of a saved MAR.
 
     Args:
         folder: A saved MAR, or a name such as `mar-mini`.
@@ -68,7 +68,7 @@ def _describe(root: Path, listing: Path) -> dict[str, Any]:
 
 
 def count_parameters(folder: str | Path) -> int:
-    """Number of elements in the safetensors files below `folder`, from their headers alone."""
+    """Return the number of elements in the safetensors files below `folder`, from their headers alone."""
     total = 0
     for path in Path(folder).rglob("*.safetensors"):
         with safe_open(path, framework="pt") as file:

@@ -143,7 +143,7 @@ def _transformer(
 
 
 def linear_projection(in_features: int, out_features: int) -> Dense:
-    """A linear layer after pooling, `(batch, in_features)` to `(batch, out_features)`; random weights."""
+    """Return a linear layer with random weights, `(batch, in_features)` to `(batch, out_features)`."""
     return Dense(in_features, out_features, bias=True, activation_function=nn.Identity())
 
 
@@ -251,7 +251,7 @@ def write_encoder(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, fo
 
 
 def transformer_folder(source: str) -> str:
-    """The first module's folder of a sentence-transformers folder; any other source itself.
+    """Return the first module's folder of a sentence-transformers folder; any other source itself.
 
     Raises:
         MarError: The folder does not start with a transformer.
@@ -261,7 +261,7 @@ def transformer_folder(source: str) -> str:
 
 
 def _saved_projection(saved: SavedModules, revision: str | None) -> Dense | None:
-    """The linear layer of a sentence-transformers model, if it has one."""
+    """Return the linear layer of a sentence-transformers model, if it has one."""
     if saved.dense is None:
         return None
     return Dense.load(saved.name, subfolder=saved.dense, revision=revision)

@@ -41,7 +41,7 @@ class FamilyError(MarError):
 
 
 def query_encoders(folder: str | Path) -> list[str]:
-    """Names of the query encoders of a saved MAR, in order.
+    """Return the names of the query encoders of a saved MAR, in order.
 
     Raises:
         FamilyError: The folder is not a saved MAR.
@@ -155,7 +155,7 @@ def _settings(root: Path) -> dict[str, Any]:
 
 
 def _modules(source: Path, root: Path) -> list[Module]:
-    """Modules of a saved encoder, or of the query route of a saved model with routes."""
+    """Return the modules of a saved encoder, or of the query route of a saved model with routes."""
     if not (source / "modules.json").is_file():
         raise FamilyError(
             f"{source} holds no modules.json; give the folder of a sentence-transformers model."
@@ -179,7 +179,7 @@ def _load(kind: str, path: Path, source: Path) -> Module:
 
 
 def _fitted(modules: list[Any], root: Path, listing: dict[str, Any]) -> list[Any]:
-    """The modules with or without a last normalisation, as the other routes of the folder are."""
+    """Return the modules with or without a last normalisation, as the other routes of the folder are."""
     names = [name for name in listing["structure"] if is_query_route(name) or name == "document"]
     normalising = any(part.type.endswith(".Normalize") for part in saved_chain(root, names[0]))
     inside = any(listing["types"][listing["structure"][name][-1]].endswith(".Normalize") for name in names)
@@ -206,7 +206,7 @@ def _width(modules: Sequence[Any]) -> int:
 
 
 def _saved_width(root: Path, listing: dict[str, Any]) -> int:
-    """Width of the space, from the settings of a saved route; no weights are loaded."""
+    """Return the width of the space, from the settings of a saved route; no weights are loaded."""
     chain = saved_chain(root, next(iter(listing["structure"])))
     for part in reversed(chain):
         path = part.path / "config.json"

@@ -29,7 +29,7 @@ def check_repository(repository: str, *, public: bool = False, api: HfApi | None
 
     Raises:
         PushError: The name is not of that form or belongs to this project, nobody is logged in, or the
-            repository is public already and `public` was not asked for.
+            repository is public already and `public` was not set.
     """
     from huggingface_hub import HfApi  # lazy: huggingface_hub
     from huggingface_hub.errors import (  # lazy: huggingface_hub
@@ -112,10 +112,10 @@ def push(
 
 
 def model_of(folder: str | Path) -> Path:
-    """The model in a folder: that of a finished run, or the folder itself.
+    """Return the model in a folder: that of a finished run, or the folder itself.
 
     Raises:
-        PushError: There is none, or weights that are not safetensors.
+        PushError: There is no model, or its weights are not safetensors.
     """
     root = Path(folder)
     found = root / "model" if (root / "recipe.json").is_file() else root

@@ -34,7 +34,7 @@ def load_routes(
     Args:
         path: Folder or Hub name.
         wanted: Saved name of each route, by the name that it gets here.
-        hub: Where files are looked for: `token`, `cache_folder`, `revision`, `local_files_only`.
+        hub: Where files are searched for: `token`, `cache_folder`, `revision`, `local_files_only`.
         loading: Passed to the modules of the routes: `model_kwargs`, `processor_kwargs`, `config_kwargs`,
             `backend`.
 

@@ -18,7 +18,7 @@ from mar_st.model.encoders import load_encoder
 from mar_st.model.loading import check_folder, load_further, load_routes
 from mar_st.model.names import model_folder, model_source
 from mar_st.model.prompts import PROMPT_NAMES, PUBLISHED_PROMPTS, source_prompts
-from mar_st.modules import OWN, arrange, is_truncation, restore, route_chain, truncation
+from mar_st.modules import OWN_MODULES, arrange, is_truncation, restore, route_chain, truncation
 from mar_st.modules.layout import read_router, routers, write_router
 from mar_st.text.texts import join_document
 
@@ -56,7 +56,7 @@ class MAR(SentenceTransformer):
     """
 
     #: Modules of this package that sentence-transformers may load without `trust_remote_code`.
-    _module_classes = OWN
+    _module_classes = OWN_MODULES
 
     def __init__(self, model_name_or_path: str | Path | None = None, **kwargs: Any) -> None:
         source = model_source(model_name_or_path) if model_name_or_path else None
@@ -234,13 +234,13 @@ class MAR(SentenceTransformer):
 
     @property
     def routes(self) -> tuple[str, ...]:
-        """Names of the loaded routes, `query` first and `document` last."""
+        """Return the names of the loaded routes, `query` first and `document` last."""
         router: Any = self[0]
         names = getattr(router, "sub_modules", ())
         return tuple(sorted(names, key=lambda name: (name == "document", name != "query")))
 
     def route_modules(self, route: str) -> list[Module]:
-        """Modules of one route, in order, those that the routes share included.
+        """Return the modules of one route, in order, those that the routes share included.
 
         Raises:
             MarError: The route is not loaded.
@@ -254,7 +254,7 @@ class MAR(SentenceTransformer):
         return modules
 
     def encoder(self, route: str) -> SentenceTransformer:
-        """One side as a symmetric sentence-transformers model that shares its weights.
+        """Return one side as a symmetric sentence-transformers model that shares its weights.
 
         It has neither truncation nor prompts.
         """
@@ -357,7 +357,7 @@ class MAR(SentenceTransformer):
 
 
 def _float32(vectors: Any) -> Any:
-    """Vectors of half precision as float32, whatever holds them; anything else as it is."""
+    """Return the vectors of half precision as float32, whatever holds them; anything else as it is."""
     if isinstance(vectors, list):
         return [_float32(vector) for vector in vectors]
     if isinstance(vectors, torch.Tensor) and vectors.dtype in (torch.float16, torch.bfloat16):

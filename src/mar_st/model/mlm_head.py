@@ -14,7 +14,7 @@ from mar_st.modules.retromae_decoder import MLMHead
 
 
 def source_head(source: str, revision: str | None = None) -> MLMHead | None:
-    """The masked-LM head of a folder or Hub name, with its weights.
+    """Return the masked-LM head of a folder or Hub name, with its weights.
 
     Reads what transformers' `AutoModelForMaskedLM` reads, among it BERT, XLM-RoBERTa, ModernBERT and `gte`.
     Folders that sentence-transformers saved hold an encoder alone.

@@ -25,7 +25,7 @@ _NOT_IDENTITY = {
 
 
 def modules_digest(modules: Sequence[Any]) -> str:
-    """sha256 over modules: kinds, settings, tokenizers, and every weight in the dtype it is computed in.
+    """Return the sha256 over modules: kinds, settings, tokenizers, and every weight in its dtype.
 
     It does not depend on the folder they came from, so a model that was trained twice alike has one digest.
     """

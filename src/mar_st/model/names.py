@@ -1,4 +1,4 @@
-"""Names of models, and the folders that they stand for on this machine.
+"""Names of models, and their folders on this machine.
 
 Names under `medteb/`, and their short forms, belong to this project and not to the Hub, where anyone could
 take them. They are looked up here and never asked of the Hub.
@@ -26,12 +26,12 @@ PUBLISHED = {"mar-0.3b-4b": "PhilipGAQ/CARE-0.3B-4B", "mar-0.3b-8b": "PhilipGAQ/
 #: Short names of models that are packages of their own, and the names of these packages.
 INSTALLABLE = {"mar-zh": "mar_zh"}
 
-#: Short names of all models; each may stand after `medteb/`.
+#: Short names of all models; each may follow `medteb/`.
 KNOWN = (PACKAGED, *INSTALLABLE, *PUBLISHED)
 
 
 def model_folder(source: str | Path) -> Path | None:
-    """The folder of a model on this machine: the one given, or that of a name of this project.
+    """Return the folder of a model on this machine: the one given, or that of a name of this project.
 
     `mar-mini` is the packaged model, `mar-zh` that of the package of this name, `mar-0.3b-4b` and
     `mar-0.3b-8b` are folders of `$MAR_HOME`. A folder in the working directory wins over a model of the same
@@ -65,7 +65,7 @@ def model_folder(source: str | Path) -> Path | None:
 
 
 def is_ours(name: str) -> bool:
-    """Tells whether a name belongs to this project: a known short name, or any name under `medteb/`."""
+    """Tell whether a name belongs to this project: a known short name, or any name under `medteb/`."""
     return name in KNOWN or name.casefold().startswith(f"{ORGANISATION}/")  # names of the Hub ignore case
 
 
@@ -97,20 +97,20 @@ def packaged_folder() -> Path:
 
 
 def home() -> Path | None:
-    """The folder that `$MAR_HOME` names."""
+    """Return the folder that `$MAR_HOME` names."""
     value = os.environ.get(HOME_VARIABLE)
     return Path(value).expanduser() if value else None
 
 
 def trained_folder(short: str) -> Path | None:
-    """The folder `$MAR_HOME/<short>` if it holds a saved model."""
+    """Return the folder `$MAR_HOME/<short>` if it holds a saved model."""
     root = home()
     folder = root / short if root is not None else None
     return folder if folder is not None and (folder / "modules.json").is_file() else None
 
 
 def installed_folder(short: str) -> Path | None:
-    """The packed folder of a model that is a package of its own; `None` where it is not installed.
+    """Return the packed folder of a model that is a package of its own; `None` where it is not installed.
 
     `mar_st.model.packed.unpacked_folder` makes a model folder of it.
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def native(source: str, revision: str | None = None) -> Iterator[str]:
-    """A source that needs no remote code: itself, or a temporary folder of links to its files.
+    """Provide a source that needs no remote code: itself, or a temporary folder of links to its files.
 
     Args:
         source: Folder, or Hub name.
@@ -43,7 +43,7 @@ def native(source: str, revision: str | None = None) -> Iterator[str]:
 
 
 def fetch(source: str | Path, revision: str | None = None) -> Path:
-    """The folder of a model: the one given, that of a name such as `mar-mini`, or a download from the Hub.
+    """Return the folder of a model: a given folder, that of a name such as `mar-mini`, or a Hub download.
 
     Raises:
         MarError: There is no such folder, or it cannot be downloaded.
@@ -66,7 +66,7 @@ def fetch(source: str | Path, revision: str | None = None) -> Path:
 
 
 def _config(source: str, revision: str | None) -> dict[str, Any]:
-    """`config.json` of a source; empty where there is none, which its loader then says better."""
+    """Return `config.json` of a source; empty if it is missing, which its loader then reports."""
     from transformers.utils.hub import cached_file  # lazy: transformers
 
     try:
@@ -78,7 +78,7 @@ def _config(source: str, revision: str | None) -> dict[str, Any]:
 
 
 def native_gte_config(config: dict[str, Any]) -> dict[str, Any]:
-    """The configuration of a `new` checkpoint as transformers' native `gte` names it.
+    """Return the configuration of a `new` checkpoint as transformers' native `gte` names it.
 
     Raises:
         MarError: The checkpoint uses a variant that the native model does not have.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import torch
 
-#: Lists the files of a packed folder and where the tensors of each lie.
+#: Lists the files of a packed folder and the position of the tensors of each.
 MANIFEST = "packed.json"
 
 #: Holds the tensors of all files.

@@ -5,7 +5,7 @@ carry the name `new` and ask for remote code) and a Qwen3 document encoder (merg
 beside the name of its base). Their code scores differently from the paper: the document vector is normalised
 over its full width, then cut to the query encoder's width and not normalised again, and the score is a dot
 product. The assembled model does the same. These weights themselves have not been run by this project: no
-copy was at hand, the assembling is tested on folders of that shape with random weights.
+copy was available, the assembling is tested on folders of that shape with random weights.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def assemble(
 
 
 def find_encoders(root: Path) -> dict[str, Path]:
-    """Folders of the query and the document encoder below `root`, told apart by their architecture.
+    """Return the folders of the query and the document encoder below `root`, identified by architecture.
 
     Raises:
         MarError: There is not exactly one of each.
@@ -81,7 +81,7 @@ def find_encoders(root: Path) -> dict[str, Path]:
 
 
 def _model_type(folder: Path) -> str | None:
-    """Architecture of a transformers folder; of an adapter that of its base, or what its name says."""
+    """Return architecture of a transformers folder; of an adapter that of its base, or what its name says."""
     for name in ("config.json", "adapter_config.json"):
         file = folder / name
         if file.is_file():

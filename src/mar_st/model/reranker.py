@@ -35,7 +35,7 @@ class Reranker:
         self._lock = threading.Lock()
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        """Scores of (query, document) pairs, `(len(pairs),)` float32.
+        """Return the scores of (query, document) pairs, `(len(pairs),)` float32.
 
         Raises:
             MarError: There is no such model, or it gives several scores per pair.
@@ -52,7 +52,7 @@ class Reranker:
         return scores
 
     def open(self) -> Any:
-        """The model, loaded if it was not.
+        """Return the model, loaded if it was not.
 
         Raises:
             MarError: There is no such model, or it is not a cross-encoder.

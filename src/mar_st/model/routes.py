@@ -15,7 +15,7 @@ DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 
 
 def route(model: SentenceTransformer, task: Side) -> list[nn.Module]:
-    """The modules that a text of a task goes through, in order."""
+    """Return the modules that a text of a task goes through, in order."""
     from sentence_transformers.base.modules import Router  # lazy: sentence_transformers
 
     modules: list[nn.Module] = []

@@ -90,7 +90,7 @@ def saved_modules(source: str | Path, revision: str | None = None) -> SavedModul
 
 
 def with_source_prompts(recipe: Recipe) -> Recipe:
-    """The recipe with the prompts that it uses and leaves out, as its sources were trained with them.
+    """Return the recipe with the prompts that it uses and leaves out, as its sources were trained with them.
 
     A prompt for queries comes from the query encoder's source where that has one of the name, else from the
     document encoder's: queries are aligned to its space. The one called `document` comes from the document

@@ -21,22 +21,22 @@ from mar_st.modules.layout import ROUTER, listed_modules, read_router
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: Says the space of a query encoder without documents, and of one that was trained for an existing space.
+#: Names the space of a query encoder without documents, or of one trained for an existing space.
 SPACE_FILE = "space.txt"
 EXPORT_FILE = "export.json"
 
-#: Of every weight file so many pieces of so many bytes are read. Training changes all of a matrix, so any
-#: piece tells two trainings apart; headers alone would not.
+#: Number and size of the pieces that are read of every weight file. Training changes all of a matrix, so any
+#: piece distinguishes two trainings; headers alone do not.
 SAMPLES, SAMPLE_BYTES = 256, 4096
 
 #: Settings of a configuration that say where a model comes from or how it is computed.
 _IRRELEVANT = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache")
 
-WEIGHTS = (".safetensors", ".bin")
+WEIGHTS_SUFFIXES = (".safetensors", ".bin")
 
 
 def space_of(folder: str | Path) -> str | None:
-    """Digest of the document space of a model folder.
+    """Return the digest of the document space of a model folder.
 
     Args:
         folder: A saved MAR, another sentence-transformers folder, a transformers folder, a query encoder
@@ -59,7 +59,7 @@ def space_of(folder: str | Path) -> str | None:
         _add(digest, {"module": part["type"]})
         for path in sorted(_files(part["path"], whole=part["whole"])):
             name = path.relative_to(part["path"]).as_posix()
-            if path.suffix in WEIGHTS:
+            if path.suffix in WEIGHTS_SUFFIXES:
                 _add(digest, {"name": name, "size": path.stat().st_size, "content": _weights_digest(path)})
             elif name in ("config.json", "adapter_config.json", "sentence_bert_config.json"):
                 _add(digest, {"name": name, "content": _settings(path)})
@@ -69,7 +69,7 @@ def space_of(folder: str | Path) -> str | None:
 
 
 def document_parts(root: Path) -> list[dict[str, Any]] | None:
-    """The modules that encode documents: `type`, `path` and whether all files below belong to it (`whole`).
+    """Return the modules that encode documents: `type`, `path`, and `whole` if all files below belong to it.
 
     Returns:
         `None` where the folder's document side is absent.
@@ -98,7 +98,7 @@ def document_parts(root: Path) -> list[dict[str, Any]] | None:
 
 
 def document_prompt(prompts: dict[str, str]) -> str:
-    """The stored prompt of documents, as sentence-transformers finds it; else empty."""
+    """Return the stored prompt of documents, as sentence-transformers finds it; else empty."""
     return next((prompts[name] for name in DOCUMENT_PROMPTS if name in prompts), "") or ""
 
 
@@ -124,7 +124,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _files(path: Path, *, whole: bool) -> Iterable[Path]:
-    """Files of a module; of one that shares its folder with other modules only those at the top."""
+    """Return files of a module; of one that shares its folder with other modules only those at the top."""
     return (file for file in (path.rglob("*") if whole else path.glob("*")) if file.is_file())
 
 
@@ -133,7 +133,7 @@ def _settings(path: Path) -> dict[str, Any]:
 
 
 def _weights_digest(path: Path) -> str:
-    """Digest of a weight file's header and of samples of its content, the last bytes among them."""
+    """Return the digest of a weight file's header and of samples of its content, including its end."""
     size = path.stat().st_size
     digest = hashlib.sha256()
     with path.open("rb") as stream:

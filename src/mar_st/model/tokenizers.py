@@ -33,9 +33,9 @@ def train_tokenizer(
     Args:
         texts: Training texts.
         role: The query side gets `[CLS] ... [SEP]`, the document side `... [EOS]`.
-        vocab_size: Size of the vocabulary at most, special tokens included. Every character of the texts gets
+        vocab_size: Maximum size of the vocabulary, special tokens included. Every character of the texts gets
             its place, whatever the size.
-        max_token_length: Characters per token at most; 1 gives a character-level tokenizer.
+        max_token_length: Maximum number of characters per token; 1 gives a character-level tokenizer.
         max_length: Tokens per text.
 
     Returns:
@@ -78,7 +78,7 @@ def append_eos(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerFast:
 
     The classes of some model families (GPT-NeoX, Gemma, Llama) build their template from flags when they are
     loaded, so an EOS set on them is lost in a saved folder, or a BOS with it. The result is of the general
-    class, which saves and loads the template as it stands. Works on a copy.
+    class, which saves and loads the template unchanged. Works on a copy.
 
     Args:
         tokenizer: A fast tokenizer with an EOS token that it does not append.
@@ -107,7 +107,7 @@ def append_eos(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerFast:
 
 
 def with_backend(tokenizer: PreTrainedTokenizerBase, backend: Tokenizer) -> PreTrainedTokenizerFast:
-    """Return a tokenizer of the general class, which saves as it stands, with the settings of another.
+    """Return a tokenizer of the general class, which saves unchanged, with the settings of another.
 
     Args:
         tokenizer: Where lengths, sides, chat template and names of special tokens come from.

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mar_st.modules.arrangement import arrange, route_chain
     from mar_st.modules.cut import INERT, is_truncation, restore, truncation
-    from mar_st.modules.own import OWN, module_class
+    from mar_st.modules.own import OWN_MODULES, module_class
 
 __all__ = [
     "INERT",
-    "OWN",
+    "OWN_MODULES",
     "arrange",
     "is_truncation",
     "module_class",
@@ -26,7 +26,7 @@ __all__ = [
 
 _HOMES = {
     "INERT": "cut",
-    "OWN": "own",
+    "OWN_MODULES": "own",
     "arrange": "arrangement",
     "is_truncation": "cut",
     "module_class": "own",

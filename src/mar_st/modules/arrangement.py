@@ -24,8 +24,8 @@ def route_chain(modules: Iterable[nn.Module], name: str) -> list[nn.Module]:
     """Return the modules that texts of a route go through, in order.
 
     Args:
-        modules: Top-level modules of a model; a `Router` among them stands for its route of that name, or for
-            its default route if it has none of that name.
+        modules: Top-level modules of a model; a `Router` among them is replaced by its route of that name, or
+            by its default route.
         name: Name of the route.
 
     Raises:
@@ -71,7 +71,7 @@ def arrange(chains: Mapping[str, Sequence[nn.Module]], default_route: str | None
 
 
 def _start_of_tail(chain: Sequence[nn.Module], *, keep_dense: bool) -> int:
-    """Position of the first module behind the encoder proper."""
+    """Return the position of the first module behind the encoder proper."""
     for index, module in enumerate(chain):
         if index and (isinstance(module, Normalize) or (isinstance(module, Dense) and not keep_dense)):
             return index

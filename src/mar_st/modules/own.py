@@ -1,4 +1,4 @@
-"""Modules of this package that stand in saved models.
+"""Modules of this package that saved models use.
 
 sentence-transformers imports classes of other packages for a saved model only with `trust_remote_code=True`.
 These here come from the package that does the loading, so its own loaders need no such consent.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 #: Classes by the name that saved models know them by.
-OWN: Mapping[str, type[nn.Module]] = {
+OWN_MODULES: Mapping[str, type[nn.Module]] = {
     f"{kind.__module__}.{kind.__qualname__}": kind for kind in (LookupEncoder,)
 }
 
@@ -34,5 +34,5 @@ def module_class(name: str, source: str, **hub: Any) -> type[nn.Module]:
     Raises:
         ValueError: The class is neither of this package nor of sentence-transformers.
     """
-    found: type[nn.Module] = OWN.get(name) or import_module_class(name, source, **hub)
+    found: type[nn.Module] = OWN_MODULES.get(name) or import_module_class(name, source, **hub)
     return found

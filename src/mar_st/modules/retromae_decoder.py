@@ -59,7 +59,7 @@ class EnhancedDecoder(nn.Module):
                 nn.init.zeros_(module.bias)
 
     def forward(self, sentences: Tensor, embeddings: Tensor, visible: Tensor) -> Tensor:
-        """Hidden states of every position.
+        """Return the hidden states of every position.
 
         Args:
             sentences: Sentence vectors `(batch, width)`.

@@ -28,7 +28,7 @@ _LOG = logging.getLogger(__name__)
 LONG_SECONDS = 0.01
 
 
-class Closed(MarError):  # noqa: N818 -- says what is the case
+class Closed(MarError):  # noqa: N818 -- names a state
     """The batcher takes no more work."""
 
 
@@ -41,17 +41,17 @@ class MicroBatcher:
     to `window_ms` and a quarter of the time that the batch took.
 
     Callers with a query do not wait for those with many or long texts: these have a queue of their own, and
-    their batches are no larger than takes `LONG_SECONDS` (or `SHORT` tokens, where that takes longer).
+    their batches are limited to the work of `LONG_SECONDS` (or to `SHORT` tokens, if that takes longer).
 
-    The vectors are those that the encoder gives for each text alone, as far as the encoder's do not depend on
+    The vectors are those that the encoder gives for each text alone, unless the encoder's depend on
     what they are computed with. If a batch fails, each caller's texts are encoded alone, so that one bad text
     fails its caller only.
 
     Args:
-        encoder: What encodes; its `encode` is called from `workers` threads at once.
-        max_batch: Texts per batch at most. A caller with more is served in several.
-        max_tokens: Tokens per batch at most, by an upper estimate of one per character.
-        window_ms: Milliseconds that a free worker waits for more at most; 0 never waits.
+        encoder: The encoder; its `encode` is called from `workers` threads at once.
+        max_batch: Maximum number of texts per batch. A caller with more is served in several.
+        max_tokens: Maximum number of tokens per batch, by an upper estimate of one per character.
+        window_ms: Maximum number of milliseconds that a free worker waits for more; 0 never waits.
         max_queue: Texts that may wait, of callers with little and of callers with much each. A caller with
             more than that is taken when nothing else waits.
         workers: Threads that call the encoder.
@@ -114,12 +114,12 @@ class MicroBatcher:
 
     @property
     def waiting(self) -> int:
-        """Texts that wait for a worker."""
+        """Return the number of texts that wait for a worker."""
         return self._queues.texts
 
     @property
     def waiting_short(self) -> int:
-        """Those of callers with little, who do not wait for the others."""
+        """Return the number of waiting texts of small requests, which do not wait for the others."""
         return self._queues.short.texts
 
     def submit(
@@ -129,7 +129,7 @@ class MicroBatcher:
 
         Args:
             texts: Texts of one caller; may be empty.
-            deadline: Value of `time.monotonic()` after which nobody needs them; what was not begun by then is
+            deadline: Value of `time.monotonic()` after which the caller gives up; work not begun by then is
                 dropped.
             prompt_name: As for the encoder; texts with different prompts are not batched together.
 
@@ -159,7 +159,7 @@ class MicroBatcher:
 
     @property
     def _long_tokens(self) -> int:
-        """Tokens of a batch of callers with much at most."""
+        """Return the maximum tokens of a batch of large requests."""
         if not self._per_token:
             return min(SHORT, self.max_tokens)
         return min(self.max_tokens, max(SHORT, int(LONG_SECONDS / self._per_token)))
@@ -190,7 +190,7 @@ class MicroBatcher:
                 self._gather()
                 batch, late = self._queues.take(self.max_batch, self.max_tokens, self._long_tokens)
                 if len(self._queues):
-                    self._changed.notify()  # another worker may have been told of what is left, and is busy
+                    self._changed.notify()  # the worker notified before may be busy
             for request in late:
                 request.fail(DeadlinePassed("The deadline passed while the texts waited for the encoder."))
             if batch:
@@ -216,7 +216,7 @@ class MicroBatcher:
         if tokens >= SHORT // 2:
             mean = self._per_token
             self._per_token = 0.8 * mean + 0.2 * seconds / tokens if mean else seconds / tokens
-        # Before the answers: who has one may look at once for what was counted.
+        # Before the answers: a caller that has one may read the counters at once.
         self._tell("encode_seconds", seconds)
         with self._delivering:
             for piece, result in results:
@@ -226,7 +226,7 @@ class MicroBatcher:
                     piece.request.finish(piece.start, result)
 
     def _results(self, batch: list[Piece]) -> list[tuple[Piece, np.ndarray | Exception]]:
-        """Vectors, or the exception, of each piece; together if that works."""
+        """Return vectors, or the exception, of each piece; together if that works."""
         try:
             return self._vectors(batch)
         except Exception as error:
@@ -255,5 +255,5 @@ class MicroBatcher:
             return
         try:
             self._observe(name, value)
-        except Exception:  # what is only watched must not stop the work
+        except Exception:  # an observer must not stop the work
             _LOG.exception("observe(%r) failed", name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from mar_st.online.front import Front
-from mar_st.online.listing import FILE, Listing
+from mar_st.online.listing import LISTING_FILE, Listing
 from mar_st.online.protocol import EncoderError, find_prompt
 from mar_st.online.runtime import open_runtime
 
@@ -18,14 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from mar_st.online.listing import Variant
+    from mar_st.online.listing import ExportVariant
     from mar_st.online.runtime import Runtime
 
 _LOG = logging.getLogger(__name__)
 
 
-def _opened(folder: Path, listing: Listing, backend: str, threads: int | None) -> tuple[Variant, Runtime]:
-    """The variant of a back end; for `auto`, if this machine cannot run it, the fastest that it can."""
+def _opened(
+    folder: Path, listing: Listing, backend: str, threads: int | None
+) -> tuple[ExportVariant, Runtime]:
+    """Return variant of a back end; for `auto`, if this machine cannot run it, the fastest that it can."""
     chosen = listing.choose(backend)
     try:
         return chosen, open_runtime(folder, chosen, threads)
@@ -45,13 +47,13 @@ class ExportedEncoder:
     """The query encoder of an exported folder.
 
     Args:
-        listing: What the folder holds.
+        listing: Listing of the folder.
         variant: The form that is used.
         front: Makes inputs of texts.
         runtime: Computes the graph.
     """
 
-    def __init__(self, listing: Listing, variant: Variant, front: Front, runtime: Runtime) -> None:
+    def __init__(self, listing: Listing, variant: ExportVariant, front: Front, runtime: Runtime) -> None:
         self.listing, self.variant = listing, variant
         self._front, self._runtime = front, runtime
         self.dim, self.normalised, self.max_length = listing.dim, listing.normalised, listing.max_length
@@ -66,7 +68,7 @@ class ExportedEncoder:
         """Load an exported folder.
 
         Args:
-            folder: What `mar export` wrote.
+            folder: Folder that `mar export` wrote.
             backend: See `load_query_encoder`.
             threads: Threads of a call; default all processors of this process.
 
@@ -81,7 +83,7 @@ class ExportedEncoder:
         return cls(listing, variant, Front(folder, listing, variant.table), runtime)
 
     def encode(self, texts: Sequence[str], prompt_name: str | None = None) -> np.ndarray:
-        """Vectors of queries, see `QueryEncoder`."""
+        """Return the vectors of queries, see `QueryEncoder`."""
         prompt = find_prompt(self.prompts, prompt_name)
         vectors = np.empty((len(texts), self.dim), dtype=np.float32)
         start = 0
@@ -92,15 +94,15 @@ class ExportedEncoder:
                 found = self._runtime.run(pack.inputs)
                 if found.ndim != 2 or found.shape[1] != self.dim:
                     raise EncoderError(
-                        f"{self.variant.name} gives vectors {found.shape}, {FILE} says {self.dim} numbers. "
-                        "Export the encoder again."
+                        f"{self.variant.name} gives vectors {found.shape}, {LISTING_FILE} says {self.dim} "
+                        "numbers. Export the encoder again."
                     )
                 vectors[start : start + pack.count] = found[: pack.count]
             start += pack.count
         return vectors
 
     def count_tokens(self, texts: Sequence[str], prompt_name: str | None = None) -> list[int]:
-        """Tokens of each text, see `QueryEncoder`."""
+        """Return the tokens of each text, see `QueryEncoder`."""
         prompt = find_prompt(self.prompts, prompt_name)
         return self._front.tokenizer.counts([prompt + text for text in texts])
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mar_st.files.arrays import load_array
-from mar_st.online.listing import TABLES, TOKENIZER
+from mar_st.online.listing import EMBEDDING_TABLES, TOKENIZER
 from mar_st.online.packages import optional
 from mar_st.online.protocol import EncoderError
 
@@ -111,7 +111,7 @@ class EmbeddingTable:
         self._mapped = None if hasattr(os, "pread") else header
 
     def __getitem__(self, ids: np.ndarray) -> np.ndarray:
-        """Rows, float32 `(len(ids), width)`.
+        """Return rows, float32 `(len(ids), width)`.
 
         Raises:
             EncoderError: There are not as many rows as the tokenizer has tokens.
@@ -143,11 +143,11 @@ class Front:
         self._mode = listing.pooling["mode"]
         self.single = self._mode in ("cls", "lasttoken")
         self.tokenizer = QueryTokenizer(folder / TOKENIZER, listing.max_length, listing.truncation)
-        self.table = EmbeddingTable(folder / TABLES[table])
+        self.table = EmbeddingTable(folder / EMBEDDING_TABLES[table])
         self._prompt_tokens: dict[str, int] = {}
 
     def packs(self, texts: Sequence[str], prompt: str = "") -> Iterator[Pack]:
-        """Packs of texts in their order, each of about `PACK_TOKENS` tokens or one text.
+        """Yield the packs of texts in their order, each of about `PACK_TOKENS` tokens or one text.
 
         Args:
             texts: Texts with their prompt before them.
@@ -203,7 +203,7 @@ class Front:
         return weights
 
     def _prompt_length(self, prompt: str) -> int:
-        """Tokens of a prompt, without the special token at its end."""
+        """Return the number of tokens of a prompt, without the special token at its end."""
         if prompt not in self._prompt_tokens:
             ids = self.tokenizer.ids([prompt])[0]
             self._prompt_tokens[prompt] = len(ids) - (ids[-1] in self._listing.pooling["special"])

@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-FILE = "export.json"
+LISTING_FILE = "export.json"
 
 #: Widths of the numbers in a table of token embeddings, and the file it is in.
-TABLES = {"float32": "embeddings.float32.npy", "float16": "embeddings.float16.npy"}
+EMBEDDING_TABLES = {"float32": "embeddings.float32.npy", "float16": "embeddings.float16.npy"}
 TOKENIZER = "tokenizer.json"
 
-#: What a number of `export.json` may be.
+#: Bounds of the numbers in `export.json`.
 MOST = 2**24
 
 
 @dataclass(frozen=True)
-class Variant:
+class ExportVariant:
     """One variant of the exported encoder.
 
     Attributes:
@@ -33,9 +33,9 @@ class Variant:
         precision: `fp32`, `bf16`, `int8` or `int8-calibrated`.
         graph: File of the graph.
         files: All files of the graph, with its weights.
-        table: Type of the token embeddings that it reads, a key of `TABLES`.
+        table: Type of the token embeddings that it reads, a key of `EMBEDDING_TABLES`.
         options: Settings of the runtime.
-        report: What was measured when it was exported.
+        report: Measurements of the export.
     """
 
     runtime: str
@@ -60,7 +60,7 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """Name of the variant in its folder."""
+        """Return the name of the variant in its folder."""
         return f"{self.runtime}-{self.precision}"
 
 
@@ -99,7 +99,7 @@ class ExportListing:
                     raise TypeError(f"an entry of a file is {entry}")
         except (KeyError, TypeError, AttributeError) as error:
             raise EncoderError(
-                f"{folder / FILE} cannot be read ({one_line(error)}); export the model again."
+                f"{folder / LISTING_FILE} cannot be read ({one_line(error)}); export the model again."
             ) from error
         _check_files(folder, found.files)
         return found
@@ -110,7 +110,7 @@ class ExportListing:
 
     @classmethod
     def of(cls, content: dict[str, Any]) -> Self:
-        """Return the listing that a file's content stands for.
+        """Return the listing with a file's content.
 
         Raises:
             KeyError: Something is missing, as with `TypeError`.
@@ -120,7 +120,7 @@ class ExportListing:
 
     def write(self, folder: Path) -> None:
         """Write `export.json`."""
-        write_json(folder / FILE, {"format": self.form, "version": self.version, **asdict(self)})
+        write_json(folder / LISTING_FILE, {"format": self.form, "version": self.version, **asdict(self)})
 
     def check(self, least: Mapping[str, int]) -> None:
         """Make sure that settings are of their types and within their ranges, before anything is computed.
@@ -140,7 +140,7 @@ class ExportListing:
 
     @property
     def query(self) -> str | None:
-        """Name of the query encoder in the model that was exported; `None` where that is not known."""
+        """Return the name of the query encoder in the exported model; `None` if unknown."""
         return self.model.get("query")
 
 
@@ -159,11 +159,11 @@ class Listing(ExportListing):
         filler: Token that fills rows up.
         truncation: Side on which a text is cut, `right` or `left`.
         variants: The forms of the encoder, by name.
-        chosen: Name of the variant that is loaded unless another is asked for.
+        chosen: Name of the variant that is loaded by default.
         space: Digest of the document space, where it is known.
-        machine: What the report was measured on.
-        task: What the retrieval scores in the reports were measured on.
-        refused: Variants that were asked for and are not there, with the reason.
+        machine: Machine of the measurements.
+        task: Task of the retrieval scores in the reports.
+        refused: Requested variants that could not be written, with the reason.
     """
 
     form: ClassVar[str] = "mar-export"
@@ -177,7 +177,7 @@ class Listing(ExportListing):
     positions: int
     filler: int
     truncation: str
-    variants: dict[str, Variant]
+    variants: dict[str, ExportVariant]
     chosen: str
     space: str | None = None
     machine: dict[str, Any] = field(default_factory=dict)
@@ -187,7 +187,7 @@ class Listing(ExportListing):
     @classmethod
     def of(cls, content: dict[str, Any]) -> Self:
         """Parse the content of a listing, as `ExportListing.of`."""
-        variants = {name: Variant(**entry) for name, entry in content.pop("variants").items()}
+        variants = {name: ExportVariant(**entry) for name, entry in content.pop("variants").items()}
         found = cls(variants=variants, **content)
         found.check({"dim": 1, "max_length": 1, "positions": 0, "filler": 0})
         return found
@@ -206,11 +206,13 @@ class Listing(ExportListing):
 
     def needed(self) -> list[str]:
         """Return the names of the files that loading needs, as `ExportListing.needed`."""
-        of_variants = [[entry.graph, *entry.files, TABLES[entry.table]] for entry in self.variants.values()]
+        of_variants = [
+            [entry.graph, *entry.files, EMBEDDING_TABLES[entry.table]] for entry in self.variants.values()
+        ]
         return [TOKENIZER, *(name for names in of_variants for name in names)]
 
-    def choose(self, backend: str) -> Variant:
-        """The variant that a back end stands for, see `load_query_encoder`.
+    def choose(self, backend: str) -> ExportVariant:
+        """Return the variant of a back end, see `load_query_encoder`.
 
         Raises:
             EncoderError: There is none.
@@ -229,9 +231,9 @@ class Listing(ExportListing):
             return self.variants[self.chosen]
         return min(of_runtime, key=lambda entry: entry.report.get("p50_ms", float("inf")))
 
-    def identity(self, variant: Variant) -> str:
-        """Digest of all that the vectors of a variant depend on."""
-        names = [*variant.files, TABLES[variant.table], TOKENIZER]
+    def identity(self, variant: ExportVariant) -> str:
+        """Return the digest of all that the vectors of a variant depend on."""
+        names = [*variant.files, EMBEDDING_TABLES[variant.table], TOKENIZER]
         content = {
             "model": self.model["identity"],
             "files": {name: self.files[name]["sha256"] for name in names},
@@ -255,7 +257,7 @@ class Listing(ExportListing):
 def format_of(folder: Path) -> str | None:
     """Return the format that `export.json` of a folder names; `None` where it names none."""
     try:
-        found = read_json(folder / FILE)
+        found = read_json(folder / LISTING_FILE)
     except ValueError:
         return None
     return found.get("format") if isinstance(found, dict) else None
@@ -267,9 +269,11 @@ def _content(folder: Path, form: str, version: int) -> dict[str, Any]:
     Raises:
         EncoderError: No such file, or one of another format or version.
     """
-    path = folder / FILE
+    path = folder / LISTING_FILE
     if not path.is_file():
-        raise EncoderError(f"{folder} has no {FILE}, so it is not an exported encoder. Run `mar export`.")
+        raise EncoderError(
+            f"{folder} has no {LISTING_FILE}, so it is not an exported encoder. Run `mar export`."
+        )
     try:
         content: dict[str, Any] = read_json(path)
         found = (content.pop("format"), content.pop("version"))
@@ -287,7 +291,7 @@ def _check_files(folder: Path, files: Mapping[str, dict[str, Any]]) -> None:
         EncoderError: A file is missing, cut or another, or a name leads out of the folder.
     """
     for name, entry in files.items():
-        path = listed_path(folder, name, folder / FILE, EncoderError)
+        path = listed_path(folder, name, folder / LISTING_FILE, EncoderError)
         state = check_file(path, entry, "sample") if path.is_file() else "is missing"
         if state is not None:
             raise EncoderError(f"{path} {state}. Copy or export the encoder again.")

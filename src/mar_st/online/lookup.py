@@ -23,10 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-DICTIONARY, WEIGHTS = "features.json", "lookup.bin"
+DICTIONARY, TABLE_FILE = "features.json", "lookup.bin"
 
 #: Types of the table by precision.
-TABLES: dict[str, np.dtype[Any]] = {"int8": np.dtype("i1"), "fp16": np.dtype("<f2"), "fp32": np.dtype("<f4")}
+TABLE_DTYPES: dict[str, np.dtype[Any]] = {
+    "int8": np.dtype("i1"),
+    "fp16": np.dtype("<f2"),
+    "fp32": np.dtype("<f4"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +44,11 @@ class LookupListing(ExportListing):
         similarity: Similarity function of the model.
         lengths: Characters of the shortest and of the longest n-gram.
         max_length: Characters of a normalised text that count.
-        precision: Of the table, a key of `TABLES`.
+        precision: Of the table, a key of `TABLE_DTYPES`.
         prompts: Stored prompts by name; this encoder takes none.
         space: Digest of the document space, where it is known.
         documents: Number of documents that the page searches; 0 without a page.
-        report: What was measured when it was exported.
+        report: Measurements of the export.
     """
 
     form: ClassVar[str] = "mar-lookup"
@@ -75,21 +79,23 @@ class LookupListing(ExportListing):
             type(value) is int and 1 <= value <= MOST for value in self.lengths
         ):
             raise TypeError(f"'lengths' are two whole numbers, not {repr(self.lengths)[:40]}")
-        if self.precision not in TABLES or type(self.normalised) is not bool:
-            raise TypeError(f"'precision' is one of {', '.join(TABLES)}, and 'normalised' true or false")
+        if self.precision not in TABLE_DTYPES or type(self.normalised) is not bool:
+            raise TypeError(
+                f"'precision' is one of {', '.join(TABLE_DTYPES)}, and 'normalised' true or false"
+            )
         if not all(isinstance(text, str | None) for text in self.prompts.values()):
             raise TypeError("'prompts' are texts")
 
     def needed(self) -> list[str]:
         """Return the names of the files that loading needs, as `ExportListing.needed`."""
-        return [DICTIONARY, WEIGHTS]
+        return [DICTIONARY, TABLE_FILE]
 
 
 class NumpyLookupEncoder:
     """The lookup encoder of an exported folder; see `mar_st.lookup.LookupEncoder` for what it computes.
 
     Args:
-        listing: What the folder holds.
+        listing: Listing of the folder.
         features: Dictionary and rules.
         parts: `weights`, `bias`, `scales` and `table` of `lookup.bin`.
     """
@@ -118,8 +124,8 @@ class NumpyLookupEncoder:
             ) from error
         shortest, longest = listing.lengths
         features = Features(names, lengths=(shortest, longest), max_length=listing.max_length)
-        content = (folder / WEIGHTS).read_bytes()
-        count, dim, kind = listing.features, listing.dim, TABLES[listing.precision]
+        content = (folder / TABLE_FILE).read_bytes()
+        count, dim, kind = listing.features, listing.dim, TABLE_DTYPES[listing.precision]
         size = 4 * (2 * count + dim) + kind.itemsize * count * dim
         if len(features) != count or len(content) != size:
             raise EncoderError(f"The files of {folder} do not belong together; export the encoder again.")
@@ -130,13 +136,13 @@ class NumpyLookupEncoder:
 
     @property
     def identity(self) -> str:
-        """Digest of all that the vectors depend on."""
+        """Return the digest of all that the vectors depend on."""
         content = {
             "model": self.listing.model["identity"],
             "files": {
                 name: entry["sha256"]
                 for name, entry in self.listing.files.items()
-                if name in (DICTIONARY, WEIGHTS)
+                if name in (DICTIONARY, TABLE_FILE)
             },
             "settings": [self.listing.lengths, self.max_length, self.listing.precision],
         }

@@ -89,7 +89,7 @@ def open_lookup(folder: Path, query: str | None = None) -> NumpyLookupEncoder | 
 
 
 def _parts(folder: Path, query: str | None) -> tuple[str | None, list[SavedModule]] | None:
-    """The name of a query encoder and its saved modules; `None` unless it is a lookup encoder."""
+    """Return the name of a query encoder and its saved modules; `None` unless it is a lookup encoder."""
     if not (folder / "modules.json").is_file():
         return None
     name = None
@@ -108,7 +108,7 @@ def _parts(folder: Path, query: str | None) -> tuple[str | None, list[SavedModul
 def _identity(
     chain: Sequence[SavedModule], config: dict[str, Any], weights: dict[str, np.ndarray], dtype: str
 ) -> str:
-    """The digest that `mar_st.model.modules_digest.modules_digest` gives for the loaded modules."""
+    """Return the digest that `mar_st.model.modules_digest.modules_digest` gives for the loaded modules."""
 
     def described() -> Iterator[Described]:
         tensors = (

@@ -21,7 +21,7 @@ ACTIVATIONS = {"identity": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3, "relu": 4, "
 #: As in `encoder.cpp`.
 STEPS = {"linear": 0, "norm": 1, "unit": 2}
 
-#: What any width may be, and any number of positions: products of two of them fit 64 bits, sums 32 bits.
+#: Maximum width and number of positions: products of two of them fit 64 bits, sums 32 bits.
 MOST = 2**20
 
 _I32, _I64, _F32 = ctypes.c_int32, ctypes.c_int64, ctypes.c_float
@@ -49,7 +49,7 @@ class Layer(ctypes.Structure):
     )  # fmt: skip
 
 
-class Step(ctypes.Structure):
+class HeadModule(ctypes.Structure):
     """One module after pooling."""
 
     _fields_ = (
@@ -72,7 +72,7 @@ class Model(ctypes.Structure):
 _SIZES = ("hidden", "inner", "head_size", "heads", "key_heads", "dim", "inputs", "outputs")
 _FLAGS = ("gated", "pre_norm", "rms", "causal", "absent")
 
-#: What numbers of 32 bits may be.
+#: Range of numbers of 32 bits.
 _RANGES = {
     **dict.fromkeys(_SIZES, (1, MOST)),
     **dict.fromkeys(_FLAGS, (0, 1)),
@@ -92,7 +92,7 @@ class Description:
     Attributes:
         model: Sizes and settings.
         layers: An array of its layers.
-        steps: An array of what comes after pooling; one more than there are, if there are none.
+        steps: Array of the modules after pooling; with one unused element if there are none.
         tables: Positions that there are.
     """
 
@@ -110,7 +110,7 @@ class Description:
             size: Bytes of the file of weights.
 
         Raises:
-            EncoderError: Something is missing, is not a valid number, or lies outside the file.
+            EncoderError: Something is missing, is not a valid number, or is outside the file.
         """
         try:
             layers, steps, tables = content["layers"], content["steps"], content["tables"]
@@ -121,7 +121,7 @@ class Description:
             found = cls(
                 model,
                 (Layer * len(layers))(*(_filled(Layer, layer, "layers") for layer in layers)),
-                (Step * max(1, len(steps)))(*(_filled(Step, step, "steps") for step in steps)),
+                (HeadModule * max(1, len(steps)))(*(_filled(HeadModule, step, "steps") for step in steps)),
                 _integer("tables", tables, 1, MOST),
             )
         except (KeyError, TypeError) as error:
@@ -188,7 +188,7 @@ def _norm(norm: Any, width: int) -> Iterator[tuple[int, int]]:
 
 
 def _filled(kind: type[ctypes.Structure], values: Any, where: str) -> Any:
-    """A structure with these values; norms, layers of steps and places that are not given are absent."""
+    """Return a structure with these values; norms, layers and steps that are not given are absent."""
     if not isinstance(values, dict):
         raise EncoderError(f"{where!r} is not an object")
     found = kind()
@@ -215,7 +215,7 @@ def _filled(kind: type[ctypes.Structure], values: Any, where: str) -> Any:
 
 
 def _integer(name: str, value: Any, least: int, most: int) -> int:
-    """A whole number in its range: a structure would cut off what does not fit 32 bits."""
+    """Return a whole number in its range: a structure would cut off what does not fit 32 bits."""
     if type(value) is not int or not least <= value <= most:
         raise EncoderError(f"{name!r} is a whole number from {least} to {most}; got {repr(value)[:40]}")
     return value

@@ -13,7 +13,7 @@ def optional(name: str, extra: str = "online") -> Any:
     """Import a package that an extra of this distribution brings.
 
     OpenVINO's packages report their use over the network as soon as they are imported, unless that reporting
-    package cannot be imported; a process that sees medical queries calls nobody.
+    package cannot be imported; a process that sees medical queries sends no telemetry.
 
     Raises:
         EncoderError: It is not installed.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class EncoderError(MarError):
-    """A query encoder that cannot be loaded or asked so; the message says what to do."""
+    """A query encoder that cannot be loaded, or an unsupported request; the message says what to do."""
 
 
 class QueryEncoder(Protocol):
@@ -21,10 +21,10 @@ class QueryEncoder(Protocol):
 
     Attributes:
         dim: Width of the vectors.
-        identity: Digest of what computes the vectors; equal identities give equal vectors.
+        identity: Digest of everything that computes the vectors; equal identities give equal vectors.
         space: Digest of the document space that the vectors belong to; `None` where it is not known.
         normalised: Whether the vectors have length 1.
-        max_length: Tokens of a text that count, prompt and special tokens included; what is beyond is cut.
+        max_length: Maximum tokens of a text, including prompt and special tokens; longer texts are cut.
         prompts: Stored prompts by name.
 
     Encoders of this package also have `query`, `origin` and `truncation`, see `encoder_name`,
@@ -45,7 +45,7 @@ class QueryEncoder(Protocol):
     def prompts(self) -> Mapping[str, str]: ...  # noqa: D102
 
     def encode(self, texts: Sequence[str], prompt_name: str | None = None) -> np.ndarray:
-        """Vectors of queries.
+        """Return the vectors of queries.
 
         Args:
             texts: The queries; may be empty.
@@ -59,7 +59,7 @@ class QueryEncoder(Protocol):
         """
 
     def count_tokens(self, texts: Sequence[str], prompt_name: str | None = None) -> list[int]:
-        """Tokens of each text with its prompt and special tokens, before anything is cut."""
+        """Return the tokens of each text with its prompt and special tokens, before anything is cut."""
 
 
 def encoder_name(encoder: object) -> str | None:
@@ -82,7 +82,7 @@ def truncation_side(encoder: object) -> str:
 
 
 def find_prompt(prompts: Mapping[str, str], name: str | None) -> str:
-    """The stored prompt of a name; of `None` that of queries, or nothing.
+    """Return the stored prompt of a name; of `None` that of queries, or nothing.
 
     Raises:
         EncoderError: No such prompt.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from mar_st.online.listing import Variant
+    from mar_st.online.listing import ExportVariant
 
 
 class Runtime(ABC):
@@ -23,7 +23,7 @@ class Runtime(ABC):
 
     Args:
         path: File of the graph.
-        options: Settings that the export chose (`Variant.options`).
+        options: Settings that the export chose (`ExportVariant.options`).
         threads: Threads of a call.
 
     Raises:
@@ -35,7 +35,7 @@ class Runtime(ABC):
 
     @abstractmethod
     def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
-        """Vectors of a pack, float32 `(texts or more, dim)`; valid until the next call."""
+        """Return the vectors of a pack, float32 `(texts or more, dim)`; valid until the next call."""
 
 
 R = TypeVar("R", bound=Runtime)
@@ -47,7 +47,7 @@ def runtime(name: str) -> Callable[[type[R]], type[R]]:
     """Register a class as the runtime of a name.
 
     Args:
-        name: Name of the runtime, as `Variant.runtime` has it, and of its module.
+        name: Name of the runtime, as `ExportVariant.runtime` has it, and of its module.
 
     Raises:
         ValueError: There is another runtime of that name, or its module is called otherwise.
@@ -61,7 +61,7 @@ def runtime(name: str) -> Callable[[type[R]], type[R]]:
     return register
 
 
-def open_runtime(folder: Path, variant: Variant, threads: int | None) -> Runtime:
+def open_runtime(folder: Path, variant: ExportVariant, threads: int | None) -> Runtime:
     """Load the graph of a variant.
 
     Raises:

@@ -38,7 +38,7 @@ class TorchEncoder:
         self.modules = route(model, "query")
         transformer: Any = self.modules[0]
         self._tokenizer: Any = getattr(transformer, "tokenizer", None)
-        self._counts: Any = getattr(transformer, "count_tokens", None)  # of what has no tokenizer
+        self._counts: Any = getattr(transformer, "count_tokens", None)  # of encoders without a tokenizer
         if self._tokenizer is None and self._counts is None:
             raise EncoderError(f"The model starts with {type(transformer).__name__}, which has no tokenizer.")
         sized: list[Any] = [part for part in self.modules if hasattr(part, "get_embedding_dimension")]
@@ -83,13 +83,13 @@ class TorchEncoder:
 
     @cached_property
     def identity(self) -> str:
-        """Digest of the modules that encode queries; computed when it is asked for, over every weight."""
+        """Return the digest of the modules that encode queries; computed at first use, over every weight."""
         from mar_st.model.modules_digest import modules_digest  # lazy: torch
 
         return modules_digest(self.modules)
 
     def encode(self, texts: Sequence[str], prompt_name: str | None = None) -> np.ndarray:
-        """Vectors of queries, see `QueryEncoder`."""
+        """Return the vectors of queries, see `QueryEncoder`."""
         prompt = find_prompt(self.prompts, prompt_name)
         if not texts:
             return np.empty((0, self.dim), dtype=np.float32)
@@ -98,7 +98,7 @@ class TorchEncoder:
         return np.ascontiguousarray(vectors, dtype=np.float32)
 
     def count_tokens(self, texts: Sequence[str], prompt_name: str | None = None) -> list[int]:
-        """Tokens of each text, see `QueryEncoder`."""
+        """Return the tokens of each text, see `QueryEncoder`."""
         if not texts:
             return []
         prompt = find_prompt(self.prompts, prompt_name)
@@ -137,7 +137,7 @@ def has_routes(source: str) -> bool:
 
 
 def _space(source: str) -> str | None:
-    """Digest of the document space of a folder; that of a Hub name is not known."""
+    """Return the digest of the document space of a folder; that of a Hub name is not known."""
     if not Path(source).is_dir():
         return None
 

@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 SHORT = 256
 
 
-class QueueFull(MarError):  # noqa: N818 -- says what is the case
+class QueueFull(MarError):  # noqa: N818 -- names a state
     """Too many texts wait already; the caller should come again later."""
 
 
-class DeadlinePassed(MarError):  # noqa: N818 -- says what is the case
-    """The work was dropped because nobody waits for it any more."""
+class DeadlinePassed(MarError):  # noqa: N818 -- names a state
+    """The work was dropped because its caller stopped waiting."""
 
 
 def check_deadline(deadline: float | None) -> None:
-    """Stop work that nobody waits for.
+    """Stop work whose caller has given up.
 
     Args:
-        deadline: Value of `time.monotonic()` until which somebody does; `None` for ever.
+        deadline: Value of `time.monotonic()` until which the caller waits; `None`: without limit.
 
     Raises:
         DeadlinePassed: It has passed.
@@ -89,22 +89,22 @@ class EncodeRequest:
 
     @property
     def late(self) -> bool:
-        """True if its deadline has passed."""
+        """Return True if its deadline has passed."""
         return self.deadline is not None and time.monotonic() > self.deadline
 
     @property
     def waiting(self) -> int:
-        """Texts that have not been taken."""
+        """Return the number of texts that have not been taken."""
         return sum(len(piece.texts) for piece in self.pieces)
 
     def begin(self) -> bool:
-        """Say that the work begins; `False` where nobody wants it: cancelled, failed or finished."""
+        """Mark the work as begun; return `False` if it is no longer wanted: cancelled, failed or finished."""
         with self.lock:
             if self.future.running():
                 return True
             if self.answered:
                 return False
-            # A cancelled future may be told so once; it then counts as answered.
+            # A cancelled future may be notified once; it then counts as answered.
             wanted = self.future.set_running_or_notify_cancel()
             self.answered = not wanted
             return wanted
@@ -160,7 +160,7 @@ def _tokens(text: str, max_length: int) -> int:
 
 
 class RequestQueue:
-    """Requests that wait, first come first served, one piece per turn so that a long request delays nobody.
+    """Waiting requests, first come first served, one piece per turn so that a long one does not delay others.
 
     Not safe for threads; its owner holds a lock.
 
@@ -196,7 +196,7 @@ class RequestQueue:
         return requests
 
     def take(self, max_texts: int, max_tokens: int) -> tuple[list[Piece], list[EncodeRequest]]:
-        """Pieces that make a batch (one prompt, at least one piece if any waits), and late requests.
+        """Return pieces that make a batch (one prompt, at least one piece if any waits), and late requests.
 
         Cancelled and failed requests leave the queue. A request's future is running once a piece of it is
         taken.
@@ -254,7 +254,7 @@ class RequestQueues:
 
     @property
     def texts(self) -> int:
-        """Texts that wait in both."""
+        """Return the number of texts that wait in both."""
         return self.short.texts + self.long.texts
 
     def add(self, request: EncodeRequest) -> None:
@@ -268,10 +268,10 @@ class RequestQueues:
     def take(
         self, max_texts: int, max_tokens: int, long_tokens: int
     ) -> tuple[list[Piece], list[EncodeRequest]]:
-        """Pieces that make a batch, and requests that are too late; see `RequestQueue.take`.
+        """Return the pieces that make a batch, and requests that are too late; see `RequestQueue.take`.
 
         Args:
-            max_texts: Texts of the batch at most.
+            max_texts: Maximum number of texts of the batch.
             max_tokens: Its tokens, if it is one of short requests.
             long_tokens: Its tokens, if it is one of long requests.
         """

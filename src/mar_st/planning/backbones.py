@@ -58,16 +58,16 @@ class Shape:
 
     @property
     def width(self) -> int:
-        """Width of its hidden states."""
+        """Return the width of its hidden states."""
         return int(self.config["hidden_size"])
 
     @property
     def layers(self) -> int:
-        """Number of its layers."""
+        """Return the number of its layers."""
         return int(self.config["num_hidden_layers"])
 
     def with_layers(self, layers: int) -> Shape:
-        """The same architecture with another number of layers."""
+        """Return the same architecture with another number of layers."""
         config = {**self.config, "num_hidden_layers": layers}
         if self.config.get("layer_types"):
             config["layer_types"] = list(self.config["layer_types"])[:layers]
@@ -91,7 +91,7 @@ class Counts:
 
 @lru_cache(maxsize=1)
 def known_backbones() -> dict[str, Shape]:
-    """Shapes that come with the package, by Hub name."""
+    """Return the shapes that come with the package, by Hub name."""
     listing = yaml.safe_load(LISTING.read_text(encoding="utf-8"))
     return {name: Shape(name, entry["config"], entry["dtype"]) for name, entry in listing.items()}
 
@@ -158,7 +158,7 @@ def source_shape(source: str, revision: str | None = None) -> Shape:
 
 
 def side_shapes(query: Backbone | None, document: Backbone | None) -> dict[Side, Shape]:
-    """Shapes of the sides that a recipe has."""
+    """Return the shapes of the sides that a recipe has."""
     shapes: dict[Side, Shape] = {}
     if query is not None:
         shapes["query"] = shape_of(query, document)
@@ -206,7 +206,7 @@ def check_attention(shape: Shape, attention: str) -> None:
 
 
 def meta_model(shape: Shape, **options: Any) -> Any:
-    """The encoder on the meta device: its parameters have shapes and no values.
+    """Return the encoder on the meta device: its parameters have shapes and no values.
 
     Args:
         shape: The encoder.
@@ -226,7 +226,7 @@ def meta_model(shape: Shape, **options: Any) -> Any:
 
 
 def count(shape: Shape) -> Counts:
-    """Parameters of an encoder, counted on the meta device."""
+    """Return the parameters of an encoder, counted on the meta device."""
     found = _count(json.dumps(dict(shape.config), sort_keys=True))
     return replace(found, total=found.total + shape.head)
 

@@ -58,7 +58,7 @@ class Training:
 
 
 def forward_flops(shape: Shape, rows: float, length: float) -> float:
-    """Operations of one forward pass.
+    """Return the operations of one forward pass.
 
     `2 * linear` per token for the linear layers (`linear`: weights that multiply each token) plus
     `4 * length * width * layers` per token for attention (scores and weighted sum; `width` is heads times
@@ -76,7 +76,7 @@ def forward_flops(shape: Shape, rows: float, length: float) -> float:
 
 
 def training_flops(shape: Shape, rows: float, length: float, training: Training) -> float:
-    """Operations that one optimiser step spends on one encoder.
+    """Return the operations that one optimiser step spends on one encoder.
 
     A forward pass costs F. Backward costs 2 F where all weights are trained (gradients of activations and of
     weights) and F for the base under LoRA (of activations alone); the adapter itself costs `6 * lora` per
@@ -93,7 +93,7 @@ def training_flops(shape: Shape, rows: float, length: float, training: Training)
 
 
 def lora_parameters(shape: Shape, r: int, targets: tuple[str, ...] | None = None) -> int:
-    """Parameters of a LoRA adapter: `r * (in + out)` for each adapted layer."""
+    """Return the number of parameters of a LoRA adapter: `r * (in + out)` for each adapted layer."""
     return _lora_parameters(json.dumps(dict(shape.config), sort_keys=True), r, targets)
 
 
@@ -110,7 +110,7 @@ def _attention_width(shape: Shape) -> int:
 
 
 def pass_memory(shape: Shape, rows: int, length: int, training: Training) -> int:
-    """Peak bytes of a forward and backward pass over `rows` texts, above what was there before it.
+    """Return the peak bytes of a forward and backward pass over `rows` texts, above those allocated before.
 
     New gradients are included but for those of the token embeddings (`vocabulary * width` values), which the
     caller adds: the dry run has next to no vocabulary. It is done with few layers at the real number of rows;
@@ -154,7 +154,7 @@ def _dry_run(config: str, layers: int, rows: int, length: int, training: Trainin
 
 
 def prepare(model: Any, training: Training) -> None:
-    """Set an encoder up for a stage, in place: dtype, what is trained, adapter, checkpointing."""
+    """Set an encoder up for a stage, in place: dtype, trained parameters, adapter, checkpointing."""
     model.to(getattr(torch, training.dtype))
     if training.mode != "full":
         model.requires_grad_(False)
@@ -219,6 +219,6 @@ def _live_bytes_class() -> Any:
     return Mode
 
 
-def LiveBytes() -> Any:  # noqa: N802 -- stands for a class
+def LiveBytes() -> Any:  # noqa: N802 -- used like a class
     """Context that keeps account of the bytes of all tensors alive: `now`, `peak`, `restart()`."""
     return _live_bytes_class()()

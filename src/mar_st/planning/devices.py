@@ -15,7 +15,7 @@ class Device:
 
     @property
     def usable(self) -> float | None:
-        """Bytes that a stage may plan to take."""
+        """Return the bytes that a stage may plan to take."""
         return None if self.memory is None else USABLE * self.memory * 2**30
 
 
@@ -38,7 +38,7 @@ USABLE = 0.92
 
 
 def device_here() -> Device | None:
-    """The GPU of this process; `None` where it has none."""
+    """Return the GPU of this process; `None` where it has none."""
     import torch  # lazy: torch
 
     if not torch.cuda.is_available():

@@ -27,7 +27,7 @@ SMALL = 8
 
 
 def candidates(stage: Stage, world: int) -> Iterator[dict[str, Any]]:
-    """Changes to try, in order: fields of the stage and their values.
+    """Yield changes to try, in order: fields of the stage and their values.
 
     Args:
         stage: The stage.
@@ -57,7 +57,7 @@ def keeps_gradients(settings: Sequence[str]) -> bool:
 
 
 def _sizes(stage: Stage, rows: int) -> tuple[str, list[tuple[int, int]]]:
-    """The field that sets the rows of a pass, and its smaller sizes with the rows each comes to."""
+    """Return the field that sets the rows of a pass, and its smaller sizes with the rows each comes to."""
     if isinstance(stage, RetroMAEStage) and stage.gradient_accumulation > 1:
         counts = [2**k for k in range(1, rows.bit_length() + 1) if stage.gradient_accumulation < 2**k <= rows]
         return "gradient_accumulation", [(count, -(-rows // count)) for count in counts]
@@ -68,7 +68,7 @@ def _sizes(stage: Stage, rows: int) -> tuple[str, list[tuple[int, int]]]:
 def search(
     stage: Stage, launch: Launch, memory_of: Callable[[Stage], float], usable: float
 ) -> dict[str, Any] | None:
-    """The first of the candidates with which a stage fits; `None` if none does.
+    """Return the first of the candidates with which a stage fits; `None` if none does.
 
     Args:
         stage: A stage that does not fit as it is.
@@ -88,5 +88,5 @@ def search(
 
 
 def as_settings(stage: Stage, change: dict[str, Any]) -> list[str]:
-    """A change as `--set` takes it."""
+    """Return a change as `--set` takes it."""
     return [f"stages.{stage.name}.{key}={str(value).lower()}" for key, value in change.items()]

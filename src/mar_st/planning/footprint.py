@@ -14,8 +14,8 @@ On every device:
 - peak = weights + optimizer + max(gradients, activations + loss), gradients + max(activations, loss) under
   GradCache, gradients + activations + loss in several passes; or setup.
 
-Under DeepSpeed with bf16 weights are bfloat16 and the optimizer keeps a float32 copy of what is trained; from
-ZeRO 1 on the devices share the optimizer's part, from ZeRO 2 on the gradients.
+Under DeepSpeed with bf16 weights are bfloat16 and the optimizer keeps a float32 copy of trained parameters;
+from ZeRO 1 on the devices share the optimizer's part, from ZeRO 2 on the gradients.
 
 CUDA's own context (about 0.5 GB) and the fragmentation of its allocator come on top.
 """
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 #: Documents per batch while the frozen encoder's vectors are computed.
 TEACHER_BATCH = 64
 
-#: Copies of the scores at hand that are alive at once, and of the batch's vectors (measured, see the tests):
+#: Copies of the scores that are alive at once, and of the batch's vectors (measured, see the tests):
 #: of InfoNCE, of distillation (the teacher's scores as well), of Stage I.
 COPIES = {"contrastive": (3.0, 5.0), "joint": (3.0, 5.0), "distill": (7.0, 6.0), "align": (3.0, 2.25)}
 
 
 def trained_parameters(shape: Shape, training: Training) -> int:
-    """Parameters of an encoder that a stage trains."""
+    """Return the number of parameters of an encoder that a stage trains."""
     if training.mode == "frozen":
         return 0
     if training.mode == "lora":
@@ -56,7 +56,7 @@ def trained_parameters(shape: Shape, training: Training) -> int:
 
 
 def weight_bytes(shape: Shape, training: Training) -> int:
-    """Bytes of an encoder's weights and of its adapter."""
+    """Return the bytes of an encoder's weights and of its adapter."""
     adapter = 4 * trained_parameters(shape, training) if training.mode == "lora" else 0
     return count(shape).total * BYTES[training.dtype] + adapter
 
@@ -71,7 +71,7 @@ def retromae_parameters(shape: Shape, max_length: int) -> int:
 
 
 def _retromae_bytes(shape: Shape, stage: RetroMAEStage, rows: float, whole: float, length: float) -> float:
-    """Logits and masks of RetroMAE.
+    """Return logits and masks of RetroMAE.
 
     A target's logits take 8 bytes a word of the vocabulary while they are turned into a loss or a gradient
     (float32, twice), 4 until then, and 2 under autocast; every token is a target of the decoder, the masked
@@ -102,7 +102,7 @@ def stage_memory(
     dim: int,
     max_length: int = 512,
 ) -> dict[str, float]:
-    """Bytes on each device: weights, optimizer, gradients, activations, loss, setup, peak.
+    """Return bytes on each device: weights, optimizer, gradients, activations, loss, setup, peak.
 
     Args:
         stage: The stage.
@@ -110,7 +110,7 @@ def stage_memory(
         columns: Texts of an optimiser step, for each data entry; the largest counts.
         launch: Number of devices, DeepSpeed.
         dim: Width of the vectors.
-        max_length: Tokens per text at most, on the query side.
+        max_length: Maximum number of tokens per text, on the query side.
     """
     # The teacher of a distillation leaves the device when its vectors are there.
     resident = [
@@ -193,7 +193,7 @@ def _activations(
 
 
 def _loss(stage: Stage, columns: Sequence[Column], world: int, dim: int) -> float:
-    """Scores and vectors, float32, each in the number of copies that `COPIES` says.
+    """Return scores and vectors, float32, each in the number of copies that `COPIES` says.
 
     A learnt temperature, ranking in both directions and a margin each keep one copy of the scores more.
     """
@@ -218,7 +218,7 @@ def _loss(stage: Stage, columns: Sequence[Column], world: int, dim: int) -> floa
 def stage_disk(
     stage: Stage, sides: Mapping[Side, tuple[Shape, Training]], *, texts: float, dim: int
 ) -> dict[str, float]:
-    """Bytes on disk: model folder, one checkpoint while it trains, vectors of the frozen encoder.
+    """Return bytes on disk: model folder, one checkpoint while it trains, vectors of the frozen encoder.
 
     Args:
         stage: The stage.

@@ -49,7 +49,7 @@ class Launch:
 
     @classmethod
     def here(cls, deepspeed: str | Path | None = None) -> Self:
-        """The launch of this process.
+        """Return the launch of this process.
 
         Args:
             deepspeed: Path of a DeepSpeed configuration; default: environment `MAR_DEEPSPEED`.
@@ -69,7 +69,7 @@ class Launch:
         """ZeRO stage; `None` without DeepSpeed.
 
         Raises:
-            LaunchError: The configuration cannot be read, or asks for what is not supported.
+            LaunchError: The configuration cannot be read, or asks for unsupported features.
         """
         if self.deepspeed is None:
             return None
@@ -96,12 +96,12 @@ class Launch:
 
 
 def world_size() -> int:
-    """Number of processes that `torchrun`, `accelerate launch` or `deepspeed` started."""
+    """Return the number of processes that `torchrun`, `accelerate launch` or `deepspeed` started."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def rows_per_device(stage: Stage, world: int) -> int:
-    """Rows that each process takes of a batch.
+    """Return the number of rows that each process takes of a batch.
 
     Raises:
         LaunchError: The processes cannot share the batch evenly.
@@ -116,7 +116,7 @@ def rows_per_device(stage: Stage, world: int) -> int:
 
 
 def pass_sizes(stage: Stage, rows: int) -> list[int]:
-    """Rows of each pass of a device in an optimiser step, see `mar_st.stages.accumulation`.
+    """Return the rows of each pass of a device in an optimiser step, see `mar_st.stages.accumulation`.
 
     Args:
         stage: The stage.
@@ -166,7 +166,7 @@ def check_launch(recipe: Recipe, launch: Launch, names: Collection[str] | None =
     Raises:
         LaunchError: Names every stage that cannot be trained, and why.
     """
-    _ = launch.zero  # what is wrong with the configuration concerns all stages
+    _ = launch.zero  # an invalid configuration affects all stages
     if recipe.precision == "bf16" and not launch.bf16:
         raise LaunchError(
             f"{recipe.name} trains in bf16, which this GPU does not compute in. Add --set precision=fp32."

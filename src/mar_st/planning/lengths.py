@@ -1,6 +1,6 @@
 """Amount of a stage's data and lengths of its texts, from a sample, for planning.
 
-Where the data of a recipe are at hand, rows are counted and token lengths are taken from sampled rows; where
+If the data of a recipe are available, rows are counted and token lengths are taken from sampled rows; if
 they are not, rows come from the recipe's `expected_rows` and every text counts as `max_length` tokens.
 """
 
@@ -28,7 +28,7 @@ SAMPLE = 2000
 #: A JSONL file above this size (bytes) is sampled, not read.
 LARGE = 64 * 2**20
 
-#: Characters per token where no tokenizer is at hand: wide (Chinese) ones, others. A rule of thumb.
+#: Characters per token if no tokenizer is available: wide (Chinese) ones, others. A rule of thumb.
 CHARACTERS = {"cjk": 1.5, "other": 4.0}
 
 
@@ -56,7 +56,7 @@ class EntryStats:
 
 
 def entry_stats(entry: Data) -> EntryStats:
-    """Rows and a sample of a data entry, from the data or from what the recipe expects.
+    """Return rows and a sample of a data entry, from the data or from what the recipe expects.
 
     Raises:
         DataError: The data are there and cannot be read.
@@ -140,7 +140,7 @@ def _stats(entry: Data, scale: float) -> EntryStats:
 
 
 def tokens_of(backbone: Backbone, recipe: Recipe, texts: Sequence[str]) -> tuple[Callable[[str], int], str]:
-    """A function from a text to its number of tokens on one side, and how it knows.
+    """Return a function from a text to its number of tokens on one side, and how it knows.
 
     A tokenizer of random backbones is trained on the sampled texts, one of a `source` is read from its folder
     or the local cache of the Hub; else characters are counted, see `CHARACTERS`.

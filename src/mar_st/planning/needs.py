@@ -49,5 +49,5 @@ class Plan:
     disk: float
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready content."""
+        """Return JSON-ready content."""
         return asdict(self)

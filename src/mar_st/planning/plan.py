@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
-    from mar_st.planning.tried import Speed, Trial
+    from mar_st.planning.tried import TrainingSpeed, Trial
     from mar_st.recipes.schema import Recipe, Side, Stage
 
 
@@ -52,7 +52,7 @@ def plan(
     world: int = 1,
     deepspeed: Path | None = None,
     mfu: float = MFU,
-    measure: Callable[[Shape, Training, int], Speed] | None = None,
+    measure: Callable[[Shape, Training, int], TrainingSpeed] | None = None,
     trials: Mapping[str, Trial] | None = None,
 ) -> Plan:
     """Plan all stages of a recipe without loading weights.
@@ -109,13 +109,13 @@ def plan(
 def fitted(
     recipe: Recipe, device: Device, launch: Launch, names: Collection[str] | None = None
 ) -> tuple[Recipe, list[str]]:
-    """A recipe whose stages all fit a device, and what was changed, as `--set` takes it.
+    """Return a recipe whose stages all fit a device, and the changes, as for `--set`.
 
     Args:
         recipe: The recipe.
         device: The device.
         launch: How training is started.
-        names: Stages that are looked at; default all.
+        names: Names of the stages to plan; default all.
 
     Raises:
         LaunchError: A stage does not fit, whatever is done for memory.
@@ -149,14 +149,14 @@ class Planner:
         device: Device,
         launch: Launch,
         mfu: float = MFU,
-        measure: Callable[[Shape, Training, int], Speed] | None = None,
+        measure: Callable[[Shape, Training, int], TrainingSpeed] | None = None,
     ) -> None:
         self.recipe, self.device, self.launch, self.mfu, self.measure = recipe, device, launch, mfu, measure
         self.world = world = launch.world
         self.shapes = side_shapes(recipe.query, recipe.document)
         self.held = held_dtypes(recipe, self.shapes)
         self.work = Workload(recipe, self.shapes, world)
-        self._speeds: dict[tuple[Side, Training, int], Speed] = {}
+        self._speeds: dict[tuple[Side, Training, int], TrainingSpeed] = {}
         self._groups: dict[str, Sequence[Group]] = {}
 
     def _held(self, stage: Stage, side: Side) -> Shape:
@@ -225,7 +225,7 @@ class Planner:
         )
 
     def memory(self, stage: Stage, groups: Sequence[Group]) -> dict[str, float]:
-        """Bytes of a stage on each device, see `mar_st.planning.footprint`."""
+        """Return the bytes of a stage on each device, see `mar_st.planning.footprint`."""
         query = self.recipe.query
         return stage_memory(
             stage,
@@ -243,7 +243,7 @@ class Planner:
         }
 
     def tried(self, found: StagePlan, stage: Stage, trial: Trial) -> None:
-        """Put what a trial took in the place of what was reckoned."""
+        """Replace estimates by the measurements of a trial."""
         texts = sum(number for _, _, number in self.work.texts(stage, self._groups[stage.name]))
         found.step_seconds = trial.step
         found.setup_hours = texts * trial.teacher / 3600 if trial.teacher else 0.0
@@ -299,7 +299,7 @@ class Planner:
         return 3 * tokens * per_token
 
     def _setup_flops(self, stage: Stage, groups: Sequence[Group]) -> float:
-        """One pass of the teacher over all texts of the stage, and one to average its hidden states."""
+        """Return the FLOP of encoding all texts with the teacher, and of averaging hidden states."""
         total = 0.0
         texts, tokens = self.work.averaged(stage)
         if texts and self.recipe.query is not None:
@@ -316,7 +316,7 @@ class Planner:
         return total
 
     def _teacher(self, stage: Stage) -> Side | None:
-        """The side whose vectors are computed before the first step."""
+        """Return the side whose vectors are computed before the first step."""
         if isinstance(stage, AlignStage) or reads_documents(stage, self.recipe.data_of(stage)):
             return "document"
         if isinstance(stage, DistillStage | JointStage) and stage.taught and stage.teacher in self.shapes:

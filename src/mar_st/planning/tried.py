@@ -43,7 +43,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Speed:
+class TrainingSpeed:
     """Measured training speed of this machine.
 
     Attributes:

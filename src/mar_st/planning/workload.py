@@ -78,7 +78,7 @@ class Workload:
         self._tokenizers: dict[Side, Callable[[str], int]] = {}
 
     def groups(self, stage: Stage, entries: Sequence[Data]) -> list[Group]:
-        """The rows that a stage makes of its data entries."""
+        """Return the rows that a stage makes of its data entries."""
         kept = 1 - getattr(stage, "token_dropout", 0.0)
         return [
             replace(group, columns=tuple(self._without(column, kept) for column in group.columns))
@@ -86,7 +86,7 @@ class Workload:
         ]
 
     def _without(self, column: Column, kept: float) -> Column:
-        """A column when only a share of its tokens is kept, where the others cost nothing."""
+        """Return a column when only a share of its tokens is kept, where the others cost nothing."""
         if self.shapes[column.side].config["model_type"] not in PLACED:
             return column
         return replace(column, length=column.length * kept, mean=column.mean * kept)
@@ -115,7 +115,7 @@ class Workload:
         return found
 
     def _second(self, stage: AlignStage) -> tuple[Column, ...]:
-        """The second texts of an alignment's rows, drawn from the documents of its data."""
+        """Return the second texts of an alignment's rows, drawn from the documents of its data."""
         if len(stage.text_weights) < 2:
             return ()
         entries = self._with_documents(stage)
@@ -126,7 +126,7 @@ class Workload:
         return [e for e in entries if e.role in (None, "document") and self.stats[e.name].documents != 0]
 
     def texts(self, stage: Stage, groups: Sequence[Group]) -> list[tuple[Data, bool, float]]:
-        """Distinct texts of a stage: data entry, whether they are queries, how many."""
+        """Return the distinct texts of a stage: data entry, whether they are queries, how many."""
         found = []
         if isinstance(stage, AlignStage):
             found = [
@@ -190,7 +190,7 @@ class Workload:
     def column(
         self, side: Side, entry: Data, of_query: bool | None, rows: int, stage: Stage, *, bare: bool = False
     ) -> Column:
-        """Texts of a data entry going through one side: its queries, its documents, both (`None`).
+        """Return the texts of a data entry going through one side: its queries, its documents, both (`None`).
 
         `bare` texts have no prompt in front.
         """
@@ -225,5 +225,5 @@ class Workload:
     def notes(self, entries: Sequence[Data]) -> list[str]:
         """Return notes on how the lengths of some entries were determined."""
         blind = [entry.name for entry in entries if not self.stats[entry.name].sampled]
-        notes = [f"lengths of {', '.join(blind)}: max_length, as the data are not at hand"] if blind else []
+        notes = [f"lengths of {', '.join(blind)}: max_length, as the data are not available"] if blind else []
         return notes + (sorted(self._how) if len(blind) < len(entries) else [])

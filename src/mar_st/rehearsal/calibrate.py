@@ -10,19 +10,19 @@ from transformers import AutoConfig, AutoModel
 
 from mar_st.planning.backbones import count
 from mar_st.planning.costs import Training, prepare, training_flops
-from mar_st.planning.tried import Speed
+from mar_st.planning.tried import TrainingSpeed
 from mar_st.stages.compiling import compiled_encoders
 
 if TYPE_CHECKING:
     from mar_st.planning.backbones import Shape
 
-#: Above so many parameters a measurement takes two layers of the encoder; operations scale with layers.
+#: Number of parameters above which two layers of the encoder are measured; operations scale with layers.
 WHOLE = {"cpu": 50e6, "cuda": 10e9}
 
 
 def measure(
     shape: Shape, training: Training, length: int, *, seconds: float = 2.0, compiled: bool = False
-) -> Speed:
+) -> TrainingSpeed:
     """Time forward and backward passes of an encoder with random weights on the best device present.
 
     Rows per pass are doubled until a pass takes a quarter of a second or 64 rows; passes then run for
@@ -66,7 +66,7 @@ class _Bench:
         self.parameters = sum(parameter.numel() for parameter in trained)
         self.optimizer = torch.optim.AdamW(trained, lr=1e-6, fused=True) if trained else None
 
-    def run(self, seconds: float) -> Speed:
+    def run(self, seconds: float) -> TrainingSpeed:
         rows = 2
         took = min(self._pass(rows) for _ in range(2))  # the first pass warms up
         while took < 0.25 and rows < 64:
@@ -78,7 +78,7 @@ class _Bench:
         median = sorted(times)[len(times) // 2]
         flops = training_flops(self.shape, rows, self.length, self.training) / median
         step = min(self._step() for _ in range(3)) if self.optimizer else 0.0
-        return Speed(flops, step / self.parameters if self.parameters else 0.0)
+        return TrainingSpeed(flops, step / self.parameters if self.parameters else 0.0)
 
     def _clock(self) -> float:
 

@@ -44,7 +44,7 @@ BATCHES = 2
 
 SHORTENED = Shortened(steps=STEPS, rows=BATCHES, batches=BATCHES, every=SAVE_STEPS)
 
-#: Settings of a data entry that do not change what is read.
+#: Settings of a data entry that do not change its rows.
 AFTER_READING = {"name", "expected_rows", "weight", "negatives", "positives", "symmetric", "role"}
 
 TEXTS = ["头疼发热应该吃什么药", "The patient presented with acute chest pain."]
@@ -55,7 +55,7 @@ class RehearsalError(MarError):
 
 
 class Stopped(BaseException):
-    """Stands for a kill: nothing that handles errors sees it."""
+    """Simulates a kill: no error handler catches it."""
 
 
 @dataclass
@@ -166,7 +166,7 @@ class Watch(RunCallback):
 
 
 def peak_bytes() -> int:
-    """Memory at most so far: of the CUDA device's tensors, or of this process where there is none."""
+    """Return the peak memory so far: of the tensors on the CUDA device, or of this process without one."""
     if torch.cuda.is_available():
         return int(torch.cuda.max_memory_allocated())
     unit = 1 if sys.platform == "darwin" else 1024
@@ -235,7 +235,7 @@ def rehearse(recipe: Recipe, out: str | Path, *, say: Callable[[str], None] = pr
 
 
 def _reader() -> Callable[[Data, int], Source]:
-    """Reads a data entry once for all calls of a rehearsal, and once for entries that share their rows."""
+    """Read a data entry once for all calls of a rehearsal, and once for entries that share their rows."""
     known: dict[tuple[str, int], Source] = {}
 
     def read(entry: Data, seed: int) -> Source:

@@ -27,11 +27,11 @@ class Shortened:
 
 
 def shorten(recipe: Recipe, to: Shortened) -> Recipe:
-    """The recipe with few steps per stage on a part of its data.
+    """Return the recipe with few steps per stage on a part of its data.
 
     Args:
         recipe: The recipe.
-        to: What is left.
+        to: Remaining number.
     """
     content = recipe.model_dump()
     for stage in content["stages"]:

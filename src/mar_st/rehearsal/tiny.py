@@ -43,7 +43,7 @@ class TinyError(MarError):
 
 
 def shrink(recipe: Recipe, dtype: str | None = None) -> Recipe:
-    """The same recipe on small random encoders and packaged data.
+    """Return the same recipe on small random encoders and packaged data.
 
     What is kept: stages with their losses, rates, schedules and flags, the names of everything, which
     dimensions are equal to each other, prompts, precision.
@@ -165,7 +165,7 @@ def _backbone(side: Side, backbone: Backbone, shape: Shape, widths: dict[int, in
 
 
 def small_config(shape: Shape, width: int, layers: int) -> dict[str, Any]:
-    """A small configuration of the same architecture.
+    """Return a small configuration of the same architecture.
 
     Attention keeps its kind (one, several or all heads share keys), and so does a head size that is not
     `width / heads`; values that are not sizes are kept.
@@ -195,7 +195,7 @@ def small_config(shape: Shape, width: int, layers: int) -> dict[str, Any]:
 
 
 def _data(entry: Data) -> dict[str, Any]:
-    """A packaged sample in the form of the entry."""
+    """Return a packaged sample in the form of the entry."""
     content = entry.model_dump()
     content |= {"limit": ROWS, "expected_rows": None, "columns": {}, "where": {}, "instruction": None}
     content["negatives"] = min(entry.negatives, NEGATIVES)

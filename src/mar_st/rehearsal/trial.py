@@ -56,7 +56,7 @@ def try_stages(recipe: Recipe, *, say: Callable[[str], None] = print) -> dict[st
         say: Receives a line per stage.
 
     Returns:
-        What each stage took, by name.
+        Measurements of each stage, by name.
 
     Raises:
         TrialError: A stage failed.

@@ -134,7 +134,7 @@ def _results(recipe: Recipe, stages: Mapping[str, Path]) -> list[str]:
 
 
 def _versions() -> list[str]:
-    """Libraries that the model was trained with, those that are installed."""
+    """Return the libraries that the model was trained with, those that are installed."""
     found = []
     for name in LIBRARIES:
         try:

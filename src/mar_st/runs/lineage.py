@@ -55,7 +55,7 @@ _ORIGIN = {
 
 
 def stage_digests(recipe: Recipe, data: Mapping[str, str]) -> list[str]:
-    """Digest of every stage of a recipe, in order.
+    """Return the digest of every stage of a recipe, in order.
 
     Args:
         recipe: The recipe.
@@ -72,7 +72,7 @@ def stage_digests(recipe: Recipe, data: Mapping[str, str]) -> list[str]:
 
 
 def encoder_digest(recipe: Recipe, data: Mapping[str, str], side: Side) -> str:
-    """Digest of what an encoder of the finished model depends on; equal ones have equal vectors.
+    """Return the digest of what an encoder of the finished model depends on; equal ones have equal vectors.
 
     Args:
         recipe: The recipe.
@@ -139,7 +139,7 @@ def _stage(
 
 
 def _settings(part: BaseModel, left_out: set[str]) -> dict[str, Any]:
-    """Settings of a part of a recipe; a stage that does not use a later setting keeps its digest."""
+    """Return settings of a part of a recipe; a stage that does not use a later setting keeps its digest."""
     content = part.model_dump(mode="json", exclude=left_out)
     return {name: value for name, value in content.items() if name not in _LATER or value != _LATER[name]}
 

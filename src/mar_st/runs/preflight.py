@@ -31,7 +31,7 @@ def ready(
     fit: bool | None,
     say: Callable[[str], None],
 ) -> tuple[Recipe, list[dict[str, Any]]]:
-    """The recipe as it will be run.
+    """Return the recipe as it will be run.
 
     What an earlier call changed in this run to fit a device stays changed, where the recipe still says what
     it said then, so that a resumed run trains the stages that it has begun.

@@ -99,7 +99,7 @@ class Sides:
     cut: dict[Role, Path] = field(default_factory=dict)
 
     def for_stage(self, stage: Stage) -> SentenceTransformer:
-        """The model that a stage trains: a MAR where it works on both sides, else one encoder."""
+        """Return the model that a stage trains: a MAR where it works on both sides, else one encoder."""
         if joins(stage):
             return MAR.from_modules(
                 self._encoder("query", stage),
@@ -111,10 +111,10 @@ class Sides:
         return self._symmetric(stage.side, stage)  # type: ignore[union-attr]
 
     def teacher(self, stage: DistillStage | JointStage) -> SentenceTransformer | CrossEncoder | None:
-        """The model that a stage learns from: the other side, or a model of its own.
+        """Return the model that a stage learns from: the other side, or a model of its own.
 
-        A joint stage has the document encoder at hand, which teaches before it is trained; for that there is
-        `None`.
+        Returns `None` for a joint stage that learns from its own document encoder, which teaches before it is
+        trained.
         """
         own: dict[str, Role] = {"query": "query", "document": "document"}
         if stage.cross_encoder is not None:
@@ -139,7 +139,7 @@ class Sides:
         )
 
     def _encoder(self, role: Role, stage: Stage) -> list[Module]:
-        """One side for a stage, in the dtype that it is trained in.
+        """Return one side for a stage, in the dtype that it is trained in.
 
         Weights that an optimiser changes are float32; frozen ones, the base of a LoRA adapter included, stay
         as they are stored, unless the recipe computes in float32.
@@ -180,7 +180,7 @@ class Sides:
         )
 
     def _layers_of_document(self, backbone: Backbone) -> list[Module]:
-        """A copy of the document encoder as trained so far with some of its layers.
+        """Return a copy of the document encoder as trained so far with some of its layers.
 
         It pools as the document encoder does, unless the recipe says otherwise: its layers were trained so.
         """
@@ -225,7 +225,7 @@ class Sides:
         return sampled
 
     def origin(self, role: Role) -> tuple[str, str | None] | None:
-        """Folder or Hub name, and revision, of the pre-trained weights that a side starts from, if any."""
+        """Return folder or Hub name, and revision, of the pre-trained weights of a side, if any."""
         backbone: Backbone | None = getattr(self.recipe, role)
         if role in self.cut:
             return str(self.cut[role]), None
@@ -259,7 +259,7 @@ def _texts(source: Source) -> list[Sequence[str]]:
 
 
 def _saved(folder: Path, role: Role, backbone: Backbone) -> list[Module]:
-    """One side of the model that a stage left."""
+    """Return one side of the model that a stage left."""
     types = [entry["type"] for entry in json.loads((folder / "modules.json").read_text(encoding="utf-8"))]
     if types[0].endswith(".Router"):
         mar = MAR.from_pretrained(folder, routes=role, model_kwargs=_loading(backbone))

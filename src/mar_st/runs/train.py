@@ -149,7 +149,7 @@ class RecipeRun:
     processes: Processes = field(default_factory=Processes)
 
     def position(self, name: str | None) -> int:
-        """Index of a stage, by default of the last one."""
+        """Return the index of a stage, by default of the last one."""
         names = [stage.name for stage in self.recipe.stages]
         if name is not None and name not in names:
             raise TrainError(f"{self.recipe.name} has no stage {name!r}; it has {', '.join(names)}.")
@@ -271,7 +271,7 @@ class RecipeRun:
         return self.out / f"{index + 1:02d}-{self.recipe.stages[index].name}"
 
     def _prepare(self, folder: Path, stage: Stage, identity: str) -> None:
-        """An empty folder, or the one that this very stage was left in."""
+        """Prepare an empty folder, or the one that this stage left before."""
         stale = folder / "identity"
         if folder.is_symlink():  # a stage of the store, from a run with --stages
             folder.unlink()
@@ -333,7 +333,7 @@ class RecipeRun:
         return model
 
     def _source_head(self, stage: RetroMAEStage) -> MLMHead | None:
-        """The masked-LM head of the backbone, where the stage starts from it."""
+        """Return the masked-LM head of the backbone, where the stage starts from it."""
         backbone, origin = self.recipe.query, self.sides.origin("query")
         if stage.resume_head or backbone is None or origin is None:
             return None
@@ -377,6 +377,6 @@ class RecipeRun:
 
 
 def _card_digest(source: Source) -> str:
-    """Digest of the files of a source, or of its content where it has no files of its own."""
+    """Return the digest of the files of a source, or of its content where it has no files of its own."""
     path = source.entry.path
     return source_digest(source) if path.startswith("hub:") else data_digest(path)

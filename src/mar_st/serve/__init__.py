@@ -14,7 +14,7 @@ __all__ = ["ServeError", "ServeSettings", "create_app"]
 
 
 def create_app(*args: Any, **kwargs: Any) -> FastAPI:
-    """The server as an ASGI application; see `mar_st.serve.app.create_app`.
+    """Return the server as an ASGI application; see `mar_st.serve.app.create_app`.
 
     Raises:
         ServeError: A package is missing.

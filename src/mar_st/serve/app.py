@@ -37,14 +37,14 @@ def create_app(
     documents: QueryEncoder | None = None,
     fleet: Fleet | None = None,
 ) -> FastAPI:
-    """The server as an ASGI application.
+    """Return the server as an ASGI application.
 
     Args:
         index: An index's folder or URI, or an open searcher. Only the former can be opened again.
         settings: Limits and keys; host, port and workers are the business of what runs the application.
         encoder: Encodes queries; default that of an open searcher.
         documents: Encodes documents for `input_type: document`.
-        fleet: Folder through which several workers are told to open the index again.
+        fleet: Folder through which workers are asked to open the index again.
 
     Raises:
         MarError: The index or an encoder cannot be opened, or they do not belong together.
@@ -103,7 +103,7 @@ def create_app(
 class Application(FastAPI):
     """An application whose middleware runs before all of FastAPI's own layers.
 
-    What is to be fast goes past those layers. Middleware that is added later stands before the earlier, as
+    Fast routes bypass these layers. Middleware that is added later runs before earlier ones, as
     with any application.
     """
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from mar_st.serve.guard import ConnectionLimits
 
-#: One line per bad request would let anyone fill the log; what the server itself does is told by us.
+#: One line per bad request would let anyone fill the log; our own messages cover the server itself.
 _LEVELS = {"mar_st": logging.INFO, "uvicorn.error": logging.WARNING}
 
 #: Bytes of the head of a request, and of what may follow a part of its body that is not a body (trailers,
@@ -49,7 +49,7 @@ PIPELINED = 32
 LINGER = 0.5
 
 #: Paths whose requests may be refused before their bodies are read; the path of documents by id.
-SHED, DOCUMENT = frozenset({b"/search", b"/v1/embeddings"}), b"/document"
+SHED, DOCUMENT_PATH = frozenset({b"/search", b"/v1/embeddings"}), b"/document"
 
 
 class ServeConfig(Config):
@@ -78,7 +78,7 @@ class ServeConfig(Config):
             logger.setLevel(level)
 
     def load(self) -> None:
-        """Make the application; it counts what is closed or refused here, and knows when it has too much."""
+        """Make the application, which counts closed and refused connections and detects overload."""
         super().load()
         state = self.loaded_app.state
         self.guard.metrics, self.guard.generations = state.metrics, state.generations
@@ -94,14 +94,14 @@ class GuardedProtocol(HttpToolsProtocol):
         self.guard = self.config.guard
         self._head = 0  # bytes since the connection owes a head
         self._fields = 0  # bytes of the target and the fields of a head, or of trailers
-        self._discarded = 0  # bytes of a body that nobody wants
+        self._discarded = 0  # bytes of a body that is not read
         self._framing = 0  # bytes since the last byte of the body
         self._body_open = False
         self.stopping = False
         self._deaf = False  # nothing more is read: too many requests wait, or the server stops
         self._held = False  # the answer is out, and its caller has not taken enough of it
         self._running: RequestResponseCycle | None = None  # what is being answered
-        self._refused: float | None = None  # seconds that the caller of this request is told to wait
+        self._refused: float | None = None  # Retry-After of this request, in seconds
         self._is_sibling = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -123,7 +123,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.guard.await_head(self)
 
     def sibling(self) -> GuardedProtocol:
-        """The protocol of another connection to the same server."""
+        """Return the protocol of another connection to the same server."""
         made = type(self)(self.config, self.server_state, self.app_state, self.loop)
         made._is_sibling = True
         return made
@@ -270,11 +270,11 @@ class GuardedProtocol(HttpToolsProtocol):
             super().on_body(body)
 
     def _overloaded(self) -> float | None:
-        """Seconds that the caller has to wait if this request is refused unread, else `None`."""
+        """Return the seconds that the caller has to wait if this request is refused unread, else `None`."""
         if not self._idle or self.expect_100_continue:
             return None
         path, method = self.url.partition(b"?")[0], self.parser.get_method()
-        if path == DOCUMENT and method == b"GET":
+        if path == DOCUMENT_PATH and method == b"GET":
             return 1.0 if self.guard.too_many_reads(self) else None
         return self.guard.overloaded(len(self.tasks)) if path in SHED and method == b"POST" else None
 
@@ -322,7 +322,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """End a connection that rested too long, or that does not read its answer.
 
         A busy event loop looks at its clock before it looks at its sockets: a request that came in time may
-        lie there unread.
+        be unread there.
         """
         if self.transport.get_write_buffer_size():
             self.transport.abort()
@@ -384,7 +384,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     @property
     def _idle(self) -> bool:
-        """True if no request is being answered."""
+        """Return True if no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
 
 

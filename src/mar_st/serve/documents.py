@@ -46,7 +46,7 @@ class DocumentEncoder:
         self._lock = threading.Lock()
 
     def encode(self, texts: Sequence[str], prompt_name: str | None = None) -> np.ndarray:
-        """Vectors of documents, float32 `(len(texts), dim)`."""
+        """Return the vectors of documents, float32 `(len(texts), dim)`."""
         if not texts:
             return np.empty((0, self.dim), dtype=np.float32)
         with self._lock:
@@ -56,7 +56,7 @@ class DocumentEncoder:
         return np.ascontiguousarray(vectors, dtype=np.float32)
 
     def count_tokens(self, texts: Sequence[str], prompt_name: str | None = None) -> list[int]:
-        """Tokens of each text with its prompt and special tokens."""
+        """Return the tokens of each text with its prompt and special tokens."""
         prompt = self.prompts.get(prompt_name or "document", "")
         with self._lock:
             found = self._tokenizer([prompt + text for text in texts], verbose=False)
@@ -88,7 +88,7 @@ def check_space(documents: QueryEncoder, index: Index) -> None:
     """Make sure that documents are encoded into the space of an index.
 
     Raises:
-        ServeError: They are not, as far as both say.
+        ServeError: Their document spaces are known and differ.
     """
     if documents.space and index.space and documents.space != index.space:
         raise ServeError(

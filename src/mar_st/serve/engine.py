@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mar_st.serve.metrics import Metrics
     from mar_st.serve.settings import ServeSettings
 
-#: Share of the timeout that the expected wait may take; beyond it a caller is sent away at once.
+#: Share of the timeout that the expected wait may take; beyond it a request is refused at once.
 FILL = 0.5
 
 
@@ -38,7 +38,7 @@ class Encoding:
     """An encoder with its queue.
 
     Args:
-        encoder: What encodes.
+        encoder: The encoder.
         settings: Limits of batches and of the queue.
         metrics: Where times and sizes are counted.
         delivering: See `MicroBatcher`.
@@ -76,7 +76,7 @@ class Encoding:
         self.overhead = encoder.count_tokens([""])[0]
 
     def submit(self, texts: Sequence[str], deadline: float, *, after: float = 0.0) -> Future[np.ndarray]:
-        """Vectors of texts.
+        """Return the vectors of texts.
 
         Args:
             texts: The texts.
@@ -97,7 +97,7 @@ class Encoding:
             raise ApiError(503, "stopping", "The server is stopping.") from None
 
     def expected_wait(self, *, short: bool) -> float:
-        """Seconds until a text that comes now is begun, in the line of short jobs or of the others."""
+        """Return seconds until a text that comes now is begun, in the line of short jobs or of the others."""
         waiting = self.batcher.waiting_short if short else self.batcher.waiting
         return waiting * self._per_text
 
@@ -111,7 +111,7 @@ class Encoding:
         return max(sizes) <= self.encoder.max_length and sum(sizes) <= most
 
     async def count(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text; in another thread, since an encoder may be locked while it computes."""
+        """Return tokens of each text; in another thread, since an encoder may be locked while it computes."""
         return await aside(self.encoder.count_tokens, texts)
 
 
@@ -176,18 +176,18 @@ class SearchEngine:
         await asyncio.to_thread(self.close)
 
     def close(self) -> None:
-        """Finish what was accepted, then end the threads."""
+        """Finish accepted work, then end the threads."""
         if self.encoding is not None:
             self.encoding.batcher.close(finish=True)
         self.stage.close()
         self.reader.close()
 
     def search(self, search: PendingSearch, text: str | None = None) -> asyncio.Future[Hits]:
-        """Hits for a vector or a text.
+        """Return the hits for a vector or a text.
 
         Args:
             search: The search.
-            text: What to encode, where the search has no vector.
+            text: Text to encode, if the search has no vector.
 
         Raises:
             ApiError: 429: too much waits. 400: a text, but no encoder.
@@ -211,12 +211,12 @@ class SearchEngine:
 
     @property
     def waiting(self) -> int:
-        """Texts and searches in the queues."""
+        """Return the number of texts and searches in the queues."""
         encoding = self.encoding.batcher.waiting if self.encoding is not None else 0
         return encoding + self.stage.waiting
 
     def full(self) -> float | None:
-        """Seconds to wait if a small search by a text would be refused now, else `None`."""
+        """Return seconds to wait if a small search by a text would be refused now, else `None`."""
         after = self.stage.small.expected_wait
         if self._too_late(self.stage.small.waiting, after):
             return after
@@ -239,7 +239,7 @@ class SearchEngine:
     # -- what it holds --
 
     def check_vector(self, vector: Any) -> np.ndarray:
-        """The vector of a request as float32 `(dim,)`.
+        """Return the vector of a request as float32 `(dim,)`.
 
         Raises:
             ApiError: 400: no list of `dim` finite numbers, or one that is too large to be compared.
@@ -256,7 +256,7 @@ class SearchEngine:
         return found
 
     def check_filter(self, where: dict[str, Any] | None) -> Filter | None:
-        """The filter of a request, with values of the types of the index's fields.
+        """Return the filter of a request, with values of the types of the index's fields.
 
         Raises:
             ApiError: 400: there is no such field, or a condition that cannot be read.

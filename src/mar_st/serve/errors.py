@@ -28,7 +28,7 @@ class ApiError(Exception):
 
     Attributes:
         status: HTTP status.
-        code: Short name of what is wrong, also the label `kind` of the metric `mar_errors_total`.
+        code: Short name of the error, also the label `kind` of the metric `mar_errors_total`.
         param: The field that is wrong, if it is one.
         headers: More headers of the answer.
     """
@@ -46,7 +46,7 @@ class ApiError(Exception):
         self.status, self.code, self.param, self.headers = status, code, param, tuple(headers)
 
     def body(self) -> bytes:
-        """The answer's JSON, in the form that OpenAI's clients read."""
+        """Return the answer's JSON, in the form that OpenAI's clients read."""
         kind = _TYPES.get(self.status, "invalid_request_error")
         return orjson.dumps(
             {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}

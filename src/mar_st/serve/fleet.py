@@ -31,7 +31,7 @@ LOOK, WATCH = 0.2, 1.0
 
 
 @dataclass(frozen=True)
-class Report:
+class WorkerReport:
     """A worker's report on its index.
 
     Attributes:
@@ -50,7 +50,7 @@ class Report:
 
 
 class Fleet:
-    """The folder through which workers are told to reload.
+    """The folder through which workers are asked to reload.
 
     Args:
         folder: It exists, and belongs to this server alone.
@@ -62,7 +62,7 @@ class Fleet:
 
     @property
     def wanted(self) -> int:
-        """The number that workers follow."""
+        """Return the number that workers follow."""
         try:
             return int((self.folder / "wanted").read_bytes() or b"0")
         except FileNotFoundError:
@@ -80,7 +80,7 @@ class Fleet:
             self._write("wanted", str(number).encode())
         return number
 
-    def report(self, report: Report) -> None:
+    def report(self, report: WorkerReport) -> None:
         """Write the report of this worker."""
         self._write(f"worker-{report.pid}.json", orjson.dumps(asdict(report)))
 
@@ -88,20 +88,20 @@ class Fleet:
         """Drop a worker that has ended."""
         (self.folder / f"worker-{pid}.json").unlink(missing_ok=True)
 
-    def reports(self) -> list[Report]:
-        """The latest report of every worker that lives."""
+    def reports(self) -> list[WorkerReport]:
+        """Return the latest report of every worker that lives."""
         found = []
         for path in sorted(self.folder.glob("worker-*.json")):
-            report = Report(**orjson.loads(path.read_bytes()))
+            report = WorkerReport(**orjson.loads(path.read_bytes()))
             if _lives(report.pid):
                 found.append(report)
         return found
 
-    async def settled(self, number: int, seconds: float) -> list[Report]:
-        """The reports of all workers once they have followed a number.
+    async def settled(self, number: int, seconds: float) -> list[WorkerReport]:
+        """Return the reports of all workers once they have followed a number.
 
         Raises:
-            MarError: Some have not after so many seconds.
+            MarError: Some have not within the time limit.
         """
         end = time.monotonic() + seconds
         while True:
@@ -124,12 +124,12 @@ async def follow(fleet: Fleet, generations: Generations, *, seen: int, watch: bo
 
     Args:
         fleet: The folder of the workers.
-        generations: What reloads.
+        generations: Generations to reload.
         seen: The fleet's number before the index was opened.
         watch: Look at the folder of the index too.
     """
     pid = os.getpid()
-    fleet.report(Report(pid, seen, True, generations.current.documents))
+    fleet.report(WorkerReport(pid, seen, True, generations.current.documents))
     refused: object = None
     looked = time.monotonic()
     while True:
@@ -153,7 +153,7 @@ async def follow(fleet: Fleet, generations: Generations, *, seen: int, watch: bo
             ok, message, refused = False, str(error), generations.stamp
             _LOG.error("the index was not opened again, the old one still answers: %s", message)
         seen = wanted
-        fleet.report(Report(pid, seen, ok, generations.current.documents, message))
+        fleet.report(WorkerReport(pid, seen, ok, generations.current.documents, message))
 
 
 def _lives(pid: int) -> bool:

@@ -132,7 +132,7 @@ class Generations:
 
     @property
     def stamp(self) -> object:
-        """Current stamp of the index folder."""
+        """Return the current stamp of the index folder."""
         return None if self.source is None else stamp(self.source.index)
 
     def changed(self) -> bool:
@@ -163,7 +163,7 @@ class Generations:
             task.add_done_callback(self._retiring.discard)
 
     async def close(self) -> None:
-        """Finish what was accepted and end all threads."""
+        """Finish accepted work and end all threads."""
         await asyncio.gather(*self._retiring, self.current.retire())
 
     def _prepare(self, source: SearcherSource, before: Opened) -> tuple[Opened, SearchEngine]:
@@ -171,7 +171,7 @@ class Generations:
         return opened, self._engine(opened, before.encoder)
 
     def _engine(self, opened: Opened, warm: object = None) -> SearchEngine:
-        """An engine that has answered once, so that its first callers do not wait for disk and runtime.
+        """Return an engine that has answered once, so that first callers do not wait for disk and runtime.
 
         Args:
             opened: What it is made of.

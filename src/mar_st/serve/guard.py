@@ -28,7 +28,7 @@ MAX_IN_PROGRESS = 128
 #: is to leave some to the others.
 ACCEPTED, SHARED = 256, 16
 
-#: Waiting connections that are looked at for one to close; of most nothing is unread.
+#: Waiting connections that are examined for one to close; most of them have no unread data.
 TRIED = 16
 
 #: Bytes that a connection must take of its answer within the time to send, if so many wait; and the time
@@ -69,7 +69,7 @@ class Guard:
         # Dictionaries keep their order, so the first is the one that has waited longest.
         self.awaiting_head: dict[GuardedProtocol, float] = {}
         self.idle: dict[GuardedProtocol, None] = {}
-        # Until when each must have taken how much, by what was left of its answer.
+        # Deadline and number of bytes that each must have taken, by the rest of its answer.
         self.sending: dict[GuardedProtocol, tuple[float, int]] = {}
         self.reading: set[GuardedProtocol] = set()
         self._sweeping = False
@@ -89,7 +89,7 @@ class Guard:
         for _ in range(ACCEPTED if first.config.workers == 1 else SHARED):
             try:
                 accepted, _address = self.listening.accept()
-            except OSError:  # none waits, or there are no more files, or the server stops
+            except OSError:  # none is waiting, or file descriptors are used up, or the server stops
                 return
             accepted.setblocking(False)
             work = first.loop.connect_accepted_socket(first.sibling, accepted)
@@ -141,7 +141,7 @@ class Guard:
     def make_room(self, newcomer: GuardedProtocol) -> bool:
         """Close the connection that has waited longest; false if all have a request.
 
-        A request may lie in the socket unread: hundreds may connect in one turn of the event loop.
+        A request may be unread in the socket: hundreds may connect in one turn of the event loop.
         """
         for waiting in (self.awaiting_head, self.idle):
             for connection in islice(waiting, TRIED):
@@ -151,7 +151,7 @@ class Guard:
         return False
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Look at what is watched once a second."""
+        """Check the watched connections once a second."""
         if not self._sweeping:
             self._sweeping = True
             loop.call_later(1.0, self._sweep, loop)
@@ -189,7 +189,7 @@ class Guard:
             self.metrics.dropped.labels(reason).inc()
 
     def too_many_reads(self, connection: GuardedProtocol) -> bool:
-        """Return True if as many documents are asked for as may be; else count one more.
+        """Return True if the limit of requested documents is reached; else count one more.
 
         Hundreds of requests may come in one turn of the event loop, before the first of them is begun.
         """

@@ -15,7 +15,7 @@ from mar_st.errors import MarError
 from mar_st.online import DeadlinePassed
 from mar_st.serve.aside import aside
 from mar_st.serve.errors import ApiError, bad, late
-from mar_st.serve.http import ReceivedRequest, Reply, as_json
+from mar_st.serve.http import HttpResponse, ReceivedRequest, as_json
 from mar_st.serve.lengths import check_characters, check_lengths, counted_part
 from mar_st.serve.models import NO_DOCUMENTS, asked_side
 from mar_st.serve.requests import EmbeddingsRequest, SearchRequest, read
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mar_st.serve.models import InputType
     from mar_st.serve.settings import ServeSettings
 
-#: Query texts go to this logger, if they go anywhere.
+#: Logger of query texts; used only with `--log-queries`.
 QUERIES = logging.getLogger("mar_st.serve.queries")
 
 
@@ -42,7 +42,7 @@ Made = TypeVar("Made")
 
 
 class Handlers:
-    """Answers requests with the engine of the time.
+    """Answers requests with the current engine.
 
     Args:
         generations: Holds the engine.
@@ -55,7 +55,7 @@ class Handlers:
 
     # -- search --
 
-    async def search(self, request: ReceivedRequest) -> Reply:
+    async def search(self, request: ReceivedRequest) -> HttpResponse:
         """Search the index."""
         body = read(SearchRequest, request.json())
         with self.generations.current as engine:
@@ -69,13 +69,15 @@ class Handlers:
                 raise late(self.settings.timeout) from None
             except MarError as error:
                 raise bad(str(error)) from None
-            # Nothing is known of vectors that the encoder of this server did not make.
+            # The threshold does not apply to vectors from other encoders.
             match = engine.searcher.match(hits) if body.vector is None else None
         cut = truncated if body.query is not None and body.vector is None else None
-        return Reply(await aside_if(len(hits) > HITS, _found, hits, match, request.started, pending, cut))
+        return HttpResponse(
+            await aside_if(len(hits) > HITS, _found, hits, match, request.started, pending, cut)
+        )
 
-    async def document(self, request: ReceivedRequest) -> Reply:
-        """Show one document as the index keeps it."""
+    async def document(self, request: ReceivedRequest) -> HttpResponse:
+        """Return one document as stored in the index."""
         name = request.parameter("id")
         with self.generations.current as engine:
             try:
@@ -84,10 +86,10 @@ class Handlers:
                 raise bad(str(error)) from None
         if found is None:
             raise ApiError(404, "no_such_document", "The index has no document with this id.", param="id")
-        return Reply(as_json(found._asdict()))
+        return HttpResponse(as_json(found._asdict()))
 
     def _check(self, engine: SearchEngine, body: SearchRequest) -> None:
-        """Refuse what this index cannot be asked."""
+        """Refuse requests that this index does not support."""
         most = self.settings.max_k
         for name, value in (("k", body.k), ("rerank", body.rerank or 0)):
             if value > most:
@@ -105,7 +107,7 @@ class Handlers:
     async def _prepared(
         self, engine: SearchEngine, body: SearchRequest, request: ReceivedRequest
     ) -> tuple[PendingSearch, str | None, bool]:
-        """The search, the text that is to be encoded for it, and whether the text was cut."""
+        """Return the search, the text to encode for it, and whether the text was cut."""
         vector = None if body.vector is None else engine.check_vector(body.vector)
         text, encoded, truncated = await self._text(engine, body)
         answer = asyncio.get_running_loop().create_future()
@@ -116,7 +118,7 @@ class Handlers:
         return pending, encoded, truncated
 
     async def _text(self, engine: SearchEngine, body: SearchRequest) -> tuple[str | None, str | None, bool]:
-        """The query as words see it, as the encoder gets it, and whether it was cut."""
+        """Return the query as words see it, as the encoder gets it, and whether it was cut."""
         text = body.query
         if text is None:
             return None, None, False
@@ -131,7 +133,7 @@ class Handlers:
 
     # -- embeddings --
 
-    async def embeddings(self, request: ReceivedRequest) -> Reply:
+    async def embeddings(self, request: ReceivedRequest) -> HttpResponse:
         """Encode texts as OpenAI's endpoint does."""
         body = read(EmbeddingsRequest, request.json())
         texts = [body.input] if isinstance(body.input, str) else body.input
@@ -154,7 +156,7 @@ class Handlers:
             vectors = cut(vectors, body.dimensions, normalised=encoding.encoder.normalised)
         used = sum(min(count, encoding.encoder.max_length) for count in counts)
         model, form = body.model or name, body.encoding_format
-        return Reply(await aside_if(vectors.size > NUMBERS, _embedded, vectors, form, model, used))
+        return HttpResponse(await aside_if(vectors.size > NUMBERS, _embedded, vectors, form, model, used))
 
     def _encoding(self, engine: SearchEngine, side: InputType, field: str) -> Encoding:
         if side == "document":
@@ -168,7 +170,7 @@ class Handlers:
     async def _encode(
         self, encoding: Encoding, texts: Sequence[str], counts: list[int] | None, deadline: float
     ) -> tuple[np.ndarray, list[int]]:
-        """Vectors, and numbers of tokens, which are counted meanwhile if they are not known."""
+        """Return vectors, and numbers of tokens, which are counted meanwhile if they are not known."""
         future = on_loop(encoding.submit(texts, deadline))
         try:
             if counts is not None:
@@ -192,7 +194,7 @@ def _many_values(where: dict[str, Any] | None) -> bool:
 def _found(
     hits: Sequence[Hit], match: Match | None, started: float, pending: PendingSearch, truncated: bool | None
 ) -> bytes:
-    """The answer to a search."""
+    """Return the answer to a search."""
     now = time.monotonic()
     answer: dict[str, Any] = {
         "hits": [hit.to_json() for hit in hits],
@@ -209,7 +211,7 @@ def _found(
 
 
 def _embedded(vectors: np.ndarray, form: str, model: str, used: int) -> bytes:
-    """The answer to a request for embeddings."""
+    """Return the answer to a request for embeddings."""
     # In pieces: while one is written, no other thread runs.
     data = b",".join(
         as_json({"object": "embedding", "index": index, "embedding": row})
@@ -220,7 +222,7 @@ def _embedded(vectors: np.ndarray, form: str, model: str, used: int) -> bytes:
 
 
 def cut(vectors: np.ndarray, dim: int, *, normalised: bool) -> np.ndarray:
-    """The first `dim` dimensions of vectors `(n, full)`, of length 1 again if they were."""
+    """Return the first `dim` dimensions of vectors `(n, full)`, of length 1 again if they were."""
     short = np.ascontiguousarray(vectors[:, :dim])
     if normalised:
         short /= np.maximum(np.linalg.norm(short, axis=1, keepdims=True), np.finfo(np.float32).tiny)

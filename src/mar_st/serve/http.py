@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
 Header: TypeAlias = tuple[bytes, bytes]
-Handler: TypeAlias = "Callable[[ReceivedRequest], Awaitable[Reply]]"
+Handler: TypeAlias = "Callable[[ReceivedRequest], Awaitable[HttpResponse]]"
 
 #: Where the gate leaves the start of a request in its scope.
 STARTED = "mar.started"
@@ -48,7 +48,7 @@ class ReceivedRequest:
     query: bytes = b""
 
     def json(self) -> dict[str, Any]:
-        """The JSON object of the body; NaN, invalid UTF-8, lone surrogates and deep nesting are not JSON.
+        """Return JSON object of the body; NaN, invalid UTF-8, lone surrogates and deep nesting are not JSON.
 
         Raises:
             ApiError: 400.
@@ -65,7 +65,7 @@ class ReceivedRequest:
         return found
 
     def parameter(self, name: str) -> str:
-        """The value of a parameter of the query string.
+        """Return the value of a parameter of the query string.
 
         Raises:
             ApiError: 400: it is missing, empty, there more than once, or not UTF-8.
@@ -80,7 +80,7 @@ class ReceivedRequest:
 
 
 @dataclass(slots=True)
-class Reply:
+class HttpResponse:
     """An answer.
 
     Attributes:
@@ -106,17 +106,17 @@ class Reply:
 
 
 def as_json(value: object) -> bytes:
-    """JSON of plain values and NumPy arrays."""
+    """Return JSON of plain values and NumPy arrays."""
     return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def error_reply(error: ApiError) -> Reply:
-    """The answer that tells of an error."""
-    return Reply(error.body(), error.status, error.headers)
+def error_reply(error: ApiError) -> HttpResponse:
+    """Return the answer that tells of an error."""
+    return HttpResponse(error.body(), error.status, error.headers)
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int, seconds: float) -> bytes:
-    """The body of a request that says it is JSON.
+    """Return the body of a request that says it is JSON.
 
     The limit holds for what arrives, whatever `Content-Length` says; a body that is announced too large is
     not waited for.

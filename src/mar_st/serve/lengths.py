@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mar_st.online import QueryEncoder
     from mar_st.serve.engine import Encoding
 
-#: Characters that a token stands for at most, where a text is cut or refused before its tokens are counted.
+#: Maximum characters per token, for texts that are cut or refused before their tokens are counted.
 PER_TOKEN = 16
 
 #: Tokens of a text where no encoder says how many it takes.
@@ -27,7 +27,7 @@ class CheckedTexts:
     """The texts of a request within the limits.
 
     Attributes:
-        texts: What the encoder gets; it cuts them to its tokens.
+        texts: Texts for the encoder, which cuts them to its tokens.
         counts: Tokens of each, where they had to be counted.
         cut: Whether a text is longer than the encoder takes.
     """
@@ -43,7 +43,7 @@ async def check_lengths(
     """Refuse texts that are too long, or cut them.
 
     A text that may be cut is cut to `PER_TOKEN` characters for each token that the encoder takes, so that
-    nobody's tokenizer works on what cannot count.
+    no tokenizer processes text beyond the limit.
 
     Raises:
         ApiError: 400: a text is longer than the model takes (and may not be cut), or all together have more
@@ -116,7 +116,7 @@ _SHORTEN = 'Shorten it, or send "truncate": true.'
 
 
 def _part(text: str, size: int, encoder: QueryEncoder) -> str:
-    """The part of a text with so many characters that an encoder keeps."""
+    """Return the part of a text, within the limit of characters, that an encoder keeps."""
     if len(text) <= size:
         return text
     return text[-size:] if truncation_side(encoder) == "left" else text[:size]

@@ -33,8 +33,8 @@ FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 class Metrics:
     """Counts and times of one worker, shown for all of them.
 
-    With `PROMETHEUS_MULTIPROC_DIR` set before the first import of prometheus_client, numbers lie in files
-    there and every worker shows the sums; without it they are this process's alone.
+    With `PROMETHEUS_MULTIPROC_DIR` set before the first import of prometheus_client, numbers are in files
+    there and every worker shows the sums; without it they cover this process only.
     """
 
     content_type = CONTENT_TYPE_LATEST
@@ -128,7 +128,7 @@ class Metrics:
         return tell
 
     def page(self) -> bytes:
-        """The metrics in Prometheus' text format."""
+        """Return the metrics in Prometheus' text format."""
         folder = os.environ.get(FOLDER)
         if folder:
             registry = CollectorRegistry()

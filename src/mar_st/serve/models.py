@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 InputType: TypeAlias = Literal["query", "document"]
 
 #: Follows the model's name where documents are meant.
-DOCUMENT = "-document"
+DOCUMENT_SUFFIX = "-document"
 
-#: What a server says that encodes no documents.
+#: Message of a server that encodes no documents.
 NO_DOCUMENTS = (
     "This server encodes queries only: documents are encoded offline (mar encode). Start it with "
     "--document-encoder to encode them here."
@@ -26,14 +26,14 @@ NO_DOCUMENTS = (
 
 
 def served_models(name: str, *, queries: bool, documents: bool) -> list[str]:
-    """Names of the models that answer.
+    """Return the names of the models that answer.
 
     Args:
         name: Name of the model.
         queries: Whether queries are encoded.
         documents: Whether documents are encoded.
     """
-    return [name] * queries + [name + DOCUMENT] * documents
+    return [name] * queries + [name + DOCUMENT_SUFFIX] * documents
 
 
 def asked_side(request: EmbeddingsRequest, name: str) -> InputType:
@@ -46,9 +46,11 @@ def asked_side(request: EmbeddingsRequest, name: str) -> InputType:
     Raises:
         ApiError: 404: another model. 400: the model of documents with `input_type: query`.
     """
-    if request.model == name + DOCUMENT:
+    if request.model == name + DOCUMENT_SUFFIX:
         if request.input_type == "query" and "input_type" in request.model_fields_set:
-            raise bad(f"{name + DOCUMENT!r} encodes documents. Queries are for {name!r}.", "input_type")
+            raise bad(
+                f"{name + DOCUMENT_SUFFIX!r} encodes documents. Queries are for {name!r}.", "input_type"
+            )
         return "document"
     if request.model is not None and request.model != name:
         raise unknown_model(name)
@@ -67,10 +69,11 @@ def model_entry(model: str, query: str | None) -> dict[str, Any]:
 
 
 def unknown_model(name: str) -> ApiError:
-    """The 404 of a name that this server does not have."""
+    """Return the 404 of a name that this server does not have."""
     return ApiError(
         404,
         "model_not_found",
-        f"This server has the model {name!r} for queries, and {name + DOCUMENT!r} if it encodes documents.",
+        f"This server has the model {name!r} for queries, and {name + DOCUMENT_SUFFIX!r} if it encodes "
+        "documents.",
         param="model",
     )

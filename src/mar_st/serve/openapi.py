@@ -133,7 +133,7 @@ def openapi(
     *, dim: int, fields: Mapping[str, str], max_k: int, max_texts: int, model: str, documents: bool,
     hybrid: bool, rerank: bool, keys: bool, version: str,
 ) -> dict[str, Any]:  # fmt: skip
-    """The OpenAPI 3.1 document of a server.
+    """Return the OpenAPI 3.1 document of a server.
 
     Args:
         dim: Dimensions of the index.
@@ -144,7 +144,7 @@ def openapi(
         documents: Whether documents can be encoded.
         hybrid: Whether the index has BM25.
         rerank: Whether there is a reranker.
-        keys: Whether API keys are asked for.
+        keys: Whether API keys are required.
         version: Version of the package.
     """
     served = served_models(model, queries=True, documents=documents)

@@ -72,7 +72,7 @@ def _add_file(app: FastAPI, path: str, file: Path) -> None:
 
 
 def docs_page(document: Mapping[str, Any]) -> str:
-    """The OpenAPI document as plain HTML: every operation with its fields, answers and a command to try."""
+    """Return the OpenAPI document as HTML: every operation with fields, answers and a command to try."""
     parts = [_operation(document, path, method, found)
              for path, methods in document["paths"].items() for method, found in methods.items()]  # fmt: skip
     title = html.escape(document["info"]["title"])
@@ -129,7 +129,7 @@ def _field(name: str, field: Mapping[str, Any]) -> str:
 
 
 def _prose(text: str) -> str:
-    """A description as HTML; what stands between backticks, as in Markdown, is code."""
+    """Convert a description to HTML; text between backticks becomes code, as in Markdown."""
     parts = html.escape(text).split("`")
     if len(parts) % 2 == 0:  # one backtick is without its other
         return html.escape(text)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from mar_st.errors import MarError
 from mar_st.files import check_file, read_json
 from mar_st.index.manifest import MANIFEST, SEGMENTS, files_of, read_manifest
-from mar_st.online.listing import FILE, format_of
+from mar_st.online.listing import LISTING_FILE, format_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -80,7 +80,7 @@ def watched(folders: Sequence[str]) -> Iterator[None]:
     os.close(reading)
     try:
         yield
-    finally:  # whatever ends it from within says what it is about
+    finally:  # any ending from within reports its own cause
         with suppress(OSError):
             os.write(writing, _GOODBYE)
         os.close(writing)
@@ -101,9 +101,9 @@ def _watch(pid: int, reading: int, folders: Sequence[str]) -> None:
 
 
 def _listed(folder: Path) -> Iterator[tuple[Path, Mapping[str, Mapping[str, Any]]]]:
-    """Folders of listed files, and their entries."""
+    """Yield the folders of listed files, and their entries."""
     with suppress(MarError, OSError):
         if (folder / MANIFEST).is_file():
             yield folder / SEGMENTS, files_of(read_manifest(folder))
-        elif (folder / FILE).is_file() and format_of(folder):
-            yield folder, read_json(folder / FILE)["files"]
+        elif (folder / LISTING_FILE).is_file() and format_of(folder):
+            yield folder, read_json(folder / LISTING_FILE)["files"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_READS", "DocumentReader"]
 
-#: Documents that may be asked for by id at once.
+#: Documents that may be requested by id at once.
 MAX_READS = 64
 
 
@@ -77,7 +77,7 @@ class DocumentReader:
             self._task = None
 
     def _look_up(self, names: Sequence[str]) -> dict[str, Stored | Exception]:
-        """Documents by id; an error in the place of one that cannot be read."""
+        """Return the documents by id; an error in the place of one that cannot be read."""
         try:
             return dict(self.index.find_documents(names))
         except Exception as error:

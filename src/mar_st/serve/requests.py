@@ -84,7 +84,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def read(model: type[Model], content: dict[str, Any]) -> Model:
-    """The request that JSON content is.
+    """Return the request that JSON content is.
 
     Raises:
         ApiError: 400, naming the field and what was expected, never what came.
@@ -99,7 +99,7 @@ def _explain(model: type[BaseModel], content: dict[str, Any], error: ValidationE
     first = error.errors(include_input=False, include_url=False, include_context=False)[0]
     field = str(first["loc"][0]) if first["loc"] else None
     if first["type"] == "extra_forbidden":
-        # The name came from the caller; so only the known ones are told.
+        # The name came from the caller, so only known names are repeated.
         return bad(f"There is a field that is not known. Fields are {', '.join(model.model_fields)}.")
     if field == "input":
         return _explain_input(content.get("input"))

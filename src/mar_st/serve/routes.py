@@ -12,8 +12,8 @@ from starlette.routing import Route
 from mar_st.errors import MarError
 from mar_st.serve.errors import ApiError
 from mar_st.serve.handlers import Handlers
-from mar_st.serve.http import Direct, ReceivedRequest, Reply, as_json
-from mar_st.serve.models import DOCUMENT, NO_DOCUMENTS, model_entry, served_models, unknown_model
+from mar_st.serve.http import Direct, HttpResponse, ReceivedRequest, as_json
+from mar_st.serve.models import DOCUMENT_SUFFIX, NO_DOCUMENTS, model_entry, served_models, unknown_model
 from mar_st.serve.openapi import openapi
 from mar_st.serve.pages import add_pages
 
@@ -47,18 +47,18 @@ def add_routes(
         app: The application.
         generations: Holds the engine that answers.
         documents: Encodes documents, if anything does.
-        fleet: The workers that a reload is for, if there may be several.
+        fleet: The workers to reload, if there may be several.
         settings: Limits.
-        metrics: What `/metrics` shows.
+        metrics: Metrics for `/metrics`.
 
     Returns:
-        Endpoints by method and path, which need nothing of the layers around them.
+        Endpoints by method and path that bypass the layers around the application.
     """
     handlers = Handlers(generations, documents, settings)
     limits: dict[str, Any] = {"limit": settings.max_body, "body_seconds": settings.body_timeout}
     timed = {**limits, "seconds": settings.timeout}
 
-    async def reload(request: ReceivedRequest) -> Reply:
+    async def reload(request: ReceivedRequest) -> HttpResponse:
         del request
         return await _reload(generations, fleet)
 
@@ -97,7 +97,7 @@ def add_routes(
         if model in _models(generations, documents, settings):
             return _json(_entry(model, generations, settings))
         name = settings.model_name or ""
-        if model == name + DOCUMENT:
+        if model == name + DOCUMENT_SUFFIX:
             return _failed(ApiError(404, "model_not_found", NO_DOCUMENTS, param="model"))
         return _failed(unknown_model(name))
 
@@ -122,29 +122,29 @@ def add_routes(
     return direct
 
 
-async def _reload(generations: Generations, fleet: Fleet | None) -> Reply:
+async def _reload(generations: Generations, fleet: Fleet | None) -> HttpResponse:
     """Open the index again, in every worker."""
     try:
         if fleet is None:
             await generations.reload()
-            return Reply(as_json({"documents": generations.current.documents}))
+            return HttpResponse(as_json({"documents": generations.current.documents}))
         reports = await fleet.settled(fleet.raise_wanted(), RELOAD)
     except MarError as error:
         raise ApiError(409, "not_reloaded", f"The old index still answers. {error}") from None
     failed = [report for report in reports if not report.ok]
     if failed:
         raise ApiError(409, "not_reloaded", f"The old index still answers. {failed[0].message}")
-    return Reply(as_json({"documents": reports[0].documents, "workers": len(reports)}))
+    return HttpResponse(as_json({"documents": reports[0].documents, "workers": len(reports)}))
 
 
 def _models(generations: Generations, documents: Encoding | None, settings: ServeSettings) -> list[str]:
-    """Names of the models that answer now."""
+    """Return the names of the models that answer now."""
     queries = generations.current.encoding is not None
     return served_models(settings.model_name or "", queries=queries, documents=documents is not None)
 
 
 def _entry(name: str, generations: Generations, settings: ServeSettings) -> dict[str, Any]:
-    """The entry of a model that answers; that of queries names its encoder."""
+    """Return the entry of a model that answers; that of queries names its encoder."""
     return model_entry(name, generations.current.query if name == settings.model_name else None)
 
 

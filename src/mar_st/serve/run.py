@@ -40,7 +40,7 @@ SPARE = 256
 NEEDED = ("fastapi", "uvicorn", "httptools", "uvloop", "orjson", "prometheus_client")
 
 #: Bytes of an answer that the system holds unsent for a caller who does not read. By default it may be
-#: megabytes, and so many answers would be computed for nobody.
+#: megabytes, and many answers would be computed in vain.
 UNSENT = 128 * 1024
 
 #: Connections that may wait to be accepted, if the system lets as many (`net.core.somaxconn`). A caller
@@ -51,7 +51,7 @@ BACKLOG = 65_535
 def run(
     index: str, encoder: str | None, settings: ServeSettings, *, say: Callable[[str], None] = print
 ) -> None:
-    """Serve until told to stop by SIGINT or SIGTERM; SIGHUP opens the index again.
+    """Serve until SIGINT or SIGTERM; SIGHUP opens the index again.
 
     Requests that were accepted are answered before it returns.
 
@@ -81,7 +81,7 @@ def launch(
     Args:
         make: Makes the application, given the folder that workers share; pickled to workers.
         settings: How to listen; the application has its own copy for the rest.
-        folders: What is served, to tell which file was cut short where a process ends by that.
+        folders: Served folders, to name a truncated file if it ends a process.
         say: Told where the server listens.
 
     Raises:
@@ -124,7 +124,7 @@ def launch(
 
 
 def worker(index: str, encoder: str | None, settings: ServeSettings, folder: Path) -> FastAPI:
-    """The application of one worker; ends the process with one line where it cannot be made.
+    """Return the application of one worker; ends the process with one line where it cannot be made.
 
     Args:
         index: See `run`.
@@ -163,7 +163,7 @@ def join_fleet(folder: Path, settings: ServeSettings) -> Fleet:
 
     Args:
         folder: What the workers share.
-        settings: Says how many there are.
+        settings: Settings with the number of workers.
     """
     from mar_st.serve.fleet import Fleet  # lazy: orjson
 
@@ -205,12 +205,12 @@ def need_packages() -> None:
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise ServeError(
-            f"mar serve needs {', '.join(missing)}. Install what is missing: pip install 'medteb[serve]'"
+            f"mar serve needs {', '.join(missing)}. Install the missing ones: pip install 'medteb[serve]'"
         )
 
 
 def _allow_files(connections: int) -> int:
-    """Raise the limit of open files as far as it may be; how many connections fit."""
+    """Raise the limit of open files as far as allowed, and return the number of connections that fit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + SPARE
     if soft < wanted:

@@ -32,7 +32,7 @@ def sample_index(say: Callable[[str], None]) -> tuple[str, str]:
     document is encoded.
 
     Args:
-        say: Told what is done.
+        say: Receives progress messages.
 
     Raises:
         MarError: The model is not installed.

@@ -40,7 +40,7 @@ class PendingSearch:
         where: Filter.
         hybrid: Whether BM25 takes part.
         rerank: How many hits the reranker sees; 0 for none.
-        deadline: Until when somebody waits, on the clock of `time.monotonic()`.
+        deadline: Value of `time.monotonic()` until which the caller waits.
         answer: Gets the hits, on its own event loop.
         vector: float32 `(dim,)`; of a text it comes later.
         encoded: When the vector was there.
@@ -104,11 +104,11 @@ class SearchStage:
 
     @property
     def waiting(self) -> int:
-        """Searches that wait."""
+        """Return the number of searches that wait."""
         return self.small.waiting + self.large.waiting
 
     def lane(self, search: PendingSearch) -> Lane:
-        """Where a search waits."""
+        """Return the queue of a search."""
         return self.large if search.large else self.small
 
     def put(self, search: PendingSearch) -> None:
@@ -134,7 +134,7 @@ class Lane:
         max_batch: Queries per call.
         metrics: Where times and sizes are counted.
         filling: See `SearchStage`.
-        waiting: Says how many searches wait in all lanes.
+        waiting: Returns the number of waiting searches in all lanes.
     """
 
     def __init__(
@@ -156,12 +156,12 @@ class Lane:
 
     @property
     def waiting(self) -> int:
-        """Searches that wait here."""
+        """Return the number of searches that wait here."""
         return self._queue.qsize()
 
     @property
     def expected_wait(self) -> float:
-        """Seconds until a search that comes now is begun."""
+        """Return seconds until a search that comes now is begun."""
         return self.waiting * self._per_query
 
     def put(self, search: PendingSearch | None) -> None:
@@ -188,14 +188,14 @@ class Lane:
                 results = self._results(searches, started)
                 seconds = searches[0].searched - started
                 self._per_query = moving(self._per_query, seconds / len(searches))
-                # Before the answers: who has one may look at once for what was counted.
+                # Before the answers: a caller that has one may read the counters at once.
                 self.metrics.search.observe(seconds)
                 self.metrics.search_size.observe(len(searches))
                 deliver(results)
                 self._gauge.set(self._all())
 
     def _results(self, searches: list[PendingSearch], started: float) -> list[tuple[PendingSearch, Any]]:
-        """Hits, or the exception, of each."""
+        """Return hits, or the exception, of each."""
         groups: dict[Hashable, list[PendingSearch]] = {}
         results: list[tuple[PendingSearch, Any]] = []
         for search in searches:
@@ -224,7 +224,7 @@ class Lane:
                 rerank=first.rerank,
                 deadline=max(search.deadline for search in group),
             )
-        except DeadlinePassed as error:  # nobody of them waits any more
+        except DeadlinePassed as error:  # all callers have given up
             return [(search, error) for search in group]
         except Exception as error:
             if len(group) > 1:  # one caller's query must not fail the others'
@@ -234,7 +234,7 @@ class Lane:
 
 
 def moving(mean: float, value: float) -> float:
-    """A mean that follows its values; the first one as it is."""
+    """Return a mean that follows its values; the first one as it is."""
     return 0.8 * mean + 0.2 * value if mean else value
 
 

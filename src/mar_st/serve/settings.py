@@ -12,7 +12,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class ServeError(MarError):
-    """The server cannot start so; the message says what to do."""
+    """The server cannot start with these settings; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class ServeSettings:
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one.
         workers: Processes that answer; they share the memory-mapped index.
-        model_name: What the model is called in `/v1/embeddings`; default the name of the encoder's folder.
-            Followed by `-document` it stands for the encoder of documents.
-        api_keys: Keys that callers must show; none means that no key is asked for.
+        model_name: Name of the model in `/v1/embeddings`; default the name of the encoder's folder.
+            With the suffix `-document` it names the encoder of documents.
+        api_keys: Keys that callers must send one of; empty if no key is required.
         insecure: Allow a host that other machines can reach without keys.
         allow_hosts: More names that a request's `Host` may have; `*` allows any.
         query: Name of the query encoder, of a model that holds several; without a model of the queries, of
@@ -51,7 +51,7 @@ class ServeSettings:
         keep_alive: How long a connection may rest between two requests.
         max_connections: Open connections of one worker. At the limit the one that has been silent longest
             is closed for a new one.
-        shutdown_timeout: How long requests that were accepted may take once the server was told to stop.
+        shutdown_timeout: Time limit for accepted requests once the server is stopping.
         log_queries: Write query texts to the log.
         access_log: Write one line per request to the log, without its query string.
         watch: Open the index again when its folder or what its link points to changes.
@@ -121,7 +121,7 @@ class ServeSettings:
 
     @property
     def hosts(self) -> frozenset[str] | None:
-        """Names that the `Host` of a request may have, lower case; `None` for any.
+        """Return the names that the `Host` of a request may have, lower case; `None` for any.
 
         Without keys a page of any website could let a browser on this machine ask the server (DNS
         rebinding); with keys it cannot, so any name is allowed unless `allow_hosts` says otherwise.

@@ -26,7 +26,7 @@ class LoneServer(Server):
 
     Args:
         config: uvicorn's configuration.
-        folder: What workers share; here only the number that asks for a reload.
+        folder: Folder that workers share; here only the number that asks for a reload.
         ready: Called once connections are accepted.
     """
 
@@ -51,7 +51,7 @@ class Workers(Multiprocess):
     Args:
         config: uvicorn's configuration, pickled to the workers.
         listening: The socket on which all accept.
-        folder: What the workers share.
+        folder: Folder that the workers share.
         served: Folders that are served.
         ready: Called once all accept connections.
     """

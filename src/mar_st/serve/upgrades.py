@@ -2,7 +2,7 @@
 
 Java's `HttpClient` and `curl --http2` send `Upgrade: h2c` with their first request; a server may ignore it
 (RFC 9110, section 7.8). httptools does not: it takes what follows the head for the other protocol, so the
-body is lost, or read as the next request. Such a head is fed to the parser once more, without the offer.
+body is lost, or read as the next request. Such a head is fed to the parser again, without the offer.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _OFFER = frozenset({b"upgrade", b"http2-settings"})
 
 
 def feed(parser: Any, data: bytes, parsed: Callable[[], tuple[bytes, Iterable[Header]]]) -> None:
-    """Give data to a parser of httptools, a head that offers another protocol once more without the offer.
+    """Give data to a parser of httptools; a head that offers another protocol is repeated without the offer.
 
     Args:
         parser: The parser.
-        data: What came.
+        data: Received bytes.
         parsed: Gives the target and the headers of the head that was parsed last.
 
     Raises:
@@ -46,7 +46,7 @@ def feed(parser: Any, data: bytes, parsed: Callable[[], tuple[bytes, Iterable[He
 
 
 def without_offer(method: bytes, url: bytes, version: str, headers: Iterable[Header]) -> bytes:
-    """The head of a request, without what offers another protocol.
+    """Return the head of a request, without what offers another protocol.
 
     Args:
         method: Its method.

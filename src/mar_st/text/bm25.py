@@ -44,7 +44,7 @@ class BM25Index:
             self._index.index(documents, show_progress=False)
 
     def scores(self, query: Sequence[str]) -> NDArray[np.float32]:
-        """Scores of all documents, `(documents,)` float32; 0 where no token is shared.
+        """Return the scores of all documents, `(documents,)` float32; 0 where no token is shared.
 
         Args:
             query: Tokens of the query.

@@ -21,9 +21,9 @@ class TextsError(MarError):
 
 
 def join_document(document: Document) -> str:
-    """The text of a corpus entry: the string itself, or title, newline, text.
+    """Return the text of a corpus entry: the string itself, or title, newline, text.
 
-    The published corpus joins title and text so.
+    The published corpus joins title and text in this way.
 
     Raises:
         TypeError: `document` is neither a string nor a mapping.
@@ -55,7 +55,7 @@ class TextRow:
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, TextRow]]:
-    """Rows of a JSONL file with their line numbers.
+    """Yield the rows of a JSONL file with their line numbers.
 
     Raises:
         TextsError: No such file, bad JSON, or a line without a text and without an `_id`.
@@ -92,7 +92,7 @@ def _row(path: Path, number: int, raw: bytes) -> TextRow:
 
 
 def read_texts(path: Path) -> dict[str, str | None]:
-    """Distinct texts of a file in their order, each with the first `_id` it has.
+    """Return the distinct texts of a file in their order, each with the first `_id` it has.
 
     Raises:
         TextsError: See `read_rows`; also a line without a text.
@@ -108,5 +108,5 @@ def read_texts(path: Path) -> dict[str, str | None]:
 
 
 def read_ids(path: Path) -> dict[str, str]:
-    """Text of every `_id` of a file."""
+    """Return the text of every `_id` of a file."""
     return {row.id: row.text for _, row in read_rows(path) if row.id is not None and row.text is not None}

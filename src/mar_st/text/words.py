@@ -19,7 +19,7 @@ _CACHE = "jieba.cache"
 
 
 def character_bigrams(text: str) -> list[str]:
-    """Pairs of neighbouring letters and digits."""
+    """Return the pairs of neighbouring letters and digits."""
     plain = normalise(text)
     return [plain[i : i + 2] for i in range(len(plain) - 1)] or ([plain] if plain else [])
 
@@ -47,7 +47,7 @@ def segmenter() -> Any:
 
 
 def words(text: str) -> list[str]:
-    """Words by jieba, in lower case, without punctuation."""
+    """Return the words by jieba, in lower case, without punctuation."""
     return [word for word in segmenter().lcut(text.lower()) if normalise(word)]
 
 

@@ -64,7 +64,7 @@ def cut_backbones(
     processes: Processes,
     say: Callable[[str], None],
 ) -> dict[Side, Path]:
-    """Cut the vocabularies of a recipe's backbones where it asks for that; what was cut before is kept.
+    """Cut the vocabularies of backbones for which the recipe asks for it; earlier results are reused.
 
     Args:
         recipe: The recipe.

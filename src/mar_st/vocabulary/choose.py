@@ -3,7 +3,7 @@
 The rule, with room for `keep` pieces:
 
 1. What the tokenizer needs: special and added tokens, symbols of bytes, see `Pieces.required`.
-2. Pieces of a single character that occurs in the texts, most frequent first: what is dropped can be spelled.
+2. Pieces of a single character that occurs in the texts, most frequent first: dropped pieces can be spelled.
 3. Pieces that the texts use, most frequent first, each with the pieces that build it.
 4. Pieces of a single character of the scripts of the texts (`SCRIPT_SHARE` of their letters at least) and of
    ASCII, so that other texts have few unknown characters.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from mar_st.vocabulary.pieces import Pieces
 
-#: A script belongs to the texts if so many of their letters are of it.
+#: Minimum share of the letters for a script to belong to the texts.
 SCRIPT_SHARE = 0.01
 
 #: Pieces that make up this share of the tokens come before characters that the texts do not have.
@@ -113,7 +113,7 @@ def usage_of(
         backend: The tokenizer.
         pieces: Its pieces.
         texts: The texts.
-        prompts: What may stand before a text; each text is counted bare and behind each of them.
+        prompts: Possible prefixes of a text; each text is counted alone and after each of them.
         show_progress: Show a progress bar.
 
     Raises:
@@ -142,7 +142,7 @@ def choose(pieces: Pieces, usage: Usage, keep: int, required: Iterable[int] = ()
     Args:
         pieces: All pieces.
         usage: How the texts use them.
-        keep: How many to keep at most.
+        keep: Maximum number to keep.
         required: Pieces that have to stay besides `Pieces.required`.
 
     Raises:
@@ -193,7 +193,7 @@ def fit_of(
         new: New number of every old one, -1 for those that went.
         cut: The tokenizer after.
         texts: The texts.
-        prompts: What may stand before a text.
+        prompts: Possible prefixes of a text.
         show_progress: Show a progress bar.
 
     Raises:
@@ -248,7 +248,7 @@ def _consists(surface: str | None, characters: Counter[str]) -> bool:
 
 
 def _scripts(characters: Counter[str]) -> set[str]:
-    """The scripts of the texts' letters, without those that occur here and there."""
+    """Return the scripts of the texts' letters, without those that occur here and there."""
     found: Counter[str] = Counter()
     for character, count in characters.items():
         script = script_of(character)

@@ -19,7 +19,7 @@ from mar_st.vocabulary.errors import VocabularyError
 from mar_st.vocabulary.pieces import Pieces, mapped_rows
 from mar_st.vocabulary.weights import (
     CONFIGS,
-    INDEX,
+    WEIGHTS_INDEX,
     config_numbers,
     read_config,
     rows_of,
@@ -94,11 +94,11 @@ def trim(
     Args:
         source: Folder or Hub name of a transformers or sentence-transformers model, or a saved MAR.
         out: Folder to write; aside first, then moved.
-        keep: Pieces of a vocabulary that are kept at most, see `mar_st.vocabulary.choose`.
+        keep: Maximum number of pieces of a vocabulary that are kept, see `mar_st.vocabulary.choose`.
         texts: Texts that decide which.
         routes: Encoders of a saved MAR; default all that have more pieces than that.
         revision: Branch, tag or commit of a Hub name.
-        prompts: What may stand before a text; default the prompts that the model was saved with.
+        prompts: Possible prefixes of a text; default the prompts that the model was saved with.
         overwrite: Replace `out`.
         show_progress: Show progress bars.
 
@@ -206,7 +206,7 @@ class _Cut:
 
 
 def _encoders(root: Path, routes: Sequence[str]) -> list[str]:
-    """Folders of the transformers of a model below its own."""
+    """Return the folders of the transformers of a model below its own."""
     if not (root / "modules.json").is_file():
         if routes:
             raise VocabularyError(f"{root} is not a saved MAR, so it has no routes; leave --route out.")
@@ -243,5 +243,5 @@ def _left_out(folder: Path, names: list[str], encoders: set[Path]) -> set[str]:
     """Return the files not to copy: those rewritten for the cut vocabulary, and other weight formats."""
     patterns: tuple[str, ...] = HIDDEN
     if folder.resolve() in encoders:
-        patterns += TOKENIZER_FILES + OTHER_FORMS + CONFIGS + (INDEX,)
+        patterns += TOKENIZER_FILES + OTHER_FORMS + CONFIGS + (WEIGHTS_INDEX,)
     return {name for name in names if any(Path(name).match(pattern) for pattern in patterns)}

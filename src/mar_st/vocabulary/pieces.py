@@ -27,7 +27,7 @@ from mar_st.vocabulary.errors import VocabularyError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-KINDS = ("Unigram", "BPE", "WordPiece", "WordLevel")
+TOKENIZER_KINDS = ("Unigram", "BPE", "WordPiece", "WordLevel")
 
 #: How sentencepiece writes a space.
 SPACE = "▁"
@@ -54,9 +54,9 @@ class Pieces:
         self._content["truncation"] = self._content["padding"] = None  # left by the last call
         self._model: dict[str, Any] = self._content["model"]
         self.kind = str(self._model["type"])
-        if self.kind not in KINDS:
+        if self.kind not in TOKENIZER_KINDS:
             raise VocabularyError(
-                f"{name} is a tokenizer of kind {self.kind}; {', '.join(KINDS)} can be cut."
+                f"{name} is a tokenizer of kind {self.kind}; {', '.join(TOKENIZER_KINDS)} can be cut."
             )
         vocab = self._model["vocab"]
         self.model: dict[str, int] = (
@@ -84,16 +84,16 @@ class Pieces:
 
     @property
     def numbers(self) -> list[int]:
-        """The numbers of all pieces, ascending."""
+        """Return the numbers of all pieces, ascending."""
         return sorted(self._names)
 
     @property
     def size(self) -> int:
-        """The highest number and one."""
+        """Return the highest number and one."""
         return max(self._names) + 1
 
     def required(self) -> set[int]:
-        """The pieces without which the tokenizer is another one.
+        """Return the pieces without which the tokenizer is another one.
 
         Added and special tokens, the unknown token, those that the post-processor adds, the symbols of all
         bytes, and of Unigram the piece of the lowest score.
@@ -161,7 +161,7 @@ class Pieces:
         return None if marked else surface
 
     def cut(self, kept: Collection[int]) -> tuple[Tokenizer, list[int]]:
-        """The tokenizer with some of its pieces, numbered from 0 in their old order.
+        """Return the tokenizer with some of its pieces, numbered from 0 in their old order.
 
         Args:
             kept: Numbers of the pieces that stay; `required()` must be among them.
@@ -197,7 +197,7 @@ class Pieces:
         return Tokenizer.from_str(json.dumps(content, ensure_ascii=False)), order
 
     def _symbols(self, piece: str) -> list[str]:
-        """The symbols that BPE starts from."""
+        """Return the symbols that BPE starts from."""
         start = ""
         if self._prefix and piece.startswith(self._prefix):
             start, piece = self._prefix, piece.removeprefix(self._prefix)
@@ -217,7 +217,7 @@ def mapped_rows(order: Sequence[int], size: int) -> np.ndarray:
 
 
 def _processors(part: dict[str, Any] | None) -> Iterable[dict[str, Any]]:
-    """The post-processors inside a post-processor."""
+    """Yield the post-processors inside a post-processor."""
     if part is None:
         return
     yield part
@@ -242,7 +242,7 @@ def _renumber(part: dict[str, Any], new: dict[int, int]) -> None:
 
 
 def _byte_symbols() -> dict[str, int]:
-    """The characters that stand for bytes in byte-level tokenizers (GPT-2), with their bytes."""
+    """Return the characters that represent bytes in byte-level tokenizers (GPT-2), with their bytes."""
     printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}

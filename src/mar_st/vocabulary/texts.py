@@ -44,7 +44,7 @@ def file_texts(name: str) -> Texts:
 
 
 def source_texts(source: Source) -> Texts:
-    """Return all texts of what was read for a data entry."""
+    """Return all texts of the rows read for a data entry."""
     parts: list[Sequence[str]] = [Triples.of(source.triples).texts, source.texts]
     return Texts.joined(parts)
 

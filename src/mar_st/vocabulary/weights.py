@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+WEIGHTS_FILE, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 
 #: Files with the numbers of tokens.
 CONFIGS = ("config.json", "generation_config.json")
@@ -128,21 +128,21 @@ def weight_files(folder: Path) -> list[Path]:
     """Return the safetensors files of an encoder.
 
     Raises:
-        VocabularyError: There are none, or an adapter lies beside them.
+        VocabularyError: There are none, or there is an adapter beside them.
     """
     if (folder / "adapter_config.json").is_file():
         raise VocabularyError(
             f"{folder} holds a LoRA adapter; merge it first (MAR.from_pretrained(...).save_pretrained(...))."
         )
-    if (folder / INDEX).is_file():
-        listing = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"]
+    if (folder / WEIGHTS_INDEX).is_file():
+        listing = json.loads((folder / WEIGHTS_INDEX).read_text(encoding="utf-8"))["weight_map"]
         names = sorted(set(listing.values()))
-        return [listed_path(folder, name, folder / INDEX, VocabularyError) for name in names]
-    if not (folder / WEIGHTS).is_file():
+        return [listed_path(folder, name, folder / WEIGHTS_INDEX, VocabularyError) for name in names]
+    if not (folder / WEIGHTS_FILE).is_file():
         raise VocabularyError(
-            f"{folder} holds no {WEIGHTS}; save the model with transformers (safetensors) first."
+            f"{folder} holds no {WEIGHTS_FILE}; save the model with transformers (safetensors) first."
         )
-    return [folder / WEIGHTS]
+    return [folder / WEIGHTS_FILE]
 
 
 def rows_of(files: Sequence[Path], tensors: VocabularyTensors) -> int:
@@ -203,13 +203,13 @@ def write_weights(
                 after += content[name].numel()
                 size += content[name].numel() * content[name].element_size()
             save_file(content, str(out / path.name), metadata=metadata or {"format": "pt"})
-    index = files[0].parent / INDEX
+    index = files[0].parent / WEIGHTS_INDEX
     if index.is_file():
         listing = json.loads(index.read_text(encoding="utf-8"))
         listing["metadata"] = {**listing.get("metadata", {}), "total_size": size}
         if "total_parameters" in listing["metadata"]:
             listing["metadata"]["total_parameters"] = after
-        (out / INDEX).write_text(json.dumps(listing, indent=2), encoding="utf-8")
+        (out / WEIGHTS_INDEX).write_text(json.dumps(listing, indent=2), encoding="utf-8")
     return before, after
 
 

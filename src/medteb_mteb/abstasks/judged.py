@@ -42,7 +42,7 @@ class JudgedRetrieval(AbsTaskRetrieval):
         hf_split: str,
         hf_subset: str,
     ) -> dict[str, float]:
-        """The scores of `medteb_mteb.measures.rankings`; none where the judged negatives are not known."""
+        """Return scores of `medteb_mteb.measures.rankings`; none where the judged negatives are not known."""
         found = super().task_specific_scores(scores, qrels, results, hf_split, hf_subset)
         if not self.judged.known:
             return found
@@ -56,7 +56,7 @@ class JudgedRetrieval(AbsTaskRetrieval):
 
 
 class _WithoutDisputed:
-    """A model whose rankings lack the documents that judges do not agree on.
+    """A model whose rankings lack the documents that the judges disagree on.
 
     The ranking itself is cut, before it is saved or scored, so that every evaluator that reads the saved run
     gives the same score.
@@ -72,7 +72,7 @@ class _WithoutDisputed:
 
     @property
     def mteb_model_meta(self) -> ModelMeta:
-        """The model's."""
+        """Return the model's."""
         meta: ModelMeta = self._model.mteb_model_meta
         return meta
 

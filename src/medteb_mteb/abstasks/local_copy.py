@@ -80,7 +80,7 @@ class LocalCopy(LocalStatistics):
 
     @property
     def copy_name(self) -> str:
-        """Name of the copy's folder in `$MEDTEB_DATA`: the task's."""
+        """Return the name of the copy's folder in `$MEDTEB_DATA`: the task's."""
         return str(type(self).metadata.name)
 
 

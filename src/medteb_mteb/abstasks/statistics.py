@@ -6,7 +6,6 @@ edition would be shown for every other.
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from mteb.abstasks.abstask import AbsTask
 from mteb.abstasks.task_metadata import TaskMetadata
 from pydantic import PrivateAttr
 
+from mar_st.files import write_json
 from medteb_mteb.editions import STATISTICS, EditionError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class LocalMetadata(TaskMetadata):
 
     @classmethod
     def in_folder(cls, folder: Path | None, content: dict[str, Any]) -> Self:
-        """Metadata from its fields; a folder of None has no statistics.
+        """Return metadata from its fields; a folder of None has no statistics.
 
         Raises:
             ValueError: If mteb does not accept a field.
@@ -46,7 +46,7 @@ class LocalMetadata(TaskMetadata):
 
     @property
     def descriptive_stat_path(self) -> Path:
-        """Path of the statistics of this revision of the data."""
+        """Return the path of the statistics of this revision of the data."""
         return self._folder / STATISTICS / f"{self.revision}.json"
 
 
@@ -61,14 +61,14 @@ class LocalStatistics(AbsTask):
         super().__init__(**kwargs)
 
     def unload_data(self) -> None:
-        """Drops the data and restores the task's metadata (mteb would fall back on those of its class)."""
+        """Drop the data and restore the task's metadata (mteb would fall back on those of its class)."""
         super().unload_data()
         self.metadata = self._own_metadata
 
     def calculate_descriptive_statistics(
         self, overwrite_results: bool = False, num_proc: int | None = None
     ) -> dict[str, DescriptiveStatistics]:
-        """Statistics as mteb defines them, read from the data's folder or computed and kept there.
+        """Return statistics as mteb defines them, read from the data's folder or computed and kept there.
 
         Raises:
             EditionError: If the folder cannot be written to.
@@ -89,11 +89,9 @@ class LocalStatistics(AbsTask):
 
 
 def _write(target: Path, statistics: dict[str, DescriptiveStatistics]) -> None:
-    part = target.with_suffix(".part")
     try:
         target.parent.mkdir(exist_ok=True)
-        part.write_text(json.dumps(statistics, indent=4, ensure_ascii=False) + "\n", encoding="utf-8")
-        part.replace(target)
+        write_json(target, statistics, indent=4)
     except OSError as error:
         raise EditionError(
             f"{target} cannot be written ({error.strerror}). Statistics are kept beside the data: copy the "

@@ -35,7 +35,7 @@ def fine_tuned(encoder: Any, texts: Sequence[str], labels: Sequence[int]) -> Any
     if not isinstance(model, SentenceTransformer) or "router" in type(model[0]).__name__.lower():
         raise TypeError(
             "classifier=fine-tuned needs a sentence-transformers model with one encoder; "
-            f"{type(model or encoder).__name__} is none. Use classifier=frozen."
+            f"{type(model or encoder).__name__} is not one. Use classifier=frozen."
         )
     with torch.random.fork_rng():
         torch.manual_seed(SEED)

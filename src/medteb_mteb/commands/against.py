@@ -25,7 +25,7 @@ ThresholdOption = TestSimilarity
 
 
 def held_out(against: list[str] | None, threshold: float) -> HeldOut:
-    """The queries of tests.
+    """Return the queries of tests.
 
     Args:
         against: What the option gives.
@@ -41,7 +41,7 @@ def held_out(against: list[str] | None, threshold: float) -> HeldOut:
 
 
 def held_out_of_training(against: list[str] | None, threshold: float) -> HeldOut:
-    """The queries of tests that training data must not contain; says so if none were named.
+    """Return the queries of tests that training data must not contain; print a note if none were named.
 
     Args:
         against: What the option gives.

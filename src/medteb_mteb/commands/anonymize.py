@@ -57,7 +57,7 @@ def anonymize(
     ] = False,
     review: Annotated[
         Path | None,
-        typer.Option(help="Write a CSV sheet of what is doubtful to this file instead; leave OUT away."),
+        typer.Option(help="Write a CSV sheet of doubtful values to this file instead; omit OUT."),
     ] = None,
     reviewed: Annotated[
         Path | None, typer.Option(help="Sheet of --review with yes or no in its first column.")

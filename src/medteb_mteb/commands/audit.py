@@ -131,7 +131,7 @@ def audit(
 def _provenance(
     judged: Path, rule: ConsensusRule, labels: Sequence[Label], content: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """How the labels were made, as `provenance.json` has it."""
+    """Return the provenance of the labels, in the form of `provenance.json`."""
     from medteb_mteb.curation.labels.consensus import counts  # lazy: start-up
     from medteb_mteb.curation.labels.provenance import provenance_of_judging  # lazy: start-up
 
@@ -142,7 +142,7 @@ def _provenance(
 
 
 def _part(benchmark: Benchmark, number: int | None, seed: int) -> Benchmark:
-    """The benchmark with some of its queries."""
+    """Return the benchmark with some of its queries."""
     if number is None or number >= len(benchmark.queries):
         return benchmark
     drawn = set(random.Random(seed).sample(sorted(benchmark.queries), number))
@@ -150,7 +150,7 @@ def _part(benchmark: Benchmark, number: int | None, seed: int) -> Benchmark:
 
 
 def _write_texts(benchmark: Benchmark, folder: Path) -> tuple[Path, Path]:
-    """Queries and documents as files that the judging reads."""
+    """Return queries and documents as files that the judging reads."""
     from medteb_mteb.curation.files.layout import write_texts  # lazy: yaml
 
     queries, documents = folder / "queries.jsonl", folder / "documents.jsonl"

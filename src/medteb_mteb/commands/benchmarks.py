@@ -86,7 +86,7 @@ def benchmarks(
 ) -> None:
     """List benchmarks: size, languages, needs, paper.
 
-    A task needs nothing if its data come with the package or lie in $MEDTEB_DATA. `medteb run -b NAME` runs
+    A task needs nothing if its data come with the package or are in $MEDTEB_DATA. `medteb run -b NAME` runs
     what can be run and lists the rest.
     """
     rows = listed()

@@ -188,7 +188,7 @@ def report_text(report: BuildReport) -> str:
 
 
 def summary(result: dict[str, Any]) -> str:
-    """The numbers of a step in one line.
+    """Return the numbers of a step in one line.
 
     Args:
         result: As in `build.json`.

@@ -13,7 +13,7 @@ from medteb_mteb.commands.options import AsJson, OutFolder, Quiet, TextsSource, 
 from medteb_mteb.commands.sources import SourceOption, parse_sources
 
 if TYPE_CHECKING:
-    from medteb_mteb.curation.diversify import VectorSource
+    from medteb_mteb.curation.diversify import TextVectors
 
 #: The encoder that the published filter uses.
 MODEL = "Alibaba-NLP/gte-multilingual-base"
@@ -83,7 +83,7 @@ def diversify(
     rule = SelectionRule(THRESHOLDS[kind] if threshold is None else threshold, k, tolerated, seed_size)
     search = Search(index, lists, probes)
     columns = parse_columns(column)
-    given: VectorSource
+    given: TextVectors
     if vectors is not None:
         given = Given(vectors, [text.id for text in read_texts(source, columns)])
     else:

@@ -21,12 +21,12 @@ __all__ = ["as_json", "build", "editions", "resolve", "statistics", "verify_all"
 
 
 def editions() -> list[Edition]:
-    """The editions in force."""
+    """Return the editions in force."""
     return list_editions()
 
 
 def resolve(name_or_folder: str) -> Edition:
-    """An edition by task name, or by folder where the argument is one."""
+    """Return an edition by task name, or by folder where the argument is one."""
     folder = Path(name_or_folder).expanduser()
     # Task names hold no separators and do not begin with a dot.
     looks_like_path = folder.is_dir() or name_or_folder.startswith((".", "~")) or "/" in name_or_folder
@@ -34,7 +34,7 @@ def resolve(name_or_folder: str) -> Edition:
 
 
 def verify_all(names: list[str]) -> list[tuple[Edition, str]]:
-    """Verifies the named editions (all in force if none is named): (edition, problem or empty)."""
+    """Verify the named editions (all in force if none is named): (edition, problem or empty)."""
     found = []
     for edition in [resolve(name) for name in names] or editions():
         problem = ""
@@ -47,7 +47,7 @@ def verify_all(names: list[str]) -> list[tuple[Edition, str]]:
 
 
 def write(folder: Path, task: str | None, name: str, version: str, licence: str) -> Edition:
-    """Checks a folder's data and writes its manifest, with the counts found."""
+    """Check a folder's data and write its manifest, with the counts found."""
     from medteb_mteb.folders import read_folder  # lazy: yaml
 
     # What a former manifest says beyond the files is kept; that its files have changed is the point.
@@ -74,7 +74,7 @@ def write(folder: Path, task: str | None, name: str, version: str, licence: str)
 
 
 def statistics(names: list[str], *, overwrite: bool = False) -> list[tuple[str, Path, dict[str, Any]]]:
-    """Descriptive statistics of tasks' editions or of data folders: (task, file, statistics).
+    """Return the descriptive statistics of tasks' editions or of data folders: (task, file, statistics).
 
     Args:
         names: Task names or folders; none for all editions in force.
@@ -96,7 +96,7 @@ def statistics(names: list[str], *, overwrite: bool = False) -> list[tuple[str, 
 
 
 def build(name: str, out: Path, seed: int, force: bool) -> list[Edition]:
-    """Generates an edition's task folders below `out`; of what is there, only these are replaced.
+    """Generate an edition's task folders below `out`; only existing folders of these tasks are replaced.
 
     Raises:
         UserError: There is no generator of that name, or `out` is a file, or a folder that is not empty while
@@ -114,5 +114,5 @@ def build(name: str, out: Path, seed: int, force: bool) -> list[Edition]:
 
 
 def as_json(edition: Edition) -> dict[str, Any]:
-    """An edition as JSON values: its manifest, digest and path."""
+    """Return an edition as JSON values: its manifest, digest and path."""
     return {**edition.to_manifest(), "digest": edition.digest, "path": str(edition.path)}

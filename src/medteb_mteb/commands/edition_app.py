@@ -82,7 +82,7 @@ def edition_datasheet(
 ) -> None:
     """Print how an edition was made, as Markdown.
 
-    Judges, rule, agreement, retrievers, anonymiser, licences and leaks, as far as they were recorded.
+    Judges, rule, agreement, retrievers, anonymiser, licences and leaks, if recorded.
     """
     from medteb_mteb.commands import edition as commands  # lazy: start-up
     from medteb_mteb.validate.datasheet import datasheet  # lazy: scipy

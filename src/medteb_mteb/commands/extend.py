@@ -59,7 +59,7 @@ def extend(
 
     Writes a new version of an edition.
 
-    The judges of the edition grade those of a system's first documents that nobody has judged. All earlier
+    The judges of the edition grade the unjudged ones of a system's top documents. All earlier
     labels stay, so runs of earlier systems can be scored by the new version, too.
 
     The exit code is 1 if judgements are missing. Answers are kept, and the same command resumes.

@@ -21,9 +21,9 @@ from medteb_mteb.editions import EditionError
 from medteb_mteb.folders import FolderError
 from medteb_mteb.nano.rankings import SUFFIX, KeptRankings, write_rankings
 from medteb_mteb.report import (
-    Entry,
     Holes,
     NoItemScoresError,
+    ScoreEntry,
     item_scores,
     load_item_scores,
     save_item_scores,
@@ -86,7 +86,7 @@ class OptionalTasks:
     reasons: dict[str, str] = field(default_factory=dict)
 
     def load(self, task: AbsTask) -> None:
-        """Load a task's data; what is damaged is an error, what is not to be had leaves the task out."""
+        """Load a task's data; damaged data are an error, unavailable data leave the task out."""
         name = task.metadata.name
         if name in self.reasons:
             raise _NoDataError(self.reasons[name])
@@ -120,7 +120,7 @@ class ModelRun:
     model: Any = None
 
     def load(self) -> Any:
-        """The model, loaded at first use: with every result at hand it is not needed at all."""
+        """Return the model, loaded at first use; not needed if every result is saved already."""
         if self.model is None:
             self.model = self.meta.load_model(device=self.options.device)
         return self.model
@@ -140,7 +140,7 @@ class ModelRun:
 def run_model(
     model_run: ModelRun,
     tasks: Sequence[AbsTask],
-    entries: list[Entry],
+    entries: list[ScoreEntry],
     errors: list[str],
     left_out: OptionalTasks,
 ) -> None:
@@ -182,7 +182,7 @@ def run_model(
 
 
 def _existing(model_run: ModelRun, task: AbsTask) -> TaskResult | None:
-    """The saved result, if it is complete, of the same data, and has the predictions that are asked for."""
+    """Return the saved result if it is complete, of the same data, and has the requested predictions."""
     if model_run.options.overwrite:
         return None
     found = model_run.cache.load_task_result(task.metadata.name, model_run.meta)
@@ -204,7 +204,7 @@ def _existing(model_run: ModelRun, task: AbsTask) -> TaskResult | None:
 
 
 def _evaluate(model_run: ModelRun, task: AbsTask) -> tuple[TaskResult, str]:
-    """Runs one loaded task, saves the result and the scores per item; returns why there are none, if so.
+    """Run one loaded task, save the result and the scores per item; return the reason if there are none.
 
     mteb would unload the data of a task that it has loaded itself, and the scores per item need them.
     """
@@ -255,13 +255,13 @@ def _keep_rankings(model_run: ModelRun, task: AbsTask) -> None:
 
 
 def _fresh(task: AbsTask) -> AbsTask:
-    """A copy with a random state of its own, so that a score does not depend on what ran before it."""
+    """Return a copy with a random state of its own, so that a score does not depend on what ran before it."""
     copied = copy.copy(task)
     copied.rng_state, copied.np_rng = random.Random(task.seed), np.random.default_rng(task.seed)
     return copied
 
 
-def _entry(model_run: ModelRun, task: AbsTask, result: TaskResult, note: str = "") -> Entry:
+def _entry(model_run: ModelRun, task: AbsTask, result: TaskResult, note: str = "") -> ScoreEntry:
     score = result.get_score()
     metric = task.metadata.main_score
     sample = None
@@ -275,7 +275,7 @@ def _entry(model_run: ModelRun, task: AbsTask, result: TaskResult, note: str = "
             ).sample
         except NoItemScoresError as error:
             note = str(error)
-    return Entry(
+    return ScoreEntry(
         model=model_run.label,
         model_revision=str(model_run.meta.revision),
         task=task.metadata.name,

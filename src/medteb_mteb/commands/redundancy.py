@@ -48,7 +48,7 @@ def leakage(
 ) -> None:
     """Look for test queries and documents in training sets.
 
-    Only documents that are relevant to a test query are looked for.
+    Only documents that are relevant to a test query are searched for.
     """
     from medteb_mteb.curation.labels.audit import read_benchmark  # lazy: numpy
     from medteb_mteb.curation.texts.redundancy import leakage as run  # lazy: numpy

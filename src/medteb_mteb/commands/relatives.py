@@ -50,7 +50,7 @@ def build_relatives(
     """Build the data of a published English set from raw files.
 
     Writes an edition to OUT/NAME, or a file into OUT/MedTEB-eng for tasks of English MedTEB, with the digests
-    of the raw files. The same files and options give the same bytes; what was built before is kept. A name
+    of the raw files. The same files and options give the same bytes; tasks built before are kept. A name
     that is not known lists those that are.
 
     With --llm, the LLM writes the texts that an LLM wrote for the published set. The exit code is 1 if
@@ -211,7 +211,7 @@ def build_fetch(
     """Fetch what an open API publishes, for English MedTEB.
 
     Writes every response to FOLDER as it comes; the same command continues a fetch that was stopped. When all
-    are there, FOLDER/fetched.json lists them with their digests, and nothing is fetched into FOLDER any more.
+    are there, FOLDER/fetched.json lists them with their digests, and nothing more is fetched into FOLDER.
     Build the tasks from it with `medteb build relatives TASK FOLDER DATA`. $NCBI_API_KEY is used for pmc and
     pubmed if it is set.
     """

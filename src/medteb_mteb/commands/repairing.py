@@ -16,7 +16,7 @@ RepairFlag = Annotated[
 
 
 def repair_judgements(out: Path, journal: Path | None) -> None:
-    """Repair a journal of judgements, and say what is kept.
+    """Repair a journal of judgements, and print what was kept.
 
     Raises:
         BuildError: There is none, or it is something else.
@@ -32,7 +32,7 @@ def repair_judgements(out: Path, journal: Path | None) -> None:
 
 
 def repair_answers(out: Path, journal: Path | None) -> None:
-    """Repair a journal of what LLMs wrote, and say what is kept.
+    """Repair a journal of LLM answers, and print what was kept.
 
     Raises:
         BuildError: There is none, or it is something else.

@@ -110,7 +110,7 @@ def similarities(
 ) -> None:
     """Draw how similar positives and other documents are.
 
-    Every positive of a query stands beside a random document that is not one.
+    Every positive of a query is compared with a random document that is not one.
     """
     from medteb_mteb.report.figures import draw_similarities  # lazy: numpy
     from medteb_mteb.report.vectors import pair_similarities  # lazy: mteb
@@ -167,7 +167,7 @@ def speed(
 
 
 def _checked(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """Result of a function whose `ValueError` is the user's mistake."""
+    """Return the result of a function whose `ValueError` is the user's mistake."""
     try:
         return function(*arguments, **options)
     except ValueError as error:

@@ -15,8 +15,8 @@ from medteb_mteb.commands.errors import UserError
 from medteb_mteb.commands.model_run import ModelRun, OptionalTasks, RunOptions, run_model
 from medteb_mteb.models.local import resolve_model
 from medteb_mteb.report import (
-    Entry,
     ResultTable,
+    ScoreEntry,
 )
 
 if TYPE_CHECKING:
@@ -44,11 +44,11 @@ class RunOutcome:
 
 
 def run(options: RunOptions) -> RunOutcome:
-    """Evaluates every model on every task; results that exist for the same data and model are reused.
+    """Evaluate every model on every task; results that exist for the same data and model are reused.
 
     Each result is saved as soon as it is there, in mteb's format under ``<output>/results``; scores per
     query, pair or text go to ``<output>/items``. A task or model that fails does not stop the others. A task
-    of a benchmark whose data cannot be fetched is left out, unless it was asked for by its name too.
+    of a benchmark whose data cannot be fetched is left out, unless it was also requested by name.
 
     Raises:
         UserError: If nothing can be run: no tasks or models, unknown names.
@@ -65,7 +65,7 @@ def run(options: RunOptions) -> RunOutcome:
         cache = ResultCache(options.output)
     except OSError as error:
         raise UserError(f"{options.output}: cannot be used for results ({error.strerror})") from None
-    entries: list[Entry] = []
+    entries: list[ScoreEntry] = []
     errors: list[str] = []
     left_out = OptionalTasks(optional)
     for label, meta in zip(labels, metas, strict=True):
@@ -87,7 +87,7 @@ def _averages(options: RunOptions) -> dict[str, Sequence[Sequence[str]]]:
 
 
 def _tasks(options: RunOptions) -> tuple[list[AbsTask], frozenset[str]]:
-    """The tasks to run, and the names of those that benchmarks alone ask for."""
+    """Return the tasks to run, and the names of those that benchmarks alone ask for."""
     from medteb_mteb.tasks.of_folders import tasks_from_folders  # lazy: datasets
 
     tasks: dict[str, AbsTask] = {}
@@ -123,7 +123,7 @@ def _add(tasks: dict[str, AbsTask], task: AbsTask) -> None:
 
 
 def _register(tasks: Any) -> None:
-    """Makes folder tasks known to mteb by name, which it needs to honour prompts keyed by task name."""
+    """Make folder tasks known to mteb by name, which it needs to honour prompts keyed by task name."""
     for task in tasks:
         name = task.metadata.name
         try:
@@ -139,7 +139,7 @@ def _register(tasks: Any) -> None:
 
 
 def _labels(metas: Sequence[ModelMeta]) -> list[str]:
-    """Row names: the model's name, with the revision where one name stands for several models."""
+    """Return row names: the model's name, with the revision if several models share it."""
     names = [str(meta.name) for meta in metas]
     labels = [
         name if names.count(name) == 1 else f"{name}@{str(meta.revision)[:8]}"

@@ -125,7 +125,7 @@ def _show(found: StsEstimate | StsReport, text: str, *, as_json: bool) -> None:
 
 
 def parse_probabilities(text: str) -> tuple[float, float, float]:
-    """Three numbers with commas, each a decimal or a fraction such as 1/3.
+    """Return three numbers with commas, each a decimal or a fraction such as 1/3.
 
     Raises:
         UserError: They are not.

@@ -1,4 +1,4 @@
-"""`medteb verify`: check journals of what was paid for."""
+"""`medteb verify`: check journals of paid answers."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from mar_st.integrity.verify import Verified
 from medteb_mteb.curation.diversify.journal import DROPPED, KEPT
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.judge.entries import proof as judgement_proof
-from medteb_mteb.curation.judge.journal import Journal
-from medteb_mteb.curation.judge.log import NONE, read_entry
+from medteb_mteb.curation.judge.journal import JudgementJournal
+from medteb_mteb.curation.judge.log import NO_GRADE, read_entry
 from medteb_mteb.curation.judge.repair import repair_journal
 from medteb_mteb.curation.llm.database import PAGES
 from medteb_mteb.curation.llm.journal import Answer, AnswerJournal
@@ -66,13 +66,13 @@ def verify_journal(path: str | Path) -> Verified:
 
 
 def repair_found(found: Verified) -> str:
-    """Repair a journal that `verify_journal` found damaged; no row that is whole is lost.
+    """Repair a journal that `verify_journal` found damaged; no intact row is lost.
 
-    A database is moved aside, and a new one gets every row that can still be read. What follows the last
-    decision that can be read is cut off.
+    A database is moved aside, and a new one gets every readable row. Everything after the last readable
+    decision is cut off.
 
     Returns:
-        A sentence that says what was done.
+        A sentence about the repair.
 
     Raises:
         BuildError: Another process uses it, or there is no room.
@@ -135,7 +135,7 @@ def _entry(row: tuple[Any, ...]) -> int | None:
     entry = read_entry(content)
     if entry is None or entry.number != number:
         return None
-    return len(entry.grades) - entry.grades.count(NONE) if entry.answered else 0
+    return len(entry.grades) - entry.grades.count(NO_GRADE) if entry.answered else 0
 
 
 def _judgement(row: tuple[Any, ...]) -> int | None:
@@ -168,7 +168,7 @@ def _decisions(path: Path, found: Verified) -> None:
 
 
 def _torn(content: bytes) -> tuple[int, int | None]:
-    """Where the decisions begin (0: the first line is damaged), and the first that is none."""
+    """Return the offset of the first decision (0: damaged first line), and of the first invalid one."""
     line, end, rest = content.partition(b"\n")
     try:
         header = json.loads(line)
@@ -186,10 +186,10 @@ class _Checked:
 
     Attributes:
         table: Its name.
-        columns: What is read of it, first what names a row.
-        name: What that is called.
-        held: Takes a row, and returns how much that is paid for is in it; None if it was changed.
-        since: Version of the journal that has it first.
+        columns: Columns to read, first the key of a row.
+        name: Name of the key, for messages.
+        held: Returns the number of paid items in a row; None if the row was changed.
+        since: First version of the journal with this table.
     """
 
     table: str
@@ -200,9 +200,11 @@ class _Checked:
 
 
 #: Kinds of databases by SQLite's id of an application, and their tables.
-_KINDS: dict[int, type[Database[Any]]] = {kind.application: kind for kind in (Journal, AnswerJournal)}
+_KINDS: dict[int, type[Database[Any]]] = {
+    kind.application: kind for kind in (JudgementJournal, AnswerJournal)
+}
 _CHECKS: dict[type[Database[Any]], tuple[_Checked, ...]] = {
-    Journal: (
+    JudgementJournal: (
         _Checked("judgements", "key, settings, grade, proof", "key", _judgement),
         _Checked("log", "number, entry", "request", _entry, since=2),
     ),

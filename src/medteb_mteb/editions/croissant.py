@@ -112,7 +112,7 @@ def croissant(edition: Edition, *, url: str = "") -> dict[str, Any]:
 
 
 def _based_on(sources: list[dict[str, Any]]) -> dict[str, Any]:
-    """The sources with their licences, as schema.org has them."""
+    """Return the sources with their licences, as schema.org has them."""
     works = [
         {
             "@type": "sc:CreativeWork",
@@ -161,7 +161,7 @@ def _json(value: Any) -> str:
 
 
 def _licence(identifier: str) -> str:
-    """Address of a licence that is well known, else its identifier."""
+    """Return the address of a licence that is well known, else its identifier."""
     return LICENCES.get(identifier.lower(), identifier)
 
 
@@ -203,7 +203,7 @@ def _records(file: Path, path: str) -> dict[str, Any]:
 
 
 def _columns(file: Path) -> dict[str, str]:
-    """Columns of a table and their types, by its first row."""
+    """Return the columns of a table and their types, by its first row."""
     with file.open(encoding="utf-8-sig") as stream:
         first, second = stream.readline().rstrip("\r\n"), stream.readline().rstrip("\r\n")
     if not first:

@@ -17,7 +17,7 @@ DATA_VARIABLE = "MEDTEB_DATA"
 
 
 def packaged_root() -> Path:
-    """The folder of the editions that ship with this package.
+    """Return the folder of the editions that ship with this package.
 
     Raises:
         EditionError: If the installation holds no packaged editions.
@@ -34,7 +34,7 @@ def packaged_root() -> Path:
 
 
 def find_edition(task: str) -> Edition:
-    """The edition in force for a task: ``$MEDTEB_DATA/<task>/`` if that folder exists, else the packaged one.
+    """Return the edition in force: ``$MEDTEB_DATA/<task>/`` if that folder exists, else the packaged one.
 
     Only the manifest is read; call :func:`verify` before trusting the files.
 
@@ -55,7 +55,7 @@ def find_edition(task: str) -> Edition:
 
 
 def list_editions() -> list[Edition]:
-    """The editions in force, one per task, sorted by task name.
+    """Return the editions in force, one per task, sorted by task name.
 
     Raises:
         EditionError: If one of them has a malformed manifest, or ``MEDTEB_DATA`` is not a folder.

@@ -90,7 +90,7 @@ class Edition:
     extra: dict[str, Any] = field(default_factory=dict)
 
     def to_manifest(self) -> dict[str, Any]:
-        """The manifest's content as it is written to ``manifest.json``."""
+        """Return the manifest's content as it is written to ``manifest.json``."""
         return {
             "schema_version": SCHEMA_VERSION,
             "task": self.task,
@@ -104,7 +104,7 @@ class Edition:
 
     @property
     def digest(self) -> str:
-        """sha256 (64 hex digits) of the canonical manifest: sorted keys, no spaces, UTF-8."""
+        """Return the sha256 (64 hex digits) of the canonical manifest: sorted keys, no spaces, UTF-8."""
         canonical = json.dumps(
             self.to_manifest(), sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False
         )
@@ -112,7 +112,7 @@ class Edition:
 
 
 def load_edition(folder: Path | str) -> Edition:
-    """Reads the manifest of an edition folder; the data files are not touched.
+    """Read the manifest of an edition folder; the data files are not touched.
 
     Raises:
         EditionError: If the manifest is missing or malformed, with the field at fault.
@@ -198,7 +198,7 @@ def write_manifest(
 
 
 def verify(edition: Edition) -> None:
-    """Compares every data file with the manifest: sizes first, then digests.
+    """Compare every data file with the manifest: sizes first, then digests.
 
     Raises:
         EditionError: Naming the first file that is missing, unlisted, or differs.
@@ -247,7 +247,7 @@ def leads_outside(path: Path, folder: Path) -> bool:
 
 
 def sha256_of(path: Path) -> str:
-    """sha256 (hex) of a file's bytes."""
+    """Return the sha256 (hex) of a file's bytes."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

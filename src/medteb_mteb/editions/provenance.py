@@ -9,7 +9,7 @@ It holds no text of queries or documents::
     judges          settings, and `answered`: date (UTC), model and fingerprint as the server gave them, pairs
     writers         the same of LLMs that wrote texts of the edition
     consensus       rule, positive grades, numbers of labels, agreement
-    contamination   what was looked for in training sets, and found
+    contamination   tests searched for in training sets, and the matches
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["days", "mappings", "read_provenance"]
 
 
 def read_provenance(folder: Path) -> dict[str, Any]:
-    """Content of the `provenance.json` of a folder; empty if there is none.
+    """Return the content of the `provenance.json` of a folder; empty if there is none.
 
     Raises:
         EditionError: It is not a JSON object.
@@ -45,13 +45,13 @@ def read_provenance(folder: Path) -> dict[str, Any]:
 
 
 def mappings(content: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """The objects of a list in it; none where there is no such list."""
+    """Return the objects of a list in it; empty without such a list."""
     found = content.get(key)
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def days(judges: list[dict[str, Any]]) -> tuple[str, ...]:
-    """First and last day on which judges answered, one where they are the same, none where nobody knows.
+    """Return first and last day on which judges answered; one if they are equal, none if they are unknown.
 
     Args:
         judges: Judges or writers, as `provenance.json` has them.

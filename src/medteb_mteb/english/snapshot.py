@@ -77,7 +77,7 @@ class Options:
         }
 
     def relevant(self, kind: str) -> dict[str, str]:
-        """Options that change the scores of a type of task.
+        """Return the options that change the scores of a type of task.
 
         Args:
             kind: `CLS`, `CLU`, `PAIR` or `RET`.
@@ -87,12 +87,12 @@ class Options:
 
 
 def file_of(folder: Path, task: EnglishTask) -> Path:
-    """Path of a task's file in a snapshot, whether or not it is there."""
+    """Return the path of a task's file in a snapshot, whether or not it is there."""
     return folder / f"{task.name}.csv"
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Content of `snapshot.json`; empty without one.
+    """Return the content of `snapshot.json`; empty without one.
 
     Raises:
         FolderError: It is malformed.
@@ -112,7 +112,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_options(folder: Path) -> Options:
-    """Options of a snapshot; the defaults where it says nothing.
+    """Return the options of a snapshot; the defaults where it says nothing.
 
     Raises:
         FolderError: `snapshot.json` is malformed, or has an option or a value that is not known.
@@ -129,7 +129,7 @@ def read_options(folder: Path) -> Options:
 
 
 def revision_of(folder: Path, task: EnglishTask) -> str:
-    """sha256 (hex) of a task's file and the options that change its scores.
+    """Return the sha256 (hex) of a task's file and the options that change its scores.
 
     Raises:
         FolderError: The file leads out of the folder, or is not the one that `snapshot.json` names.
@@ -146,7 +146,7 @@ def revision_of(folder: Path, task: EnglishTask) -> str:
 
 
 def read_rows(folder: Path, task: EnglishTask) -> list[dict[str, Any]]:
-    """Rows of a task, in file order; rows with an empty cell are dropped, as the authors do.
+    """Return the rows of a task, in file order; rows with an empty cell are dropped, as the authors do.
 
     Returns:
         Rows with the columns of `COLUMNS`; labels of pairs are 0 or 1, others text.

@@ -16,12 +16,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["METRICS", "TYPES", "Averages", "EnglishTask", "averages", "english_tasks", "published_results"]
+__all__ = [
+    "MAIN_METRICS",
+    "TYPES",
+    "Averages",
+    "EnglishTask",
+    "averages",
+    "english_tasks",
+    "published_results",
+]
 
 #: Types of tasks as the paper abbreviates them, and in mteb's words.
 TYPES = {"CLS": "Classification", "CLU": "Clustering", "PAIR": "PairClassification", "RET": "Retrieval"}
 #: Scores that the paper reports: macro F1, V-measure, the best F1 of the similarities, nDCG@10.
-METRICS = {"CLS": "f1", "CLU": "v_measure", "PAIR": "max_f1", "RET": "ndcg_at_10"}
+MAIN_METRICS = {"CLS": "f1", "CLU": "v_measure", "PAIR": "max_f1", "RET": "ndcg_at_10"}
 
 
 @dataclass(frozen=True)
@@ -68,12 +76,12 @@ def _published() -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def english_tasks() -> Mapping[str, EnglishTask]:
-    """The 51 tasks by name, in the paper's order."""
+    """Return the 51 tasks by name, in the paper's order."""
     return {row["name"]: EnglishTask(**row) for row in _published()["tasks"]}
 
 
 def published_results() -> dict[str, Averages]:
-    """The paper's tables IV and V by model: means by type and source, and both averages as printed."""
+    """Return the paper's tables IV and V by model: means by type and source, and both averages as printed."""
     content = _published()
     return {
         model: Averages(
@@ -84,18 +92,18 @@ def published_results() -> dict[str, Averages]:
 
 
 def averages(scores: Mapping[str, float]) -> Averages:
-    """The paper's averages of the scores of all 51 tasks.
+    """Return the paper's averages of the scores of all 51 tasks.
 
     Args:
         scores: Main score by name of the task.
 
     Raises:
-        ValueError: A task is missing, or is none of the 51.
+        ValueError: A task is missing, or is not one of the 51.
     """
     tasks = english_tasks()
     if wrong := sorted(set(tasks) ^ set(scores)):
         missing = [name for name in wrong if name in tasks]
-        what = f"{len(missing)} of 51 tasks have no score" if missing else "it is none of the 51 tasks"
+        what = f"{len(missing)} of 51 tasks have no score" if missing else "it is not one of the 51 tasks"
         raise ValueError(f"The averages are those of all tasks; {what} (such as {(missing or wrong)[0]}).")
 
     def means(key: str) -> dict[str, float]:

@@ -17,7 +17,7 @@ _OWN = ("_id", "id", "text", "title")
 
 
 def query_field(layout: Layout, name: str) -> dict[str, str]:
-    """Value of a field by query id, as text; queries without one are left out.
+    """Return the value of a field by query id, as text; queries without one are left out.
 
     Args:
         layout: The folder.

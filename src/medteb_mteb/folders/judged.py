@@ -1,7 +1,7 @@
 """Reading the judged pairs of a test: positives, negatives, and pairs that the judges disagree on.
 
-Qrels mostly list positives. Without the negatives nobody can tell a wrong document from one that nobody has
-looked at, and a new retriever is marked down for finding what the old ones did not.
+Qrels mostly list positives. Without the negatives, a wrong document cannot be distinguished from one that
+nobody judged, and a new retriever is penalised for documents that the old ones did not find.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LETTERS = (*_POSITIVE_LETTERS, "B", "C", "D")
 
 
 def judged_files(folder: Path) -> list[Path]:
-    """The files of a folder that list judged pairs; one with other columns is some other file."""
+    """Return the files of a folder that list judged pairs; one with other columns is some other file."""
     return [folder / name for name in _FILES if (folder / name).is_file() and _lists_pairs(folder / name)]
 
 
@@ -50,7 +50,7 @@ def read_judged(
     queries: Iterable[str],
     documents: Iterable[str],
 ) -> Judged:
-    """The judged negatives and the disputed pairs of a retrieval folder.
+    """Return the judged negatives and the disputed pairs of a retrieval folder.
 
     Negatives are the qrels' zeros (as for `trec_eval`, a grade below 0 means in the pool and not judged), the
     pairs of `judged_negatives.tsv`, the zeros of `labels.tsv` and the letters below A of `grades.tsv`.

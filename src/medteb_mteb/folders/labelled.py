@@ -25,7 +25,7 @@ _COLUMNS: dict[TaskType, tuple[str, ...]] = {
 
 
 def guess_type(row: Row) -> TaskType | None:
-    """The one task type whose columns a row has, or None if none or several fit."""
+    """Return the one task type whose columns a row has, or None if none or several fit."""
     fitting = [kind for kind, columns in _COLUMNS.items() if set(columns) <= set(row.values)]
     return fitting[0] if len(fitting) == 1 else None
 
@@ -33,7 +33,7 @@ def guess_type(row: Row) -> TaskType | None:
 def read_labelled(
     layout: Layout, kind: TaskType | None, problems: Problems
 ) -> tuple[TaskType, dict[str, Records]]:
-    """Reads the rows of the evaluated split and, for classification, of the train split.
+    """Read the rows of the evaluated split and, for classification, of the train split.
 
     Returns:
         The task type and the records by split: STS ``sentence1, sentence2, score`` (float); pair
@@ -137,7 +137,7 @@ def _pairs(rows: list[Row], problems: Problems) -> Records:
 
 
 def _label(value: Any) -> int | str | None:
-    """A class label as a whole number or as text; None if it is neither."""
+    """Return a class label as a whole number or as text; None if it is neither."""
     if isinstance(value, bool):
         return None
     number = as_number(value)
@@ -147,7 +147,7 @@ def _label(value: Any) -> int | str | None:
 
 
 def _labels_of(rows: list[Row], column: str, problems: Problems) -> list[tuple[Row, int | str]]:
-    """Rows with a usable label; the labels must be all whole numbers or all text."""
+    """Return the rows with a usable label; the labels must be all whole numbers or all text."""
     found = [(row, _label(row.values[column])) for row in rows]
     for row, label in found:
         if label is None:

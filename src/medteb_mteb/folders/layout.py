@@ -40,7 +40,7 @@ __all__ = [
 TaskType = Literal["Retrieval", "Reranking", "STS", "PairClassification", "Classification", "Clustering"]
 
 _SETTING_KEYS = ("name", "type", "prompt", "main_score", "languages", "domains", "description")
-#: Values of a card's header. A few lines of aliases can stand for billions, which no message could show.
+#: Values of a card's header. A few lines of aliases can expand to billions, too many for any message.
 _MOST_VALUES = 100_000
 _EXPECTED = (
     "Expected corpus, queries and qrels/<split> (retrieval; reranking with top_ranked), or <split> with the "
@@ -84,13 +84,13 @@ class Layout:
 
     @property
     def name(self) -> str:
-        """The task's name: the manifest's, else the declared one, else the folder's base name."""
+        """Return the task's name: the manifest's, else the declared one, else the folder's base name."""
         if self.edition is not None:
             return self.edition.task
         return self.settings.name or self.path.name
 
     def revision(self) -> str:
-        """sha256 (hex) that changes with the data and with whatever else changes scores.
+        """Return the sha256 (hex) that changes with the data and with whatever else changes scores.
 
         The edition's digest if there is a manifest, else a digest of the contents of the tables, their
         roles, the split and the declared type, prompt and main score. The folder's place does not count.
@@ -109,7 +109,7 @@ class Layout:
 
 
 def inspect_folder(path: Path | str, split: str = "test", *, check_manifest: bool = True) -> Layout:
-    """Finds the tables of a folder; with a manifest, verifies every file against it.
+    """Find the tables of a folder; with a manifest, verify every file against it.
 
     Args:
         path: The folder.
@@ -138,7 +138,7 @@ def inspect_folder(path: Path | str, split: str = "test", *, check_manifest: boo
 
 
 def alternatives(layout: Layout, role: str) -> list[Path]:
-    """Files that hold the same table as ``role`` under the usual names, in another format."""
+    """Return the files that hold the same table as ``role`` under the usual names, in another format."""
     used = set(layout.tables.get(role, []))
     return [file for files in _usual(layout.path, role, layout.split) for file in files if file not in used]
 
@@ -152,7 +152,7 @@ def config_files(folder: Path, config: str, split: str) -> list[Path]:
         split: Name of the split.
 
     Returns:
-        The files; none if there is no such configuration or split.
+        The files; empty if the configuration or split does not exist.
 
     Raises:
         FolderError: The card's header is malformed, or declares files that are not there.
@@ -166,7 +166,7 @@ def config_files(folder: Path, config: str, split: str) -> list[Path]:
 
 
 def config_names(folder: Path) -> list[str]:
-    """Names of the configurations of a data set, in the card's order; folders of Parquet files count too.
+    """Return the names of a data set's configurations, in the card's order, with folders of Parquet files.
 
     Raises:
         FolderError: The card's header is malformed.
@@ -176,7 +176,7 @@ def config_names(folder: Path) -> list[str]:
 
 
 def config_splits(folder: Path, config: str) -> list[str]:
-    """Names of the splits of one configuration, in the card's order and then by name.
+    """Return the names of the splits of one configuration, in the card's order and then by name.
 
     Raises:
         FolderError: The card's header is malformed.
@@ -188,7 +188,7 @@ def config_splits(folder: Path, config: str) -> list[str]:
 
 
 def card_header(folder: Path) -> dict[str, Any]:
-    """The YAML header of a folder's README.md; an empty one if there is none.
+    """Return the YAML header of a folder's README.md; an empty one if there is none.
 
     Raises:
         FolderError: If it is not UTF-8, not YAML, or not a mapping.
@@ -219,7 +219,7 @@ def card_header(folder: Path) -> dict[str, Any]:
 
 
 def _values(content: Any, seen: dict[int, int]) -> int:
-    """Number of values of a YAML document written out; one that holds itself has more than any other."""
+    """Return the number of values of an expanded YAML document; a recursive one exceeds every limit."""
     if not isinstance(content, (dict, list)):
         return 1
     if id(content) not in seen:

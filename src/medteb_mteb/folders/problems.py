@@ -64,13 +64,13 @@ class Problems:
             self.shown.append(f"{where}: {message}")
 
     def name(self, file: Path | str) -> str:
-        """A file's path relative to the folder."""
+        """Return a file's path relative to the folder."""
         path = Path(file)
         return path.relative_to(self.folder).as_posix() if path.is_relative_to(self.folder) else str(file)
 
     @property
     def total(self) -> int:
-        """Number of problems recorded."""
+        """Return the number of problems recorded."""
         return sum(self.counts.values())
 
     def raise_if_any(self) -> None:

@@ -39,17 +39,17 @@ class TaskFolder:
 
     @property
     def name(self) -> str:
-        """The task's name."""
+        """Return the task's name."""
         return self.layout.name
 
     @property
     def split(self) -> str:
-        """The split to evaluate."""
+        """Return the split to evaluate."""
         return self.layout.split
 
 
 def read_folder(path: Path | str, split: str = "test", *, check_manifest: bool = True) -> TaskFolder:
-    """Checks a folder in the Hub layout and reads it, straight from its files.
+    """Check a folder in the Hub layout and read it, straight from its files.
 
     Found from the files present, unless the manifest or the README header declares it, is the task type:
     retrieval, reranking, STS, pair classification, classification or clustering. Of a retrieval folder the
@@ -77,7 +77,7 @@ def read_folder(path: Path | str, split: str = "test", *, check_manifest: bool =
 
 
 def detect_type(layout: Layout) -> TaskType:
-    """The task type of a folder, from its declaration, its files, or the columns of its first row.
+    """Return the task type of a folder, from its declaration, its files, or the columns of its first row.
 
     Raises:
         FolderError: If no type fits, or the declared type does not fit the files.

@@ -44,7 +44,7 @@ class RetrievalData:
 
 
 def read_retrieval(layout: Layout, problems: Problems) -> RetrievalData:
-    """Reads the tables of a retrieval or reranking folder; raises on any problem.
+    """Read the tables of a retrieval or reranking folder, and raise on any problem.
 
     Queries that are judged only in another split's qrels belong to that split and are left out.
 
@@ -158,7 +158,7 @@ def _qrels(
 def _compare_alternatives(
     layout: Layout, problems: Problems, qrels: Qrels, queries: Texts, corpus: Texts
 ) -> None:
-    """Two forms of the same qrels must agree, or an edit of one of them would silently not count."""
+    """Compare two forms of the same qrels, which must agree: an edit of one would be ignored silently."""
     used = layout.tables["qrels"][0]
     for file in alternatives(layout, "qrels"):
         other, lines = _qrels([file], problems, queries, corpus)
@@ -181,7 +181,7 @@ def _compare_alternatives(
 
 
 def _judged_elsewhere(layout: Layout) -> set[str]:
-    """Ids of the queries judged in other splits (``qrels/<other split>.*``)."""
+    """Return the ids of the queries judged in other splits (``qrels/<other split>.*``)."""
     used = {*layout.tables["qrels"], *alternatives(layout, "qrels")}
     others = [
         file for file in sorted((layout.path / "qrels").glob("*")) if file.is_file() and file not in used

@@ -52,7 +52,7 @@ class Row:
 
 
 def read_rows(files: Iterable[Path], problems: Problems) -> list[Row]:
-    """All rows of one table, which may be cut into several files.
+    """Return all rows of one table, which may be cut into several files.
 
     Unreadable lines are recorded in ``problems`` and left out; the caller raises.
     """
@@ -60,7 +60,7 @@ def read_rows(files: Iterable[Path], problems: Problems) -> list[Row]:
 
 
 def iter_rows(file: Path, problems: Problems, *, may_be_empty: bool = False) -> Iterator[Row]:
-    """The rows of one file, one at a time; see `read_rows`.
+    """Yield the rows of one file, one at a time; see `read_rows`.
 
     Args:
         file: The file.
@@ -155,7 +155,7 @@ def _read_parquet(file: Path, problems: Problems) -> Iterator[Row]:
 
 
 def as_text(value: Any) -> str | None:
-    """The value if it is text with something in it that can be encoded, else None."""
+    """Return the value if it is text with something in it that can be encoded, else None."""
     if not isinstance(value, str) or not value.strip():
         return None
     try:
@@ -166,14 +166,14 @@ def as_text(value: Any) -> str | None:
 
 
 def as_id(value: Any) -> str | None:
-    """The id as text (whole numbers are written out), or None if it is not usable as an id."""
+    """Return the id as text (whole numbers are written out), or None if it is not usable as an id."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return as_text(value)
 
 
 def as_number(value: Any) -> float | None:
-    """The number, also out of a TSV cell, or None if there is no finite one."""
+    """Return the number, also out of a TSV cell, or None if there is no finite one."""
     if isinstance(value, TsvCell):
         try:
             value = float(value)

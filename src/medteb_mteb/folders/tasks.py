@@ -82,7 +82,7 @@ class FolderTask(LocalStatistics):
     def load_data(
         self, num_proc: int | None = None, *, timer: TimingStack | None = None, **kwargs: Any
     ) -> None:
-        """Reads and checks the folder; does nothing if that has been done.
+        """Read and check the folder; does nothing if that has been done.
 
         Raises:
             FolderError: If the data has problems, or changed since the task was made.
@@ -178,7 +178,7 @@ def _column_names(task: AbsTask) -> dict[str, str]:
 
 
 def task_from_folder(path: Path | str, name: str | None = None, split: str = "test") -> FolderTask:
-    """Makes a task of a folder in the Hub layout; the data is read when the task is loaded.
+    """Make a task of a folder in the Hub layout; the data is read when the task is loaded.
 
     The instance's class can be constructed without arguments, as a registry of tasks needs it.
     ``dataset["revision"]`` is the edition's digest where there is a manifest, else a digest of the

@@ -31,10 +31,10 @@ class Judged:
 
     @property
     def known(self) -> bool:
-        """True if negatives are listed, so that unjudged documents can be told from wrong ones."""
+        """Return True if negatives are listed, which distinguishes wrong documents from unjudged ones."""
         return any(self.negatives.values())
 
     @property
     def pairs(self) -> int:
-        """Number of judged negatives."""
+        """Return the number of judged negatives."""
         return sum(map(len, self.negatives.values()))

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from medteb_mteb.measures.judged import Judged
 
-__all__ = ["DEPTH", "ENOUGH_JUDGED", "QueryScores", "means", "ranked", "score_queries", "without_disputed"]
+__all__ = ["CUTOFF", "ENOUGH_JUDGED", "QueryScores", "means", "ranked", "score_queries", "without_disputed"]
 
-#: Documents of a ranking that are looked at.
-DEPTH = 10
+#: Documents of a ranking that count.
+CUTOFF = 10
 #: Share of judged documents below which a comparison by nDCG misleads.
 ENOUGH_JUDGED = 0.8
 
@@ -52,12 +52,12 @@ class QueryScores:
 
 
 def ranked(scores: Mapping[str, float]) -> list[str]:
-    """Documents best first; equal scores in trec_eval's order, by id from the last."""
+    """Return documents best first; equal scores in trec_eval's order, by id from the last."""
     return sorted(scores, key=lambda document: (scores[document], document), reverse=True)
 
 
 def without_disputed(run: Mapping[str, Mapping[str, float]], judged: Judged) -> dict[str, dict[str, float]]:
-    """A run without the documents that the judges of a query do not agree on: neither right nor wrong."""
+    """Return a run without the documents that the judges of a query disagree on."""
     return {
         query: {d: s for d, s in found.items() if d not in judged.disputed.get(query, ())}
         for query, found in run.items()
@@ -67,7 +67,7 @@ def without_disputed(run: Mapping[str, Mapping[str, float]], judged: Judged) -> 
 def score_queries(
     qrels: Mapping[str, Mapping[str, int]], judged: Judged, run: Mapping[str, Mapping[str, float]]
 ) -> dict[str, QueryScores]:
-    """Scores of every query that has a positive; disputed documents are left out of its ranking first.
+    """Return scores of every query that has a positive; disputed documents are left out of its ranking first.
 
     Args:
         qrels: Relevance by query and document.
@@ -92,8 +92,8 @@ def score_queries(
         scored = pytrec_eval.RelevanceEvaluator(everything, {measure}).evaluate(found) if found else {}
         return {query: float(scored[query][name]) if query in scored else 0.0 for query in everything}
 
-    ndcg, bpref = evaluate(run, f"ndcg_cut.{DEPTH}"), evaluate(run, "bpref")
-    alone = evaluate(condensed, f"ndcg_cut.{DEPTH}")
+    ndcg, bpref = evaluate(run, f"ndcg_cut.{CUTOFF}"), evaluate(run, "bpref")
+    alone = evaluate(condensed, f"ndcg_cut.{CUTOFF}")
     return {
         query: QueryScores(ndcg[query], _judged(run[query], row), bpref[query], alone[query])
         for query, row in everything.items()
@@ -101,7 +101,7 @@ def score_queries(
 
 
 def means(scores: Iterable[QueryScores]) -> QueryScores:
-    """Means over queries; of `judged` over those that retrieved something.
+    """Return means over queries; of `judged` over those that retrieved something.
 
     Raises:
         ValueError: There are no queries.
@@ -119,5 +119,5 @@ def means(scores: Iterable[QueryScores]) -> QueryScores:
 
 
 def _judged(found: Mapping[str, float], row: Mapping[str, int]) -> float | None:
-    first = ranked(found)[:DEPTH]
+    first = ranked(found)[:CUTOFF]
     return sum(document in row for document in first) / len(first) if first else None

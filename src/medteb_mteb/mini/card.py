@@ -34,14 +34,14 @@ _CATEGORY = {
 
 
 def measured() -> dict[str, Any]:
-    """The baselines recorded by ``python -m medteb_mteb.mini.measure``."""
+    """Return the baselines recorded by ``python -m medteb_mteb.mini.measure``."""
     text = files(__package__).joinpath("measured.json").read_text("utf-8")
     loaded: dict[str, Any] = json.loads(text)
     return loaded
 
 
 def write_card(task: str, counts: Mapping[str, int], statistics: Mapping[str, object], tables: str) -> str:
-    """The README.md of one task."""
+    """Return the README.md of one task."""
     prose = card_wording()
     parts = [_header(task, prose["first_line"]), f"# {task}, mini edition\n", prose["about"][task]]
     parts.append(_statistics(counts, statistics))

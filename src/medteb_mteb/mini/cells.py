@@ -131,7 +131,7 @@ class World:
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
-        """Every cell for which the tables hold facts, sorted."""
+        """Return every cell for which the tables hold facts, sorted."""
         found: list[Cell] = []
         for entity in self.entities.values():
             found += [Cell(entity.key, intent) for intent in INTENTS[entity.kind] if entity.facts.get(intent)]
@@ -153,7 +153,7 @@ class World:
         return grouped
 
     def cells_of(self, entity: str) -> list[Cell]:
-        """The cells of one entity, sorted."""
+        """Return the cells of one entity, sorted."""
         return self._cells_by_entity[entity]
 
     def facts(self, cell: Cell) -> tuple[str, ...]:
@@ -162,7 +162,7 @@ class World:
         return entity.special[cell.group] if cell.intent == SPECIAL else entity.facts[cell.intent]
 
     def leaks(self, cell: Cell, phrases: tuple[str, ...]) -> set[Cell]:
-        """Other cells of the same entity that these phrases answer in passing."""
+        """Return the other cells of the same entity that these phrases answer in passing."""
         entity = self.entities[cell.entity]
         text = "；".join(phrases)
         found = {
@@ -212,8 +212,8 @@ class World:
 
 
 def _contrasting(entity: Entity) -> list[str]:
-    """Groups for which the general facts of a condition may be told; one young group at most."""
-    # A condition of one kind of patient only has nobody to be contrasted with.
+    """Return groups whose documents may state the general facts of a condition; at most one young group."""
+    # A condition of a single patient group has no group to be contrasted with.
     if any(set(entity.groups) <= only for only in _ONE_KIND) or _NAMES_GROUP.search(entity.name):
         return []
     groups = [group for group in CONTRAST_GROUPS if group in entity.groups]
@@ -332,7 +332,7 @@ def _exams(kb: Knowledge) -> list[Entity]:
 
 
 def seeded(*parts: object) -> random.Random:
-    """A generator of its own for every unit, so that adding one unit never changes another.
+    """Return a generator of its own for every unit, so that adding one unit never changes another.
 
     ``random.Random`` hashes a string seed with SHA-512, the same on every platform and Python version.
     """

@@ -203,7 +203,7 @@ def _frame(
 
 
 def _echo(register: str, entity: Entity, cell: Cell, name: str, rng: random.Random) -> str:
-    """The question once more, in the words of the writer."""
+    """Return the question again, rephrased by the writer."""
     titles = wording_of(entity, cell.intent).titles
     questions = [title for title in titles if _QUESTION.search(title)]
     if not questions:
@@ -248,7 +248,7 @@ def _encyc(entity: Entity, parts: Sequence[_Part], name: str, rng: random.Random
 
 
 def _plain(register: str, spoken: bool = False) -> Body:
-    """The body of a register that simply says one thing after the other."""
+    """Return the body of a register that simply says one thing after the other."""
 
     def body(entity: Entity, parts: Sequence[_Part], name: str, rng: random.Random) -> str:
         opening, closing = _frame(register, entity, name, parts, rng)

@@ -17,7 +17,7 @@ from medteb_mteb.mini.labels import RELEVANT
 from medteb_mteb.mini.negatives import judged
 from medteb_mteb.mini.reranking import build_lists
 from medteb_mteb.mini.retrieval import CorpusIndex, build_test, positives
-from medteb_mteb.mini.sts import KINDS, build_sts
+from medteb_mteb.mini.sts import REWRITE_KINDS, build_sts
 from medteb_mteb.mini.train import build_train
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def build_mini(out: Path, seed: int = 42) -> list[Edition]:
 
 
 def write_edition(out: Path, seed: int = 42) -> list[Edition]:
-    """The same as ``build_mini``."""
+    """Return the same as ``build_mini``."""
     return build_mini(out, seed)
 
 
@@ -174,7 +174,9 @@ def _write_sts(folder: Path, edition: MiniEdition) -> tuple[Counts, Statistics]:
             ({"sentence1": p.sentence1, "sentence2": p.sentence2, "score": p.score} for p in pairs),
         )
     kinds = Counter(pair.kind for pair in test)
-    return {"test": len(test), "train": len(train)}, {f"test pairs, {kind}": kinds[kind] for kind in KINDS}
+    return {"test": len(test), "train": len(train)}, {
+        f"test pairs, {kind}": kinds[kind] for kind in REWRITE_KINDS
+    }
 
 
 def _write_documents(path: Path, corpus: Mapping[str, Document]) -> None:

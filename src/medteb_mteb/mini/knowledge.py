@@ -176,7 +176,7 @@ def load_knowledge() -> Knowledge:
 
 
 def problems_of(kb: Knowledge) -> Iterator[str]:
-    """Every dangling reference and every lay term that is not unique or gives its own name away."""
+    """Yield every dangling reference and every lay term that is not unique or gives its own name away."""
     known = {
         "conditions": {c.name for c in kb.conditions},
         "symptoms": {s.name for s in kb.symptoms},
@@ -208,7 +208,7 @@ def problems_of(kb: Knowledge) -> Iterator[str]:
 
 
 def _lay_problems(kb: Knowledge) -> Iterator[str]:
-    """A lay term belongs to one entity, and contains none of the names of that entity."""
+    """Yield lay terms that several entities share, or that contain a name of their entity."""
     owner: dict[str, str] = {}
     rows: list[tuple[str, Phrases, Phrases]] = []
     rows += [(c.name, c.aliases, c.lay) for c in kb.conditions]

@@ -18,7 +18,7 @@ RELEVANT = frozenset("SA")
 
 
 def grade(world: World, asked: Cell, document: Document) -> str:
-    """The letter for a query about ``asked`` and a document.
+    """Return the letter for a query about ``asked`` and a document.
 
     Only the document's own subject can answer: a leaflet that names a disease among its indications is
     about the drug. Advice for one patient group answers the general question in part, and the general

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def jieba_words(text: str) -> list[str]:
-    """Words by jieba, without white space."""
+    """Return the words by jieba, without white space."""
     return [word for word in segmenter().cut(text) if word.strip()]
 
 
@@ -39,7 +39,7 @@ def _qrels(folder: Path) -> dict[str, set[str]]:
 
 
 def bm25_scores(folder: Path, tokenise: Callable[[str], list[str]]) -> dict[str, list[tuple[str, float]]]:
-    """Every document of a task folder with its BM25 score, best first, for every query."""
+    """Return every document of a task folder with its BM25 score, best first, for every query."""
     corpus = _rows(folder / "corpus.jsonl")
     ids = [row["_id"] for row in corpus]
     index = BM25Index([tokenise(f"{row['title']} {row['text']}") for row in corpus])
@@ -57,7 +57,7 @@ def ndcg_at_10(ranked: list[str], relevant: set[str]) -> float:
 
 
 def average_precision(ranked: list[str], relevant: set[str]) -> float:
-    """Average precision over the whole list."""
+    """Return the average precision over the whole list."""
     hits, total = 0, 0.0
     for rank, doc_id in enumerate(ranked, 1):
         if doc_id in relevant:

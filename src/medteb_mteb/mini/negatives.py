@@ -25,7 +25,7 @@ def wrong_answers(world: World, asked: Cell, index: CorpusIndex) -> list[str]:
 
 
 def same_intent(world: World, asked: Cell, index: CorpusIndex, related: bool) -> list[str]:
-    """Documents that answer the same question about another entity, near (C) or far (D)."""
+    """Return the documents that answer the same question about another entity, near (C) or far (D)."""
     kind = asked.entity.partition(":")[0]
     of_intent = index.by_intent.get((kind, asked.intent), {})
     near = world.neighbours[asked.entity]
@@ -52,7 +52,7 @@ class LexicalIndex:
         self._size = len(corpus)
 
     def nearest(self, text: str, count: int) -> list[str]:
-        """Ids of the ``count`` documents that share most with ``text``; ties go to the smaller id."""
+        """Return ids of the ``count`` documents that share most with ``text``; ties go to the smaller id."""
         scores: dict[str, float] = defaultdict(float)
         for bigram in sorted(set(bigrams(text))):
             posting = self._postings.get(bigram, [])
@@ -69,7 +69,7 @@ def bigrams(text: str) -> list[str]:
 
 
 def bigram_cosine(first: str, second: str) -> float:
-    """Cosine of the bigram counts of two texts."""
+    """Return the cosine of the bigram counts of two texts."""
     (one, first_square), (two, second_square) = _counted(first), _counted(second)
     dot = sum(count * two[key] for key, count in one.items() if key in two)
     norm = math.sqrt(first_square * second_square)
@@ -78,13 +78,13 @@ def bigram_cosine(first: str, second: str) -> float:
 
 @lru_cache(maxsize=4096)
 def _counted(text: str) -> tuple[Counter[str], int]:
-    """Counts of the bigrams of a text, and the sum of their squares."""
+    """Return the counts of the bigrams of a text, and the sum of their squares."""
     counts = Counter(bigrams(text))
     return counts, sum(count * count for count in counts.values())
 
 
 def judged(world: World, asked: Cell, index: CorpusIndex, rng: random.Random) -> dict[str, str]:
-    """The pairs whose letters are published for a retrieval query: all of its entity, and near misses."""
+    """Return pairs whose letters are published for a retrieval query: all of its entity, and near misses."""
     letters = index.graded(world, asked)
     for doc_id in sample(rng, same_intent(world, asked, index, related=True), 8):
         letters[doc_id] = "C"

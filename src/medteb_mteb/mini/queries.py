@@ -40,12 +40,12 @@ class Query:
 
     @property
     def pair(self) -> tuple[str, str]:
-        """(term, pattern): what train and test splits must not share."""
+        """Return (term, pattern), which train and test splits must not share."""
         return self.term, self.pattern
 
 
 def surfaces(entity: Entity) -> list[tuple[str, str]]:
-    """(term, term kind) for every way to name an entity."""
+    """Return (term, term kind) for every way to name an entity."""
     named = [(entity.name, "name")]
     named += [(term, "alias") for term in entity.aliases]
     return named + [(term, "lay") for term in entity.lay]

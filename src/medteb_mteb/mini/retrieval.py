@@ -70,7 +70,7 @@ class CorpusIndex:
 
 
 def positives(graded: dict[str, str]) -> list[str]:
-    """Ids graded S or A."""
+    """Return ids graded S or A."""
     return [doc_id for doc_id, letter in graded.items() if letter in RELEVANT]
 
 
@@ -93,7 +93,7 @@ def build_test(world: World, seed: int) -> TestSplit:
 
 
 def _choose_cells(world: World, count: int, rng: random.Random) -> list[Cell]:
-    """Distinct cells, stratified over kinds of entities, then over intents and groups."""
+    """Return the distinct cells, stratified over kinds of entities, then over intents and groups."""
     pools: dict[str, dict[str, list[Cell]]] = {}
     for cell in world.cells:
         kind, _, name = cell.entity.partition(":")
@@ -137,7 +137,7 @@ def _build_corpus(world: World, tested: Sequence[Cell], seed: int, rng: random.R
 
 
 def distinct_document(world: World, cell: Cell, copy: int, taken: Container[str], *seed: object) -> Document:
-    """A document whose text is not taken yet."""
+    """Return a document whose text is not taken yet."""
     for attempt in range(100):
         document = build_document(world, cell, *seed, copy, attempt)
         if document.text not in taken:

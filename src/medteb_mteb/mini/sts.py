@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from medteb_mteb.mini.cells import Entity, World
 
 N_TEST, N_TRAIN = 1_000, 12_000
-KINDS = ("positive", "negative-1", "negative-2")
+REWRITE_KINDS = ("positive", "negative-1", "negative-2")
 LENGTH_TOLERANCE = 0.3
 
 _KIND_SHARE = {"condition": 0.42, "drug": 0.28, "symptom": 0.2, "exam": 0.1}
@@ -81,7 +81,7 @@ def build_sts(world: World, taken: set[str], seed: int) -> tuple[list[Pair], lis
 def _build(
     world: World, split: str, count: int, sentences: set[str], pairs: set[tuple[str, str]], seed: int
 ) -> list[Pair]:
-    """Pairs that avoid ``sentences`` and ``pairs``; no two pairs of a split are equal.
+    """Return the pairs that avoid ``sentences`` and ``pairs``; no two pairs of a split are equal.
 
     The test split holds one of the three rewrites of a question, the train split all three.
     """
@@ -97,7 +97,7 @@ def _build(
         rng = seeded("sts", seed, split, attempt)
         entity = rng.choice(by_kind[rng.choices(list(_KIND_SHARE), list(_KIND_SHARE.values()))[0]])
         question = _Question(entity, rng)
-        kinds = KINDS if split == "train" else (KINDS[len(found) % 3],)
+        kinds = REWRITE_KINDS if split == "train" else (REWRITE_KINDS[len(found) % 3],)
         made = [_pair(question, kind, rng) for kind in kinds]
         new = {(pair.sentence1, pair.sentence2): pair for pair in made if pair is not None}
         if len(new) < len(kinds) or new.keys() & found.keys():
@@ -127,7 +127,7 @@ class _Question:
 
 
 def _pair(question: _Question, kind: str, rng: random.Random) -> Pair | None:
-    """One rewrite of a question, or None where no wording meets the rule on lengths."""
+    """Return one rewrite of a question, or None where no wording meets the rule on lengths."""
     first, index, entity = question.first, question.index, question.entity
     if kind == "positive":
         same = rng.random() < _SAME_WORDING
@@ -149,7 +149,7 @@ def _pair(question: _Question, kind: str, rng: random.Random) -> Pair | None:
 def _changed(
     entity: Entity, term: str, kind: str, first: _Sentence, intent: str, prefix: str, rng: random.Random
 ) -> _Sentence:
-    """A question with another intent, often the closest wording there is."""
+    """Return a question with another intent, often the closest wording there is."""
     others = [
         (other, index)
         for other, facts in entity.facts.items()

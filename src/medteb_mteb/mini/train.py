@@ -62,7 +62,7 @@ def build_train(world: World, tests: list[Query], texts: set[str], seed: int) ->
 
 
 def _build_corpus(world: World, texts: set[str], seed: int, rng: random.Random) -> dict[str, Document]:
-    """One document for every cell, then second, third, ... ones, the last round for random cells."""
+    """Return one document for every cell, then second, third, ... ones, the last round for random cells."""
     cells = list(world.cells)
     wanted: list[tuple[Cell, int]] = []
     copy = 0
@@ -114,7 +114,7 @@ def _query(
     seed: int,
     rng: random.Random,
 ) -> Query | None:
-    """A query for a cell through an unused (term, pattern) pair; None if all are used."""
+    """Return a query for a cell through an unused (term, pattern) pair; None if all are used."""
     entity = world.entities[cell.entity]
     wording = wording_of(entity, cell.intent)
     terms = surfaces(entity)

@@ -28,12 +28,12 @@ class IntentWording:
 
     @property
     def shared(self) -> range:
-        """Indices of the query patterns that train and test splits share."""
+        """Return the indices of the query patterns that train and test splits share."""
         return range(len(self.ask) - HELD_OUT)
 
     @property
     def held_out(self) -> range:
-        """Indices of the query patterns of the test splits alone."""
+        """Return the indices of the query patterns of the test splits alone."""
         return range(len(self.ask) - HELD_OUT, len(self.ask))
 
 
@@ -70,7 +70,7 @@ def _choices(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1)
 def intent_wording() -> dict[tuple[str, str], IntentWording]:
-    """(kind, intent) -> wording."""
+    """Return the wording by (kind, intent)."""
     return {
         (kind, intent): IntentWording(**{key: _choices(text) for key, text in raw.items()})
         for kind in ("condition", "drug", "symptom", "exam")
@@ -79,7 +79,7 @@ def intent_wording() -> dict[tuple[str, str], IntentWording]:
 
 
 def wording_of(entity: Entity, intent: str) -> IntentWording:
-    """The wording of an intent for one entity; a scan has findings where a blood test has high values."""
+    """Return wording of an intent for one entity; a scan has findings where a blood test has high values."""
     key = f"{intent}_finding" if entity.findings and intent in ("high", "low") else intent
     return intent_wording()[entity.kind, key]
 

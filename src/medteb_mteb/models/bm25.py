@@ -46,7 +46,7 @@ def normalise(text: str) -> str:
 
 
 def jieba_words(text: str) -> list[str]:
-    """Words of the normalised text as jieba's default dictionary segments it."""
+    """Return the words of the normalised text as jieba's default dictionary segments it."""
     return [word for word in segmenter().lcut(normalise(text)) if not word.isspace()]
 
 
@@ -59,7 +59,7 @@ _STOP = frozenset({
 
 
 def english_words(text: str) -> list[str]:
-    """Words of the normalised text without stop words and plural endings (Harman's S stemmer, 1991)."""
+    """Return normalised words without stop words and plural endings (Harman's S stemmer, 1991)."""
     return [_without_s(word) for word in normalise(text).split() if word not in _STOP]
 
 
@@ -117,7 +117,7 @@ class BM25Model:
         top_ranked: TopRankedDocumentsType | None = None,
         **kwargs: Any,
     ) -> RetrievalOutputType:
-        """Ranks the corpus, or each query's candidates, for queries with columns ``id`` and ``text``.
+        """Return ranks the corpus, or each query's candidates, for queries with columns ``id`` and ``text``.
 
         Returns:
             Per query id the scores by document id, best first. Scores are BM25, lowered by the least amount
@@ -192,7 +192,7 @@ def _query_texts(queries: QueryDatasetType) -> Sequence[str]:
 
 
 def _flat(query: Any) -> str:
-    """A query's text; a conversation is the text of its turns."""
+    """Return a query's text; a conversation is the text of its turns."""
     if isinstance(query, str):
         return query
     return " ".join(turn if isinstance(turn, str) else str(turn["content"]) for turn in query)

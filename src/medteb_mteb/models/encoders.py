@@ -32,7 +32,7 @@ class FolderEncoder(SentenceTransformerEncoderWrapper):
     """mteb's wrapper, with vectors of a lower `precision` in a form that mteb can score."""
 
     def encode(self, inputs: DataLoader[BatchedInput], **kwargs: Any) -> Array:
-        """Encodes all texts of a data loader; see `scorable` for `precision`."""
+        """Encode all texts of a data loader; see `scorable` for `precision`."""
         return scorable(super().encode(inputs, **kwargs), kwargs.get("precision"))
 
 
@@ -68,7 +68,7 @@ class MAREncoder(SentenceTransformerEncoderWrapper):
         prompt_type: PromptType | None = None,
         **kwargs: Any,
     ) -> Array:
-        """Encodes all texts of a data loader.
+        """Encode all texts of a data loader.
 
         Returns:
             float32 array (number of texts, dimensions); with a `precision`, the values that it keeps.
@@ -79,7 +79,7 @@ class MAREncoder(SentenceTransformerEncoderWrapper):
         as_document = prompt_type is PromptType.document or (second and self.sts_route == "query-document")
         self._first_texts = None  # also when encoding fails: a new evaluation starts with first texts
         name = None if second and as_document else self.get_prompt_name(task_metadata, prompt_type)
-        # "" and not None, which would stand for the default prompt of queries.
+        # "" and not None, which would mean the default prompt of queries.
         prompt = (self.model_prompts or {}).get(name or "") or ""
         vectors = self._vectors(texts, "document" if as_document else "query", prompt, kwargs)
         if task_metadata.type == "STS" and prompt_type is None and not second:
@@ -89,7 +89,7 @@ class MAREncoder(SentenceTransformerEncoderWrapper):
     def _vectors(
         self, texts: Sequence[str], role: Literal["query", "document"], prompt: str, options: dict[str, Any]
     ) -> Array:
-        """Vectors by the offline encoder, which sorts texts by length; with other options by the model."""
+        """Return vectors of the offline encoder, which sorts by length; with other options, of the model."""
         precision = options.get("precision")
         if options.keys() <= {"batch_size", "show_progress_bar", "precision"}:
             from mar_st.encode.engine import Engine  # lazy: torch
@@ -107,7 +107,7 @@ class MAREncoder(SentenceTransformerEncoderWrapper):
 
 
 def _texts(batch: Mapping[str, Any], prompt_type: PromptType | None) -> Sequence[str]:
-    """A batch's texts; documents as title, newline, body, the published form (mteb joins by a space)."""
+    """Return a batch's texts; documents as title, newline, body, the published form (mteb uses a space)."""
     if prompt_type is PromptType.document and "title" in batch and "body" in batch:
         pairs = zip(batch["title"], batch["body"], strict=True)
         return [f"{title}\n{body}" if title else body for title, body in pairs]
@@ -123,7 +123,7 @@ def scorable(vectors: Array, precision: str | None) -> Array:
 
     Args:
         vectors: What `SentenceTransformer.encode(precision=...)` returned, (number of texts, width).
-        precision: The precision asked for; None or `float32` leave the vectors as they are.
+        precision: The requested precision; None or `float32` leave the vectors as they are.
     """
     if precision in (None, "float32"):
         return vectors

@@ -28,7 +28,7 @@ _EMBEDDING_WEIGHTS = ("word_embeddings.weight", "embed_tokens.weight", "tok_embe
 
 
 def folder_revision(folder: Path) -> str:
-    """sha256 (first 40 hex digits) over a model folder's files, so that results follow the weights.
+    """Return sha256 (first 40 hex digits) over a model folder's files, so that results follow the weights.
 
     Of files above 16 MiB the size and 256 pieces of 64 KiB, evenly spread over the file, count.
     """
@@ -131,7 +131,7 @@ def _route_folder(folder: Path, route: str) -> Path | None:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """A JSON file's object; an empty one if there is none."""
+    """Return a JSON file's object; an empty one if there is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

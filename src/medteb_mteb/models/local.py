@@ -23,14 +23,14 @@ _DESCRIPTIONS = ("modules.json", "config.json")
 
 
 class ModelFolderError(ValueError):
-    """A model was asked for that does not exist, or whose folder cannot be used; the message says why."""
+    """A requested model does not exist, or its folder cannot be used; the message says why."""
 
 
 def model_folder(name: str) -> Path | None:
-    """The folder that a model name stands for, or None if it is an ordinary name.
+    """Return the folder of a model name, or None if it is an ordinary name.
 
     What is written as a path (`./mar`, `../mar`, `~/mar`, `/models/mar`) always is one; any other name is one
-    if a model lies there.
+    if it holds a model.
     """
     folder = Path(name).expanduser()
     if folder.is_absolute() or name.startswith((".", "~")):
@@ -39,14 +39,14 @@ def model_folder(name: str) -> Path | None:
 
 
 def folder_name(folder: Path) -> str:
-    """Name of a folder's model, `local/<folder>`; `model` in a run's folder is named after the run."""
+    """Return the name of a folder's model, `local/<folder>`; `model` in a run is named after the run."""
     folder = folder.resolve()
     run = folder.name == "model" and bool(folder.parent.name)
     return f"{LOCAL}/{folder.parent.name if run else folder.name}"
 
 
 def resolve_model(name: str, *, random_weights: int | None = None) -> ModelMeta:
-    """Finds a model without loading it.
+    """Find a model without loading it.
 
     Args:
         name: A name that mteb knows or can fetch from the Hub, an alias of ours, or a folder.
@@ -147,7 +147,7 @@ def _load(
     embed_dim: int | None = None,
     **kwargs: Any,
 ) -> Any:
-    """Loads a model folder: a Router with query and document routes as MAR, anything else as it is."""
+    """Load a model folder: a Router with query and document routes as MAR, anything else as it is."""
     del name, revision
     from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
 
@@ -169,7 +169,7 @@ def _load(
 
 
 def _save_random(folder: Path, target: Path, seed: int) -> None:
-    """Writes the model that a configuration describes, with random weights, and its tokenizer."""
+    """Write the model that a configuration describes, with random weights, and its tokenizer."""
     import torch  # lazy: torch
     from transformers import AutoConfig, AutoModel, AutoTokenizer  # lazy: transformers
 

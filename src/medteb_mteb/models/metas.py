@@ -55,11 +55,11 @@ class LocalModelMeta(ModelMeta):
     """Metadata of a model whose name must not be looked up on, or sent to, the Hub."""
 
     def calculate_num_parameters_from_hub(self) -> int | None:
-        """The number of parameters as stated."""
+        """Return the number of parameters as stated."""
         return self.n_parameters
 
     def calculate_memory_usage_mb(self, fetch_from_hf: bool = False) -> int | None:
-        """Estimated from the number of parameters; ``fetch_from_hf`` has no effect."""
+        """Estimate the memory from the number of parameters; ``fetch_from_hf`` has no effect."""
         del fetch_from_hf
         return super().calculate_memory_usage_mb(fetch_from_hf=False)
 
@@ -78,7 +78,7 @@ def load_local(
     sts_route: StsRoute = STS_ROUTE,
     **kwargs: Any,
 ) -> MAREncoder:
-    """Loads the packaged model, one that is a package of its own, or one trained here under its name.
+    """Load the packaged model, one that is a package of its own, or one trained here under its name.
 
     Raises:
         ModelUnavailableError: If it is not on this machine.
@@ -104,9 +104,9 @@ def load_large(
     sts_route: StsRoute = STS_ROUTE,
     **kwargs: Any,
 ) -> MAREncoder:
-    """Loads a model trained here, ``$MAR_HOME/<name>``, or else assembles the authors' published weights.
+    """Load a model trained here, ``$MAR_HOME/<name>``, or else assemble the authors' published weights.
 
-    A downloaded copy of the published weights may lie at ``$MAR_HOME/CARE-0.3B-4B`` (or ``-8B``).
+    A downloaded copy of the published weights may be at ``$MAR_HOME/CARE-0.3B-4B`` (or ``-8B``).
 
     Raises:
         ModelUnavailableError: If there is neither, naming both ways to get the model.
@@ -136,7 +136,7 @@ def load_large(
         raise ModelUnavailableError(
             f"{name} is not available. Either train it (`mar train {short}`) and put the folder at "
             f"{trained}, or let the published weights {repository} ({PUBLISHED_LICENCE}) be fetched from the "
-            f"Hub; a copy of them may lie at ${HOME_VARIABLE}/{copy_name}. Reading {source} failed with "
+            f"Hub; a copy of them may be at ${HOME_VARIABLE}/{copy_name}. Reading {source} failed with "
             f"{type(error).__name__}: {first}"
         ) from error
     if embed_dim is not None:
@@ -145,7 +145,7 @@ def load_large(
 
 
 def load_bm25(name: str, revision: str | None = None, **kwargs: Any) -> BM25Model:
-    """Makes a BM25 model; the name ends in its tokeniser (``bm25-jieba``, ``bm25-english``)."""
+    """Make a BM25 model; the name ends in its tokeniser (``bm25-jieba``, ``bm25-english``)."""
     del revision
     kwargs.pop("device", None)  # mteb passes one to every loader
     return BM25Model(name.split("/")[1].removeprefix("bm25-"), **kwargs)

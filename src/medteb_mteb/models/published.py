@@ -43,7 +43,7 @@ PASSAGE = "Represent this passage\npassage: "
 
 
 def paper_prompt(instruction: str, prompt_type: PromptType | None = None) -> str:
-    r"""The prompt as BMRetriever's released code has it: task sentence, newline, `Query: `.
+    r"""Return the prompt as BMRetriever's released code has it: task sentence, newline, `Query: `.
 
     Args:
         instruction: The task's sentence.
@@ -87,7 +87,7 @@ class PaperBMRetriever(AbsEncoder):
         prompt_type: PromptType | None = None,
         **kwargs: Any,
     ) -> Array:
-        """Vectors of the texts, not normalised, float32 (number of texts, dimensions)."""
+        """Return the vectors of the texts, not normalised, float32 (number of texts, dimensions)."""
         del hf_split, hf_subset
         self._cosine = task_metadata.type == "STS"
         prompt = PASSAGE

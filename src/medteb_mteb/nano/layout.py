@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HYBRID_SIZE",
-    "TABLES",
+    "NANO_TABLES",
     "NanoData",
     "check_split",
     "is_nano",
@@ -36,7 +36,7 @@ __all__ = [
     "without_safeguard",
 ]
 
-TABLES = ("corpus", "queries", "qrels")
+NANO_TABLES = ("corpus", "queries", "qrels")
 #: Candidates of a hybrid list before its safeguard.
 HYBRID_SIZE = 100
 #: What is shown of the problems of a list.
@@ -74,33 +74,33 @@ def is_nano(folder: Path) -> bool:
 
 
 def splits_of(folder: Path) -> list[str]:
-    """Names of the splits that have all three tables, in the card's order.
+    """Return the names of the splits that have all three tables, in the card's order.
 
     Raises:
         FolderError: The header of the card is malformed.
     """
-    found = [config_splits(folder, table) for table in TABLES]
+    found = [config_splits(folder, table) for table in NANO_TABLES]
     return [split for split in found[0] if all(split in others for others in found[1:])]
 
 
 def list_names(folder: Path) -> list[str]:
-    """Names of the candidate lists.
+    """Return the names of the candidate lists.
 
     Raises:
         FolderError: The header of the card is malformed.
     """
-    return [name for name in config_names(folder) if name not in TABLES]
+    return [name for name in config_names(folder) if name not in NANO_TABLES]
 
 
 def revision_of(folder: Path, split: str) -> str:
-    """sha256 (hex) of a split's tables and lists; other splits of the folder do not change it.
+    """Return the sha256 (hex) of a split's tables and lists; other splits of the folder do not change it.
 
     Raises:
         FolderError: A table is missing.
     """
     digests = {
-        name: [_digest(file) for file in _files(folder, name, split, needed=name in TABLES)]
-        for name in (*TABLES, *sorted(list_names(folder)))
+        name: [_digest(file) for file in _files(folder, name, split, needed=name in NANO_TABLES)]
+        for name in (*NANO_TABLES, *sorted(list_names(folder)))
     }
     canonical = json.dumps({"split": split, "files": digests}, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
@@ -110,7 +110,7 @@ _digests: dict[tuple[str, int, int], str] = {}
 
 
 def _digest(file: Path) -> str:
-    # Five tasks stand on one split, and mteb constructs every task to list them.
+    # Five tasks use one split, and mteb constructs every task to list them.
     state = file.stat()
     key = (str(file), state.st_mtime_ns, state.st_size)
     if key not in _digests:
@@ -151,7 +151,7 @@ def read_split(folder: Path | str, split: str, lists: Iterable[str] | None = Non
     problems = Problems(folder)
     tables = {
         name: [row.values for row in read_rows(_files(folder, name, split), problems)]
-        for name in (*TABLES, *wanted)
+        for name in (*NANO_TABLES, *wanted)
     }
     problems.raise_if_any()
     data = _from_tables(folder, split, tables)
@@ -174,7 +174,7 @@ def load_hub(hub: str, split: str, revision: str, lists: Iterable[str] = ()) -> 
     from datasets import load_dataset  # lazy: datasets
 
     tables = {
-        name: list(load_dataset(hub, name, split=split, revision=revision)) for name in (*TABLES, *lists)
+        name: list(load_dataset(hub, name, split=split, revision=revision)) for name in (*NANO_TABLES, *lists)
     }
     data = _from_tables(Path(hub), split, tables)
     check_split(data, Path(hub))
@@ -206,7 +206,7 @@ def _from_tables(folder: Path, split: str, tables: Mapping[str, Sequence[Mapping
             qrels.setdefault(query, []).append(document)
     lists: dict[str, dict[str, list[str]]] = {}
     for name, rows in tables.items():
-        if name in TABLES:
+        if name in NANO_TABLES:
             continue
         lists[name] = {}
         for number, row in enumerate(rows, start=1):
@@ -271,14 +271,14 @@ def _list_problems(data: NanoData, name: str, query: str, documents: Sequence[st
     if len(documents) == size and not found:
         wrong.append(f"none of {size} candidates is positive and there is no safeguard")
     if len(documents) > size and found:
-        wrong.append(f"a safeguard at rank {size + 1}, though a positive stands above it")
+        wrong.append(f"a safeguard at rank {size + 1}, though a positive is ranked above it")
     if len(documents) > size and documents[size] not in positives:
         wrong.append(f"the candidate at rank {size + 1} is no positive")
     return wrong
 
 
 def without_safeguard(data: NanoData) -> dict[str, list[str]]:
-    """The hybrid lists without the candidates at rank 101."""
+    """Return the hybrid lists without the candidates at rank 101."""
     return {query: list(found[:HYBRID_SIZE]) for query, found in data.lists[HYBRID].items()}
 
 

@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-__all__ = ["DEPTH", "ListScores", "score_rankings"]
+__all__ = ["RANKING_DEPTH", "ListScores", "score_rankings"]
 
-#: Documents of a ranking that are looked at.
-DEPTH = 100
+#: Documents of a ranking that count.
+RANKING_DEPTH = 100
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def score_rankings(
     """Score rankings.
 
     Args:
-        rankings: Documents by query, best first. Those beyond rank 100 are not looked at.
+        rankings: Documents by query, best first. Those beyond rank 100 are ignored.
         positives: Positive documents by query. Queries without any are left out.
 
     Raises:
@@ -65,7 +65,7 @@ def score_rankings(
         raise ValueError("No query has a positive, so there is nothing to score.")
     places: dict[str, list[int]] = {}
     for query, wanted in asked.items():
-        ranking = list(rankings.get(query, ()))[:DEPTH]
+        ranking = list(rankings.get(query, ()))[:RANKING_DEPTH]
         if len(set(ranking)) < len(ranking):
             raise ValueError(f"The ranking of query {query!r} holds a document twice.")
         places[query] = [rank for rank, document in enumerate(ranking, start=1) if document in wanted]

@@ -44,7 +44,7 @@ class KeptRankings:
     rankings: Mapping[str, Sequence[str]]
 
     def scores(self) -> ListScores:
-        """Scores of the rankings; see `medteb_mteb.nano.measures`."""
+        """Return the scores of the rankings; see `medteb_mteb.nano.measures`."""
         return score_rankings(self.rankings, self.qrels)
 
 

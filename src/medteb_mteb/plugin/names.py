@@ -50,7 +50,7 @@ class AliasedModels(MutableMapping[str, "ModelMeta"]):
 
 
 def full_name(name: Any, aliases: Mapping[str, str]) -> Any:
-    """The name that results are filed under: that of an alias or a folder; everything else as it is."""
+    """Return name that results are filed under: that of an alias or a folder; everything else as it is."""
     if not isinstance(name, str) or name in aliases:
         return aliases.get(name, name) if isinstance(name, str) else name
     folder = model_folder(name)
@@ -67,7 +67,7 @@ def full_names(models: str | Iterable[Any] | None, aliases: Mapping[str, str]) -
 def with_argument(
     function: Callable[..., Any], name: str, change: Callable[[Any], Any]
 ) -> Callable[..., Any]:
-    """A function that changes one of its arguments, however that is passed, before it does the same."""
+    """Return a function that changes one of its arguments, however that is passed, before calling another."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)

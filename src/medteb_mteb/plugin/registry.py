@@ -49,7 +49,7 @@ _runtime_tasks: dict[str, type[AbsTask]] = {}
 
 
 def register() -> None:
-    """Adds this package's tasks, benchmarks and models to mteb, then the folders in ``MEDTEB_TASKS``.
+    """Add this package's tasks, benchmarks and models to mteb, then the folders in ``MEDTEB_TASKS``.
 
     Calling it again changes nothing. A folder that cannot be read is warned about by name and left out.
 
@@ -96,7 +96,7 @@ def unregister() -> None:
 
 
 def register_tasks(tasks: Iterable[AbsTask | type[AbsTask]]) -> None:
-    """Makes further tasks known to mteb by name, such as those of `medteb_mteb.folders.task_from_folder`.
+    """Make further tasks known to mteb by name, such as those of `medteb_mteb.folders.task_from_folder`.
 
     Args:
         tasks: Task classes, or tasks whose class can be constructed without arguments. Registering a class
@@ -187,9 +187,7 @@ def _replace_task(theirs: type[AbsTask], ours: type[AbsTask]) -> None:
     """Puts a subclass in the place of one of mteb's own tasks, under the same name."""
     module, name = _get_tasks(), theirs.metadata.name
     if module._TASKS_REGISTRY.get(name) is not theirs:
-        raise RegistryError(
-            f"mteb's task {name!r} is not {theirs.__module__}.{theirs.__qualname__} any more."
-        )
+        raise RegistryError(f"mteb's task {name!r} is no longer {theirs.__module__}.{theirs.__qualname__}.")
 
     def swap(old: type[AbsTask], new: type[AbsTask]) -> None:
         module._TASKS_REGISTRY[name] = new
@@ -216,7 +214,7 @@ def _add_models(metas: Iterable[ModelMeta], aliases: Mapping[str, str]) -> None:
 
 
 def _keep_off_the_hub(aliases: Mapping[str, str]) -> None:
-    """Has names of ours and folders resolved here; on the Hub anyone could take such a name."""
+    """Have names of ours and folders resolved here; on the Hub anyone could take such a name."""
     from mteb.models import ModelMeta  # lazy: mteb
     from mteb.models.get_model_meta import get_model_meta  # lazy: mteb
 
@@ -232,7 +230,7 @@ def _keep_off_the_hub(aliases: Mapping[str, str]) -> None:
 
 
 def _keep_editions_apart() -> None:
-    """Has a task evaluated again when the saved result was measured on other data.
+    """Have a task evaluated again when the saved result was measured on other data.
 
     mteb's default strategy reuses a complete result whatever its dataset revision; with editions that would
     report the score of one edition under another. Only tasks that set ``revision_matters`` are affected.
@@ -253,7 +251,7 @@ def _keep_editions_apart() -> None:
 
 
 def _resolve_names(aliases: Mapping[str, str]) -> None:
-    """Has aliases and folders understood wherever mteb compares models by name, not at look-up alone."""
+    """Have aliases and folders understood wherever mteb compares models by name, not at look-up alone."""
     cache = import_module(RESULT_CACHE).ResultCache
     results = import_module("mteb.results").BenchmarkResults
     full = functools.partial(full_name, aliases=aliases)
@@ -280,7 +278,7 @@ def _resolve_names(aliases: Mapping[str, str]) -> None:
 
 
 def _hold_back_private_results() -> None:
-    """Has `submit-results` leave out tasks and models that are folders of this machine, and their names."""
+    """Have `submit-results` leave out tasks and models that are folders of this machine, and their names."""
     module = import_module(RESULT_CACHE)
     unsubmitted, copy = module.ResultCache._get_unsubmitted_results, module.CopyResultsAction.do
 

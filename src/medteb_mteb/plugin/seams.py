@@ -55,7 +55,7 @@ SEAMS = (
 
 
 def check_mteb() -> None:
-    """Checks that mteb still has every piece of private state that registration needs.
+    """Check that mteb still has every piece of private state that registration needs.
 
     Raises:
         RegistryError: Naming the first piece that is gone or of another kind.

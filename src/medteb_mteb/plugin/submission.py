@@ -34,7 +34,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 def public_results(
     found: Mapping[ModelMeta, Sequence[Path]], public: Container[str]
 ) -> dict[ModelMeta, list[Path]]:
-    """The result files that may be submitted, by model; a warning says which were held back and why.
+    """Return the result files that may be submitted, by model; a warning says which were held back and why.
 
     Args:
         found: Files as mteb finds them, `<model>/<revision>/[experiments/<name>/]<task>.json`.
@@ -57,7 +57,7 @@ def public_results(
 
 
 def clean_settings(copied: Iterable[Path]) -> None:
-    """Drops from copied files of run settings the tasks that have no result beside them."""
+    """Drop from copied files of run settings the tasks that have no result beside them."""
     for settings in {path for path in copied if path.name == SETTINGS}:
         tasks = {path.stem for path in settings.parent.glob("*.json")}
         lines = settings.read_text(encoding="utf-8").splitlines()

@@ -22,13 +22,12 @@ from medteb_mteb.report.scores import (
     save_item_scores,
     save_no_item_scores,
 )
-from medteb_mteb.report.table import Entry, ResultTable
+from medteb_mteb.report.table import ResultTable, ScoreEntry
 
 __all__ = [
     "AveragePrecisionSample",
     "Comparison",
     "CorrelationSample",
-    "Entry",
     "Holes",
     "Interval",
     "ItemScores",
@@ -36,6 +35,7 @@ __all__ = [
     "NoItemScoresError",
     "ResultTable",
     "Sample",
+    "ScoreEntry",
     "bootstrap_interval",
     "compare",
     "item_scores",

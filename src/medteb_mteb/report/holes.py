@@ -52,7 +52,7 @@ class Holes:
         return cls(judged, bpref, condensed, reason="")
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values; `note` says why there are none."""
+        """Return JSON values; `note` says why there are none."""
         return {
             "judged_at_10": self.judged,
             "bpref": self.bpref,
@@ -61,7 +61,7 @@ class Holes:
         }
 
     def cells(self) -> list[str]:
-        """Cells of a table, in the order of `HEADERS`."""
+        """Return the cells of a table, in the order of `HEADERS`."""
         share = "not known" if self.judged is None else f"{self.judged:.1%}"
         return [share, *("-" if value is None else f"{value:.4f}" for value in (self.condensed, self.bpref))]
 

@@ -44,11 +44,11 @@ class Sample(Protocol):
     """Measurements on the items of a test set, with the statistic that turns them into a score."""
 
     def __len__(self) -> int:
-        """Number of items."""
+        """Return the number of items."""
         ...
 
     def statistic(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The score under each weighting.
+        """Return the score under each weighting.
 
         Args:
             weights: Shape (resamples, items), float64: how often each item counts.
@@ -164,7 +164,7 @@ class Comparison:
 
 
 def score_of(sample: Sample) -> float:
-    """The score itself: every item counts once."""
+    """Return the score itself: every item counts once."""
     return float(sample.statistic(np.ones((1, len(sample))))[0])
 
 
@@ -186,7 +186,7 @@ def bootstrap_interval(
 def compare(
     first: Sample, second: Sample, *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = SEED
 ) -> Comparison:
-    """Compares two systems that were measured on the same items, in the same order.
+    """Compare two systems that were measured on the same items, in the same order.
 
     Raises:
         ValueError: If the two have different numbers of items.
@@ -250,12 +250,12 @@ def _weighted_pearson(
 
 
 def _tie_ends(ordered: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Index of the last item of each run of equal values, one per run."""
+    """Return the index of the last item of each run of equal values, one per run."""
     return np.append(np.flatnonzero(np.diff(ordered)), len(ordered) - 1)
 
 
 def _weighted_ranks(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Average ranks in each resample, an item of weight w standing for w tied items."""
+    """Return the average ranks in each resample, an item of weight w standing for w tied items."""
     order = np.argsort(values, kind="stable")
     ends = _tie_ends(values[order])
     upto = np.cumsum(weights[:, order], axis=1)[:, ends]

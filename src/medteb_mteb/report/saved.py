@@ -95,7 +95,7 @@ def read_saved(folder: Path) -> list[SavedScore]:
 
 
 def means_by_source(saved: Sequence[SavedScore]) -> dict[str, dict[str, SourceMean]]:
-    """Means over the tasks of every source of English MedTEB, by model and source.
+    """Return means over the tasks of every source of English MedTEB, by model and source.
 
     Results of other tasks are passed over; sources without a result are left out.
     """

@@ -1,6 +1,6 @@
 """Scores per query, pair or text: recomputed from saved predictions, checked against mteb's main score.
 
-An interval is only printed if the per-item scores it comes from give back the score it stands beside.
+An interval is only printed if its per-item scores reproduce the score beside it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mar_st.files import write_text
 from medteb_mteb.report.intervals import (
     AveragePrecisionSample,
     CorrelationSample,
@@ -67,7 +68,7 @@ def item_scores(task: AbsTask, predictions: Path, main_score: float) -> ItemScor
     Args:
         task: The task, loaded, with one split and one subset.
         predictions: Folder given to mteb as ``prediction_folder``.
-        main_score: mteb's main score, which the items must give back.
+        main_score: mteb's main score, which the items must reproduce.
 
     Raises:
         NoItemScoresError: If the main score has no items, or they do not give it back.
@@ -179,7 +180,7 @@ def _array(values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def save_item_scores(path: Path, scores: ItemScores) -> None:
-    """Writes per-item scores as JSON (aside, then moved); ids and numbers only, no text."""
+    """Write per-item scores as JSON (aside, then moved); ids and numbers only, no text."""
     sample = scores.sample
     content: dict[str, Any] = {
         "schema_version": _SCHEMA_VERSION,
@@ -207,7 +208,7 @@ def save_item_scores(path: Path, scores: ItemScores) -> None:
 
 
 def save_no_item_scores(path: Path, task: AbsTask, reason: str) -> None:
-    """Writes down why a result has no per-item scores, so that it need not be evaluated again to find out."""
+    """Write down why a result has no per-item scores, so that it need not be evaluated again to find out."""
     _write(
         path,
         {
@@ -223,13 +224,11 @@ def save_no_item_scores(path: Path, task: AbsTask, reason: str) -> None:
 
 def _write(path: Path, content: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(content), encoding="utf-8")
-    part.replace(path)
+    write_text(path, json.dumps(content))
 
 
 def load_item_scores(path: Path, *, metric: str, dataset_revision: str, main_score: float) -> ItemScores:
-    """Reads per-item scores back and checks that they belong to a result.
+    """Read per-item scores back and check that they belong to a result.
 
     Raises:
         NoItemScoresError: If there are none, or they are of another metric, other data or another run.

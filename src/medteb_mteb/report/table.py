@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from medteb_mteb.report.holes import Holes
     from medteb_mteb.report.intervals import Comparison, Interval, Sample
 
-__all__ = ["Entry", "ResultTable"]
+__all__ = ["ResultTable", "ScoreEntry"]
 
 _METRIC_NAMES = {"ndcg": "nDCG", "map": "MAP", "mrr": "MRR"}
 
 
 @dataclass(frozen=True)
-class Entry:
+class ScoreEntry:
     """One model's score on one task.
 
     Attributes:
@@ -62,19 +62,19 @@ class ResultTable:
 
     models: list[str]
     tasks: list[str]
-    entries: list[Entry]
+    entries: list[ScoreEntry]
     averages: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
     _intervals: dict[tuple[str, str], Interval | None] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self._by_key = {(entry.model, entry.task): entry for entry in self.entries}
 
-    def entry(self, model: str, task: str) -> Entry | None:
-        """The entry of a pair, or None."""
+    def entry(self, model: str, task: str) -> ScoreEntry | None:
+        """Return the entry of a pair, or None."""
         return self._by_key.get((model, task))
 
     def interval(self, model: str, task: str) -> Interval | None:
-        """The bootstrap interval of a pair, or None."""
+        """Return the bootstrap interval of a pair, or None."""
         key = (model, task)
         if key not in self._intervals:
             entry = self._by_key.get(key)
@@ -92,7 +92,7 @@ class ResultTable:
         return sum(scores) / len(scores) if scores and len(scores) == len(self.tasks) else None
 
     def average(self, model: str, name: str) -> float | None:
-        """One of the further averages, or None unless every task of its groups has a score.
+        """Return one of the further averages, or None unless every task of its groups has a score.
 
         Args:
             model: The model.
@@ -121,7 +121,7 @@ class ResultTable:
         return found
 
     def to_rich(self, title: str | None = None) -> Table:
-        """The table for a terminal."""
+        """Return the table for a terminal."""
         from rich.table import Table  # lazy: rich
 
         header, *rows = self._cells()
@@ -135,13 +135,13 @@ class ResultTable:
         return table
 
     def to_markdown(self) -> str:
-        """The table as GitHub Markdown."""
+        """Return the table as GitHub Markdown."""
         header, *rows = self._cells()
         rule = ["---", *["---:"] * (len(header) - 1)]
         return "\n".join("| " + " | ".join(cell for cell in row) + " |" for row in (header, rule, *rows))
 
     def to_json(self) -> dict[str, Any]:
-        """The table, the comparisons and how the intervals were made, as JSON values."""
+        """Return the table, the comparisons and how the intervals were made, as JSON values."""
         rows = []
         for model in self.models:
             scores = {task: self._json_cell(model, task) for task in self.tasks if self.entry(model, task)}
@@ -169,7 +169,7 @@ class ResultTable:
         }  # fmt: skip
 
     def comparison_lines(self) -> list[str]:
-        """The comparisons as text, one per line."""
+        """Return the comparisons as text, one per line."""
         return [
             f"{task}: {first} - {other} = {c.difference:+.4f} [{c.low:+.4f}, {c.high:+.4f}], "
             f"p = {c.p_value:.4f}"
@@ -177,11 +177,11 @@ class ResultTable:
         ]
 
     def notes(self) -> list[str]:
-        """Why scores have no interval, one line per pair."""
+        """Return the reason why scores have no interval, one line per pair."""
         return [f"{e.task}, {e.model}: no interval, {e.note}" for e in self.entries if e.note]
 
     def warnings(self) -> list[str]:
-        """Scores that stand on too few judgements, or on nobody knows how many; one line each."""
+        """Return one line for each score based on too few judgements, or on an unknown number."""
         lines = []
         for entry in self.entries:
             if entry.holes is None:
@@ -252,7 +252,7 @@ def _shown(mean: float | None) -> str:
 
 
 def _metric_name(metric: str) -> str:
-    """The name of a score as it is usually written: ``ndcg_at_10`` -> ``nDCG@10``."""
+    """Return the name of a score as it is usually written: ``ndcg_at_10`` -> ``nDCG@10``."""
     name, at, cut = metric.rpartition("_at_")
     if at:
         return f"{_METRIC_NAMES.get(name, name)}@{cut}"

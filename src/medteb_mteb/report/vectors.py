@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mteb.abstasks.abstask import AbsTask
     from numpy.typing import NDArray
 
-__all__ = ["LabelMap", "Similarities", "Speed", "label_map", "measure_speed", "pair_similarities"]
+__all__ = ["EncodingSpeed", "LabelMap", "Similarities", "label_map", "measure_speed", "pair_similarities"]
 
 SEED = 42
 
@@ -61,7 +61,7 @@ class Similarities:
 
 
 @dataclass(frozen=True)
-class Speed:
+class EncodingSpeed:
     """Speed of a model.
 
     Attributes:
@@ -170,7 +170,9 @@ def pair_similarities(model: Any, task: AbsTask, *, most: int, batch_size: int) 
     return Similarities(found[0].ravel(), found[1].ravel())
 
 
-def measure_speed(model: Any, task: AbsTask, *, documents: int, queries: int, batch_size: int) -> Speed:
+def measure_speed(
+    model: Any, task: AbsTask, *, documents: int, queries: int, batch_size: int
+) -> EncodingSpeed:
     """Speed over texts of a retrieval task: documents in batches, queries one at a time.
 
     The first batch and the first query are encoded once before, and do not count.
@@ -197,7 +199,7 @@ def measure_speed(model: Any, task: AbsTask, *, documents: int, queries: int, ba
         start = time.perf_counter()
         _texts(model, task, PromptType.query, [question], 1)
         times.append(time.perf_counter() - start)
-    return Speed(
+    return EncodingSpeed(
         len(some) / elapsed, 1000 * median(times), len(some), len(questions), batch_size, _machine(model)
     )
 

@@ -37,12 +37,12 @@ class BuiltTask(LocalCopy):
 
     @property
     def needs(self) -> str:
-        """Nothing if the data were built, otherwise what it takes to get the raw files."""
+        """Return the requirements for getting the raw files; empty if the data were built."""
         return "nothing" if self.local_copy is not None else self.source_needs
 
     @property
     def size(self) -> tuple[int, int] | None:
-        """Queries and documents of the built data, else of data built from the named files."""
+        """Return queries and documents of the built data, else of data built from the named files."""
         if self.local_copy is not None and (self.local_copy / MANIFEST_NAME).is_file():
             try:
                 counts = load_edition(self.local_copy).counts
@@ -55,7 +55,7 @@ class BuiltTask(LocalCopy):
     def load_data(
         self, num_proc: int | None = None, *, timer: TimingStack | None = None, **kwargs: Any
     ) -> None:
-        """Checks the built data and reads them.
+        """Check the built data and read them.
 
         Raises:
             DataUnavailableError: They were not built.
@@ -74,7 +74,7 @@ class BuiltTask(LocalCopy):
             load_into(self, folder)
 
     def load_without_copy(self, num_proc: int | None, **kwargs: Any) -> None:
-        """Get the data from elsewhere; there is nothing for sets that nobody publishes in this form.
+        """Get the data from elsewhere; does nothing for sets that are not published in this form.
 
         Raises:
             DataUnavailableError: Always, with how to build the data.

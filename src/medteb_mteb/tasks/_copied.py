@@ -29,7 +29,7 @@ class CopiedRetrieval(LocalCopy, JudgedRetrieval):
     def load_data(
         self, num_proc: int | None = None, *, timer: TimingStack | None = None, **kwargs: Any
     ) -> None:
-        """Reads the local copy, or fetches the data.
+        """Read the local copy, or fetch the data.
 
         Raises:
             DataUnavailableError: If there is no local copy and the data could not be fetched.

@@ -44,7 +44,7 @@ NO_REVISION = "no-edition"
 
 
 def metadata_of(base: TaskMetadata, edition: Edition | None) -> TaskMetadata:
-    """The task's metadata with everything that depends on the data taken from the edition.
+    """Return the task's metadata with everything that depends on the data taken from the edition.
 
     Revision and licence come from the manifest, as do ``annotations_creators``, ``sample_creation`` and
     ``date`` where it has them. What the manifest of a foreign edition does not say stays unknown (None).
@@ -69,7 +69,7 @@ def metadata_of(base: TaskMetadata, edition: Edition | None) -> TaskMetadata:
 
 
 def licence_for_mteb(licence: str) -> str:
-    """A manifest's licence as mteb spells it: one of its identifiers, a URL, or ``not specified``."""
+    """Return a manifest's licence as mteb spells it: one of its identifiers, a URL, or ``not specified``."""
     known = get_args(Licenses)
     flat = {name for part in known for name in (get_args(part) or (part,))}
     if licence.lower() in flat:
@@ -78,7 +78,7 @@ def licence_for_mteb(licence: str) -> str:
 
 
 def _resolve(base: TaskMetadata) -> tuple[Edition | None, TaskMetadata, str]:
-    """The edition in force, the metadata that goes with it, and what is wrong if there is none."""
+    """Return the edition in force, the metadata that goes with it, and what is wrong if there is none."""
     try:
         edition = find_edition(base.name)
         return edition, metadata_of(base, edition), ""
@@ -111,7 +111,7 @@ class EditionTask(LocalStatistics):
     def load_data(
         self, num_proc: int | None = None, *, timer: TimingStack | None = None, **kwargs: Any
     ) -> None:
-        """Verifies the edition's files against the manifest and reads them; nothing comes from the Hub.
+        """Verify the edition's files against the manifest and read them; nothing comes from the Hub.
 
         Raises:
             EditionError: If there is no edition or a file differs from the manifest, naming the file.
@@ -121,8 +121,6 @@ class EditionTask(LocalStatistics):
             return
         if self.edition is None:
             raise EditionError(self.edition_error)
-        # Late: most processes construct tasks without ever loading one.
-
         with (timer or TimingStack())("Data loading", log_message=f"Loading {self.metadata.name}..."):
             verify(self.edition)
             load_into(self, read_folder(self.edition.path))

@@ -52,7 +52,7 @@ class EditionBenchmark(Benchmark):
 
     @property
     def tasks(self) -> Sequence[AbsTask]:
-        """The tasks; the same objects until ``MEDTEB_DATA`` changes."""
+        """Return the tasks; the same objects until ``MEDTEB_DATA`` changes."""
         root = os.environ.get(DATA_VARIABLE)
         if self._made is None or self._made[0] != root:
             self._made = (root, mteb.get_tasks(tasks=list(self.task_names)))

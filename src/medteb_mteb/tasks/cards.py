@@ -55,7 +55,7 @@ _EDITION = Checks(
     "the published benchmark, whose data are closed; `mini` is synthetic and ranks no models",
 )
 #: By the module that defines a task.
-CHECKS = {
+CHECKS_BY_MODULE = {
     "medteb_mteb.tasks.retrieval": _EDITION,
     "medteb_mteb.tasks.reranking": _EDITION,
     "medteb_mteb.tasks.sts": _EDITION,
@@ -93,7 +93,7 @@ def task_cards() -> list[TaskCard]:
     """Return the cards of all tasks of this package, in the order of the registry.
 
     Raises:
-        KeyError: A task's module says nothing in `CHECKS`.
+        KeyError: A task's module says nothing in `CHECKS_BY_MODULE`.
     """
     return [_card(task) for task in (*TASKS, *REPLACED.values())]
 
@@ -108,7 +108,7 @@ def _card(task: type[AbsTask]) -> TaskCard:
         source=str(metadata.dataset["path"]),
         revision=pinned,
         licence=metadata.license or "not specified",
-        checks=CHECKS[task.__module__],
+        checks=CHECKS_BY_MODULE[task.__module__],
     )
 
 

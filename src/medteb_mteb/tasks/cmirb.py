@@ -124,7 +124,7 @@ class CMIRBTask(CopiedRetrieval):
     """Retrieval on one set of CMIRB.
 
     The published layout: `corpus.jsonl` and `queries.jsonl` (`id`, `text`), `qrels/test.jsonl` (`q_id`,
-    `p_id`, `score`), declared as configurations by the card. A copy lies in `$MEDTEB_DATA/<task name>/`.
+    `p_id`, `score`), declared as configurations by the card. A copy is in `$MEDTEB_DATA/<task name>/`.
 
     Attributes:
         published: The row of the table.

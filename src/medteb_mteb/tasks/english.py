@@ -28,7 +28,7 @@ from medteb_mteb.english.snapshot import (
     read_rows,
     revision_of,
 )
-from medteb_mteb.english.table import METRICS, TYPES, EnglishTask, english_tasks
+from medteb_mteb.english.table import MAIN_METRICS, TYPES, EnglishTask, english_tasks
 from medteb_mteb.folders.problems import FolderError
 from medteb_mteb.tasks._built import NOT_BUILT
 
@@ -70,12 +70,12 @@ class SnapshotTask(LocalCopy):
 
     @property
     def copy_name(self) -> str:
-        """Name of the snapshot's folder."""
+        """Return the name of the snapshot's folder."""
         return FOLDER
 
     @property
     def needs(self) -> str:
-        """Nothing with the task's file in the snapshot, otherwise what it takes to make that."""
+        """Return the requirements for making the task's file; empty if the snapshot has it."""
         return "nothing" if self.local_copy is not None else self.of.needs
 
     @property
@@ -93,7 +93,7 @@ class SnapshotTask(LocalCopy):
     def load_data(
         self, num_proc: int | None = None, *, timer: TimingStack | None = None, **kwargs: Any
     ) -> None:
-        """Reads and checks the task's file.
+        """Read and check the task's file.
 
         Raises:
             DataUnavailableError: There is no such file.
@@ -227,7 +227,7 @@ def _make(task: EnglishTask) -> type[AbsTask]:
         modalities=["text"],
         eval_splits=["test"],
         eval_langs=["eng-Latn"],
-        main_score=METRICS[task.type],
+        main_score=MAIN_METRICS[task.type],
         domains=["Medical", "Written"],
         task_subtypes=[],
         license="not specified",

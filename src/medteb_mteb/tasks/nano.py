@@ -31,7 +31,7 @@ from medteb_mteb.nano.layout import (
     splits_of,
     without_safeguard,
 )
-from medteb_mteb.nano.measures import DEPTH, score_rankings
+from medteb_mteb.nano.measures import RANKING_DEPTH, score_rankings
 from medteb_mteb.nano.table import BM25, DENSE, HYBRID, published_sets
 
 if TYPE_CHECKING:
@@ -120,13 +120,13 @@ class NanoTask(LocalCopy, AbsTaskRetrieval):
 
     @property
     def copy_name(self) -> str:
-        """Name of the copy's folder in `$MEDTEB_DATA`: the set's."""
+        """Return the name of the copy's folder in `$MEDTEB_DATA`: the set's."""
         return self.set_name
 
     def load_data(
         self, num_proc: int | None = None, *, timer: TimingStack | None = None, **kwargs: Any
     ) -> None:
-        """Reads the split from the folder or the Hub and checks it.
+        """Read the split from the folder or the Hub and check it.
 
         Raises:
             FolderError: If the split is not sound, lacks the task's candidates, or changed since the task was
@@ -174,7 +174,7 @@ class NanoTask(LocalCopy, AbsTaskRetrieval):
         self.data_loaded = True
 
     def positives(self) -> dict[str, list[str]]:
-        """Positive documents by query of the loaded split."""
+        """Return the positive documents by query of the loaded split."""
         qrels = self.dataset["default"][self.split]["relevant_docs"]
         return {query: list(found) for query, found in qrels.items()}
 
@@ -186,9 +186,9 @@ class NanoTask(LocalCopy, AbsTaskRetrieval):
         hf_split: str,
         hf_subset: str,
     ) -> dict[str, float]:
-        """The scores of `medteb_mteb.nano.measures` whose names mteb does not use."""
+        """Return the scores of `medteb_mteb.nano.measures` whose names mteb does not use."""
         theirs = super().task_specific_scores(scores, qrels, results, hf_split, hf_subset)
-        self.rankings = {query: ranked(found)[:DEPTH] for query, found in results.items()}
+        self.rankings = {query: ranked(found)[:RANKING_DEPTH] for query, found in results.items()}
         ours = asdict(score_rankings(self.rankings, qrels))
         return theirs | {
             name: value for name, value in ours.items() if name not in ("ndcg_at_10", "mrr_at_10")
@@ -196,12 +196,12 @@ class NanoTask(LocalCopy, AbsTaskRetrieval):
 
 
 def _shuffled(query: str, candidates: Iterable[str]) -> list[str]:
-    """Candidates in an order that says nothing of their ranks, or a reranker could score by it."""
+    """Return the candidates in an order that says nothing of their ranks, or a reranker could score by it."""
     return sorted(candidates, key=lambda one: hashlib.sha256(f"{query}\0{one}".encode()).digest())
 
 
 def _published_metadata(split: NanoSplit, hub: str, variant: Variant) -> TaskMetadata:
-    """Metadata of a published split: the source task's, with what sampling changed."""
+    """Return the metadata of a published split: the source task's, with what sampling changed."""
     source = mteb.get_task(split.task).metadata
     origin = (
         f"{split.source} at {split.source_revision}, split {split.source_split}"
@@ -269,7 +269,7 @@ NANO_TASKS: tuple[type[AbsTask], ...] = _published()
 
 
 def nano_names(set_name: str, suffix: str = "Retrieval") -> list[str]:
-    """Names of the tasks of a published set.
+    """Return the names of the tasks of a published set.
 
     Args:
         set_name: `NanoCMTEB` or `NanoMedical`.
@@ -279,7 +279,7 @@ def nano_names(set_name: str, suffix: str = "Retrieval") -> list[str]:
 
 
 def nano_tasks_from_folder(folder: Path | str, prompt: str | None = None) -> list[NanoTask]:
-    """Makes the tasks of every split of a folder in the published layout.
+    """Make the tasks of every split of a folder in the published layout.
 
     Their names begin with the folder's name and the split's. There is a task for every candidate list, and
     for hybrid lists one more without the safeguards.

@@ -19,7 +19,7 @@ __all__ = ["tasks_from_folders"]
 
 
 def tasks_from_folders(paths: Iterable[Path | str]) -> list[FolderTask | NanoTask]:
-    """One task per folder, in order; of a Nano set, all tasks of all its splits.
+    """Return one task per folder, in order; of a Nano set, all tasks of all its splits.
 
     Raises:
         FolderError: If a folder is unusable, or two folders have the same task name.

@@ -49,7 +49,7 @@ class MedTEBReranking(EditionTask, JudgedRetrieval):
     def load_data(
         self, num_proc: int | None = None, *, timer: TimingStack | None = None, **kwargs: Any
     ) -> None:
-        """Reads the edition and checks that the main score covers every list.
+        """Read the edition and check that the main score covers every list.
 
         Raises:
             EditionError: If the edition cannot be read, has no candidate lists, or one is too long.

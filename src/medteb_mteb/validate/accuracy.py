@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from medteb_mteb.validate.findings import Number, Verdict
     from medteb_mteb.validate.material import Material
 
-__all__ = ["CONFIRMED", "FEWEST", "FOUND", "Part", "accuracy_of_labels", "stratified"]
+__all__ = ["CONFIRMED", "FEWEST", "FOUND", "StratumAnswers", "accuracy_of_labels", "stratified"]
 
 #: Share of positives, and of negatives, that experts confirm, for `ok` and for `warning`.
 CONFIRMED = (0.90, 0.75)
@@ -29,7 +29,7 @@ _Z = 1.959963984540054
 
 
 @dataclass(frozen=True)
-class Part:
+class StratumAnswers:
     """Answers to a stratum.
 
     Attributes:
@@ -47,16 +47,16 @@ class Part:
     positive: int
 
     def share(self) -> IntervalEstimate:
-        """Share of positives among its pairs, with an exact interval for draws without replacement."""
+        """Return the share of positives among its pairs, with an exact interval (no replacement)."""
         return IntervalEstimate(
             self.positive / self.seen, *finite_interval(self.positive, self.seen, self.pairs)
         )
 
 
 def accuracy_of_labels(material: Material) -> Finding:
-    """Share of positives by the experts in each stratum of the sheet, and what follows for all labels.
+    """Estimate the accuracy of all labels from the experts' share of positives in each stratum of the sheet.
 
-    Every answer stands for as many pairs as its probability to be drawn says (Horvitz-Thompson).
+    Every answer is weighted by the inverse of its sampling probability (Horvitz-Thompson).
     """
     key, title = "label accuracy", "Experts confirm the labels"
     experts = material.experts
@@ -108,8 +108,8 @@ def accuracy_of_labels(material: Material) -> Finding:
     return Finding(key, title, worst(verdicts), reason, numbers, table)
 
 
-def stratified(parts: Sequence[Part]) -> IntervalEstimate:
-    """Share of positives among all pairs of several strata, with its 95 % interval.
+def stratified(parts: Sequence[StratumAnswers]) -> IntervalEstimate:
+    """Return the share of positives among all pairs of several strata, with its 95 % interval.
 
     `sum of N_h p_h / sum of N_h`. Of one stratum the interval is exact; of several it is normal, with the
     variance `sum of (N_h / N)^2 (1 - n_h / N_h) r_h (1 - r_h) / n_h`, where one success and one failure are
@@ -129,14 +129,14 @@ def stratified(parts: Sequence[Part]) -> IntervalEstimate:
     return IntervalEstimate(value, max(0.0, value - spread), min(1.0, value + spread))
 
 
-def _parts(experts: Experts) -> list[Part]:
+def _parts(experts: Experts) -> list[StratumAnswers]:
     """Strata with an answer, by label and name."""
     labels = {one.stratum: one.label for one in experts.drawn.values()}
     positive = dict.fromkeys(labels, 0)
     for pair, answer in experts.answers.items():
         positive[experts.drawn[pair].stratum] += answer
     found = [
-        Part(name, labels[name], experts.pairs[name], experts.seen[name], positive[name])
+        StratumAnswers(name, labels[name], experts.pairs[name], experts.seen[name], positive[name])
         for name in sorted(labels)
         if experts.seen[name]
     ]
@@ -144,9 +144,12 @@ def _parts(experts: Experts) -> list[Part]:
 
 
 def _recall(
-    numbers: dict[str, Number], positives: Sequence[Part], negatives: Sequence[Part], disputed: Sequence[Part]
+    numbers: dict[str, Number],
+    positives: Sequence[StratumAnswers],
+    negatives: Sequence[StratumAnswers],
+    disputed: Sequence[StratumAnswers],
 ) -> float:
-    """Share of all pairs that experts call positive that the labels call so, too; 1 if there are none."""
+    """Return the share of positives by experts that are also positives by labels; 1 without any."""
     counts = {}
     for name, parts in (("positives", positives), ("negatives", negatives), ("disputed pairs", disputed)):
         if not parts:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from medteb_mteb.curation.labels.grades import POSITIVE, by_pair, value
+from medteb_mteb.curation.labels.grades import POSITIVE_GRADES, by_pair, value
 from medteb_mteb.validate.dominance import Graded, binned, difference, rank_correlation, ratio
 from medteb_mteb.validate.findings import Finding, Table, worst
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["SMALL", "length_bias", "note", "position_bias", "severity", "shown", "verdict_of"]
 
 #: Rank correlation (Somers' D) up to which a bias is small: of two passages with different grades the better
-#: one stands later, or is longer, in 55 of 100 cases in place of 50.
+#: one is later in the prompt, or longer, in 55 of 100 cases instead of 50.
 SMALL = 0.1
 _QUARTERS = 4
 
 
 def position_bias(material: Material) -> Finding:
-    """Grades of each judge by the quarter of the prompt in which the passage stood.
+    """Compare the grades of each judge by the quarter of the prompt that holds the passage.
 
     `medteb judge` draws the order of the passages, so their places and their relevance have nothing to do
     with each other, and every correlation is the judge's.
@@ -77,7 +77,7 @@ def position_bias(material: Material) -> Finding:
 
 
 def length_bias(material: Material) -> Finding:
-    """Grades of each judge by the length of the passage, compared with those of the other judges.
+    """Compare the grades of each judge by the length of the passage with those of the other judges.
 
     Long passages may answer more, so a correlation alone is not a bias. What a judge has beyond the others
     on the same pairs is its own; what all have in common, only experts can tell.
@@ -117,10 +117,10 @@ def length_bias(material: Material) -> Finding:
     )
     table = Table(header, tuple(rows))
     if not found:
-        reason = "no two judges have graded the same pairs, so nobody knows which correlation is right"
+        reason = "no two judges have graded the same pairs, so the correlations cannot be compared"
         return Finding(key, title, "not known", reason, numbers, table)
     judge = max(found, key=lambda name: severity(found[name]))
-    # Which of the judges is right nobody knows, so this is a warning at worst.
+    # It is unknown which judge is right, so this is a warning at worst.
     fine = all(verdict_of(one) == "ok" for one in found.values())
     reason = (
         f"the rank correlation of grades and length of {judge} differs from that of the others by "
@@ -139,7 +139,7 @@ def _by_judge(judgements: Sequence[Judgement]) -> dict[str, list[Judgement]]:
 
 
 def _numbers(judgements: Sequence[Judgement]) -> tuple[NDArray[np.int64], int]:
-    """Number of the query of each judgement, and how many queries there are."""
+    """Return the number of the query of each judgement, and how many queries there are."""
     names, numbers = np.unique([one.query_id for one in judgements], return_inverse=True)
     return numbers, len(names)
 
@@ -170,8 +170,8 @@ def _quarters(
     grades: NDArray[np.int64],
     queries: NDArray[np.int64],
 ) -> list[str]:
-    """Share of positives of each quarter, formatted; mean grades go to the numbers."""
-    positive = np.isin(grades, [value(grade) for grade in POSITIVE]).astype(float)
+    """Return the share of positives of each quarter, formatted; mean grades go to the numbers."""
+    positive = np.isin(grades, [value(grade) for grade in POSITIVE_GRADES]).astype(float)
     cells = []
     for quarter, name in enumerate(names):
         inside = quarters == quarter
@@ -201,14 +201,14 @@ def severity(found: IntervalEstimate) -> float:
 
 
 def verdict_of(found: IntervalEstimate) -> Verdict:
-    """Return ok where the interval lies within `SMALL`, fail where it lies beyond, else a warning."""
+    """Return ok if the interval is within `SMALL`, fail if it is beyond, else a warning."""
     if found.low > SMALL or found.high < -SMALL:
         return "fail"
     return "ok" if found.low >= -SMALL and found.high <= SMALL else "warning"
 
 
 def shown(found: IntervalEstimate) -> str:
-    """An estimate with its sign and interval, for tables."""
+    """Return an estimate with its sign and interval, for tables."""
     if found.value != found.value:
         return "-"
     ends = "not known" if found.low != found.low else f"{found.low:+.3f}, {found.high:+.3f}"

@@ -38,7 +38,7 @@ def of_build(root: Path, sources: Sources) -> Sources:
 
 
 def steps_of(root: Path) -> dict[str, list[Path]]:
-    """Folders of the steps of a build, by kind.
+    """Return the folders of the steps of a build, by kind.
 
     Raises:
         BuildError: The folder is not a build, or a `step.json` cannot be read.

@@ -42,7 +42,7 @@ def card(material: Material) -> Finding:
         reason = f"the card says {stated}, the manifest {edition.licence}"
         return Finding(key, title, "fail", reason, numbers)
     if licence.lower() in _NO_LICENCE:
-        reason = "no licence is stated, so nobody may use or pass on the data; add it to the card's header"
+        reason = "no licence is stated, so the data may not be used or passed on; add it to the card's header"
         return Finding(key, title, "fail", reason, numbers)
     sources = mappings(edition.extra, "sources") if edition else []
     if wrong := _sources(sources, licence):
@@ -57,7 +57,7 @@ def card(material: Material) -> Finding:
 
 
 def _sources(sources: Sequence[Mapping[str, Any]], licence: str) -> str:
-    """Say what is wrong with the licences of the texts' sources; empty: nothing, or nobody named any."""
+    """Return the problem with the licences of the texts' sources; empty without problem or sources."""
     for one in sources:
         name, its = one.get("name"), str(one.get("licence", ""))
         if its.lower() in _NO_LICENCE:
@@ -70,7 +70,7 @@ def _sources(sources: Sequence[Mapping[str, Any]], licence: str) -> str:
 
 
 def _prose(path: Path) -> str:
-    """The card without its header and its tables."""
+    """Return the card without its header and its tables."""
     text = path.read_text(encoding="utf-8-sig")
     if text.startswith("---"):
         text = text[3:].partition("\n---")[2]

@@ -52,7 +52,7 @@ CHECKS: tuple[Callable[[Material], Finding], ...] = (
 
 
 def validate(material: Material) -> Report:
-    """The verdict of every check."""
+    """Return the verdict of every check."""
     edition = material.layout.edition
     return Report(
         name=material.layout.name,

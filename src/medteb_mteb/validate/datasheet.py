@@ -1,4 +1,4 @@
-"""The datasheet of an edition: how it was made, as far as its manifest, its provenance and its build say.
+"""The datasheet of an edition: how it was made, according to its manifest, its provenance and its build.
 
 The questions are those of "Datasheets for Datasets" (T. Gebru et al., CACM 64, 2021) that files can answer.
 """
@@ -34,7 +34,7 @@ Row = tuple[str, ...]
 
 
 def datasheet(edition: Edition, build: Path | None = None) -> str:
-    """Describe an edition in Markdown; what nobody has recorded says so.
+    """Describe an edition in Markdown; missing records are stated as such.
 
     Args:
         edition: The edition; its `provenance.json` says how it was made.
@@ -136,7 +136,7 @@ def _candidates(made: dict[str, Any]) -> list[Row]:
 
 
 def _answerers(made: dict[str, Any], key: str) -> list[Row]:
-    """Judges, or LLMs that wrote; of the latter there may be none."""
+    """Return judges, or LLMs that wrote; of the latter there may be none."""
     rows: list[Row] = []
     for one in mappings(made, key):
         variant = "none" if one.get("variant") == "" else _shown(one.get("variant"))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BINS", "Graded", "binned", "difference", "rank_correlation", "ratio"]
 
-#: Values are compared by bins of so many quantiles at most; two of one bin count as equal.
+#: Maximum number of quantile bins for the comparison; values of one bin count as equal.
 BINS = 20
 
 
@@ -43,7 +43,7 @@ class Graded:
     weights: NDArray[np.float64] | None = None
 
     def tables(self, queries: int) -> NDArray[np.float64]:
-        """Pairs by query, grade and bin, shape (queries, 5, bins)."""
+        """Return the pairs by query, grade and bin, shape (queries, 5, bins)."""
         found = np.zeros((queries, len(GRADES), BINS))
         times = 1.0 if self.weights is None else self.weights
         np.add.at(found, (self.queries, self.grades, self.bins), times)
@@ -51,7 +51,7 @@ class Graded:
 
 
 def binned(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Number of the bin of each value, from 0 to `BINS` - 1; equal values share one. Shape (values,)."""
+    """Return the bin of each value, from 0 to `BINS` - 1, `(values,)`; equal values share one."""
     different = np.unique(values)
     if len(different) > BINS:
         different = np.unique(np.quantile(values, np.arange(1, BINS) / BINS))
@@ -59,7 +59,7 @@ def binned(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def rank_correlation(graded: Graded, queries: int) -> IntervalEstimate:
-    """Somers' D with its 95 % bootstrap interval over queries; NaN where all grades are equal.
+    """Return Somers' D with its 95 % bootstrap interval over queries; NaN if all grades are equal.
 
     Args:
         graded: The grades.
@@ -69,7 +69,7 @@ def rank_correlation(graded: Graded, queries: int) -> IntervalEstimate:
 
 
 def difference(graded: Graded, others: tuple[Graded, ...], queries: int) -> IntervalEstimate:
-    """Somers' D less the mean of that of others, with its 95 % paired bootstrap interval over queries.
+    """Return Somers' D less the mean of others, with its 95 % paired bootstrap interval over queries.
 
     Args:
         graded: The grades of one judge.
@@ -80,7 +80,7 @@ def difference(graded: Graded, others: tuple[Graded, ...], queries: int) -> Inte
 
 
 def ratio(values: NDArray[np.float64], queries: NDArray[np.int64], number: int) -> IntervalEstimate:
-    """Mean with its 95 % bootstrap interval over queries.
+    """Return the mean with its 95 % bootstrap interval over queries.
 
     Args:
         values: A value per pair, shape (pairs,).
@@ -130,7 +130,7 @@ class _Dominance:
 
 
 def _somers(weights: NDArray[np.float64], tables: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Somers' D under each weighting of the queries, shape (resamples,)."""
+    """Return Somers' D under each weighting of the queries, shape (resamples,)."""
     counts = (weights @ tables.reshape(len(tables), -1)).reshape(-1, *tables.shape[1:])
     worse = counts.cumsum(axis=1)[:, :-1]  # all with a lower grade, by grade and bin
     better = counts[:, 1:]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mar_st.text.normalisation import normalise
 from medteb_mteb.curation.files.records import BuildError, Dropped, Text
 from medteb_mteb.curation.labels.intervals import smallest_difference
-from medteb_mteb.curation.texts.near_duplicates import THRESHOLD as DOCUMENTS_THRESHOLD
+from medteb_mteb.curation.texts.near_duplicates import DOCUMENT_SIMILARITY as DOCUMENTS_THRESHOLD
 from medteb_mteb.curation.texts.near_duplicates import NearDuplicates
 from medteb_mteb.validate.findings import Finding
 
@@ -27,7 +27,7 @@ MOST_COPIES = 0.01
 
 
 def duplicate_queries(material: Material) -> Finding:
-    """Queries that are equal, and clusters of near-duplicates, which count as one."""
+    """Look for equal queries, and for clusters of near-duplicates, which count as one."""
     texts = [row["text"] for row in material.data.queries]
     equal = len(texts) - len({normalise(text) or text for text in texts})
     groups = Counter(material.clusters.values())
@@ -51,7 +51,7 @@ def duplicate_queries(material: Material) -> Finding:
 
 
 def duplicate_documents(material: Material) -> Finding:
-    """Documents that are equal or nearly, and copies of a positive that are not labelled."""
+    """Look for equal or nearly equal documents, and for copies of a positive that are not labelled."""
     texts = {row["id"]: _full(row) for row in material.data.corpus}
     groups: dict[str, list[str]] = defaultdict(list)
     for name, text in texts.items():
@@ -82,7 +82,7 @@ def _full(row: dict[str, str]) -> str:
 
 
 def _near(texts: dict[str, str]) -> dict[str, list[str]] | None:
-    """A dropped near-duplicate -> the document that it is one of; None without the library."""
+    """Return a dropped near-duplicate -> the document that it is one of; None without the library."""
     try:
         step = NearDuplicates(DOCUMENTS_THRESHOLD)
     except BuildError:
@@ -93,7 +93,7 @@ def _near(texts: dict[str, str]) -> dict[str, list[str]] | None:
 
 
 def _unlabelled(material: Material, groups: dict[str, list[str]]) -> int:
-    """Pairs of a query and an unjudged document with a copy that is a positive of the query."""
+    """Return the pairs of a query and an unjudged document with a copy that is a positive of the query."""
     partners: dict[str, set[str]] = defaultdict(set)
     for group in _different(groups.values()):
         for name in group:

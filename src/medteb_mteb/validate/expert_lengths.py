@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from medteb_mteb.curation.labels.grades import POSITIVE
+from medteb_mteb.curation.labels.grades import POSITIVE_GRADES
 from medteb_mteb.validate.accuracy import FEWEST
 from medteb_mteb.validate.bias import SMALL, note, severity, shown, verdict_of
 from medteb_mteb.validate.dominance import Graded, binned, difference, rank_correlation
@@ -26,7 +26,7 @@ LABELS = "(labels)"
 
 
 def length_bias_by_experts(material: Material) -> Finding:
-    """Somers' D of "positive" and length, of each judge and of the labels, less that of the experts.
+    """Compare Somers' D of "positive" and length, of each judge and of the labels, with the experts'.
 
     All judges may share a preference for long passages; that only experts can tell. Both sides are compared
     on the pairs that the experts answered, positive against negative. Each pair counts as often as its
@@ -87,11 +87,11 @@ def length_bias_by_experts(material: Material) -> Finding:
 
 
 def _given(material: Material, experts: Experts) -> Mapping[str, Mapping[tuple[str, str], int]]:
-    """Positive or not by pair, of the labels and of every judge."""
+    """Return, by pair, whether it is positive, by the labels and by every judge."""
     given: dict[str, dict[tuple[str, str], int]] = {
         LABELS: {pair: one.label for pair, one in experts.drawn.items() if one.label is not None}
     }
     for judgement in sorted(material.judgements or (), key=lambda one: one.judge):
         if judgement.pair in experts.drawn:
-            given.setdefault(judgement.judge, {})[judgement.pair] = int(judgement.grade in POSITIVE)
+            given.setdefault(judgement.judge, {})[judgement.pair] = int(judgement.grade in POSITIVE_GRADES)
     return given

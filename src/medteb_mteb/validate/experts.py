@@ -1,4 +1,4 @@
-"""Scores of systems with the errors of the labels in their intervals, from pairs that experts looked at."""
+"""Scores of systems with the errors of the labels in their intervals, from pairs checked by experts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from medteb_mteb.measures.rankings import DEPTH, ranked, without_disputed
+from medteb_mteb.measures.rankings import CUTOFF, ranked, without_disputed
 from medteb_mteb.validate.findings import Finding, Table
 
 if TYPE_CHECKING:
@@ -55,14 +55,14 @@ def corrected_mean(
     label has its own error, weighted by its share: `sum over labels f of share(f) * (f + mean(truth - f))`.
     The variance is that of the clusters' mean labels plus, for each label, share(f)^2 times that of its mean
     error, with one success and one failure added, so that a sample without an error is not taken for certain.
-    Where pairs of a label were not drawn alike (strata by type of query), each counts by how many it stands
-    for (Hajek's form of the Horvitz-Thompson estimate), and the sample is as large as its weights say,
+    If pairs of a label were drawn with different probabilities (strata by type of query), each is weighted
+    by the pairs it represents (Hajek's form of the Horvitz-Thompson estimate); the effective sample size is
     `sum(w)^2 / sum(w^2)` (L. Kish, Survey Sampling, 1965).
 
     Args:
         labels: Labels 0 or 1 of everything, in clusters (the documents of a query).
         sampled: Truth, 0 or 1, of the sampled ones, by label; a label that occurs has to have some.
-        weights: How many each of them stands for; without it all count alike.
+        weights: Number of pairs that each of them represents; default equal weights.
     """
     means = np.array([np.mean(row) for row in labels])
     judged = float(means.mean())
@@ -84,7 +84,7 @@ def corrected_mean(
 def precision_of_systems(material: Material) -> Finding:
     """Precision among the first 10 documents of each run, by the labels and corrected by the experts.
 
-    Documents without a label are left out, as nobody knows how often they answer.
+    Documents without a label are left out, since their relevance is unknown.
     """
     key, title = "label error", "Labels tell the truth about systems"
     if material.experts is None:
@@ -101,17 +101,17 @@ def precision_of_systems(material: Material) -> Finding:
             continue
         found = corrected_mean(labels, sampled, weights)
         gaps[name] = abs(found.value - found.judged)
-        numbers[f"{name}, judged precision@{DEPTH}"] = round(found.judged, 4)
-        numbers[f"{name}, corrected precision@{DEPTH}"] = round(found.value, 4)
+        numbers[f"{name}, judged precision@{CUTOFF}"] = round(found.judged, 4)
+        numbers[f"{name}, corrected precision@{CUTOFF}"] = round(found.value, 4)
         shown = f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
         rows.append((name, count, f"{found.judged:.3f}", shown))
-    header = ("run", "positives + negatives seen", f"precision@{DEPTH} by labels", "corrected [95 %]")
+    header = ("run", "positives + negatives seen", f"precision@{CUTOFF} by labels", "corrected [95 %]")
     table = Table(header, tuple(rows))
     if not gaps:
         reason = f"experts saw fewer than {FEWEST} positives or negatives among the documents of each run"
         return Finding(key, title, "not known", reason, numbers, table)
     name = max(gaps, key=lambda one: gaps[one])
-    reason = f"experts move precision@{DEPTH} of {name} by {gaps[name]:.3f}, no other run by more"
+    reason = f"experts move precision@{CUTOFF} of {name} by {gaps[name]:.3f}, no other run by more"
     if gaps[name] > LARGE:
         return Finding(key, title, "warning", reason + ". Report the corrected values", numbers, table)
     return Finding(key, title, "ok", reason, numbers, table)
@@ -128,7 +128,7 @@ def _first(
     for query, found in sorted(without_disputed(run, judged).items()):
         positives = material.qrels.get(query, {})
         known = {**dict.fromkeys(judged.negatives.get(query, ()), 0), **dict.fromkeys(positives, 1)}
-        row = [(document, known[document]) for document in ranked(found)[:DEPTH] if document in known]
+        row = [(document, known[document]) for document in ranked(found)[:CUTOFF] if document in known]
         if row:
             labels.append([label for _, label in row])
         for document, label in row:

@@ -18,11 +18,11 @@ _POSITIVES = ("positives",)
 
 
 def files(material: Material) -> Finding:
-    """Every data file against the manifest."""
+    """Check every data file against the manifest."""
     edition = material.layout.edition
     key, title = "files", "Files agree with the manifest"
     if edition is None:
-        reason = "there is no manifest, so a changed file cannot be told; write one (medteb edition write)"
+        reason = "there is no manifest, so changed files cannot be detected; write one (medteb edition write)"
         return Finding(key, title, "not known", reason)
     numbers = {"files": len(edition.files), "bytes": sum(entry.bytes for entry in edition.files.values())}
     try:
@@ -34,7 +34,7 @@ def files(material: Material) -> Finding:
 
 
 def rows(material: Material) -> Finding:
-    """Rows that cannot be used: broken JSON or UTF-8, wrong columns, repeated ids, empty texts."""
+    """Look for unusable rows: broken JSON or UTF-8, wrong columns, repeated ids, empty texts."""
     key, title = "rows", "Rows can be used"
     bad = material.problems.total - material.problems_of(*_IDS, *_POSITIVES)
     numbers = {"unusable rows": bad}
@@ -45,7 +45,7 @@ def rows(material: Material) -> Finding:
 
 
 def identifiers(material: Material) -> Finding:
-    """Ids that lead nowhere: in the qrels, in lists of candidates, in files of judged pairs."""
+    """Look for unknown ids in the qrels, in lists of candidates and in files of judged pairs."""
     key, title = "ids", "Ids lead somewhere"
     judged = material.data.judged
     dangling, unjudged = (
@@ -71,7 +71,7 @@ def identifiers(material: Material) -> Finding:
 
 
 def positives(material: Material) -> Finding:
-    """Queries that no document answers."""
+    """Look for queries without a positive document."""
     key, title = "positives", "Every query has an answer"
     queries, answered = len(material.data.queries), len(material.qrels)
     numbers = {"queries": queries, "queries without a positive": queries - answered}

@@ -14,12 +14,12 @@ __all__ = ["VERDICTS", "Finding", "Number", "Report", "Table", "Verdict", "worst
 Verdict: TypeAlias = Literal["ok", "warning", "fail", "not known"]
 Number: TypeAlias = "int | float | str | None"
 
-#: From the best to the worst, but for what is not known.
+#: From the best to the worst; `not known` is outside this order.
 VERDICTS: tuple[Verdict, ...] = ("ok", "warning", "fail", "not known")
 
 
 def worst(verdicts: Sequence[Verdict]) -> Verdict:
-    """The worst of several verdicts that are known; `ok` of none."""
+    """Return the worst of several verdicts that are known; `ok` of none."""
     return max(verdicts, key=VERDICTS.index, default="ok")
 
 
@@ -52,7 +52,7 @@ class Finding:
     table: Table | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return JSON values."""
         content: dict[str, Any] = {
             "check": self.check,
             "title": self.title,
@@ -84,17 +84,17 @@ class Report:
     findings: tuple[Finding, ...]
 
     def counts(self) -> dict[Verdict, int]:
-        """How many points have which verdict."""
+        """Return the number of points by verdict."""
         found = Counter(finding.verdict for finding in self.findings)
         return {verdict: found[verdict] for verdict in VERDICTS}
 
     @property
     def failed(self) -> bool:
-        """True if a point fails."""
+        """Return True if a point fails."""
         return bool(self.counts()["fail"])
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return JSON values."""
         return {
             "schema_version": 1,
             "task": self.name,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.labels.agreement import agreement
-from medteb_mteb.curation.labels.grades import GRADES, POSITIVE, by_pair, value
+from medteb_mteb.curation.labels.grades import GRADES, POSITIVE_GRADES, by_pair, value
 from medteb_mteb.curation.labels.kappa import Rated, weighted_kappa
 from medteb_mteb.validate.findings import Finding, Table, worst
 
@@ -32,7 +32,7 @@ KAPPA = (0.8, 0.6)
 
 
 def agreement_of_judges(material: Material) -> Finding:
-    """Agreement of the judges on the pairs of this edition's queries."""
+    """Measure the agreement of the judges on the pairs of this edition's queries."""
     key, title = "agreement", "Judges agree"
     if material.judgements is None:
         return Finding(key, title, "not known", "no judgements were given (--judgements)")
@@ -69,10 +69,10 @@ def agreement_of_judges(material: Material) -> Finding:
 
 
 def self_consistency(material: Material) -> Finding:
-    """Agreement of each judge with itself, where it was asked twice; the worst judge decides.
+    """Measure the agreement of each judge with itself on pairs that it graded twice; the worst judge counts.
 
     A second asking in the same order says less than one in another, so the share of pairs at another place of
-    the prompt stands beside the figures.
+    the prompt is reported beside the figures.
     """
     key, title = "self-consistency", "Judges agree with themselves"
     if material.judgements is None or material.second is None:
@@ -99,7 +99,7 @@ def self_consistency(material: Material) -> Finding:
         ]
         found.append((worst(verdicts), share.value, kappa.value, name))
     if not found:
-        return Finding(key, title, "not known", "no judge was asked for the same pair twice")
+        return Finding(key, title, "not known", "no judge graded the same pair twice")
     header = (
         *("judge", "pairs", "equal labels [95 %]", "equal letters [95 %]"),
         *("weighted kappa of letters [95 %]", "at another place"),
@@ -118,7 +118,7 @@ def _within(figure: float, bounds: tuple[float, float]) -> Verdict:
 
 
 def _moved(material: Material, judge: str, pairs: set[tuple[str, str]]) -> float | None:
-    """Share of pairs that stood at another place of the prompt the second time; None where nobody knows."""
+    """Return the share of pairs at another place of the prompt the second time; None if unknown."""
     first, second = material.places or {}, material.second_places or {}
     known = [(judge, *pair) for pair in pairs if (judge, *pair) in first and (judge, *pair) in second]
     return round(sum(first[one] != second[one] for one in known) / len(known), 4) if known else None
@@ -133,12 +133,14 @@ def _with_others(judgements: Sequence[Judgement], judge: str) -> tuple[IntervalE
         for other, grade in given.items():
             if other != judge:
                 letters.append(Rated(query, value(given[judge]), value(grade)))
-                labels.append(Rated(query, int(given[judge] in POSITIVE), int(grade in POSITIVE)))
+                labels.append(
+                    Rated(query, int(given[judge] in POSITIVE_GRADES), int(grade in POSITIVE_GRADES))
+                )
     return weighted_kappa(labels, 2), weighted_kappa(letters, len(GRADES))
 
 
 def _twice(first: Sequence[Judgement], second: Sequence[Judgement], judge: str) -> list[Judgement]:
-    """The judgements of pairs that a judge was asked for twice, the askings as two judges."""
+    """Return the judgements of pairs that a judge graded twice, the two rounds as two judges."""
     grades = {one.pair for one in first if one.judge == judge}
     again = {one.pair for one in second if one.judge == judge} & grades
     return [

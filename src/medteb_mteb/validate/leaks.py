@@ -15,7 +15,7 @@ __all__ = ["leaks"]
 
 
 def leaks(material: Material) -> Finding:
-    """Queries and positive documents of the test among the texts of training sets."""
+    """Look for queries and positive documents of the test among the texts of training sets."""
     key, title = "leakage", "Training sets do not hold the test"
     if material.training is None:
         return Finding(key, title, "not known", "no training sets were given (--against)")

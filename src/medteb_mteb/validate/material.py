@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.labels.experts import read_experts
 from medteb_mteb.curation.labels.grades import read_judgements
-from medteb_mteb.curation.texts.split import THRESHOLD, clusters
+from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, clusters
 from medteb_mteb.curation.training import training_texts
 from medteb_mteb.editions import MANIFEST_NAME, leads_outside
 from medteb_mteb.folders.fields import query_field
@@ -73,7 +73,7 @@ class Material:
     """An edition and what belongs to it.
 
     Attributes:
-        layout: Where the tables lie, and what card and manifest say.
+        layout: Paths of the tables, and the content of card and manifest.
         kind: `Retrieval` or `Reranking`.
         data: The content; rows that cannot be used are left out and recorded.
         problems: The rows that cannot be used.
@@ -85,7 +85,7 @@ class Material:
         places: Where in their prompts the passages of the judgements stood, or None.
         second_places: The same of the second asking.
         training: Texts of the training sets, or None.
-        experts: What experts say of the pairs that they looked at, or None.
+        experts: Experts' answers on the pairs that they checked, or None.
         fields: Value by query of each field to compare scores by.
     """
 
@@ -106,23 +106,23 @@ class Material:
 
     @cached_property
     def scores(self) -> dict[str, dict[str, QueryScores]]:
-        """Scores by run and query, of the queries that have a positive."""
+        """Return the scores by run and query, of the queries that have a positive."""
         return {name: score_queries(self.qrels, self.data.judged, run) for name, run in self.runs.items()}
 
     @cached_property
     def clusters(self) -> dict[str, int]:
-        """Number of the cluster of near-duplicates of every query."""
+        """Return the number of the cluster of near-duplicates of every query."""
         names = [row["id"] for row in self.data.queries]
-        groups = clusters([row["text"] for row in self.data.queries], threshold=THRESHOLD)
+        groups = clusters([row["text"] for row in self.data.queries], threshold=QUERY_SIMILARITY)
         return {names[row]: number for number, group in enumerate(groups) for row in group}
 
     def problems_of(self, *kinds: str) -> int:
-        """Number of rows with problems of some kinds."""
+        """Return the number of rows with problems of some kinds."""
         return sum(number for (_, kind), number in self.problems.counts.items() if kind in kinds)
 
 
 def read_material(folder: Path, sources: Sources) -> Material:
-    """Read a folder and what is to be compared with it.
+    """Read a folder and the material to compare with it.
 
     Args:
         folder: An edition, or any retrieval or reranking folder in the Hub layout.

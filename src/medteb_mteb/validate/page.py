@@ -24,7 +24,7 @@ _STYLE = (
 
 
 def to_markdown(report: Report) -> str:
-    """The page as GitHub Markdown; it ends with a line break."""
+    """Return the page as GitHub Markdown; it ends with a line break."""
     lines = [
         f"# Validation of {plain(report.name)}",
         "",
@@ -50,7 +50,7 @@ def to_markdown(report: Report) -> str:
 
 
 def to_html(report: Report) -> str:
-    """The page as one HTML file without scripts or other files."""
+    """Return the page as one HTML file without scripts or other files."""
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
@@ -90,7 +90,7 @@ def _summary(report: Report) -> str:
 
 
 def _left(finding: Finding) -> list[tuple[str, Number]]:
-    """Numbers that a table does not show already."""
+    """Return the numbers that a table does not show already."""
     shown = {row[0] for row in finding.table.rows} if finding.table is not None else set()
     return [
         (name, value)

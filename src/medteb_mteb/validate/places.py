@@ -19,7 +19,7 @@ Places = dict[tuple[str, str, str], float]
 
 
 def read_places(judgements: Path, queries: Container[str]) -> Places | None:
-    """Places beside some judgements, of prompts with several passages.
+    """Return places beside some judgements, of prompts with several passages.
 
     Args:
         judgements: Folder of `medteb judge`, or its `judgements.jsonl`.

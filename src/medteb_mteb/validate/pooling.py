@@ -28,14 +28,14 @@ SMALL_BIAS, LARGE_BIAS = 0.02, 0.05
 
 
 def holes(material: Material) -> Finding:
-    """How much of the first 10 documents of each run was judged; the worst run decides."""
+    """Measure the judged share of the first 10 documents of each run; the worst run decides."""
     key, title = "judged@10", "What systems retrieve was judged"
     known = material.data.judged.known
     table = _table(material, known)
     if not known:
         reason = (
-            "the data list no judged negatives, so unjudged documents cannot be told from wrong ones; add "
-            "them to the qrels with grade 0, or as judged_negatives.tsv"
+            "the data list no judged negatives, so unjudged documents cannot be distinguished from wrong "
+            "ones; add them to the qrels with grade 0, or as judged_negatives.tsv"
         )
         return Finding(key, title, "not known", reason, {"judged negatives": None}, table)
     shares = {name: means(found.values()).judged for name, found in material.scores.items() if found}
@@ -76,7 +76,7 @@ def pool_bias(material: Material) -> Finding:
     key, title = "pool bias", "A new system is not marked down"
     ranks = material.ranks
     if ranks is None:
-        reason = "no pools were given (--pools), so it is not known who found which document"
+        reason = "no pools were given (--pools), so it is unknown which retriever found which document"
         return Finding(key, title, "not known", reason)
     if len(ranks.retrievers) < 2:
         return Finding(
@@ -141,14 +141,14 @@ class _LeaveOneOut:
     lost: int
 
     def cells(self) -> tuple[str, ...]:
-        """A row of the table."""
+        """Return a row of the table."""
         share = "not known" if self.judged is None else f"{self.judged:.1%}"
         loss = f"{self.loss.value:+.4f}{_ends(self.loss, '+.4f')}"
         return f"{self.ndcg:.4f}", f"{self.without:.4f}", loss, share, str(self.lost)
 
 
 def _ends(found: IntervalEstimate, form: str = ".4f") -> str:
-    """The interval of an estimate, with a space before it; nothing where too few queries have none."""
+    """Return the interval of an estimate, with a space before it; nothing where too few queries have none."""
     if isnan(found.low):
         return ""
     return f" [{found.low:{form}}, {found.high:{form}}]"

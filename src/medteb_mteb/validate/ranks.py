@@ -39,7 +39,7 @@ class Ranks:
         }
 
     def alone(self, retriever: str) -> dict[str, set[str]]:
-        """The documents of each query that a retriever alone found."""
+        """Return the documents of each query that a retriever alone found."""
         return {
             query: {d for d, ranks in row.items() if set(ranks) == {retriever}}
             for query, row in self.found.items()
@@ -47,7 +47,7 @@ class Ranks:
 
 
 def read_ranks(source: Path, queries: Container[str], documents: Container[str]) -> Ranks:
-    """Ranks by query, document and retriever; pairs of other queries and documents are passed over.
+    """Return ranks by query, document and retriever; pairs of other queries and documents are passed over.
 
     Args:
         source: `pools.jsonl`, or the folder of a pool.

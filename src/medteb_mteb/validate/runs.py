@@ -23,7 +23,7 @@ Run = dict[str, dict[str, float]]
 
 
 def read_runs(names: Sequence[str], data: RetrievalData) -> dict[str, Run]:
-    """Scores by run, query and document.
+    """Return the scores by run, query and document.
 
     Args:
         names: Files (TREC, JSON or mteb's predictions), or names of `BASELINES`.

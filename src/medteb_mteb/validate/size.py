@@ -68,5 +68,5 @@ def _deviation(material: Material) -> float | None:
 
 
 def _needed(deviation: float) -> int:
-    """Queries with which the smallest detectable difference is `FINE`."""
+    """Return the number of queries with which the smallest detectable difference is `FINE`."""
     return int((smallest_difference(1, deviation) / FINE) ** 2) + 1

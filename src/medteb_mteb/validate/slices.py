@@ -31,7 +31,7 @@ LEVEL = 0.05
 
 
 def slices(material: Material) -> Finding:
-    """Scores by length of the query in quarters, and by every field that was asked for.
+    """Return scores by quartile of query length, and by every requested field.
 
     Each slice is compared with all other queries (Welch's test), and the p-values of a run are adjusted for
     the number of its slices (Holm). Near-duplicates of a query count as one, here and in the intervals.
@@ -77,7 +77,7 @@ def slices(material: Material) -> Finding:
 
 
 def _parts(material: Material) -> dict[str, list[str]]:
-    """Queries with a positive, by slice."""
+    """Return the queries with a positive, by slice."""
     lengths = {row["id"]: len(row["text"]) for row in material.data.queries if row["id"] in material.qrels}
     if not lengths:
         return {}

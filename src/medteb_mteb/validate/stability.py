@@ -138,7 +138,7 @@ def _table(scores: Mapping[str, Mapping[str, float]], queries: Sequence[str]) ->
 
 
 def _samples(number: int) -> NDArray[np.float64]:
-    """Weights of queries in bootstrap samples, shape (samples, queries)."""
+    """Return the weights of queries in bootstrap samples, shape (samples, queries)."""
     draw = np.random.default_rng(0)
     return draw.multinomial(number, np.full(number, 1 / number), size=SAMPLES) / number
 
@@ -188,7 +188,7 @@ def _variants(material: Material) -> Iterator[_Labels]:
 
 
 def _subsets(judges: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """All subsets but the whole one; of many judges each alone, and all but one."""
+    """Yield all subsets but the whole one; of many judges each alone, and all but one."""
     sizes = range(1, len(judges)) if len(judges) <= ALL_SUBSETS else (1, len(judges) - 1)
     for size in sizes:
         yield from combinations(judges, size)
@@ -213,7 +213,7 @@ def _labelled(name: str, judgements: Sequence[Judgement], rule: ConsensusRule) -
 
 
 def _shallower(material: Material, nearest: Mapping[str, Mapping[str, int]], depth: int) -> _Labels:
-    """The edition's labels of documents that some retriever has among its first `depth`."""
+    """Return the edition's labels of documents that some retriever has among its first `depth`."""
 
     def inside(query: str, document: str) -> bool:
         return nearest.get(query, {}).get(document, depth + 1) <= depth

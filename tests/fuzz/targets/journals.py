@@ -15,7 +15,7 @@ from medteb_mteb.curation.diversify.journal import DecisionJournal
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.journals import repair_found, verify_journal
 from medteb_mteb.curation.judge.entries import JudgeAccount, Request
-from medteb_mteb.curation.judge.journal import Journal as Judgements
+from medteb_mteb.curation.judge.journal import JudgementJournal as Judgements
 from medteb_mteb.curation.llm import Account
 from medteb_mteb.curation.llm.database import settings_digest
 from medteb_mteb.curation.llm.journal import Answer, AnswerJournal

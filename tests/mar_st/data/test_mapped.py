@@ -32,7 +32,7 @@ PAIRS = [{"query": f"问{number}", "positive": f"答{number % 90}"} for number i
 def small_blocks(monkeypatch, tmp_path):
     monkeypatch.setenv("MAR_DATA_CACHE", str(tmp_path / "cache"))
     for name in ("arrow", "sequences", "columns"):
-        monkeypatch.setattr(f"mar_st.data.{name}.BLOCK", 16)
+        monkeypatch.setattr(f"mar_st.data.{name}.ROWS_PER_READ", 16)
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def test_the_line_at_fault_is_named(tmp_path, line, message):
     [
         ('{"q": {"d": NaN}}', "query 'q': the score must be a finite number"),
         ('{"q": {"d": true}}', "finite number"),
-        ('{"q": {"d": 1, "d": 2}}', "'d' stands twice"),
+        ('{"q": {"d": 1, "d": 2}}', "'d' occurs twice"),
         ('{"q": ["d"]}', "expected an object"),
         ("[1", "is not JSON"),
         ('{"\\ud800": {"d": 1}}', "is not JSON"),

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from mar_st.export import ExportError, export
-from mar_st.export.judge import Judge
+from mar_st.export.judge import LossTask
 from mar_st.export.measure import CrashError, cosines, measure
-from mar_st.export.run import Limits, choose, move
+from mar_st.export.run import LossLimits, choose, move
 from mar_st.kernels.processor import processor
 from mar_st.online.listing import Listing
 from tests.mar_st.export.conftest import TEXTS
@@ -60,7 +60,7 @@ def test_the_fastest_within_the_limits_is_chosen(exported, fp32, bf16, chosen):
     _, listing = exported
     reports = {"openvino-fp32": fp32, "openvino-bf16": bf16}
     variants = {name: replace(listing.variants[name], report=report) for name, report in reports.items()}
-    assert choose(replace(listing, variants=variants), Limits()) == chosen
+    assert choose(replace(listing, variants=variants), LossLimits()) == chosen
 
 
 @pytest.mark.parametrize(
@@ -74,11 +74,11 @@ def test_the_fastest_within_the_limits_is_chosen(exported, fp32, bf16, chosen):
     ],
 )
 def test_limits(report, holds):
-    assert Limits().hold(report) is holds
+    assert LossLimits().hold(report) is holds
 
 
 def test_ndcg_is_the_one_of_the_definition():
-    judge = Judge(
+    judge = LossTask(
         name="toy",
         digest="",
         ids=["d0", "d1", "d2"],

@@ -15,7 +15,7 @@ from transformers import AutoModelForSequenceClassification
 
 from mar_st.errors import MarError
 from mar_st.graded import (
-    THRESHOLDS,
+    THRESHOLDS_FILE,
     GradedPair,
     Grader,
     GraderSettings,
@@ -70,7 +70,7 @@ def test_it_learns_the_grades_and_where_they_begin(trained):
     unseen = [("肚子疼", text) for text in DOCUMENTS.values()]
     assert grader.label(unseen).tolist() == list(DOCUMENTS)
     assert grader.identity() == Grader(trained.folder).identity()
-    assert THRESHOLDS in grader.identity()
+    assert THRESHOLDS_FILE in grader.identity()
 
 
 def test_the_folder_is_a_cross_encoder_like_any_other(trained, base):
@@ -200,9 +200,9 @@ def test_rows_are_read(tmp_path):
 
 
 def test_folders_that_are_no_graders(base, tmp_path):
-    with pytest.raises(MarError, match=f"holds no {THRESHOLDS}"):
+    with pytest.raises(MarError, match=f"holds no {THRESHOLDS_FILE}"):
         Grader(base)
-    (tmp_path / THRESHOLDS).write_text('{"labels": ["S"], "bounds": []}', encoding="utf-8")
+    (tmp_path / THRESHOLDS_FILE).write_text('{"labels": ["S"], "bounds": []}', encoding="utf-8")
     with pytest.raises(MarError, match="is not what 'mar cross-encoder' writes"):
         Grader(tmp_path)
     (tmp_path / "full").mkdir()

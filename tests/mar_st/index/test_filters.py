@@ -69,6 +69,7 @@ def test_equal_filters_are_equal_whatever_their_order():
     other = parse_filter({"department": ["x"], "year": {"gte": 1, "lt": 3}})
     assert one == other
     assert hash(one) == hash(other)
+    assert parse_filter(one) is one
 
 
 @pytest.mark.parametrize(
@@ -84,6 +85,8 @@ def test_equal_filters_are_equal_whatever_their_order():
         ({"year": {"gt": [1]}}, "'year' is compared with [1]"),
         ({"year": [1, None]}, "'year' is compared with None"),
         ({"year": 2**70}, "compared with"),
+        ({"year": 2**63}, "compared with"),
+        ({"year": -(2**63) - 1}, "compared with"),
         ({"department": "a\ud800"}, "half of a surrogate pair"),
         ({"": 1}, "named by strings"),
         ({3: 1}, "named by strings"),
@@ -102,6 +105,30 @@ def test_equal_filters_are_equal_whatever_their_order():
 def test_bad_filters_are_refused(where, message):
     with pytest.raises(FilterError, match=message.replace("[", r"\[")):
         parse_filter(where)
+
+
+def test_the_largest_filter_is_accepted():
+    conditions = parse_filter({str(number): list(range(10_000)) for number in range(64)}).conditions
+    assert len(conditions) == 64
+    assert {len(condition.any_of) for condition in conditions} == {10_000}
+    twice = parse_filter({"year": [3, 1, 3]}).conditions
+    assert [condition.any_of for condition in twice] == [(3, 1)]
+
+
+@pytest.mark.parametrize(
+    ("where", "impossible"),
+    [
+        ({"year": 2.5}, True),
+        ({"year": [2.5, 2]}, False),
+        ({"year": {"gt": 2**63 - 1}}, True),
+        ({"year": {"gte": 2**63 - 1}}, False),
+        ({"year": {"lt": -(2**63)}}, True),
+        ({"department": "x", "year": 2.5}, True),
+        ({"department": "x"}, False),
+    ],
+)
+def test_a_filter_that_no_document_can_pass_says_so(where, impossible):
+    assert parse_filter(where).typed(FIELDS).impossible is impossible
 
 
 @pytest.mark.parametrize(

@@ -143,8 +143,8 @@ def test_files_are_mapped_and_none_is_read(searchable):
 def test_a_killed_graph_build_resumes_to_the_same_bytes(source, tmp_path, monkeypatch, storage):
     few = RowsSource([(source.take(np.arange(9000)), np.arange(9000))])
     given = {"storage": storage, "M": 8}
-    monkeypatch.setattr(constructing, "BLOCK", 3000)
-    monkeypatch.setattr("mar_st.index.source.BLOCK", 3000)
+    monkeypatch.setattr(constructing, "VECTORS_PER_READ", 3000)
+    monkeypatch.setattr("mar_st.index.source.VECTORS_PER_READ", 3000)
     built(tmp_path / "whole", few, "hnsw", given)
 
     monkeypatch.setattr(hnsw, "SAVE_EVERY", -1.0)

@@ -47,6 +47,18 @@ def test_scores_are_those_of_bm25s(built):
         assert (row[len(order) :] == -1).all()
 
 
+def test_bm25s_loads_the_index_with_the_same_scores(built):
+    folder, _, tokens = built
+    loaded = bm25s.BM25.load(folder / lexical.FOLDER, show_progress=False)
+    index = Lexical([LexicalSegment(folder, 600)], tokens)
+    for text in TEXTS:
+        known = loaded.get_tokens_ids(TOKENS[tokens](text))
+        expected = loaded.get_scores_from_ids(known) if known else np.zeros(600, dtype=np.float32)
+        (scores,), (rows,) = index.search([text], 600, [None])
+        assert (rows >= 0).sum() == (expected > 0).sum()
+        np.testing.assert_allclose(scores[rows >= 0], expected[rows[rows >= 0]], rtol=2e-6)
+
+
 def test_the_best_k_are_the_best_of_all(built):
     folder, _, tokens = built
     index = Lexical([LexicalSegment(folder, 600)], tokens)

@@ -22,8 +22,8 @@ PAGE = Path(__file__).parents[3] / "docs/concepts/architecture.md"
 @pytest.fixture
 def registering(monkeypatch):
     """Forgets the kinds that a test registers."""
-    monkeypatch.setattr(registry.KINDS, "found", dict(registry.registered()))
-    monkeypatch.setattr(registry.KINDS, "after", dict(registry.KINDS.after))
+    monkeypatch.setattr(registry.INDEX_KINDS, "found", dict(registry.registered()))
+    monkeypatch.setattr(registry.INDEX_KINDS, "after", dict(registry.INDEX_KINDS.after))
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_a_new_kind_is_measured_by_auto_and_refuses_settings(int4, tmp_path, mon
 
 
 def test_the_command_lists_every_registered_kind():
-    assert set(command.KINDS) == {"auto", *registry.registered()}
+    assert set(command.KIND_NAMES) == {"auto", *registry.registered()}
     found = CliRunner().invoke(app, ["index", "build", "vectors", "out", "--kind", "flat"])
     assert found.exit_code == 2
     assert "'flat' is not one of 'auto', 'binary'" in " ".join(found.output.split())

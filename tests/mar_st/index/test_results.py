@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mar_st.index.results import Hit, Leg, fuse, one_leg
+from mar_st.index.results import Hit, Hits, Leg, fuse, one_leg
 
 
 def test_fusion_is_the_sum_of_reciprocal_ranks():
@@ -30,3 +30,11 @@ def test_a_hit_is_json():
         "legs": {"dense": {"rank": 1, "score": 0.5}},
     }  # fmt: skip
     assert hit.to_json(text=True)["text"] == "文章"
+    assert "文章" not in repr(hit)
+
+
+def test_hits_know_the_score_of_the_nearest_document():
+    hit = Hit("d1", 0.5, 1, "", "", {}, {}, text="")
+    assert list(Hits([hit], nearest=0.25)) == [hit]
+    assert Hits([hit], nearest=0.25).nearest == 0.25
+    assert Hits().nearest is None

@@ -12,7 +12,7 @@ import pytest
 
 from mar_st.files.user_cache import is_own
 from mar_st.kernels import build
-from mar_st.kernels.build import BuildError, library
+from mar_st.kernels.build import CompileError, library
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,7 +113,7 @@ def test_a_planted_library_is_not_loaded(
             pytest.skip("only root can give files away")
         os.chown(path, 12345, 12345)
     if how == "a folder":
-        with pytest.raises(BuildError, match="could not be compiled into"):
+        with pytest.raises(CompileError, match="could not be compiled into"):
             library(source, [])
         return
     assert library(source, []).number() == 41
@@ -123,10 +123,10 @@ def test_a_planted_library_is_not_loaded(
 
 def test_errors_say_what_is_missing(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    with pytest.raises(BuildError, match=r"no C\+\+ compiler\. Install one"):
+    with pytest.raises(CompileError, match=r"no C\+\+ compiler\. Install one"):
         library(source, [])
     monkeypatch.setattr(build.platform, "system", lambda: "Darwin")
-    with pytest.raises(BuildError, match="on Linux only; this is Darwin"):
+    with pytest.raises(CompileError, match="on Linux only; this is Darwin"):
         library(source, [])
 
 
@@ -135,7 +135,7 @@ def test_messages_of_the_compiler_are_reported(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source.write_text("int number( { }\n", encoding="utf-8")
-    with pytest.raises(BuildError, match=r"could not compile number.cpp: .*error"):
+    with pytest.raises(CompileError, match=r"could not compile number.cpp: .*error"):
         library(source, [])
     assert cached(tmp_path) == []
     monkeypatch.setenv("CXX", "no-such-compiler")

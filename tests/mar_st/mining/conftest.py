@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mar_st.data import Triple
-from mar_st.mining import Found
+from mar_st.mining import Retrieved
 from mar_st.mining.retrievers import best
 
 LETTERS = "头疼发热吃什么药好呢感冒咳嗽怎么办高血压医生"
@@ -37,7 +37,7 @@ class Table:
         self.searched.append(list(rows))
         scores = [self.all_scores(row) for row in rows]
         order = [best(values, k) for values in scores]
-        return Found(
+        return Retrieved(
             np.array(order),
             np.array([values[places] for values, places in zip(scores, order, strict=True)]),
             [values[np.asarray(some, dtype=int)] for values, some in zip(scores, also, strict=True)],

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from mar_st.mining import MiningError, Rules
-from mar_st.mining.rules import Picker, Question, grams, near
+from mar_st.mining.rules import MinedQuery, Picker, grams, near
 
 CORPUS = ["高血压吃什么药", "高血压吃什么药好", "感冒怎么办", "头疼发热", "咳嗽吃什么", "医生你好"]
 
@@ -25,7 +25,7 @@ def _pick(question, lists, scores=None, corpus=CORPUS, **rules):
 
 
 def _question(*positives, **more):
-    return Question("问题", positives, frozenset(positives), **more)
+    return MinedQuery("问题", positives, frozenset(positives), **more)
 
 
 def test_ranks_leave_out_positives_and_the_query_itself():
@@ -78,7 +78,7 @@ def test_near_duplicates_of_a_positive_and_of_the_query():
     assert not near(grams(CORPUS[0]), grams(CORPUS[4]), 0.8)
     picked, dropped = _pick(_question(0), [[1, 2]], near_duplicate=0.8)
     assert (picked.mined, dropped["near-duplicate"]) == ([2], 1)
-    alike = Question("感冒，怎么办？", (0,), frozenset({0}))
+    alike = MinedQuery("感冒，怎么办？", (0,), frozenset({0}))
     assert _pick(alike, [[1, 2, 3]], near_duplicate=0.8)[0].mined == [3]
 
 

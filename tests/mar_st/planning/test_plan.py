@@ -11,7 +11,7 @@ from mar_st.planning.launch import Launch, LaunchError
 from mar_st.planning.plan import PlanError, Planner, fitted, plan
 from mar_st.recipes.load import changed, load_recipe
 from mar_st.recipes.schema import Recipe
-from mar_st.rehearsal.calibrate import Speed, measure
+from mar_st.rehearsal.calibrate import TrainingSpeed, measure
 from mar_st.runs.train import train
 
 pytestmark = pytest.mark.usefixtures("no_dry_runs")
@@ -87,7 +87,7 @@ def test_hours_follow_speed_and_devices(recipe):
     stage = one.stages[0]
     peak = DEVICES["H100"].fp32 * 1e12
     assert stage.step_seconds == pytest.approx(sum(stage.flops_per_step.values()) / (peak * 0.4))
-    measured = plan(recipe, device="cpu", measure=lambda *_: Speed(1e9, 1e-9))
+    measured = plan(recipe, device="cpu", measure=lambda *_: TrainingSpeed(1e9, 1e-9))
     stage = measured.stages[0]
     trained = stage.parameters["query"]["trained"]
     assert stage.step_seconds == pytest.approx(stage.flops_per_step["query"] / 1e9 + trained * 1e-9)
@@ -140,7 +140,7 @@ def test_steps_too_short_for_a_gpu_are_marked(recipe):
     large = plan(load_recipe("mar-0.3b-4b"), device="H100")
     (joint,) = (stage for stage in large.stages if stage.name == "joint")
     assert not any("launches" in note for note in joint.notes)
-    measured = plan(recipe, device="cpu", measure=lambda *_: Speed(1e15, 0.0))
+    measured = plan(recipe, device="cpu", measure=lambda *_: TrainingSpeed(1e15, 0.0))
     assert not any("launches" in note for stage in measured.stages for note in stage.notes)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from mar_st.errors import MarError
 from mar_st.serve import ServeSettings, create_app
-from mar_st.serve.fleet import Fleet, Report
+from mar_st.serve.fleet import Fleet, WorkerReport
 from tests.mar_st.serve.conftest import Client
 from tests.mar_st.serve.fakes import DOCUMENTS, FakeEncoder, FakeSearcher
 from tests.mar_st.serve.servers import make_index
@@ -92,11 +92,11 @@ def test_a_fleet_waits_for_all_who_live(tmp_path):
     fleet = Fleet(tmp_path)
     assert fleet.wanted == 0
     assert [fleet.raise_wanted() for _ in range(3)] == [1, 2, 3]
-    fleet.report(Report(os.getpid(), 2, True, 5))
-    fleet.report(Report(2**22 + 1, 0, True, 5))  # no such process
+    fleet.report(WorkerReport(os.getpid(), 2, True, 5))
+    fleet.report(WorkerReport(2**22 + 1, 0, True, 5))  # no such process
     with pytest.raises(MarError, match=str(os.getpid())):
         asyncio.run(fleet.settled(3, 0.2))
-    fleet.report(Report(os.getpid(), 3, False, 5, "broken"))
+    fleet.report(WorkerReport(os.getpid(), 3, False, 5, "broken"))
     assert [report.message for report in asyncio.run(fleet.settled(3, 0.2))] == ["broken"]
     fleet.forget(os.getpid())
     assert fleet.reports() == []

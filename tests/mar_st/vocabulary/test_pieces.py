@@ -169,7 +169,7 @@ def test_prompts_count(backend):
 
 
 def test_a_tokenizer_of_another_kind_is_refused(monkeypatch):
-    monkeypatch.setattr("mar_st.vocabulary.pieces.KINDS", ("Unigram",))
+    monkeypatch.setattr("mar_st.vocabulary.pieces.TOKENIZER_KINDS", ("Unigram",))
     with pytest.raises(VocabularyError, match="of kind WordPiece"):
         Pieces(TOKENIZERS["word_piece"]().backend_tokenizer)
     backend = TOKENIZERS["unigram"]().backend_tokenizer

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from medteb_mteb.cli import app
 from medteb_mteb.curation.diversify.journal import DecisionJournal
 from medteb_mteb.curation.judge.entries import JudgeAccount, Request
-from medteb_mteb.curation.judge.journal import Journal
+from medteb_mteb.curation.judge.journal import JudgementJournal
 from medteb_mteb.curation.llm import Account
 from medteb_mteb.curation.llm.database import settings_digest
 from medteb_mteb.curation.llm.journal import Answer, AnswerJournal
@@ -34,7 +34,7 @@ def answers(tmp_path):
 @pytest.fixture
 def judgements(tmp_path):
     path = tmp_path / "judgements.sqlite"
-    with Journal(path) as journal:
+    with JudgementJournal(path) as journal:
         journal.settle(
             SETTINGS,
             Request(tuple(KEYS), 0, False),

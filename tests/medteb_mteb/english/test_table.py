@@ -63,6 +63,6 @@ def test_averages_want_every_task():
     names = list(english_tasks())
     with pytest.raises(ValueError, match=r"1 of 51 tasks have no score \(such as classification_wiki_syn"):
         averages(dict.fromkeys(names[1:], 0.5))
-    with pytest.raises(ValueError, match=r"it is none of the 51 tasks \(such as MedTEBSTS\)"):
+    with pytest.raises(ValueError, match=r"it is not one of the 51 tasks \(such as MedTEBSTS\)"):
         averages(dict.fromkeys([*names, "MedTEBSTS"], 0.5))
     assert averages(dict.fromkeys(names, 0.5)).types == dict.fromkeys(TYPES, 0.5)

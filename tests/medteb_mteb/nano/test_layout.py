@@ -93,7 +93,7 @@ def broken(**changes):
         ),
         (
             broken(**{HYBRID: lambda t: t["corpus-ids"][0].append("d119")}),
-            "though a positive stands above it",
+            "though a positive is ranked above it",
         ),
         (
             broken(**{HYBRID: lambda t: t["corpus-ids"][2].__setitem__(100, "d118")}),

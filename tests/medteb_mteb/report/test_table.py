@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from medteb_mteb.report import Entry, Holes, MeanSample, ResultTable
+from medteb_mteb.report import Holes, MeanSample, ResultTable, ScoreEntry
 from medteb_mteb.tasks.benchmarks import BMRETRIEVER_ENG
 
 
@@ -22,7 +22,7 @@ def entry(model, task, values, **changes):
         "dataset_revision": "data",
         "sample": MeanSample(values),
     }
-    return Entry(**{**fields, **changes})
+    return ScoreEntry(**{**fields, **changes})
 
 
 def make_table():

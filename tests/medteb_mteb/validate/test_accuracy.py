@@ -7,7 +7,7 @@ from scipy.stats import hypergeom
 from medteb_mteb.curation.labels.experts import Experts
 from medteb_mteb.curation.labels.intervals import exact_interval, finite_interval
 from medteb_mteb.curation.labels.sheet import Drawn
-from medteb_mteb.validate.accuracy import Part, accuracy_of_labels, stratified
+from medteb_mteb.validate.accuracy import StratumAnswers, accuracy_of_labels, stratified
 from medteb_mteb.validate.experts import corrected_mean
 
 
@@ -34,10 +34,10 @@ def test_nobody_doubts_what_all_were_asked_for():
 
 
 def test_strata_count_by_their_sizes():
-    found = stratified([Part("a", 0, 900, 30, 3), Part("b", 0, 100, 50, 40)])
+    found = stratified([StratumAnswers("a", 0, 900, 30, 3), StratumAnswers("b", 0, 100, 50, 40)])
     assert found.value == pytest.approx(0.9 * 0.1 + 0.1 * 0.8)
     assert found.low < found.value < found.high
-    alone = Part("a", 0, 900, 30, 3)
+    alone = StratumAnswers("a", 0, 900, 30, 3)
     assert stratified([alone]) == alone.share()
 
 
@@ -46,7 +46,7 @@ def test_intervals_of_strata_hold_the_truth_as_often_as_they_say():
     for _ in range(500):
         truth = [draw.random(size) < rate for size, rate in zip(sizes, rates, strict=True)]
         parts = [
-            Part(str(i), 0, len(one), 60, int(draw.choice(one, 60, replace=False).sum()))
+            StratumAnswers(str(i), 0, len(one), 60, int(draw.choice(one, 60, replace=False).sum()))
             for i, one in enumerate(truth)
         ]
         found = stratified(parts)

@@ -12,7 +12,7 @@ from torch import nn
 from mar_st.export.formats import GraphFormat, graph_format
 from mar_st.export.graph import ExportError, parameters_of, position_offset
 from mar_st.files import open_reserved
-from mar_st.online.listing import Variant
+from mar_st.online.listing import ExportVariant
 from mar_st.online.native_description import ACTIVATIONS, STEPS
 from mar_st.online.protocol import EncoderError
 from mar_st.online.runtimes.native import kernels
@@ -42,7 +42,7 @@ class _File:
         self.size = 0
 
     def add(self, values: torch.Tensor | np.ndarray | None) -> int:
-        """Place of an array, -1 for none."""
+        """Return the place of an array, -1 for none."""
         if values is None:
             return -1
         if isinstance(values, torch.Tensor):
@@ -64,7 +64,7 @@ class _File:
 
 
 def pack(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weights in 8 bits, as `linear.hpp` reads them.
+    """Return the weights in 8 bits, as `linear.hpp` reads them.
 
     Args:
         weight: float32 `(out, in)`.
@@ -119,14 +119,14 @@ class _Describer:
         }  # fmt: skip
 
     def norm(self, module: Any) -> dict[str, Any]:
-        """A norm; `nn.Identity` and none are absent."""
+        """Return a norm; `nn.Identity` and none are absent."""
         if module is None or isinstance(module, nn.Identity):
             return {"absent": 1}
         weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
         return {"weight": self.file.add(weight), "bias": self.file.add(bias), "absent": 0}
 
     def rotation(self, *kind: str) -> dict[str, Any]:
-        """Tables of cosines and sines for all positions."""
+        """Return the tables of cosines and sines for all positions."""
         types = self.model.rotary_emb.rope_type
         if {"dynamic", "longrope"} & set(types.values() if isinstance(types, dict) else [types]):
             raise ExportError("The native encoder takes no rotary positions that depend on a text's length.")
@@ -138,7 +138,7 @@ class _Describer:
         return {"cosines": self.file.add(cosines[0, :, :half]), "sines": self.file.add(sines[0, :, :half])}
 
     def common(self, activation: str, eps: float, **more: Any) -> dict[str, Any]:
-        """Settings that all families have."""
+        """Return the settings that all families have."""
         config = self.config
         if activation not in _NAMES:
             raise ExportError(f"The native encoder knows {', '.join(_NAMES)}, not {activation!r}.")
@@ -151,7 +151,7 @@ class _Describer:
         } | more  # fmt: skip
 
     def products(self, layer: Any) -> dict[str, Any]:
-        """The linear layers of a layer with the names that most newer models give them."""
+        """Return the linear layers of a layer with the names that most newer models give them."""
         attention, mlp = layer.self_attn, layer.mlp
         return {
             "qkv": self.linear(attention.q_proj, attention.k_proj, attention.v_proj),
@@ -282,7 +282,7 @@ def _head_size(config: Any) -> int:
 
 
 def _paired(count: int) -> np.ndarray:
-    """Rows of two halves of `count`, 16 of the first before 16 of the second; -1 where there is none."""
+    """Return rows of two halves of `count`, 16 of the first before 16 of the second; -1 for padding."""
     half = np.full(-(-count // 16) * 16, -1)
     half[:count] = np.arange(count)
     both = np.stack([half, np.where(half < 0, -1, half + count)]).reshape(2, -1, 16)
@@ -328,7 +328,7 @@ class NativeGraphs(GraphFormat):
 
     def write(
         self, precision: str, folder: Path, table: str, calibration: Sequence[dict[str, np.ndarray]]
-    ) -> Variant:
+    ) -> ExportVariant:
         """Write the variant, see `GraphFormat.write`.
 
         Raises:
@@ -347,4 +347,4 @@ class NativeGraphs(GraphFormat):
         describer.file.write(folder / f"{name}.npy")
         (folder / f"{name}.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
         files = [f"{name}.json", f"{name}.npy"]
-        return Variant("native", precision, files[0], files, table)
+        return ExportVariant("native", precision, files[0], files, table)

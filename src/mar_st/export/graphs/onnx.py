@@ -8,7 +8,7 @@ import torch
 
 from mar_st.export.formats import GraphFormat, graph_format
 from mar_st.export.graph import ExportError
-from mar_st.online.listing import Variant
+from mar_st.online.listing import ExportVariant
 from mar_st.online.packages import optional
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class OnnxGraphs(GraphFormat):
 
     def write(
         self, precision: str, folder: Path, table: str, calibration: Sequence[dict[str, np.ndarray]]
-    ) -> Variant:
+    ) -> ExportVariant:
         """Write one variant, see `GraphFormat.write`.
 
         Raises:
@@ -68,10 +68,12 @@ class OnnxGraphs(GraphFormat):
         elif precision == "int8-calibrated":
             self._calibrated(target, calibration)
         files = [target.name, f"{target.name}.data"]
-        return Variant("onnx", precision, target.name, [f for f in files if (folder / f).is_file()], table)
+        return ExportVariant(
+            "onnx", precision, target.name, [f for f in files if (folder / f).is_file()], table
+        )
 
     def finish(self, kept: Collection[str]) -> None:
-        """Delete the float32 graph, where nobody asked for it."""
+        """Delete the float32 graph if it was not requested."""
         if self._base.stem in kept:
             return
         for path in (self._base, self._base.with_name(f"{self._base.name}.data")):

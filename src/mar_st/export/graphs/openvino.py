@@ -9,7 +9,7 @@ import torch
 
 from mar_st.export.formats import GraphFormat, graph_format
 from mar_st.export.graph import ExportError
-from mar_st.online.listing import Variant
+from mar_st.online.listing import ExportVariant
 from mar_st.online.packages import optional
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class OpenVINOGraphs(GraphFormat):
 
     def write(
         self, precision: str, folder: Path, table: str, calibration: Sequence[dict[str, np.ndarray]]
-    ) -> Variant:
+    ) -> ExportVariant:
         """Write one variant, see `GraphFormat.write`.
 
         Raises:
@@ -63,7 +63,7 @@ class OpenVINOGraphs(GraphFormat):
         model = self._prepared(precision, calibration)
         self._ov.save_model(model, str(folder / f"{name}.xml"), compress_to_fp16=precision == "bf16")
         files = [f"{name}.xml", f"{name}.bin"]
-        return Variant("openvino", precision, files[0], files, table, dict(_OPTIONS[precision]))
+        return ExportVariant("openvino", precision, files[0], files, table, dict(_OPTIONS[precision]))
 
     def _prepared(self, precision: str, calibration: Sequence[dict[str, np.ndarray]]) -> Any:
         if precision in ("fp32", "bf16"):

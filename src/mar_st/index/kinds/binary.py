@@ -33,7 +33,7 @@ class BinaryIndex(IndexKind):
 
     @classmethod
     def memory(cls, params: Mapping[str, Any], dim: int, count: int) -> int:
-        """One bit per dimension."""
+        """Return one bit per dimension."""
         del params
         return -(-dim // 8) * count
 
@@ -77,7 +77,7 @@ class BinaryIndex(IndexKind):
 
 
 def bits(vectors: np.ndarray, means: np.ndarray) -> np.ndarray:
-    """One bit per dimension, set where the value is above its mean, `(n, dim / 8)` uint8.
+    """Return one bit per dimension, set where the value is above its mean, `(n, dim / 8)` uint8.
 
     Vectors of text encoders share a direction; signs without the means would say little.
     """

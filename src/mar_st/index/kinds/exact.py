@@ -23,7 +23,7 @@ class ExactIndex(IndexKind):
 
     @classmethod
     def memory(cls, params: Mapping[str, Any], dim: int, count: int) -> int:
-        """Four bytes per dimension."""
+        """Return four bytes per dimension."""
         del params
         return 4 * dim * count
 

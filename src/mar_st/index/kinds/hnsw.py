@@ -47,13 +47,13 @@ class HnswIndex(IndexKind):
 
     @classmethod
     def memory(cls, params: Mapping[str, Any], dim: int, count: int) -> int:
-        """Vectors and links."""
+        """Return vectors and links."""
         links = 8 * params["M"] * (1 + 1 / max(params["M"] - 1, 1)) + 12
         return int(count * (dim * (1 if params["storage"] == "int8" else 4) + links))
 
     @classmethod
     def candidates(cls, dim: int) -> Iterator[dict[str, Any]]:
-        """Two numbers of links for each storage."""
+        """Yield two numbers of links for each storage."""
         del dim
         for storage in ("float32", "int8"):
             for links in (16, 32):
@@ -126,7 +126,7 @@ class HnswIndex(IndexKind):
 
     @property
     def rescored(self) -> bool:
-        """True for a graph of int8: its scores are not those of the vectors."""
+        """Return True for a graph of int8, whose scores differ from those of the vectors."""
         return bool(self.vectors.dtype == np.float16)
 
     def search_parameters(

@@ -25,7 +25,7 @@ class Int8Index(IndexKind):
 
     @classmethod
     def memory(cls, params: Mapping[str, Any], dim: int, count: int) -> int:
-        """One byte per dimension."""
+        """Return one byte per dimension."""
         del params
         return dim * count
 

@@ -51,12 +51,12 @@ class IvfPqIndex(IndexKind):
 
     @classmethod
     def memory(cls, params: Mapping[str, Any], dim: int, count: int) -> int:
-        """Codes and ids, centroids of the cells, centroids of the codes."""
+        """Return codes and ids, centroids of the cells, centroids of the codes."""
         return int(count * (params["m"] + 8) + params["nlist"] * 4 * dim + 256 * 4 * dim)
 
     @classmethod
     def candidates(cls, dim: int) -> Iterator[dict[str, Any]]:
-        """Codes of a quarter and of an eighth of the dimensions."""
+        """Yield the codes of a quarter and of an eighth of the dimensions."""
         for width in (4, 8):
             yield {"m": subvectors(dim, width)}
 
@@ -104,5 +104,5 @@ class IvfPqIndex(IndexKind):
 
 
 def subvectors(dim: int, width: int) -> int:
-    """Bytes of a product code: the dimensions over `width`, or the next smaller number that divides them."""
+    """Return the bytes of a product code: the largest divisor of `dim` that is at most `dim / width`."""
     return next(m for m in range(max(1, dim // width), 0, -1) if dim % m == 0)

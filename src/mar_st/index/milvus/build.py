@@ -36,7 +36,7 @@ class _Unfinished:
     def search(
         self, queries: np.ndarray, k: int, *, settings: Mapping[str, int]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Scores, and numbers of rows; -1 for those that are not an exact result."""
+        """Return scores, and numbers of rows; -1 for those that are not an exact result."""
         found = self.index.find(queries, k, None, settings)
         rows = np.full((len(queries), k), -1, dtype=np.int64)
         for number, keys in enumerate(found.keys):
@@ -141,7 +141,7 @@ def _measure(
 
 
 def _types(folder: VectorFolder, corpus: str | Path | None) -> dict[str, FieldType]:
-    """Types of the metadata fields."""
+    """Return the types of the metadata fields."""
     seen: dict[str, set[FieldType]] = {}
     for document in documents_of(folder, corpus):
         for name, value in document.metadata.items():

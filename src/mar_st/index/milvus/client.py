@@ -28,7 +28,7 @@ _VERSION = re.compile(r"v?(\d+)\.(\d+)")
 
 
 def parse_address(target: str) -> tuple[str, str]:
-    """The address that pymilvus takes, and the name of the collection.
+    """Return the address that pymilvus takes, and the name of the collection.
 
     Args:
         target: `milvus:PATH.db` or `milvus:http://HOST:PORT`, maybe with `/COLLECTION`.
@@ -43,7 +43,7 @@ def parse_address(target: str) -> tuple[str, str]:
 
 
 def connect(uri: str) -> Any:
-    """A `pymilvus.MilvusClient`; of Milvus Lite the file is made where there is none.
+    """Return a `pymilvus.MilvusClient`; of Milvus Lite the file is made where there is none.
 
     Raises:
         IndexingError: Nothing answers there, a package is missing, or the server wants another token.

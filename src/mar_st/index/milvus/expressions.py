@@ -15,7 +15,7 @@ from mar_st.index.filters import BOUNDS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mar_st.index.filters import Condition, Filter, Scalar
+    from mar_st.index.filters import FieldCondition, Filter, Scalar
 
 #: The escapes that all parsers of Milvus know. Other characters stand for themselves.
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
@@ -39,7 +39,7 @@ class Expression:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments of pymilvus' `search`, `query` and `delete`."""
+        """Return the arguments of pymilvus' `search`, `query` and `delete`."""
         return {"filter": self.text, **({"filter_params": self.values} if self.values else {})}
 
     def value(self, given: Scalar | Sequence[Scalar]) -> str:
@@ -87,7 +87,7 @@ def literal(given: Scalar | Sequence[Scalar]) -> str:
     return f"[{', '.join(map(literal, given))}]"
 
 
-def _term(made: Expression, condition: Condition, field: str) -> str:
+def _term(made: Expression, condition: FieldCondition, field: str) -> str:
     if condition.any_of is not None:
         return f"{field} in {made.value(condition.any_of)}"
     return " and ".join(f"{field} {BOUNDS[name]} {made.value(value)}" for name, value in condition.bounds)

@@ -33,7 +33,7 @@ _SENT = 512
 
 
 def schema_of(client: Any, types: Any, dim: int, fields: Mapping[str, FieldType], *, nulls: bool) -> Any:
-    """The schema of a collection.
+    """Return the schema of a collection.
 
     Args:
         client: A `pymilvus.MilvusClient`.
@@ -90,7 +90,7 @@ def send(
 def row_of(
     document: Stored, vector: np.ndarray, fields: Mapping[str, FieldType], *, nulls: bool
 ) -> dict[str, Any]:
-    """A document as a collection keeps it.
+    """Return a document as a collection keeps it.
 
     Raises:
         IndexingError: It is too long, or has metadata that the collection has no field for.

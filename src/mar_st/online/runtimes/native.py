@@ -11,13 +11,13 @@ import numpy as np
 
 from mar_st.files import read_json
 from mar_st.files.arrays import load_array
-from mar_st.kernels.build import BuildError, close_with, library
+from mar_st.kernels.build import CompileError, close_with, library
 from mar_st.kernels.processor import processor
-from mar_st.online.native_description import Description, Layer, Model, Step
+from mar_st.online.native_description import Description, HeadModule, Layer, Model
 from mar_st.online.protocol import EncoderError
 from mar_st.online.runtime import Runtime, runtime
 
-#: What the kernels need of a processor, as Linux names it.
+#: Processor features that the kernels require, as Linux names them.
 NEEDS = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "fma"})
 _FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mfma")
 
@@ -26,7 +26,7 @@ _I32 = ctypes.c_int32
 
 @lru_cache(maxsize=1)
 def kernels() -> ctypes.CDLL:
-    """The compiled encoder.
+    """Return the compiled encoder.
 
     Raises:
         EncoderError: This processor lacks what it needs, or it cannot be compiled.
@@ -39,7 +39,7 @@ def kernels() -> ctypes.CDLL:
         )
     try:
         found = library(Path(__file__).parents[2] / "kernels" / "encoder.cpp", _FLAGS)
-    except BuildError as error:
+    except CompileError as error:
         raise EncoderError(f"The native encoder needs a C++ compiler: {error}") from error
     pointer = ctypes.c_void_p
     found.mar_native_open.argtypes = [pointer, ctypes.POINTER(Model), pointer, pointer, _I32]
@@ -52,7 +52,7 @@ def kernels() -> ctypes.CDLL:
     found.mar_native_run.restype = _I32
     sizes = (_I32 * 3)()
     found.mar_native_sizes(sizes)
-    expected = [ctypes.sizeof(kind) for kind in (Model, Layer, Step)]
+    expected = [ctypes.sizeof(kind) for kind in (Model, Layer, HeadModule)]
     if list(sizes) != expected:
         raise EncoderError(f"encoder.cpp has structures of {list(sizes)} bytes, Python of {expected}.")
     return found
@@ -120,7 +120,7 @@ class NativeRuntime(Runtime):
 
 
 def _weights(path: Path) -> np.ndarray:
-    """The file of weights, mapped, where it is bytes that begin at a cache line.
+    """Return the file of weights, mapped, where it is bytes that begin at a cache line.
 
     Raises:
         EncoderError: It is something else.

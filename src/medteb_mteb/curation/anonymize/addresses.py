@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OUTSIDE", "Address", "EnglishAddress"]
 
-#: Characters that hardly ever stand in the name of a place, but before or after one.
+#: Characters that are rare inside the name of a place but common before or after one.
 OUTSIDE = (
     "的了是在有我你您他她它这那哪就都被很不也还吗呢啊吧么什因此其并且或但而与及对把让给从向跟等着过说问"
     "做看吃打去到住至于自由为系患者病入寄送租查例以请址岁诉后前"
@@ -66,7 +66,7 @@ _REGIONS = frozenset({"province", "city", "district"})
 
 
 class Address(Recogniser):
-    """Chinese addresses: below the district wherever they stand, down to the district after a label."""
+    """Chinese addresses: below the district anywhere, down to the district after a label."""
 
     kind = "ADDRESS"
     needs = r"[路街巷弄村镇乡区县栋幢楼室里苑号址道屯庄组大住]"
@@ -88,7 +88,7 @@ class Address(Recogniser):
 
 
 def _read(text: str, start: int) -> tuple[int, list[str]]:
-    """The parts that follow each other from `start`, and where the last of them ends."""
+    """Return the parts that follow each other from `start`, and where the last of them ends."""
     parts: list[str] = []
     position = start
     while len(parts) < _LONGEST and (part := (_NEXT if parts else _FIRST).match(text, position)):

@@ -24,7 +24,7 @@ _SURNAMES, _RARE = characters("surnames"), characters("rare") | characters("prep
 _GIVEN, _NEVER = characters("given"), characters("never")
 _TITLE = regex.compile(alternatives("titles"))
 _RUN = regex.compile(r"[\u4e00-\u9fff]{2,}")
-#: Characters of the longest word that is looked up.
+#: Length of the longest word in the dictionary look-up, in characters.
 _WORD = 5
 #: Frequency of words of medical text that jieba's dictionary lacks or takes for names; of 60 million.
 _CLINICAL = 300
@@ -41,7 +41,7 @@ _AFTER = regex.compile(rf"(?:{alternatives('after-names')})")
 _VERB = regex.compile(
     r"[又也还说来去吃服做怀确诊咳昨今前上这那有没夫两二等她他才刚已就都家觉感送带背复近把跑收写打到听能要想会开坐拿]|[三四五六七八九十]+岁"
 )
-#: What follows a part of a longer name, or somebody after whom a thing is called.
+#: Words after a part of a longer name, or after a person whom something is named after.
 _NO_END = regex.compile(r"[·•・．‧∙⋅-]\p{Han}|[氏征症型]|病(?![情人房区历程案床重])|综合")
 _MARK = regex.compile(r"[，,。；;、：:（）()\[\]【】《》“”\"'！!？?…—\-/|\n~～<>＜＞·•]")
 
@@ -173,7 +173,7 @@ def _paths(part: str, lexicon: _Lexicon) -> tuple[list[float], list[float]]:
 
 
 def _shapes(part: str, start: int, lexicon: _Lexicon) -> Iterator[tuple[int, int]]:
-    """Characters of the surname and of the whole name, for each name that may begin at `start`."""
+    """Yield the characters of the surname and of the whole name, for each name that may begin at `start`."""
     if part[start : start + 2] in _COMPOUND:
         yield from ((2, length) for length in (3, 4) if start + length <= len(part))
     if part[start] in _SURNAMES:
@@ -195,7 +195,7 @@ def _features(
     gain = max(-20.0, min(20.0, gain)) / 10
 
     def wordness(word: str) -> float:
-        """How common a word is: 0 for none, up to 2."""
+        """Return how common a word is: 0 if unknown, up to 2."""
         return lexicon.words.get(word, -20.0) / 10 + 2
 
     values = {
@@ -226,7 +226,7 @@ def _features(
 
 
 def _left(text: str, start: int) -> str:
-    """Return what stands before a candidate, as the end of a feature's name."""
+    """Return the left context of a candidate, as the end of a feature's name."""
     if not start:
         return "start"
     if _MARK.match(text[start - 1]):
@@ -243,7 +243,7 @@ def _left(text: str, start: int) -> str:
 
 
 def _right(text: str, end: int) -> str:
-    """Return what stands after a candidate, as the end of a feature's name."""
+    """Return the right context of a candidate, as the end of a feature's name."""
     if end == len(text):
         return "end"
     if _MARK.match(text, end):

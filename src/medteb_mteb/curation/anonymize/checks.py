@@ -23,12 +23,12 @@ _WEIGHTS = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
 
 
 def digits_of(text: str) -> str:
-    """The digits of a text, full-width ones as ASCII."""
+    """Return the digits of a text, full-width ones as ASCII."""
     return "".join(str(unicodedata.digit(char)) for char in text if char.isdigit())
 
 
 def plain(text: str) -> str:
-    """The text as the rules know it; each character stays in its place.
+    """Return the text as the rules know it; each character stays in its place.
 
     Letters and digits of full width become ASCII, traditional characters simplified ones.
     """
@@ -48,12 +48,12 @@ def _simplified() -> dict[int, str]:
 
 
 def id_card_digit(first: str) -> str:
-    """The check digit (0-9 or X) of an identity card's first 17 digits; GB 11643-1999, ISO 7064 mod 11-2."""
+    """Return the check digit (0-9 or X) of an identity card's first 17 digits (GB 11643-1999)."""
     return "10X98765432"[sum(w * int(digit) for w, digit in zip(_WEIGHTS, first, strict=True)) % 11]
 
 
 def is_date(year: str, month: str, day: str) -> bool:
-    """Return True if the date exists and lies in the years 1880 to 2079."""
+    """Return True if the date exists and is in the years 1880 to 2079."""
     try:
         return 1880 <= dt.date(int(year), int(month), int(day)).year < 2080
     except ValueError:
@@ -70,7 +70,7 @@ def is_id_card(number: str) -> bool:
 
 
 def luhn_digit(first: str) -> str:
-    """The check digit that makes a number pass Luhn's test."""
+    """Return the check digit that makes a number pass Luhn's test."""
     return str(-_luhn_sum(f"{first}0") % 10)
 
 

@@ -44,7 +44,7 @@ class Phone(Recogniser):
     )
 
     def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
-        """Free service numbers (400, 800, 888) are nobody's; a number from abroad must be one that exists."""
+        """Ignore free service numbers (400, 800, 888); a number from abroad must exist."""
         if of_a_thing(match):
             return 0
         found = match.group()
@@ -88,7 +88,7 @@ class Landline(Recogniser):
     )
 
     def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
-        """No number of a thing."""
+        """Reject numbers of things."""
         return 0 if of_a_thing(match) else rule.score
 
 
@@ -128,7 +128,7 @@ class Url(Recogniser):
     )
 
     def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
-        """The host alone says nothing of a person."""
+        """Reject a bare host, which does not identify a person."""
         found = match.group()
         host, slash, path = (
             found.partition("://")[2].partition("/") if "://" in found else found.partition("/")

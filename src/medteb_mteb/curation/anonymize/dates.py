@@ -51,7 +51,7 @@ class BirthDate(Recogniser):
     _more = regex.compile(r"^\s?[~～—至到]")
 
     def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
-        """No period."""
+        """Reject periods."""
         after = match.string[match.end() : match.end() + 2]
         return 0 if self._more.search(after) else rule.score
 
@@ -71,5 +71,5 @@ class AnyDate(Recogniser):
     _day = regex.compile(rf"\d\D+\d+\D+\d|\d{{8}}|月.*[\d{_CN[1:-1]}]")
 
     def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
-        """No date of a lot, and none without a day."""
+        """Reject dates of lots, and dates without a day."""
         return rule.score if self._day.search(match.group()) and not of_a_thing(match) else 0

@@ -17,7 +17,7 @@ __all__ = ["DottedName"]
 
 _SOUNDS = characters("foreign") | characters("transliteration")
 _DOT = regex.compile(r"(?<=\p{Han})[·•・．‧∙⋅](?=\p{Han})")
-#: What follows the name of somebody after whom a thing is called, other parts of which may stand between.
+#: Words after the name of a person whom something is named after; other parts may occur in between.
 _THING = regex.compile(
     r"(?:[·•・．‧∙⋅]?\p{Han}{0,3}[·•・．‧∙⋅]?\p{Han}{0,4}?(?:综合征|综合症)|[·•・．‧∙⋅]\p{Han}{1,4}?(?:病|征|症))"
     r"|\s?(?:氏|型|病(?![情人房区历程案床])|症|征|综合|试验|实验|反应|分[型级期类]|评分|量表|指数|体位|手法|染色|[疗分算方]?法|定律|公式|细胞|小体|线"
@@ -57,7 +57,7 @@ class DottedName(Recogniser):
 
 
 def _before(text: str, dot: int, least: int) -> int:
-    """Where the part before a dot begins."""
+    """Return the start of the part before a dot."""
     start = dot
     while start > max(least, dot - _PART) and _sounds(text, start - 1):
         start -= 1

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.curation.anonymize.kinds import KINDS
+from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS
 from medteb_mteb.curation.anonymize.spans import Span
 from medteb_mteb.curation.files.records import BuildError
 
@@ -66,11 +66,11 @@ class Quality:
     errors: list[str] = field(default_factory=list)
 
     def recall(self, kind: str | None = None, *, exact: bool = False) -> float:
-        """Share of the marked identifiers that were found; 1 where none is marked."""
+        """Return the share of the marked identifiers that were found; 1 where none is marked."""
         return _share(self.exact if exact else self.near, self.marked, kind)
 
     def precision(self, kind: str | None = None, *, exact: bool = False) -> float:
-        """Share of what was found that is marked; 1 where nothing was found."""
+        """Return the share of found identifiers that are marked; 1 if nothing was found."""
         return _share(self.exact if exact else self.near, self.found, kind)
 
     def to_json(self) -> dict[str, Any]:
@@ -82,7 +82,9 @@ class Quality:
             "overlap": OVERLAP,
             "covered": round(self.covered / self.characters, 4) if self.characters else 1.0,
             "all": self._row(None),
-            "kinds": {kind: self._row(kind) for kind in KINDS if self.marked[kind] or self.found[kind]},
+            "kinds": {
+                kind: self._row(kind) for kind in IDENTIFIER_KINDS if self.marked[kind] or self.found[kind]
+            },
         }
 
     def _row(self, kind: str | None) -> dict[str, Any]:
@@ -102,7 +104,7 @@ def _share(part: Counter[str], whole: Counter[str], kind: str | None) -> float:
 
 
 def parse_marked(line: str, number: int = 0) -> Marked:
-    """A sentence of a line with marks such as `电话[[PHONE:13800138000]]`.
+    """Return a sentence of a line with marks such as `电话[[PHONE:13800138000]]`.
 
     Raises:
         BuildError: An unknown kind, an empty mark or one that is not closed.
@@ -110,9 +112,11 @@ def parse_marked(line: str, number: int = 0) -> Marked:
     text, spans, end = "", [], 0
     for mark in _MARK.finditer(line):
         kind, value = mark[1].upper(), mark[2]
-        if kind not in KINDS or not value:
+        if kind not in IDENTIFIER_KINDS or not value:
             problem = f"unknown kind {mark[1]}" if value else "empty mark"
-            raise BuildError(f"line {number}: {problem}; write [[KIND:text]] with one of {', '.join(KINDS)}.")
+            raise BuildError(
+                f"line {number}: {problem}; write [[KIND:text]] with one of {', '.join(IDENTIFIER_KINDS)}."
+            )
         text += line[end : mark.start()]
         spans.append(Span(len(text), len(text) + len(value), kind))
         text += value
@@ -124,7 +128,7 @@ def parse_marked(line: str, number: int = 0) -> Marked:
 
 
 def read_marked(path: str | Path) -> list[Marked]:
-    """The sentences of a file, one a line; empty lines and lines that begin with # are left out.
+    """Return the sentences of a file, one a line; empty lines and lines that begin with # are left out.
 
     Raises:
         BuildError: No such file, no sentences, or marks that cannot be read; all of them are named.
@@ -152,7 +156,7 @@ def quality(
     sentences: Iterable[Marked],
     find: Callable[[str], Sequence[Span]],
     *,
-    kinds: Sequence[str] = tuple(KINDS),
+    kinds: Sequence[str] = tuple(IDENTIFIER_KINDS),
 ) -> Quality:
     """Compare what `find` finds with what is marked; each span counts for at most one of the other side.
 
@@ -192,7 +196,7 @@ def _match(sentence: Marked, found: Sequence[Span], result: Quality) -> None:
 
 
 def _overlap(one: Span, other: Span) -> float:
-    """Characters in common over those of the longer span; 0 for two kinds."""
+    """Return the characters in common over those of the longer span; 0 for two kinds."""
     common = min(one.end, other.end) - max(one.start, other.start)
     return max(common, 0) / max(one.end - one.start, other.end - other.start) if one.kind == other.kind else 0
 

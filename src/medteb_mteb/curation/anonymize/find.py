@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.anonymize.checks import plain
-from medteb_mteb.curation.anonymize.kinds import KINDS, chosen
+from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS, chosen
 from medteb_mteb.curation.anonymize.spans import Span, disjoint
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.texts.terms import joined
@@ -31,7 +31,7 @@ _SURE = {"NAME": 0.9}
 
 
 def recognisers(language: str = "zh") -> list[Recogniser]:
-    """One of each recogniser, for a registry of presidio.
+    """Return one of each recogniser, for a registry of presidio.
 
     Args:
         language: The language that presidio is to know them under; each reads Chinese and English.
@@ -93,8 +93,8 @@ def _shared() -> list[Recogniser]:
 
 
 def analyzer(language: str = "zh") -> AnalyzerEngine:
-    """The engine of presidio with these recognisers and no language model; nothing is downloaded."""
-    own = [one for one in recognisers(language) if not KINDS[one.kind].strict]
+    """Return the engine of presidio with these recognisers and no language model; nothing is downloaded."""
+    own = [one for one in recognisers(language) if not IDENTIFIER_KINDS[one.kind].strict]
     from presidio_analyzer import AnalyzerEngine, RecognizerRegistry  # lazy: presidio_analyzer
     from presidio_analyzer.nlp_engine import NoOpNlpEngine  # lazy: presidio_analyzer
 
@@ -112,7 +112,7 @@ class Finder:
     quarters of the time, and what is known by its label in one text of a record also in the others.
 
     Args:
-        kinds: Kinds to look for, of `KINDS`; default all.
+        kinds: Kinds to look for, of `IDENTIFIER_KINDS`; default all.
         known: Identifiers that are known beforehand.
         strict: Also find what is doubtful (a score below `LEAST`) and the kinds of strict mode.
         cleared: Kinds and values that a reviewer said are not identifiers; they are left where only the
@@ -134,11 +134,11 @@ class Finder:
         self._recognisers = [one for one in _shared() if one.kind in self.kinds]
 
     def __call__(self, text: str) -> list[Span]:
-        """The identifiers of a text, sorted and without overlap."""
+        """Return the identifiers of a text, sorted and without overlap."""
         return self.together([text])[0]
 
     def together(self, texts: Sequence[str]) -> list[list[Span]]:
-        """The identifiers of texts of one record, such as title and text.
+        """Return the identifiers of texts of one record, such as title and text.
 
         What is known in one of them by its label is found in the others without it.
         """

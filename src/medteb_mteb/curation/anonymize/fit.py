@@ -40,7 +40,7 @@ _STEPS = 30
 
 
 def fit(marked: Sequence[Marked], texts: Iterable[str], *, seed: int = 0) -> dict[str, float]:
-    """Weights of a logistic regression with a ridge penalty, by Newton's method.
+    """Return the weights of a logistic regression with a ridge penalty, by Newton's method.
 
     Args:
         marked: Sentences with their names marked; unmarked candidates are negatives.
@@ -87,7 +87,7 @@ def _own(sentence: Marked) -> tuple[str, set[tuple[int, int]]]:
 
 
 def _renamed(sentence: Marked, drawn: random.Random) -> tuple[str, set[tuple[int, int]]]:
-    """The sentence with other names of the same number of characters in the place of Chinese ones."""
+    """Return the sentence with other names of the same number of characters in the place of Chinese ones."""
     text, position, names = "", 0, set()
     for span in sentence.spans:
         text += sentence.text[position : span.start]

@@ -11,7 +11,7 @@ from medteb_mteb.curation.files.records import BuildError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["KINDS", "Kind", "chosen", "placeholder"]
+__all__ = ["IDENTIFIER_KINDS", "Kind", "chosen", "placeholder"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,9 @@ class Kind:
     """A kind of identifier.
 
     Attributes:
-        chinese: What stands in its place in a text with Chinese characters, without the brackets.
-        about: What counts as one.
-        strict: Looked for in strict mode alone, or where asked for by name.
+        chinese: Placeholder in a text with Chinese characters, without the brackets.
+        about: Description of the kind.
+        strict: Recognised only in strict mode, or if requested by name.
     """
 
     chinese: str
@@ -29,7 +29,7 @@ class Kind:
     strict: bool = False
 
 
-KINDS: dict[str, Kind] = {
+IDENTIFIER_KINDS: dict[str, Kind] = {
     "URL": Kind("网址", "web addresses that hold an id, a user or a query; a bare site stays"),
     "EMAIL": Kind("邮箱", "e-mail addresses"),
     "ID_CARD": Kind("身份证号", "resident identity cards: 18 digits with checksum, 15 digits with a label"),
@@ -54,23 +54,23 @@ KINDS: dict[str, Kind] = {
 
 
 def chosen(names: Iterable[str] | None, *, strict: bool = False) -> tuple[str, ...]:
-    """The kinds named, in the order of `KINDS`; for None all of them, those of strict mode if `strict`.
+    """Return the named kinds in the order of `IDENTIFIER_KINDS`; default all, strict ones only if `strict`.
 
     Raises:
         BuildError: There is no such kind, or none is left.
     """
     if names is None:
-        return tuple(name for name, kind in KINDS.items() if strict or not kind.strict)
+        return tuple(name for name, kind in IDENTIFIER_KINDS.items() if strict or not kind.strict)
     wanted = {name.strip().upper() for name in names}
-    for name in sorted(wanted - set(KINDS)):
-        near = get_close_matches(name, KINDS, n=1)
-        hint = f"Did you mean {near[0]}?" if near else f"There is {', '.join(KINDS)}."
+    for name in sorted(wanted - set(IDENTIFIER_KINDS)):
+        near = get_close_matches(name, IDENTIFIER_KINDS, n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"There is {', '.join(IDENTIFIER_KINDS)}."
         raise BuildError(f"There is no kind of identifier {name!r}. {hint}")
     if not wanted:
         raise BuildError("No kind of identifier is left to look for.")
-    return tuple(kind for kind in KINDS if kind in wanted)
+    return tuple(kind for kind in IDENTIFIER_KINDS if kind in wanted)
 
 
 def placeholder(kind: str, *, chinese: bool) -> str:
     """Return the placeholder of an identifier: `[姓名]`, or `[NAME]` in a text without Chinese."""
-    return f"[{KINDS[kind].chinese}]" if chinese else f"[{kind}]"
+    return f"[{IDENTIFIER_KINDS[kind].chinese}]" if chinese else f"[{kind}]"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import regex
 
-from medteb_mteb.curation.anonymize.kinds import KINDS
+from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS
 from medteb_mteb.curation.anonymize.spans import Span
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.texts.terms import Terms
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Known", "merged", "read_known"]
 
-#: Letters and digits of a known identifier at least; one character stands in too many words.
+#: Minimum letters and digits of a known identifier; a single character occurs in too many words.
 SHORTEST = 2
 
 _DOTS = str.maketrans(dict.fromkeys("•・･‧∙⋅．", "·"))
@@ -35,7 +35,7 @@ _GAP = regex.compile(rf"(?P<none>(?<={_HAN})(?:{_BLANK})+(?={_HAN}))|[\u200b-\u2
 
 
 class Known:
-    """Identifiers that are looked for as they are; case, width, blanks and the form of a dot do not count.
+    """Identifiers that are matched literally; case, width, blanks and the form of a dot are ignored.
 
     Args:
         values: Identifiers by kind.
@@ -52,7 +52,7 @@ class Known:
         return sum(map(len, self.values.values()))
 
     def spans(self, text: str, kinds: Sequence[str]) -> Iterator[Span]:
-        """Mentions of those kinds in a text, those that overlap as well."""
+        """Yield the mentions of those kinds in a text, those that overlap as well."""
         even, places = _even(text)
         for kind, terms in self._terms.items():
             if kind in kinds:
@@ -66,7 +66,7 @@ class Known:
 
 
 def _even(text: str) -> tuple[str, Sequence[int]]:
-    """A text with dots of one form and single blanks between words alone; where each character was."""
+    """Return a text with dots of one form and single blanks between words alone; where each character was."""
     text = text.translate(_DOTS)
     made: list[str] = []
     places: list[int] = []
@@ -84,7 +84,7 @@ def _even(text: str) -> tuple[str, Sequence[int]]:
 
 
 def merged(known: Known | None, values: Mapping[str, Sequence[str]]) -> Known | None:
-    """Known identifiers and further ones; None where there are none."""
+    """Return the known identifiers and further ones; None where there are none."""
     there = known.values if known is not None else {}
     kinds = {*there, *values}
     every = {kind: (*there.get(kind, ()), *values.get(kind, ())) for kind in kinds}
@@ -92,7 +92,7 @@ def merged(known: Known | None, values: Mapping[str, Sequence[str]]) -> Known | 
 
 
 def read_known(path: str | Path) -> Known:
-    """Known identifiers of a text file: one on a line, a name unless a tab and a kind follow.
+    """Return the known identifiers of a text file: one on a line, a name unless a tab and a kind follow.
 
     Raises:
         BuildError: The file cannot be read or holds none, or a line cannot be used.
@@ -112,9 +112,10 @@ def read_known(path: str | Path) -> Known:
         # The line itself stays out of messages: it is private.
         if sum(char.isalnum() for char in value) < SHORTEST:
             raise BuildError(f"{file}, line {number}: a known identifier has {SHORTEST} characters or more.")
-        if (found := kind.upper() or "NAME") not in KINDS:
+        if (found := kind.upper() or "NAME") not in IDENTIFIER_KINDS:
             raise BuildError(
-                f"{file}, line {number}: after the tab a kind is expected; there is {', '.join(KINDS)}."
+                f"{file}, line {number}: after the tab a kind is expected; there is "
+                f"{', '.join(IDENTIFIER_KINDS)}."
             )
         values[found].append(value)
     if not values:

@@ -128,7 +128,7 @@ class RecordNumber(Recogniser):
     _trial = regex.compile(r"(?i:ChiCTR|NCT\d{8}|ISRCTN|CTR20\d{6}|EUCTR)")
 
     def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
-        """No number of a trial."""
+        """Reject numbers of trials."""
         return 0 if self._trial.match(match.group()) else rule.score
 
 
@@ -151,7 +151,7 @@ class Code(Recogniser):
     )
 
     def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
-        """No number of a thing, and no date."""
+        """Reject numbers of things, and dates."""
         return 0 if of_a_thing(match) or self._date.match(match.group()) else rule.score
 
 
@@ -198,5 +198,5 @@ class Plate(Recogniser):
     _digits = regex.compile(r"\d")
 
     def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
-        """No plate with fewer than two digits."""
+        """Reject plates with fewer than two digits."""
         return rule.score if len(self._digits.findall(match.group())) >= 2 else 0

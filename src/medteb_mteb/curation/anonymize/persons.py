@@ -30,7 +30,7 @@ _TITLE = regex.compile(alternatives("titles"))
 _HARD = regex.compile(r"$|[，,。；;、：:（）()\[\]【】《》“”\"'！!？?…—\-/|\s\d\n~～<>＜＞]|[A-Za-z]")
 _SOFT = regex.compile(alternatives("after-names"))
 #: A name without a label: after a bed or a long number, before sex, age, phone or another identifier, or
-#: where something is done for a person or told to one.
+#: before the person whom an action concerns.
 _ENTRY = regex.compile(
     r"(?<![\p{Han}A-Za-z])(?=\p{Han}{2,4}[，,、（(\s]{1,3}"
     r"(?:[男女](?:[性，,。、；;\s\d]|$)|\d{1,3}岁|性别|电话|手机|身份证|住院号|病[历案]号|微信|联系|1[3-9]\d{9}"
@@ -46,11 +46,11 @@ _OTHER_SCRIPT = regex.compile(
 _SPACED = regex.compile(r"\p{Han}[ 　]{1,3}\p{Han}(?!\p{Han})")
 _LATIN = regex.compile(r"[A-Z][a-z]+(?: [A-Z][a-z]+){1,2}(?![A-Za-z-])")
 _MORE = regex.compile(r"[、/／]\s?|[和与及]")
-#: What may stand before a surname that is often another word.
+#: What may precede a surname that is often another word.
 _OPEN = regex.compile(
     r"(?:\P{Han}|[找请问谢叫姓挂给见看的是了烦帮转听遵跟和与经在让过科生师位名士我您有]|问下|一下|今天|昨天)$"
 )
-#: What must stand before one that is nearly always another word.
+#: What must precede one that is nearly always another word.
 _ADDRESSED = ("找", "请", "问", "谢", "叫", "姓", "挂")
 #: Labels that a name follows for certain, even without a colon.
 _CERTAIN = ("姓名", "户名")
@@ -165,7 +165,7 @@ class PersonName(Recogniser):
         return _GIVEN.issuperset(given) or (closed and not rare and _NEVER.isdisjoint(given))
 
     def _before_title(self, text: str, end: int) -> int:
-        """Length of the name that ends before a title, 0 if there is none."""
+        """Return the length of the name that ends before a title, 0 if there is none."""
         for length in (4, 3, 2, 1):
             start = end - length
             if start >= 0 and _is_han(text[start:end]) and self._titled(text, start, text[start:end]):

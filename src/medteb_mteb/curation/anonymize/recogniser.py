@@ -37,7 +37,7 @@ class IdentifierPattern(NamedTuple):
     r"""One pattern.
 
     Attributes:
-        name: What it finds.
+        name: Kind of identifier that it finds.
         pattern: Of the `regex` library; the whole match is the identifier (`\K` drops what is before).
         score: How sure a match is, above 0 up to 1.
     """
@@ -67,7 +67,7 @@ class Recogniser(LocalRecognizer):
         super().__init__([self.kind], name=type(self).__name__, supported_language=language, version="1")
 
     def load(self) -> None:
-        """Nothing to load."""
+        """Do nothing: there is nothing to load."""
 
     def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
         """Return the confidence in a match, 0 to reject it; the rule's score unless a checksum decides."""
@@ -75,7 +75,7 @@ class Recogniser(LocalRecognizer):
         return rule.score
 
     def spans(self, text: str) -> Iterator[tuple[int, int, float]]:
-        """Start, end and score of what is found."""
+        """Yield start, end and score of each match."""
         for rule, pattern in self.compiled:
             for match in pattern.finditer(text):
                 start, end = match.span()
@@ -85,11 +85,11 @@ class Recogniser(LocalRecognizer):
     def analyze(
         self, text: str, entities: list[str], nlp_artifacts: NlpArtifacts | None = None
     ) -> list[RecognizerResult]:
-        """The identifiers in a text; the interface of presidio.
+        """Return the identifiers in a text; the interface of presidio.
 
         Args:
             text: Any text.
-            entities: Kinds that are asked for; empty for all.
+            entities: Requested kinds; empty for all.
             nlp_artifacts: Not used.
         """
         del nlp_artifacts

@@ -16,18 +16,18 @@ _SHORTEST = 16
 
 
 def salt_for(out: str | Path, file: str | Path | None = None) -> bytes:
-    """The secret of a build, from its file; the file is made where there is none.
+    """Return the secret of a build, from its file; the file is made where there is none.
 
     Args:
         out: Folder that the step writes.
         file: Where the secret is; default `OUT.salt`, beside the folder and readable by its owner only.
 
     Raises:
-        BuildError: The file lies in the output, where it would be handed on with it, or holds too little.
+        BuildError: The file is inside the output, so it would be passed on with it, or is too short.
     """
     path = Path(file) if file else Path(out).resolve().with_name(Path(out).resolve().name + ".salt")
     if path.resolve().is_relative_to(Path(out).resolve()):
-        raise BuildError(f"{path} lies in the output, where it would be given away; keep it elsewhere.")
+        raise BuildError(f"{path} is inside the output and would be passed on with it; keep it elsewhere.")
     try:
         if not path.exists():
             _make(path)

@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 
 from medteb_mteb.curation.anonymize.checks import plain
 from medteb_mteb.curation.anonymize.find import Finder
-from medteb_mteb.curation.anonymize.kinds import KINDS
+from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS
 from medteb_mteb.curation.files.folder import write_text
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.files.records import BuildError
@@ -88,7 +88,7 @@ def write_sheet(
     if file.exists():
         raise BuildError(f"{file} exists and may hold answers; give the name of a new file.")
     if kinds is None:
-        kinds = [kind for kind in KINDS if kind != "DATE"]
+        kinds = [kind for kind in IDENTIFIER_KINDS if kind != "DATE"]
 
     usual, strict = Finder(kinds, known), Finder(kinds, known, strict=True)
     counts: Counter[tuple[str, str]] = Counter()
@@ -118,12 +118,12 @@ def _example(text: str, start: int, end: int) -> str:
 
 
 def _cell(value: str) -> str:
-    """A value that no spreadsheet takes for a formula; `read_sheet` takes the apostrophe off again."""
+    """Return a value that no spreadsheet takes for a formula; `read_sheet` takes the apostrophe off again."""
     return f"'{value}" if value.startswith((*_FORMULA, "'")) else value
 
 
 def read_sheet(path: str | Path) -> Answers:
-    """The answers of a sheet whose first column says yes or no; rows without an answer are counted.
+    """Return the answers of a sheet whose first column says yes or no; rows without an answer are counted.
 
     Raises:
         BuildError: The file cannot be read, is not such a sheet, or a row cannot be used.
@@ -144,7 +144,7 @@ def read_sheet(path: str | Path) -> Answers:
         if not any(row):
             continue
         # The row itself stays out of messages: it is private.
-        if len(row) < 3 or row[1] not in KINDS:
+        if len(row) < 3 or row[1] not in IDENTIFIER_KINDS:
             raise BuildError(f"{file}, row {number}: expected an answer, a kind and a value.")
         answer, kind, value = row[0].strip().lower(), row[1], row[2]
         value = value.removeprefix("'")

@@ -1,18 +1,18 @@
-"""Spans of identifiers in a text, and how overlapping ones are told apart."""
+"""Spans of identifiers in a text, and the resolution of overlaps."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, NamedTuple
 
-from medteb_mteb.curation.anonymize.kinds import KINDS
+from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = ["Span", "disjoint"]
 
-_ORDER = {kind: number for number, kind in enumerate(KINDS)}
+_ORDER = {kind: number for number, kind in enumerate(IDENTIFIER_KINDS)}
 
 
 class Span(NamedTuple):
@@ -21,7 +21,7 @@ class Span(NamedTuple):
     Attributes:
         start: Offset of its first character.
         end: Offset after its last character.
-        kind: One of `KINDS`.
+        kind: One of `IDENTIFIER_KINDS`.
     """
 
     start: int
@@ -30,10 +30,10 @@ class Span(NamedTuple):
 
 
 def disjoint(spans: Iterable[Span], text: str) -> list[Span]:
-    """Spans that do not overlap and cover every letter and digit that any of the given ones covers.
+    """Return spans that do not overlap and cover every letter and digit that any of the given ones covers.
 
-    The longest wins, of equal ones the more specific kind (the order of `KINDS`); what sticks out of the
-    winner stays as a span of its own.
+    Of overlapping spans the longest is kept, of equally long ones the more specific kind (the order of
+    `IDENTIFIER_KINDS`). The rest of a span that reaches beyond the kept one becomes a separate span.
 
     Returns:
         Sorted by start.
@@ -52,7 +52,7 @@ def _start(span: Span) -> int:
 
 
 def _free(span: Span, taken: list[Span]) -> list[tuple[int, int]]:
-    """The parts of a span that no span of `taken` covers; these are sorted and do not overlap."""
+    """Return the parts of a span that no span of `taken` covers; these are sorted and do not overlap."""
     parts, position = [], span.start
     number = max(bisect_left(taken, span.start, key=_start) - 1, 0)
     while number < len(taken) and taken[number].start < span.end:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ENTITIES", "FOUND", "VERSION", "Anonymise", "Anonymised", "Ids", "Mode", "anonymize"]
 
-#: Goes up with every change of what is found or put in its place.
+#: Incremented with every change of what is recognised or of its replacement.
 VERSION = 3
 #: Key of `meta` that holds how many identifiers of each kind a text had.
 FOUND = "identifiers"
@@ -53,11 +53,11 @@ class Anonymise:
 
     Args:
         mode: `placeholder` puts `[姓名]` in place of a name (`[NAME]` in a text without Chinese),
-            `surrogate` another name, the same one wherever the same name stands.
-        kinds: Kinds to look for; default all of `KINDS`.
+            `surrogate` another name, the same one for every occurrence.
+        kinds: Kinds to look for; default all of `IDENTIFIER_KINDS`.
         salt: The secret of the surrogates; needed for them, and for `known`.
         keep_meta: Keys of `meta` to keep. Their values are anonymised too, read with the key as their label;
-            all other keys are left out, since a bare name or number in a column cannot be told.
+            all other keys are left out, since a bare name or number in a column cannot be recognised.
         ids: What becomes of ids that came with the texts: `check` keeps them and refuses those that are an
             identifier themselves, `keep` keeps them unseen, `digest` makes new ones from the anonymised text.
             An id that `read_texts` made from the content is always made again: with it guesses of what was
@@ -65,7 +65,7 @@ class Anonymise:
         id_label: Column that ids were read from; `check` reads it as their label.
         known: Identifiers that are known beforehand.
         strict: Also replace what is doubtful, and the kinds of strict mode.
-        answers: What a person said of doubtful identifiers.
+        answers: A person's decisions on doubtful identifiers.
     """
 
     name = "anonymize"
@@ -128,22 +128,22 @@ class Anonymise:
 
     @property
     def mark(self) -> str:
-        """Value of `Text.anonymised`: name, version and a digest of the settings."""
+        """Return the value of `Text.anonymised`: name, version and a digest of the settings."""
         digest = hashlib.sha256(json.dumps(dict(self.settings()), sort_keys=True).encode()).hexdigest()
         return f"{self.name}/{VERSION}:{digest[:12]}"
 
     def restore(self, kept: Sequence[Text]) -> None:
-        """The ids that are taken."""
+        """Restore the ids that are taken."""
         self._taken.update(text.id for text in kept)
         self._seen += len(kept)
 
     def __call__(self, texts: Sequence[Text]) -> Iterable[Text]:
-        """The texts without identifiers, one for each."""
+        """Return the texts without identifiers, one for each."""
         mark = self.mark
         return [self.one(text, mark) for text in texts]
 
     def one(self, text: Text, mark: str = "") -> Text:
-        """A text without identifiers."""
+        """Return a text without identifiers."""
         self._seen += 1
         kept = {key: text.meta[key] for key in self.keep_meta if key in text.meta}
         leaves = [leaf for key, value in kept.items() for leaf in _leaves(value, key)]
@@ -171,12 +171,12 @@ class Anonymise:
         return Text(identity, body, title, mark or self.mark, meta)
 
     def finder(self) -> Finder:
-        """A finder with the options of the step."""
+        """Return a finder with the options of the step."""
         cleared = self._answers.cleared if self._answers is not None else ()
         return Finder(self.kinds, self.known, strict=self.strict, cleared=cleared)
 
     def replaced(self, text: str, spans: Sequence[Span]) -> str:
-        """A text with stand-ins for the spans (sorted, without overlap); nothing else is touched."""
+        """Replace the spans (sorted, without overlap) of a text; the rest is unchanged."""
         if not spans:
             return text
         chinese = any("\u4e00" <= char <= "\u9fff" for char in text)
@@ -212,12 +212,12 @@ def _content_id(title: str, text: str) -> str:
 
 
 def _label(key: str) -> str:
-    """A key as the recognisers know labels: `patient_name` as `patient name：`."""
+    """Return a key as the recognisers know labels: `patient_name` as `patient name：`."""
     return f"{key.replace('_', ' ')}：" if key else ""
 
 
 def _leaves(value: Any, label: str) -> Iterator[tuple[str, str]]:
-    """The strings and numbers in a JSON value, each with the key it stands under."""
+    """Yield the strings and numbers in a JSON value, each with its key."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield "", str(key)
@@ -230,13 +230,13 @@ def _leaves(value: Any, label: str) -> Iterator[tuple[str, str]]:
 
 
 def _rebuilt(value: Any, label: str, clean: Mapping[tuple[str, str], str]) -> Any:
-    """The JSON value with the leaves of `clean` replaced; a number that is an identifier becomes a string."""
+    """Return the JSON value with replaced leaves; a number that is an identifier becomes a string."""
     if isinstance(value, dict):
         made: dict[Any, Any] = {}
         for key, inner in value.items():
             name = first = clean.get(("", str(key)), key)
             number = 1
-            while name in made:  # two keys with the same stand-in
+            while name in made:  # two keys with the same replacement
                 number += 1
                 name = f"{first}-{number}"
             made[name] = _rebuilt(inner, str(key), clean)
@@ -353,7 +353,7 @@ def _counted(report: TextsReport, left_out: tuple[str, ...]) -> Anonymised:
 
 
 def _left_out(source: str | Path, columns: Mapping[str, str] | None, step: Anonymise) -> tuple[str, ...]:
-    """The keys of `meta` that the step did not keep; a key may hold an identifier too."""
+    """Return the keys of `meta` that the step did not keep; a key may hold an identifier too."""
     keys = {key for text in read_texts(source, columns) for key in text.meta} - {*step.keep_meta, FOUND}
     finder = step.finder()
     return tuple(sorted({step.replaced(key, finder(key)) for key in keys}))

@@ -1,6 +1,6 @@
-"""Stand-ins that keep the form of an identifier: the same one for the same, and no way back.
+"""Surrogates that keep the form of an identifier, consistent and irreversible.
 
-Which stand-in an identifier gets follows from a secret (HMAC-SHA256). Where the form allows, a stand-in
+The surrogate of an identifier is derived from a secret (HMAC-SHA256). Where the form allows, a surrogate
 cannot exist: an identity card of no province with a wrong check digit, a phone in a range that is given to
 nobody.
 """
@@ -28,7 +28,7 @@ _NUMERALS = "零一二三四五六七八九"
 
 
 class Surrogates:
-    """Stand-ins for identifiers.
+    """Surrogates of identifiers.
 
     Args:
         salt: The secret, at least 16 bytes; who has it can test guesses.
@@ -58,7 +58,7 @@ class Surrogates:
         }
 
     def __call__(self, kind: str, value: str) -> str:
-        """The stand-in for an identifier."""
+        """Return the surrogate of an identifier."""
         return self._make[kind](plain(value))
 
     def _digest(self, kind: str, key: str) -> bytes:
@@ -75,7 +75,7 @@ class Surrogates:
         return options[(number + 1) % len(options)] if picked == avoid else picked
 
     def _refilled(self, kind: str, value: str, beginning: str, *, letters: str = "", key: str = "") -> str:
-        """Other digits and letters in the places of the old ones; `beginning` takes the first places."""
+        """Replace digits and letters in their places; `beginning` takes the first places."""
         key = key or "".join(char.lower() for char in value if char.isalnum())
         digits = iter(self._digits(kind, key, sum(char.isalnum() for char in value)))
         alphabet = iter(self._digest(f"{kind} letters", key) * (1 + len(value) // 32))
@@ -132,7 +132,7 @@ class Surrogates:
         return self._pick("PLATE", key, _PROVINCES) + self._refilled("PLATE", value[1:], "I", key=key)
 
     def _birth_date(self, value: str) -> str:
-        """A date of a year at most two away, so that the age stays about right."""
+        """Return a date of a year at most two away, so that the age stays about right."""
         written = "".join(
             str("〇一二三四五六七八九".index(char)) if char in "〇一二三四五六七八九" else char
             for char in value.replace("零", "〇").replace("○", "〇")
@@ -146,7 +146,7 @@ class Surrogates:
         return f"{year}-{month:02d}" + (f"-{day:02d}" if len(digits_of(value)) > 6 or " " in value else "")
 
     def _date(self, value: str) -> str:
-        """The date moved by as many days as every date of the build, so that intervals stay."""
+        """Return the date moved by as many days as every date of the build, so that intervals stay."""
         numbers = re.findall(r"\d+", value)
         if len(numbers) == 1 and len(numbers[0]) == 8:
             numbers = [numbers[0][:4], numbers[0][4:6], numbers[0][6:]]
@@ -179,7 +179,7 @@ class Surrogates:
 
     @cached_property
     def _next_surname(self) -> dict[str, str]:
-        """Each surname's successor in an order that the secret gives: no two have one, none is its own."""
+        """Return each surname's successor in a secret order: all differ, and none is its own successor."""
         cycles: dict[str, str] = {}
         for names in (list(self._surnames), sorted(words("compound"))):
             order = sorted(names, key=lambda name: self._digest("surname", name))
@@ -203,7 +203,7 @@ class Surrogates:
         )
 
     def _latin_word(self, last: str) -> Callable[[re.Match[str]], str]:
-        """A family name for the last word, a first name for others, an initial for an initial."""
+        """Return a family name for the last word, a first name for others, an initial for an initial."""
 
         def stand_in(word: re.Match[str]) -> str:
             found = word.group()

@@ -12,25 +12,25 @@ _FOLDER = Path(__file__).parent / "words"
 
 @cache
 def words(name: str) -> tuple[str, ...]:
-    """The words of `words/NAME.txt`, in their order; lines that begin with # are comments."""
+    """Return the words of `words/NAME.txt`, in their order; lines that begin with # are comments."""
     lines = (_FOLDER / f"{name}.txt").read_text(encoding="utf-8").splitlines()
     return tuple(word for line in lines if not line.startswith("#") for word in line.split())
 
 
 @cache
 def characters(name: str) -> frozenset[str]:
-    """The characters of `words/NAME.txt`."""
+    """Return the characters of `words/NAME.txt`."""
     return frozenset("".join(words(name)))
 
 
 def alternatives(name: str) -> str:
-    """The words of `words/NAME.txt` as alternatives of a pattern, longer ones first."""
+    """Return the words of `words/NAME.txt` as alternatives of a pattern, longer ones first."""
     return "|".join(sorted(words(name), key=len, reverse=True))
 
 
 @cache
 def known_words() -> frozenset[str]:
-    """Words that are not names of persons, of two to four characters: jieba's, `no-names` and `ordinary`."""
+    """Return words of two to four characters that are not names: jieba's, `no-names` and `ordinary`."""
     import jieba  # lazy: jieba
 
     with jieba.get_dict_file() as lines:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from mar_st.files import finished
 from medteb_mteb.curation.diversify.product import faster
 from medteb_mteb.curation.diversify.vectors import unit
 
@@ -42,7 +43,7 @@ class Centres:
         return len(self._values)
 
     def nearest(self, vectors: np.ndarray, number: int = 1) -> np.ndarray:
-        """The nearest centres of vectors `(n, dim)` float32, nearest first: `(n, number)` int64."""
+        """Return the nearest centres of vectors `(n, dim)` float32, nearest first: `(n, number)` int64."""
         found = []
         for start in range(0, len(vectors), BLOCK):
             block = torch.from_numpy(vectors[start : start + BLOCK]).to(self.dtype)
@@ -52,12 +53,12 @@ class Centres:
 
 
 def sample_rows(texts: int, number: int) -> np.ndarray:
-    """Rows spread evenly over all texts, `(min(texts, number),)` int64."""
+    """Return rows spread evenly over all texts, `(min(texts, number),)` int64."""
     return np.linspace(0, max(0, texts - 1), min(texts, number)).astype(np.int64)
 
 
 def find_centres(sample: Callable[[], np.ndarray], lists: int, file: str | Path | None = None) -> np.ndarray:
-    """Centres of length 1, `(lists, dim)` float32; fewer where the sample has fewer vectors.
+    """Return the centres of length 1, `(lists, dim)` float32; fewer where the sample has fewer vectors.
 
     Args:
         sample: Gives vectors, `(n, dim)`, spread over all texts.
@@ -78,8 +79,6 @@ def find_centres(sample: Callable[[], np.ndarray], lists: int, file: str | Path 
         moved[empty] = centres[empty]
         centres = moved
     if file is not None:
-        part = Path(f"{file}.part")
-        with part.open("wb") as stream:
+        with finished(Path(file)) as part, part.open("wb") as stream:
             np.save(stream, centres)
-        part.replace(file)
     return centres

@@ -1,4 +1,4 @@
-"""Diversifying vectors that are at hand: an array or a memory-mapped file in, a mask out."""
+"""Diversify given vectors: from an array or a memory-mapped file to a mask."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tqdm.auto import tqdm
 
 from medteb_mteb.curation.diversify.centres import PER_LIST, find_centres, sample_rows
 from medteb_mteb.curation.diversify.exact import TILE, Exact
-from medteb_mteb.curation.diversify.filter import BLOCK, Filter
+from medteb_mteb.curation.diversify.filter import BLOCK, DiversityFilter
 from medteb_mteb.curation.diversify.inverted import Inverted
 from medteb_mteb.curation.diversify.journal import DecisionJournal
 from medteb_mteb.curation.diversify.product import Product
@@ -39,7 +39,7 @@ class Search:
         index: `exact`, or `ivf`: only the kept vectors in the lists of an inverted file whose centres are
             nearest to a vector.
         lists: Number of those lists; 0: about four times the square root of the number of texts.
-        probes: Lists that are looked at.
+        probes: Number of lists that are searched.
         block: Vectors that are compared with the index at once. Of no effect on the result of `exact`.
     """
 
@@ -88,7 +88,7 @@ def diversify(
         vectors: `(n, dim)` floats, in memory or mapped; they are brought to length 1 and never copied as a
             whole.
         threshold: Similarity above which a neighbour counts.
-        k: Neighbours that are looked at.
+        k: Number of neighbours considered.
         tolerated: Neighbours above the threshold that a kept vector may have.
         seed_size: Vectors at the start that are kept unseen.
         search: How neighbours are found; default exactly.
@@ -154,8 +154,8 @@ def make_filter(
     dtype: torch.dtype | None = None,
     tile: int = TILE,
     neighbours: bool = False,
-) -> Filter:
-    """A filter with an empty index.
+) -> DiversityFilter:
+    """Return a filter with an empty index.
 
     Args:
         rule: The rule.
@@ -172,7 +172,7 @@ def make_filter(
         index = Exact(rule, kept, product, tile=tile)
     else:
         index = Inverted(rule, kept, centres(), search.probes, dtype)
-    return Filter(rule, kept, index, product, block=search.block, neighbours=neighbours)
+    return DiversityFilter(rule, kept, index, product, block=search.block, neighbours=neighbours)
 
 
 def _whole_blocks(decided: int, rule: SelectionRule, search: Search) -> int:

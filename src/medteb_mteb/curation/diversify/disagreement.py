@@ -41,7 +41,7 @@ class Disagreement:
 
     @property
     def share(self) -> float:
-        """Share of the checked decisions that would be reversed."""
+        """Return the share of the checked decisions that would be reversed."""
         return (self.kept + self.dropped) / self.sampled if self.sampled else 0.0
 
     @property
@@ -57,7 +57,7 @@ class Disagreement:
         return low, (middle + half) / scale if p < 1 else 1.0
 
     def to_json(self) -> dict[str, Any]:
-        """Counts, share and interval."""
+        """Count, share and interval."""
         return {**asdict(self), "share": self.share, "interval": list(self.interval)}
 
 

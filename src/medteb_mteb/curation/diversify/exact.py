@@ -38,7 +38,7 @@ class Exact:
         self._filled = 0
 
     def add(self, vectors: np.ndarray) -> None:
-        """Vectors of length 1, `(n, dim)` float32, that were kept."""
+        """Add kept vectors of length 1, `(n, dim)` float32."""
         while len(vectors):
             if self._filled == len(self._tiles) * self.tile:
                 values = torch.empty(self.tile, self.kept.dim, dtype=self.product.dtype)
@@ -51,7 +51,7 @@ class Exact:
             vectors = vectors[len(new.values) :]
 
     def above(self, vectors: np.ndarray, *, all_of_them: bool = True) -> Pairs:
-        """Kept vectors that are above the threshold for vectors of length 1.
+        """Return the kept vectors that are above the threshold for vectors of length 1.
 
         Args:
             vectors: `(m, dim)` float32.
@@ -88,7 +88,7 @@ class Exact:
 
 
 def within(product: Product, rule: SelectionRule, vectors: np.ndarray, *, all_of_them: bool = True) -> Pairs:
-    """Pairs of a vector and an earlier one of the same block that are above the threshold.
+    """Return the pairs of a vector and an earlier one of the same block that are above the threshold.
 
     Args:
         product: Finds them.

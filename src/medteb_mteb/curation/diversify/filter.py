@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.diversify.rule import SelectionRule
     from medteb_mteb.curation.diversify.vectors import Rows
 
-__all__ = ["BLOCK", "Decisions", "Filter", "Index"]
+__all__ = ["BLOCK", "Decisions", "DiversityFilter", "NeighbourIndex"]
 
 #: Vectors that are compared with the index at once.
 BLOCK = 2048
 
 
-class Index(Protocol):
+class NeighbourIndex(Protocol):
     """Index of kept vectors that new ones are compared with."""
 
     def add(self, vectors: np.ndarray) -> None:
@@ -36,7 +36,7 @@ class Decisions(NamedTuple):
     Attributes:
         kept: `(m,)` bool.
         neighbour: Number of the most similar kept vector of a dropped one (of equal ones the first), -1 for a
-            kept one; `(m,)` int64. All -1 unless asked for.
+            kept one; `(m,)` int64. All -1 unless requested.
         similarity: Its similarity, `(m,)` float32; NaN where there is none.
     """
 
@@ -45,8 +45,8 @@ class Decisions(NamedTuple):
     similarity: np.ndarray
 
 
-class Filter:
-    """Decides about vectors in their order.
+class DiversityFilter:
+    """Decides about vectors one after the other, in order.
 
     A block is compared with the index at once. Whether a text is dropped then still depends on the texts of
     its own block that are kept before it, so those that have such neighbours are settled one after the other.
@@ -54,7 +54,7 @@ class Filter:
     Args:
         rule: The rule.
         kept: Where kept vectors are noted; empty.
-        index: What they are compared with; it reads from the same `kept`.
+        index: Index of the kept vectors; it reads from the same `kept`.
         product: Finds neighbours within a block.
         block: Vectors that are compared with the index at once.
         neighbours: Also say which neighbour a dropped vector has.
@@ -64,7 +64,7 @@ class Filter:
         self,
         rule: SelectionRule,
         kept: Kept,
-        index: Index,
+        index: NeighbourIndex,
         product: Product,
         *,
         block: int = BLOCK,

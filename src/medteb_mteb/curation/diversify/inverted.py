@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Inverted"]
 
-#: What half precision in the lists may take from a similarity of vectors of length 1, and more.
+#: Upper bound of the error of half precision in the lists, for similarities of vectors of length 1.
 SLACK = 0.005
 
 
@@ -30,7 +30,7 @@ class Inverted:
         rule: The rule.
         kept: The kept vectors; whoever adds to it adds to the index.
         centres: One vector of length 1 per list, `(lists, dim)` float32.
-        probes: Lists that are looked at.
+        probes: Number of lists that are searched.
         dtype: Type of the products that find the nearest centres; default the faster one.
     """
 
@@ -56,12 +56,12 @@ class Inverted:
         self._pointer = faiss.swig_ptr
 
     def add(self, vectors: np.ndarray) -> None:
-        """Vectors of length 1, `(n, dim)` float32, that were kept."""
+        """Add kept vectors of length 1, `(n, dim)` float32."""
         lists = np.ascontiguousarray(self.centres.nearest(vectors)[:, 0])
         self._index.add_core(len(vectors), self._pointer(vectors), None, self._pointer(lists))
 
     def above(self, vectors: np.ndarray, *, all_of_them: bool = True) -> Pairs:
-        """Kept vectors that are above the threshold for vectors of length 1, as far as they are found.
+        """Return kept vectors above the threshold for vectors of length 1; the search may miss some.
 
         Args:
             vectors: `(m, dim)` float32.

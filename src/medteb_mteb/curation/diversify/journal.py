@@ -28,8 +28,8 @@ class DecisionJournal:
     """A file: one line of JSON that says what is decided about, then one byte per decision.
 
     Args:
-        path: The file; made when there is none.
-        vectors: What is decided about, `(n, dim)`.
+        path: The file; created if it does not exist.
+        vectors: The vectors to decide about, `(n, dim)`.
         settings: All that the decisions depend on besides.
 
     Raises:
@@ -55,7 +55,7 @@ class DecisionJournal:
             raise BuildError(self._mismatch(there))
 
     def read(self) -> np.ndarray:
-        """The decisions so far, `(m,)` bool, true where a vector is kept."""
+        """Return the decisions so far, `(m,)` bool, true where a vector is kept."""
         content = np.frombuffer(self.path.read_bytes()[self._start :], dtype=np.uint8)
         wrong = np.flatnonzero((content != KEPT) & (content != DROPPED))
         decided: np.ndarray = content[: wrong[0] if len(wrong) else None] == KEPT

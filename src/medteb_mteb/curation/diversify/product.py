@@ -25,7 +25,7 @@ import torch
 
 __all__ = ["CandidatePairs", "Product", "Rounded"]
 
-#: Rows of a product that are looked through at once; bounds the memory for pairs.
+#: Rows of a product that are scanned at once; bounds the memory for pairs.
 SLICE = 512
 
 _INTEGERS = {torch.bfloat16: (torch.int16, np.int16), torch.float32: (torch.int32, np.int32)}
@@ -40,7 +40,7 @@ class Rounded:
     Attributes:
         values: `(n, dim)` bfloat16 or float32.
         length: Largest length of a rounded vector.
-        lost: Largest length of what rounding took from a vector.
+        lost: Largest length of the rounding error of a vector.
     """
 
     values: torch.Tensor
@@ -68,7 +68,7 @@ class Product:
     Args:
         threshold: Positive.
         dim: Width of the vectors.
-        dtype: `bfloat16` or `float32`; `None` takes what is faster here. The pairs in the end are the same.
+        dtype: `bfloat16` or `float32`; `None` takes the faster one. The resulting pairs are the same.
     """
 
     def __init__(self, threshold: float, dim: int, dtype: torch.dtype | None = None) -> None:
@@ -77,7 +77,7 @@ class Product:
         self._buffer = torch.empty(0, dtype=self.dtype)
 
     def round(self, vectors: np.ndarray) -> Rounded:
-        """Vectors `(n, dim)` float32 in the type of the products."""
+        """Return vectors `(n, dim)` float32 in the type of the products."""
         exact = torch.from_numpy(vectors)
         values = exact.to(self.dtype)
         if self.dtype == torch.float32:
@@ -94,7 +94,7 @@ class Product:
         return 1.01 * (inexact + _RESULT[self.dtype] * (self.threshold + inexact) * 1.01)
 
     def find(self, left: Rounded, right: Rounded, *, earlier: bool = False) -> CandidatePairs:
-        """Pairs that may be above the threshold, by row on the left.
+        """Return the pairs that may be above the threshold, by row on the left.
 
         Args:
             left: `m` vectors.
@@ -138,7 +138,7 @@ class Product:
 
 @cache
 def faster(dim: int) -> torch.dtype:
-    """The type whose products are computed faster on this machine and keep to their margin."""
+    """Return the type whose products are computed faster on this machine and keep to their margin."""
     times = {torch.float32: _seconds(torch.float32, dim)}
     if keeps_margin(Product(0.5, dim, torch.bfloat16)):
         times[torch.bfloat16] = _seconds(torch.bfloat16, dim)
@@ -177,7 +177,7 @@ def _seconds(dtype: torch.dtype, dim: int) -> float:
 
 
 def _longest(vectors: np.ndarray) -> float:
-    """Length of the longest vector, and a little more."""
+    """Return the length of the longest vector, and a little more."""
     if not len(vectors):
         return 0.0
     return 1.001 * float(np.sqrt(np.einsum("nd,nd->n", vectors, vectors).max()))

@@ -33,7 +33,7 @@ class SelectionRule:
 
     Attributes:
         threshold: 0.85 for queries, 0.78 for documents.
-        k: Neighbours that are looked at.
+        k: Number of neighbours considered.
         tolerated: Neighbours above the threshold that a kept text may have.
         seed_size: Texts at the start that are kept unseen.
     """
@@ -58,7 +58,7 @@ class SelectionRule:
 
     @property
     def limit(self) -> np.float32:
-        """The threshold as similarities are compared with it."""
+        """Return the threshold as similarities are compared with it."""
         return np.float32(self.threshold)
 
     def to_json(self) -> dict[str, Any]:

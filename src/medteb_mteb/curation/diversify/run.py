@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.diversify.core import Search
     from medteb_mteb.curation.diversify.disagreement import Disagreement
     from medteb_mteb.curation.diversify.rule import SelectionRule
-    from medteb_mteb.curation.diversify.sources import VectorSource
+    from medteb_mteb.curation.diversify.sources import TextVectors
     from medteb_mteb.curation.files.sources import TextSource
     from medteb_mteb.curation.files.step import TextsReport
 
 __all__ = ["CENTRES", "DISAGREEMENT", "run_diversify"]
 
-#: What was measured of an approximate search, in the folder of the step.
+#: Measurements of an approximate search, in the folder of the step.
 DISAGREEMENT = "disagreement.json"
 CENTRES = ".centres.npy"
 
@@ -33,7 +33,7 @@ CENTRES = ".centres.npy"
 def run_diversify(
     source: str | Path,
     out: Path,
-    vectors: VectorSource,
+    vectors: TextVectors,
     rule: SelectionRule,
     search: Search,
     *,
@@ -73,7 +73,7 @@ def run_diversify(
 def _measured(
     source: str | Path,
     out: Path,
-    vectors: VectorSource,
+    vectors: TextVectors,
     rule: SelectionRule,
     columns: dict[str, str] | None,
     sample: int,

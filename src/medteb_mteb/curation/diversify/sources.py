@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.diversify.vectors import Rows
     from medteb_mteb.curation.files.records import Text
 
-__all__ = ["Encoded", "Given", "Kind", "VectorSource"]
+__all__ = ["Encoded", "Given", "Kind", "TextVectors"]
 
 Kind: TypeAlias = Literal["queries", "documents"]
 
 
-class VectorSource(Protocol):
+class TextVectors(Protocol):
     """Gives vectors of texts."""
 
     def identity(self) -> dict[str, Any]:
         """Return, as JSON, everything the vectors depend on besides the texts."""
 
     def vectors(self, texts: Sequence[Text]) -> Rows:
-        """Vectors of texts, `(len(texts), dim)`, in their order."""
+        """Return the vectors of texts, `(len(texts), dim)`, in their order."""
 
 
 class Encoded:
@@ -68,11 +68,11 @@ class Encoded:
         return ModelTeacher.of_model(_load(self.model), self._store, batch_size=self.batch_size)
 
     def identity(self) -> dict[str, Any]:
-        """Digest of the model, wherever it lies, its prompt, and the role of the texts."""
+        """Return the digest of the model (independent of its path), its prompt, and the role of the texts."""
         return {**self._teacher.identity(self.role), "role": self.role}
 
     def vectors(self, texts: Sequence[Text]) -> Vectors:
-        """Vectors of texts, titles included; those that the store lacks are computed."""
+        """Return the vectors of texts, titles included; those that the store lacks are computed."""
         full = [text.full for text in texts]
         return self._store.vectors(self._teacher, full, self.role, show_progress=self.show_progress)
 
@@ -83,7 +83,7 @@ class Given:
     Args:
         path: An `.npy` file with a row for each of `ids`, in their order, or a folder with `vectors.npy` and
             `texts.jsonl`, whose lines hold the `_id` of each row.
-        ids: Ids of the texts that will be asked for, in the order of the source.
+        ids: Ids of the texts that will be requested, in the order of the source.
 
     Raises:
         BuildError: No such file, another number of rows than ids, or ids without a vector.
@@ -116,13 +116,13 @@ class Given:
             raise BuildError(f"{path} has no vector for {len(missing)} texts, for instance {missing[0]!r}.")
 
     def identity(self) -> dict[str, Any]:
-        """Digest of the file, and of the ids that lie beside it."""
+        """Return the digest of the file, and of the ids beside it."""
         with self.path.open("rb") as file:
             own = {"kind": "file", "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
         return {**own, "ids": self._names} if self._names else own
 
     def vectors(self, texts: Sequence[Text]) -> Rows:
-        """Vectors of texts, read where they lie."""
+        """Return the vectors of texts, read from the file in place."""
         from mar_st.teachers.vectors import Part, Vectors  # lazy: sentence_transformers
 
         rows = np.array([self._row[text.id] for text in texts], dtype=np.int64)
@@ -134,7 +134,7 @@ def _ids(path: Path) -> list[str]:
     ids = []
     for number, row in read_rows(path):
         if row.id is None:
-            raise BuildError(f"{path}:{number}: has no _id, so nobody knows whose vector this is.")
+            raise BuildError(f"{path}:{number}: has no _id, so its vector cannot be assigned to a text.")
         ids.append(row.id)
     return ids
 

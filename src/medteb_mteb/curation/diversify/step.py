@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import torch
 
     from medteb_mteb.curation.diversify.core import Search
-    from medteb_mteb.curation.diversify.filter import Filter
+    from medteb_mteb.curation.diversify.filter import DiversityFilter
     from medteb_mteb.curation.diversify.rule import SelectionRule
-    from medteb_mteb.curation.diversify.sources import VectorSource
+    from medteb_mteb.curation.diversify.sources import TextVectors
     from medteb_mteb.curation.diversify.vectors import Rows
 
 __all__ = ["REASON", "Diversify", "centres_sample"]
@@ -47,7 +47,7 @@ class Diversify:
 
     def __init__(
         self,
-        source: VectorSource,
+        source: TextVectors,
         rule: SelectionRule,
         search: Search,
         *,
@@ -58,10 +58,10 @@ class Diversify:
         self.source, self.rule, self.search = source, rule, search
         self.sample, self.centres_file, self.dtype = sample, centres_file, dtype
         self._ids: list[str] = []
-        self._filter: Filter | None = None
+        self._filter: DiversityFilter | None = None
 
     def settings(self) -> dict[str, Any]:
-        """The rule, the search if it is approximate, and what the vectors are."""
+        """Return the rule, the search if it is approximate, and what the vectors are."""
         return {**self.rule.to_json(), **self.search.to_json(), "vectors": self.source.identity()}
 
     def restore(self, kept: Sequence[Text]) -> None:
@@ -84,7 +84,7 @@ class Diversify:
             else:
                 yield Dropped(text, REASON, f"{self._ids[neighbour]} {similarity:.4f}")
 
-    def _ready(self, vectors: Rows) -> Filter:
+    def _ready(self, vectors: Rows) -> DiversityFilter:
         if self._filter is None:
             self._filter = make_filter(
                 self.rule,

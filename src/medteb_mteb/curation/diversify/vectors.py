@@ -1,4 +1,4 @@
-"""Vectors that lie somewhere, an array or files; their similarities as FAISS computes them."""
+"""Vectors in an array or in files; their similarities as FAISS computes them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Pairs(NamedTuple):
     Attributes:
         left: Row of the one in the block that asked, `(p,)` int64.
         right: Number of the other, `(p,)` int64.
-        similarity: `(p,)` float32; NaN where it is known to be above the threshold and was not asked for.
+        similarity: `(p,)` float32; NaN where it is above the threshold but was not requested.
     """
 
     left: np.ndarray
@@ -46,12 +46,12 @@ class Pairs(NamedTuple):
     similarity: np.ndarray
 
     def where(self, chosen: np.ndarray) -> Pairs:
-        """Some of the pairs, `(p,)` bool."""
+        """Return the pairs selected by a mask, `(p,)` bool."""
         return Pairs(self.left[chosen], self.right[chosen], self.similarity[chosen])
 
 
 def unit(vectors: np.ndarray, first: int = 0) -> np.ndarray:
-    """Vectors brought to length 1; the same bits whatever rows they come with.
+    """Return vectors brought to length 1; the same bits whatever rows they come with.
 
     Lengths are computed in float64. A vector of zeros stays as it is: it is similar to nothing.
 
@@ -74,7 +74,7 @@ def unit(vectors: np.ndarray, first: int = 0) -> np.ndarray:
 
 
 class Kept:
-    """The vectors that were kept, numbered in order; they stay where they lie.
+    """The vectors that were kept, numbered in order; they are not copied.
 
     Args:
         dim: Their width.
@@ -90,14 +90,14 @@ class Kept:
         return self._starts[-1]
 
     def add(self, source: Rows, rows: np.ndarray) -> None:
-        """Some rows of a source, `(n,)` int64, become the next numbers."""
+        """Append rows of a source, `(n,)` int64, which get the next numbers."""
         if len(rows):
             self._sources.append(source)
             self._places.append(rows)
             self._starts.append(len(self) + len(rows))
 
     def __getitem__(self, numbers: np.ndarray) -> np.ndarray:
-        """Vectors of length 1, `(len(numbers), dim)` float32."""
+        """Return the vectors of length 1, `(len(numbers), dim)` float32."""
         found = np.empty((len(numbers), self.dim), dtype=np.float32)
         which = np.searchsorted(self._starts, numbers, side="right") - 1
         for source in np.unique(which):
@@ -108,7 +108,7 @@ class Kept:
 
 
 def inner_products(left: np.ndarray, i: np.ndarray, right: np.ndarray, j: np.ndarray) -> np.ndarray:
-    """Inner products of `left[i]` and `right[j]`, bit for bit as a search of `IndexFlatIP` gives them.
+    """Return inner products of `left[i]` and `right[j]`, bit for bit as a search of `IndexFlatIP` gives them.
 
     Args:
         left: `(m, dim)` float32, C order.
@@ -132,7 +132,7 @@ def inner_products(left: np.ndarray, i: np.ndarray, right: np.ndarray, j: np.nda
 
 
 def similarities(block: np.ndarray, left: np.ndarray, kept: Kept, right: np.ndarray) -> np.ndarray:
-    """Inner products of rows of a block with kept vectors, `(p,)` float32, in bounded memory."""
+    """Return the inner products of rows of a block with kept vectors, `(p,)` float32, in bounded memory."""
     found = np.empty(len(left), dtype=np.float32)
     order = np.argsort(right, kind="stable")  # neighbours on disk are read together
     for start in range(0, len(order), CHUNK):
@@ -143,7 +143,7 @@ def similarities(block: np.ndarray, left: np.ndarray, kept: Kept, right: np.ndar
 
 
 def import_faiss() -> Any:
-    """The module `faiss`.
+    """Return the module `faiss`.
 
     Raises:
         BuildError: It is not installed.

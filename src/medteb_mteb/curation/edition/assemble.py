@@ -15,7 +15,7 @@ from medteb_mteb.curation.files.layout import write_disputed, write_qrels, write
 from medteb_mteb.curation.files.place import placing, refuse_taken
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.labels.intervals import smallest_difference
-from medteb_mteb.curation.texts.split import THRESHOLD, near_duplicates, split_queries
+from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, near_duplicates, split_queries
 from medteb_mteb.curation.training.leaks import HeldOut
 from medteb_mteb.editions import load_edition, write_manifest
 
@@ -32,10 +32,10 @@ __all__ = ["Assembly", "Built", "assemble"]
 STEP = "assemble"
 RETRIEVAL, RERANKING = "MedTEBRetrieval", "MedTEBReranking"
 #: All that the step writes into a folder of data.
-NAMES = (RETRIEVAL, RERANKING, "train/triples.jsonl", "train/pairs.jsonl")
+OUTPUT_FILES = (RETRIEVAL, RERANKING, "train/triples.jsonl", "train/pairs.jsonl")
 
 
-#: Share of the test queries that were asked for below which a test is refused.
+#: Share of the requested test queries below which a test is refused.
 ENOUGH = 0.9
 #: Test queries below which a share is refused: fewer tell only very different systems apart.
 FEWEST = 30
@@ -53,8 +53,8 @@ class Assembly:
         corpus: `undisputed`: all documents but those that the judges of a test query disagree on (a document
             that is a positive of another test query stays). `labelled`: those with a label for a test query.
             `all`: all that were given.
-        list_size: Candidates of a reranking list at most.
-        list_positives: Positives of a reranking list at most.
+        list_size: Maximum number of candidates of a reranking list.
+        list_positives: Maximum number of positives of a reranking list.
         leaks: What happens to a test query that is a near-duplicate of a query of a training set:
             `drop` it, `keep` it, or `fail`.
         threshold: Jaccard similarity of near-duplicates.
@@ -71,7 +71,7 @@ class Assembly:
     list_size: int = 100
     list_positives: int = 10
     leaks: Literal["drop", "keep", "fail"] = "drop"
-    threshold: float = THRESHOLD
+    threshold: float = QUERY_SIMILARITY
     seed: int = 42
     small: bool = False
 
@@ -94,7 +94,7 @@ class Built:
     Attributes:
         editions: The editions, by task.
         triples: Number of training triples.
-        statistics: Counts of what was left out, by reason, and of the split.
+        statistics: Counts of dropped items by reason, and of the split.
         notes: Remarks for the reader, such as the smallest difference that the test can detect.
     """
 
@@ -137,7 +137,7 @@ def assemble(
             training queries leak into the test and `leaks` is `fail`.
     """
     folder = Path(out)
-    refuse_taken(folder, STEP, NAMES)
+    refuse_taken(folder, STEP, OUTPUT_FILES)
     qrels, disputed = _by_query(labels, queries, documents)
     counts: Counter[str] = Counter(disputed=sum(map(len, disputed.values())))
     answered = {query: row for query, row in qrels.items() if any(row.values())}
@@ -158,7 +158,7 @@ def assemble(
         )
     wanted = ENOUGH * how.test if how.test >= 1 else FEWEST
     if len(test) < wanted and not how.small:
-        asked = f"{how.test:g} were asked for" if how.test >= 1 else f"at least {FEWEST} are expected"
+        asked = f"{how.test:g} were requested" if how.test >= 1 else f"at least {FEWEST} are expected"
         raise BuildError(
             f"The test has {len(test)} queries where {asked}: {len(answered)} of "
             f"{len({*qrels, *disputed})} judged queries have a positive, test is {how.test:g}, and "
@@ -169,7 +169,7 @@ def assemble(
     leaks = (held_out or HeldOut()).leaks([queries[query].text for query in split.train])
     counts["training queries near another test"] = len(leaks)
     train = [query for row, query in enumerate(split.train) if row not in leaks]
-    with placing(folder, STEP, NAMES) as part:
+    with placing(folder, STEP, OUTPUT_FILES) as part:
         triples = _write_triples(
             part, {query: answered[query] for query in train}, queries, documents, counts
         )
@@ -249,7 +249,7 @@ def _without_leaks(
 def _corpus(
     chosen: Qrels, disputed: Mapping[str, set[str]], documents: Mapping[str, Text], how: Assembly
 ) -> list[str]:
-    """Ids of the corpus of the test, in the order of the documents."""
+    """Return the ids of the corpus of the test, in the order of the documents."""
     positive = {document for row in chosen.values() for document, relevance in row.items() if relevance}
     if how.corpus == "labelled":
         labelled = {document for row in chosen.values() for document in row}
@@ -259,7 +259,7 @@ def _corpus(
 
 
 def _lists(chosen: Qrels, how: Assembly, counts: Counter[str]) -> dict[str, list[str]]:
-    """Candidates of each reranking query: sampled positives and negatives in random order."""
+    """Return the candidates of each reranking query: sampled positives and negatives in random order."""
     lists = {}
     for query, row in chosen.items():
         rng = random.Random(f"{how.seed} {query}")

@@ -37,7 +37,7 @@ def write_card(
     statistics: Mapping[str, Any],
     sources: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """The README.md of an edition of a task.
+    """Return the README.md of an edition of a task.
 
     Args:
         task: `MedTEBRetrieval`, `MedTEBReranking` or `MedTEBSTS`.

@@ -32,7 +32,7 @@ from medteb_mteb.editions.provenance import mappings, read_provenance
 from medteb_mteb.folders.layout import inspect_folder
 from medteb_mteb.folders.problems import Problems
 from medteb_mteb.folders.retrieval import read_retrieval
-from medteb_mteb.measures.rankings import DEPTH, means, score_queries
+from medteb_mteb.measures.rankings import CUTOFF, means, score_queries
 from medteb_mteb.report.intervals import MeanSample
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Extension:
 
     Attributes:
         judging: Report of the judging; None where everything was judged already.
-        edition: The new version; None as long as judgements are missing, or where there are no new ones.
+        edition: The new version; None while judgements are missing, and without new ones.
         change: What it adds.
         before: Scores of the systems by the earlier labels.
         after: The same by the new ones.
@@ -89,7 +89,7 @@ class Extension:
 
 
 def open_edition(folder: Path) -> tuple[Edition, RetrievalData]:
-    """An edition that can be extended: retrieval, whole, with judged negatives.
+    """Return an edition that can be extended: retrieval, whole, with judged negatives.
 
     Raises:
         BuildError: It is of another kind, or lists no judged negatives.
@@ -104,7 +104,8 @@ def open_edition(folder: Path) -> tuple[Edition, RetrievalData]:
     data = read_retrieval(layout, Problems(folder))
     if not data.judged.known:
         raise BuildError(
-            f"{folder} lists no judged negatives, so nobody knows what was judged. 'medteb audit' judges it."
+            f"{folder} lists no judged negatives, so it is unknown which pairs were judged. 'medteb audit' "
+            "judges it."
         )
     return edition, data
 
@@ -115,7 +116,7 @@ def extend(
     retrievers: Sequence[Retriever],
     judges: Judges | str | Path,
     *,
-    depth: int = DEPTH,
+    depth: int = CUTOFF,
     version: str | None = None,
     rule: ConsensusRule | None = None,
     other_panel: bool = False,
@@ -271,7 +272,7 @@ def _unjudged(
 def _write_input(
     folder: Path, queries: Sequence[Text], documents: Sequence[Text], unjudged: Mapping[str, Sequence[str]]
 ) -> tuple[Path, Path, Path]:
-    """Queries, documents and pairs as files that the judging reads."""
+    """Return queries, documents and pairs as files that the judging reads."""
     files = folder / "queries.jsonl", folder / "documents.jsonl", folder / "unjudged" / "pools.jsonl"
     listed = {name for names in unjudged.values() for name in names}
     write_texts(files[0], (text for text in queries if text.id in unjudged), titles=False)

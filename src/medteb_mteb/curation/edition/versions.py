@@ -54,7 +54,7 @@ class Change:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Numbers of pairs: `positive`, `negative`, `disputed`."""
+        """Return the numbers of pairs: `positive`, `negative`, `disputed`."""
         positive = sum(bool(label.relevance) for label in self.labels)
         disputed = sum(label.relevance is None for label in self.labels)
         return {

@@ -1,4 +1,4 @@
-"""The folder of a step: who may write to it, what it belongs to, and writing that a kill cannot cut."""
+"""The folder of a step: locking, identity, and atomic writes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def claim(folder: Path, identity: Mapping[str, Any]) -> None:
 
 
 def lineage(source: str | Path) -> list[dict[str, Any]]:
-    """The steps that made the input, first one first: name, settings, digest of the manifest."""
+    """Return the steps that made the input, first one first: name, settings, digest of the manifest."""
     path = Path(source) / MANIFEST
     if not path.is_file() or not (Path(source) / STEP).is_file():
         return []
@@ -81,7 +81,7 @@ def lineage(source: str | Path) -> list[dict[str, Any]]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Content of a JSON file that holds an object."""
+    """Return the content of a JSON file that holds an object."""
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content
 
@@ -96,7 +96,7 @@ def write_text(path: Path, content: str, *, private: bool = False) -> None:
 
     Args:
         path: The place.
-        content: What is written.
+        content: Content of the file.
         private: Only the user may read and write the file.
 
     Raises:

@@ -20,7 +20,7 @@ Qrels = dict[str, dict[str, int]]
 
 
 def write_texts(path: Path, texts: Iterable[Text], *, titles: bool) -> None:
-    """Documents with `titles`, or queries without."""
+    """Write documents with `titles`, or queries without."""
 
     def row(text: Text) -> dict[str, str]:
         return (
@@ -53,7 +53,7 @@ def write_qrels(folder: Path, qrels: Qrels) -> None:
 
 
 def write_disputed(folder: Path, disputed: Mapping[str, Sequence[str]]) -> None:
-    """`disputed.tsv` with the pairs that the judges do not agree on; none where there are none.
+    """Write `disputed.tsv` with the pairs that the judges disagree on; no file without such pairs.
 
     Args:
         folder: Folder of the edition.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ENTRIES", "placing", "refuse_taken"]
 
-#: What steps put into a folder of data. Where anything else lies a folder was given by mistake.
+#: Files that steps put into a folder of data. With any other file, the folder was given by mistake.
 ENTRIES = ("MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS", "train", "sts")
 
 
@@ -51,7 +51,7 @@ def refuse_taken(out: str | Path, step: str, names: Sequence[str]) -> None:
 
 @contextmanager
 def placing(out: str | Path, step: str, names: Sequence[str]) -> Iterator[Path]:
-    """A folder to write entries to, which are in `out` at the end, all of them or none.
+    """Provide a folder to write entries to, which are in `out` at the end, all of them or none.
 
     Args:
         out: The folder; made if it is not there.
@@ -92,7 +92,7 @@ def _ready(folder: Path, step: str) -> Path:
 
 
 def _undo(folder: Path, ready: Path, names: Sequence[str]) -> None:
-    """Take back what a killed run has moved, none of which was there before; unless it had moved all."""
+    """Undo the moves of a killed run unless it had moved all files, none of which existed before."""
     if not ready.exists():
         return
     left = {name for name in names if (ready / name).exists()}

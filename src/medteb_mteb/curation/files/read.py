@@ -37,7 +37,7 @@ SUFFIXES = (".jsonl", ".csv", ".tsv", ".parquet")
 MANIFEST = "manifest.json"
 STEP = "step.json"
 
-#: Where each field of a text is looked for unless `columns` names a column.
+#: Keys of each field of a text, unless `columns` names one.
 FIELDS: dict[str, tuple[str, ...]] = {
     "id": ("_id", "id", "docid", "query-id"),
     "text": ("text", "content", "body", "query", "question"),
@@ -46,7 +46,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
 
 
 def read_texts(source: str | Path, columns: Mapping[str, str] | None = None) -> Iterator[Text]:
-    """The texts of a source, streamed in the order of the files' names and rows.
+    """Yield the texts of a source, streamed in the order of the files' names and rows.
 
     A text without an id is named by the digest of its content; columns that are not a field of a text go to
     its `meta`.
@@ -76,7 +76,7 @@ def read_texts(source: str | Path, columns: Mapping[str, str] | None = None) -> 
 
 
 def read_triples(path: str) -> list[Triple]:
-    """Triples of a training set, in any form and place that `mar train` reads.
+    """Return the triples of a training set, in any form and place that `mar train` reads.
 
     Raises:
         DataError: It cannot be read.
@@ -88,7 +88,7 @@ def read_triples(path: str) -> list[Triple]:
 
 
 def source_files(source: str | Path) -> list[Path]:
-    """The data files of a source, sorted by name; of a folder that a step wrote its `records-*.jsonl`.
+    """Return the data files of a source, sorted by name; of a folder that a step wrote its `records-*.jsonl`.
 
     Raises:
         BuildError: Nothing there that can be read.
@@ -112,7 +112,7 @@ def source_files(source: str | Path) -> list[Path]:
 
 
 def source_digest(source: str | Path, columns: Mapping[str, str] | None = None) -> str:
-    """sha256 (64 hex digits) of what `read_texts` would read: names and content of the files, and `columns`.
+    """Return the sha256 (64 hex digits) of the input of `read_texts`: names, contents, and `columns`.
 
     A Hub data set is known by the fingerprint that `datasets` gives it.
     """
@@ -126,11 +126,11 @@ def source_digest(source: str | Path, columns: Mapping[str, str] | None = None) 
 
 
 def file_rows(file: Path, problems: Problems) -> Iterator[Row]:
-    """Rows of a JSONL, CSV, TSV or Parquet file; what cannot be read goes to the problems.
+    """Yield the rows of a JSONL, CSV, TSV or Parquet file; unreadable rows are added to `problems`.
 
     Args:
         file: The file.
-        problems: Gathers what is wrong, with file and line.
+        problems: Collects problems with file and line.
     """
     yield from _csv_rows(file, problems) if file.suffix.lower() == ".csv" else iter_rows(file, problems)
 
@@ -173,7 +173,7 @@ def _hub_rows(source: str) -> Iterator[Row]:
 def _checked(
     rows: Iterator[Row], problems: Problems, columns: Mapping[str, str] | None, *, built: bool = False
 ) -> Iterator[Text]:
-    """Texts of rows; problems are collected to the end and raised as one error."""
+    """Yield the texts of rows; problems are collected to the end and raised as one error."""
     seen: set[str] = set()
     for row in rows:
         found = _text(row, problems, columns or {}, built=built)
@@ -230,7 +230,7 @@ def _text(row: Row, problems: Problems, columns: Mapping[str, str], *, built: bo
 
 
 def concealed(digest: str) -> str:
-    """A digest (64 hex digits) of a digest, that takes a twentieth of a second to make.
+    """Return a digest (64 hex digits) of a digest, that takes a twentieth of a second to make.
 
     For digests of raw texts: who has the anonymised ones knows all of the raw file but its identifiers, and
     could try those until the digest is that of a manifest.

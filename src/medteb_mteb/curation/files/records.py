@@ -53,7 +53,7 @@ class Text:
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Self:
-        """The text of a row that `to_json` made."""
+        """Return the text of a row that `to_json` made."""
         return cls(
             row["_id"], row["text"], row.get("title", ""), row.get("anonymised", ""), row.get("meta", {})
         )

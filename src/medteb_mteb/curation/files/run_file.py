@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mar_st.data.trec import read_run
-from mar_st.mining.retrievers import Found
+from mar_st.mining.retrievers import Retrieved
 from medteb_mteb.editions import sha256_of
 
 if TYPE_CHECKING:
@@ -44,25 +44,25 @@ class RunFile:
         ]
 
     def identity(self) -> dict[str, Any]:
-        """The digest of the file."""
+        """Return the digest of the file."""
         return {"kind": "run", "sha256": sha256_of(self.path)}
 
     def prepare(self, queries: Sequence[str], corpus: Sequence[str]) -> None:
-        """Nothing is left to do."""
+        """Do nothing: a run needs no preparation."""
 
     def score(self, rows: Sequence[int], documents: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Scores that the run has; -inf for documents that it does not list."""
+        """Return the scores that the run has; -inf for documents that it does not list."""
         return [
             np.array([self._found[row].get(int(place), -np.inf) for place in places], dtype=np.float32)
             for row, places in zip(rows, documents, strict=True)
         ]
 
-    def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Found:
-        """The first `k` documents that the run lists for each of some queries."""
+    def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Retrieved:
+        """Return the first `k` documents that the run lists for each of some queries."""
         places = np.full((len(rows), k), -1, dtype=np.int64)
         scores = np.full((len(rows), k), -np.inf, dtype=np.float32)
         for line, row in enumerate(rows):
             listed = list(self._found[row].items())[:k]
             places[line, : len(listed)] = [place for place, _ in listed]
             scores[line, : len(listed)] = [score for _, score in listed]
-        return Found(places, scores, self.score(rows, also))
+        return Retrieved(places, scores, self.score(rows, also))

@@ -24,9 +24,9 @@ class TextSource(BaseModel):
     """A source of texts.
 
     Attributes:
-        name: What it is called.
+        name: Its name.
         licence: Licence of its texts: an identifier as of the Hub or SPDX (`cc-by-4.0`), or the address of
-            its words; `unknown` where nobody knows.
+            its text; `unknown` if it is not known.
         url: Where it is published; empty: nowhere.
     """
 
@@ -68,10 +68,10 @@ class TextSource(BaseModel):
 
 
 def parse_source(entry: str) -> TextSource:
-    """The source of `NAME=LICENCE`.
+    """Return the source of `NAME=LICENCE`.
 
     Raises:
-        BuildError: It has another form, or the licence is none.
+        BuildError: It has another form, or the licence is invalid.
     """
     name, equals, licence = entry.rpartition("=")
     if not equals:
@@ -84,7 +84,7 @@ def parse_source(entry: str) -> TextSource:
 
 
 def sources_of(texts: str | Path) -> list[dict[str, str]]:
-    """The sources that the folder of a step, and those of the steps before it, name; none of raw files.
+    """Return sources that the folder of a step, and those of the steps before it, name; none of raw files.
 
     Raises:
         BuildError: One source has two licences.
@@ -93,7 +93,7 @@ def sources_of(texts: str | Path) -> list[dict[str, str]]:
 
 
 def merged_sources(lists: Iterable[Iterable[Mapping[str, Any]]]) -> list[dict[str, str]]:
-    """Several lists of sources as one, each source once, in the order of their names.
+    """Merge lists of sources, each source once, in the order of their names.
 
     Raises:
         BuildError: One source has two licences or addresses.

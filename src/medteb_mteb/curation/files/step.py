@@ -51,7 +51,7 @@ class Step(Protocol):
         """Return, as JSON values, everything the output depends on besides the texts."""
 
     def restore(self, kept: Sequence[Text]) -> None:
-        """Told what it kept of a shard that an earlier run has finished, in the order of the shards."""
+        """Take the kept rows of a shard that an earlier run has finished, in the order of the shards."""
 
     def __call__(self, texts: Sequence[Text]) -> Iterable[Text | Dropped]:
         """Process the texts of the next shard: return one `Text` or `Dropped` for each, in their order."""
@@ -102,7 +102,7 @@ def run_step(
 
     Raises:
         BuildError: The folder belongs to another step, to other settings or other input, another process
-            works on it, or it lies where the input is.
+            works on it, or it is the input's folder.
         FolderError: Rows of the input that cannot be used.
     """
     folder = Path(out)

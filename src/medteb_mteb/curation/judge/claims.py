@@ -1,4 +1,4 @@
-"""Claims of an answer: pairs of a passage's key and what is said of it, in the forms in which judges write.
+"""Claims of an answer: pairs of a passage's key and its grade as text, in the forms that judges write.
 
 What `medteb_mteb.curation.llm.tolerant` reads, and of that:
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Claims", "claims", "letter", "plain_key"]
 
-#: Pairs of a key (as `plain_key` writes it) and what is said of its passage.
+#: Pairs of a key (as `plain_key` writes it) and the grade of its passage as text.
 Claims = list[tuple[str, Any]]
 
 #: A key of a passage, plain.
@@ -33,12 +33,12 @@ _KEY = re.compile(r"passage-\d+(?:-\w+)?")
 _IDS = ("id", "key", "name", "passage", "passage-id", "passageid", "doc-id", "段落", "段落-id", "编号")
 _GRADES = ("grade", "label", "rating", "level", "relevance", "score", "letter", "等级", "评级",
            "级别", "评分", "相关性", "相关度", "相关程度", "字母")  # fmt: skip
-#: Objects inside of objects that are looked through.
+#: Depth of nested objects that is searched.
 _DEEPEST = 4
 
 _HYPHENS = re.compile(r"[\u2010-\u2015\u2212_\s\\-]+")
 _MARKS = " \t\r\n*`_~\"'“”‘’「」『』《》<>[]【】()"
-#: A key in a text without JSON, what may stand between it and its grade, and the end of a table's cell.
+#: A key in a text without JSON, what may occur between it and its grade, and the end of a table's cell.
 _PLACE = re.compile(r"passage[\W_]{1,2}\d+(?:[\u2010-\u2015_-]\w+)?", re.IGNORECASE)
 _AROUND = " \t\r*`\"'|:=>→-"
 _CELL = re.compile(r"\s*\|")
@@ -49,14 +49,14 @@ _GRADE = re.compile(
     r"(?:$|[(:,.;。、!]|[-–—|]+\s)(.*)",
     re.DOTALL,
 )
-#: A second grade in what stands behind the first: "A or B", "A/B", "A (B级)".
+#: A second grade after the first: "A or B", "A/B", "A (B级)".
 _HEDGED = re.compile(
     r"(?<![A-Za-z0-9])[SABCD](?:级|等|档|\s*[)\]】,.;。，]|\s*$)|(?:或|到|至|介于|\bor\b|/)\s*[SABCD](?![A-Za-z0-9])"
 )
 
 
 def letter(value: Any) -> str | None:
-    """The one grade that a value says, however it is dressed; `None` if it says none, or two.
+    """Return the one grade that a value says, however it is dressed; `None` if it says none, or two.
 
     Reads `A`, `"a"`, `Ａ`, `A级`, `**A**`, `等级：A`, `A（部分回答）`, `A: answers in part`, `["A"]`,
     `{"grade": "A", "reason": ...}`; not `A passage that ...`, `A/B`, `AB`, `4`, `相关`.
@@ -78,16 +78,16 @@ def letter(value: Any) -> str | None:
 
 
 def plain_key(key: str) -> str:
-    """A key without what a judge may change in it: case, kinds of hyphens, marks around it."""
+    """Return a key without what a judge may change in it: case, kinds of hyphens, marks around it."""
     return _HYPHENS.sub("-", unicodedata.normalize("NFKC", key).strip(_MARKS)).casefold()
 
 
 def claims(content: str, keys: Sequence[str], *, cut: bool = False) -> Claims | str:
-    """The claims of an answer, in its order; a key that is claimed twice is there twice.
+    """Return the claims of an answer, in its order; a key that is claimed twice is there twice.
 
     Args:
         content: What the judge said.
-        keys: Keys that were asked for, as `plain_key` writes them.
+        keys: Requested keys, as `plain_key` writes them.
         cut: The answer ends where the tokens ended.
 
     Returns:
@@ -135,7 +135,7 @@ def _stretches(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _told(sets: list[Claims]) -> list[Claims]:
-    """Sets that say something: no placeholders or reasons beside grades, and none twice."""
+    """Return the sets that say something: no placeholders or reasons beside grades, and none twice."""
     known = [one for one in sets if any(letter(value) for _, value in one)]
     left: list[Claims] = []
     for one in known or sets:
@@ -145,7 +145,7 @@ def _told(sets: list[Claims]) -> list[Claims]:
 
 
 def _sets(value: Any, depth: int = 0) -> Iterator[Claims]:
-    """The sets of claims inside a value."""
+    """Yield the sets of claims inside a value."""
     if depth > _DEEPEST:
         return
     if not isinstance(value, Members):
@@ -175,14 +175,14 @@ def _sets(value: Any, depth: int = 0) -> Iterator[Claims]:
 
 
 def _entry(names: Claims) -> str:
-    """The key that an entry of a list says it is about; empty if it says none."""
+    """Return the key that an entry of a list says it is about; empty if it says none."""
     given = [plain_key(str(one)) for key, one in names if key in _IDS and isinstance(one, (str, int))]
     mine = {one for one in given if _KEY.fullmatch(one)}
     return mine.pop() if len(mine) == 1 else given[0] if given else ""
 
 
 def _turned(names: Sequence[tuple[str, Any]]) -> Claims:
-    """Claims of an object that lists the passages of each grade."""
+    """Return the claims of an object that lists the passages of each grade."""
     found: Claims = []
     for grade, listed in names:
         several = listed if isinstance(listed, list) else [listed]
@@ -191,7 +191,7 @@ def _turned(names: Sequence[tuple[str, Any]]) -> Claims:
 
 
 def _lines(text: str, keys: Sequence[str]) -> Claims:
-    """Claims of an answer without JSON, if each of the keys has one and nothing speaks against it."""
+    """Return claims of an answer without JSON, if each of the keys has one and nothing speaks against it."""
     found: Claims = []
     for key, rest in _stretches(text):
         claim = (key, letter(_CELL.split(rest.partition("\n")[0].strip(_AROUND))[0]))

@@ -1,4 +1,4 @@
-"""The judges of a build: LLMs with what is special to judging, as a YAML file says."""
+"""The judges of a build: LLMs with settings for judging, from a YAML file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from medteb_mteb.curation.judge.controls import CHECKS, CONTROLS, ECHOES
+from medteb_mteb.curation.judge.controls import CONTROL_TEXTS, CONTROLS, ECHOES
 from medteb_mteb.curation.judge.grader import open_grader
 from medteb_mteb.curation.judge.prompt import prompt_version
 from medteb_mteb.curation.llm.config import LLM, load_settings
@@ -21,12 +21,12 @@ class Judge(LLM):
     """Configuration of one judge; its judgements carry its name.
 
     Attributes:
-        passages: Passages of a prompt at most.
-        prompt_tokens: Estimated tokens of a prompt at most, unless a single passage has more.
+        passages: Maximum number of passages of a prompt.
+        prompt_tokens: Maximum number of estimated tokens of a prompt, unless a single passage has more.
         max_failed: Share of the pairs that may stay without a grade, those that a content filter refuses not
             counted; beyond it the judging stops.
         keep_answers: Answers that are kept in the journal as they came, compressed: `unread`, of which some
-            passage has no grade, or `none`. They are read again before anything is asked for once more.
+            passage has no grade, or `none`. They are read again before anything is requested again.
         tags: Ask for keys that carry a tag of their passage (`Passage-0-k7f`) instead of the published
             `Passage-0`; a mixed-up answer is then recognised.
     """
@@ -46,7 +46,7 @@ class LearnedJudge(BaseModel):
     """Configuration of a judge that is a cross-encoder with thresholds, and needs no LLM.
 
     Attributes:
-        name: What its grades are booked on.
+        name: Name under which its grades are stored.
         cross_encoder: Folder that `mar cross-encoder` wrote, trained on the labels 0 for D to 4 for S.
         batch_size: Pairs per forward pass.
     """
@@ -62,7 +62,7 @@ class LearnedJudge(BaseModel):
         return {"cross_encoder": open_grader(self).identity()}
 
     def key(self) -> str:
-        """No key: nothing is sent."""
+        """Return an empty key, since nothing is sent."""
         return ""
 
 
@@ -104,7 +104,7 @@ class Judges(BaseModel):
     controls: tuple[Annotated[str, Field(min_length=10)], ...] = Field(default=CONTROLS, min_length=1)
     echoes: tuple[Annotated[str, Field(pattern=r"\{query\}")], ...] = ECHOES
     check_positives: bool = True
-    checks: tuple[Annotated[str, Field(min_length=4)], ...] = Field(default=CHECKS, min_length=1)
+    checks: tuple[Annotated[str, Field(min_length=4)], ...] = Field(default=CONTROL_TEXTS, min_length=1)
 
     @model_validator(mode="after")
     def _told_apart(self) -> Self:
@@ -126,7 +126,7 @@ class Judges(BaseModel):
 
 
 def load_judges(path: str | Path) -> Judges:
-    """The judges of a YAML file.
+    """Return the judges of a YAML file.
 
     Raises:
         BuildError: There is no such file, or it is not what `Judges` describes.

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from medteb_mteb.curation.judge.entries import ECHO, GOLD, NEGATIVE
+from medteb_mteb.curation.judge.entries import ECHO, GOLD, OFF_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALLOWED",
-    "CHECKS",
     "CONTROLS",
+    "CONTROL_TEXTS",
     "ECHOES",
     "MISGRADED",
     "misgraded",
@@ -50,16 +50,16 @@ CONTROLS = (
 ECHOES = ("有人提问：{query}", "{query}——下面说的就是这个问题。", "今天来谈一个常见的问题：{query}")
 
 #: Queries that no medical passage answers, about other things than `CONTROLS`.
-CHECKS = ("电脑怎样设置静态IP地址", "海运集装箱的标准尺寸是多少", "火山喷发分为哪几种类型")
+CONTROL_TEXTS = ("电脑怎样设置静态IP地址", "海运集装箱的标准尺寸是多少", "火山喷发分为哪几种类型")
 
 #: Grades that a control passage may be given, by kind.
-ALLOWED: Mapping[int, str] = {NEGATIVE: "CD", ECHO: "SABC", GOLD: "SAB"}
+ALLOWED: Mapping[int, str] = {OFF_TOPIC: "CD", ECHO: "SABC", GOLD: "SAB"}
 #: Reasons of answers that are thrown away, by kind of the control passage that was misgraded.
-MISGRADED: Mapping[int, str] = {NEGATIVE: "control", ECHO: "control-low", GOLD: "control-low"}
+MISGRADED: Mapping[int, str] = {OFF_TOPIC: "control", ECHO: "control-low", GOLD: "control-low"}
 
 
 def places(request: Request, identity: bytes) -> tuple[tuple[int, ...], dict[int, int]]:
-    """Numbers of a request's passages in its prompt, and the kind of control passage by number."""
+    """Return the numbers of a request's passages in its prompt, and the kind of control passage by number."""
     return _placed(request, random.Random(identity))
 
 
@@ -73,7 +73,7 @@ def with_controls(
     controls: Sequence[str],
     echoes: Sequence[str],
 ) -> tuple[list[str], tuple[int, ...], dict[int, int]]:
-    """The passages of a prompt, its control passages among them.
+    """Return the passages of a prompt, its control passages among them.
 
     Args:
         request: The request.
@@ -92,16 +92,16 @@ def with_controls(
     shown = [""] * (len(numbers) + len(kinds))
     for number, text in zip(numbers, texts, strict=True):
         shown[number] = text
-    # An echo stands in where the gold passage is not there any more.
+    # An echo replaces a gold passage that no longer exists.
     repeated = [echo.replace("{query}", query) for echo in (echoes or ECHOES)]
-    choice = {NEGATIVE: controls, ECHO: repeated, GOLD: gold or repeated}
+    choice = {OFF_TOPIC: controls, ECHO: repeated, GOLD: gold or repeated}
     for number, kind in sorted(kinds.items(), key=lambda item: item[1]):
         shown[number] = draw.choice(choice[kind])
     return shown, numbers, kinds
 
 
 def misgraded(grades: Mapping[int, str], kinds: Mapping[int, int]) -> str:
-    """Why an answer is thrown away because of its control passages; empty if it is not.
+    """Return the reason why an answer is thrown away because of its control passages; empty if it is not.
 
     Args:
         grades: Grade by number.

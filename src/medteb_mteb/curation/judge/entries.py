@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.llm.account import Account
-from medteb_mteb.curation.llm.database import KEY
+from medteb_mteb.curation.llm.database import KEY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ECHO",
     "GOLD",
-    "NEGATIVE",
+    "OFF_TOPIC",
     "JudgeAccount",
     "Place",
     "Request",
@@ -27,7 +27,7 @@ __all__ = [
 
 #: Control passages of a request, bits of `Request.control`: one about something else entirely, one that
 #: repeats the query, and one that is known to answer it.
-NEGATIVE, ECHO, GOLD = 1, 2, 4
+OFF_TOPIC, ECHO, GOLD = 1, 2, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class Request:
 
     Attributes:
         keys: Keys of its judgements, in the order of its passages.
-        attempt: 0 for the first time that these are asked for, counted up for each passage from there.
-        control: The control passages among them, a sum of `NEGATIVE`, `ECHO` and `GOLD`.
+        attempt: 0 for the first request; incremented for each passage when it is requested again.
+        control: The control passages among them, a sum of `OFF_TOPIC`, `ECHO` and `GOLD`.
     """
 
     keys: tuple[bytes, ...]
@@ -46,13 +46,13 @@ class Request:
 
     @property
     def controls(self) -> tuple[int, ...]:
-        """The kinds of its control passages."""
-        return tuple(kind for kind in (NEGATIVE, ECHO, GOLD) if self.control & kind)
+        """Return the kinds of its control passages."""
+        return tuple(kind for kind in (OFF_TOPIC, ECHO, GOLD) if self.control & kind)
 
     def id(self, settings: bytes) -> bytes:
         """16 bytes that name it under given settings."""
         head = b"request %d %d " % (self.attempt, self.control)
-        return hashlib.sha256(head + settings + b"".join(self.keys)).digest()[:KEY]
+        return hashlib.sha256(head + settings + b"".join(self.keys)).digest()[:KEY_BYTES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Place:
 
 
 def places_of(request: Request, numbers: Sequence[int]) -> dict[bytes, Place]:
-    """Where the passages of a request stand in its prompt, by key.
+    """Return the positions of the passages of a request in its prompt, by key.
 
     Args:
         request: The request.
@@ -94,7 +94,7 @@ class JudgeAccount(Account):
 
 def judgement_key(settings: bytes, query: bytes, passage: bytes) -> bytes:
     """16 bytes for a judgement, from the digest of the settings and the sha256 of both texts."""
-    return hashlib.sha256(settings + query + passage).digest()[:KEY]
+    return hashlib.sha256(settings + query + passage).digest()[:KEY_BYTES]
 
 
 def proof(key: bytes, settings: bytes, grade: str) -> bytes:

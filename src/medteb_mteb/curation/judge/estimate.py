@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.judge.config import Judges, LearnedJudge, load_judges
-from medteb_mteb.curation.judge.journal import Journal
+from medteb_mteb.curation.judge.journal import JudgementJournal
 from medteb_mteb.curation.judge.learned import LearnedPlanner
 from medteb_mteb.curation.judge.material import read_material
-from medteb_mteb.curation.judge.plan import AROUND, OVERHEAD, Counts, Planner
+from medteb_mteb.curation.judge.plan import AROUND, OVERHEAD, JudgementCounts, RequestPlanner
 from medteb_mteb.curation.judge.prompt import answer_tokens
 from medteb_mteb.curation.llm.budget import tokens_of
 from medteb_mteb.curation.llm.paths import journal_place
@@ -33,16 +33,16 @@ class Estimate:
         judge: The judge.
         judgements: Different judgements that are wanted.
         known: Of these, in the journal.
-        failed: Of these, failed before and not asked for again.
+        failed: Of these, failed before and not requested again.
         requests: Requests.
         tokens_in: Tokens of their prompts, estimated from the bytes.
         tokens_out: Tokens of the answers, estimated from the passages.
         cost: Their price.
-        spent: What the journal has paid for the judge so far.
-        budget: What it may pay in all.
+        spent: Cost of the judge in the journal so far.
+        budget: Upper limit of the total cost.
         suspicious: Passages that look like instructions and are judged alone.
-        checks: Requests, at most, that show the judge its positives once more; not among `requests`, as their
-            number depends on the answers.
+        checks: Upper bound of the requests that show the judge its positives again; not among `requests`,
+            as their number depends on the answers.
     """
 
     judge: str
@@ -86,13 +86,13 @@ def estimate(
     config = judges if isinstance(judges, Judges) else load_judges(judges)
     material = read_material(queries, documents, pools, already_anonymous=True, gold=gold)
     found = []
-    with Journal.snapshot(journal_path(out, journal)) as known:
+    with JudgementJournal.snapshot(journal_path(out, journal)) as known:
         for one in config.judges:
             if isinstance(one, LearnedJudge):
                 survey = LearnedPlanner(one, config, material, known, retry_failed=retry_failed).survey()
                 found.append(_free(one, survey))
                 continue
-            planner = Planner(one, config, material, known, retry_failed=retry_failed)
+            planner = RequestPlanner(one, config, material, known, retry_failed=retry_failed)
             requests = tokens_in = tokens_out = 0
             for task in planner.tasks():
                 requests += 1
@@ -118,8 +118,8 @@ def estimate(
     return found
 
 
-def _free(judge: LearnedJudge, survey: Counts) -> Estimate:
-    """The estimate of a judge that nothing is sent to."""
+def _free(judge: LearnedJudge, survey: JudgementCounts) -> Estimate:
+    """Return the estimate of a judge that nothing is sent to."""
     return Estimate(
         judge=judge.name,
         judgements=survey.judgements,
@@ -135,8 +135,8 @@ def _free(judge: LearnedJudge, survey: Counts) -> Estimate:
     )
 
 
-def _checks(planner: Planner) -> int:
-    """Requests that show a judge its positives once more, if everything were one of the longest."""
+def _checks(planner: RequestPlanner) -> int:
+    """Return the requests that show a judge its positives again, if every passage had the maximum length."""
     documents = planner.material.documents
     distinct = {planner.material.digests["d", name]: text for name, text in documents.items()}
     longest = max(map(tokens_of, distinct.values())) + AROUND
@@ -161,7 +161,7 @@ def at_most(
         document_tokens: Mean tokens of a document.
     """
     if isinstance(judge, LearnedJudge):
-        return _free(judge, Counts(pairs))
+        return _free(judge, JudgementCounts(pairs))
     each = document_tokens + AROUND
     room = max(1, int((judge.prompt_tokens - OVERHEAD - query_tokens) // each))
     passages = min(judge.passages, room)

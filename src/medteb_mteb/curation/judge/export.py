@@ -1,4 +1,4 @@
-"""The folder of a judging: what the journal says about the pairs that were asked for.
+"""The folder of a judging: what the journal has for the requested pairs.
 
 ::
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from medteb_mteb.curation.judge.config import AnyJudge
-    from medteb_mteb.curation.judge.journal import Journal
+    from medteb_mteb.curation.judge.journal import JudgementJournal
     from medteb_mteb.curation.judge.material import JudgingMaterial
     from medteb_mteb.curation.judge.plan import Wanted
     from medteb_mteb.curation.llm.database import Failure
@@ -58,7 +58,7 @@ class Outcome:
     Attributes:
         grades: Pairs by grade, of all five.
         failed: Pairs without a grade, by reason.
-        left: Pairs not asked for yet.
+        left: Pairs not requested yet.
         origins: Graded pairs by who answered, and when; grades that earlier versions bought have no origin.
     """
 
@@ -77,7 +77,7 @@ class Outcome:
         return {"answered": answered(self.origins, "pairs"), **({"undated": undated} if undated else {})}
 
 
-def outcomes(planners: Sequence[Wanted[AnyJudge]], journal: Journal) -> dict[str, Outcome]:
+def outcomes(planners: Sequence[Wanted[AnyJudge]], journal: JudgementJournal) -> dict[str, Outcome]:
     """Count the pairs of each judge in the journal."""
     found = {planner.judge.name: Outcome() for planner in planners}
     for row in _rows(planners, journal):
@@ -88,7 +88,7 @@ def outcomes(planners: Sequence[Wanted[AnyJudge]], journal: Journal) -> dict[str
 def export(
     folder: Path,
     planners: Sequence[Wanted[AnyJudge]],
-    journal: Journal,
+    journal: JudgementJournal,
     raised: frozenset[bytes] = frozenset(),
 ) -> dict[str, Outcome]:
     """Write `judgements.jsonl`, `failed.jsonl`, `places.jsonl` and `provenance.json`, aside and then moved.
@@ -145,9 +145,9 @@ def export(
 
 
 def _rows(
-    planners: Sequence[Wanted[AnyJudge]], journal: Journal, raised: frozenset[bytes] = frozenset()
+    planners: Sequence[Wanted[AnyJudge]], journal: JudgementJournal, raised: frozenset[bytes] = frozenset()
 ) -> Iterator[dict[str, Any]]:
-    """Rows by query, document and judge; of a pair not asked for yet without grade and reason.
+    """Yield rows by query, document and judge; for pairs not requested yet, without grade and reason.
 
     A grade whose place in the prompt is known has it as `at`, one whose origin is known that as `from`.
     """
@@ -179,7 +179,7 @@ def _rows(
 def _why(
     material: JudgingMaterial, document: str, failed: Sequence[Failure | None], raised: frozenset[bytes]
 ) -> Mapping[str, Any]:
-    """Columns of a pair whose passage may have instructed a judge; none if it has not."""
+    """Return the columns of a pair whose passage may have instructed a judge; none if it has not."""
     shown = {
         "text": material.suspect(document),
         "control": any(one is not None and one.reason in MISGRADED.values() for one in failed),

@@ -16,10 +16,10 @@ __all__ = ["open_grader"]
 
 
 def open_grader(judge: LearnedJudge) -> Grader:
-    """The cross-encoder of a judge, without its weights.
+    """Return the cross-encoder of a judge, without its weights.
 
     Raises:
-        BuildError: There is none, or its labels are not those of the scale.
+        BuildError: There is no grader, or its labels are not those of the scale.
     """
     try:
         grader = Grader(judge.cross_encoder, batch_size=judge.batch_size)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GradeIndex"]
 
-#: Grades that lie in a dict before they are merged into the sorted arrays.
+#: Grades that are collected in a dict before they are merged into the sorted arrays.
 RECENT = 1 << 16
 #: Bits of a place that say which grade of the entry it is.
 BITS = 16
@@ -26,7 +26,7 @@ BITS = 16
 class GradeIndex:
     """From the first eight bytes of a key to its places: number of an entry, and position in it.
 
-    Keys that begin alike share their places, so compare the key that stands there.
+    Keys with the same first bytes share a slot, so compare the stored key.
     """
 
     def __init__(self) -> None:

@@ -2,12 +2,12 @@
 
 Four lines of defence, none of which is enough alone:
 
-1. Each passage stands between delimiters that it cannot contain; markup of chat templates and characters
-   that nobody can see are taken out of what the judge is shown.
+1. Each passage is enclosed in delimiters that it cannot contain; markup of chat templates and characters
+   that are invisible are removed from the texts that the judge receives.
 2. Text that looks like an instruction to a judge is judged alone, so that it has no others to touch.
-3. Control passages of either sign stand among the others (`medteb_mteb.curation.judge.controls`): if one is
+3. Positive and negative control passages are mixed in (`medteb_mteb.curation.judge.controls`): if one is
    graded as it cannot be, the whole answer is worth nothing.
-4. What a judge took for a positive it is shown once more, with a query that it cannot answer
+4. A passage that a judge graded positive is shown to it again, with a query that it cannot answer
    (`medteb_mteb.curation.judge.raised`): a passage that raises itself, in whatever words, does it there, too.
 
 What this does not catch: an instruction that asks to lower the others by a grade or two only (a passage that
@@ -66,7 +66,7 @@ _RULES: tuple[tuple[tuple[str, ...], str], ...] = (
         r"(all|every|each|other|this)\s?(passage|document)s?.{0,30}"
         r"(grade|rate|score|irrelevant|relevant|\b[sabd]\b)",
     ),
-    # What is ours, or any chat template's.
+    # Our own delimiters, and markup of any chat template.
     (("passage-",), r"passage-\d"),
     (
         ("<", "["),
@@ -98,7 +98,7 @@ _TEMPLATES = re.compile(
 
 
 def defused(text: str) -> str:
-    """A text as a judge is shown it.
+    """Return a text as a judge is shown it.
 
     Characters of the categories control and format are taken out (line breaks and tabs stay): they are not
     seen, but read. Markup of chat templates is broken up by a space, since a tokenizer may take it for the
@@ -111,7 +111,7 @@ def defused(text: str) -> str:
 
 
 def _visible(text: str) -> str:
-    # All of them are unprintable, which is told much faster.
+    # All of them are unprintable, and that is a much faster check.
     if text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return _INVISIBLE.sub("", text)
@@ -123,7 +123,7 @@ def suspicious(text: str) -> bool:
     The patterns are wide on purpose: a false positive is merely judged alone, which costs one request.
     """
     plain = unicodedata.normalize("NFKC", _visible(text)).lower().translate(_TRADITIONAL)
-    # What was written with gaps between the characters is looked at without them, too.
+    # Text with gaps between its characters is also checked without them.
     tight = plain.translate(_GAPS)
     return any(
         any(word in form for word in words) and pattern.search(form) is not None
@@ -133,7 +133,7 @@ def suspicious(text: str) -> bool:
 
 
 def delimiter(request: bytes, texts: tuple[str, ...]) -> str:
-    """A word (12 hex digits) that none of the texts contains.
+    """Return a word (12 hex digits) that none of the texts contains.
 
     Comes of the digest of the request, which includes the texts: nobody can write a passage that holds it,
     and the same request is the same prompt.

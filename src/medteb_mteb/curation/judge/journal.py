@@ -4,9 +4,9 @@ A database (see `curation.llm.database`) that holds digests and letters, and no 
 
     log          requests, written down before they are sent, and the grades that came of them, see
                  `curation.judge.log`; grades are never changed
-    failures     judgements that were asked for and not had, with the reason
+    failures     judgements that were requested without success, with the reason
     accounts     what each judge was paid
-    settings     what the digests of settings stand for
+    settings     settings by digest
     unread       compressed answers that could not be read, with their requests; the only table with text
     origins      who answered on which day, and `dated`, which answer that is kept came of it
 
@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.judge.entries import JudgeAccount, Place, Request, proof
 from medteb_mteb.curation.judge.index import GradeIndex
-from medteb_mteb.curation.judge.log import NONE, LogEntry, read_entry
-from medteb_mteb.curation.judge.tables import LATER_TABLES, TABLES
-from medteb_mteb.curation.llm.database import KEY, Database
+from medteb_mteb.curation.judge.log import NO_GRADE, LogEntry, read_entry
+from medteb_mteb.curation.judge.tables import LATER_TABLES, SCHEMA
+from medteb_mteb.curation.llm.database import KEY_BYTES, Database
 from medteb_mteb.curation.llm.origins import Origin, origin_number, write_origin
 
 if TYPE_CHECKING:
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.llm.database import Failure
 
-__all__ = ["Journal"]
+__all__ = ["JudgementJournal"]
 
 
-class Journal(Database[JudgeAccount]):
+class JudgementJournal(Database[JudgeAccount]):
     """Journal of judgements, an SQLite database; see the module's docstring."""
 
     application = 0x4D544A31
     version = 2
     earlier = (1,)
-    schema = TABLES
+    schema = SCHEMA
     later = LATER_TABLES
     holder = "judge"
     table = "judgements"
@@ -55,7 +55,7 @@ class Journal(Database[JudgeAccount]):
 
     @property
     def unpaid(self) -> JudgeAccount:
-        """An empty account."""
+        """Return an empty account."""
         return JudgeAccount()
 
     # Opening ---------------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ class Journal(Database[JudgeAccount]):
             db.execute("DROP TABLE requests")
 
     def reload(self) -> None:
-        """Read again what is kept in memory, after `insert`."""
+        """Reload the data kept in memory, after `insert`."""
         self._load()
 
     def _load(self) -> None:
@@ -83,7 +83,7 @@ class Journal(Database[JudgeAccount]):
         self._origins: dict[int, Origin] = {}
         with self._errors():
             names = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master")}
-            #: Whether requests lie where an earlier version has written them; only in a snapshot.
+            #: Whether requests are stored as an earlier version did; only in a snapshot.
             self._older_requests = "requests" in names
             self._failed = {key for (key,) in self._db.execute("SELECT key FROM failures")}
             #: Whether an earlier version has written grades.
@@ -103,12 +103,12 @@ class Journal(Database[JudgeAccount]):
         return entry
 
     def _note(self, entry: LogEntry) -> None:
-        """Remember what is written down."""
+        """Update the data in memory after a write."""
         self._last = max(self._last, entry.number)
         if entry.answered:
             graded = zip(entry.request.keys, entry.grades, strict=True)
             self._index.add(
-                entry.number, ((key, i) for i, (key, grade) in enumerate(graded) if grade != NONE)
+                entry.number, ((key, i) for i, (key, grade) in enumerate(graded) if grade != NO_GRADE)
             )
         else:
             self._asked[entry.request.id(entry.settings)] = entry.number
@@ -116,11 +116,11 @@ class Journal(Database[JudgeAccount]):
     # Reading ---------------------------------------------------------------------------------------------
 
     def size(self) -> int:
-        """Number of grades."""
+        """Return the number of grades."""
         return len(self._index) + (super().size() if self._older else 0)
 
     def grades(self, keys: Sequence[bytes]) -> dict[bytes, str]:
-        """Grades of those judgements that it holds."""
+        """Return the grades of those judgements that it holds."""
         found = {key: chr(entry.grades[i]) for key, (entry, i) in self._graded(keys).items()}
         if not self._older:
             return found
@@ -132,7 +132,7 @@ class Journal(Database[JudgeAccount]):
         return found
 
     def places(self, keys: Sequence[bytes]) -> dict[bytes, Place]:
-        """Where the passages of graded judgements stood; some grades of earlier versions have no place."""
+        """Return the places of the passages of graded judgements; some earlier grades have none."""
         found = {key: entry.place(i) for key, (entry, i) in self._graded(keys).items()}
         if self._older:
             left = [key for key in keys if key not in found]
@@ -145,7 +145,7 @@ class Journal(Database[JudgeAccount]):
         return super().failures([key for key in keys if key in self._failed])
 
     def origins(self, keys: Sequence[bytes]) -> dict[bytes, Origin]:
-        """Return where what is kept under some keys comes from; what earlier versions wrote has no origin."""
+        """Return the origins of the entries under some keys; entries of earlier versions have none."""
         graded = self._graded(keys)
         new = sorted({entry.origin for entry, _ in graded.values()} - {0, *self._origins})
         for number, *origin in self._rows("origins", "number, model, fingerprint, date", new, "number"):
@@ -155,7 +155,7 @@ class Journal(Database[JudgeAccount]):
         return found | super().origins([key for key in keys if key not in graded])
 
     def _graded(self, keys: Sequence[bytes]) -> dict[bytes, tuple[LogEntry, int]]:
-        """Entries in the log that grade some keys, and where in them."""
+        """Return the entries in the log that grade some keys, and where in them."""
         places = self._index.find(keys)
         numbers = sorted({number for some in places.values() for number, _ in some})
         rows = self._rows("log", "number, entry", numbers, "number")
@@ -169,7 +169,7 @@ class Journal(Database[JudgeAccount]):
         return found
 
     def requests(self, settings: bytes) -> list[Request]:
-        """Requests that were written down and not answered."""
+        """Return the requests that were written down and not answered."""
         rows = self._rows("log", "number, entry", list(self._asked.values()), "number")
         entries = [self._entry(number, content) for number, content in rows]
         found = [entry.request for entry in entries if entry.settings == settings and not entry.answered]
@@ -180,7 +180,7 @@ class Journal(Database[JudgeAccount]):
         return found
 
     def unread(self, settings: bytes) -> list[tuple[Request, str, str]]:
-        """Answers that could not be read in full, first attempts first: request, ending, text."""
+        """Return the answers that could not be read in full, first attempts first: request, ending, text."""
         with self._errors():
             rows = self._db.execute(
                 "SELECT keys, attempt, control, ending, answer FROM unread WHERE settings = ? "
@@ -199,7 +199,7 @@ class Journal(Database[JudgeAccount]):
         grades: Mapping[bytes, str],
         places: Mapping[bytes, Place],
     ) -> None:
-        """Write down grades that were read in an answer that is kept; the answer is not kept any more.
+        """Store grades that were parsed from a stored answer, and delete the answer.
 
         Args:
             settings: Digest of the judge's settings.
@@ -256,12 +256,12 @@ class Journal(Database[JudgeAccount]):
             request: The request.
             judge: The account to book it on.
             grades: Grades by key.
-            failures: What will not be asked for again in this run.
-            follow: Requests for what is asked for again.
+            failures: Judgements that will not be requested again in this run.
+            follow: Requests that repeat failed judgements.
             paid: What is added to the account.
             places: Where the passages stood, by key; None of a judge that sees them one by one.
             unread: Ending and text of an answer that is kept.
-            origin: Who answered, and when; None: there is no answer.
+            origin: Source and date of the answer; None without an answer.
         """
         identity = request.id(settings)
         entry: LogEntry | None = None
@@ -298,8 +298,8 @@ class Journal(Database[JudgeAccount]):
                 numbered = replace(entry, number=self._last + 1)
                 known = self.grades(entry.request.keys) if entry.answered else {}
                 graded = zip(entry.request.keys, entry.grades, strict=True)
-                letters = bytes(NONE if key in known else grade for key, grade in graded)
-                if entry.answered and set(letters) <= {NONE}:
+                letters = bytes(NO_GRADE if key in known else grade for key, grade in graded)
+                if entry.answered and set(letters) <= {NO_GRADE}:
                     continue
                 numbered = replace(numbered, grades=letters)
                 db.execute("INSERT INTO log VALUES (?, ?)", (numbered.number, numbered.packed()))
@@ -337,12 +337,12 @@ class Journal(Database[JudgeAccount]):
         """
         known = self.grades(list(grades)) if grades else {}
         letters = bytes(
-            ord(grades[key]) if key in grades and key not in known else NONE for key in request.keys
+            ord(grades[key]) if key in grades and key not in known else NO_GRADE for key in request.keys
         )
         forgiven = [(key,) for key in grades if key in self._failed]
         if forgiven:
             db.executemany("DELETE FROM failures WHERE key = ?", forgiven)
-        if set(letters) <= {NONE}:
+        if set(letters) <= {NO_GRADE}:
             if number is not None:
                 db.execute("DELETE FROM log WHERE number = ?", (number,))
             return None
@@ -393,8 +393,8 @@ def asked_of(log: Iterable[Sequence[Any]], requests: Iterable[Sequence[Any]]) ->
 
 def _asked(number: int, settings: bytes, request: Request) -> LogEntry:
     count = len(request.keys)
-    return LogEntry(number, settings, request, False, bytes((NONE,)) * count, (0,) * count)
+    return LogEntry(number, settings, request, False, bytes((NO_GRADE,)) * count, (0,) * count)
 
 
 def _request(keys: bytes, attempt: int, control: int) -> Request:
-    return Request(tuple(keys[i : i + KEY] for i in range(0, len(keys), KEY)), attempt, control)
+    return Request(tuple(keys[i : i + KEY_BYTES] for i in range(0, len(keys), KEY_BYTES)), attempt, control)

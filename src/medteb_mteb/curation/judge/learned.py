@@ -19,7 +19,7 @@ from medteb_mteb.curation.llm.origins import origin_today
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from medteb_mteb.curation.judge.journal import Journal
+    from medteb_mteb.curation.judge.journal import JudgementJournal
     from medteb_mteb.curation.judge.worker import Progress
 
 __all__ = ["LearnedPlanner", "LearnedWorker"]
@@ -50,7 +50,7 @@ class LearnedWorker:
         progress: Told what comes in.
     """
 
-    def __init__(self, planner: LearnedPlanner, journal: Journal, progress: Progress) -> None:
+    def __init__(self, planner: LearnedPlanner, journal: JudgementJournal, progress: Progress) -> None:
         self.llm, self.planner, self.journal, self.progress = planner.judge, planner, journal, progress
         self.tally, self.stop, self.stopped = Tally(), Stop(), ""
         self.faults: dict[str, int] = {}

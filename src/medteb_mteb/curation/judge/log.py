@@ -1,9 +1,9 @@
-"""Entries of the journal's log: a request, and the grades that came of it.
+"""Entries of the journal's log: a request, and the grades in its answer.
 
-The log of a journal of judgements grows at its end: a request is written down when it is decided on, and its
-grades are written over the room that its entry has for them. So an answer changes one page, wherever the
-digests of its judgements lie. An entry has a fixed layout and its own checksum, and begins with `MAGIC`, so
-that it is found and checked wherever it lies in a damaged file. All numbers are big-endian::
+The log of a journal of judgements grows at its end: a request is written when it is planned, and its
+grades are written into the space that its entry reserves. So an answer changes one page, regardless of
+the digests of its judgements. An entry has a fixed layout and its own checksum, and begins with `MAGIC`, so
+that it can be found and checked anywhere in a damaged file. All numbers are big-endian::
 
     4   MAGIC
     8   number of the entry, its row id
@@ -24,13 +24,13 @@ import zlib
 from dataclasses import dataclass
 
 from medteb_mteb.curation.judge.entries import Place, Request
-from medteb_mteb.curation.llm.database import KEY
+from medteb_mteb.curation.llm.database import KEY_BYTES
 
-__all__ = ["MAGIC", "NONE", "LogEntry", "entry_size", "read_entry"]
+__all__ = ["MAGIC", "NO_GRADE", "LogEntry", "entry_size", "read_entry"]
 
 MAGIC = b"\xa7MTJ"
-#: Stands for a judgement without a grade.
-NONE = ord("-")
+#: Marks a judgement without a grade.
+NO_GRADE = ord("-")
 
 _HEAD = struct.Struct(">4sQ8sHBBIHH")
 _PROOF = 4
@@ -45,7 +45,7 @@ class LogEntry:
         settings: Digest of the judge's settings.
         request: The request.
         answered: Grades are final; else it is still to be answered.
-        grades: A letter for each key, `NONE` where there is no grade.
+        grades: A letter for each key, `NO_GRADE` where there is no grade.
         places: Place of each passage, from 1; 0: none.
         shown: Number of passages in the prompt; 0: the passages have no place.
         origin: Number of the origin; 0: none.
@@ -61,7 +61,7 @@ class LogEntry:
     origin: int = 0
 
     def place(self, position: int) -> Place | None:
-        """Where in its prompt the passage of a key stood; None: not known."""
+        """Return the place of a key's passage in its prompt; None if unknown."""
         return Place(self.places[position], self.shown) if self.shown and self.places[position] else None
 
     def packed(self) -> bytes:
@@ -86,7 +86,7 @@ def entry_size(content: bytes) -> int:
     """Return the size in bytes of the entry that begins here, from its first bytes; 0 if none does."""
     if len(content) < _HEAD.size or not content.startswith(MAGIC):
         return 0
-    return int(_HEAD.size + (KEY + 3) * _HEAD.unpack_from(content)[-1] + _PROOF)
+    return int(_HEAD.size + (KEY_BYTES + 3) * _HEAD.unpack_from(content)[-1] + _PROOF)
 
 
 def read_entry(content: bytes) -> LogEntry | None:
@@ -97,8 +97,8 @@ def read_entry(content: bytes) -> LogEntry | None:
         return None
     _, number, settings, attempt, control, answered, origin, shown, count = _HEAD.unpack_from(content)
     start = _HEAD.size
-    keys = tuple(content[i : i + KEY] for i in range(start, start + KEY * count, KEY))
-    rest = start + KEY * count
+    keys = tuple(content[i : i + KEY_BYTES] for i in range(start, start + KEY_BYTES * count, KEY_BYTES))
+    rest = start + KEY_BYTES * count
     places = struct.unpack_from(f">{count}H", content, rest + count)
     request = Request(keys, attempt, control)
     return LogEntry(

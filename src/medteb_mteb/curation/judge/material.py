@@ -55,7 +55,7 @@ class JudgingMaterial:
                 self._gold.setdefault(self.digests["q", query], []).extend(texts)
 
     def groups(self) -> Iterator[QueryGroup]:
-        """The pools by text: the same judgement is in one group, once."""
+        """Yield the pools by text: the same judgement is in one group, once."""
         by_text: dict[bytes, list[str]] = {}
         for query in self.pools:
             by_text.setdefault(self.digests["q", query], []).append(query)
@@ -73,14 +73,14 @@ class JudgingMaterial:
         return self._suspects[document]
 
     def gold_beside(self, query: str, documents: Sequence[str]) -> list[str]:
-        """Texts that are known to answer a query, without those of the documents beside them."""
+        """Return the texts that are known to answer a query, without those of the documents beside them."""
         known = self._gold.get(self.digests["q", query], [])
         beside = {self.documents[document] for document in documents} if known else set()
         return sorted({text for text in known if text not in beside})
 
     @property
     def pairs(self) -> int:
-        """Number of pairs in the pools."""
+        """Return the number of pairs in the pools."""
         return sum(map(len, self.pools.values()))
 
 
@@ -92,7 +92,7 @@ def read_material(
     already_anonymous: bool,
     gold: str | Path | None = None,
 ) -> JudgingMaterial:
-    """The texts of the pools and of the gold pairs, which have the same form; all others are left out."""
+    """Return texts of the pools and of the gold pairs, which have the same form; all others are left out."""
     asked = {text.id: text for text in read_texts(queries)}
     there = {text.id: text for text in read_texts(documents)}
     pairs = read_pools(pools, asked, there)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from medteb_mteb.curation.judge.config import AnyJudge, Judge
 from medteb_mteb.curation.judge.controls import MISGRADED, with_controls
-from medteb_mteb.curation.judge.entries import ECHO, GOLD, NEGATIVE, Request, judgement_key
+from medteb_mteb.curation.judge.entries import ECHO, GOLD, OFF_TOPIC, Request, judgement_key
 from medteb_mteb.curation.judge.prompt import SYSTEM, TEMPLATE, JudgePrompt, render
 from medteb_mteb.curation.llm.budget import tokens_of
 from medteb_mteb.curation.llm.database import settings_digest
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from medteb_mteb.curation.judge.config import Judges
-    from medteb_mteb.curation.judge.journal import Journal
+    from medteb_mteb.curation.judge.journal import JudgementJournal
     from medteb_mteb.curation.judge.material import JudgingMaterial, QueryGroup
 
-__all__ = ["AROUND", "OVERHEAD", "Planner", "Task", "Wanted"]
+__all__ = ["AROUND", "OVERHEAD", "PlannedRequest", "RequestPlanner", "Wanted"]
 
 JudgeT = TypeVar("JudgeT", bound=AnyJudge, covariant=True)
 
@@ -32,7 +32,7 @@ AROUND = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class PlannedRequest:
     """A request with the texts to send it.
 
     Attributes:
@@ -53,7 +53,7 @@ class Task:
 
 
 @dataclass
-class Counts:
+class JudgementCounts:
     """Numbers of judgements, by state, that a planner has seen.
 
     Attributes:
@@ -72,7 +72,7 @@ class Counts:
 
     @property
     def missing(self) -> int:
-        """Judgements to be asked for."""
+        """Return the number of judgements to request."""
         return self.judgements - self.known - self.failed.total()
 
 
@@ -92,7 +92,7 @@ class Wanted(Generic[JudgeT]):
         judge: JudgeT,
         judges: Judges,
         material: JudgingMaterial,
-        journal: Journal,
+        journal: JudgementJournal,
         *,
         retry_failed: bool = False,
     ) -> None:
@@ -100,16 +100,16 @@ class Wanted(Generic[JudgeT]):
         self.retry_failed = retry_failed
         self.description = judge.description()
         self.settings = settings_digest(self.description)
-        self.counts = Counts()
+        self.counts = JudgementCounts()
 
     def key(self, query: str, document: str) -> bytes:
         """Key of a judgement."""
         digests = self.material.digests
         return judgement_key(self.settings, digests["q", query], digests["d", document])
 
-    def survey(self) -> Counts:
+    def survey(self) -> JudgementCounts:
         """Count the judgements to ask for, without rendering prompts."""
-        counts = Counts()
+        counts = JudgementCounts()
         for group in self.material.groups():
             keys = [self.key(group.query, document) for document in group.documents]
             known, failed = self.journal.grades(keys), self.journal.failures(keys)
@@ -120,20 +120,20 @@ class Wanted(Generic[JudgeT]):
         return counts
 
 
-class Planner(Wanted[Judge]):
+class RequestPlanner(Wanted[Judge]):
     """The requests for one LLM; arguments as of `Wanted`."""
 
-    #: Requests of an interrupted run that no longer fit what is wanted.
+    #: Requests of an interrupted run that are no longer wanted in this form.
     stale: list[Request]
 
-    def tasks(self) -> Iterator[Task]:
+    def tasks(self) -> Iterator[PlannedRequest]:
         """Yield all requests, query by query; `counts` is complete after the last one."""
-        self.counts, self.stale = Counts(), []
+        self.counts, self.stale = JudgementCounts(), []
         open_requests = {key: r for r in self.journal.requests(self.settings) for key in r.keys}
         for group in self.material.groups():
             yield from self._group(group, open_requests)
 
-    def _group(self, group: QueryGroup, open_requests: dict[bytes, Request]) -> Iterator[Task]:
+    def _group(self, group: QueryGroup, open_requests: dict[bytes, Request]) -> Iterator[PlannedRequest]:
         keys = {self.key(group.query, document): document for document in group.documents}
         known, failed = self.journal.grades(list(keys)), self.journal.failures(list(keys))
         self.counts.judgements += len(keys)
@@ -157,7 +157,7 @@ class Planner(Wanted[Judge]):
             yield self.task(Request((key,), attempt, control), group.query, [document])
         yield from self._batches(group.query, left)
 
-    def _batches(self, query: str, left: dict[bytes, str]) -> Iterator[Task]:
+    def _batches(self, query: str, left: dict[bytes, str]) -> Iterator[PlannedRequest]:
         """Suspicious passages alone, the others in the judge's own random order."""
         suspects = [(key, document) for key, document in left.items() if self.material.suspect(document)]
         self.counts.suspicious += len(suspects)
@@ -172,20 +172,20 @@ class Planner(Wanted[Judge]):
         for batch in self._cut(query, order):
             documents = [document for _, document in batch]
             controlled = len(batch) > 1 and draw.random() < self.judges.control_rate
-            control = NEGATIVE | self._positive(query, documents) if controlled else 0
+            control = OFF_TOPIC | self._positive(query, documents) if controlled else 0
             yield self.task(Request(tuple(key for key, _ in batch), 0, control), query, documents)
 
     def _positive(self, query: str, documents: Sequence[str]) -> int:
-        """The kind of positive control passage for a prompt; 0: it has none."""
+        """Return the kind of positive control passage for a prompt; 0: it has none."""
         return GOLD if self.material.gold_beside(query, documents) else ECHO if self.judges.echoes else 0
 
     def _alone(self, document: str, reason: str = "") -> int:
-        """The control passages beside a passage that is asked for alone.
+        """Return the control passages of a passage that is judged alone.
 
         A gold passage is not among them: if it is none, its query would never be judged.
         """
         wanted = reason in MISGRADED.values() or self.material.suspect(document)
-        return (NEGATIVE | (ECHO if self.judges.echoes else 0)) if wanted else 0
+        return (OFF_TOPIC | (ECHO if self.judges.echoes else 0)) if wanted else 0
 
     def _cut(self, query: str, order: list[tuple[bytes, str]]) -> Iterator[list[tuple[bytes, str]]]:
         fixed = OVERHEAD + tokens_of(self.material.queries[query])
@@ -201,8 +201,8 @@ class Planner(Wanted[Judge]):
         if batch:
             yield batch
 
-    def task(self, request: Request, query: str, documents: Sequence[str]) -> Task:
-        """The texts of a request; the same request gives the same prompt."""
+    def task(self, request: Request, query: str, documents: Sequence[str]) -> PlannedRequest:
+        """Return the texts of a request; the same request gives the same prompt."""
         identity = request.id(self.settings)
         asked = self.material.queries[query]
         texts, numbers, kinds = with_controls(
@@ -215,10 +215,10 @@ class Planner(Wanted[Judge]):
             echoes=self.judges.echoes,
         )
         prompt = render(asked, texts, request=identity, tags=self.judge.tags)
-        return Task(request, prompt, numbers, kinds, query, tuple(documents))
+        return PlannedRequest(request, prompt, numbers, kinds, query, tuple(documents))
 
-    def follow_up(self, task: Task, reasons: Mapping[bytes, str]) -> list[Task]:
-        """Requests, each for one passage, for what a first answer did not give."""
+    def follow_up(self, task: PlannedRequest, reasons: Mapping[bytes, str]) -> list[PlannedRequest]:
+        """Return requests, each for one passage, for what a first answer did not give."""
         documents = dict(zip(task.request.keys, task.documents, strict=True))
         found = []
         for key, reason in reasons.items():

@@ -20,7 +20,7 @@ SUFFIXES = (".jsonl", ".parquet")
 
 
 def pool_files(source: str | Path) -> list[Path]:
-    """The files of pools: a file, or of a folder its `top_ranked*` files, or else all JSONL and Parquet.
+    """Return files of pools: a file, or of a folder its `top_ranked*` files, or else all JSONL and Parquet.
 
     Raises:
         BuildError: Nothing there that can be read.

@@ -82,32 +82,32 @@ class JudgePrompt:
         return [{"role": "system", "content": self.system}, {"role": "user", "content": self.user}]
 
     def schema(self) -> dict[str, Any]:
-        """JSON schema of an answer."""
+        """Return JSON schema of an answer."""
         return answer_schema(self.keys)
 
     def tokens(self) -> tuple[int, int]:
-        """Estimated tokens of the prompt and of the answer."""
+        """Return the estimated tokens of the prompt and of the answer."""
         return tokens_of(self.system) + tokens_of(self.user), answer_tokens(len(self.keys))
 
     def salt(self) -> str:
-        """Empty: what is asked for again has other delimiters, and so other words."""
+        """Return an empty text: repeated requests differ by their delimiters."""
         return ""
 
 
 def answer_tokens(passages: int) -> int:
-    """Estimated tokens of an answer."""
+    """Return the estimated tokens of an answer."""
     return 4 + TOKENS_PER_GRADE * passages
 
 
 def prompt_version(*, tags: bool) -> str:
-    """Digest (16 hex digits) of all that the prompt says besides its texts."""
-    # Forms of keys differ, and so does what a judge is told about them.
+    """Return the digest (16 hex digits) of the prompt without its texts."""
+    # The instructions depend on the form of the keys.
     parts = (SYSTEM, TEMPLATE, PASSAGE, KEYS[tags])
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def render(query: str, passages: Sequence[str], *, request: bytes, tags: bool) -> JudgePrompt:
-    """The prompt of a request.
+    """Return the prompt of a request.
 
     Args:
         query: The query.
@@ -126,14 +126,14 @@ def render(query: str, passages: Sequence[str], *, request: bytes, tags: bool) -
             PASSAGE.format(word=word, key=key, text=text) for key, text in zip(keys, shown[1:], strict=True)
         ),
         keys=KEYS[tags],
-        # Letters of an example draw an answer towards them; these stand for any.
+        # Concrete letters in an example bias the answers; these are placeholders.
         example="{" + ", ".join(f'"{key}": "<字母>"' for key in keys[:2]) + "}",
     )
     return JudgePrompt(SYSTEM, user, keys)
 
 
 def passage_keys(count: int, *, request: bytes, tags: bool) -> tuple[str, ...]:
-    """The keys of the passages of a request, in their order."""
+    """Return the keys of the passages of a request, in their order."""
     return tuple(
         f"Passage-{number}-{_tag(request, number)}" if tags else f"Passage-{number}"
         for number in range(count)
@@ -141,6 +141,6 @@ def passage_keys(count: int, *, request: bytes, tags: bool) -> tuple[str, ...]:
 
 
 def _tag(request: bytes, number: int) -> str:
-    """Three letters or digits without vowels; those of a prompt's neighbours differ all but always."""
+    """Return three letters or digits without vowels; those of a prompt's neighbours differ all but always."""
     digest = hashlib.sha256(b"tag %d " % number + request).digest()
     return "".join(_TAG[byte % len(_TAG)] for byte in digest[:3])

@@ -1,4 +1,4 @@
-"""Passages that raise themselves: a judge's positives, shown once more with a query they cannot answer.
+"""Passages that raise their own grade: a judge's positives, shown again with a query they cannot answer.
 
 An instruction in words that no pattern knows, and that touches no other passage, leaves the control passages
 as they are. But it asks for its grade whatever the query is, and an honest passage gets none there.
@@ -9,21 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.judge.controls import ALLOWED, MISGRADED
-from medteb_mteb.curation.judge.entries import NEGATIVE
+from medteb_mteb.curation.judge.entries import OFF_TOPIC
 from medteb_mteb.curation.judge.material import JudgingMaterial
-from medteb_mteb.curation.judge.plan import Planner
-from medteb_mteb.curation.labels.grades import POSITIVE
+from medteb_mteb.curation.judge.plan import RequestPlanner
+from medteb_mteb.curation.labels.grades import POSITIVE_GRADES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from medteb_mteb.curation.judge.journal import Journal
+    from medteb_mteb.curation.judge.journal import JudgementJournal
 
 __all__ = ["check_of", "raised"]
 
 
-def check_of(planner: Planner, journal: Journal) -> Planner | None:
-    """The requests that show a judge its positives with queries that they cannot answer; `None`: it has none.
+def check_of(planner: RequestPlanner, journal: JudgementJournal) -> RequestPlanner | None:
+    """Return the requests that show a judge its positives with unrelated queries; `None` without any.
 
     Every text is shown once, with one of the queries, together with others as in any prompt. What comes of it
     is in the journal like every judgement.
@@ -37,7 +37,7 @@ def check_of(planner: Planner, journal: Journal) -> Planner | None:
     for group in material.groups():
         keys = {planner.key(group.query, document): document for document in group.documents}
         for key, grade in journal.grades(list(keys)).items():
-            if grade in POSITIVE:
+            if grade in POSITIVE_GRADES:
                 positives.setdefault(material.digests["d", keys[key]], keys[key])
     if not positives:
         return None
@@ -50,17 +50,17 @@ def check_of(planner: Planner, journal: Journal) -> Planner | None:
         {document: material.documents[document] for document in positives.values()},
         dict(sorted(pools.items())),
     )
-    return Planner(planner.judge, planner.judges, checked, journal, retry_failed=planner.retry_failed)
+    return RequestPlanner(planner.judge, planner.judges, checked, journal, retry_failed=planner.retry_failed)
 
 
-def raised(checks: Sequence[Planner], journal: Journal) -> frozenset[bytes]:
-    """Digests of the passages that some judge took for answers to a query that they cannot answer."""
+def raised(checks: Sequence[RequestPlanner], journal: JudgementJournal) -> frozenset[bytes]:
+    """Return digests of the passages that some judge took for answers to a query that they cannot answer."""
     found: set[bytes] = set()
     for planner in checks:
         for group in planner.material.groups():
             keys = {planner.key(group.query, document): document for document in group.documents}
             grades, failures = journal.grades(list(keys)), journal.failures(list(keys))
-            caught = {key for key, grade in grades.items() if grade not in ALLOWED[NEGATIVE]}
+            caught = {key for key, grade in grades.items() if grade not in ALLOWED[OFF_TOPIC]}
             caught |= {key for key, one in failures.items() if one.reason in MISGRADED.values()}
             found |= {planner.material.digests["d", keys[key]] for key in caught}
     return frozenset(found)

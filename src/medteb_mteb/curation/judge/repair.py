@@ -16,9 +16,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.judge.entries import proof
-from medteb_mteb.curation.judge.journal import Journal, asked_of
+from medteb_mteb.curation.judge.journal import JudgementJournal, asked_of
 from medteb_mteb.curation.judge.log import MAGIC, LogEntry, entry_size, read_entry
-from medteb_mteb.curation.llm.database import KEY, SETTINGS
+from medteb_mteb.curation.llm.database import KEY_BYTES, SETTINGS_BYTES
 from medteb_mteb.curation.llm.pages import Bytes, Pages, file_bytes, views
 from medteb_mteb.curation.llm.repair import readable, repair
 
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["Repaired", "repair_journal"]
 
 # Sizes of the columns as serial types: 2n + 12 for a blob, 2n + 13 for text; all below 128, so one byte each.
-_HEADER = bytes((5, 2 * KEY + 12, 2 * SETTINGS + 12, 2 * 1 + 13, 2 * 4 + 12))
-_ROW = re.compile(re.escape(_HEADER) + b"(.{%d})(.{%d})([SABCD])(.{4})" % (KEY, SETTINGS), re.DOTALL)
+_HEADER = bytes((5, 2 * KEY_BYTES + 12, 2 * SETTINGS_BYTES + 12, 2 * 1 + 13, 2 * 4 + 12))
+_ROW = re.compile(
+    re.escape(_HEADER) + b"(.{%d})(.{%d})([SABCD])(.{4})" % (KEY_BYTES, SETTINGS_BYTES), re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -58,23 +60,23 @@ def repair_journal(path: str | Path) -> Repaired:
         JournalError: There is no such file, another process has it, or there is no room.
     """
     tables = ("failures", "accounts", "settings", "unread", "places", "origins", "dated")
-    saved = repair(path, Journal, _fill, tables)
+    saved = repair(path, JudgementJournal, _fill, tables)
     return Repaired(saved.rows, saved.accounts, saved.moved)
 
 
-def _fill(fresh: Journal, database: Path, log: Path) -> None:
+def _fill(fresh: JudgementJournal, database: Path, log: Path) -> None:
     with ExitStack() as stack:
         base, ahead = (file_bytes(stack, file) for file in (database, log))
         rows = (row for data in (base, ahead) for row in _judgements(data))
         while some := list(islice(rows, 10_000)):
-            fresh.insert(Journal.table, some)
+            fresh.insert(JudgementJournal.table, some)
         fresh.reload()
         possible = views(base, ahead)
         entries = (entry for data in (base, ahead) for entry in _entries(data, possible))
         answered = (entry for entry in entries if entry.answered)
         while kept := list(islice(answered, 10_000)):
             fresh.restore(kept)
-    # Requests without an answer are no loss: they are taken over as far as SQLite can read them.
+    # Requests without an answer may be lost: those that SQLite can read are copied.
     for settings, request in asked_of(readable(database, "log"), readable(database, "requests")):
         fresh.decide(settings, [request])
 
@@ -103,5 +105,5 @@ def _entries(data: Bytes, possible: list[Pages]) -> Iterator[LogEntry]:
 
 
 def _varint(number: int) -> int:
-    """Bytes of a number as SQLite writes it, seven bits to a byte."""
+    """Return the bytes of a number as SQLite writes it, seven bits to a byte."""
     return max(1, -(-number.bit_length() // 7))

@@ -23,9 +23,9 @@ class JudgeResult:
         outcome: Its grades of the pairs, and those without.
         bought: Grades that this run bought.
         known: Judgements that were in the journal before.
-        account: What the journal has paid for it, over all runs.
-        details: About this run: answers thrown away, passages asked for again, faults of the line.
-        stopped: Why it ended before everything was asked for; empty if it did not.
+        account: Its cost in the journal, over all runs.
+        details: Of this run: discarded answers, passages requested again, network faults.
+        stopped: Why it ended before all requests were sent; empty if it did not.
     """
 
     name: str
@@ -81,7 +81,7 @@ class JudgeReport:
 
 
 def finished(folder: Path, journal: Path, manifest: dict[str, Any]) -> JudgeReport:
-    """The report of a folder that an earlier run has finished, from its manifest."""
+    """Return the report of a folder that an earlier run has finished, from its manifest."""
     results = []
     for name, counts in manifest["judges"].items():
         outcome = Outcome(dict(counts["grades"]))

@@ -14,10 +14,10 @@ from medteb_mteb.curation.judge.config import AnyJudge, Judge, Judges, load_judg
 from medteb_mteb.curation.judge.estimate import journal_path
 from medteb_mteb.curation.judge.export import FAILED, JUDGEMENTS, Outcome, export, outcomes
 from medteb_mteb.curation.judge.injection import suspicious
-from medteb_mteb.curation.judge.journal import Journal
+from medteb_mteb.curation.judge.journal import JudgementJournal
 from medteb_mteb.curation.judge.learned import LearnedPlanner, LearnedWorker
 from medteb_mteb.curation.judge.material import read_material
-from medteb_mteb.curation.judge.plan import Planner, Wanted
+from medteb_mteb.curation.judge.plan import RequestPlanner, Wanted
 from medteb_mteb.curation.judge.pools import pool_files
 from medteb_mteb.curation.judge.raised import check_of, raised
 from medteb_mteb.curation.judge.report import JudgeReport, JudgeResult, finished
@@ -84,10 +84,10 @@ def judge(
         manifest = folder / MANIFEST
         if manifest.is_file() and not retry_failed:
             return finished(folder, path, json.loads(manifest.read_text(encoding="utf-8")))
-        with Journal(path) as opened:
+        with JudgementJournal(path) as opened:
             for planner in offline:
                 planner.journal = opened
-            reread = [read_again(one, opened) if isinstance(one, Planner) else 0 for one in offline]
+            reread = [read_again(one, opened) if isinstance(one, RequestPlanner) else 0 for one in offline]
             workers = _work(offline, opened, show_progress=show_progress)
             for worker in workers:
                 if isinstance(worker, JudgeWorker):
@@ -141,25 +141,25 @@ def _identity(
 
 
 def _pooling(pools: str | Path) -> list[dict[str, Any]]:
-    """The step that made the pools; none of pools of other tools."""
+    """Return the step that made the pools; none of pools of other tools."""
     steps = lineage(pools if Path(pools).is_dir() else Path(pools).parent)
     return steps if steps and steps[-1].get("step") == "pool" else []
 
 
 def _planner(
     judge: AnyJudge, judges: Judges, material: JudgingMaterial, *, retry_failed: bool
-) -> Planner | LearnedPlanner:
-    """The judgements that are wanted of a judge; the journal is given once it is open."""
+) -> RequestPlanner | LearnedPlanner:
+    """Return the judgements that are wanted of a judge; the journal is given once it is open."""
     nothing: Any = None
     if isinstance(judge, Judge):
-        return Planner(judge, judges, material, nothing, retry_failed=retry_failed)
+        return RequestPlanner(judge, judges, material, nothing, retry_failed=retry_failed)
     return LearnedPlanner(judge, judges, material, nothing, retry_failed=retry_failed)
 
 
 def _check(
-    workers: Sequence[JudgeWorker | LearnedWorker], journal: Journal, *, show_progress: bool
+    workers: Sequence[JudgeWorker | LearnedWorker], journal: JudgementJournal, *, show_progress: bool
 ) -> frozenset[bytes]:
-    """Show the judges their positives once more; see `medteb_mteb.curation.judge.raised`.
+    """Show the judges their positives again; see `medteb_mteb.curation.judge.raised`.
 
     Returns:
         Digests of the passages that raise themselves. A worker stopped here is marked as stopped.
@@ -178,8 +178,8 @@ def _check(
 
 
 def _work(
-    planners: Sequence[Planner | LearnedPlanner],
-    journal: Journal,
+    planners: Sequence[RequestPlanner | LearnedPlanner],
+    journal: JudgementJournal,
     *,
     show_progress: bool,
     title: str = "judge",
@@ -197,7 +197,7 @@ def _work(
 
         workers = [
             JudgeWorker(planner, journal, progress)
-            if isinstance(planner, Planner)
+            if isinstance(planner, RequestPlanner)
             else LearnedWorker(planner, journal, progress)
             for planner in planners
         ]
@@ -240,7 +240,7 @@ def _report(
 
 
 def _notes(material: JudgingMaterial, caught: frozenset[bytes]) -> tuple[str, ...]:
-    """Remarks about texts that instruct."""
+    """Return remarks about texts that instruct."""
     notes = []
     queries = sum(suspicious(text) for text in material.queries.values())
     if queries:

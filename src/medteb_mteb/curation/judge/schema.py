@@ -1,7 +1,7 @@
 """Reading an answer: one letter for each passage, and what to make of one that is not that.
 
 An answer is a claim about every passage at once, so what shows that the judge mixed passages up takes the
-whole answer down: a key that was not asked for, a key twice, a tag at another passage's number. What is only
+whole answer invalid: an unknown key, a repeated key, a tag with another passage's number. What is only
 missing, or no letter of the scale, says nothing against the rest.
 """
 
@@ -46,10 +46,10 @@ class Verdict:
 def read_answer(
     content: str | None, keys: Sequence[str], *, refused: bool = False, cut: bool = False
 ) -> Verdict:
-    """The grades of an answer.
+    """Return the grades of an answer.
 
     Args:
-        content: What the judge said.
+        content: Answer of the judge.
         keys: Key of each passage, in their order.
         refused: The endpoint says that it is a refusal.
         cut: The endpoint says that it ends where the tokens ended.
@@ -86,7 +86,7 @@ def read_answer(
 
 
 def answer_schema(keys: Sequence[str]) -> dict[str, Any]:
-    """The JSON schema of an answer: every key, one letter each, nothing else."""
+    """Return the JSON schema of an answer: every key, one letter each, nothing else."""
     letter = {"type": "string", "enum": list(GRADES)}
     return {
         "type": "object",
@@ -101,7 +101,7 @@ def _distrusted(reason: str, keys: Sequence[str]) -> Verdict:
 
 
 def _mixed_up(found: Sequence[str], numbers: dict[str, int], keys: Sequence[str]) -> str:
-    """Why the keys of an answer show that it cannot be trusted; empty if they do not."""
+    """Return the reason why the keys of an answer show that it cannot be trusted; empty if they do not."""
     known = [numbers[key] for key in found if key in numbers]
     if len(set(found)) != len(found) or len(set(known)) != len(known):
         return "duplicate"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from medteb_mteb.curation.llm.database import FAILURES_TABLE, SETTINGS_TABLE
 
-__all__ = ["LATER_TABLES", "TABLES"]
+__all__ = ["LATER_TABLES", "SCHEMA"]
 
 #: Tables of every version.
-TABLES = f"""
+SCHEMA = f"""
 {FAILURES_TABLE}
 CREATE TABLE accounts (judge TEXT PRIMARY KEY, answers INTEGER NOT NULL, tokens_in INTEGER NOT NULL,
     tokens_out INTEGER NOT NULL, cost REAL NOT NULL, estimated INTEGER NOT NULL, controls INTEGER NOT NULL,

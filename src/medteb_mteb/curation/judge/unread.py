@@ -1,4 +1,4 @@
-"""Answers that nobody could read: reading them again, and showing some to people."""
+"""Unreadable answers: parsing them again, and showing some of them to the user."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from medteb_mteb.curation.judge.prompt import passage_keys
 from medteb_mteb.curation.judge.worker import verdict_of
 
 if TYPE_CHECKING:
-    from medteb_mteb.curation.judge.journal import Journal
-    from medteb_mteb.curation.judge.plan import Planner
+    from medteb_mteb.curation.judge.journal import JudgementJournal
+    from medteb_mteb.curation.judge.plan import RequestPlanner
     from medteb_mteb.curation.judge.worker import JudgeWorker
 
 __all__ = ["read_again", "shown", "why_stopped"]
@@ -23,7 +23,7 @@ OF_THE_TEXTS = ("filtered",)
 SHOWN, LENGTH, REPEATED = 3, 200, 12
 
 
-def read_again(planner: Planner, journal: Journal) -> int:
+def read_again(planner: RequestPlanner, journal: JudgementJournal) -> int:
     """Read the answers again that are kept for a judge, with the reader of today.
 
     Returns:
@@ -45,13 +45,13 @@ def read_again(planner: Planner, journal: Journal) -> int:
 
 
 def why_stopped(worker: JudgeWorker) -> str:
-    """Why a judge stops the step, for people, with its first answers where they are the reason.
+    """Return reason why a judge stops the step, for people, with its first answers where they are the reason.
 
-    Empty if it does not: it was asked for everything, and has failed on no more than `max_failed` allows.
+    Empty if it does not: all its requests were sent, and at most `max_failed` of them failed.
     """
     planner = worker.planner
     if worker.useless:
-        return f"{worker.stopped}.{shown(planner, worker.journal)} Mend what is wrong"
+        return f"{worker.stopped}.{shown(planner, worker.journal)} Fix the cause"
     if worker.stopped:
         return worker.stopped
     failed = planner.counts.failed + worker.tally.failed
@@ -67,8 +67,8 @@ def why_stopped(worker: JudgeWorker) -> str:
     )
 
 
-def shown(planner: Planner, journal: Journal) -> str:
-    """The first answers that could not be read, for people; of one that repeats a text only its length."""
+def shown(planner: RequestPlanner, journal: JudgementJournal) -> str:
+    """Return first answers that could not be read, for people; of one that repeats a text only its length."""
     kept = [text for _, _, text in journal.unread(planner.settings)[:SHOWN]]
     if not kept:
         return ""

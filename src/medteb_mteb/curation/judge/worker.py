@@ -1,4 +1,4 @@
-"""Requests to one judge: answers are parsed and recorded, and failed passages are requested once more."""
+"""Requests to one judge: answers are parsed and recorded, and failed passages are requested again, once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from medteb_mteb.curation.judge.entries import JudgeAccount, places_of
 from medteb_mteb.curation.judge.schema import Verdict, read_answer
 from medteb_mteb.curation.llm.database import Failure
 from medteb_mteb.curation.llm.origins import origin_today
-from medteb_mteb.curation.llm.worker import Worker
+from medteb_mteb.curation.llm.worker import EndpointWorker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from medteb_mteb.curation.judge.journal import Journal
-    from medteb_mteb.curation.judge.plan import Planner, Task
+    from medteb_mteb.curation.judge.journal import JudgementJournal
+    from medteb_mteb.curation.judge.plan import PlannedRequest, RequestPlanner
     from medteb_mteb.curation.llm.messages import Reply
 
 __all__ = ["JudgeWorker", "Progress", "Tally", "ending_of", "verdict_of"]
@@ -42,7 +42,7 @@ class Tally:
         distrusted: Answers rejected as a whole, by reason; `control` are those whose negative control passage
             was graded as if it were relevant to the query, `control-low` those whose positive one was graded
             as if it were not.
-        checked: Passages that it took for positives, and was shown once more.
+        checked: Passages that it graded positive and was shown again.
     """
 
     bought: int = 0
@@ -52,7 +52,7 @@ class Tally:
     checked: int = 0
 
 
-class JudgeWorker(Worker["Task"]):
+class JudgeWorker(EndpointWorker["PlannedRequest"]):
     """Asks one judge for all that a planner wants.
 
     Args:
@@ -61,21 +61,21 @@ class JudgeWorker(Worker["Task"]):
         progress: Told what comes in.
     """
 
-    def __init__(self, planner: Planner, journal: Journal, progress: Progress) -> None:
+    def __init__(self, planner: RequestPlanner, journal: JudgementJournal, progress: Progress) -> None:
         super().__init__(planner.judge, journal, planner.settings, planner.description)
         self.planner, self.journal, self.progress = planner, journal, progress
         self.tally = Tally()
         self._tasks = planner.tasks()
 
-    def more(self) -> list[Task]:
-        """The planner's next requests, written down in one transaction."""
+    def more(self) -> list[PlannedRequest]:
+        """Return the planner's next requests, written down in one transaction."""
         found = list(islice(self._tasks, self.llm.concurrency))
         if found:
             self.journal.decide(self.settings, [task.request for task in found])
         return found
 
-    def settle(self, job: Task, reply: Reply | None, reason: str) -> list[Task]:
-        """Record the grades of a reply; passages without a valid grade are requested once more."""
+    def settle(self, job: PlannedRequest, reply: Reply | None, reason: str) -> list[PlannedRequest]:
+        """Record the grades of a reply; passages without a valid grade are requested again, once."""
         if reply is None:
             verdict = Verdict({}, dict.fromkeys(range(len(job.prompt.keys)), reason))
         else:
@@ -87,7 +87,7 @@ class JudgeWorker(Worker["Task"]):
         pairs = list(zip(job.request.keys, job.numbers, strict=True))
         grades = {key: verdict.grades[number] for key, number in pairs if number in verdict.grades}
         reasons = {key: verdict.missing[number] for key, number in pairs if number not in verdict.grades}
-        follow: list[Task] = []
+        follow: list[PlannedRequest] = []
         failures: dict[bytes, Failure] = {}
         if job.request.attempt == 0:
             follow = self.planner.follow_up(job, reasons)
@@ -115,10 +115,10 @@ class JudgeWorker(Worker["Task"]):
         return follow
 
     def finish(self) -> None:
-        """Strike requests of earlier runs that nobody wants any more."""
+        """Discard requests of earlier runs that are no longer wanted."""
         self.journal.forget(self.settings, self.planner.stale)
 
-    def _paid(self, task: Task, reply: Reply | None, *, flagged: bool) -> JudgeAccount:
+    def _paid(self, task: PlannedRequest, reply: Reply | None, *, flagged: bool) -> JudgeAccount:
         if reply is None:
             return JudgeAccount()
         cost = self.llm.cost(reply.tokens_in, reply.tokens_out)

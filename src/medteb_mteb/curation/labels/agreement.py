@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.labels.grades import GRADES, POSITIVE, by_pair, value
+from medteb_mteb.curation.labels.grades import GRADES, POSITIVE_GRADES, by_pair, value
 from medteb_mteb.curation.labels.intervals import exact_interval, interval, rounded
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _distance(totals: NDArray[np.float64], level: Level) -> NDArray[np.float64]:
 
 
 def _counted(counts: NDArray[np.int64], times: Times) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Items with a rating that count, and how often they do."""
+    """Return the items with a rating that count, and how often they do."""
     weights = np.ones(len(counts)) if times is None else np.asarray(times, dtype=float)
     there = (counts.sum(1) > 0) & (weights > 0)
     return counts[there], weights[there]
@@ -158,7 +158,7 @@ class Agreement:
     positive_rate: dict[str, float]
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready content; the keys of `confusion` are `JUDGE x JUDGE`."""
+        """Return JSON-ready content; the keys of `confusion` are `JUDGE x JUDGE`."""
 
         def estimates(found: dict[str, IntervalEstimate]) -> dict[str, list[float | None]]:
             return {name: [rounded(x) for x in (e.value, e.low, e.high)] for name, e in found.items()}
@@ -174,8 +174,8 @@ class Agreement:
         }
 
 
-def agreement(judgements: Iterable[Judgement], *, positive: Sequence[str] = POSITIVE) -> Agreement:
-    """Agreement of all judges who occur.
+def agreement(judgements: Iterable[Judgement], *, positive: Sequence[str] = POSITIVE_GRADES) -> Agreement:
+    """Return the agreement of all judges who occur.
 
     Args:
         judgements: Of two judges or more.

@@ -33,7 +33,7 @@ class Benchmark:
     """A retrieval or reranking folder.
 
     Attributes:
-        folder: Where it lies.
+        folder: Its folder.
         queries: Queries of the test, by id.
         documents: Documents by id.
         qrels: Released positives: query -> document -> score above 0.
@@ -87,7 +87,7 @@ class Audit:
     affected: float
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready content."""
+        """Return JSON-ready content."""
         return {
             "means": {name: [rounded(x) for x in found] for name, found in self.means.items()},
             "queries_with_a_false_negative": round(self.affected, 4),

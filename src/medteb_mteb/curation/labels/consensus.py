@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.labels.grades import GRADES, POSITIVE, Label, by_pair, check_grades, value
+from medteb_mteb.curation.labels.grades import GRADES, POSITIVE_GRADES, Label, by_pair, check_grades, value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -51,7 +51,7 @@ class ConsensusRule:
     """
 
     kind: Literal["unanimous", "majority", "weighted", "graded"] = "unanimous"
-    positive: tuple[str, ...] = POSITIVE
+    positive: tuple[str, ...] = POSITIVE_GRADES
     weights: Mapping[str, float] = field(default_factory=dict)
     share: float = 0.5
     spread: int = 1
@@ -74,7 +74,10 @@ class ConsensusRule:
         if any(not weight >= 0 for weight in self.weights.values()):
             raise BuildError(f"Weights cannot be negative; got {dict(self.weights)}.")
         if not 0.5 <= self.share < 1:
-            raise BuildError(f"share lies between 0.5 and 1, so that one side has it; got {self.share}.")
+            raise BuildError(
+                f"share must be between 0.5 and 1 (exclusive), so that only one side can have it; got "
+                f"{self.share}."
+            )
 
     def options(self) -> dict[str, Any]:
         """Return, under `options`, settings other than the default ones as JSON values; empty without any."""
@@ -87,7 +90,7 @@ class ConsensusRule:
     def label(
         self, query_id: str, document_id: str, grades: Mapping[str, str], judges: Iterable[str]
     ) -> Label:
-        """The label of one pair.
+        """Return the label of one pair.
 
         Args:
             query_id: The query.
@@ -134,7 +137,7 @@ def consensus(
         rule: Default the published one.
         judges: All judges that were asked; default those that occur. One that has not graded a pair is
             missing there, however many others have.
-        pairs: Query and document of pairs that were asked for, also if nobody has graded them.
+        pairs: Query and document of the requested pairs, graded or not.
 
     Raises:
         BuildError: A judge that counts has graded nothing.

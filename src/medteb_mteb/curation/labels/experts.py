@@ -37,7 +37,7 @@ class Experts:
     """Answers of experts on a sample of labels.
 
     Attributes:
-        answers: 1 or 0 by pair: what most experts say, or what was decided.
+        answers: 1 or 0 by pair: the majority of the experts, or their joint decision.
         drawn: The pairs, with label and stratum.
         pairs: Number of pairs of each stratum, drawn or not.
         number: Number of experts.
@@ -58,11 +58,11 @@ class Experts:
 
     @cached_property
     def seen(self) -> Counter[str]:
-        """Number of answers in each stratum."""
+        """Return the number of answers in each stratum."""
         return Counter(self.drawn[pair].stratum for pair in self.answers)
 
     def weight(self, pair: tuple[str, str]) -> float:
-        """Pairs of its stratum that an answered pair stands for: one over its probability to be answered.
+        """Return the number of pairs that an answer represents: one over its probability to be answered.
 
         Pairs without an answer count as a random part of their stratum.
         """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GRADES",
-    "POSITIVE",
+    "POSITIVE_GRADES",
     "Judgement",
     "Judging",
     "Label",
@@ -31,7 +31,7 @@ __all__ = [
 GRADES = ("S", "A", "B", "C", "D")
 
 #: Grades that make a positive. The papers do not say; by their definitions S and A answer the query.
-POSITIVE = ("S", "A")
+POSITIVE_GRADES = ("S", "A")
 
 
 def value(grade: str) -> int:
@@ -129,7 +129,7 @@ def read_judging(path: str | Path) -> Judging:
 
 
 def read_judgements(path: str | Path) -> Iterator[Judgement]:
-    """Judgements of a JSONL file, or of the `judgements.jsonl` of a folder.
+    """Yield the judgements of a JSONL file, or of the `judgements.jsonl` of a folder.
 
     Rows are `{"query-id", "corpus-id", "judge", "grade"}`, with `"suspicious": true` where that is so.
 
@@ -175,7 +175,7 @@ def _judgement(line: str, where: str) -> Judgement:
 
 
 def read_labels(path: str | Path) -> list[Label]:
-    """Labels of a `labels.jsonl`, or of the folder of one.
+    """Return the labels of a `labels.jsonl`, or of the folder of one.
 
     Raises:
         BuildError: No such file, or a row that is not a label.
@@ -194,7 +194,7 @@ def read_labels(path: str | Path) -> list[Label]:
 
 
 def by_pair(judgements: Iterable[Judgement]) -> tuple[list[str], dict[tuple[str, str], dict[str, str]]]:
-    """Judges by name, and the grade of every judge for every pair, pairs sorted."""
+    """Return the judges by name, and the grade of every judge for every pair, pairs sorted."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     judges: set[str] = set()
     for judgement in judgements:

@@ -68,7 +68,7 @@ def finite_interval(successes: int, drawn: int, population: int, level: float = 
 
 
 def smallest_difference(queries: int, deviation: float = 0.3) -> float:
-    """The true difference of two systems' mean scores that a paired test finds four times in five.
+    """Return the true difference of two systems' mean scores that a paired test finds four times in five.
 
     Two-sided at 5 %, by the normal approximation: `(z(0.975) + z(0.8)) * deviation / sqrt(queries)`.
 
@@ -82,5 +82,5 @@ def smallest_difference(queries: int, deviation: float = 0.3) -> float:
 
 
 def rounded(value: float) -> float | None:
-    """Four decimals, for JSON, which has no NaN."""
+    """Return four decimals, for JSON, which has no NaN."""
     return None if math.isnan(value) else round(value, 4)

@@ -27,7 +27,7 @@ class Rated:
     """Ratings of one item by two raters.
 
     Attributes:
-        query: What the item belongs to; items of a query are resampled together.
+        query: Query of the item; items of a query are resampled together.
         first: Category of the first rater, from 0.
         second: Category of the second rater.
     """
@@ -38,7 +38,7 @@ class Rated:
 
 
 def weighted_kappa(items: Sequence[Rated], levels: int) -> IntervalEstimate:
-    """Weighted kappa of two raters and its 95 % interval.
+    """Return the weighted kappa of two raters and its 95 % interval.
 
     Args:
         items: The ratings.

@@ -40,7 +40,7 @@ def write_labels(
     counted = [one for one in given.judgements if not rule.judges or one.judge in rule.judges]
     try:
         report = agreement(counted, positive=rule.positive).to_json()
-    except BuildError as error:  # one judge alone makes labels, but agrees with nobody
+    except BuildError as error:  # a single judge gives labels but no agreement
         report = {"note": str(error)}
     missing = Counter(judge for _, _, judge in given.failed)
     report["missing"] = {judge: missing[judge] for judge in rule.judges or given.judges}

@@ -65,7 +65,7 @@ def judge_entry(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def provenance_of_labels(source: str | Path) -> dict[str, Any]:
-    """The same of the labels of `medteb consensus`, with the rule and the judges' agreement.
+    """Return the same of the labels of `medteb consensus`, with the rule and the judges' agreement.
 
     Args:
         source: Folder of the labels, or its `labels.jsonl`.
@@ -90,7 +90,7 @@ def consensus_of(file: Path) -> dict[str, Any]:
 
 
 def retrievers_in(steps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Retrievers of the pools among some steps."""
+    """Return the retrievers of the pools among some steps."""
     return [
         {"name": name, "identity": identity, **{key: settings.get(key) for key in ("depth", "size")}}
         for step in steps
@@ -101,7 +101,7 @@ def retrievers_in(steps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def anonymisers_in(steps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Anonymisers among some steps, each once."""
+    """Return anonymisers among some steps, each once."""
     found = []
     for step in steps:
         if step.get("step") == "anonymize":

@@ -65,7 +65,7 @@ class Review:
     negatives_confirmed: float | None
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready content."""
+        """Return JSON-ready content."""
         return asdict(self)
 
 
@@ -114,7 +114,7 @@ def export_review(
             "--size; --positives 0 reviews negatives alone."
         )
     if not 0 <= share <= 1:
-        raise BuildError(f"The share of positives lies between 0 and 1; got {share}.")
+        raise BuildError(f"The share of positives must be between 0 and 1; got {share}.")
     wanted = {1: round(min(size, known) * share)}
     wanted[0] = min(size, known) - wanted[1]
     for side, number in wanted.items():
@@ -186,7 +186,7 @@ def import_review(sheet: Path, answered: Mapping[str, Path]) -> Review:
 
 
 def _weights(strata: np.ndarray, pairs: Mapping[str, int]) -> np.ndarray:
-    """Weight of each sampled pair, so that strata count as they do among all labels."""
+    """Return the weight of each sampled pair, so that strata count as they do among all labels."""
     weights = np.zeros(len(strata))
     for name in np.unique(strata):
         drawn = strata == name

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.labels.grades import GRADES, POSITIVE
+from medteb_mteb.curation.labels.grades import GRADES, POSITIVE_GRADES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Mapping, Sequence
@@ -51,7 +51,7 @@ class Drawn:
         query_id: The query.
         document_id: The document.
         label: 1 for a positive, 0 for a negative, None where the judges do not agree.
-        stratum: What it was drawn from.
+        stratum: Stratum that it was drawn from.
     """
 
     row: int
@@ -79,7 +79,7 @@ class Sheet:
     pairs: dict[str, int]
 
     def drawn(self, stratum: str) -> int:
-        """Number of pairs drawn from a stratum."""
+        """Return the number of pairs drawn from a stratum."""
         return sum(row.stratum == stratum for row in self.rows.values())
 
 
@@ -234,7 +234,7 @@ def read_answers(file: Path, sheet: Sheet, column: str = "answer") -> dict[int, 
 
 
 def read_rows(file: Path) -> list[tuple[int, dict[str, Any]]]:
-    """Rows of a sheet with their lines.
+    """Return the rows of a sheet with their lines.
 
     Raises:
         BuildError: The file is neither CSV nor JSONL in UTF-8.
@@ -255,7 +255,7 @@ def read_rows(file: Path) -> list[tuple[int, dict[str, Any]]]:
 
 def _positive(answer: str, where: str) -> int:
     if answer.upper() in GRADES:
-        return int(answer.upper() in POSITIVE)
+        return int(answer.upper() in POSITIVE_GRADES)
     if answer.lower() in YES:
         return 1
     if answer.lower() in NO:

@@ -26,7 +26,7 @@ class Purse:
 
     Args:
         llm: The LLM, with its budget and prices.
-        account: What the journal has paid so far.
+        account: Cost in the journal so far.
     """
 
     def __init__(self, llm: LLM, account: Account) -> None:
@@ -57,7 +57,7 @@ class Purse:
         self.tokens += tokens_in + tokens_out
 
     def exhausted(self) -> str:
-        """Why the next request did not fit, for people."""
+        """Return the reason why the next request did not fit, for people."""
         if self._llm.budget is not None:
             limit = f"{self.spent:.4g} of its budget of {self._llm.budget:g} is spent"
             if self._llm.budget_tokens is None:

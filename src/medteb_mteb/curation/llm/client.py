@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from medteb_mteb.curation.llm.config import LLM
-    from medteb_mteb.curation.llm.limits import Limits, Stop
+    from medteb_mteb.curation.llm.limits import RateLimits, Stop
 
 __all__ = ["Endpoint", "GiveUp", "Unanswered", "quiet_libraries"]
 
@@ -44,7 +44,7 @@ class Unanswered(Exception):  # noqa: N818 - an outcome, not a mistake
 
 
 class GiveUp(Exception):  # noqa: N818
-    """An endpoint that is not worth asking any more: the message is for people."""
+    """An endpoint that will not answer any further request; the message is shown to the user."""
 
 
 class _Failed(Exception):  # noqa: N818
@@ -62,7 +62,7 @@ class _Failed(Exception):  # noqa: N818
 
 
 class _Refused(Exception):  # noqa: N818
-    """The endpoint refuses a request as it stands.
+    """The endpoint refuses a request in this form.
 
     Attributes:
         reason: Short key.
@@ -87,7 +87,7 @@ class Endpoint:
         BuildError: The `openai` package or the LLM's key is missing.
     """
 
-    def __init__(self, llm: LLM, limits: Limits, stop: Stop) -> None:
+    def __init__(self, llm: LLM, limits: RateLimits, stop: Stop) -> None:
         try:
             import openai  # lazy: openai
         except ImportError as error:
@@ -270,7 +270,7 @@ def _digest(body: Mapping[str, Any], salt: str) -> str:
 
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
-    """Keep the client's libraries from logging what is sent, whatever the environment asks of them."""
+    """Keep the client's libraries from logging requests, whatever the environment sets."""
     loggers = [logging.getLogger(name) for name in ("openai", "httpx", "httpx2", "httpcore", "httpcore2")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

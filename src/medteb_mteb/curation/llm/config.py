@@ -14,7 +14,7 @@ from medteb_mteb.curation.files.records import BuildError
 
 __all__ = ["LLM", "AnswerFormat", "load_llm", "load_settings"]
 
-#: How an answer is asked for. Where an endpoint refuses one, the next is tried.
+#: Formats of answers to request. If an endpoint refuses one, the next is tried.
 AnswerFormat = Literal["json_schema", "json_object", "text"]
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -26,7 +26,7 @@ class LLM(BaseModel):
     """Configuration of one LLM.
 
     Attributes:
-        name: What its answers are booked on.
+        name: Name under which its answers are stored.
         model: Name of the model at the endpoint.
         base_url: Address, up to and without `/chat/completions`.
         api_key_env: Environment variable that holds the key. No variable is read that is not named here, so
@@ -34,7 +34,7 @@ class LLM(BaseModel):
         variant: Part of an answer's identity; tells apart two models of one name.
         temperature: Sampling temperature; null: not sent, for models that refuse it.
         extra: Further fields of the request (`top_p`, `reasoning_effort`, ...), part of an answer's identity.
-        answer: How an answer is asked for.
+        answer: Requested format of answers.
         concurrency: Requests under way at once.
         requests_per_minute: Limit; null: none.
         tokens_per_minute: Limit on tokens in and out; null: none.
@@ -100,7 +100,7 @@ class LLM(BaseModel):
 
     @property
     def local(self) -> bool:
-        """True if the endpoint is on this machine."""
+        """Return True if the endpoint is on this machine."""
         return urlsplit(self.base_url).hostname in LOOPBACK
 
     def key(self) -> str:
@@ -157,12 +157,12 @@ def load_llm(path: str | Path) -> LLM:
 
 
 def load_settings(path: str | Path, kind: type[SettingsT], holds: str) -> SettingsT:
-    """The settings of a YAML file.
+    """Return the settings of a YAML file.
 
     Args:
         path: The file.
-        kind: What it describes.
-        holds: What the mapping has to hold, for people.
+        kind: Model of the content.
+        holds: Required content of the mapping, for messages.
 
     Raises:
         BuildError: There is no such file, or it is not what `kind` describes.

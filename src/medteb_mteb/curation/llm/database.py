@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FAILURES_TABLE",
-    "KEY",
+    "KEY_BYTES",
     "PAGES",
-    "SETTINGS",
+    "SETTINGS_BYTES",
     "SETTINGS_TABLE",
     "Database",
     "Failure",
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 #: Bytes of a key and of a digest of settings.
-KEY, SETTINGS = 16, 8
+KEY_BYTES, SETTINGS_BYTES = 16, 8
 #: Bytes of a page, of which a commit writes whole ones: of a journal that is made today, and of one that an
 #: earlier version made. A damaged file need not tell.
 PAGES = (1024, 4096)
@@ -73,7 +73,7 @@ class Failure:
 def settings_digest(settings: Mapping[str, Any]) -> bytes:
     """8 bytes for the settings of an LLM."""
     text = json.dumps(dict(settings), sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).digest()[:SETTINGS]
+    return hashlib.sha256(text.encode()).digest()[:SETTINGS_BYTES]
 
 
 class Database(ABC, Generic[AccountT]):
@@ -99,9 +99,9 @@ class Database(ABC, Generic[AccountT]):
     later: ClassVar[str] = ""
     #: The column of `accounts` that names the holder.
     holder: ClassVar[str]
-    #: The table of what is paid for, which is also what people call it.
+    #: The table of paid answers; its name is also used in messages.
     table: ClassVar[str]
-    #: What to do about a damaged journal, a sentence for people.
+    #: Advice on a damaged journal, a sentence.
     remedy: ClassVar[str]
 
     def __init__(self, path: str | Path) -> None:
@@ -133,7 +133,7 @@ class Database(ABC, Generic[AccountT]):
 
     @classmethod
     def snapshot(cls, path: str | Path) -> Self:
-        """A journal for reading alone, also while another process writes; empty if there is none."""
+        """Open a journal read-only, also while another process writes; an empty one if there is no file."""
         journal = cls.__new__(cls)
         journal.path, journal.trouble, journal._syncing = Path(path).resolve(), "", None
         journal._lock = None  # type: ignore[assignment]
@@ -184,7 +184,7 @@ class Database(ABC, Generic[AccountT]):
             db.execute(f"PRAGMA user_version={self.version}")
 
     def _load(self) -> None:
-        """Read what is kept in memory while the journal is open; nothing by default."""
+        """Load the data that are kept in memory while the journal is open; nothing by default."""
 
     @property
     def _reserve(self) -> Path:
@@ -232,7 +232,7 @@ class Database(ABC, Generic[AccountT]):
     @property
     @abstractmethod
     def unpaid(self) -> AccountT:
-        """An account that nothing was booked on."""
+        """Return an account that nothing was booked on."""
 
     def account(self, name: str) -> AccountT:
         """Return the account of an LLM or judge, over all runs."""
@@ -249,7 +249,7 @@ class Database(ABC, Generic[AccountT]):
         return {key: Failure(reason, attempt) for key, reason, attempt in rows}
 
     def origins(self, keys: Sequence[bytes]) -> dict[bytes, Origin]:
-        """Return where what is kept under some keys comes from; what earlier versions wrote has no origin."""
+        """Return the origins of the entries under some keys; entries of earlier versions have none."""
         table = "dated JOIN origins ON origins.number = dated.origin"
         rows = self._rows(table, "key, model, fingerprint, date", keys)
         return {key: Origin(model, fingerprint, date) for key, model, fingerprint, date in rows}

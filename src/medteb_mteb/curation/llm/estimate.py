@@ -29,13 +29,13 @@ class Cost:
     Attributes:
         prompts: Prompts.
         known: Of these, with an answer in the journal.
-        failed: Of these, failed before and not asked for again.
+        failed: Of these, failed before and not requested again.
         requests: Requests; prompts of the same words and variant share one.
         tokens_in: Tokens of their prompts, estimated from the bytes.
         tokens_out: Tokens of the answers, as the prompts estimate them.
         cost: Their price.
-        spent: What the journal has paid for the LLM so far.
-        budget: What it may pay in all.
+        spent: Cost of the LLM in the journal so far.
+        budget: Upper limit of the total cost.
     """
 
     prompts: int
@@ -50,7 +50,7 @@ class Cost:
 
 
 def added(costs: Iterable[Cost]) -> Cost:
-    """The sum of costs, of one LLM and one journal.
+    """Return the sum of costs, of one LLM and one journal.
 
     Args:
         costs: One or more.

@@ -54,7 +54,7 @@ class Generation(Generic[T]):
 
     @property
     def complete(self) -> bool:
-        """True if the run did not end early: each prompt has an answer or has failed."""
+        """Return True if the run did not end early: each prompt has an answer or has failed."""
         return not self.stopped
 
 
@@ -80,7 +80,7 @@ def generate(
     `retry_failed` asks again.
 
     Args:
-        prompts: What to ask, each under a key of its own.
+        prompts: The prompts, each with a unique key.
         llm: The LLM.
         journal: The journal, see `answers_path`; made if it is not there.
         version: Version of the prompts: of all that answers depend on and that is not in the words, such as
@@ -89,7 +89,7 @@ def generate(
             as answers come in, while others wait: it has to be quick.
         retry_failed: Ask again, once, for what has failed in earlier runs.
         show_progress: Show a bar.
-        name: What the bar is called.
+        name: Label of the progress bar.
 
     Raises:
         BuildError: The LLM's key or the openai package is missing.

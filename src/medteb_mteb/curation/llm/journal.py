@@ -10,7 +10,7 @@ key of an endpoint:
     settings    the settings behind each digest
     origins     the answering model and day, and `dated`, which key's first answer that was
 
-Every row of `answers` has its own checksum, so that a damaged file gives back all rows that are still whole:
+Every row of `answers` has its own checksum, so that all undamaged rows can be recovered from a damaged file:
 see `medteb_mteb.curation.llm.repair_answers`.
 """
 
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.llm.account import Account
-from medteb_mteb.curation.llm.database import FAILURES_TABLE, KEY, SETTINGS_TABLE, Database, Failure
+from medteb_mteb.curation.llm.database import FAILURES_TABLE, KEY_BYTES, SETTINGS_TABLE, Database, Failure
 from medteb_mteb.curation.llm.origins import write_origin
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["UNREAD", "Answer", "AnswerJournal", "answer_key", "proof"]
 
-#: Reason in `failures` of an answer that nobody has said anything about; not one that people see.
+#: Internal reason in `failures` of an answer that has not been checked; it is never shown.
 UNREAD = "unread"
 
 
@@ -43,9 +43,9 @@ class Answer:
     """An answer, paid for.
 
     Attributes:
-        attempt: How often it was asked for before.
+        attempt: Number of earlier requests for it.
         ending: `refused`, `cut`, or empty: as it should.
-        text: What the LLM said.
+        text: Text of the answer.
     """
 
     attempt: int
@@ -57,7 +57,7 @@ def answer_key(settings: bytes, prompt: Prompt) -> bytes:
     """Return the key of an answer, 16 bytes, from the digest of the settings and the prompt."""
     parts = (prompt.system, prompt.user, prompt.variant)
     digests = [hashlib.sha256(part.encode("utf-8", "surrogatepass")).digest() for part in parts]
-    return hashlib.sha256(settings + b"".join(digests)).digest()[:KEY]
+    return hashlib.sha256(settings + b"".join(digests)).digest()[:KEY_BYTES]
 
 
 def proof(key: bytes, settings: bytes, answer: Answer) -> bytes:
@@ -71,7 +71,7 @@ class AnswerJournal(Database[Account]):
 
     application = 0x4D54414E
     version = 1
-    # With row ids: without, rows as long as these would stand in the inner pages of the tree, too.
+    # With row ids; without them, rows of this length would be stored in inner pages of the tree, too.
     schema = f"""
 CREATE TABLE answers (key BLOB NOT NULL, settings BLOB NOT NULL, attempt INTEGER NOT NULL,
     ending TEXT NOT NULL, answer TEXT NOT NULL, proof BLOB NOT NULL, PRIMARY KEY (key, attempt));
@@ -89,11 +89,11 @@ CREATE TABLE accounts (llm TEXT PRIMARY KEY, answers INTEGER NOT NULL, tokens_in
 
     @property
     def unpaid(self) -> Account:
-        """An empty account."""
+        """Return an empty account."""
         return Account()
 
     def answers(self, keys: Sequence[bytes]) -> dict[bytes, list[Answer]]:
-        """Answers by key, first one first; without the keys that have none."""
+        """Return the answers by key, first one first; without the keys that have none."""
         found: dict[bytes, list[Answer]] = {}
         columns = "key, settings, attempt, ending, answer, proof"
         for key, settings, attempt, ending, text, checksum in self._rows("answers", columns, keys):
@@ -119,14 +119,14 @@ CREATE TABLE accounts (llm TEXT PRIMARY KEY, answers INTEGER NOT NULL, tokens_in
         paid: Account,
         origin: Origin | None = None,
     ) -> None:
-        """Write down an answer that has just come in, unread, and what was paid for it.
+        """Store an answer that has just arrived, before it is parsed, and its cost.
 
         Args:
             settings: Digest of the LLM's settings.
-            key: What was asked for.
+            key: Key of the request.
             answer: The answer.
             llm: The account to book it on.
-            paid: What is added to the account.
+            paid: Amount added to the account.
             origin: Who answered, and when.
         """
         row = (key, settings, answer.attempt, answer.ending, answer.text, proof(key, settings, answer))

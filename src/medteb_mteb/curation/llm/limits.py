@@ -7,7 +7,7 @@ import contextlib
 import math
 import time
 
-__all__ = ["Limits", "Pace", "Stop"]
+__all__ = ["Pace", "RateLimits", "Stop"]
 
 
 class Stop:
@@ -62,7 +62,7 @@ class Pace:
             self._free_at += units / self._rate
 
 
-class Limits:
+class RateLimits:
     """The limits of one LLM.
 
     Args:
@@ -76,7 +76,7 @@ class Limits:
         self._paused_until = 0.0
 
     async def ready(self, tokens: int, stop: Stop) -> None:
-        """Wait until a request of about so many tokens may be sent, or is not wanted any more."""
+        """Wait until a request of about `tokens` tokens may be sent, or is no longer wanted."""
         now = time.monotonic()
         await stop.nap(max(self._requests.take(1, now), self._tokens.take(tokens, now)))
         while (left := self._paused_until - time.monotonic()) > 0 and not stop.reason:

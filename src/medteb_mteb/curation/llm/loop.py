@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 __all__ = ["INTERRUPTED", "run_workers"]
 
-#: What a worker says that was stopped by Ctrl-C.
+#: Reason of a worker that was stopped by Ctrl-C.
 INTERRUPTED = "interrupted"
 
 
 class Runs(Protocol):
-    """Interface of a worker that runs until it is done or told to stop."""
+    """Interface of a worker that runs until it is done or stopped."""
 
     @property
     def stop(self) -> Stop:
-        """Where it is told."""
+        """Return the object that signals a stop."""
 
     async def run(self) -> None:
         """Run."""
@@ -36,7 +36,7 @@ def run_workers(workers: Sequence[Runs]) -> None:
     """Run workers side by side, each to its end.
 
     Raises:
-        BaseException: What the first of them has raised; all have ended by then.
+        BaseException: The exception of the first one that failed; all have ended by then.
     """
 
     async def everything() -> None:

@@ -35,13 +35,13 @@ class Question(Protocol):
         """Return the messages in the form of the chat completions API."""
 
     def schema(self) -> dict[str, Any]:
-        """JSON schema of an answer."""
+        """Return JSON schema of an answer."""
 
     def tokens(self) -> tuple[int, int]:
-        """Estimated tokens, in and out."""
+        """Return the estimated tokens, in and out."""
 
     def salt(self) -> str:
-        """Return a string that tells equal prompts apart, so that each gets its own answer; may be empty."""
+        """Return a string that distinguishes equal prompts, each of which gets its answer; may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Reply:
     """An answer, paid for.
 
     Attributes:
-        content: What the LLM said.
+        content: Text of the answer.
         refused: It is a refusal.
         cut: It ends where the tokens ended.
         tokens_in: Tokens of the prompt.

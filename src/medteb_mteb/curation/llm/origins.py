@@ -43,10 +43,10 @@ class Origin:
 
 
 def origin_today(model: str = "", fingerprint: str = "") -> Origin:
-    """The origin of an answer that has just come in.
+    """Return the origin of an answer that has just come in.
 
     Args:
-        model: What the server calls its model.
+        model: Name that the server gives its model.
         fingerprint: Its `system_fingerprint`.
     """
     return Origin(_line(model), _line(fingerprint), datetime.now(UTC).date().isoformat())
@@ -58,11 +58,11 @@ def _line(text: str) -> str:
 
 
 def answered(origins: Mapping[Origin, int], what: str) -> list[dict[str, Any]]:
-    """Origins as `provenance.json` has them, by date; what a server did not say is left out.
+    """Return origins as `provenance.json` has them, by date; what a server did not say is left out.
 
     Args:
         origins: How often each occurs.
-        what: What is counted.
+        what: Name of the counted items.
     """
     return [
         {
@@ -76,7 +76,7 @@ def answered(origins: Mapping[Origin, int], what: str) -> list[dict[str, Any]]:
 
 
 def origin_number(db: sqlite3.Connection, origin: Origin) -> int:
-    """Return the number of an origin, which is written down if it is new.
+    """Return the number of an origin, which is stored if it is new.
 
     Args:
         db: A journal, inside a transaction.
@@ -92,7 +92,7 @@ def origin_number(db: sqlite3.Connection, origin: Origin) -> int:
 
 
 def write_origin(db: sqlite3.Connection, keys: Iterable[bytes], origin: Origin) -> None:
-    """Write down where what is kept under some keys comes from; what is dated already stays.
+    """Store the origins of the entries under some keys; origins stored before stay.
 
     Args:
         db: A journal, inside a transaction.

@@ -20,18 +20,18 @@ __all__ = ["Order", "Readings", "by_answer"]
 
 T = TypeVar("T")
 
-#: Keys that are looked up at once.
+#: Number of keys in one query.
 _AT_ONCE = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An answer to be asked for.
+    """An answer to request.
 
     Attributes:
         key: Its key in the journal.
         words: A prompt that asks for it.
-        attempt: How often it was asked for before.
+        attempt: Number of earlier requests for it.
     """
 
     key: bytes
@@ -40,7 +40,7 @@ class Order:
 
     @property
     def prompt(self) -> Order:
-        """The prompt to send: the order itself."""
+        """Return the prompt to send: the order itself."""
         return self
 
     def messages(self) -> list[dict[str, str]]:
@@ -51,20 +51,20 @@ class Order:
         ]
 
     def schema(self) -> dict[str, Any]:
-        """JSON schema of an answer."""
+        """Return JSON schema of an answer."""
         return dict(self.words.schema)
 
     def tokens(self) -> tuple[int, int]:
-        """Estimated tokens of the prompt and of the answer."""
+        """Return the estimated tokens of the prompt and of the answer."""
         return tokens_of(self.words.system) + tokens_of(self.words.user), self.words.answer_tokens
 
     def salt(self) -> str:
-        """Variants, and what is asked for once more, have the same words and want another answer."""
+        """Return a text that distinguishes variants and repeated requests, whose prompts are equal."""
         return f"{self.key.hex()} {self.attempt}"
 
 
 def by_answer(prompts: Sequence[Prompt], settings: bytes) -> dict[bytes, list[Prompt]]:
-    """Prompts by the answer that they ask for, in their order.
+    """Return the prompts by the answer that they ask for, in their order.
 
     Raises:
         ValueError: Two prompts have the same key.
@@ -84,7 +84,7 @@ class Readings(Generic[T]):
 
     Args:
         prompts: Prompts by the key of their answer.
-        read: What it makes of an answer; raises `Rejected`.
+        read: Parses an answer; raises `Rejected`.
 
     Attributes:
         good: Result of `read`, by key of the prompt.
@@ -97,7 +97,7 @@ class Readings(Generic[T]):
         self.failed: dict[str, str] = {}
 
     def orders(self, journal: AnswerJournal, *, retry_failed: bool) -> Iterator[Order]:
-        """Parse the answers in the journal, and yield what is left to ask for.
+        """Parse the answers in the journal, and yield the requests that remain.
 
         An answer that arrived just before its run was killed was not parsed; it is parsed now, and requested
         once more if it is unusable. One that was good and no longer is (the reader has changed) has failed.
@@ -124,7 +124,7 @@ class Readings(Generic[T]):
         journal: AnswerJournal,
         retry_failed: bool,
     ) -> int | None:
-        """The attempt to be made for a key, after all that is known; `None` if none is."""
+        """Return the attempt to be made for a key, after all that is known; `None` if none is."""
         reason = ""
         for answer in answers:
             reason = self.take(key, answer)

@@ -23,7 +23,7 @@ class Saved:
     """Result of a repair.
 
     Attributes:
-        rows: Number of rows of what is paid for.
+        rows: Number of paid answers.
         accounts: Number of accounts.
         moved: Where the damaged database is now.
     """
@@ -43,7 +43,7 @@ def repair(
 
     Args:
         path: The journal.
-        kind: What journal it is.
+        kind: Kind of journal.
         fill: Takes the new journal, and the paths of the damaged database and of its write-ahead log, and
             writes everything into it that is whole, however damaged the files are.
         others: Tables that are taken over as far as SQLite can read them.

@@ -1,6 +1,6 @@
 """Recovery of answers from a damaged journal.
 
-A row of `answers` is never changed and lies in the file as SQLite's format has it
+A row of `answers` is never changed and is in the file as SQLite's format has it
 (https://www.sqlite.org/fileformat2.html, section 2.1): a header with the sizes of the columns, then the
 columns without a gap, in a chain of pages if they are too long for one
 (`medteb_mteb.curation.llm.pages`). So rows are found by their header anywhere in the file and
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from medteb_mteb.curation.llm.database import KEY, SETTINGS
+from medteb_mteb.curation.llm.database import KEY_BYTES, SETTINGS_BYTES
 from medteb_mteb.curation.llm.journal import Answer, AnswerJournal, proof
 from medteb_mteb.curation.llm.pages import Bytes, Pages, file_bytes, views
 from medteb_mteb.curation.llm.repair import repair
@@ -30,7 +30,7 @@ __all__ = ["RepairedAnswers", "repair_answers"]
 # of up to two bytes, endings are "", "cut" or "refused", and the size of the text takes one to four bytes.
 _HEADER = re.compile(
     b"[\x07-\x0a]"
-    + bytes((2 * KEY + 12, 2 * SETTINGS + 12))
+    + bytes((2 * KEY_BYTES + 12, 2 * SETTINGS_BYTES + 12))
     + b"([\x01\x02\x08\x09])([\x0d\x13\x1b])([\x80-\xff]{0,3}[\x00-\x7f])"
     + bytes((2 * 4 + 12,)),
     re.DOTALL,
@@ -89,14 +89,14 @@ def _row(data: Bytes, header: re.Match[bytes], pages: Pages) -> Row | None:
     attempt_size = _ATTEMPT_SIZES[header[1][0]]
     ending_size, text_size = (header[2][0] - 13) // 2, (_number(header[3]) - 13) // 2
     head = len(header[0])
-    size = head + KEY + SETTINGS + attempt_size + ending_size + text_size + 4
+    size = head + KEY_BYTES + SETTINGS_BYTES + attempt_size + ending_size + text_size + 4
     if header[0][0] != head or text_size < 0 or size > len(data) + len(pages.base) + len(pages.log):
         return None
     record = pages.record(data, header.start(), size)
     if record is None:
         return None
     parts, place = [], head
-    for length in (KEY, SETTINGS, attempt_size, ending_size, text_size, 4):
+    for length in (KEY_BYTES, SETTINGS_BYTES, attempt_size, ending_size, text_size, 4):
         parts.append(record[place : place + length])
         place += length
     attempt = header[1][0] - 8 if not attempt_size else int.from_bytes(parts[2], "big", signed=True)
@@ -110,7 +110,7 @@ def _row(data: Bytes, header: re.Match[bytes], pages: Pages) -> Row | None:
 
 
 def _number(varint: bytes) -> int:
-    """A number as SQLite writes it, seven bits to a byte."""
+    """Return a number as SQLite writes it, seven bits to a byte."""
     number = 0
     for byte in varint:
         number = number << 7 | byte & 0x7F

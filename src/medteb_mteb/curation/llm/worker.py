@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from medteb_mteb.curation.llm.budget import Purse
 from medteb_mteb.curation.llm.client import Endpoint, GiveUp, Unanswered
-from medteb_mteb.curation.llm.limits import Limits, Stop
+from medteb_mteb.curation.llm.limits import RateLimits, Stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.llm.database import Database
     from medteb_mteb.curation.llm.messages import Question, Reply
 
-__all__ = ["Job", "Worker"]
+__all__ = ["EndpointWorker", "Job"]
 
 
 class Job(Protocol):
@@ -26,13 +26,13 @@ class Job(Protocol):
 
     @property
     def prompt(self) -> Question:
-        """The prompt to send."""
+        """Return the prompt to send."""
 
 
 JobT = TypeVar("JobT", bound=Job)
 
 
-class Worker(ABC, Generic[JobT]):
+class EndpointWorker(ABC, Generic[JobT]):
     """Asks one LLM for all that `more` comes up with.
 
     Args:
@@ -50,7 +50,7 @@ class Worker(ABC, Generic[JobT]):
         self.purse = Purse(llm, journal.account(llm.name))
         self.stop = Stop()
         self.faults: dict[str, int] = {}
-        #: Why it ended before everything was asked for; empty if it did not.
+        #: Why it ended before all requests were sent; empty if it did not.
         self.stopped = ""
         self._unreadable = 0
         #: Whether too many answers in a row were of no use.
@@ -72,7 +72,7 @@ class Worker(ABC, Generic[JobT]):
             reason: Why there is none.
 
         Returns:
-            What is asked for because of it, before anything else.
+            Requests that follow from it, which are sent first.
         """
 
     def used(self, reason: str) -> None:
@@ -87,7 +87,7 @@ class Worker(ABC, Generic[JobT]):
             self.stop.set(f"{self._unreadable} answers in a row are of no use, the last one: {reason}")
 
     def finish(self) -> None:
-        """Called when all requests are done."""
+        """Finish; called when all requests are done."""
 
     async def run(self) -> None:
         """Send requests until none is left, the budget is spent, or the endpoint fails.
@@ -95,9 +95,9 @@ class Worker(ABC, Generic[JobT]):
         Requests under way are always waited for.
 
         Raises:
-            JournalError: An answer could not be written down; raised when no request is under way any more.
+            JournalError: An answer could not be stored; raised when no request is pending.
         """
-        limits = Limits(self.llm.requests_per_minute, self.llm.tokens_per_minute)
+        limits = RateLimits(self.llm.requests_per_minute, self.llm.tokens_per_minute)
         self._journal.describe(self.settings, self.description)
         async with Endpoint(self.llm, limits, self.stop) as endpoint:
             self.faults = endpoint.faults

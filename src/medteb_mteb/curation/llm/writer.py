@@ -1,4 +1,4 @@
-"""Worker of an LLM that writes: answers are stored, then parsed, and requested once more if unusable."""
+"""Worker of an LLM that writes: answers are stored, then parsed, and requested again if unusable."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from medteb_mteb.curation.llm.database import Failure
 from medteb_mteb.curation.llm.journal import Answer
 from medteb_mteb.curation.llm.origins import origin_today
 from medteb_mteb.curation.llm.readings import Order
-from medteb_mteb.curation.llm.worker import Worker
+from medteb_mteb.curation.llm.worker import EndpointWorker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 __all__ = ["Writer"]
 
 
-class Writer(Worker[Order]):
+class Writer(EndpointWorker[Order]):
     """Asks for answers.
 
     Args:
         readings: Told what comes in.
-        orders: What to ask for.
+        orders: The requests.
         llm: The LLM.
         journal: Where answers go.
         settings: Digest of the LLM's settings.
@@ -56,11 +56,11 @@ class Writer(Worker[Order]):
         self._orders = iter(orders)
 
     def more(self) -> list[Order]:
-        """The next orders."""
+        """Return the next orders."""
         return list(islice(self._orders, self.llm.concurrency))
 
     def settle(self, job: Order, reply: Reply | None, reason: str) -> list[Order]:
-        """Keep a valid answer; an invalid one is requested once more."""
+        """Keep a valid answer; an invalid one is requested again, once."""
         if reply is not None:
             reason = self._keep(job, reply)
             self.used(reason)

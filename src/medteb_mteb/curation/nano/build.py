@@ -15,7 +15,7 @@ from mar_st.files import finished
 from medteb_mteb.curation.files.folder import alone, read_json, write_text
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.nano.candidates import RRF, SEED, hybrid_lists
-from medteb_mteb.curation.nano.lexical import K1, B, bm25_lists, choose_tokens
+from medteb_mteb.curation.nano.lexical import NANO_B, NANO_K1, bm25_lists, choose_tokens
 from medteb_mteb.curation.nano.sample import DOCUMENTS, MOST_POSITIVES, QUERIES, read_source, sample
 from medteb_mteb.curation.pooling.encoders import encoder_source
 from medteb_mteb.editions import sha256_of
@@ -33,7 +33,7 @@ __all__ = ["RECORD", "NanoSettings", "build_nano", "list_name", "open_dense"]
 
 logger = logging.getLogger(__name__)
 
-#: What was built from what, by split.
+#: Sources of the build, by split.
 RECORD = "nano.json"
 _SPLIT = re.compile(r"[A-Za-z0-9][\w.-]*")
 
@@ -45,7 +45,7 @@ class NanoSettings:
     Attributes:
         queries: Queries of the split.
         documents: Documents of the split.
-        most_positives: Positives of a query at most.
+        most_positives: Maximum number of positives of a query.
         depth: Documents of BM25's and of the dense list.
         size: Documents of a hybrid list without its safeguard.
         k: Added to every rank in reciprocal rank fusion.
@@ -75,7 +75,7 @@ def build_nano(
 ) -> dict[str, Any]:
     """Draw a split, rank its candidates, check it and write it.
 
-    What was built before from the same source with the same settings is kept; the folder's other splits stay.
+    A split built before from the same source with the same settings is kept, as are other splits.
 
     Args:
         folder: Retrieval folder in the Hub layout.
@@ -87,7 +87,7 @@ def build_nano(
         say: Receives a line per step.
 
     Returns:
-        What `nano.json` holds about the split.
+        The entry of the split in `nano.json`.
 
     Raises:
         BuildError: The source has nothing to draw, or the split was built otherwise before.
@@ -111,7 +111,7 @@ def build_nano(
         "source": folder.name,
         "source_split": split,
         "source_revision": source.revision,
-        "settings": asdict(how) | {"tokens": tokens, "k1": K1, "b": B},
+        "settings": asdict(how) | {"tokens": tokens, "k1": NANO_K1, "b": NANO_B},
         "dense": dense.identity() if dense else None,
     }
     with alone(out):
@@ -183,7 +183,7 @@ def open_dense(
 
 
 def list_name(model: str) -> str:
-    """Name of a model's candidate list, as the published one: `harrier_oss_v1_270m`.
+    """Return the name of a model's candidate list, as the published one: `harrier_oss_v1_270m`.
 
     Args:
         model: Name of the model.

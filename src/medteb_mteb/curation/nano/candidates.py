@@ -50,7 +50,7 @@ def hybrid_lists(
 
 
 def safeguard(positives: Sequence[str], split: str, query: str, seed: int = SEED) -> str:
-    """Return the positive that stands at rank 101; the same one for the same seed, split and query.
+    """Return the positive for rank 101; the same one for the same seed, split and query.
 
     Args:
         positives: The query's positives, in any order.

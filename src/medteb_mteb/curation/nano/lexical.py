@@ -21,12 +21,12 @@ from medteb_mteb.curation.files.records import BuildError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["K1", "TOKENS", "B", "Tokens", "bm25_lists", "choose_tokens"]
+__all__ = ["NANO_B", "NANO_K1", "TOKENS", "Tokens", "bm25_lists", "choose_tokens"]
 
-K1, B = 1.5, 0.75
+NANO_K1, NANO_B = 1.5, 0.75
 #: Characters that are cut into words at once.
 CHUNK = 4000
-#: Queries that are looked at to find the language.
+#: Number of queries from which the language is detected.
 SAMPLE = 10
 
 Tokens = Literal["jieba", "regex"]
@@ -36,13 +36,13 @@ _HAN = re.compile(r"[㐀-鿿豈-﫿]")
 
 
 def jieba_words(text: str) -> list[str]:
-    """Words as jieba's default mode cuts them, punctuation and case kept, in pieces of 4,000 characters."""
+    """Return the words of jieba's default mode, with punctuation and case, in pieces of 4,000 characters."""
     pieces = (text[start : start + CHUNK] for start in range(0, len(text), CHUNK))
     return [word for piece in pieces for word in segmenter().lcut(piece) if word]
 
 
 def regex_words(text: str) -> list[str]:
-    """Runs of letters and digits in lower case."""
+    """Return the runs of letters and digits in lower case."""
     return [word.lower() for word in _WORD.findall(text)]
 
 
@@ -68,7 +68,7 @@ def choose_tokens(languages: Sequence[str], queries: Sequence[str]) -> Tokens:
 def bm25_lists(
     corpus: Mapping[str, str], queries: Mapping[str, str], tokens: Tokens, depth: int
 ) -> dict[str, list[str]]:
-    """The best documents by BM25 for every query; those that share no word with it fill the list.
+    """Return the best documents by BM25 for every query; those that share no word with it fill the list.
 
     Args:
         corpus: Texts by id.
@@ -77,7 +77,7 @@ def bm25_lists(
         depth: Documents of a list.
 
     Raises:
-        BuildError: The corpus has no words, or there is no such way to cut texts.
+        BuildError: The corpus has no words, or the tokenizer is unknown.
     """
     if tokens not in TOKENS:
         raise BuildError(f"Texts are cut by {' or '.join(TOKENS)}; got {tokens!r}.")
@@ -85,7 +85,7 @@ def bm25_lists(
     words = [cut(text) for text in corpus.values()]
     if not any(words):
         raise BuildError(f"No document has a word when cut by {tokens}; try another way.")
-    index = BM25Index(words, k1=K1, b=B, method="robertson")
+    index = BM25Index(words, k1=NANO_K1, b=NANO_B, method="robertson")
     place = _places(ids)
     lists = {}
     for query, text in queries.items():
@@ -94,7 +94,7 @@ def bm25_lists(
 
 
 def _places(ids: Sequence[str]) -> np.ndarray:
-    """Rank of each id by its digest."""
+    """Return the rank of each id by its digest."""
     order = sorted(range(len(ids)), key=lambda one: hashlib.sha256(ids[one].encode()).digest())
     places = np.empty(len(ids), dtype=np.int64)
     places[order] = np.arange(len(ids))

@@ -39,7 +39,7 @@ __all__ = [
 
 QUERIES = 200
 DOCUMENTS = 10_000
-#: Positives of one query; what is beyond is left out of the qrels, as the published builder does.
+#: Maximum positives of a query; further ones are left out of the qrels, as in the published builder.
 MOST_POSITIVES = 100
 #: Documents in source order that may fill the corpus, in multiples of its size.
 _FILL = 3
@@ -122,7 +122,7 @@ def _clean(value: Any) -> str:
 
 
 def _pairs(layout: Layout, problems: Problems) -> Iterator[tuple[str, str, float]]:
-    # Two forms of the qrels may lie side by side; one is enough.
+    # Qrels may exist in two forms; one is enough.
     for row in iter_rows(layout.tables["qrels"][0], problems):
         query, document = as_id(row.values.get("query-id")), as_id(row.values.get("corpus-id"))
         score = as_number(row.values.get("score", 1))
@@ -141,7 +141,7 @@ def select_queries(
     Args:
         queries: Id and text of each query.
         qrels: Query id, document id and score of each judged pair.
-        number: Queries to select at most.
+        number: Maximum number of queries to select.
     """
     with_positive = {query for query, _, score in qrels if score > 0}
     selected: dict[str, str] = {}
@@ -170,7 +170,7 @@ def sample(
         name: Name of the split.
         queries: Queries to draw.
         documents: Documents to draw.
-        most_positives: Positives of a query at most.
+        most_positives: Maximum number of positives of a query.
 
     Raises:
         BuildError: A number below 1, or nothing is left.
@@ -235,6 +235,6 @@ def _select_documents(
 
 
 def _in_turn(lists: Sequence[Sequence[str]]) -> list[str]:
-    """The first of each list, then the second of each, and so on."""
+    """Return the first of each list, then the second of each, and so on."""
     longest = max(map(len, lists), default=0)
     return [one[place] for place in range(longest) for one in lists if place < len(one)]

@@ -1,4 +1,4 @@
-"""A whole build from one YAML file: steps in their order, resumable, with a forecast of what it costs."""
+"""A whole build from one YAML file: steps in order, resumable, with a forecast of its cost."""
 
 from __future__ import annotations
 

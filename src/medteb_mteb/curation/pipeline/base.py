@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 __all__ = ["KEEP_AWAY", "Input", "Kind", "ModelKind", "PipelineStep", "ResolvedInput", "Texts"]
 
-#: What a step writes, and another reads.
+#: Kinds of data that steps write and read.
 Kind: TypeAlias = Literal[
     "texts", "pools", "judgements", "labels", "editions", "pairs", "triples", "alignment", "sheet", "file"
 ]
-#: What a step may name as a model: an encoder, BM25, or the file of a run.
+#: Kinds of models that a step may name: an encoder, BM25, or the file of a run.
 ModelKind: TypeAlias = Literal["encoder", "bm25", "run"]
 
-#: Key of the editions that a step's training data is kept away from without being told.
+#: Key of the editions that a step's training data are kept apart from automatically.
 KEEP_AWAY = "keep-away"
 
 
@@ -35,14 +35,14 @@ class Input:
     """Marks a field as the name of an earlier step, or a path.
 
     Attributes:
-        kinds: What it may be.
+        kinds: Allowed kinds.
     """
 
     kinds: tuple[Kind, ...]
 
     @property
     def texts(self) -> bool:
-        """True if it holds texts and nothing else; a step that asks LLMs sends them."""
+        """Return True if it holds texts and nothing else; a step that asks LLMs sends them."""
         return self.kinds == ("texts",)
 
 
@@ -71,12 +71,12 @@ class PipelineStep(BaseModel):
 
     Attributes:
         step: Which.
-        name: What it is called, and its folder; default as `step`.
+        name: Name of the step and its folder; default `step`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
-    #: What it writes.
+    #: Kind of data that it writes.
     WRITES: ClassVar[Kind]
     #: Which file of its folder a later step reads; empty: the folder.
     RESULT: ClassVar[str] = ""
@@ -92,7 +92,7 @@ class PipelineStep(BaseModel):
     ASKS: ClassVar[bool] = False
     #: Whether its texts may be sent to an LLM whatever it reads.
     ANONYMISES: ClassVar[bool] = False
-    #: What it may name as a model.
+    #: Kinds of models that it may name.
     MODELS: ClassVar[frozenset[ModelKind]] = frozenset({"encoder"})
 
     step: str
@@ -126,7 +126,7 @@ class PipelineStep(BaseModel):
         del pipeline, inputs
 
     def forecast_volume(self, view: StepView) -> Volume | None:
-        """Return an upper bound of what the unfinished step writes; `None` if that cannot be said."""
+        """Return an upper bound of the unfinished step's output; `None` if it is unknown."""
         if self.WRITES != "texts":
             return None
         before = view.volume("in")
@@ -142,11 +142,11 @@ class PipelineStep(BaseModel):
         return self.RESULT
 
     def models(self) -> tuple[str, ...]:
-        """Names of the models that it loads."""
+        """Return the names of the models that it loads."""
         return ()
 
     def llms(self, pipeline: PipelineSettings) -> tuple[LLM, ...]:
-        """The LLMs that it asks."""
+        """Return the LLMs that it asks."""
         del pipeline
         return ()
 
@@ -156,7 +156,7 @@ class PipelineStep(BaseModel):
         return None
 
     def inputs(self) -> Iterator[tuple[str, Input, str]]:
-        """The inputs that are given: key in the file, what it may be, its value."""
+        """Yield the given inputs: key in the file, allowed kinds, value."""
         for name, field in type(self).model_fields.items():
             for mark in field.metadata:
                 if isinstance(mark, Input):
@@ -165,7 +165,7 @@ class PipelineStep(BaseModel):
                         yield field.alias or name, mark, one
 
     def tests(self, paths: Mapping[str, Sequence[str]]) -> list[str]:
-        """Paths of the tests that its training data is kept away from, each once.
+        """Return the paths of the tests that its training data is kept away from, each once.
 
         Args:
             paths: Paths of its inputs, by key.

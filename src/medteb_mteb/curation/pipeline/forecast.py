@@ -36,10 +36,10 @@ class Planned:
     Attributes:
         name: Its name.
         step: Which it is.
-        kind: What it writes.
+        kind: Kind of data that it writes.
         fate: `finished`; `to do`; `changed`: made of something else before, needs `redo`.
         writes: How much it writes, where that can be said.
-        charges: What it asks LLMs for.
+        charges: Requests to LLMs.
     """
 
     name: str
@@ -129,7 +129,7 @@ class _Counts:
         self._counted: dict[tuple[Any, ...], Volume] = {}
 
     def inputs(self, step: PipelineStep, key: str) -> list[Volume]:
-        """Volumes of the inputs of a key."""
+        """Return the volumes of the inputs of a key."""
         kind = next(mark.kinds[0] for name, mark, _ in step.inputs() if name == key)
         columns = getattr(step, "columns", {})
         return [self._one(kind, source, columns) for source in self.build.sources[step.name][key]]
@@ -144,7 +144,7 @@ class _Counts:
         return self._counted[mark]
 
     def _most(self, name: str) -> Volume:
-        """No file that a step writes has more than all that it reads."""
+        """Return the upper bound of a step's output: the sum of its inputs."""
         step = next(one for one in self.build.pipeline.steps if one.name == name)
         read = [
             one for key in dict.fromkeys(k for k, _, _ in step.inputs()) for one in self.inputs(step, key)
@@ -157,7 +157,7 @@ def count(kind: Kind, path: str, columns: Mapping[str, str] | None = None) -> Vo
     """Count the items of a file or folder.
 
     Args:
-        kind: What it holds.
+        kind: Kind of data that it holds.
         path: Where it is.
         columns: See `read_texts`.
     """
@@ -182,7 +182,7 @@ def count(kind: Kind, path: str, columns: Mapping[str, str] | None = None) -> Vo
 
 
 def _rows(path: Path) -> int:
-    """Rows of a JSONL file, or of those of a folder that hold training data."""
+    """Return the number of rows of a JSONL file, or of those of a folder that hold training data."""
     names = ("triples.jsonl", "pairs.jsonl", "queries.jsonl", "corpus.jsonl")
     files = [path] if path.is_file() else [path / name for name in names if (path / name).is_file()]
     rows = 0

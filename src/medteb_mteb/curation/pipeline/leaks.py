@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.files.folder import write_json
-from medteb_mteb.curation.texts.split import THRESHOLD
+from medteb_mteb.curation.texts.split import QUERY_SIMILARITY
 from medteb_mteb.curation.training import read_held_out, training_queries
 
 if TYPE_CHECKING:
     from medteb_mteb.curation.pipeline.opened import Build
 
-__all__ = ["FILE", "leak_report"]
+__all__ = ["LEAKAGE_FILE", "leak_report"]
 
-FILE = "leakage.json"
+LEAKAGE_FILE = "leakage.json"
 #: Leaks that are named of each training set.
 EXAMPLES = 10
 
@@ -42,12 +42,12 @@ def leak_report(build: Build) -> dict[str, Any] | None:
     training: dict[str, Any] = {}
     tests = 0
     for step in writers:
-        held_out = read_held_out(editions, getattr(step, "threshold", THRESHOLD))
+        held_out = read_held_out(editions, getattr(step, "threshold", QUERY_SIMILARITY))
         tests = len(held_out.texts)
         queries = training_queries(build.folder(step))
         leaks = held_out.leaks(queries)
         examples = [f"{queries[row]} ~ {name}" for row, name in list(leaks.items())[:EXAMPLES]]
         training[step.name] = {"queries": len(queries), "leaks": len(leaks), "examples": examples}
     found = {"tests": tests, "leaks": sum(one["leaks"] for one in training.values()), "training": training}
-    write_json(build.root / FILE, found)
+    write_json(build.root / LEAKAGE_FILE, found)
     return found

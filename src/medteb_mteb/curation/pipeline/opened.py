@@ -53,7 +53,7 @@ class Build(Workspace):
         return cls(pipeline, base, base / Path(pipeline.out).expanduser(), sources, models)
 
     def folder(self, step: PipelineStep) -> Path:
-        """Folder of a step."""
+        """Return the folder of a step."""
         return self.root / step.name
 
     def has_made(self, step: PipelineStep, record: StepRecord) -> bool:
@@ -61,7 +61,7 @@ class Build(Workspace):
         return self.folder(step).exists() and (record.finished or not step.ATOMIC)
 
     def fingerprint(self, step: PipelineStep, state: State) -> str:
-        """Digest of all that a step depends on; the steps before it must be finished."""
+        """Return the digest of all that a step depends on; the steps before it must be finished."""
         digests = {
             key: [self._digest(one, state) for one in found] for key, found in self.sources[step.name].items()
         }
@@ -77,7 +77,7 @@ class Build(Workspace):
 
 
 def until_step(pipeline: Pipeline, until: str | None) -> list[PipelineStep]:
-    """The steps up to one of them, or all.
+    """Return the steps up to one of them, or all.
 
     Raises:
         BuildError: The pipeline has no step of this name.
@@ -89,7 +89,7 @@ def until_step(pipeline: Pipeline, until: str | None) -> list[PipelineStep]:
 
 
 def _model_digest(place: str) -> str:
-    """Digest of a model's files, or of a run; of one of the Hub its name."""
+    """Return the digest of a model's files, or of a run; of one of the Hub its name."""
     if place.startswith("bm25"):
         return place
     if Path(place).is_file():

@@ -18,7 +18,7 @@ __all__ = ["check_before"]
 
 
 def check_before(build: Build, steps: Sequence[PipelineStep]) -> None:
-    """Look for keys that are missing, and for texts that would be refused since nobody has anonymised them.
+    """Look for missing keys, and for texts that would be refused because they were not anonymised.
 
     Args:
         build: The pipeline in its folder.
@@ -47,7 +47,7 @@ def check_before(build: Build, steps: Sequence[PipelineStep]) -> None:
 
 
 def _anonymised(build: Build, source: ResolvedInput) -> bool:
-    """Return True if texts were anonymised, as far as can be told without reading them."""
+    """Return True if texts were anonymised, judging by their folder without reading them."""
     if not source.step:
         return (Path(source.path) / STEP).is_file()  # the step that sends them looks at each
     step = next(one for one in build.pipeline.steps if one.name == source.step)

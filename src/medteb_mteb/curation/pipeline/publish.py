@@ -93,7 +93,7 @@ def withdraw(folder: Path, data: Path) -> bool:
 
 
 def _parts(folder: Path) -> list[Path]:
-    """Its editions, and its training sets."""
+    """Return its editions and its training sets."""
     if not folder.is_dir():
         return []
     return sorted(p for p in folder.iterdir() if p.name == "train" or (p / MANIFEST_NAME).is_file())

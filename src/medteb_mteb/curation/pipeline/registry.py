@@ -37,7 +37,7 @@ def step(name: str, *, after: str = "") -> Callable[[type[S]], type[S]]:
     """Register a class as the step of a name.
 
     Args:
-        name: What a pipeline file calls it (`step: NAME`).
+        name: Its name in a pipeline file (`step: NAME`).
         after: The step that it is listed after; default: among the first.
 
     Raises:
@@ -73,7 +73,7 @@ AnyStep: TypeAlias = Annotated[PipelineStep, PlainValidator(_validated)]
 
 
 class _Tagged:
-    """A union of classes told apart by their key `step`."""
+    """A union of classes, distinguished by their key `step`."""
 
     def __init__(self, classes: dict[str, type[PipelineStep]]) -> None:
         self.classes = classes

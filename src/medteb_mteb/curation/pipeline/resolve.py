@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["model_places", "resolve"]
 
 #: Retrievers that are not models.
-BM25 = ("bm25", "bm25:char-bigram", "bm25:jieba")
+BM25_RETRIEVERS = ("bm25", "bm25:char-bigram", "bm25:jieba")
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def resolve(pipeline: Pipeline, base: Path) -> dict[str, dict[str, list[ResolvedInput]]]:
-    """The inputs of each step, by name of the step and key.
+    """Return the inputs of each step, by name of the step and key.
 
     A name of an earlier step, also with a path inside its folder (`assemble/train/triples.jsonl`), goes
     before a path; paths are from the folder of the file.
@@ -64,7 +64,7 @@ def _inputs(
                 "one has written."
             )
         other = pipeline.steps[places[name]]
-        # What lies inside a step's folder may be of any kind; its reader will see.
+        # A path inside a step's folder may be of any kind; the step that reads it checks.
         if not inside and other.WRITES not in mark.kinds:
             raise BuildError(
                 f"Step {step.name!r}, {key}: expected {' or '.join(mark.kinds)}, but {value!r} "
@@ -105,7 +105,7 @@ def _path(
 def model_places(step: PipelineStep, base: Path) -> dict[str, str]:
     """Resolve the models of a step: a folder (relative to the file's), a Hub name, `mar-mini`, or `bm25`.
 
-    What a step may name is said by its `MODELS`.
+    The `MODELS` of a step list the kinds that it may name.
 
     Args:
         step: The step.
@@ -121,7 +121,7 @@ def model_places(step: PipelineStep, base: Path) -> dict[str, str]:
             found[name] = str(folder)
         elif is_ours(name):
             found[name] = encoder_source(name)
-        elif _HUB_NAME.fullmatch(name) or (name in BM25 and "bm25" in step.MODELS):
+        elif _HUB_NAME.fullmatch(name) or (name in BM25_RETRIEVERS and "bm25" in step.MODELS):
             found[name] = name
         else:
             raise BuildError(

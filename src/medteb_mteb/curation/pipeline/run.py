@@ -18,7 +18,7 @@ from medteb_mteb.curation.pipeline.opened import Build, until_step
 from medteb_mteb.curation.pipeline.preflight import check_before
 from medteb_mteb.curation.pipeline.publish import publish, published, withdraw
 from medteb_mteb.curation.pipeline.schema import DATA
-from medteb_mteb.curation.pipeline.state import FILE, State, StepRecord, content_digest
+from medteb_mteb.curation.pipeline.state import STATE_FILE, State, StepRecord, content_digest
 from medteb_mteb.curation.pipeline.work import StepJob
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BuildReport", "StepReport", "build"]
 
-#: What becomes of a step.
+#: Decisions about a step.
 Fate = Literal["kept", "made", "stopped"]
 
 
@@ -60,7 +60,7 @@ class BuildReport:
 
     Attributes:
         out: Its folder.
-        steps: Its steps, in order, as far as it went.
+        steps: The steps that were run, in order.
         left: Names of the requested steps that did not finish.
         leakage: Leakage report of a whole build with editions and training data, see
             `medteb_mteb.curation.pipeline.leaks`.
@@ -73,12 +73,12 @@ class BuildReport:
 
     @property
     def complete(self) -> bool:
-        """True if all requested steps finished."""
+        """Return True if all requested steps finished."""
         return not self.left
 
     @property
     def data(self) -> Path | None:
-        """Folder with all editions and training sets, if there are any."""
+        """Return the folder with all editions and training sets, if there are any."""
         return self.out / DATA if (self.out / DATA).is_dir() else None
 
     def to_json(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def build(
     """
     opened = Build.open(file)
     wanted = until_step(opened.pipeline, until)
-    if resume and not (opened.root / FILE).is_file():
+    if resume and not (opened.root / STATE_FILE).is_file():
         raise BuildError(f"{opened.root} holds no build to resume; leave out --resume to start one.")
     with alone(opened.root):
         return _Run(opened, redo, retry_failed, show_progress, say).steps(wanted)
@@ -196,7 +196,7 @@ class _Run:
         return BuildReport(opened.root, tuple(reports), leakage=self._leakage() if whole else None)
 
     def _leakage(self) -> dict[str, Any] | None:
-        """Look for tests in training data, and let the editions say what was found."""
+        """Search training data for test queries, and record the result in the editions."""
         found = leak_report(self.opened)
         if found is not None:
             steps = [step for step in self.opened.pipeline.steps if step.WRITES == "editions"]

@@ -29,7 +29,7 @@ class Pipeline(PipelineSettings):
     """One build: the settings that all steps share, and the steps.
 
     Attributes:
-        steps: What is done, in this order.
+        steps: The steps, in the order of execution.
     """
 
     steps: tuple[AnyStep, ...] = Field(min_length=1)
@@ -53,7 +53,7 @@ class Pipeline(PipelineSettings):
 
 
 def load_pipeline(path: str | Path) -> Pipeline:
-    """The pipeline of a YAML file.
+    """Return the pipeline of a YAML file.
 
     Raises:
         BuildError: There is no such file, or it is not what `Pipeline` describes.

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.pipeline.base import PipelineStep
     from medteb_mteb.curation.pipeline.settings import PipelineSettings
 
-__all__ = ["FILE", "State", "StepRecord", "content_digest", "fingerprint"]
+__all__ = ["STATE_FILE", "State", "StepRecord", "content_digest", "fingerprint"]
 
-FILE = "build.json"
+STATE_FILE = "build.json"
 SCHEMA_VERSION = 1
 
 
@@ -31,8 +31,8 @@ class StepRecord:
         step: Which.
         fingerprint: Digest of all it depends on.
         finished: It came to its end.
-        digest: Digest of what it wrote.
-        result: What it came to.
+        digest: Digest of its output.
+        result: Its result.
         seconds: Wall time of the run that finished it.
     """
 
@@ -52,7 +52,7 @@ class State:
     """
 
     def __init__(self, root: Path) -> None:
-        self.path = root / FILE
+        self.path = root / STATE_FILE
         self.records: dict[str, StepRecord] = {}
         if self.path.is_file():
             try:
@@ -93,7 +93,7 @@ class State:
 def fingerprint(
     step: PipelineStep, inputs: dict[str, list[str]], models: dict[str, str], pipeline: PipelineSettings
 ) -> str:
-    """Digest (64 hex digits) of all that a step's output depends on.
+    """Return the digest (64 hex digits) of everything that a step's output depends on.
 
     Args:
         step: The step.
@@ -116,7 +116,7 @@ def fingerprint(
 
 
 def content_digest(path: str | Path, *, texts: bool = False) -> str:
-    """Digest (64 hex digits) of a step's output or of a raw input.
+    """Return the digest (64 hex digits) of a step's output or of a raw input.
 
     Of a folder with a manifest it is that of the manifest, which holds the digests of the files. What says
     when something was made does not count.

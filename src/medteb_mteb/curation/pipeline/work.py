@@ -34,17 +34,17 @@ class Workspace:
 
     @property
     def journal(self) -> Path | None:
-        """Journal of judgements; `None`: where it is by default."""
+        """Return the journal of judgements; `None`: where it is by default."""
         return self._named(self.pipeline.journal)
 
     @property
     def answers(self) -> Path | None:
-        """Journal of what LLMs wrote; `None`: where it is by default."""
+        """Return the journal of LLM answers; `None`: at its default path."""
         return self._named(self.pipeline.answers)
 
     @property
     def store(self) -> Path:
-        """Folder that keeps vectors."""
+        """Return the folder that keeps vectors."""
         from mar_st.teachers.store import store_root  # lazy: torch
 
         return self._named(self.pipeline.store) or store_root(self.root / "step")
@@ -77,15 +77,15 @@ class StepJob:
 
     @property
     def pipeline(self) -> PipelineSettings:
-        """The settings of the pipeline."""
+        """Return the settings of the pipeline."""
         return self.build.pipeline
 
     def path(self, key: str) -> str:
-        """The one path of an input."""
+        """Return the one path of an input."""
         return self.inputs[key][0]
 
     def texts(self, key: str) -> dict[str, Text]:
-        """Texts of an input, by id."""
+        """Return the texts of an input, by id."""
         return {text.id: text for text in read_texts(self.path(key))}
 
 
@@ -158,7 +158,7 @@ class StepView:
         build: The places of the build.
         folder: Folder of the step.
         paths: Paths of the step's inputs, by key.
-        volumes: Returns their volumes by key; only volumes that are asked for are read.
+        volumes: Returns their volumes by key; only requested volumes are read.
         ready: All inputs exist.
         retry_failed: Requests that failed before are sent again.
     """
@@ -172,13 +172,13 @@ class StepView:
 
     @property
     def pipeline(self) -> PipelineSettings:
-        """The settings of the pipeline."""
+        """Return the settings of the pipeline."""
         return self.build.pipeline
 
     def path(self, key: str) -> str:
-        """The one path of an input."""
+        """Return the one path of an input."""
         return self.paths[key][0]
 
     def volume(self, key: str) -> Volume:
-        """The one volume of an input."""
+        """Return the one volume of an input."""
         return self.volumes(key)[0]

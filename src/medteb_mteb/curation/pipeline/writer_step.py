@@ -34,18 +34,18 @@ class WriterStep(PipelineStep):
 
     @abstractmethod
     def prompts(self) -> str:
-        """Version of its prompts."""
+        """Return the version of its prompts."""
 
     @abstractmethod
     def settings(self) -> Any:
-        """Its settings, as its function takes them.
+        """Return its settings in the form that its function takes.
 
         Raises:
             BuildError: Impossible ones.
         """
 
     def writer(self, pipeline: PipelineSettings) -> LLM:
-        """The LLM: its own, or that of the pipeline.
+        """Return the LLM: its own, or that of the pipeline.
 
         Raises:
             BuildError: Neither names one.
@@ -56,11 +56,11 @@ class WriterStep(PipelineStep):
         return found
 
     def llms(self, pipeline: PipelineSettings) -> tuple[LLM, ...]:
-        """The one that writes."""
+        """Return the one that writes."""
         return (self.writer(pipeline),)
 
     def depends_on(self, pipeline: PipelineSettings) -> Any:
-        """The LLM's settings, not where and how fast it is asked."""
+        """Return the LLM's settings, not where and how fast it is asked."""
         return self.writer(pipeline).settings(self.prompts())
 
     def check(self, pipeline: PipelineSettings, inputs: Mapping[str, Sequence[ResolvedInput]]) -> None:

@@ -10,7 +10,7 @@ __all__ = ["encoder_source"]
 
 
 def encoder_source(name: str) -> str:
-    """Folder or Hub name of an encoder; `mar-mini` is the packaged one, unless a folder is called so.
+    """Return folder or Hub name of an encoder; `mar-mini` is the packaged one unless a folder has this name.
 
     Args:
         name: As the user gives it.

@@ -46,7 +46,7 @@ class Pooling:
     """Settings of pooling.
 
     Attributes:
-        size: Documents of a pool at most.
+        size: Maximum number of documents of a pool.
         depth: Documents taken of each retriever.
         merge: `rrf`: by the sum of `1 / (k + rank)`. `union`: by the best rank.
         k: Added to every rank by `rrf`.
@@ -114,7 +114,7 @@ def open_retriever(
     show_progress: bool = True,
     ids: tuple[Sequence[str], Sequence[str]] | None = None,
 ) -> Retriever:
-    """A retriever by name: `bm25`, `bm25:jieba`, `mar-mini`, a model folder, a Hub name, or a run's file.
+    """Open a retriever by name: `bm25`, `bm25:jieba`, `mar-mini`, a model folder, a Hub name, or a run file.
 
     Args:
         name: The name; pools call it so (a run without its folder and suffix).

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mar_st.text.normalisation import normalise
 from medteb_mteb.curation.judge.injection import suspicious
-from medteb_mteb.curation.sts.prompt import KINDS, POSITIVE
+from medteb_mteb.curation.sts.prompt import POSITIVE, REWRITE_KINDS
 from medteb_mteb.curation.sts.question import bounds, is_question, says_little
 from medteb_mteb.curation.texts.terms import fold
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["REASONS", "check"]
 
-#: Why a rewrite is dropped, in the order in which it is looked at.
+#: Why a rewrite is dropped, in the order of the checks.
 REASONS = {
     "instruction": "it looks as if it wanted to instruct a model",
     "no-question": "it is not one complete question on one line",
@@ -33,7 +33,7 @@ REASONS = {
 def check(
     candidate: SwappedQuery, rewrites: Mapping[str, str], terms: Terms, tolerance: float
 ) -> dict[str, str]:
-    """Why rewrites of a query are of no use.
+    """Return the reasons for which rewrites of a query are dropped.
 
     Args:
         candidate: The query with its term and synonym.
@@ -44,16 +44,16 @@ def check(
     Returns:
         Kind to a key of `REASONS`; kinds that are fine are not in it.
     """
-    found = {kind: _alone(kind, candidate, rewrites[kind], terms, tolerance) for kind in KINDS}
-    shapes = {kind: _shape(rewrites[kind], candidate, terms) for kind in KINDS}
+    found = {kind: _alone(kind, candidate, rewrites[kind], terms, tolerance) for kind in REWRITE_KINDS}
+    shapes = {kind: _shape(rewrites[kind], candidate, terms) for kind in REWRITE_KINDS}
     asked = _shape(candidate.query.full, candidate, terms)
-    for kind in KINDS:
+    for kind in REWRITE_KINDS:
         same = normalise(rewrites[kind]) == normalise(candidate.query.full)
         if not found[kind] and (same or (kind != POSITIVE and shapes[kind] == asked)):
             found[kind] = "unchanged"
     if not found[POSITIVE]:
-        # One question was called the same and not the same: nobody knows which is wrong.
-        for kind in (k for k in KINDS[1:] if not found[k] and shapes[k] == shapes[POSITIVE]):
+        # One question was both positive and negative: it is unknown which is wrong.
+        for kind in (k for k in REWRITE_KINDS[1:] if not found[k] and shapes[k] == shapes[POSITIVE]):
             found[kind] = found[POSITIVE] = "contradiction"
     return {kind: reason for kind, reason in found.items() if reason}
 
@@ -62,7 +62,7 @@ def _alone(kind: str, candidate: SwappedQuery, text: str, terms: Terms, toleranc
     if suspicious(text):
         return "instruction"
     origin, replace = fold(candidate.entry.origin), fold(candidate.entry.replace)
-    wanted, other = (origin, replace) if kind == KINDS[2] else (replace, origin)
+    wanted, other = (origin, replace) if kind == REWRITE_KINDS[2] else (replace, origin)
     used = {place.term for place in terms.find(text)}
     if not is_question(text) or says_little(text, wanted):
         return "no-question"
@@ -75,7 +75,7 @@ def _alone(kind: str, candidate: SwappedQuery, text: str, terms: Terms, toleranc
 
 
 def _shape(text: str, candidate: SwappedQuery, terms: Terms) -> tuple[str, ...]:
-    """The normalised parts of a text between the term and its synonym, whichever stands there."""
+    """Return the normalised parts of a text around the term or its synonym."""
     pair = candidate.entry.pair
     parts, end = [], 0
     for place in terms.find(text):

@@ -1,4 +1,4 @@
-"""A dictionary of synonyms: which term of a query stands for which other."""
+"""A dictionary of synonyms, found in queries."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class DictionaryEntry:
 
     @property
     def pair(self) -> tuple[str, str]:
-        """Both terms, folded, in an order that does not depend on the direction."""
+        """Return both terms, folded, in an order independent of the direction."""
         first, second = sorted((fold(self.origin), fold(self.replace)))
         return first, second
 
 
 class Dictionary:
-    """Entries, and where their terms stand in a text.
+    """Entries, and the positions of their terms in a text.
 
     Args:
         entries: The entries; of those that differ in case or width alone the first counts.
@@ -66,7 +66,7 @@ class Dictionary:
             self._by_origin.setdefault(origin, []).append(entry)
 
     def of(self, term: str) -> list[DictionaryEntry]:
-        """The entries of a term, in their order.
+        """Return the entries of a term, in their order.
 
         Args:
             term: The term, folded.
@@ -75,7 +75,7 @@ class Dictionary:
 
 
 def read_dictionary(source: str | Path) -> Dictionary:
-    """The dictionary of a file or folder of TSV, CSV, JSONL or Parquet, columns `origin` and `replace`.
+    """Return dictionary of a file or folder of TSV, CSV, JSONL or Parquet, columns `origin` and `replace`.
 
     A term with several synonyms has a row for each.
 

@@ -9,7 +9,7 @@ from mar_st.text.normalisation import normalise
 
 __all__ = ["LEAST", "bounds", "is_question", "says_little"]
 
-#: What tells a question without a question mark. Words that also stand in statements are left out where the
+#: Marks of a question without a question mark. Words that also occur in statements are left out where the
 #: statement is the likelier reading: 没什么, 不怎么.
 _ASKING = re.compile(
     r"[吗呢]|(?<![没无])什么|(?<![没不])怎么|怎样|如何|为何|哪|谁|几[天次个周月年岁点号]|多[少久大长高远快]|"
@@ -32,7 +32,7 @@ def says_little(text: str, term: str) -> bool:
 
 
 def bounds(query: str, tolerance: float) -> tuple[int, int]:
-    """Fewest and most characters that `positive` may have."""
+    """Return the fewest and most characters that `positive` may have."""
     length = len(query.strip())
     # The allowance itself is rounded towards the query, against 0.3 x 10 = 2.9999...
     allowed = math.floor(tolerance * length + 1e-9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from medteb_mteb.curation.sts.prompt import KINDS, POSITIVE
+from medteb_mteb.curation.sts.prompt import POSITIVE, REWRITE_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,17 +14,17 @@ __all__ = ["draw", "score"]
 
 
 def draw(query: str, probabilities: Sequence[float], seed: int) -> str:
-    """The kind of the rewrite that a query is paired with; depends on the query's id and the seed alone.
+    """Return the kind of rewrite for a query, which depends only on the query's id and the seed.
 
     Args:
         query: Id of the query.
-        probabilities: Of each of `KINDS`; what has none is never drawn.
+        probabilities: Of each of `REWRITE_KINDS`; what has none is never drawn.
         seed: Seed of the draw.
     """
-    (kind,) = random.Random(f"{seed} sts {query}").choices(KINDS, probabilities)
+    (kind,) = random.Random(f"{seed} sts {query}").choices(REWRITE_KINDS, probabilities)
     return kind
 
 
 def score(kind: str) -> float:
-    """The label of a pair: 1 for `positive` alone."""
+    """Return the label of a pair: 1 for `positive` alone."""
     return 1.0 if kind == POSITIVE else 0.0

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.files.records import Text
     from medteb_mteb.curation.sts.dictionary import Dictionary, DictionaryEntry
-    from medteb_mteb.curation.texts.terms import Found
+    from medteb_mteb.curation.texts.terms import TermMatch
 
 __all__ = ["Selection", "SwappedQuery", "select"]
 
@@ -44,11 +44,11 @@ class Selection:
     Attributes:
         candidates: In the order of the queries.
         dropped: The others. Reasons: `duplicate` of an earlier query, `no-term`, `has-synonym` (next to each
-            of its terms its synonym stands too), `instruction` (it looks as if it wanted to instruct a
+            of its terms its synonym occurs too), `instruction` (it looks as if it wanted to instruct a
             model), `bare-term` (it says next to nothing besides its term), `no-room` (its synonym is so long
             that no positive could have the allowed length), `per-entry` and `limit` (above the settings of
             that name).
-        several: Candidates in which other terms of the dictionary stand too.
+        several: Candidates in which other terms of the dictionary occur too.
     """
 
     candidates: list[SwappedQuery]
@@ -57,7 +57,7 @@ class Selection:
 
     @property
     def reasons(self) -> dict[str, int]:
-        """Number of dropped queries by reason."""
+        """Return the number of dropped queries by reason."""
         return dict(sorted(Counter(item.reason for item in self.dropped).items()))
 
 
@@ -79,8 +79,8 @@ def select(
         queries: The queries.
         dictionary: The dictionary.
         tolerance: Share of the query's length by which that of its positive may differ.
-        per_entry: Queries of one entry at most, drawn; `None`: all.
-        limit: Queries at most, drawn; `None`: all.
+        per_entry: Maximum number of queries of one entry, drawn; `None`: all.
+        limit: Maximum number of queries, drawn; `None`: all.
         seed: Seed of the draws.
     """
     found: list[SwappedQuery] = []
@@ -107,7 +107,7 @@ def select(
 
 
 def _choose(
-    places: Sequence[Found], dictionary: Dictionary, rng: random.Random
+    places: Sequence[TermMatch], dictionary: Dictionary, rng: random.Random
 ) -> tuple[DictionaryEntry | None, str]:
     terms = sorted({place.term for place in places if dictionary.of(place.term)})
     if not terms:
@@ -115,7 +115,7 @@ def _choose(
     there = {place.term for place in places}
     rng.shuffle(terms)
     for term in sorted(terms, key=len, reverse=True):
-        # A question about both names of a thing says nothing any more with one of them twice.
+        # A question about both names of a thing becomes meaningless with one of them twice.
         free = [entry for entry in dictionary.of(term) if not there & (set(entry.pair) - {term})]
         if free:
             return rng.choice(free), ""
@@ -123,7 +123,7 @@ def _choose(
 
 
 def _unfit(text: str, entry: DictionaryEntry, tolerance: float) -> str:
-    """Why a query is of no use although it has a term."""
+    """Return the reason why a query is of no use although it has a term."""
     if suspicious(text):
         return "instruction"
     if says_little(text, entry.origin):
@@ -131,10 +131,10 @@ def _unfit(text: str, entry: DictionaryEntry, tolerance: float) -> str:
     return "no-room" if len(entry.replace) + LEAST > bounds(text, tolerance)[1] else ""
 
 
-def _swapped(text: str, entry: DictionaryEntry, places: Sequence[Found]) -> str:
+def _swapped(text: str, entry: DictionaryEntry, places: Sequence[TermMatch]) -> str:
     parts, end = [], 0
     for place in places:
-        if place.term in entry.pair:  # its synonym does not stand in the text
+        if place.term in entry.pair:  # its synonym does not occur in the text
             parts += [text[end : place.start], entry.replace]
             end = place.end
     return "".join([*parts, text[end:]])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.texts.split import THRESHOLD
+from medteb_mteb.curation.texts.split import QUERY_SIMILARITY
 
 __all__ = ["StsSettings"]
 
@@ -24,8 +24,8 @@ class StsSettings:
         probabilities: With which `positive`, `negative-1` and `negative-2` is drawn for a test query. The
             paper does not say; a third each.
         tolerance: Share of the query's length by which that of the positive may differ (published: 0.3).
-        per_entry: Queries of one dictionary entry that are rewritten at most; `None`: all.
-        limit: Queries that are rewritten at most; `None`: all.
+        per_entry: Maximum number of queries of one dictionary entry that are rewritten; `None`: all.
+        limit: Maximum number of queries that are rewritten; `None`: all.
         threshold: Jaccard similarity of near-duplicate queries.
         seed: Seed of every draw.
     """
@@ -38,7 +38,7 @@ class StsSettings:
     tolerance: float = 0.3
     per_entry: int | None = None
     limit: int | None = None
-    threshold: float = THRESHOLD
+    threshold: float = QUERY_SIMILARITY
     seed: int = 42
 
     def __post_init__(self) -> None:

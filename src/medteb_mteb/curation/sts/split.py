@@ -1,7 +1,7 @@
 """Test and training queries of synonym STS: no dictionary entry on both sides, and no near-duplicate query.
 
 Only queries with all their rewrites go to the test: if one whose positive failed were paired with a negative,
-the label could be told by the kind of the query.
+the kind of the query would reveal the label.
 
 Near-duplicates are not joined to groups over the entries: questions are alike whatever they are about, so all
 entries would soon be one group. Entries are divided, and training queries too near the test are left out.
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.sts.select import SwappedQuery
 
-__all__ = ["Sides", "split_by_entry"]
+__all__ = ["QuerySplit", "split_by_entry"]
 
 
 @dataclass(frozen=True)
-class Sides:
+class QuerySplit:
     """Queries of test and training, by id, in the order given.
 
     Attributes:
@@ -56,16 +56,16 @@ def split_by_entry(
     seed: int,
     training_queries: Sequence[str] = (),
     held_out: HeldOut | None = None,
-) -> Sides:
+) -> QuerySplit:
     """Put whole entries on one side, whichever way round they are.
 
     Entries are drawn with a seed and go to the test as long as their queries fit.
 
     Args:
         candidates: The queries with their entries.
-        sentences: Query id to all sentences that come of it: the query and its rewrites.
+        sentences: Query id to all its sentences: the query and its rewrites.
         whole: Ids of the queries that may go to the test.
-        test: Number of test queries at most, or their share of those if below 1; as many as there are, or
+        test: Maximum number of test queries, or their share of those if below 1; as many as there are, or
             more, takes all.
         threshold: See `near_duplicates`.
         seed: Seed of the draw.
@@ -95,7 +95,7 @@ def split_by_entry(
     left_out |= _of_tests(rest, sentences, held_out or HeldOut())
     train = [name for name in rest if name not in left_out]
     counts = tuple(len({pairs[name] for name in side}) for side in (kept, train))
-    return Sides(kept, train, left_out, (counts[0], counts[1]))
+    return QuerySplit(kept, train, left_out, (counts[0], counts[1]))
 
 
 def _entries(sizes: Counter[tuple[str, str]], test: float, total: int, seed: int) -> set[tuple[str, str]]:

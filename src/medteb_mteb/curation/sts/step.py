@@ -15,10 +15,17 @@ from medteb_mteb.curation.llm import answers_path, estimate_cost, generate, load
 from medteb_mteb.curation.llm.config import LLM
 from medteb_mteb.curation.sts.checks import check
 from medteb_mteb.curation.sts.dictionary import read_dictionary
-from medteb_mteb.curation.sts.prompt import KINDS, prompt_version, read_rewrites, render
+from medteb_mteb.curation.sts.prompt import REWRITE_KINDS, prompt_version, read_rewrites, render
 from medteb_mteb.curation.sts.select import select
 from medteb_mteb.curation.sts.split import split_by_entry
-from medteb_mteb.curation.sts.write import NAMES, TASK, Rewritten, write_edition, write_log, write_training
+from medteb_mteb.curation.sts.write import (
+    OUTPUT_FILES,
+    TASK,
+    Rewritten,
+    write_edition,
+    write_log,
+    write_training,
+)
 from medteb_mteb.editions import load_edition
 
 if TYPE_CHECKING:
@@ -29,7 +36,7 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.sts.dictionary import Dictionary
     from medteb_mteb.curation.sts.select import Selection
     from medteb_mteb.curation.sts.settings import StsSettings
-    from medteb_mteb.curation.sts.split import Sides
+    from medteb_mteb.curation.sts.split import QuerySplit
     from medteb_mteb.curation.training.leaks import HeldOut
     from medteb_mteb.editions import Edition
 
@@ -68,15 +75,15 @@ class StsReport:
         journal: Where the answers are kept.
         queries: Queries given.
         dropped: Number of queries that came to nothing before the checks, by reason: those of `Selection`,
-            and `failed-...` where there is no good answer.
+            and `failed-...` without a valid answer.
         rewrites: By kind: number of rewrites that are fine (`good`) and of the others by reason.
         bought: Answers that came in, in this run.
         known: Answers that were in the journal.
         account: What the journal has paid for this LLM, over all runs.
-        stopped: Why not everything was asked for; nothing is written then. Empty if it was.
+        stopped: Why requests were not sent; then nothing is written. Empty if all were sent.
         edition: The edition, if it was written.
         triples: Rows of `train/sts.jsonl`.
-        statistics: Numbers of the split and of what was left out.
+        statistics: Numbers of the split and of dropped items.
     """
 
     folder: Path
@@ -94,7 +101,7 @@ class StsReport:
 
     @property
     def complete(self) -> bool:
-        """True if the data are written."""
+        """Return True if the data are written."""
         return not self.stopped
 
     def to_json(self) -> dict[str, Any]:
@@ -157,7 +164,7 @@ def sts(
 
     For each query that has a term of the dictionary the LLM writes three questions, which are checked; a test
     query is paired with one of them, drawn, a training query with all. With `MEDTEB_DATA=out` mteb scores
-    models on the edition. Whatever was answered is in the journal and never asked for again; the same answers
+    models on the edition. All answers are in the journal and never requested again; the same answers
     give the same bytes, however often the run was interrupted.
 
     Args:
@@ -176,12 +183,12 @@ def sts(
 
     Raises:
         BuildError: The input cannot be used, queries are not anonymised, a key is missing, the folder is in
-            use, no query has a term, or there is no test to be made of what was written.
+            use, no query has a term, or the rewrites do not suffice for a test.
         FolderError: Rows of the input that cannot be used.
     """
     model = llm if isinstance(llm, LLM) else load_llm(llm)
     folder, path = Path(out), answers_path(out, journal)
-    refuse_taken(folder, STEP, NAMES)
+    refuse_taken(folder, STEP, OUTPUT_FILES)
     made = gathered([queries], sources)
     terms, selection, total = _select(dictionary, queries, how)
     if not already_anonymous:
@@ -227,7 +234,7 @@ def sts(
 def _write(
     folder: Path,
     rows: Sequence[Rewritten],
-    sides: Sides,
+    sides: QuerySplit,
     how: StsSettings,
     statistics: dict[str, int],
     provenance: Mapping[str, Any],
@@ -236,7 +243,7 @@ def _write(
 ) -> int:
     """Write all files and complete the statistics; the number of training triples."""
     by_id = {row.id: row for row in rows}
-    with placing(folder, STEP, NAMES) as part:
+    with placing(folder, STEP, OUTPUT_FILES) as part:
         made = write_training(part, (by_id[name] for name in sides.train))
         statistics |= {f"training queries {what}": n for what, n in made.items() if n and what != "triples"}
         drawn = write_edition(part, rows, sides, how, statistics, made, **provenance)
@@ -261,7 +268,7 @@ def _select(
         reasons = ", ".join(f"{reason} {count}" for reason, count in selection.reasons.items())
         raise BuildError(
             f"None of {len(texts)} queries can be rewritten ({reasons}). Give a dictionary whose 'origin' "
-            "terms stand in the queries."
+            "terms occur in the queries."
         )
     return terms, selection, len(texts)
 
@@ -286,13 +293,13 @@ def _failures(found: Generation[dict[str, str]]) -> dict[str, int]:
 
 
 def _outcomes(rows: Sequence[Rewritten]) -> dict[str, dict[str, int]]:
-    counts = {kind: Counter(row.dropped.get(kind, "good") for row in rows) for kind in KINDS}
+    counts = {kind: Counter(row.dropped.get(kind, "good") for row in rows) for kind in REWRITE_KINDS}
     return {kind: dict(sorted(count.items())) for kind, count in counts.items()}
 
 
 def _split(
     rows: Sequence[Rewritten], how: StsSettings, training_queries: Sequence[str], held_out: HeldOut | None
-) -> Sides:
+) -> QuerySplit:
     """Test and training, of the queries that have a good rewrite."""
     usable = [row for row in rows if row.good]
     if not usable:
@@ -300,7 +307,7 @@ def _split(
             f"None of {len(rows)} rewritten queries has a rewrite that is fine. Look at the counts of a run "
             "with --json, and try another model."
         )
-    drawable = {kind for kind, share in zip(KINDS, how.probabilities, strict=True) if share > 0}
+    drawable = {kind for kind, share in zip(REWRITE_KINDS, how.probabilities, strict=True) if share > 0}
     return split_by_entry(
         [row.candidate for row in usable],
         {row.id: [row.candidate.query.full, *row.good.values()] for row in usable},
@@ -314,7 +321,7 @@ def _split(
 
 
 def _statistics(
-    report: StsReport, terms: Dictionary, rows: Sequence[Rewritten], selection: Selection, sides: Sides
+    report: StsReport, terms: Dictionary, rows: Sequence[Rewritten], selection: Selection, sides: QuerySplit
 ) -> dict[str, int]:
     placed = {*sides.test, *sides.train, *sides.left_out}
     left = Counter(sides.left_out.values())

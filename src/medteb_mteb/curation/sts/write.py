@@ -10,7 +10,7 @@ from medteb_mteb.curation.edition.card import named, write_card
 from medteb_mteb.curation.edition.describe import describe
 from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.sts.prompt import KINDS, POSITIVE
+from medteb_mteb.curation.sts.prompt import POSITIVE, REWRITE_KINDS
 from medteb_mteb.curation.sts.sample import draw, score
 from medteb_mteb.editions import write_manifest
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.sts.select import SwappedQuery
     from medteb_mteb.curation.sts.settings import StsSettings
-    from medteb_mteb.curation.sts.split import Sides
+    from medteb_mteb.curation.sts.split import QuerySplit
 
-__all__ = ["NAMES", "NEGATIVES", "TASK", "Rewritten", "write_edition", "write_log", "write_training"]
+__all__ = ["NEGATIVES", "OUTPUT_FILES", "TASK", "Rewritten", "write_edition", "write_log", "write_training"]
 
 TASK = "MedTEBSTS"
 TRIPLES, PAIRS = "train/sts.jsonl", "train/sts-pairs.jsonl"
 REWRITES, DROPPED = "sts/rewrites.jsonl", "sts/dropped.jsonl"
 #: All that the step writes into a folder of data.
-NAMES = (TASK, TRIPLES, PAIRS, REWRITES, DROPPED)
+OUTPUT_FILES = (TASK, TRIPLES, PAIRS, REWRITES, DROPPED)
 #: Negatives of a training row at most, as in the published records.
 NEGATIVES = 7
 
@@ -49,19 +49,19 @@ class Rewritten:
 
     @property
     def id(self) -> str:
-        """Id of the query."""
+        """Return the id of the query."""
         return self.candidate.query.id
 
     @property
     def good(self) -> dict[str, str]:
-        """The rewrites that are fine."""
-        return {kind: self.rewrites[kind] for kind in KINDS if kind not in self.dropped}
+        """Return the rewrites that are fine."""
+        return {kind: self.rewrites[kind] for kind in REWRITE_KINDS if kind not in self.dropped}
 
 
 def write_edition(
     out: Path,
     rows: Sequence[Rewritten],
-    sides: Sides,
+    sides: QuerySplit,
     how: StsSettings,
     statistics: Mapping[str, Any],
     made: Mapping[str, Any],
@@ -90,7 +90,7 @@ def write_edition(
     if not 0 < kinds[POSITIVE] < len(drawn):
         raise BuildError(
             f"Of {len(drawn)} test pairs {kinds[POSITIVE]} are positives, so no correlation exists. Give "
-            "more queries, raise test, or look at what was dropped."
+            "more queries, raise test, or check the dropped pairs."
         )
     folder = out / TASK
     pairs = (
@@ -103,7 +103,7 @@ def write_edition(
     )
     write_rows(folder / "test.jsonl", pairs)
     counts = {"test": len(drawn)}
-    numbers = {**{f"test pairs, {kind}": kinds[kind] for kind in KINDS}, **statistics}
+    numbers = {**{f"test pairs, {kind}": kinds[kind] for kind in REWRITE_KINDS}, **statistics}
     sources = made.get("sources", [])
     card = write_card(TASK, how.name, how.licence, {**counts, **numbers}, sources)
     (folder / "README.md").write_bytes(card.encode())
@@ -159,7 +159,7 @@ def write_training(out: Path, rows: Iterable[Rewritten]) -> dict[str, int]:
 def write_log(
     out: Path,
     rows: Iterable[Rewritten],
-    sides: Sides,
+    sides: QuerySplit,
     drawn: Mapping[str, str],
     dropped: Iterable[Mapping[str, Any]],
 ) -> None:

@@ -39,7 +39,7 @@ class Example:
 
 
 def tidied(line: str) -> str:
-    """A line without the number or the quotation marks that an LLM may put around it, blanks made single."""
+    """Return a line without numbering and quotation marks of an LLM, with single blanks."""
     text = " ".join(_NUMBER.sub("", line).split())
     for left, right in _QUOTES:
         inner = text[1:-1]
@@ -49,7 +49,7 @@ def tidied(line: str) -> str:
 
 
 def strings_of(key: str) -> Callable[[Prompt, str], tuple[str, ...]]:
-    """A reader of answers that are an object with a list of strings.
+    """Return a reader of answers that are an object with a list of strings.
 
     The reader rejects an answer as `no-json`, `missing-key`, or `not-strings`. An empty list is an answer.
 
@@ -68,7 +68,7 @@ def strings_of(key: str) -> Callable[[Prompt, str], tuple[str, ...]]:
 
 
 def read_example(prompt: Prompt, content: str) -> Example:
-    """The example of an answer.
+    """Return the example of an answer.
 
     Raises:
         Rejected: `no-json`, `missing-key`, `not-strings`, or `empty`.
@@ -84,7 +84,7 @@ def read_example(prompt: Prompt, content: str) -> Example:
 
 
 def strings_schema(key: str) -> dict[str, Any]:
-    """JSON schema of an object with one list of strings."""
+    """Return JSON schema of an object with one list of strings."""
     return {
         "type": "object",
         "properties": {key: {"type": "array", "items": {"type": "string"}}},
@@ -94,7 +94,7 @@ def strings_schema(key: str) -> dict[str, Any]:
 
 
 def example_schema() -> dict[str, Any]:
-    """JSON schema of an example."""
+    """Return JSON schema of an example."""
     return {
         "type": "object",
         "properties": {key: {"type": "string"} for key in PAIR_KEYS},

@@ -24,7 +24,7 @@ Item = TypeVar("Item")
 
 
 def portions(items: Iterable[Item], size: int = PORTION) -> Iterator[list[Item]]:
-    """Items in lists of at most so many."""
+    """Yield items in lists of at most `size`."""
     rest = iter(items)
     while portion := list(islice(rest, size)):
         yield portion
@@ -38,7 +38,7 @@ class Asking:
         bought: Answers that came in.
         failed: Prompts without a usable answer, by reason.
         faults: Attempts that failed for the moment, by reason.
-        account: What the journal has paid for the LLM, over all runs.
+        account: Cost of the LLM in the journal, over all runs.
         stopped: Why the last call ended early; empty if it did not.
 
     Args:
@@ -60,7 +60,7 @@ class Asking:
     def __call__(
         self, prompts: list[Prompt], version: str, read: Callable[[Prompt, str], T], name: str
     ) -> tuple[dict[str, T], dict[str, str]]:
-        """Answers by key, and the reason by key of those that failed; not all of them if `stopped`."""
+        """Return answers by key, and the reason by key of those that failed; not all of them if `stopped`."""
         made = generate(
             prompts,
             self._llm,

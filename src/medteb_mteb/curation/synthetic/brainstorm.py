@@ -43,7 +43,7 @@ class Tasks:
 
 
 def read_tasks(path: str | Path) -> Tasks:
-    """The tasks of a text file, one on a line; blank lines and repeated ones are left out.
+    """Return the tasks of a text file, one on a line; blank lines and repeated ones are left out.
 
     Raises:
         BuildError: It cannot be read, or holds none.
@@ -67,7 +67,7 @@ def read_tasks(path: str | Path) -> Tasks:
 
 
 def first_calls(wanted: int, language: Language, seed: int) -> list[Prompt]:
-    """The prompts of the first round for so many tasks."""
+    """Return the prompts of the first round for this number of tasks."""
     return [brainstorm_prompt(call, language, seed) for call in range(math.ceil(wanted / PER_CALL))]
 
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from mar_st.text.normalisation import normalise
-from medteb_mteb.curation.anonymize.kinds import KINDS
+from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS
 from medteb_mteb.curation.judge.injection import suspicious
 from medteb_mteb.curation.synthetic.forms import FORMS, form_problem
 from medteb_mteb.curation.synthetic.languages import size, written_in
@@ -56,7 +56,7 @@ _BACK: dict[Language, re.Pattern[str]] = {
     ),
 }
 _PLACEHOLDER = re.compile(
-    r"\[(?:" + "|".join(f"{name}|{kind.chinese}" for name, kind in KINDS.items()) + r")\d*\]"
+    r"\[(?:" + "|".join(f"{name}|{kind.chinese}" for name, kind in IDENTIFIER_KINDS.items()) + r")\d*\]"
 )
 #: Places that a prompt shows in its example and that an LLM may hand back.
 _PLACE = re.compile(r"<第\d+[条个][^<>]*>|<(query|task)[ -]?\d+>|</?document")
@@ -74,7 +74,7 @@ def text_problem(text: str, language: Language) -> str:
 
 
 def copied(text: str, document: str, language: Language) -> bool:
-    """Return True if at least four fifths of a text stand in a document in one piece.
+    """Return True if a document contains at least four fifths of a text in one piece.
 
     Args:
         text: The text.
@@ -87,14 +87,14 @@ def copied(text: str, document: str, language: Language) -> bool:
 
 
 class Seen:
-    """Short texts, told from later ones that say nearly the same."""
+    """Short texts, compared with later ones to find near-duplicates."""
 
     def __init__(self, threshold: float = NEAR) -> None:
         self._threshold = threshold
         self._grams: list[tuple[str, frozenset[str]]] = []
 
     def near(self, text: str) -> str:
-        """The first of the texts that a text is nearly the same as; empty if there is none."""
+        """Return the first of the texts that a text is nearly the same as; empty if there is none."""
         grams = shingles(text, 2)
         return next((known for known, g in self._grams if jaccard(grams, g) >= self._threshold), "")
 
@@ -118,11 +118,11 @@ class QueryCheck:
         self._seen = Seen()
 
     def __call__(self, query: str, form: str) -> tuple[str, str]:
-        """Why a query is dropped, and more about it; two empty strings if it passes.
+        """Return the reason why a query is dropped, and more about it; two empty strings if it passes.
 
         Args:
             query: The query.
-            form: The form that was asked for.
+            form: The requested form.
         """
         language = self._language
         reason = text_problem(query, language) or self._length(query, form)

@@ -1,4 +1,4 @@
-"""The forms of a synthetic query: a question, keywords, or a case; what is asked for, and what passes."""
+"""The forms of a synthetic query: a question, keywords, or a case; how each is requested and checked."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Form:
     """A form of a query.
 
     Attributes:
-        described: What the LLM is told, by language.
-        bounds: Smallest and largest length that passes, by language; wider than what is asked for.
+        described: Description in the prompt, by language.
+        bounds: Smallest and largest accepted length, by language; wider than requested.
     """
 
     described: Mapping[Language, str]
@@ -72,7 +72,7 @@ _SENTENCE = re.compile(r"[。！!；;?？]|\.(\s|$)")
 
 
 def form_problem(text: str, form: str, language: Language) -> str:
-    """Why a query is not of its form; empty if it is."""
+    """Return the reason why a query is not of its form; empty if it is."""
     asks = _ASKS[language].search(text) is not None
     if form == "keywords":
         return "not-keywords" if asks or _SENTENCE.search(text) else ""
@@ -80,7 +80,7 @@ def form_problem(text: str, form: str, language: Language) -> str:
 
 
 def parse_forms(entries: Sequence[str] | None) -> dict[str, float]:
-    """Weights of `FORM=WEIGHT` entries; what is not named has none. Without entries `DEFAULT_FORMS`.
+    """Return the weights of `FORM=WEIGHT` entries; without entries, `DEFAULT_FORMS`.
 
     Raises:
         BuildError: There is no such form, or no weight above 0.

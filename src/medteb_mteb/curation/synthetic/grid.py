@@ -104,7 +104,7 @@ def draw(task: str, number: int, seed: int) -> list[tuple[Constraints, str]]:
 
 
 def described(constraints: Constraints, language: Language) -> Mapping[str, str]:
-    """The constraints in the words of a prompt, by their names."""
+    """Return the constraints in the words of a prompt, by their names."""
     values = constraints.to_json()
     return {name: _CHINESE[value] for name, value in values.items()} if language == "zh" else values
 

@@ -11,7 +11,7 @@ __all__ = ["LANGUAGES", "UNITS", "Language", "checked", "size", "written_in"]
 
 Language = Literal["zh", "en"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
-#: What the length of a text is counted in.
+#: Unit of the length of a text.
 UNITS: dict[Language, str] = {"zh": "characters", "en": "words"}
 
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003134f]")
@@ -21,7 +21,7 @@ _SHARE = 0.2
 
 
 def checked(language: str) -> Language:
-    """A language by its name.
+    """Return a language by its name.
 
     Raises:
         BuildError: There is no such language.
@@ -33,7 +33,7 @@ def checked(language: str) -> Language:
 
 
 def size(text: str, language: Language) -> int:
-    """Length of a text: characters without blanks in Chinese, words in English."""
+    """Return the length of a text: characters without blanks in Chinese, words in English."""
     return len("".join(text.split())) if language == "zh" else len(text.split())
 
 

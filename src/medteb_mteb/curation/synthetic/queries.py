@@ -27,7 +27,7 @@ from medteb_mteb.curation.synthetic.answers import strings_of
 from medteb_mteb.curation.synthetic.asking import Asking, portions
 from medteb_mteb.curation.synthetic.checks import QueryCheck
 from medteb_mteb.curation.synthetic.forms import DEFAULT_FORMS, draw_forms
-from medteb_mteb.curation.synthetic.query_prompt import KEY, query_prompt, query_version
+from medteb_mteb.curation.synthetic.query_prompt import QUERIES_KEY, query_prompt, query_version
 from medteb_mteb.curation.synthetic.report import SynthesisReport, SynthesisRows, finished, reported, written
 from medteb_mteb.curation.training.leaks import HeldOut
 
@@ -55,9 +55,9 @@ class QuerySettings:
         forms: Weight of each form of a query, see `FORMS`.
         shortest: Characters, without blanks, from which a document is worth a query.
         longest: Characters of a document that the LLM is shown; the pair has the whole.
-        sample: Documents at most, drawn; those of a smaller sample are among those of a larger. None: all.
+        sample: Maximum documents, drawn; those of a smaller sample are among those of a larger. None: all.
         seed: Draws documents and forms.
-        source: What the rows call their source.
+        source: Source that the rows name.
         instruction: Task sentence of every row, for recipes that put one before queries; empty: none.
     """
 
@@ -107,7 +107,7 @@ def synthesize_queries(
         documents: Documents, see `read_texts`.
         out: Folder to write.
         llm: The LLM, or its YAML file.
-        settings: What is asked for.
+        settings: Settings of the synthesis.
         columns: See `read_texts`.
         journal: The journal, see `answers_path`.
         held_out: Queries that models will be tested on; near-duplicates of them are dropped.
@@ -142,7 +142,7 @@ def synthesize_queries(
         asking = Asking(writer, path, retry_failed=retry_failed, show_progress=show_progress)
         for portion in portions(chosen):
             prompts = [_prompt(document, asked) for document in portion]
-            answers, failed = asking(prompts, version, strings_of(KEY), "queries")
+            answers, failed = asking(prompts, version, strings_of(QUERIES_KEY), "queries")
             for document in portion:
                 if document.id in answers:
                     _take(document, answers[document.id], asked, rows)
@@ -199,7 +199,7 @@ def estimate_queries(
 def _chosen(
     source: str | Path, columns: Mapping[str, str] | None, asked: QuerySettings, rows: SynthesisRows
 ) -> list[Text]:
-    """The documents that are sent, in their order; the others are counted."""
+    """Return the documents that are sent, in their order; the others are counted."""
     found: dict[str, Text] = {}
     number = 0
     for document in read_texts(source, columns):
@@ -239,7 +239,7 @@ def _prompt(document: Text, asked: QuerySettings) -> Prompt:
 
 
 def _take(document: Text, answer: Sequence[str], asked: QuerySettings, rows: SynthesisRows) -> None:
-    """The pairs of a document."""
+    """Take the pairs of a document."""
     if not answer:
         rows.drop({"document-id": document.id}, "nothing-to-ask")
         return

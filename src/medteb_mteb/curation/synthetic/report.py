@@ -40,11 +40,11 @@ class SynthesisReport:
         details: Further counts.
         known: Prompts whose answer was in the journal before.
         bought: Answers that this run bought.
-        account: What the journal has paid for the LLM, over all runs.
+        account: Cost of the LLM in the journal, over all runs.
         faults: Attempts of this run that failed for the moment, by reason.
-        stopped: Why it ended before everything was asked for; empty if it did not. Only then the rows are
+        stopped: Why it ended before all requests were sent; empty if it did not. Only then the rows are
             not written.
-        notes: What a reader should know.
+        notes: Notes for readers.
     """
 
     folder: Path
@@ -63,7 +63,7 @@ class SynthesisReport:
 
     @property
     def complete(self) -> bool:
-        """True if the synthesis did not end early."""
+        """Return True if the synthesis did not end early."""
         return not self.stopped
 
     def to_json(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class SynthesisRows:
         self.kept = [row for place, row in enumerate(self.kept) if place not in leaks]
 
     def reasons(self) -> dict[str, int]:
-        """Number of what was dropped, by reason."""
+        """Return the number of dropped items by reason."""
         found = Counter(row["reason"] for row in self.dropped) + self.uncounted
         return dict(sorted(found.items()))
 
@@ -136,7 +136,7 @@ def written(
         folder: The folder.
         name: Name of the file of the rows.
         identity: What the folder is, see `claim`.
-        rows: What was gathered.
+        rows: Collected rows.
         read: Number of texts or prompts that it was made of.
         before: The steps before, see `lineage`.
         files: Rows of further files by their names.
@@ -166,7 +166,7 @@ def written(
 def reported(
     folder: Path, journal: Path, name: str, rows: SynthesisRows, asking: Asking, notes: Sequence[str]
 ) -> SynthesisReport:
-    """The report of a run, also written to `report.json`; what a run took differs between runs."""
+    """Return the report of a run, also written to `report.json`; what a run took differs between runs."""
     report = SynthesisReport(
         folder,
         journal,
@@ -187,7 +187,7 @@ def reported(
 
 
 def finished(folder: Path, journal: Path, name: str) -> SynthesisReport:
-    """The report of a folder that an earlier run has finished, from its manifest."""
+    """Return the report of a folder that an earlier run has finished, from its manifest."""
     found = read_json(folder / MANIFEST)
     return SynthesisReport(
         folder,

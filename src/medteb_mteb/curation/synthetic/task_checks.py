@@ -43,7 +43,7 @@ class TaskCheck:
             self._seen.add(example)
 
     def __call__(self, task: str) -> tuple[str, str]:
-        """Why a task is dropped, and more about it; two empty strings if it passes."""
+        """Return the reason why a task is dropped, and more about it; two empty strings if it passes."""
         reason = text_problem(task, self._language)
         least, most = _TASK[self._language]
         length = size(task, self._language)
@@ -71,7 +71,7 @@ class ExampleCheck:
         self._seen = Seen()
 
     def __call__(self, example: Example, constraints: Constraints) -> tuple[str, str]:
-        """Why an example is dropped, and more about it; two empty strings if it passes."""
+        """Return the reason why an example is dropped, and more about it; two empty strings if it passes."""
         reason = (
             self._query_problem(example.query, constraints)
             or self._document_problem("positive", example.positive, constraints)
@@ -111,7 +111,7 @@ class ExampleCheck:
             return "query-is-document"
         if positive == negative or jaccard(shingles(positive), shingles(negative)) >= _SAME:
             return "same-documents"
-        # A query that stands in its document teaches to look for words.
+        # A query that occurs in its document only teaches word matching.
         if copied(example.query, positive, self._language) or copied(example.query, negative, self._language):
             return "copied"
         return ""

@@ -172,17 +172,17 @@ _TOKENS_PER_TASK = 40
 
 
 def brainstorm_version(language: Language) -> str:
-    """Digest (16 hex digits) of all that a brainstorm says besides its number and fields."""
+    """Return the digest (16 hex digits) of a brainstorm prompt without its number and fields."""
     return _digest(*_BRAINSTORM[language], TASKS_KEY, *EXAMPLE_TASKS[language], *_FIELDS[language])
 
 
 def example_version(language: Language) -> str:
-    """Digest (16 hex digits) of all that the prompt of an example says besides its task and constraints."""
+    """Return the digest (16 hex digits) of an example's prompt without its task and constraints."""
     return _digest(*_EXAMPLE[language], *PAIR_KEYS)
 
 
 def brainstorm_prompt(call: int, language: Language, seed: int) -> Prompt:
-    """The prompt of one call for tasks; calls differ by what they dwell on, and by their variant.
+    """Return the prompt of one call for tasks; calls differ by what they dwell on, and by their variant.
 
     Args:
         call: Number of the call, from 0.
@@ -208,7 +208,7 @@ def brainstorm_prompt(call: int, language: Language, seed: int) -> Prompt:
 def example_prompt(
     key: str, task: str, constraints: Constraints, language: Language, *, variant: str
 ) -> Prompt:
-    """The prompt for one example of a task.
+    """Return the prompt for one example of a task.
 
     Args:
         key: Name of the prompt.

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.synthetic.grid import Constraints
     from medteb_mteb.curation.synthetic.languages import Language
 
-__all__ = ["TASKS", "TRIPLES", "TaskSettings", "estimate_tasks", "synthesize_tasks"]
+__all__ = ["TASKS_FILE", "TRIPLES", "TaskSettings", "estimate_tasks", "synthesize_tasks"]
 
-TASKS = "tasks.jsonl"
+TASKS_FILE = "tasks.jsonl"
 TRIPLES = "triples.jsonl"
 STEP_NAME = "synthesize-tasks"
 SCHEMA_VERSION = 1
@@ -62,7 +62,7 @@ class TaskSettings:
         pairs_per_task: Examples of each task.
         tasks_from: File of tasks, one on a line, in the place of a brainstorm.
         seed: Draws constraints and what brainstorms dwell on.
-        source: What the rows call their source.
+        source: Source that the rows name.
     """
 
     language: Language = "zh"
@@ -113,7 +113,7 @@ def synthesize_tasks(
     Args:
         out: Folder to write.
         llm: The LLM, or its YAML file.
-        settings: What is asked for.
+        settings: Settings of the synthesis.
         held_out: Queries that models will be tested on; near-duplicates of them are dropped.
         journal: The journal, see `answers_path`.
         retry_failed: Ask again for what failed in earlier runs.
@@ -147,7 +147,7 @@ def synthesize_tasks(
         if not asking.stopped:
             if not tasks.kept:
                 raise BuildError(_no_tasks(rows))
-            write_text(folder / TASKS, _lines({"task": task} for task in tasks.kept))
+            write_text(folder / TASKS_FILE, _lines({"task": task} for task in tasks.kept))
             _examples(tasks, asked, asking, rows)
         rows.keep_away(held_out or HeldOut())
         rows.details = {"tasks": len(tasks.kept), "examples": len(tasks.kept) * asked.pairs_per_task}
@@ -158,7 +158,7 @@ def synthesize_tasks(
                 identity,
                 rows,
                 read=rows.details["examples"],
-                files={TASKS: [{"task": task} for task in tasks.kept]},
+                files={TASKS_FILE: [{"task": task} for task in tasks.kept]},
             )
         return reported(folder, path, TRIPLES, rows, asking, _notes(tasks, asked, asking))
 
@@ -181,7 +181,7 @@ def estimate_tasks(
         BuildError: The file of tasks or the journal cannot be used.
     """
     asked, writer = settings or TaskSettings(), llm if isinstance(llm, LLM) else load_llm(llm)
-    path, known = answers_path(out, journal), Path(out) / TASKS
+    path, known = answers_path(out, journal), Path(out) / TASKS_FILE
     costs = []
     if asked.tasks_from is not None:
         tasks = read_tasks(asked.tasks_from).kept
@@ -202,7 +202,7 @@ def estimate_tasks(
 
 
 def _drawn(tasks: Sequence[str], asked: TaskSettings) -> Iterator[tuple[int, Constraints, Prompt]]:
-    """Number of the task, constraints and prompt of every example."""
+    """Yield the number of the task, constraints and prompt of every example."""
     for number, task in enumerate(tasks):
         for i, (constraints, variant) in enumerate(draw(task, asked.pairs_per_task, asked.seed)):
             key = f"t{number}-{i}"

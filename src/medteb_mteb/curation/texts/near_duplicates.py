@@ -15,10 +15,10 @@ from medteb_mteb.curation.files.records import BuildError, Dropped, Text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["REASON", "THRESHOLD", "NearDuplicates", "bands", "jaccard", "shingles"]
+__all__ = ["DOCUMENT_SIMILARITY", "REASON", "NearDuplicates", "bands", "jaccard", "shingles"]
 
 REASON = "near-duplicate"
-THRESHOLD = 0.8
+DOCUMENT_SIMILARITY = 0.8
 #: Characters of an n-gram. A Chinese character says about as much as a word's half; at 3 the change of one
 #: character in a sentence of 20 leaves a similarity of .71, at 5 of .52.
 WIDTH = 3
@@ -41,13 +41,13 @@ def shingles(text: str, width: int = WIDTH) -> frozenset[str]:
 
 
 def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
-    """Size of the intersection of two sets over that of their union."""
+    """Return the size of the intersection of two sets over that of their union."""
     common = len(one & other)
     return common / (len(one) + len(other) - common) if common else 0.0
 
 
 def bands(threshold: float, permutations: int = PERMUTATIONS) -> int:
-    """Fewest bands of equal size with which `RECALL` is reached at the threshold.
+    """Return the fewest bands of equal size with which `RECALL` is reached at the threshold.
 
     Two texts of Jaccard similarity s share a band of r values with chance s^r, so are compared with chance
     1 - (1 - s^r)^bands (Leskovec, Rajaraman, Ullman, Mining of Massive Datasets, 3.4). Few bands of many
@@ -76,7 +76,7 @@ class NearDuplicates:
 
     name = "dedup"
 
-    def __init__(self, threshold: float = THRESHOLD, width: int = WIDTH) -> None:
+    def __init__(self, threshold: float = DOCUMENT_SIMILARITY, width: int = WIDTH) -> None:
         if not 0 < threshold <= 1 or width < 1:
             raise BuildError(
                 f"The threshold is {threshold} and the width {width}; a Jaccard similarity above 0, at most "

@@ -17,7 +17,7 @@ import numpy as np
 from mar_st.text.normalisation import normalise
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.labels.intervals import interval
-from medteb_mteb.curation.texts.split import THRESHOLD, near_duplicates
+from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, near_duplicates
 from medteb_mteb.report.intervals import CorrelationSample
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Correlation:
     kendall: float
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready content."""
+        """Return JSON-ready content."""
         return asdict(self)
 
 
@@ -73,7 +73,7 @@ def correlation(
         right: Tasks of the other.
 
     Raises:
-        BuildError: A task that nobody has a score of or that is in both groups, or too few models.
+        BuildError: A task without a score or in both groups, or too few models.
     """
     known = {task for row in scores.values() for task in row}
     wrong = [task for task in (*left, *right) if task not in known]
@@ -110,7 +110,7 @@ def correlation(
 
 
 def read_scores(source: str | Path) -> Scores:
-    """Main scores by model and task: of a CSV table, or of a results folder of mteb.
+    """Return the main scores by model and task: of a CSV table, or of a results folder of mteb.
 
     A table has a column `model` and a column per task; an empty cell is not a score.
 
@@ -140,7 +140,7 @@ def read_scores(source: str | Path) -> Scores:
 
 
 def _of_results(folder: Path) -> Scores:
-    """Main scores of the newest revision of each model below `results/`."""
+    """Return the main scores of the newest revision of each model below `results/`."""
     root = folder / "results" if (folder / "results").is_dir() else folder
     scores: Scores = {}
     for file in sorted(root.glob("*/*/*.json"), key=lambda path: path.stat().st_mtime):
@@ -179,7 +179,7 @@ class Leakage:
     examples: tuple[tuple[str, str], ...]
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready content."""
+        """Return JSON-ready content."""
         return asdict(self)
 
 
@@ -188,7 +188,7 @@ def leakage(
     documents: Sequence[str],
     training: Sequence[str],
     *,
-    threshold: float = THRESHOLD,
+    threshold: float = QUERY_SIMILARITY,
 ) -> Leakage:
     """Look for a test in a training set.
 

@@ -14,18 +14,18 @@ from medteb_mteb.curation.files.records import BuildError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["THRESHOLD", "Split", "clusters", "near_duplicates", "split_queries"]
+__all__ = ["QUERY_SIMILARITY", "Split", "clusters", "near_duplicates", "split_queries"]
 
 #: Jaccard similarity of character 1- and 2-grams from which two queries count as near-duplicates: queries
 #: that differ by a particle do (.67), the same sentence with another disease does not (.38).
-THRESHOLD = 0.6
+QUERY_SIMILARITY = 0.6
 
 #: Rows of a block of the similarity matrix.
 BLOCK = 1000
 
 
 def near_duplicates(
-    left: Sequence[str], right: Sequence[str] | None = None, *, threshold: float = THRESHOLD
+    left: Sequence[str], right: Sequence[str] | None = None, *, threshold: float = QUERY_SIMILARITY
 ) -> Iterator[tuple[int, int, float]]:
     """Return all pairs of texts whose character n-grams overlap; exact, not sampled.
 
@@ -38,7 +38,7 @@ def near_duplicates(
         Row in `left`, row in `right`, similarity; in order of the rows.
     """
     if not 0 < threshold <= 1:
-        raise BuildError(f"The threshold of near-duplicates lies between 0 and 1; got {threshold}.")
+        raise BuildError(f"The threshold of near-duplicates must be between 0 and 1; got {threshold}.")
     other = left if right is None else right
     if not left or not other:
         return
@@ -57,8 +57,8 @@ def near_duplicates(
         yield from ((int(row), int(column), float(value)) for row, column, value in found)
 
 
-def clusters(texts: Sequence[str], *, threshold: float = THRESHOLD) -> list[list[int]]:
-    """Texts joined by near-duplicates, directly or over others.
+def clusters(texts: Sequence[str], *, threshold: float = QUERY_SIMILARITY) -> list[list[int]]:
+    """Return texts joined by near-duplicates, directly or over others.
 
     Returns:
         Rows of each cluster, ascending; clusters in the order of their first rows.
@@ -98,7 +98,7 @@ class Split:
 
 
 def split_queries(
-    queries: Mapping[str, str], test: float, *, seed: int = 42, threshold: float = THRESHOLD
+    queries: Mapping[str, str], test: float, *, seed: int = 42, threshold: float = QUERY_SIMILARITY
 ) -> Split:
     """Put whole clusters of near-duplicate queries on one side.
 
@@ -106,7 +106,7 @@ def split_queries(
 
     Args:
         queries: Text by id.
-        test: Number of test queries at most, or their share if below 1; 1 or more of all there are takes all.
+        test: Maximum number of test queries, or their share if below 1; 1 or more of all there are takes all.
         seed: Seed of the draw.
         threshold: See `near_duplicates`.
 

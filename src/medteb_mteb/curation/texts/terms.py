@@ -11,7 +11,7 @@ from medteb_mteb.curation.files.records import BuildError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Found", "Terms", "fold", "joined"]
+__all__ = ["TermMatch", "Terms", "fold", "joined"]
 
 
 class _Fold(dict[int, int]):
@@ -28,12 +28,12 @@ _FOLD = _Fold()
 
 
 def fold(text: str) -> str:
-    """The text in lower case and half width, each character on its own: the length does not change."""
+    """Return the text in lower case and half width, each character on its own: the length does not change."""
     return text.translate(_FOLD)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TermMatch:
     """A term in a text.
 
     Attributes:
@@ -48,7 +48,7 @@ class Found:
 
 
 class Terms:
-    """Terms that are looked for all at once (Aho and Corasick 1975, by the library `ahocorasick_rs`).
+    """Terms that are searched for in one pass (Aho and Corasick 1975, by the library `ahocorasick_rs`).
 
     Case and width do not count. A term of Latin letters or digits is not found in a longer word or number:
     "ct" is not in "acth", "维生素B" not in "维生素B12".
@@ -68,8 +68,8 @@ class Terms:
         self._terms = sorted({fold(term) for term in terms})
         self._search = AhoCorasick(self._terms)
 
-    def find(self, text: str) -> list[Found]:
-        """The terms of a text that do not overlap, in their order.
+    def find(self, text: str) -> list[TermMatch]:
+        """Return the terms of a text that do not overlap, in their order.
 
         Of terms that overlap the longest counts, of equally long ones the first.
         """
@@ -77,20 +77,20 @@ class Terms:
         if len(every) < 2:
             return every
         every.sort(key=lambda found: (found.start - found.end, found.start))
-        kept: list[Found] = []
+        kept: list[TermMatch] = []
         taken = bytearray(len(text))
         for found in every:
-            # What was kept before is no shorter, so it holds an end of all that it overlaps with.
+            # A match kept before is at least as long, so it contains an end of every match it overlaps.
             if not (taken[found.start] or taken[found.end - 1]):
                 taken[found.start : found.end] = b"\1" * (found.end - found.start)
                 kept.append(found)
         return sorted(kept, key=lambda found: found.start)
 
-    def every(self, text: str) -> list[Found]:
-        """The terms of a text, those that overlap as well."""
+    def every(self, text: str) -> list[TermMatch]:
+        """Return the terms of a text, those that overlap as well."""
         folded = fold(text)
         return [
-            Found(start, end, self._terms[number])
+            TermMatch(start, end, self._terms[number])
             for number, start, end in self._search.find_matches_as_indexes(folded, overlapping=True)
             if not (joined(folded, start) or joined(folded, end))
         ]

@@ -38,7 +38,7 @@ SCHEMA_VERSION = 1
 FILES = {"query": "queries.jsonl", "document": "corpus.jsonl"}
 DUPLICATE, NOT_DRAWN = "duplicate", "not-drawn"
 #: Bytes of a text's key: two of 10 million texts have one key with a chance below 1e-24.
-KEY = 16
+KEY_BYTES = 16
 #: Texts that are compared with a test at once.
 PORTION = 20_000
 
@@ -78,11 +78,11 @@ class AlignmentReport:
     kept: dict[str, int]
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready content."""
+        """Return JSON-ready content."""
         return {"folder": str(self.folder), "sources": list(self.sources), "kept": self.kept}
 
     def data(self) -> list[str]:
-        """The lines of a recipe's `data` that read the sets."""
+        """Return the lines of a recipe's `data` that read the sets."""
         names = {"query": "aligned-queries", "document": "aligned-documents"}
         path = json.dumps(str(self.folder), ensure_ascii=False)
         return [
@@ -212,7 +212,7 @@ class _Side:
                 counts: Counter[str] = Counter()
                 self.read.append(0)
                 for row, (text, leak) in enumerate(self._leaks(read_texts(source.source, self.columns))):
-                    key = hashlib.sha256(text.full.encode("utf-8", "surrogatepass")).digest()[:KEY]
+                    key = hashlib.sha256(text.full.encode("utf-8", "surrogatepass")).digest()[:KEY_BYTES]
                     self.read[number] += 1
                     bar.update()
                     if key in seen:
@@ -240,13 +240,13 @@ class _Side:
                 self.dropped.append(counts)
 
     def _leaks(self, texts: Iterator[Text]) -> Iterator[tuple[Text, bool]]:
-        """Texts, and whether each is nearly one of a test's queries."""
+        """Yield texts, and whether each is nearly one of a test's queries."""
         while some := list(islice(texts, PORTION)):
             leaks = self.tests.leaks([text.full for text in some])
             yield from ((text, place in leaks) for place, text in enumerate(some))
 
     def rows(self, show_progress: bool) -> Iterator[dict[str, Any]]:
-        """Rows of the role's file: those of all sources, evenly mixed."""
+        """Yield the rows of the role's file: those of all sources, evenly mixed."""
         total = sum(map(len, self.kept))
         merged = heapq.merge(*(self._of_source(number) for number in range(len(self.sources))))
         with tqdm(total=total, desc=f"{self.role}: write", unit="texts", disable=not show_progress) as bar:
@@ -256,7 +256,7 @@ class _Side:
                 bar.update()
 
     def reports(self) -> list[dict[str, Any]]:
-        """Counts of each source."""
+        """Return the counts of each source."""
         found = zip(self.sources, self.read, self.kept, self.dropped, strict=True)
         return [
             {

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.llm import Rejected, json_object
-from medteb_mteb.curation.training.prompt import NEGATIVE, POSITIVE
+from medteb_mteb.curation.training.prompt import NEGATIVE_CLASS, POSITIVE_CLASS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,10 +35,10 @@ class Lists:
 
 
 def read_lists(content: str, ids: Sequence[str], control: int | None = None) -> Lists:
-    """The lists of an answer, without the control document. An id that is repeated in a list counts once.
+    """Return lists of an answer, without the control document. An id that is repeated in a list counts once.
 
     Args:
-        content: What the LLM said.
+        content: Answer of the LLM.
         ids: Id of each document, in their order.
         control: Number of the document that answers nothing, if there is one.
 
@@ -48,7 +48,7 @@ def read_lists(content: str, ids: Sequence[str], control: int | None = None) -> 
             missing; `control`: the control document is said to answer the query.
     """
     found = json_object(content)
-    positive, negative = (_numbers(found, key, ids) for key in (POSITIVE, NEGATIVE))
+    positive, negative = (_numbers(found, key, ids) for key in (POSITIVE_CLASS, NEGATIVE_CLASS))
     if positive & negative:
         raise Rejected("both")
     if control in positive:

@@ -1,4 +1,4 @@
-"""Queries of a test: what is nearly one of them does not belong into a training set."""
+"""Queries of tests, which keep near-duplicates out of training sets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from medteb_mteb.curation.files.read import HUB, STEP, read_texts, read_triples
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.labels.audit import read_benchmark
-from medteb_mteb.curation.texts.split import THRESHOLD, near_duplicates
+from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, near_duplicates
 from medteb_mteb.folders import inspect_folder
 from medteb_mteb.folders.labelled import read_labelled
 from medteb_mteb.folders.problems import Problems
@@ -39,7 +39,7 @@ class HeldOut:
 
     texts: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
-    threshold: float = THRESHOLD
+    threshold: float = QUERY_SIMILARITY
 
     def leaks(self, queries: Sequence[str]) -> dict[int, str]:
         """Row of each query that is a near-duplicate of a test's, to the name of the most similar one."""
@@ -53,15 +53,15 @@ class HeldOut:
         return {row: f"{self.names[other]} {similarity:.4f}" for row, (similarity, other) in best.items()}
 
     def digest(self) -> str:
-        """sha256 (64 hex digits) of the texts and the threshold."""
+        """Return the sha256 (64 hex digits) of the texts and the threshold."""
         digest = hashlib.sha256(repr(self.threshold).encode())
         for text in self.texts:
             digest.update(b"\0" + text.encode())
         return digest.hexdigest()
 
 
-def read_held_out(sources: Sequence[str | Path], threshold: float = THRESHOLD) -> HeldOut:
-    """The queries of editions, of other folders in the Hub layout, or of files of queries.
+def read_held_out(sources: Sequence[str | Path], threshold: float = QUERY_SIMILARITY) -> HeldOut:
+    """Return the queries of editions, of other folders in the Hub layout, or of files of queries.
 
     Args:
         sources: An edition's folder (retrieval, reranking, STS, pairs), a folder of editions, or any source
@@ -73,7 +73,7 @@ def read_held_out(sources: Sequence[str | Path], threshold: float = THRESHOLD) -
         FolderError: Rows that cannot be used, each with file and line.
     """
     if not 0 < threshold <= 1:
-        raise BuildError(f"The threshold of near-duplicates lies between 0 and 1; got {threshold}.")
+        raise BuildError(f"The threshold of near-duplicates must be between 0 and 1; got {threshold}.")
     texts: list[str] = []
     names: list[str] = []
     for source in sources:
@@ -84,7 +84,7 @@ def read_held_out(sources: Sequence[str | Path], threshold: float = THRESHOLD) -
 
 
 def training_queries(source: str | Path) -> list[str]:
-    """The queries of training data: of triples, pairs, alignment sets (`medteb pairs`), or a folder of them.
+    """Return the queries of training data: triples, pairs, sets of `medteb pairs`, or a folder of them.
 
     Args:
         source: A file or folder that `mar train` reads, a folder that a step wrote, or one whose `train`

@@ -32,7 +32,7 @@ class PoolTexts:
     texts: Mapping[str, str]
 
     def shards(self, size: int) -> Iterator[tuple[int, tuple[QueryCandidates, ...]]]:
-        """Number and queries of each shard."""
+        """Yield number and queries of each shard."""
         for number, start in enumerate(range(0, len(self.queries), size)):
             yield number, self.queries[start : start + size]
 

@@ -11,7 +11,7 @@ from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.judge.controls import CONTROLS
 from medteb_mteb.curation.judge.injection import suspicious
 from medteb_mteb.curation.llm.budget import tokens_of
-from medteb_mteb.curation.training.prompt import DOCUMENT, SYSTEM, TEMPLATE, document_ids, render
+from medteb_mteb.curation.training.prompt import DOCUMENT_TEMPLATE, SYSTEM, TEMPLATE, document_ids, render
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ __all__ = ["Batch", "QueryCandidates", "TwoLists", "batches"]
 
 _OVERHEAD = tokens_of(SYSTEM) + tokens_of(TEMPLATE)
 #: Tokens of the delimiters and the id of a document.
-_AROUND = tokens_of(DOCUMENT) + 10
+_AROUND = tokens_of(DOCUMENT_TEMPLATE) + 10
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class TwoLists:
 
     Attributes:
         depth: Documents of a pool that are judged, the best ones. MAR took 50.
-        documents: Documents of a prompt at most.
-        prompt_tokens: Estimated tokens of a prompt at most, unless a single document has more.
+        documents: Maximum number of documents of a prompt.
+        prompt_tokens: Maximum number of estimated tokens of a prompt, unless a single document has more.
         control_rate: Share of the prompts with several documents that carry a control document, which answers
             nothing. Prompts with a suspicious document always do.
         controls: Control documents.
-        negatives: Negatives of a triple at most. MAR's records have 15.
+        negatives: Maximum number of negatives of a triple. MAR's records have 15.
         choose: Which negatives are taken where there are more: the best ranked of the pool (`top`), or drawn
             ones (`random`).
         seed: Seed of all draws.
@@ -63,7 +63,7 @@ class TwoLists:
                 f"{2 * _OVERHEAD}, got {self.prompt_tokens}."
             )
         if not 0 <= self.control_rate <= 1 or not self.controls:
-            raise BuildError(f"control_rate lies between 0 and 1; got {self.control_rate}.")
+            raise BuildError(f"control_rate must be between 0 and 1; got {self.control_rate}.")
         if self.choose not in ("top", "random"):
             raise BuildError(f"choose is top or random; got {self.choose!r}.")
 
@@ -97,7 +97,7 @@ class Batch:
         key: Key of the prompt.
         query: Id of the query.
         documents: Their ids, in the order in which the LLM sees them; `None` is the control document.
-        prompt: What is sent.
+        prompt: The prompt to send.
     """
 
     key: str
@@ -107,17 +107,17 @@ class Batch:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Ids of the documents in the prompt."""
+        """Return the ids of the documents in the prompt."""
         return document_ids(len(self.documents))
 
     @property
     def control(self) -> int | None:
-        """Number of the control document."""
+        """Return the number of the control document."""
         return self.documents.index(None) if None in self.documents else None
 
 
 def batches(candidates: QueryCandidates, texts: Mapping[str, str], how: TwoLists) -> Iterator[Batch]:
-    """The prompts for a query: suspicious documents alone, the others together.
+    """Yield the prompts for a query: suspicious documents alone, the others together.
 
     Which documents share a prompt, and in which order, depends on the texts and the seed alone.
 

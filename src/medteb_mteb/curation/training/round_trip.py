@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from mar_st.mining import Retriever, Rules
     from mar_st.mining.mine import Miner
-    from mar_st.mining.rules import Question
+    from mar_st.mining.rules import MinedQuery
 
 __all__ = ["BEYOND", "NOT_FOUND", "RoundTrip", "RoundTripReport", "round_trip"]
 
@@ -38,7 +38,7 @@ SCHEMA_VERSION = 1
 #: Rows that are searched for between two writes.
 SHARD = 512
 FILES = ("triples", "pairs", "dropped")
-#: Why a pair is dropped: its document has a rank, or none as far as was looked.
+#: Why a pair is dropped: its document has a rank, or is beyond the depth of the search.
 BEYOND, NOT_FOUND = "beyond-depth", "not-found"
 #: Ranks up to which pairs are counted in the manifest.
 STEPS = (1, 3, 5, 10, 20, 50, 100)
@@ -52,7 +52,7 @@ class RoundTrip:
         depth: Rank up to which a pair is kept.
         negatives: Hard negatives added to each row, drawn from what the retriever ranks up to `top`, without
             the query's positives and what is nearly equal to one.
-        top: Ranks that are looked at, for negatives and for the ranks that are reported.
+        top: Depth of the search, for negatives and for the reported ranks.
         seed: Seed of the draw; a query's draw depends on it and on the query's text alone.
     """
 
@@ -64,7 +64,7 @@ class RoundTrip:
     def __post_init__(self) -> None:
         if not 1 <= self.depth <= self.top or not 0 <= self.negatives <= self.top:
             raise BuildError(
-                f"depth lies between 1 and top and negatives between 0 and top; got depth {self.depth}, "
+                f"depth must be between 1 and top, and negatives between 0 and top; got depth {self.depth}, "
                 f"negatives {self.negatives}, top {self.top}."
             )
 
@@ -98,7 +98,7 @@ class RoundTripReport:
     rows: dict[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready content."""
+        """Return JSON-ready content."""
         return {**self.__dict__, "folder": str(self.folder)}
 
 
@@ -123,7 +123,7 @@ def round_trip(
     Args:
         pairs: Pairs or triples in any form that `mar train` reads; further columns of JSON rows are kept.
         out: Folder to write.
-        retriever: What searches, see `medteb_mteb.curation.pooling.pool.open_retriever`.
+        retriever: The retriever, see `medteb_mteb.curation.pooling.pool.open_retriever`.
         how: Settings.
         documents: Corpus, see `read_texts`; default the documents of the pairs themselves. Their positives
             are added.
@@ -200,11 +200,11 @@ def _work(
 
 
 class _Filter:
-    """Searches for the queries of some rows and says what becomes of each.
+    """Searches for the queries of some rows and decides about each row.
 
     Args:
         miner: Has numbered queries and documents, and knows all positives of each query.
-        retriever: What searches.
+        retriever: The retriever.
         rules: How negatives are chosen.
         leaks: Queries that are nearly those of a test.
     """
@@ -221,7 +221,7 @@ class _Filter:
         self._prepared = False
 
     def __call__(self, records: Sequence[Record]) -> tuple[dict[str, list[dict[str, Any]]], Counter[str]]:
-        """Rows by name of the file, and counts."""
+        """Return the rows by name of the file, and counts."""
         if not self._prepared:
             queries = [question.text for question in self.miner.questions]
             self.retriever.prepare(queries, self.miner.corpus)
@@ -240,7 +240,7 @@ class _Filter:
     def _decide(
         self,
         record: Record,
-        question: Question,
+        question: MinedQuery,
         ranked: list[int],
         files: Mapping[str, list[dict[str, Any]]],
         counts: Counter[str],
@@ -278,7 +278,7 @@ class _Filter:
             record.row(tuple(kept), negatives) | {"ranks": list(kept.values())}
         )
 
-    def _negatives(self, record: Record, question: Question, ranked: list[int]) -> tuple[str, ...]:
+    def _negatives(self, record: Record, question: MinedQuery, ranked: list[int]) -> tuple[str, ...]:
         """Return the negatives of the row, then the mined ones."""
         known = {self.miner.corpus[place] for place in question.known}
         labelled = [text for text in record.triple.negatives if text not in known]
@@ -289,7 +289,7 @@ class _Filter:
 
 
 def _origin(pairs: Path) -> dict[str, Any] | None:
-    """The step whose folder the pairs lie in: its name, its settings, the digest of its manifest."""
+    """Return the step that wrote the pairs: its name, its settings, the digest of its manifest."""
     folder = pairs if pairs.is_dir() else pairs.parent
     if not (folder / STEP).is_file() or not (folder / MANIFEST).is_file():
         return None

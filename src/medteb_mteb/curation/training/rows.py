@@ -24,7 +24,7 @@ NO_ANSWER, NO_POSITIVE = "no-answer", "no-positive"
 
 @dataclass
 class ShardRows:
-    """Rows of a shard's files, and what is counted of them.
+    """Rows of a shard's files, and their counts.
 
     Attributes:
         files: Rows by name of the file: `triples`, `pairs`, `labels`, `dropped`, `failed`.
@@ -44,7 +44,7 @@ class ShardRows:
 
 
 class TripleWriter:
-    """Makes rows of what the answers say.
+    """Makes rows from answers.
 
     Args:
         texts: Text of each document.
@@ -68,7 +68,7 @@ class TripleWriter:
             rows: Receives the rows.
             candidates: The query and its documents.
             batches: Its prompts.
-            answers: What an answer says, by key of the prompt.
+            answers: Parsed answer by key of the prompt.
             failed: Reason by key of a prompt without an answer that is any good.
         """
         relevance: dict[str, int] = {}

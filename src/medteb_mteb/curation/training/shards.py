@@ -1,6 +1,6 @@
 """Rows of several files, written shard by shard: a killed step resumes after the last finished shard.
 
-A shard's rows lie in `NAME-00000.jsonl`, its counts in `shard-00000.json`, which is written last. At the end
+A shard's rows are in `NAME-00000.jsonl`, its counts in `shard-00000.json`, which is written last. At the end
 the shards of a name become `NAME.jsonl`.
 """
 
@@ -36,7 +36,7 @@ class Shards:
         self.folder, self.names = folder, tuple(names)
 
     def finished(self, number: int) -> dict[str, int] | None:
-        """Counts of a shard that an earlier run has finished; `None` if there is none."""
+        """Return the counts of a shard that an earlier run has finished; `None` if there is none."""
         marker = self._path("shard", number)
         return read_json(marker) if marker.is_file() else None
 
@@ -86,13 +86,13 @@ class Shards:
 
 
 def lines(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Rows as JSON lines."""
+    """Return rows as JSON lines."""
     return "".join(json.dumps(dict(row), ensure_ascii=False) + "\n" for row in rows)
 
 
 @contextmanager
 def moved(target: Path) -> Iterator[Path]:
-    """A place to write a file aside; it is moved to its own when the block ends well.
+    """Provide a place to write a file aside; it is moved to its own when the block ends well.
 
     Raises:
         BuildError: It cannot be written.

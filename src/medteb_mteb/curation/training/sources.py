@@ -28,7 +28,7 @@ class Record:
     """A row of a training set.
 
     Attributes:
-        triple: What `mar train` reads of it; its instruction is bare, as it stands in the row.
+        triple: The triple as `mar train` reads it, with the bare instruction of the row.
         more: Its other columns, for instance ids.
     """
 
@@ -47,7 +47,7 @@ class Record:
 
 
 def read_records(path: str | Path) -> list[Record]:
-    """Rows of a training set, in any form and place that `mar train` reads.
+    """Return the rows of a training set, in any form and place that `mar train` reads.
 
     Further columns are kept of JSON rows that hold texts, a query each; other forms and Parquet have none.
 
@@ -56,7 +56,7 @@ def read_records(path: str | Path) -> list[Record]:
     """
     from mar_st.data import read_source  # lazy: transformers
 
-    # A prompt would stand in the way of the rows' instructions, and a template would change them.
+    # A prompt would conflict with the rows' instructions, and a template would change them.
     entry = Data(name="pairs", path=str(path), prompt="", instruction="{instruction}")
     triples = read_source(entry, 0).triples
     more = _more(str(path))
@@ -66,7 +66,7 @@ def read_records(path: str | Path) -> list[Record]:
 
 
 def records_digest(records: Iterable[Record]) -> str:
-    """sha256 (64 hex digits) of all rows."""
+    """Return the sha256 (64 hex digits) of all rows."""
     digest = hashlib.sha256()
     for record in records:
         row = record.row(record.triple.positives, record.triple.negatives)

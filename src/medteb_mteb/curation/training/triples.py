@@ -59,10 +59,10 @@ class TriplesReport:
         failed: Number of prompts without an answer that is any good, by reason.
         known: Answers that were in the journal.
         bought: Answers that came in, in this run.
-        account: What the journal has paid for the LLM, over all runs.
+        account: Cost of the LLM in the journal, over all runs.
         faults: Attempts that failed for the moment, by reason.
         stopped: Why it ended early; empty if it did not.
-        notes: What should be looked at.
+        notes: Points to check.
     """
 
     folder: Path
@@ -79,11 +79,11 @@ class TriplesReport:
 
     @property
     def complete(self) -> bool:
-        """True if nothing is left to ask for."""
+        """Return True if nothing is left to ask for."""
         return not self.stopped
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready content."""
+        """Return JSON-ready content."""
         found = {**asdict(self), "folder": str(self.folder), "journal": str(self.journal)}
         return {**found, "notes": list(self.notes), "complete": self.complete}
 
@@ -213,7 +213,7 @@ def estimate_triples(
 
 
 class _Work:
-    """The shards that are left: asked for, read, written."""
+    """Request, read and write the remaining shards."""
 
     def __init__(
         self,
@@ -314,7 +314,7 @@ def _input(
 
 
 def _numbers(counts: Counter[str]) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
-    """Counts of all shards as the fields of a report: plain ones, dropped, failed."""
+    """Return the counts of all shards as the fields of a report: plain ones, dropped, failed."""
 
     def reasons(prefix: str) -> dict[str, int]:
         return {n.removeprefix(prefix): c for n, c in sorted(counts.items()) if n.startswith(prefix)}

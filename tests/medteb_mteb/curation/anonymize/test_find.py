@@ -8,7 +8,7 @@ import pytest
 
 from medteb_mteb.curation.anonymize.checks import id_card_digit, luhn_digit, passes_luhn
 from medteb_mteb.curation.anonymize.find import Finder, analyzer
-from medteb_mteb.curation.anonymize.kinds import KINDS
+from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS
 from medteb_mteb.curation.anonymize.spans import Span, disjoint
 from medteb_mteb.curation.files.records import BuildError
 
@@ -78,7 +78,7 @@ def test_a_labelled_value_is_found_again_without_its_label(finder):
 
 def test_overlaps_leave_nothing_uncovered():
     random_spans = random.Random(0)
-    kinds = list(KINDS)
+    kinds = list(IDENTIFIER_KINDS)
     text = "字" * 60
     for _ in range(300):
         spans = []

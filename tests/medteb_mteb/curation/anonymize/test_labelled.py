@@ -9,7 +9,7 @@ import pytest
 
 from medteb_mteb.curation.anonymize.evaluate import quality, read_marked
 from medteb_mteb.curation.anonymize.find import Finder, analyzer
-from medteb_mteb.curation.anonymize.kinds import KINDS
+from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS
 from medteb_mteb.curation.anonymize.spans import Span, disjoint
 from medteb_mteb.curation.anonymize.step import Anonymise
 from medteb_mteb.curation.files.records import Text
@@ -33,7 +33,7 @@ def test_the_set_is_large_varied_and_a_third_without_identifiers(sentences):
     assert len({sentence.text for sentence in sentences}) == len(sentences)
     assert sum(not sentence.spans for sentence in sentences) >= len(sentences) / 3
     kinds = Counter(span.kind for sentence in sentences for span in sentence.spans)
-    assert set(kinds) == set(KINDS) - {"DATE"}
+    assert set(kinds) == set(IDENTIFIER_KINDS) - {"DATE"}
     assert min(kinds.values()) >= 13
     assert kinds["NAME"] >= 200
 
@@ -64,7 +64,7 @@ def test_wording_of_people_who_had_not_seen_the_rules(finder, name, recall, stri
     assert result.recall() >= recall, result.errors
     assert result.precision() >= 0.93, result.errors
     strict = Finder(strict=True)
-    result = quality(sentences, strict, kinds=[kind for kind in KINDS if kind != "DATE"])
+    result = quality(sentences, strict, kinds=[kind for kind in IDENTIFIER_KINDS if kind != "DATE"])
     assert result.recall() >= strict_recall, result.errors
 
 

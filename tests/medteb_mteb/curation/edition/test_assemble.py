@@ -227,7 +227,7 @@ def test_mteb_scores_models_on_it(tmp_path, built, monkeypatch):
 
 def test_a_test_much_smaller_than_asked_for_is_refused(tmp_path):
     few = Assembly("c", "mit", test=300, threshold=0.8)
-    message = r"has 10 queries where 300 were asked for: 10 of 10 judged .* difference of 0\.266 .*--small"
+    message = r"has 10 queries where 300 were requested: 10 of 10 judged .* difference of 0\.266 .*--small"
     with pytest.raises(BuildError, match=message):
         assemble(LABELS, QUERIES, DOCUMENTS, tmp_path / "few", few)
     assert not (tmp_path / "few" / "MedTEBRetrieval").exists()

@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 
 from medteb_mteb.curation.judge.entries import proof
-from medteb_mteb.curation.judge.log import NONE, read_entry
+from medteb_mteb.curation.judge.log import NO_GRADE, read_entry
 
 REQUESTS = """CREATE TABLE requests (id BLOB PRIMARY KEY, settings BLOB NOT NULL, attempt INTEGER NOT NULL,
     control INTEGER NOT NULL, keys BLOB NOT NULL) WITHOUT ROWID"""
@@ -29,7 +29,7 @@ def as_version_1(path):
                 requests += 1
                 continue
             for i, (key, letter) in enumerate(zip(request.keys, entry.grades, strict=True)):
-                if letter == NONE:
+                if letter == NO_GRADE:
                     continue
                 grade, place = chr(letter), entry.place(i)
                 row = (key, entry.settings, grade, proof(key, entry.settings, grade))

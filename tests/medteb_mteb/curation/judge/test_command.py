@@ -15,7 +15,7 @@ from medteb_mteb.commands.judge import judge
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.judge import Judges, load_judges
 from medteb_mteb.curation.judge import judge as judging
-from medteb_mteb.curation.judge.journal import Journal
+from medteb_mteb.curation.judge.journal import JudgementJournal
 
 
 def medteb_judge(*arguments):
@@ -86,7 +86,7 @@ def test_a_run_with_repair_resumes(settings, capsys, monkeypatch):
         medteb_judge(*source.paths, source.folder / "two", *options)
     medteb_judge(*source.paths, source.folder / "two", *options, "--repair")
     assert "72 judgements" in capsys.readouterr().err
-    with Journal.snapshot(path) as journal:
+    with JudgementJournal.snapshot(path) as journal:
         assert journal.size() == 72
     assert set(server.sold.values()) == {1}
 

@@ -8,8 +8,8 @@ import pytest
 from rule_judges import read_prompt
 
 from medteb_mteb.curation.judge import estimate, judge
-from medteb_mteb.curation.judge.controls import CHECKS, CONTROLS, ECHOES, misgraded, places
-from medteb_mteb.curation.judge.entries import ECHO, GOLD, NEGATIVE, Request
+from medteb_mteb.curation.judge.controls import CONTROL_TEXTS, CONTROLS, ECHOES, misgraded, places
+from medteb_mteb.curation.judge.entries import ECHO, GOLD, OFF_TOPIC, Request
 from medteb_mteb.curation.judge.injection import suspicious
 from medteb_mteb.curation.labels.consensus import SUSPICIOUS, consensus
 from medteb_mteb.curation.labels.grades import read_judging
@@ -165,10 +165,12 @@ def test_honest_judges_raise_no_alarm(make_input, make_server, endpoint, judges_
     assert all(result.details["distrusted"] == {} for result in report.judges)
     assert all(result.details["checked"] > 0 for result in report.judges)
     queries = {read_prompt(body["messages"]).query for body in server.bodies}
-    assert queries & set(CHECKS)
+    assert queries & set(CONTROL_TEXTS)
     (first, *_) = estimate(*source.paths, config, journal=source.folder / "none.sqlite")
     checks = [
-        b for b in server.bodies if read_prompt(b["messages"]).query in CHECKS and b["model"] == models[0]
+        b
+        for b in server.bodies
+        if read_prompt(b["messages"]).query in CONTROL_TEXTS and b["model"] == models[0]
     ]
     assert first.requests + len(checks) == sum(body["model"] == models[0] for body in server.bodies)
     assert 0 < len(checks) <= first.checks
@@ -176,7 +178,7 @@ def test_honest_judges_raise_no_alarm(make_input, make_server, endpoint, judges_
 
 @pytest.mark.parametrize("control", range(8))
 def test_places_of_control_passages(control):
-    kinds = [kind for kind in (NEGATIVE, ECHO, GOLD) if control & kind]
+    kinds = [kind for kind in (OFF_TOPIC, ECHO, GOLD) if control & kind]
     seen = set()
     for number in range(60):
         request = Request((bytes([number]) * 16, b"2" * 16, b"3" * 16), 0, control)
@@ -199,13 +201,13 @@ def test_places_of_control_passages(control):
     ],
 )
 def test_grades_of_control_passages(grades, reason):
-    assert misgraded(grades, {1: NEGATIVE, 2: ECHO, 3: GOLD}) == reason
+    assert misgraded(grades, {1: OFF_TOPIC, 2: ECHO, 3: GOLD}) == reason
 
 
 def test_no_control_passage_is_about_a_check():
     from rule_judges import grade
 
-    for query in CHECKS:
+    for query in CONTROL_TEXTS:
         for text in CONTROLS:
             assert grade("rule-generous", query, text) in "CD"
     assert all(echo.count("{query}") == 1 for echo in ECHOES)

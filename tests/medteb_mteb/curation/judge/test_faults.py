@@ -17,7 +17,7 @@ import pytest
 from fault_server import ANSWER, LINE
 
 from medteb_mteb.curation.judge import JournalError, judge
-from medteb_mteb.curation.judge.journal import Journal
+from medteb_mteb.curation.judge.journal import JudgementJournal
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -225,7 +225,7 @@ def test_the_reserve_is_given_back_when_the_disk_is_full(
 ):
     source, _ = clean(3, 20)
     server = endpoint(latency=0.02)
-    write, calls = Journal._write, []
+    write, calls = JudgementJournal._write, []
 
     def full(self, *arguments):
         calls.append(self)
@@ -236,7 +236,7 @@ def test_the_reserve_is_given_back_when_the_disk_is_full(
                 raise error
         return write(self, *arguments)
 
-    monkeypatch.setattr(Journal, "_write", full)
+    monkeypatch.setattr(JudgementJournal, "_write", full)
     report = run(source, judges_of(make_server(server), concurrency=4))
     assert "disk is full" in report.judges[0].stopped
     assert sum(server.sold.values()) == report.judges[0].bought > 0
@@ -256,7 +256,7 @@ def test_ctrl_c_waits_for_the_answers_under_way(clean, make_server, endpoint, ju
     child.join()
     assert child.exitcode == 130
     assert server.made in (5, 6)  # two at once: the sixth may be on its way, too
-    with Journal(source.folder / "judgements.sqlite") as journal:
+    with JudgementJournal(source.folder / "judgements.sqlite") as journal:
         assert journal.size() == sum(server.sold.values())
     assert run(source, config).complete
     assert content(source.folder / "out") == expected

@@ -13,7 +13,7 @@ from tests.medteb_mteb.curation.power_cut import Disk
 
 from medteb_mteb.curation.judge import JournalError, judge, repair_journal
 from medteb_mteb.curation.judge.entries import JudgeAccount, Request, judgement_key
-from medteb_mteb.curation.judge.journal import Journal
+from medteb_mteb.curation.judge.journal import JudgementJournal
 from medteb_mteb.curation.llm.database import Failure, settings_digest
 
 SETTINGS = settings_digest({"model": "m"})
@@ -35,12 +35,12 @@ def settle(journal, numbers, grade="A", failures=None, follow=()):
 
 def test_settled_grades_are_there_for_the_next_run(tmp_path):
     path = tmp_path / "deep" / "journal.sqlite"
-    with Journal(path) as journal:
+    with JudgementJournal(path) as journal:
         settle(journal, range(5))
         again = Request((key(7),), 1, control=True)
         settle(journal, [8], failures={key(9): Failure("refused", 1)}, follow=[again])
         assert journal.size() == 6
-    with Journal(path) as journal:
+    with JudgementJournal(path) as journal:
         assert journal.grades([key(n) for n in range(9)]) == {key(n): "A" for n in (0, 1, 2, 3, 4, 8)}
         assert journal.failures([key(9), key(1)]) == {key(9): Failure("refused", 1)}
         assert journal.requests(SETTINGS) == [again]
@@ -66,7 +66,7 @@ def test_keys_tell_judgements_apart():
 
 
 def _die(path, after):
-    journal = Journal(path)
+    journal = JudgementJournal(path)
     for number in range(50):
         settle(journal, [number])
         if number == after:
@@ -79,22 +79,22 @@ def test_a_killed_process_leaves_all_that_it_settled(tmp_path):
     child.start()
     child.join()
     assert child.exitcode == 9
-    with Journal.snapshot(path) as reading:
+    with JudgementJournal.snapshot(path) as reading:
         assert reading.size() == 21
-    with Journal(path) as journal:
+    with JudgementJournal(path) as journal:
         assert journal.size() == 21
         assert journal.account("one").answers == 21
 
 
 def test_one_process_writes_others_read(tmp_path):
     path = tmp_path / "journal.sqlite"
-    with Journal(path) as journal:
+    with JudgementJournal(path) as journal:
         settle(journal, [1])
         with pytest.raises(JournalError, match="Another process buys judgements"):
-            Journal(path)
-        with Journal.snapshot(path) as reading:
+            JudgementJournal(path)
+        with JudgementJournal.snapshot(path) as reading:
             assert reading.size() == 1
-    with Journal.snapshot(tmp_path / "none.sqlite") as empty:
+    with JudgementJournal.snapshot(tmp_path / "none.sqlite") as empty:
         assert empty.size() == 0
     assert not (tmp_path / "none.sqlite").exists()
 
@@ -104,27 +104,27 @@ def test_files_other_than_journals_are_refused(tmp_path):
     path.write_bytes(b"no database at all" * 1000)
     before = path.read_bytes()
     with pytest.raises(JournalError, match="is damaged"):
-        Journal(path)
+        JudgementJournal(path)
     with pytest.raises(JournalError, match="is damaged"):
-        Journal.snapshot(path)
+        JudgementJournal.snapshot(path)
     assert path.read_bytes() == before
     path.unlink()
     with sqlite3.connect(path) as other:
         other.execute("CREATE TABLE t (x)")
     other.close()
     with pytest.raises(JournalError, match="is a database of something else"):
-        Journal(path)
+        JudgementJournal(path)
     path.unlink()
-    Journal(path).close()
+    JudgementJournal(path).close()
     with sqlite3.connect(path) as later:
         later.execute("PRAGMA user_version = 9")
     later.close()
     with pytest.raises(JournalError, match="another version"):
-        Journal(path)
+        JudgementJournal(path)
 
 
 def filled(path, count=3000):
-    with Journal(path) as journal:
+    with JudgementJournal(path) as journal:
         journal.describe(SETTINGS, {"model": "m"})
         for start in range(0, count, 10):
             settle(journal, range(start, start + 10), grade="SABCD"[start // 10 % 5])
@@ -152,7 +152,7 @@ def test_a_damaged_journal_is_left_alone_and_gives_back_what_is_whole(
             data[number * size : (number + 1) * size] = draw.randbytes(size)
     path.write_bytes(data)
     with pytest.raises(JournalError, match=r"is damaged.*left as it is.*--repair"):
-        Journal(path)
+        JudgementJournal(path)
     assert path.read_bytes() == bytes(data)
     repaired = repair_journal(path)
     lost = 3000 - repaired.judgements
@@ -160,7 +160,7 @@ def test_a_damaged_journal_is_left_alone_and_gives_back_what_is_whole(
     if page == "all but data":
         assert lost == 0
     assert repaired.moved.read_bytes() == bytes(data)
-    with Journal(path) as journal:
+    with JudgementJournal(path) as journal:
         assert journal.size() == repaired.judgements
         found = journal.grades([key(n) for n in range(3000)])
         assert len(found) == repaired.judgements
@@ -182,7 +182,7 @@ def test_rows_in_the_log_are_got_back_too(tmp_path):
 
 def test_a_grade_that_was_changed_on_the_disk_is_noticed(tmp_path):
     path = tmp_path / "journal.sqlite"
-    with Journal(path) as journal:
+    with JudgementJournal(path) as journal:
         settle(journal, [1, 2])
         settle(journal, [3])
     data = bytearray(path.read_bytes())
@@ -190,18 +190,18 @@ def test_a_grade_that_was_changed_on_the_disk_is_noticed(tmp_path):
     assert data[place : place + 2] == b"AA"
     data[place] = ord("B")
     path.write_bytes(data)
-    for opened in (Journal, Journal.snapshot):  # as a database it is whole
+    for opened in (JudgementJournal, JudgementJournal.snapshot):  # as a database it is whole
         with pytest.raises(JournalError, match="does not agree with its checksum"):
             opened(path)
     assert repair_journal(path).judgements == 1
-    with Journal(path) as journal:
+    with JudgementJournal(path) as journal:
         assert journal.grades([key(n) for n in (1, 2, 3)]) == {key(3): "A"}
 
 
 def test_a_repair_needs_a_journal_for_itself(tmp_path):
     with pytest.raises(JournalError, match="There is no journal"):
         repair_journal(tmp_path / "none.sqlite")
-    with Journal(tmp_path / "journal.sqlite"), pytest.raises(JournalError, match="Another process"):
+    with JudgementJournal(tmp_path / "journal.sqlite"), pytest.raises(JournalError, match="Another process"):
         repair_journal(tmp_path / "journal.sqlite")
 
 
@@ -214,7 +214,7 @@ def test_a_build_resumes_after_a_repair(make_input, make_server, endpoint, judge
         return judge(*source.paths, source.folder / out, config, already_anonymous=True, show_progress=False)
 
     run("first")
-    spent = Journal.snapshot(path).account("words").cost
+    spent = JudgementJournal.snapshot(path).account("words").cost
     data = bytearray(path.read_bytes())
     data[16:40] = b"\xff" * 24  # the header of the file
     path.write_bytes(data)
@@ -235,7 +235,7 @@ def test_a_power_cut_costs_only_what_was_not_synced(tmp_path, monkeypatch):
     """The rest is whole: a row for each of the first answers and none that nobody wrote."""
     monkeypatch.setattr("medteb_mteb.curation.llm.database.SYNC_SECONDS", 600)
     path, rng, lost = tmp_path / "journal.sqlite", random.Random(0), set()
-    with Journal(path) as journal:
+    with JudgementJournal(path) as journal:
         for round_ in range(3):
             start = 400 * round_
             for number in range(start, start + 200, 10):
@@ -247,7 +247,7 @@ def test_a_power_cut_costs_only_what_was_not_synced(tmp_path, monkeypatch):
                 settle(journal, range(number, number + 10))
             for case in range(40):
                 left = disk.cut(rng, tmp_path / f"{round_}-{case}")
-                with Journal(left) as after:
+                with JudgementJournal(left) as after:
                     size = after.size()
                     assert start + 200 <= size <= start + 400
                     assert after.grades([key(n) for n in range(start + 400)]) == dict.fromkeys(
@@ -262,7 +262,7 @@ def test_a_power_cut_costs_only_what_was_not_synced(tmp_path, monkeypatch):
 def test_requests_of_any_length_are_got_back(tmp_path, passages):
     """Entries longer than a page lie in several."""
     path = tmp_path / "journal.sqlite"
-    with Journal(path) as journal:
+    with JudgementJournal(path) as journal:
         for start in range(0, 4 * passages, passages):
             settle(journal, range(start, start + passages))
     data = bytearray(path.read_bytes())
@@ -273,16 +273,16 @@ def test_requests_of_any_length_are_got_back(tmp_path, passages):
 
 def test_a_journal_of_an_earlier_version_is_continued(tmp_path):
     path, again = tmp_path / "journal.sqlite", Request((key(7), key(8)), 1, 3)
-    with Journal(path) as journal:
+    with JudgementJournal(path) as journal:
         settle(journal, range(5), follow=[again])
         settle(journal, [5], failures={key(9): Failure("refused", 1)})
     assert as_version_1(path) == (6, 1)
-    with Journal.snapshot(path) as reading:
+    with JudgementJournal.snapshot(path) as reading:
         assert reading.size() == 6
         assert reading.requests(SETTINGS) == [again]
         assert reading.grades([key(n) for n in range(9)]) == {key(n): "A" for n in range(6)}
     for _ in range(2):
-        with Journal(path) as journal:
+        with JudgementJournal(path) as journal:
             assert journal.requests(SETTINGS) == [again]
             assert journal.failures([key(9)]) == {key(9): Failure("refused", 1)}
             settle(journal, [4, 6], grade="D")  # the grade of 4 is never changed
@@ -290,7 +290,7 @@ def test_a_journal_of_an_earlier_version_is_continued(tmp_path):
             assert found == {key(n): "A" for n in range(6)} | {key(6): "D"}
             assert journal.size() == 7
     assert repair_journal(path).judgements == 7
-    with Journal(path) as journal:
+    with JudgementJournal(path) as journal:
         assert journal.requests(SETTINGS) == [again]
 
 
@@ -299,7 +299,7 @@ def test_an_answer_writes_a_few_pages(tmp_path, monkeypatch):
     monkeypatch.setattr("medteb_mteb.curation.llm.database.SYNC_SECONDS", 600)
     path = tmp_path / "journal.sqlite"
     filled(path, 20_000)
-    with Journal(path) as journal:
+    with JudgementJournal(path) as journal:
         journal._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         request = [Request(tuple(key(n) for n in range(at, at + 10))) for at in range(20_000, 20_320, 10)]
         journal.decide(SETTINGS, request)
@@ -317,7 +317,7 @@ def test_an_answer_writes_a_few_pages(tmp_path, monkeypatch):
                 paid=paid,
             )
         assert (log.stat().st_size - before) / len(request) < 4 * 1100
-    with Journal(path) as journal:
+    with JudgementJournal(path) as journal:
         assert journal.size() == 20_320
 
 
@@ -325,7 +325,7 @@ def test_grades_are_found_among_keys_that_begin_alike(tmp_path, monkeypatch):
     monkeypatch.setattr("medteb_mteb.curation.judge.index.RECENT", 16)
     path = tmp_path / "journal.sqlite"
     keys = [b"same-beg" + bytes((number,)) * 8 for number in range(40)]
-    with Journal(path) as journal:
+    with JudgementJournal(path) as journal:
         for number, one in enumerate(keys[:30]):
             grades = {one: "SABCD"[number % 5]}
             request = Request((one,))
@@ -333,7 +333,7 @@ def test_grades_are_found_among_keys_that_begin_alike(tmp_path, monkeypatch):
                 SETTINGS, request, judge="one", grades=grades, failures={}, follow=(), paid=JudgeAccount()
             )
     expected = {one: "SABCD"[number % 5] for number, one in enumerate(keys[:30])}
-    for opened in (Journal, Journal.snapshot):
+    for opened in (JudgementJournal, JudgementJournal.snapshot):
         with opened(path) as journal:
             assert journal.grades(keys) == expected
             assert journal.size() == 30

@@ -65,7 +65,7 @@ def test_weights_decide_and_equal_ones_are_the_majority():
     assert labels(consensus(given, ConsensusRule("weighted"))) == labels(
         consensus(given, ConsensusRule("majority"))
     )
-    # 4 of 5 is the share of b's judges; more than that is asked for.
+    # 4 of 5 is the share of b's judges, and the rule requires more.
     strict = ConsensusRule("weighted", weights={"judge-0": 3}, share=0.8)
     assert labels(consensus(given, strict)) == {"a": "tie", "b": "tie", "c": 0}
 
@@ -93,11 +93,19 @@ def test_some_judges_only():
         ({"weights": {"a": 1}}, "Weights are for the rule 'weighted'"),
         ({"kind": "weighted", "weights": {"a": -1}}, "cannot be negative"),
         ({"kind": "weighted", "share": 0.2}, "between 0.5 and 1"),
+        ({"kind": "weighted", "share": 1.0}, "between 0.5 and 1"),
     ],
 )
 def test_impossible_rules(settings, message):
     with pytest.raises(BuildError, match=message):
         ConsensusRule(**settings)
+
+
+def test_a_judge_may_weigh_less_than_one_or_nothing():
+    given = judged(a="SD", b="DS")
+    for weight in (0.0, 0.5):
+        rule = ConsensusRule("weighted", weights={"judge-0": weight, "judge-1": 1.0}, share=0.5)
+        assert labels(consensus(given, rule)) == {"a": 0, "b": 1}
 
 
 @pytest.mark.parametrize(

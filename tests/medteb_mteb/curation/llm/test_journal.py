@@ -8,10 +8,10 @@ import sqlite3
 import pytest
 from tests.medteb_mteb.curation.power_cut import Disk
 
-from medteb_mteb.curation.judge.journal import Journal
+from medteb_mteb.curation.judge.journal import JudgementJournal
 from medteb_mteb.curation.llm import Account, JournalError, Prompt, repair_answers
 from medteb_mteb.curation.llm.database import Failure, settings_digest
-from medteb_mteb.curation.llm.journal import UNREAD, Answer, AnswerJournal, answer_key
+from medteb_mteb.curation.llm.journal import UNREAD, Answer, AnswerJournal, answer_key, proof
 from medteb_mteb.curation.llm.origins import Origin
 
 SETTINGS = settings_digest({"model": "m"})
@@ -30,6 +30,23 @@ def text(number):
 
 def add(journal, number, attempt=0, ending=""):
     journal.add(SETTINGS, key(number), Answer(attempt, ending, text(number)), llm="one", paid=PAID)
+
+
+def test_keys_checksums_and_marks_of_the_file_stay_as_written_before(tmp_path):
+    """Another value would buy every answer again."""
+    assert SETTINGS.hex() == "deea0f7771b9f0a5"
+    assert key(1).hex() == "146e69906e99a3e57342fca5ed855488"
+    assert proof(key(1), SETTINGS, Answer(0, "cut", "文")).hex() == "c55fc92f"
+    for kind, marks in ((AnswerJournal, (0x4D54414E, 1)), (JudgementJournal, (0x4D544A31, 2))):
+        path = tmp_path / kind.__name__
+        with kind(path):
+            pass
+        with sqlite3.connect(path) as db:
+            found = [
+                db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+            ]
+        db.close()
+        assert tuple(found) == marks
 
 
 def test_added_answers_are_there_for_the_next_run(tmp_path):
@@ -75,9 +92,9 @@ def test_keys_tell_answers_apart():
 
 def test_journals_of_answers_and_of_judgements_are_not_mixed_up(tmp_path):
     AnswerJournal(tmp_path / "answers.sqlite").close()
-    Journal(tmp_path / "judgements.sqlite").close()
+    JudgementJournal(tmp_path / "judgements.sqlite").close()
     with pytest.raises(JournalError, match="is a database of something else"):
-        Journal(tmp_path / "answers.sqlite")
+        JudgementJournal(tmp_path / "answers.sqlite")
     with pytest.raises(JournalError, match="is a database of something else"):
         AnswerJournal(tmp_path / "judgements.sqlite")
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from medteb_mteb.curation.llm.limits import Limits, Pace, Stop
+from medteb_mteb.curation.llm.limits import Pace, RateLimits, Stop
 
 
 def test_a_pace_lets_its_units_through_and_no_more():
@@ -26,7 +26,7 @@ def test_a_large_request_makes_those_after_it_wait():
 
 def test_a_pause_holds_everyone_up_and_a_stop_lets_go():
     async def main():
-        limits, stop = Limits(None, None), Stop()
+        limits, stop = RateLimits(None, None), Stop()
         limits.pause(0.2)
         started = time.monotonic()
         await asyncio.gather(*(limits.ready(1, stop) for _ in range(3)))

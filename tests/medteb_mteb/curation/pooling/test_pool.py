@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mar_st.data.trec import RunError, write_run
-from mar_st.mining.retrievers import BM25, Found
+from mar_st.mining.retrievers import BM25, Retrieved
 from mar_st.model.names import packaged_folder
 from medteb_mteb.curation.files.folder import read_json
 from medteb_mteb.curation.files.records import BuildError, Text
@@ -46,7 +46,7 @@ class Fixed:
         for place, row in enumerate(rows):
             listed = self.table[row][:k]
             found[place, : len(listed)] = listed
-        return Found(found, np.zeros(found.shape), [np.empty(0)] * len(rows))
+        return Retrieved(found, np.zeros(found.shape), [np.empty(0)] * len(rows))
 
 
 FIRST, SECOND = [[0, 1, 2], [3], []], [[2, 3], [3, 1], [0]]

@@ -10,11 +10,11 @@ from fault_server import ROOT, rules
 from medteb_mteb.curation.files.records import Text
 from medteb_mteb.curation.llm import Rejected, load_llm
 from medteb_mteb.curation.sts import DictionaryEntry
-from medteb_mteb.curation.sts.prompt import KINDS, SCHEMA, read_rewrites, render
+from medteb_mteb.curation.sts.prompt import REWRITE_KINDS, SCHEMA, read_rewrites, render
 from medteb_mteb.curation.sts.question import bounds
 from medteb_mteb.curation.sts.select import SwappedQuery
 
-GOOD = dict.fromkeys(KINDS, "问吗？")
+GOOD = dict.fromkeys(REWRITE_KINDS, "问吗？")
 
 
 def candidate(text="高血压能喝酒吗", entry=None):
@@ -34,7 +34,7 @@ def test_the_published_input():
         "query_pairs": {"origin": "高血压能喝酒吗", "replace": "血压高能喝酒吗"},
     }
     assert prompt.key == "q1"
-    assert tuple(prompt.schema["required"]) == KINDS == ("positive", "negative-1", "negative-2")
+    assert tuple(prompt.schema["required"]) == REWRITE_KINDS == ("positive", "negative-1", "negative-2")
     assert "长度为 5 到 9 个字" in prompt.user
     assert render(candidate(), 0.3) == prompt
 

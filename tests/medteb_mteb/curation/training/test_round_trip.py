@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mar_st.data import read_source
-from mar_st.mining import BM25, Found
+from mar_st.mining import BM25, Retrieved
 from mar_st.mining.retrievers import best
 from mar_st.recipes.schema import Data
 from medteb_mteb.commands.round_trip import round_trip as round_trip_command
@@ -44,7 +44,7 @@ class Table:
         for place, row in enumerate(rows):
             order = best(self.scores(self.queries[row], self.corpus), k)
             found[place, : len(order)] = order
-        return Found(found, np.zeros(found.shape), [np.empty(0)] * len(rows))
+        return Retrieved(found, np.zeros(found.shape), [np.empty(0)] * len(rows))
 
     def score(self, rows, documents):
         raise AssertionError
@@ -208,7 +208,7 @@ def test_a_corpus_makes_it_harder(tmp_path, write, rows_of):
 
 @pytest.mark.parametrize("settings", [{"depth": 0}, {"depth": 101}, {"negatives": 101}, {"negatives": -1}])
 def test_settings_that_cannot_be(settings):
-    with pytest.raises(BuildError, match="depth lies between 1 and top"):
+    with pytest.raises(BuildError, match="depth must be between 1 and top"):
         RoundTrip(**settings)
 
 

@@ -50,7 +50,7 @@ class AssembleStep(PipelineStep):
     sources: tuple[TextSource, ...] | None = None
 
     def made(self) -> Assembly:
-        """The settings.
+        """Return the settings.
 
         Raises:
             BuildError: Impossible ones.
@@ -70,7 +70,7 @@ class AssembleStep(PipelineStep):
         )
 
     def check(self, pipeline: PipelineSettings, inputs: Mapping[str, Sequence[ResolvedInput]]) -> None:
-        """The settings have to be possible."""
+        """Refuse impossible settings."""
         del pipeline, inputs
         self.made()
 

@@ -39,7 +39,7 @@ class ConsensusStep(PipelineStep):
     keep_suspicious: bool | None = None
 
     def made(self) -> ConsensusRule:
-        """The rule.
+        """Return the rule.
 
         Raises:
             BuildError: An impossible one.
@@ -56,7 +56,7 @@ class ConsensusStep(PipelineStep):
         )
 
     def check(self, pipeline: PipelineSettings, inputs: Mapping[str, Sequence[ResolvedInput]]) -> None:
-        """The rule has to be possible, and name judges that there are."""
+        """Refuse an impossible rule, and unknown judges."""
         rule = self.made()
         if pipeline.judges is None or all(one.step != self.source for one in inputs["in"]):
             return
@@ -70,5 +70,5 @@ class ConsensusStep(PipelineStep):
         return StepOutcome(write_labels(job.path("in"), job.folder, self.made()))
 
     def forecast_volume(self, view: StepView) -> Volume:
-        """Every judged pair is labelled."""
+        """Assume that every judged pair is labelled."""
         return view.volume("in")

@@ -38,7 +38,7 @@ class DiversifyStep(PipelineStep):
     sources: tuple[TextSource, ...] | None = None
 
     def models(self) -> tuple[str, ...]:
-        """Names of the models that it loads."""
+        """Return the names of the models that it loads."""
         return (self.model,)
 
     def run(self, job: StepJob) -> StepOutcome:

@@ -33,12 +33,12 @@ class JudgeStep(PipelineStep):
     gold: Annotated[str | None, Input(("pools", "file"))] = None
 
     def llms(self, pipeline: PipelineSettings) -> tuple[LLM, ...]:
-        """The judges that are LLMs."""
+        """Return the judges that are LLMs."""
         judges = pipeline.judges.judges if pipeline.judges else ()
         return tuple(one for one in judges if isinstance(one, LLM))
 
     def depends_on(self, pipeline: PipelineSettings) -> Any:
-        """The judges' settings, not where and how fast they are asked."""
+        """Return the judges' settings, not where and how fast they are asked."""
         judges = pipeline.judges.judges if pipeline.judges else ()
         return {one.name: one.description() for one in judges}
 
@@ -67,12 +67,12 @@ class JudgeStep(PipelineStep):
         return StepOutcome(report.to_json(), stopped)
 
     def forecast_volume(self, view: StepView) -> Volume:
-        """Every pair is judged."""
+        """Assume that every pair is judged."""
         pools = view.volume("pools")
         return Volume(pools.items, queries=pools.queries, exact=pools.exact)
 
     def forecast_charges(self, view: StepView) -> list[Charge]:
-        """Exact once the pools are there."""
+        """Estimate the requests; exact once the pools exist."""
         judges = self._judges(view.pipeline)
         if view.ready:
             found = estimate(

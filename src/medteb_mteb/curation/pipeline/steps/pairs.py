@@ -67,6 +67,6 @@ class PairsStep(TrainingStep):
         return StepOutcome(report.to_json())
 
     def forecast_volume(self, view: StepView) -> Volume:
-        """Every text is kept."""
+        """Assume that every text is kept."""
         keys = [key for key in ("queries", "documents") if key in view.paths]
         return Volume(sum(one.items for key in keys for one in view.volumes(key)), exact=False)

@@ -34,7 +34,7 @@ class PoolStep(PipelineStep):
     batch_size: int = Field(default=64, ge=1)
 
     def models(self) -> tuple[str, ...]:
-        """Names of the models that it loads."""
+        """Return the names of the models that it loads."""
         return self.retrievers
 
     def run(self, job: StepJob) -> StepOutcome:
@@ -67,7 +67,7 @@ class PoolStep(PipelineStep):
         )
 
     def forecast_volume(self, view: StepView) -> Volume:
-        """Every pool is full."""
+        """Assume that every pool is full."""
         queries, documents = view.volume("queries"), view.volume("documents")
         most = min(self.size, self.depth * len(self.retrievers), documents.items)
         return Volume(queries.items * most, queries=queries.items, exact=False)

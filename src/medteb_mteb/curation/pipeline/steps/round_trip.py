@@ -39,19 +39,19 @@ class RoundTripStep(TrainingStep):
     seed: int = 42
 
     def models(self) -> tuple[str, ...]:
-        """Names of the models that it loads."""
+        """Return the names of the models that it loads."""
         return (self.retriever,)
 
     def output(self) -> str:
-        """Rows with negatives, where they are added."""
+        """Return the rows with negatives, where they are added."""
         return "triples.jsonl" if self.negatives else "pairs.jsonl"
 
     def settings(self) -> RoundTripSettings:
-        """Settings of `medteb_mteb.curation.training.round_trip`."""
+        """Return the settings of `medteb_mteb.curation.training.round_trip`."""
         return RoundTripSettings(self.depth, self.negatives, self.top, self.seed)
 
     def check(self, pipeline: PipelineSettings, inputs: Mapping[str, Sequence[ResolvedInput]]) -> None:
-        """The settings have to be possible."""
+        """Refuse impossible settings."""
         del pipeline, inputs
         self.settings()
 
@@ -75,5 +75,5 @@ class RoundTripStep(TrainingStep):
         return StepOutcome(report.to_json())
 
     def forecast_volume(self, view: StepView) -> Volume:
-        """Every pair is kept."""
+        """Assume that every pair is kept."""
         return Volume(view.volume("pairs").items, exact=False)

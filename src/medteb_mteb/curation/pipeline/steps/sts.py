@@ -47,11 +47,11 @@ class StsStep(WriterStep):
     sources: tuple[TextSource, ...] | None = None
 
     def prompts(self) -> str:
-        """Version of its prompts."""
+        """Return the version of its prompts."""
         return prompt_version()
 
     def settings(self) -> StsSettings:
-        """Settings of `medteb_mteb.curation.sts.sts`."""
+        """Return the settings of `medteb_mteb.curation.sts.sts`."""
         return StsSettings(
             self.edition,
             self.licence,
@@ -84,7 +84,7 @@ class StsStep(WriterStep):
         return StepOutcome(content, report.stopped)
 
     def forecast_charges(self, view: StepView) -> list[Charge]:
-        """Exact once the queries are there; before, every query is rewritten."""
+        """Estimate the requests; exact once the queries exist, before that every query is rewritten."""
         llm = self.writer(view.pipeline)
         if view.ready:
             found = estimate(

@@ -43,11 +43,11 @@ class SynthesizeQueriesStep(WriterStep, TrainingStep):
     seed: int = 42
 
     def prompts(self) -> str:
-        """Version of its prompts."""
+        """Return the version of its prompts."""
         return query_version(self.language)
 
     def settings(self) -> QuerySettings:
-        """Settings of `medteb_mteb.curation.synthetic.synthesize_queries`."""
+        """Return the settings of `medteb_mteb.curation.synthetic.synthesize_queries`."""
         forms = {} if self.forms is None else {"forms": self.forms}
         return QuerySettings(
             language=self.language,
@@ -74,12 +74,12 @@ class SynthesizeQueriesStep(WriterStep, TrainingStep):
         return outcome_of(job, report)
 
     def forecast_volume(self, view: StepView) -> Volume:
-        """Every query is kept."""
+        """Assume that every query is kept."""
         documents = view.volume("documents").items
         return Volume(min(documents, self.sample or documents) * self.per_document, exact=False)
 
     def forecast_charges(self, view: StepView) -> list[Charge]:
-        """Exact once the documents are there."""
+        """Estimate the requests; exact once the documents exist."""
         llm, settings = self.writer(view.pipeline), self.settings()
         if view.ready:
             cost = estimate_queries(

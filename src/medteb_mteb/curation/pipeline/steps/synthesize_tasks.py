@@ -14,7 +14,7 @@ from medteb_mteb.curation.pipeline.work import Volume
 from medteb_mteb.curation.pipeline.writer_step import WriterStep, charge_of, outcome_of
 from medteb_mteb.curation.synthetic import TaskSettings, estimate_tasks, synthesize_tasks
 from medteb_mteb.curation.synthetic.task_prompts import brainstorm_version, example_version
-from medteb_mteb.curation.synthetic.tasks import TASKS
+from medteb_mteb.curation.synthetic.tasks import TASKS_FILE
 
 if TYPE_CHECKING:
     from medteb_mteb.curation.pipeline.work import Charge, StepJob, StepOutcome, StepView
@@ -33,11 +33,11 @@ class SynthesizeTasksStep(WriterStep, TrainingStep):
     seed: int = 42
 
     def prompts(self) -> str:
-        """Version of its prompts."""
+        """Return the version of its prompts."""
         return f"{brainstorm_version(self.language)} {example_version(self.language)}"
 
     def settings(self) -> TaskSettings:
-        """Settings of `medteb_mteb.curation.synthetic.synthesize_tasks`, without the file of tasks."""
+        """Return settings of `medteb_mteb.curation.synthetic.synthesize_tasks`, without the file of tasks."""
         return TaskSettings(
             language=self.language,
             tasks=self.tasks,
@@ -60,14 +60,14 @@ class SynthesizeTasksStep(WriterStep, TrainingStep):
         return outcome_of(job, report)
 
     def forecast_volume(self, view: StepView) -> Volume:
-        """Every example is kept."""
+        """Assume that every example is kept."""
         del view
         return Volume(self.tasks * self.pairs_per_task, exact=False)
 
     def forecast_charges(self, view: StepView) -> list[Charge]:
-        """Exact once the tasks are there."""
+        """Estimate the requests; exact once the tasks exist."""
         llm, settings = self.writer(view.pipeline), self.settings()
-        known = (view.folder / TASKS).is_file()
+        known = (view.folder / TASKS_FILE).is_file()
         if self.tasks_from is not None and view.ready:
             settings, known = replace(settings, tasks_from=view.path("tasks_from")), True
         cost = estimate_tasks(

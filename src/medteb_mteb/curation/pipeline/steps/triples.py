@@ -42,11 +42,11 @@ class TriplesStep(WriterStep, TrainingStep):
     seed: int = 42
 
     def prompts(self) -> str:
-        """Version of its prompts."""
+        """Return the version of its prompts."""
         return prompt_version()
 
     def settings(self) -> TwoLists:
-        """Settings of `medteb_mteb.curation.training.make_triples`."""
+        """Return the settings of `medteb_mteb.curation.training.make_triples`."""
         return TwoLists(
             depth=self.depth,
             documents=self.documents_per_prompt,
@@ -72,11 +72,11 @@ class TriplesStep(WriterStep, TrainingStep):
         return outcome_of(job, report)
 
     def forecast_volume(self, view: StepView) -> Volume:
-        """Every query gives a triple."""
+        """Assume that every query gives a triple."""
         return Volume(view.volume("queries").items, exact=False)
 
     def forecast_charges(self, view: StepView) -> list[Charge]:
-        """Exact once the pools are there."""
+        """Estimate the requests; exact once the pools exist."""
         llm = self.writer(view.pipeline)
         if view.ready:
             cost = estimate_triples(
