@@ -269,10 +269,10 @@ class _Pairs:
         return cls(matrix, matrix.t().coalesce())
 
     def times(self, places: Tensor) -> Tensor:
-        return torch.sparse.mm(self.matrix, places)
+        return torch.mm(self.matrix, places)
 
     def transposed_times(self, tokens: Tensor) -> Tensor:
-        return torch.sparse.mm(self.transposed, tokens)
+        return torch.mm(self.transposed, tokens)
 
 
 def _states(model: Any, features: dict[str, Tensor], layers: Sequence[int]) -> dict[int, Tensor]:
@@ -357,4 +357,5 @@ def _guess(own: Tensor, sums: Tensor, count: Tensor) -> Tensor:
     weighted = inputs[seen] * weight
     gram = weighted.T @ weighted
     gram += RIDGE * gram.diagonal().mean() * torch.eye(len(gram), device=gram.device)
-    return inputs @ torch.linalg.solve(gram, weighted.T @ (sums[seen] / weight.square() * weight))
+    found: Tensor = torch.linalg.solve(gram, weighted.T @ (sums[seen] / weight.square() * weight))
+    return inputs @ found
