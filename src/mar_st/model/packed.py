@@ -198,10 +198,39 @@ def _store(tensor: torch.Tensor, stored: dict[str, torch.Tensor]) -> list[str]:
         return [_add(kept, stored)]
     rows = tensor.float()
     scale = (rows.abs().amax(dim=-1, keepdim=True) / 127).half()
-    codes = torch.where(scale > 0, rows / scale.float(), torch.zeros(())).round().clamp(-127, 127)
-    if not torch.isfinite(scale).all():
+    if not torch.isfinite(scale * 2).all():
         return [_add(tensor, stored)]
+    codes, scale = _quantised(rows, scale)
     return [_add(codes.to(torch.int8), stored), _add(scale, stored)]
+
+
+def _quantised(rows: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return codes and scales of the least squared error, among each row's scale and its two neighbours.
+
+    A row that was packed before thus gets its own codes and scale back, though its largest value was rounded
+    to float16 in between: packing what was unpacked gives the same bytes, unless values are so small (below
+    .01) that scales are subnormal.
+
+    Args:
+        rows: Matrix, float32.
+        scale: Largest absolute value of each row divided by 127, float16.
+    """
+    import torch  # lazy: torch
+
+    bits = scale.view(torch.int16)
+    tried = []
+    for step in (0, 1, -1):
+        near = torch.where(scale > 0, bits + step, bits).view(torch.float16)
+        codes = torch.where(near > 0, rows / near.float(), torch.zeros(())).round().clamp(-127, 127)
+        error = (codes * near.float() - rows).square().sum(dim=-1, keepdim=True)
+        tried.append((error, codes, near))
+    best, found, chosen = tried[0]
+    for error, codes, near in tried[1:]:
+        less = error < best
+        best, found, chosen = (
+            torch.where(less, new, old) for new, old in ((error, best), (codes, found), (near, chosen))
+        )
+    return found, chosen
 
 
 def _add(tensor: torch.Tensor, stored: dict[str, torch.Tensor]) -> str:

@@ -55,6 +55,23 @@ def test_codes_are_within_half_a_step_and_zero_rows_stay(tmp_path):
     assert len(load_file(str(tmp_path / "packed" / TENSORS))) == 4  # equal matrices are stored once
 
 
+def test_packing_what_was_unpacked_gives_the_same_bytes(tmp_path):
+    from safetensors.torch import save_file
+
+    torch.manual_seed(0)
+    (tmp_path / "model").mkdir()
+    rows = torch.randn(500, 64) * torch.logspace(-1, 2, 500)[:, None]
+    matrices = {"a": rows, "b": torch.randn(8, 3, 5).half()}
+    save_file(matrices, str(tmp_path / "model" / "model.safetensors"))
+    pack(tmp_path / "model", tmp_path / "packed")
+    unpack(tmp_path / "packed", tmp_path / "unpacked")
+    pack(tmp_path / "unpacked", tmp_path / "again")
+    contents = [
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("packed", "again")
+    ]
+    assert contents[0] == contents[1]
+
+
 def test_the_cache_holds_it_once(saved, tmp_path, monkeypatch):
     monkeypatch.setenv("MAR_CACHE", str(tmp_path / "cache"))
     pack(saved, tmp_path / "packed")
