@@ -3,9 +3,9 @@
     python benchmarks/context_means.py --model teacher --texts queries.jsonl --task data/eval/huatuo-retrieval
 
 The encoder is cut to its last `--layers`. Its token embeddings are its own, or mean hidden states over so
-many `--texts` (see `mar_st.model.context_means`), with position embeddings fitted beside them or left at zero.
-For each, the nDCG@10 of the task is printed in relation to that of the whole encoder on the same documents,
-with the mean cosine between the query vectors of both. One JSON line per row goes to `--out`.
+many `--texts` (see `mar_st.model.context_means`), with position embeddings fitted beside them or left at
+zero. For each, the nDCG@10 of the task is printed in relation to that of the whole encoder on the same
+documents, with the mean cosine between the query vectors of both. One JSON line per row goes to `--out`.
 """
 
 from __future__ import annotations
