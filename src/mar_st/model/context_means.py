@@ -82,11 +82,11 @@ class _Embeddings:
         if isinstance(getattr(home, "LayerNorm", None), nn.LayerNorm):
             found.norm, found.types = home.LayerNorm, getattr(home, "token_type_embeddings", None)
             found.positions = getattr(home, "position_embeddings", None)
-            padding = getattr(found.positions, "padding_idx", None)
-            found.first = 0 if padding is None else int(padding) + 1
-        ids = torch.arange(min(12, word.num_embeddings), device=word.weight.device)[None]
-        # Padding would shift positions.
-        ids = ids[ids != model.config.pad_token_id][None]  # type: ignore[union-attr]
+            row = getattr(found.positions, "padding_idx", None)
+            found.first = 0 if row is None else int(row) + 1
+        padding = {getattr(model.config, "pad_token_id", None), found.first - 1}  # it would shift positions
+        known = [token for token in range(min(12, word.num_embeddings)) if token not in padding]
+        ids = torch.tensor([known], device=word.weight.device)
         (states,) = _states(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, [0]).values()
         if not torch.allclose(found.output(ids[0]), states[0].float(), atol=1e-2, rtol=1e-2):
             raise ContextMeansError(
@@ -238,10 +238,9 @@ class HiddenMeans:
         if target.types is not None:
             target.types.weight.zero_()
         if target.positions is not None:
-            target.positions.weight.zero_()
-            target.positions.weight[target.first : target.first + len(offsets)] = offsets.to(
-                target.positions.weight.dtype
-            )
+            table = target.positions.weight
+            table.zero_()
+            table[target.first : target.first + len(offsets)] = offsets[: len(table) - target.first].to(table)
         if target.norm is not None and norm is not None:
             target.norm.load_state_dict(norm.state_dict())
 

@@ -128,6 +128,20 @@ def test_long_texts_are_cut_and_training_mode_is_kept():
     assert whole.model.training
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_half_precision_and_configurations_without_padding_work(family):
+    whole = encoder(family)
+    expected = cut(whole, 2, TEXTS).model.get_input_embeddings().weight
+    half = copy.deepcopy(whole)
+    half.model.to(torch.bfloat16)
+    half.model.config.pad_token_id = None
+    found = cut(half, 2, TEXTS).model.get_input_embeddings().weight
+    assert found.dtype == torch.bfloat16
+    seen = sorted({token for text in TEXTS for token in whole.tokenizer(text)["input_ids"]})
+    difference = (found.float() - expected)[seen].square().mean().sqrt()
+    assert difference < 0.1 * expected[seen].square().mean().sqrt()
+
+
 def test_refuses_what_it_cannot_do():
     whole = encoder("bert")
     with pytest.raises(ContextMeansError, match="averaged over texts; got none"):
