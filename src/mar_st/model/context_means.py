@@ -230,7 +230,7 @@ class HiddenMeans:
         if target.positions is None:
             means = (of_tokens + PRIOR * guess) / (count + PRIOR)[:, None]
         else:
-            pairs = _Pairs.of(tokens, places, (rows, len(of_places)))
+            pairs = _Occurrences.of(tokens, places, (rows, len(of_places)))
             for _ in range(SWEEPS):
                 means = (of_tokens - pairs.times(offsets) + PRIOR * guess) / (count + PRIOR)[:, None]
                 offsets = (of_places - pairs.transposed_times(means)) / (count_places + PRIOR)[:, None]
@@ -253,7 +253,7 @@ def sample(number: int, seed: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class _Pairs:
+class _Occurrences:
     """How often each token stands at each position, `(vocabulary, positions)`, sparse."""
 
     matrix: Tensor
