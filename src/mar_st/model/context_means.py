@@ -47,7 +47,7 @@ class ContextMeansError(MarError):
     """An encoder whose embeddings cannot be replaced by mean hidden states; the message says why."""
 
 
-class _Enough(Exception):  # noqa: N818 -- it ends a forward pass early and is no error
+class _Enough(Exception):  # noqa: N818 -- ends a forward pass early, not an error
     """Raised when all hidden states that are wanted have been seen."""
 
 
