@@ -169,13 +169,19 @@ class HiddenMeans:
             by_place={layer: torch.zeros(limit, shape[1], device=model.device) for layer in wanted},
             norms={} if parts.norm is None else {layer: _norm_before(model, layer) for layer in wanted},
         )
-        with tqdm(
-            total=len(texts), desc="mean hidden states", unit="texts", delay=10, disable=not show_progress
-        ) as bar:
-            for features in _passes(transformer, texts, limit):
-                found._add(_states(model, features, wanted), features, skip_first=parts.norm is None)
-                bar.update(len(features["input_ids"]))
-        model.train(training)
+        own, transformer.max_seq_length = transformer.max_seq_length, limit
+        try:
+            with tqdm(
+                total=len(texts), desc="mean hidden states", unit="texts", delay=10, disable=not show_progress
+            ) as bar:
+                for features in _passes(transformer, texts, limit):
+                    found._add(_states(model, features, wanted), features, skip_first=parts.norm is None)
+                    bar.update(len(features["input_ids"]))
+        finally:
+            transformer.max_seq_length = own
+            model.train(training)
+        if not sum(map(len, found.tokens)):
+            raise ContextMeansError("The texts have no tokens to average over, the first of each left out.")
         return found
 
     def _add(self, states: dict[int, Tensor], features: dict[str, Tensor], *, skip_first: bool) -> None:
@@ -309,7 +315,7 @@ def _passes(transformer: Transformer, texts: Sequence[str], limit: int) -> Itera
         longest = min(limit, len(texts[order[start]]) + 2)
         rows = order[start : start + max(1, PASS // longest)]
         features = transformer.preprocess([texts[row] for row in rows])
-        yield {name: features[name][:, :limit].to(model.device) for name in ("input_ids", "attention_mask")}
+        yield {name: features[name].to(model.device) for name in ("input_ids", "attention_mask")}
         start += len(rows)
 
 

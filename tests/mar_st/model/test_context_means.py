@@ -152,6 +152,16 @@ def test_refuses_what_it_cannot_do():
         HiddenMeans.of(encoder("modernbert"), [1], TEXTS, show_progress=False)
 
 
+def test_padding_on_the_left_keeps_short_texts_beside_long_ones():
+    whole = encoder("qwen3")
+    whole.tokenizer.padding_side = "left"
+    means = HiddenMeans.of(whole, [1], ["头" * 30, "吃药"], max_length=8, show_progress=False)
+    # The first token of each text does not count.
+    tokens = torch.cat(means.tokens)
+    assert whole.tokenizer.convert_tokens_to_ids("药") in tokens.tolist()
+    assert whole.max_seq_length == 32
+
+
 def test_a_sample_is_drawn_with_a_seed_where_there_are_many(monkeypatch):
     assert sample(5, 0) == [0, 1, 2, 3, 4]
     monkeypatch.setattr(context_means, "CONTEXT_TEXTS", 3)
