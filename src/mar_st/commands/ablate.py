@@ -63,7 +63,7 @@ def ablate(
 
 
 def _rehearse(study: Study, folder: Path, *, tiny: bool) -> None:
-    """Rehearse the recipe of every row; those that fail are named together at the end."""
+    """Rehearse the recipe of every row; one error at the end names all rows that failed."""
     from mar_st.commands.rehearse import run  # lazy: torch
     from mar_st.study.schema import row_recipes  # lazy: numpy
 
@@ -92,7 +92,7 @@ def _plan(study: Study, store: str | Path) -> None:
 
 
 def as_text(study: Study, planned: list[PlannedStage]) -> str:
-    """Return the plan for a terminal: the stages of every row for the first seed, then what there is in all.
+    """Return the plan for a terminal: the stages of every row for the first seed, then the totals.
 
     Args:
         study: The study.

@@ -1,4 +1,4 @@
-"""`mar align`: a small query encoder for a document space that exists already."""
+"""`mar align`: a small query encoder for an existing document space."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ LadderEmbeddings = Annotated[
 ]
 DefaultRung = Annotated[
     str | None,
-    typer.Option(help="Rung that becomes the default route 'query'; default: 2, or else the largest."),
+    typer.Option(help="Rung that becomes the default route 'query'; default: 2, otherwise the largest."),
 ]
 Eval = Annotated[
     list[str] | None,

@@ -32,7 +32,7 @@ def cross_encoder(
         typer.Option(help="Number of training pairs of the lowest label per query; default: all.", min=1),
     ] = None,
     calibration: Annotated[
-        float, typer.Option(help="Share of the queries that thresholds are fitted on, not the weights.")
+        float, typer.Option(help="Share of the queries used to fit thresholds, not weights.")
     ] = 0.1,
     seed: Seed = 42,
     as_json: AsJson = False,
@@ -40,8 +40,8 @@ def cross_encoder(
     """Train a cross-encoder to grade pairs.
 
     Thresholds between the grades are fitted to held-out rows. The model reranks (mar search --rerank),
-    teaches (teacher: cross-encoder:FOLDER) and judges (medteb judge). An interrupted training
-    resumes from its last checkpoint.
+    teaches (teacher: cross-encoder:FOLDER) and judges (medteb judge). Interrupted training
+    resumes from the last checkpoint.
     """
     from mar_st.graded import GraderSettings, read_graded, train_grader  # lazy: numpy
 

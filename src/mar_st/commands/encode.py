@@ -75,12 +75,12 @@ def encode(
 ) -> None:
     """Encode a corpus into a folder of vectors.
 
-    The same command resumes an interrupted run, and encodes documents that were appended to the corpus since.
+    The same command resumes an interrupted run, and encodes documents appended to the corpus since then.
     """
     from mar_st.encode import EncodeSettings, encode_corpus  # lazy: pyarrow
 
     if devices and workers > 1:
-        raise typer.BadParameter("--devices names a process each; give it or --workers.")
+        raise typer.BadParameter("--devices starts one process per device; give it or --workers, not both.")
     settings = EncodeSettings(
         dim=dim,
         precision=precision,

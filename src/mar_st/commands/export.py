@@ -28,7 +28,7 @@ def export(
     weight_format: Annotated[
         str,
         typer.Option(
-            help="Formats of the weights, comma-separated: fp32, bf16, int8. For numpy one of int8, fp16, "
+            help="Formats of the weights, comma-separated: fp32, bf16, int8. For numpy, one of int8, fp16, "
             "fp32."
         ),
     ] = "int8",
@@ -48,7 +48,7 @@ def export(
         str | None, typer.Option(help="Corpus that the page of lookup-json searches; needs --vectors.")
     ] = None,
     auto: Annotated[
-        bool, typer.Option("--auto", help="Measure all formats of encoders and weights and choose the best.")
+        bool, typer.Option("--auto", help="Measure all encoder and weight formats and choose the best.")
     ] = False,
     max_loss: Annotated[
         float, typer.Option(help="Largest loss of nDCG@10 that the chosen variant may have.")
@@ -76,14 +76,14 @@ def export(
 
     if format_ in LOOKUPS.names():
         if auto or task is not None or calibrate is not None:
-            raise typer.BadParameter(f"--auto, --task and --calibrate do not go with --format {format_}.")
+            raise typer.BadParameter(f"--auto, --task and --calibrate do not apply to --format {format_}.")
         _export_lookup(
             model, out, as_json, form=format_, weight_format=weight_format, query=query, vectors=vectors,
             documents=documents, overwrite=overwrite,
         )  # fmt: skip
         return
     if documents is not None:
-        raise typer.BadParameter("--documents goes with --format lookup-json.")
+        raise typer.BadParameter("--documents requires --format lookup-json.")
     listing = run(
         model,
         out,
@@ -108,10 +108,10 @@ def export(
     for name, reason in listing.refused.items():
         typer.echo(f"{name} left out: {reason}")
     if auto and calibrate is None:
-        typer.echo("With --calibrate QUERIES there is one more form of int8 of OpenVINO and ONNX Runtime.")
+        typer.echo("--calibrate QUERIES adds another int8 variant for OpenVINO and ONNX Runtime.")
     if not LossLimits(max_loss, min_cosine).hold(listing.variants[listing.chosen].report):
         typer.echo(
-            f"No form is within the limits; {listing.chosen} is the nearest to the original.", err=True
+            f"No variant is within the limits; {listing.chosen} is the closest to the original.", err=True
         )
 
 
@@ -134,7 +134,7 @@ def _export_lookup(model: str, out: Path, as_json: bool, **options: Any) -> None
     if listing.documents:
         typer.echo(
             f"search.html searches {listing.documents:,} documents. Serve the folder with any web server "
-            f"(`python -m http.server --directory {out}`); browsers read no data of pages opened as files."
+            f"(`python -m http.server --directory {out}`); a page opened as a file cannot read its data."
         )
 
 

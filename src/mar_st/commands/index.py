@@ -22,7 +22,7 @@ def _known_kind(name: str) -> str:
     return name
 
 
-#: Known by the modules that register them: importing those would take as long as a search.
+#: Taken from the module names: importing the modules would take as long as a search.
 KIND_NAMES = ("auto", *(module.name.replace("_", "-") for module in iter_modules(kinds.__path__)))
 
 Vectors = Annotated[Path, typer.Argument(help="Folder of vectors written by `mar encode`.")]
@@ -119,7 +119,7 @@ def index_update(
         raise typer.BadParameter("give --add, --update, --delete, --delete-from or --compact.")
     if corpus is not None and (add is None) == (update is None):
         raise typer.BadParameter(
-            "--corpus belongs to either --add or --update; run them one after the other."
+            "--corpus applies to --add or to --update, not to both; run them one after the other."
         )
     from mar_st.index.base import MILVUS  # lazy: numpy
 
@@ -146,7 +146,7 @@ def index_update(
 
 
 def index_info(index: IndexAddress, as_json: AsJson = False) -> None:
-    """Show what an index holds and what it was made with."""
+    """Show what an index contains and how it was built."""
     from mar_st.index.base import Index  # lazy: numpy
 
     opened = Index.open(index)

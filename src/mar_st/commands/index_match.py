@@ -1,4 +1,4 @@
-"""`mar index match` learns from which score on a document is a good match."""
+"""`mar index match` calibrates the score from which a document counts as a good match."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mar_st.commands.options import AsJson, Encoder, IndexFolder, QueryEncoders,
 Queries = Annotated[
     str | None,
     typer.Option(
-        help="JSONL of queries (_id, text) that the index has an answer to; default: titles of its documents."
+        help="JSONL of queries (_id, text) that the index can answer; default: titles of its documents."
     ),
 ]
 Others = Annotated[
@@ -35,7 +35,7 @@ def index_match(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Calibrate when a search has no good match.
+    """Calibrate the score below which a search has no good match.
 
     Chooses the score below which the nearest document is a doubtful match for a query encoder, measures how
     many queries with and without an answer fall below it, and stores both in the index.

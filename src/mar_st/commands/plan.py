@@ -67,7 +67,7 @@ def make(
             raise PlanError("--trial trains on one device; leave out --world.")
         from mar_st.rehearsal.trial import try_stages  # lazy: scipy
 
-        plan(recipe, device=device)  # what cannot be planned is said before minutes are spent
+        plan(recipe, device=device)  # raises its errors before minutes are spent on trials
         return plan(recipe, device=device, trials=try_stages(recipe, say=note or (lambda _: None)))
 
     def measured(shape: Any, training: Any, length: int) -> Any:
@@ -127,7 +127,7 @@ def _fitting(stage: StagePlan) -> list[str]:
     if stage.fits is not False:
         return []
     if not stage.changes:
-        return ["  fits with   none of the memory settings: it takes larger devices, or more with ZeRO 1"]
+        return ["  fits with   none of the memory settings; use larger devices, or more with ZeRO 1"]
     settings = " ".join(f"--set {change}" for change in stage.changes)
     other = "" if keeps_gradients(stage.changes) else "  (another model: an adapter is trained)"
     return [f"  fits with   {settings}{other}"]

@@ -23,10 +23,10 @@ def run(
 
     Args:
         recipe: The recipe as loaded.
-        out: Folder that is kept; default a folder below `runs/` that goes when all is well.
-        tiny: On small random encoders and packaged data.
+        out: Folder that is kept; default: a folder below `runs/`, deleted if all stages pass.
+        tiny: Use small random encoders and packaged data.
         say: Receives the lines.
-        dtype: What the small encoders are held in, see `mar_st.rehearsal.tiny.shrink`.
+        dtype: Dtype of the small encoders, see `mar_st.rehearsal.tiny.shrink`.
 
     Raises:
         MarError: A stage failed; its name and the reason. The folder is kept.

@@ -1,4 +1,4 @@
-"""Errors for names of commands and options that were renamed: each says the new name."""
+"""Errors for names of commands and options that were renamed: each error gives the new name."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ VALUES = {
     ("align", "--dtype"): "fp32 is float32 and bf16 is bfloat16.",
 }
 
-#: Options that are on unless switched off, so that they have no name of their own.
+#: Former options that are now the default; only their --no-... form exists.
 DEFAULTS = {("mine", "--fill"), ("mine", "--keep-labelled"), ("index build", "--bm25")}
 
 
 class RenamedError(MarError):
-    """A command or an option that was renamed; the message holds the new name."""
+    """A command or an option that was renamed; the message gives the new name."""
 
 
 class RootGroup(TyperGroup):
@@ -81,7 +81,7 @@ def _index_commands(commands: Mapping[str, Any]) -> str:
 
 
 def _command_of(context: Any) -> str:
-    """Return the words of a command after the program, which may be called anything."""
+    """Return the words of a command without the program's name, which can vary."""
     if context.parent is None:
         return ""
     return f"{_command_of(context.parent)} {context.info_name}".strip()

@@ -1,4 +1,4 @@
-"""`mar search`: ask an index."""
+"""`mar search`: search an index."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def search(
     if (query is None) == (queries is None):
         raise typer.BadParameter("give a query or --queries FILE.")
     if queries is None and (out is not None or qrels is not None):
-        raise typer.BadParameter("--out and --qrels belong to --queries.")
+        raise typer.BadParameter("--out and --qrels require --queries.")
     if out is not None:
         from mar_st.data.trec import check_run_name  # lazy: transformers
 
@@ -133,7 +133,7 @@ def _print(hits: Hits, searcher: Searcher, *, as_json: bool) -> None:
 
 
 def _show(hit: Hit) -> None:
-    """Print a hit; documents may come from anyone, and terminals obey some characters."""
+    """Print a hit without characters that control a terminal: documents may come from anyone."""
     legs = ", ".join(f"{name} {leg.rank}" for name, leg in hit.legs.items())
     _echo(f"{hit.rank:3}  {hit.score:.4f}  {hit.id}  {hit.title}  [{legs}]")
     if hit.metadata:

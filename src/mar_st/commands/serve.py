@@ -15,7 +15,7 @@ Index = Annotated[
 Encoder = Annotated[
     str | None,
     typer.Option(help="Query encoder: exported folder, MAR, Hub name or mar-mini; without one, requests must "
-                 "bring vectors."),
+                 "contain vectors."),
 ]  # fmt: skip
 Query = Annotated[
     str | None,
@@ -31,7 +31,7 @@ ApiKeys = Annotated[
     Path | None, typer.Option(help="File of API keys, one per line, with mode 600; default: $MAR_API_KEYS.")
 ]
 Insecure = Annotated[
-    bool, typer.Option("--insecure", help="Allow an address that other machines can reach without API keys.")
+    bool, typer.Option("--insecure", help="Allow an address that other machines can reach, without API keys.")
 ]
 AllowHost = Annotated[
     list[str] | None,
@@ -108,8 +108,8 @@ def serve(
 
     Provides a search page, /search, an OpenAI-compatible /v1/embeddings, and metrics.
 
-    SIGHUP or POST /admin/reload opens the index again without losing a request; SIGTERM finishes what was
-    accepted.
+    SIGHUP or POST /admin/reload reopens the index without losing a request; SIGTERM finishes the accepted
+    requests.
     """
     from mar_st.serve.keys import read_keys  # lazy: start-up
     from mar_st.serve.run import run  # lazy: start-up

@@ -17,12 +17,12 @@ def verify(
         typer.Argument(help="Folders of vectors, indexes, exports or models.", metavar="FOLDER..."),
     ],
     repair: Annotated[
-        bool, typer.Option("--repair", help="Make damaged files of vectors and indexes again.")
+        bool, typer.Option("--repair", help="Rebuild damaged files of vectors and indexes.")
     ] = False,
     source: Annotated[
         str | None,
         typer.Option(
-            help="What to repair from: the corpus of vectors (default: as recorded), the vectors of an index."
+            help="What to repair from: for vectors their corpus (default: as recorded), for an index its vectors."
         ),
     ] = None,
     as_json: AsJson = False,
@@ -35,7 +35,7 @@ def verify(
     from mar_st.integrity.verify import verify as run  # lazy: torch
 
     if source is not None and (not repair or len(folders) != 1):
-        raise typer.BadParameter("--source goes with --repair and one folder.")
+        raise typer.BadParameter("--source requires --repair and exactly one folder.")
     results = [run(folder) for folder in folders]
     if repair:
         from mar_st.integrity.repair import repair as mend  # lazy: torch
