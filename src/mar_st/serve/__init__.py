@@ -1,4 +1,4 @@
-"""The server: `mar serve`, or `create_app` for an ASGI server of one's own."""
+"""The server: `mar serve`, or `create_app` for your own ASGI server."""
 
 from __future__ import annotations
 

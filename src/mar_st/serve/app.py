@@ -103,8 +103,7 @@ def create_app(
 class Application(FastAPI):
     """An application whose middleware runs before all of FastAPI's own layers.
 
-    Fast routes bypass these layers. Middleware that is added later runs before earlier ones, as
-    with any application.
+    Fast routes bypass these layers. As in any application, middleware that is added later runs earlier.
     """
 
     def __init__(self, **settings: Any) -> None:

@@ -1,7 +1,7 @@
 """One thread for the work of large requests, which would block the event loop.
 
-Threads of Python take turns of `SWITCH` seconds. With a thread for each large request, a small one would wait
-for a turn of each of them, several times on its way from the socket to the encoder, the index and back.
+Python threads take turns of `SWITCH` seconds. With one thread per large request, a small request would wait
+for a turn of each thread several times on its way from the socket to the encoder, the index and back.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SWITCH", "aside"]
 
-#: Seconds after which a thread that computes lets the event loop have the interpreter; with Python's own 5 ms
-#: every answer would wait that long while the index is searched.
+#: Seconds after which a computing thread hands the interpreter to the event loop; with Python's default of
+#: 5 ms every answer would wait that long while the index is searched.
 SWITCH = 0.0005
 
 Made = TypeVar("Made")

@@ -1,15 +1,15 @@
 """uvicorn's HTTP protocol with limits on what a connection may do before it has sent a request.
 
-uvicorn ends a connection that rests after an answer, but neither one that never says anything nor one that
-sends its head a byte at a time, it takes heads of any size, and its limit on connections turns away the next
-caller instead of the silent ones. Here a connection has a time for its head and a size; where all connections
-are taken, the one that has waited longest without a request makes room. And where requests come faster than
-the application could even refuse them, they are refused here, without a task for each.
+uvicorn closes a connection that is idle after an answer, but not one that never sends anything or sends its
+head one byte at a time. It accepts heads of any size, and its limit on connections refuses the next caller
+instead of the silent ones. Here the head of a request has a time limit and a size limit. If all connections
+are taken, the one that has waited longest without a request is closed. If requests come faster than the
+application could even refuse them, they are refused here, without a task for each.
 
 Throughput is .87 of that with uvicorn's own connections (1,560 of 1,784 searches per second). With 5,000
-silent callers uvicorn answers every other one with 503 where this answers 1,109 searches per second, and it
-misses the limits of heads, trailers, pipelined requests, unread responses and silent connections
-(`benchmarks/limits.py --app connections`).
+silent callers uvicorn answers every other caller with 503, while this protocol answers 1,109 searches per
+second. uvicorn also fails the checks of heads, trailers, pipelined requests, unread responses and silent
+connections (`benchmarks/limits.py --app connections`).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 #: One line per bad request would let anyone fill the log; our own messages cover the server itself.
 _LEVELS = {"mar_st": logging.INFO, "uvicorn.error": logging.WARNING}
 
-#: Bytes of the head of a request, and of what may follow a part of its body that is not a body (trailers,
-#: extensions of chunks); fields of a head; bytes of an unwanted body that are discarded after its refusal.
+#: Bytes of the head of a request, also of its trailers and chunk extensions; fields of a head; bytes of an
+#: unwanted body that are discarded after its refusal.
 HEAD, FIELDS, MAX_DISCARDED = 64 * 1024, 256, 64 * 1024 * 1024
 
 #: Requests of a connection that may wait for the answer to the first; more are not read.
@@ -67,8 +67,8 @@ class ServeConfig(Config):
     def configure_logging(self) -> None:
         """Log to the standard error, with time and process.
 
-        uvicorn would have `logging.config` do it, which closes every handler of the process first, and with
-        them what the handlers of others write to.
+        uvicorn would use `logging.config`, which first closes every handler of the process, with the streams
+        that other code's handlers write to.
         """
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter(LINE))
@@ -92,20 +92,20 @@ class GuardedProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.guard = self.config.guard
-        self._head = 0  # bytes since the connection owes a head
+        self._head = 0  # bytes since a head is expected
         self._fields = 0  # bytes of the target and the fields of a head, or of trailers
         self._discarded = 0  # bytes of a body that is not read
         self._framing = 0  # bytes since the last byte of the body
         self._body_open = False
         self.stopping = False
         self._deaf = False  # nothing more is read: too many requests wait, or the server stops
-        self._held = False  # the answer is out, and its caller has not taken enough of it
-        self._running: RequestResponseCycle | None = None  # what is being answered
+        self._held = False  # the answer is complete, but its caller has not read enough of it
+        self._running: RequestResponseCycle | None = None  # the request that is being answered
         self._refused: float | None = None  # Retry-After of this request, in seconds
         self._is_sibling = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection, at the cost of a waiting one where there are too many."""
+        """Accept a connection; if there are too many, close a waiting one."""
         super().connection_made(transport)
         if not self._is_sibling:
             self.guard.accept(self)
@@ -131,7 +131,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a connection."""
         self.guard.forget(self)
-        # uvicorn tells the request that came last; of several that came at once an earlier one is answered.
+        # uvicorn tells only the last request; if several came at once, an earlier one is being answered.
         if self._running is not None and not self._running.response_complete:
             self._running.disconnected = True
             self._running.message_event.set()
@@ -139,7 +139,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read what came, within the limits."""
+        """Read received data, within the limits."""
         if self._deaf:
             return
         guard = self.guard
@@ -161,7 +161,7 @@ class GuardedProtocol(HttpToolsProtocol):
                 guard.count("flood")
                 self.transport.abort()
             return
-        if in_body:  # the end of that body; of the next head there is a part of one read here at most
+        if in_body:  # that body has ended; at most the rest of this read belongs to the next head
             return
         self._head += len(data)
         if self._head > HEAD:
@@ -169,7 +169,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.refuse(ApiError(431, "head_too_large", f"The head of a request may have {HEAD} bytes."))
 
     def _parse(self, data: bytes) -> None:
-        """Give data to the parser; requests that offer another protocol are answered in this one."""
+        """Pass data to the parser; requests that offer another protocol are answered in HTTP/1.1."""
         self._unset_keepalive_if_required()
         try:
             feed(self.parser, data, lambda: (self.url, self.headers))
@@ -180,7 +180,7 @@ class GuardedProtocol(HttpToolsProtocol):
                 said = f"{what} may have {HEAD} bytes, and a head {FIELDS - 1} fields."
                 self.refuse(ApiError(431, "head_too_large", said))
             elif self.headers and unknown_coding(*self.headers[-1]):
-                said = "Send the body as it is, or with Transfer-Encoding: chunked."
+                said = "Send the body unencoded, or with Transfer-Encoding: chunked."
                 self.refuse(ApiError(501, "unknown_coding", said))
             else:
                 self.send_400_response("Invalid HTTP request received.")
@@ -228,13 +228,13 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.url[:1] not in (b"/", b"*"):
             self._take_host_of_target()
         self.guard.leave(self)
-        self._unset_keepalive_if_required()  # set, if one before it in the same packet was refused
+        self._unset_keepalive_if_required()  # set if an earlier one in the same packet was refused
         super().on_headers_complete()
         if self.stopping:
             self.cycle.keep_alive = False
 
     def _take_host_of_target(self) -> None:
-        """Where the target is a whole URL, its host counts and not the header's (RFC 9112, section 3.2.2)."""
+        """If the target is a whole URL, use its host, not the header's (RFC 9112, section 3.2.2)."""
         named = httptools.parse_url(self.url)
         host = b"[%s]" % named.host if b":" in named.host else named.host  # it comes without its brackets
         host += b":%d" % named.port if named.port else b""
@@ -261,7 +261,7 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         super().on_message_complete()
         if self.cycle.response_complete and self in self.guard.awaiting_head:
-            self.guard.await_head(self)  # it was refused before it was there; the next head has its full time
+            self.guard.await_head(self)  # refused before its body was there; the next head gets its full time
 
     def on_body(self, body: bytes) -> None:
         """Receive a part of the body."""
@@ -291,10 +291,10 @@ class GuardedProtocol(HttpToolsProtocol):
             self.guard.mark_idle(self)
 
     def on_response_complete(self) -> None:
-        """The answer is out.
+        """Handle the end of an answer.
 
-        Its caller must take most of it before the next request is begun: who reads no answers gets no work
-        done for further ones.
+        The caller must read most of it before the next request is begun, so that no work is done for callers
+        who do not read their answers.
         """
         self.guard.reading.discard(self)
         if self.flow.write_paused and not self.transport.is_closing():
@@ -307,22 +307,22 @@ class GuardedProtocol(HttpToolsProtocol):
             self.guard.mark_idle(self)
 
     def pause_writing(self) -> None:
-        """The client does not read its response."""
+        """Handle a caller who does not read the answer."""
         super().pause_writing()
         self.guard.send(self, stopping=self.stopping)
 
     def resume_writing(self) -> None:
-        """The client has read most of its response."""
+        """Handle a caller who has read most of the answer."""
         super().resume_writing()
         if self._held:
             self._held = False
             self.on_response_complete()
 
     def timeout_keep_alive_handler(self) -> None:
-        """End a connection that rested too long, or that does not read its answer.
+        """Close a connection that was idle too long, or whose caller does not read the answer.
 
-        A busy event loop looks at its clock before it looks at its sockets: a request that came in time may
-        be unread there.
+        A busy event loop checks its timers before its sockets, so a request that came in time may still be
+        unread.
         """
         if self.transport.get_write_buffer_size():
             self.transport.abort()
@@ -340,9 +340,9 @@ class GuardedProtocol(HttpToolsProtocol):
         return bool(poll.poll(0))
 
     def shutdown(self) -> None:
-        """The server stops: finish the request, or wait a moment for one that is on its way.
+        """Finish the current request, or wait a moment for one that is on its way, then close.
 
-        Requests that wait behind it on the same connection are dropped, as if they had not been read.
+        Requests that wait behind the current one are dropped, as if they had not been read.
         """
         self.stopping = True
         self.guard.stop_accepting()
@@ -389,7 +389,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
 
 def unknown_coding(name: bytes, value: bytes) -> bool:
-    """Return True for a header of a transfer coding other than chunked, which the parser would not undo.
+    """Return True for a header of a transfer coding other than chunked, which the parser would not decode.
 
     Source: RFC 9112, section 6.1.
     """

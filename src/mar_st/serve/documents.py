@@ -56,7 +56,7 @@ class DocumentEncoder:
         return np.ascontiguousarray(vectors, dtype=np.float32)
 
     def count_tokens(self, texts: Sequence[str], prompt_name: str | None = None) -> list[int]:
-        """Return the tokens of each text with its prompt and special tokens."""
+        """Return the number of tokens of each text, with its prompt and special tokens."""
         prompt = self.prompts.get(prompt_name or "document", "")
         with self._lock:
             found = self._tokenizer([prompt + text for text in texts], verbose=False)
@@ -85,7 +85,7 @@ def load_document_encoder(source: str) -> DocumentEncoder:
 
 
 def check_space(documents: QueryEncoder, index: Index) -> None:
-    """Make sure that documents are encoded into the space of an index.
+    """Check that documents are encoded into the space of an index.
 
     Raises:
         ServeError: Their document spaces are known and differ.

@@ -97,7 +97,7 @@ class Encoding:
             raise ApiError(503, "stopping", "The server is stopping.") from None
 
     def expected_wait(self, *, short: bool) -> float:
-        """Return seconds until a text that comes now is begun, in the line of short jobs or of the others."""
+        """Return seconds until a text that comes now is encoded, in the queue of short jobs or of the others."""
         waiting = self.batcher.waiting_short if short else self.batcher.waiting
         return waiting * self._per_text
 
@@ -111,14 +111,14 @@ class Encoding:
         return max(sizes) <= self.encoder.max_length and sum(sizes) <= most
 
     async def count(self, texts: Sequence[str]) -> list[int]:
-        """Return tokens of each text; in another thread, since an encoder may be locked while it computes."""
+        """Count the tokens of each text in another thread, since an encoder may be locked while it computes."""
         return await aside(self.encoder.count_tokens, texts)
 
 
 class SearchEngine:
     """One generation of the index, with its encoder.
 
-    Requests enter it with `with engine:`; once it is retired and the last one has left, it is closed.
+    Requests enter it with `with engine:`. A retired engine is closed once the last request has left.
 
     Args:
         searcher: The open index.
@@ -134,7 +134,7 @@ class SearchEngine:
         texts: Whether it keeps the texts of documents.
         documents: Number of documents.
         query: Name of the query encoder in its model; `None` where it has none, or nothing encodes queries.
-        effort: Settings of searching that hold for this encoder.
+        effort: Search settings for this encoder.
         reader: Reads documents by id.
         match: Threshold of good matches for this encoder and the share of false rejects that it was chosen
             for; `None` where nothing was calibrated.
@@ -202,7 +202,7 @@ class SearchEngine:
         if self.encoding is None:
             raise bad("This server has no query encoder; send 'vector'.", "query")
         encoded = self.encoding.submit([text or ""], search.deadline, after=after)
-        # From the encoder's thread straight to the searching one, without waking the event loop between.
+        # The encoder's thread passes the vector to the search thread without waking the event loop.
         encoded.add_done_callback(lambda future: self._encoded(search, future))
         return search.answer
 
@@ -236,7 +236,7 @@ class SearchEngine:
         search.vector = future.result()[0, : self.dim]  # Matryoshka: the encoder may be wider
         self.stage.put(search)
 
-    # -- what it holds --
+    # -- checks of a request --
 
     def check_vector(self, vector: Any) -> np.ndarray:
         """Return the vector of a request as float32 `(dim,)`.

@@ -1,4 +1,4 @@
-"""Error responses: one JSON object, which never repeats a text of the request."""
+"""Error responses: one JSON object, which never quotes the texts of a request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from mar_st.serve.http import Header
 
-#: What an error with a status is called in `error.type`, as OpenAI's clients know it.
+#: `error.type` for each status, as OpenAI's clients expect it.
 _TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -29,7 +29,7 @@ class ApiError(Exception):
     Attributes:
         status: HTTP status.
         code: Short name of the error, also the label `kind` of the metric `mar_errors_total`.
-        param: The field that is wrong, if it is one.
+        param: The invalid field, if one is invalid.
         headers: More headers of the answer.
     """
 
@@ -64,11 +64,11 @@ def too_many(seconds: float) -> ApiError:
     return ApiError(
         429,
         "overloaded",
-        "Too many requests wait. Ask again later.",
+        "Too many requests are waiting. Try again later.",
         headers=[(b"retry-after", str(after).encode())],
     )
 
 
 def late(timeout: float) -> ApiError:
     """Return the 504 of a request that exceeded its time limit."""
-    return ApiError(504, "timeout", f"There was no answer within {timeout:g} s. Ask again later.")
+    return ApiError(504, "timeout", f"There was no answer within {timeout:g} s. Try again later.")

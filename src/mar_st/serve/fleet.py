@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-#: Seconds between two looks at the number, and at the folder of the index.
+#: Seconds between two checks of the number, and of the folder of the index.
 LOOK, WATCH = 0.2, 1.0
 
 
@@ -36,7 +36,7 @@ class WorkerReport:
 
     Attributes:
         pid: The worker.
-        wanted: The number it has followed.
+        wanted: The last number for which it has reloaded.
         ok: True if it could open the index.
         documents: Number of documents in the index that answers.
         message: The error, if any.
@@ -62,7 +62,7 @@ class Fleet:
 
     @property
     def wanted(self) -> int:
-        """Return the number that workers follow."""
+        """Return the number for which workers should reload."""
         try:
             return int((self.folder / "wanted").read_bytes() or b"0")
         except FileNotFoundError:
@@ -89,7 +89,7 @@ class Fleet:
         (self.folder / f"worker-{pid}.json").unlink(missing_ok=True)
 
     def reports(self) -> list[WorkerReport]:
-        """Return the latest report of every worker that lives."""
+        """Return the latest report of every running worker."""
         found = []
         for path in sorted(self.folder.glob("worker-*.json")):
             report = WorkerReport(**orjson.loads(path.read_bytes()))
@@ -98,7 +98,7 @@ class Fleet:
         return found
 
     async def settled(self, number: int, seconds: float) -> list[WorkerReport]:
-        """Return the reports of all workers once they have followed a number.
+        """Return the reports of all workers once they have reloaded for a number.
 
         Raises:
             MarError: Some have not within the time limit.
@@ -151,7 +151,7 @@ async def follow(fleet: Fleet, generations: Generations, *, seen: int, watch: bo
             await generations.reload()
         except MarError as error:
             ok, message, refused = False, str(error), generations.stamp
-            _LOG.error("the index was not opened again, the old one still answers: %s", message)
+            _LOG.error("the index was not reopened, the old one still answers: %s", message)
         seen = wanted
         fleet.report(WorkerReport(pid, seen, ok, generations.current.documents, message))
 

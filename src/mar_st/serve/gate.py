@@ -41,7 +41,7 @@ class AccessRule:
 
 _OPEN = AccessRule(open=True)
 
-#: Paths that are named in metrics and logs; what else callers ask for is "other" there.
+#: Paths that are named in metrics and logs; any other path is "other" there.
 RULES = {
     "/": _OPEN,
     "/page.js": _OPEN,
@@ -61,13 +61,13 @@ RULES = {
 }
 _OTHER = AccessRule()
 
-#: A host and maybe a port, as RFC 9110 has them.
+#: A host and an optional port, as in RFC 9110.
 _HOST = re.compile(r"(?:(?P<name>[^\s:@/\[\]]+)|\[(?P<address>[0-9a-f:.]+)\])(?::\d{0,5})?")
 
-#: Places of a traceback that are logged.
+#: Frames of a traceback that are logged.
 _FRAMES = 8
 
-#: Paths that end in a name of the caller's choice are counted together.
+#: Paths that end in a name chosen by the caller are counted together.
 MODEL = "/v1/models/"
 
 
@@ -123,13 +123,13 @@ class Gate:
             await error_reply(error).send(watch)
         except Exception as error:
             self.metrics.errors.labels("internal").inc()
-            # Neither the message of the exception nor any value, since both may hold the text of a query; and
-            # one line, as whoever finds a request that fails may send it often.
+            # Log neither the message of the exception nor any value, since both may hold the text of a query.
+            # Log only one line, since a caller may send a failing request often.
             _LOG.error("%s in a request, at %s", type(error).__name__, _places(error))
-            if status:  # what runs the application closes the connection
+            if status:  # the ASGI server closes the connection
                 return
             await error_reply(
-                ApiError(500, "internal", "The server made an error; its log says where.")
+                ApiError(500, "internal", "Internal server error; the server's log says where.")
             ).send(watch)
         finally:
             seconds = time.monotonic() - started
@@ -151,7 +151,7 @@ class Gate:
                 )
         elif rule.keyed:
             raise ApiError(
-                403, "no_api_keys", "This answers only where the server was started with API keys."
+                403, "no_api_keys", "This path needs a server that was started with API keys."
             )
 
 

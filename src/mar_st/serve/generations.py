@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-#: Files by which a folder with an index, an exported encoder or a model is known to have changed.
+#: Files that change whenever a folder with an index, an exported encoder or a model changes.
 _LISTINGS = ("manifest.json", "export.json", "modules.json")
 
 
-#: Sizes of batches that an encoder computes before the first caller comes.
+#: Sizes of the batches that an encoder encodes before the first request.
 _WARM = (1, 4, 16)
 
 
@@ -39,7 +39,7 @@ class SearcherSource:
         index: Folder (or link to one) or URI of the index.
         encoder: Model of the queries, or an open one; `None` to search by vectors alone.
         reranker: A cross-encoder.
-        query: Name of the query encoder, of a model that holds several; without `encoder` of the model that
+        query: Name of the query encoder, in a model that holds several; without `encoder` in the model that
             encoded the documents.
         backend: Back end of an exported encoder.
         threads: Threads of the encoder.
@@ -53,7 +53,7 @@ class SearcherSource:
     threads: int | None = None
 
     def open(self, before: Opened | None = None) -> Opened:
-        """Open it; the encoder of `before` is used again where its files are the same.
+        """Open the searcher; the encoder of `before` is reused if its files are the same.
 
         Raises:
             MarError: Index or encoder cannot be opened, or do not belong together.
@@ -98,7 +98,7 @@ class Opened:
 
 
 def stamp(source: str | Path) -> object:
-    """Return a value that changes with a folder: its resolved path, its listing's inode, time and size."""
+    """Return a value that changes with a folder: its resolved path and its listing's inode, time and size."""
     folder = Path(source).resolve()
     for name in _LISTINGS:
         try:
@@ -140,7 +140,7 @@ class Generations:
         return self.stamp != self._opened.stamps[0]
 
     async def reload(self) -> None:
-        """Open the index again and let it answer; requests that are being answered finish on the old one.
+        """Reopen the index and switch to it; requests in progress finish on the old one.
 
         Raises:
             MarError: It cannot be opened; the old one keeps answering.
@@ -179,7 +179,7 @@ class Generations:
         """
         searcher, dim = opened.searcher, opened.searcher.index.dim
         searcher.search_vectors(np.full((1, dim), dim**-0.5, dtype=np.float32), k=1)
-        if searcher.index.has_words:  # jieba reads its dictionary, in which time no other thread runs
+        if searcher.index.has_words:  # jieba reads its dictionary; meanwhile no other thread runs
             searcher.index.find_words(["预热"], 1, None)
         if opened.encoder is not None and opened.encoder is not warm:
             for size in _WARM:

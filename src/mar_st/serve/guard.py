@@ -25,14 +25,14 @@ _LOG = logging.getLogger(__name__)
 MAX_IN_PROGRESS = 128
 
 #: Connections that are accepted in one turn of the event loop: by the only worker; by one of several, which
-#: is to leave some to the others.
+#: leaves some to the others.
 ACCEPTED, SHARED = 256, 16
 
 #: Waiting connections that are examined for one to close; most of them have no unread data.
 TRIED = 16
 
-#: Bytes that a connection must take of its answer within the time to send, if so many wait; and the time
-#: where the server stops.
+#: Bytes of its answer that a caller must read within the send time, if that many are unsent; and the send time
+#: while the server stops.
 TAKEN, LAST = 64 * 1024, 3.0
 
 
@@ -43,7 +43,7 @@ class ConnectionLimits:
     Attributes:
         most: Open connections.
         head_seconds: Time for the head of a request.
-        send_seconds: Time in which a caller must take `TAKEN` bytes of its answer, or all that is left.
+        send_seconds: Time in which a caller must read `TAKEN` bytes of its answer, or the rest of it.
     """
 
     most: int = 1024
@@ -69,7 +69,7 @@ class Guard:
         # Dictionaries keep their order, so the first is the one that has waited longest.
         self.awaiting_head: dict[GuardedProtocol, float] = {}
         self.idle: dict[GuardedProtocol, None] = {}
-        # Deadline and number of bytes that each must have taken, by the rest of its answer.
+        # Deadline of each, and the number of unsent bytes of its answer when the deadline was set.
         self.sending: dict[GuardedProtocol, tuple[float, int]] = {}
         self.reading: set[GuardedProtocol] = set()
         self._sweeping = False
@@ -81,8 +81,8 @@ class Guard:
     def accept(self, first: GuardedProtocol) -> None:
         """Accept the connections that came with another one.
 
-        libuv accepts one per turn of its event loop. Where a turn is long, because there is much to answer, a
-        new caller would wait longer for its connection than for its answer.
+        libuv accepts one per turn of its event loop. If many requests make a turn long, a new caller would wait
+        longer for its connection than for its answer.
         """
         if self.listening is None:
             return
@@ -100,27 +100,27 @@ class Guard:
     def _accepted(self, task: asyncio.Task[Any]) -> None:
         self._accepting.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            _LOG.warning("a connection could not be taken: %s", task.exception())
+            _LOG.warning("a connection could not be accepted: %s", task.exception())
 
     def stop_accepting(self) -> None:
-        """Close the listening socket, of which a worker has a copy here."""
+        """Close this worker's copy of the listening socket."""
         if self.listening is not None:
             self.listening.close()
 
     def await_head(self, connection: GuardedProtocol) -> None:
-        """The head of a request is expected from a connection from now on."""
+        """Start the time limit for the head of a connection's next request."""
         self.idle.pop(connection, None)
         self.awaiting_head.pop(connection, None)
         self.awaiting_head[connection] = connection.loop.time() + self.limits.head_seconds
         self._begin(connection.loop)
 
     def mark_idle(self, connection: GuardedProtocol) -> None:
-        """A connection is idle; uvicorn's own timer ends it."""
+        """Mark a connection as idle; uvicorn's own timer closes it."""
         self.awaiting_head.pop(connection, None)
         self.idle[connection] = None
 
     def send(self, connection: GuardedProtocol, *, stopping: bool = False) -> None:
-        """A connection was given something to read; where it does not, it is ended."""
+        """Watch a connection that was sent data; it is aborted if the caller does not read it."""
         left = connection.transport.get_write_buffer_size()
         if left:
             seconds = min(LAST, self.limits.send_seconds) if stopping else self.limits.send_seconds
@@ -128,18 +128,18 @@ class Guard:
             self._begin(connection.loop)
 
     def forget(self, connection: GuardedProtocol) -> None:
-        """A connection is gone."""
+        """Forget a closed connection."""
         self.leave(connection)
         self.reading.discard(connection)
         self.sending.pop(connection, None)
 
     def leave(self, connection: GuardedProtocol) -> None:
-        """A connection has a request."""
+        """Stop watching a connection that has a request."""
         self.awaiting_head.pop(connection, None)
         self.idle.pop(connection, None)
 
     def make_room(self, newcomer: GuardedProtocol) -> bool:
-        """Close the connection that has waited longest; false if all have a request.
+        """Close the connection that has waited longest; return False if all have a request.
 
         A request may be unread in the socket: hundreds may connect in one turn of the event loop.
         """
@@ -199,7 +199,7 @@ class Guard:
         return False
 
     def overloaded(self, requests: int) -> float | None:
-        """Seconds to wait if the queues are full and the event loop cannot even refuse in time, else `None`.
+        """Return seconds to wait if queues are full and even refusals would be late, else `None`.
 
         Args:
             requests: Requests that were begun and are not answered.
