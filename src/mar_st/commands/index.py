@@ -119,7 +119,7 @@ def index_update(
         raise typer.BadParameter("give --add, --update, --delete, --delete-from or --compact.")
     if corpus is not None and (add is None) == (update is None):
         raise typer.BadParameter(
-            "--corpus applies to --add or to --update, not to both; run them one after the other."
+            "--corpus belongs to --add or to --update, not to both; run them one after the other."
         )
     from mar_st.index.base import MILVUS  # lazy: numpy
 
