@@ -1,4 +1,4 @@
-"""The `medteb` command: parsing and printing; what it does is in `medteb_mteb.commands`, imported late."""
+"""The `medteb` command: parsing and printing; `medteb_mteb.commands` does the work, imported late."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def _print_table(table: ResultTable) -> None:
         console.print(line, markup=False)
 
 
-#: Errors of the user whose modules are costly to import.
+#: User errors whose modules are costly to import.
 _USER_ERRORS = (
     ("medteb_mteb.folders.problems", "FolderError"),
     ("medteb_mteb.curation.files.records", "BuildError"),
@@ -190,7 +190,7 @@ _USER_ERRORS = (
 
 
 def main() -> None:
-    """Entry point: errors of the user end with a message on stderr and exit code 2."""
+    """Entry point: user errors end with a message on stderr and exit code 2."""
     # typer brings its own copy of click in some versions; this is the base of its usage errors.
     usage_error = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
     from medteb_mteb.editions import EditionError  # lazy: start-up
@@ -212,7 +212,7 @@ def main() -> None:
     except Exception as error:
         if isinstance(error, usage_error):
             fail(getattr(error, "format_message", error.__str__)())
-        # Imported by now if it can have been raised at all; importing it here would slow every start.
+        # A raised error's module is imported already; importing all of them would slow every start.
         for module, name in _USER_ERRORS:
             loaded = sys.modules.get(module)
             if loaded is not None and isinstance(error, getattr(loaded, name)):

@@ -1,4 +1,4 @@
-"""`medteb anonymize`: take identifiers of persons out of texts, or measure how well that goes."""
+"""`medteb anonymize`: replace personal identifiers in texts, or measure how well that works."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def _check(
 
 
 def quality_table(result: Quality) -> str:
-    """Precision and recall by kind, for a terminal."""
+    """Return precision and recall by kind, as text for a terminal."""
     rows = result.to_json()
     head = (
         f"{'kind':14}{'marked':>8}{'found':>7}{'precision':>11}{'recall':>8}{'exact p.':>10}{'exact r.':>10}"

@@ -150,7 +150,7 @@ def _part(benchmark: Benchmark, number: int | None, seed: int) -> Benchmark:
 
 
 def _write_texts(benchmark: Benchmark, folder: Path) -> tuple[Path, Path]:
-    """Return queries and documents as files that the judging reads."""
+    """Write queries and documents to files for the judging, and return their paths."""
     from medteb_mteb.curation.files.layout import write_texts  # lazy: yaml
 
     queries, documents = folder / "queries.jsonl", folder / "documents.jsonl"

@@ -1,4 +1,4 @@
-"""`medteb benchmarks`: every medical benchmark, and what scoring a model on it takes."""
+"""`medteb benchmarks`: all medical benchmarks, and the requirements for running them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Listed", "benchmarks", "listed"]
 
-#: Benchmarks of mteb's that belong to the field.
+#: Medical benchmarks of mteb itself.
 THEIRS = ("MTEB(Medical, v1)", "R2MED")
 
 
@@ -35,7 +35,7 @@ class Listed:
         sizeable: Number of retrieval and reranking tasks.
         languages: Languages, as ISO 639-3 codes.
         needs: Number of its tasks by what they need: nothing, network, credentials or an LLM.
-        paper: Where it is described; empty if it names nothing.
+        paper: Reference of its description; empty if it names none.
     """
 
     name: str

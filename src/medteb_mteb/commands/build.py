@@ -116,7 +116,7 @@ build_app.command("medte-pairs", no_args_is_help=True)(build_medte_pairs)
 
 
 def _repair(opened: Build) -> None:
-    """Repair those journals of a build that there are."""
+    """Repair the existing journals of a build."""
     from medteb_mteb.curation.judge import journal_path  # lazy: numpy
     from medteb_mteb.curation.llm import answers_path  # lazy: numpy
 
@@ -154,7 +154,7 @@ def forecast_text(found: Forecast) -> str:
     if not total["exact"]:
         lines.append("(about: no text dropped, all pools full, texts of the mean length)")
     if any(step.fate == "changed" for step in found.steps):
-        lines.append("what has changed is made again with --redo")
+        lines.append("--redo runs changed steps again")
     return "\n".join(lines)
 
 

@@ -41,7 +41,7 @@ def consensus(
     ] = False,
     keep_suspicious: Annotated[
         bool,
-        typer.Option("--keep-suspicious", help="Let passages that may instruct judges be positives, too."),
+        typer.Option("--keep-suspicious", help="Accept passages that may instruct judges as positives."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -100,7 +100,7 @@ def plan_command(
     edition: TaskOrFolder,
     sheet: Annotated[Path, typer.Argument(help="CSV or JSONL file to write to.")],
     budget: Annotated[int, typer.Option(help="Number of pairs that the experts can look at.", min=1)],
-    minimum: Annotated[int, typer.Option(help="Least number of pairs of each stratum.", min=1)] = 30,
+    minimum: Annotated[int, typer.Option(help="Minimum number of pairs per stratum.", min=1)] = 30,
     by: Annotated[
         str | None,
         typer.Option(help="Field of the queries, such as their type, that divides the strata further."),

@@ -16,7 +16,7 @@ def dedup(
     source: TextsSource,
     out: OutFolder,
     threshold: Annotated[
-        float, typer.Option(help="Drop texts from this Jaccard similarity of character n-grams on.")
+        float, typer.Option(help="Drop texts with at least this Jaccard similarity of character n-grams.")
     ] = 0.8,
     width: Annotated[int, typer.Option(help="Number of characters of an n-gram.", min=1)] = 3,
     column: ColumnOption = None,

@@ -1,4 +1,4 @@
-"""`medteb diversify`: drop texts that have too many neighbours among those before them."""
+"""`medteb diversify`: drop texts that have too many near neighbours among earlier texts."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def diversify(
     """Drop texts with too many near neighbours.
 
     A text is dropped if more than --tolerated of the texts kept before it are more similar than --threshold;
-    the first --seed-size texts are always kept. Dropped texts are written to a file of their own, with their
+    the first --seed-size texts are always kept. Dropped texts are written to a separate file, with their
     nearest neighbour. An interrupted run resumes.
     """
     from medteb_mteb.curation.diversify import (  # lazy: torch

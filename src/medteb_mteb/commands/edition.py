@@ -26,7 +26,7 @@ def editions() -> list[Edition]:
 
 
 def resolve(name_or_folder: str) -> Edition:
-    """Return an edition by task name, or by folder where the argument is one."""
+    """Return an edition by task name, or by folder if the argument is one."""
     folder = Path(name_or_folder).expanduser()
     # Task names hold no separators and do not begin with a dot.
     looks_like_path = folder.is_dir() or name_or_folder.startswith((".", "~")) or "/" in name_or_folder
@@ -50,7 +50,7 @@ def write(folder: Path, task: str | None, name: str, version: str, licence: str)
     """Check a folder's data and write its manifest, with the counts found."""
     from medteb_mteb.folders import read_folder  # lazy: yaml
 
-    # What a former manifest says beyond the files is kept; that its files have changed is the point.
+    # The extra fields of an earlier manifest are kept; its files are expected to have changed.
     kept: dict[str, Any] = load_edition(folder).extra if (folder / MANIFEST_NAME).is_file() else {}
     content = read_folder(folder, check_manifest=False)
     if content.retrieval is not None:

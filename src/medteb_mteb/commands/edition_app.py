@@ -1,4 +1,4 @@
-"""`medteb edition`: the command group; what its commands do is in `edition.py`, imported late."""
+"""`medteb edition`: the command group; `edition.py` implements its commands, imported late."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def edition_show(name: TaskOrEdition, as_json: AsJson = False) -> None:
 
 
 def _print_line(line: str) -> None:
-    """Print what may come from anyone: terminals obey some characters."""
+    """Print an untrusted line without characters that control a terminal."""
     from mar_st.files import printable  # lazy: numpy
 
     typer.echo(printable(line))
@@ -82,7 +82,7 @@ def edition_datasheet(
 ) -> None:
     """Print how an edition was made, as Markdown.
 
-    Judges, rule, agreement, retrievers, anonymiser, licences and leaks, if recorded.
+    Lists judges, rule, agreement, retrievers, anonymiser, licences and leaks, if recorded.
     """
     from medteb_mteb.commands import edition as commands  # lazy: start-up
     from medteb_mteb.validate.datasheet import datasheet  # lazy: scipy

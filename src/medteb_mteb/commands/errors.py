@@ -6,4 +6,4 @@ __all__ = ["UserError"]
 
 
 class UserError(Exception):
-    """Something the user gave cannot be used; the message says what and what to do."""
+    """Unusable user input; the message says what is wrong and what to do."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def extend(
     edition: TaskOrEdition,
-    out: Annotated[Path, typer.Argument(help="Folder to write to; the edition is left as it is.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write to; the edition is not changed.")],
     retriever: Annotated[
         list[str],
         typer.Option(
@@ -27,9 +27,9 @@ def extend(
             help="System: a run ([NAME=]FILE.trec), or a retriever as for 'medteb pool'; may be repeated.",
         ),
     ],
-    judges: Annotated[Path, typer.Option(help="YAML file of the judges: those of the edition.")],
+    judges: Annotated[Path, typer.Option(help="YAML file of the edition's judges.")],
     depth: Annotated[
-        int, typer.Option(help="Number of first documents of each system to judge.", min=1)
+        int, typer.Option(help="Number of top documents of each system to judge.", min=1)
     ] = 10,
     edition_version: Annotated[
         str | None, typer.Option("--version", help="Version of the new edition; default: the next minor one.")
@@ -59,8 +59,8 @@ def extend(
 
     Writes a new version of an edition.
 
-    The judges of the edition grade the unjudged ones of a system's top documents. All earlier
-    labels stay, so runs of earlier systems can be scored by the new version, too.
+    The judges of the edition grade those of a system's top documents that are not judged yet. All earlier
+    labels stay, so the new version can also score runs of earlier systems.
 
     The exit code is 1 if judgements are missing. Answers are kept, and the same command resumes.
     """
@@ -140,7 +140,7 @@ def _as_text(found: Extension) -> str:
             f"version {found.edition.version}, revision {found.edition.digest[:12]}: {found.edition.path}"
         )
     elif found.judging is None:
-        lines.append("every one of these documents is judged already, so no new version was written")
+        lines.append("all these documents are judged already, so no new version was written")
     return "\n".join(lines)
 
 

@@ -51,9 +51,9 @@ class RunOptions:
         benchmarks: Names of benchmarks known to mteb.
         models: Names of models, or local model folders.
         output: Folder of results in mteb's own layout, and of scores per item.
-        overwrite: Evaluate again even where results exist.
+        overwrite: Evaluate again even if results exist.
         batch_size: Texts encoded at once.
-        device: Torch device, None for the best there is.
+        device: Torch device, None for the best one available.
         save_predictions: Keep mteb's predictions (runs, similarities) too.
         random_weights: Seed for model folders that hold a configuration only.
         quiet: No progress on stderr.
@@ -75,7 +75,7 @@ class RunOptions:
 
 
 class _NoDataError(Exception):
-    """The data of a task are not to be had here."""
+    """The data of a task are not available."""
 
 
 @dataclass
@@ -209,7 +209,7 @@ def _evaluate(model_run: ModelRun, task: AbsTask) -> tuple[TaskResult, str]:
     mteb would unload the data of a task that it has loaded itself, and the scores per item need them.
     """
     options = model_run.options
-    # Progress bars only where someone watches; logs stay readable.
+    # Progress bars only on a terminal, so that logs stay readable.
     progress = sys.stderr.isatty() and not options.quiet
     with tempfile.TemporaryDirectory(prefix=".predictions-", dir=options.output) as scratch:
         outcome = mteb.evaluate(
@@ -225,7 +225,7 @@ def _evaluate(model_run: ModelRun, task: AbsTask) -> tuple[TaskResult, str]:
         if outcome.exceptions or not outcome.task_results:
             reason = outcome.exceptions[0].exception if outcome.exceptions else "mteb returned no result"
             raise RuntimeError(reason)
-        # As it was saved, which is rounded: a score must not depend on whether it was just made.
+        # The saved result is rounded; using it makes new and reused scores equal.
         result = model_run.cache.load_task_result(task.metadata.name, model_run.meta, raise_if_not_found=True)
         assert result is not None  # noqa: S101 -- for mypy; mteb raises instead
         note = ""
@@ -245,7 +245,7 @@ def _evaluate(model_run: ModelRun, task: AbsTask) -> tuple[TaskResult, str]:
 
 
 def _keep_rankings(model_run: ModelRun, task: AbsTask) -> None:
-    """Keep the rankings of tasks that promise it, so that they can be scored without the model."""
+    """Keep the rankings of Nano tasks, so that they can be scored without the model."""
     from medteb_mteb.tasks.nano import NanoTask  # lazy: datasets
 
     if isinstance(task, NanoTask):
@@ -255,7 +255,7 @@ def _keep_rankings(model_run: ModelRun, task: AbsTask) -> None:
 
 
 def _fresh(task: AbsTask) -> AbsTask:
-    """Return a copy with a random state of its own, so that a score does not depend on what ran before it."""
+    """Return a copy with its own random state, so that a score does not depend on earlier tasks."""
     copied = copy.copy(task)
     copied.rng_state, copied.np_rng = random.Random(task.seed), np.random.default_rng(task.seed)
     return copied

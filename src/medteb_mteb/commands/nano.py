@@ -22,7 +22,7 @@ nano_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-#: Scores that are shown of a list.
+#: Scores shown for a list.
 _SHOWN = (
     "ndcg_at_10",
     "hit_at_10",
@@ -54,7 +54,7 @@ def build_nano(
         typer.Option(help="The model's stored prompt for queries (published: web_search_query)."),
     ] = None,
     tokens: Annotated[
-        str | None, typer.Option(help="How BM25 cuts texts: jieba or regex; default: by language.")
+        str | None, typer.Option(help="Tokenizer of BM25: jieba or regex; default: by language.")
     ] = None,
     queries: Annotated[int, typer.Option(help="Number of queries.", min=1)] = 200,
     documents: Annotated[int, typer.Option(help="Number of documents.", min=1)] = 10_000,
@@ -66,7 +66,7 @@ def build_nano(
 ) -> None:
     """Build a Nano split from a retrieval folder.
 
-    By HAKARI-Bench's protocol: the first 200 queries with a positive; their positives, judged negatives and
+    Follows HAKARI-Bench's protocol: the first 200 queries with a positive; their positives, judged negatives and
     further documents up to 10,000; BM25's and the dense model's 500 best documents, and 100 candidates fused
     from both. Score models on the result with `medteb run --data OUT`.
     """
@@ -116,9 +116,8 @@ def nano_check(
 ) -> None:
     """Compare Nano sets with the published figures.
 
-    A name of a published set is read from $MEDTEB_DATA if it is there, else from the Hub; a folder is
-    compared where its name and splits are published ones, and only checked otherwise. The exit code is 1 if a
-    figure differs.
+    A published set is read from $MEDTEB_DATA if it is there, else from the Hub. A folder is compared if its
+    name and splits are published ones, and otherwise only checked. The exit code is 1 if a figure differs.
     """
     from medteb_mteb.nano.compare import compare_set  # lazy: yaml
 

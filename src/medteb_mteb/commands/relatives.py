@@ -23,7 +23,7 @@ __all__ = ["build_fetch", "build_medte_pairs", "build_relatives"]
 def build_relatives(
     name: Annotated[str, typer.Argument(help="Name of the task, such as MedQuADLiveQARetrieval.")],
     source: Annotated[
-        Path, typer.Argument(help="Folder of the raw files; archives in it are read as they are.")
+        Path, typer.Argument(help="Folder of the raw files; archives need not be unpacked.")
     ],
     out: Annotated[Path, typer.Argument(help="Root of editions, as in MEDTEB_DATA.")],
     option: Annotated[
@@ -37,7 +37,8 @@ def build_relatives(
     most: Annotated[
         int | None,
         typer.Option(
-            help="Most texts to show the LLM, drawn; default: as many as the task has rows for.", min=2
+            help="Maximum number of texts to show the LLM, sampled; default: as many as the task has rows.",
+            min=2,
         ),
     ] = None,
     journal: AnswersJournal = None,
@@ -50,8 +51,8 @@ def build_relatives(
     """Build the data of a published English set from raw files.
 
     Writes an edition to OUT/NAME, or a file into OUT/MedTEB-eng for tasks of English MedTEB, with the digests
-    of the raw files. The same files and options give the same bytes; tasks built before are kept. A name
-    that is not known lists those that are.
+    of the raw files. The same files and options give the same bytes; tasks built before are kept. An
+    unknown name prints the known ones.
 
     With --llm, the LLM writes the texts that an LLM wrote for the published set. The exit code is 1 if
     requests are left to send; answers are kept, and the same command resumes.
@@ -131,7 +132,7 @@ def _build_written(
 
 
 def _run_of(drafts: Drafts) -> dict[str, Any]:
-    """Return what a run took, which differs between runs of the same result."""
+    """Return the answers and cost of a run, which differ between runs with the same result."""
     made = drafts.made
     stopped = {"stopped": made.stopped} if made.stopped else {}
     run = {"known": made.known, "bought": made.bought, "faults": made.faults, "paid": asdict(made.account)}
@@ -196,21 +197,21 @@ def build_fetch(
     most: Annotated[
         int | None,
         typer.Option(
-            help="Most pages of a category, articles of a term, studies, or preprints; default: as "
+            help="Maximum number of pages per category, articles per term, studies or preprints; default: as "
             "published.",
             min=1,
         ),
     ] = None,
     per_second: Annotated[
-        float | None, typer.Option(help="Most requests per second; default: what the operators allow.")
+        float | None, typer.Option(help="Maximum requests per second; default: the operators' limit.")
     ] = None,
     address: Annotated[str | None, typer.Option(help="Address of a mirror of the API.")] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fetch what an open API publishes, for English MedTEB.
+    """Fetch data of an open API for English MedTEB.
 
-    Writes every response to FOLDER as it comes; the same command continues a fetch that was stopped. When all
+    Writes every response to FOLDER as it arrives; the same command resumes an interrupted fetch. When all
     are there, FOLDER/fetched.json lists them with their digests, and nothing more is fetched into FOLDER.
     Build the tasks from it with `medteb build relatives TASK FOLDER DATA`. $NCBI_API_KEY is used for pmc and
     pubmed if it is set.
@@ -259,7 +260,7 @@ def build_medte_pairs(
 ) -> None:
     """Write MedTE's training pairs from raw files of ten sources.
 
-    The sources that are there are read; the same command continues where it was stopped. Train on them with
+    Missing sources are skipped; the same command resumes an interrupted run. Train on the pairs with
     `mar train medte`.
     """
     from medteb_mteb.curation.relatives import build_pairs  # lazy: yaml

@@ -1,4 +1,4 @@
-"""`medteb report`: figures and tables of the published papers, from results or models of one's own."""
+"""`medteb report`: figures and tables as in the published papers, from your own results or models."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ report_app = typer.Typer(
 
 _Results = Annotated[Path, typer.Argument(help="Output folder of `medteb run`.")]
 _Figure = Annotated[Path, typer.Argument(help="PNG file to write; the numbers go to a .json file beside it.")]
-_Task = Annotated[str, typer.Argument(help="Name of a task whose data are here.")]
+_Task = Annotated[str, typer.Argument(help="Name of a task whose data are available.")]
 _Models = Annotated[
     list[str], typer.Option("-m", "--model", help="Model known to mteb, or a model folder; may be repeated.")
 ]
@@ -40,7 +40,7 @@ def sources(
 ) -> None:
     """Draw means by source over the tasks of English MedTEB.
 
-    A mean is over the tasks that were measured, whose number is in the .json file.
+    A mean covers the measured tasks only; their number is in the .json file.
     """
     from medteb_mteb.english.table import published_results  # lazy: start-up
     from medteb_mteb.report.figures import draw_sources  # lazy: numpy
@@ -84,7 +84,7 @@ def tsne(
     task: _Task,
     out: _Figure,
     model: Annotated[str, typer.Option("-m", "--model", help="Model known to mteb, or a model folder.")],
-    most: Annotated[int, typer.Option(help="Most texts; others are left out by lot.", min=4)] = 2000,
+    most: Annotated[int, typer.Option(help="Maximum number of texts, sampled at random.", min=4)] = 2000,
     batch_size: BatchSize = 32,
     device: _Device = None,
 ) -> None:
@@ -104,13 +104,13 @@ def similarities(
     task: _Task,
     out: _Figure,
     model: _Models,
-    most: Annotated[int, typer.Option(help="Most queries; others are left out by lot.", min=1)] = 1000,
+    most: Annotated[int, typer.Option(help="Maximum number of queries, sampled at random.", min=1)] = 1000,
     batch_size: BatchSize = 32,
     device: _Device = None,
 ) -> None:
     """Draw how similar positives and other documents are.
 
-    Every positive of a query is compared with a random document that is not one.
+    Every positive of a query is compared with a random document that is not a positive.
     """
     from medteb_mteb.report.figures import draw_similarities  # lazy: numpy
     from medteb_mteb.report.vectors import pair_similarities  # lazy: mteb
@@ -136,16 +136,16 @@ def similarities(
 def speed(
     task: _Task,
     model: _Models,
-    documents: Annotated[int, typer.Option(help="Most documents.", min=1)] = 512,
-    queries: Annotated[int, typer.Option(help="Most queries.", min=1)] = 100,
+    documents: Annotated[int, typer.Option(help="Maximum number of documents.", min=1)] = 512,
+    queries: Annotated[int, typer.Option(help="Maximum number of queries.", min=1)] = 100,
     batch_size: BatchSize = 32,
     device: _Device = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure documents per second and milliseconds per query.
 
-    Documents are encoded in batches, queries one at a time (the median counts). Texts are the first ones of
-    the task.
+    Documents are encoded in batches, queries one at a time (the median is reported). The first texts of the
+    task are used.
     """
     from medteb_mteb.report.vectors import measure_speed  # lazy: mteb
 
@@ -167,7 +167,7 @@ def speed(
 
 
 def _checked(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """Return the result of a function whose `ValueError` is the user's mistake."""
+    """Return the result of a function; turn its `ValueError` into a `UserError`."""
     try:
         return function(*arguments, **options)
     except ValueError as error:

@@ -35,7 +35,7 @@ class RunOutcome:
     Attributes:
         table: Scores, old and new.
         errors: One line per model and task that failed.
-        left_out: Tasks of benchmarks whose data are not to be had here, and why.
+        left_out: Tasks of benchmarks whose data are not available, and why.
     """
 
     table: ResultTable
@@ -71,13 +71,13 @@ def run(options: RunOptions) -> RunOutcome:
     for label, meta in zip(labels, metas, strict=True):
         run_model(ModelRun(options, cache, meta, label), tasks, entries, errors, left_out)
     scored = {entry.task for entry in entries}
-    # With a saved result of one model a task has its place in the table, whether or not its data are here.
+    # A task with a saved result of any model stays in the table, even if its data are not available.
     names = [name for task in tasks if (name := task.metadata.name) in scored or name not in left_out.reasons]
     return RunOutcome(ResultTable(labels, names, entries, _averages(options)), errors, left_out.reasons)
 
 
 def _averages(options: RunOptions) -> dict[str, Sequence[Sequence[str]]]:
-    """Averages that the papers of the benchmarks print, with the benchmark's name if there are several."""
+    """Return the averages that the benchmarks' papers report, named by benchmark if there are several."""
     found: dict[str, Sequence[Sequence[str]]] = {}
     for name in options.benchmarks:
         averages = getattr(mteb.get_benchmark(name), "averages", {})
@@ -92,7 +92,7 @@ def _tasks(options: RunOptions) -> tuple[list[AbsTask], frozenset[str]]:
 
     tasks: dict[str, AbsTask] = {}
     for folder_task in tasks_from_folders(options.data):
-        folder_task.load_data()  # every problem of the data, before any model is loaded
+        folder_task.load_data()  # reports data problems before any model is loaded
         tasks[folder_task.metadata.name] = folder_task
     _register(tasks.values())
     for name in options.tasks:

@@ -1,4 +1,4 @@
-"""`medteb sts`: pairs of questions out of a dictionary of synonyms, queries and an LLM that rewrites them."""
+"""`medteb sts`: pairs of questions, from a dictionary of synonyms and queries that an LLM rewrites."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _show(found: StsEstimate | StsReport, text: str, *, as_json: bool) -> None:
 
 
 def parse_probabilities(text: str) -> tuple[float, float, float]:
-    """Return three numbers with commas, each a decimal or a fraction such as 1/3.
+    """Return three comma-separated numbers, each a decimal or a fraction such as 1/3.
 
     Raises:
         UserError: They are not.
@@ -134,7 +134,7 @@ def parse_probabilities(text: str) -> tuple[float, float, float]:
         first, second, third = (float(Fraction(part.strip())) for part in text.split(","))
     except (ValueError, ZeroDivisionError):
         raise UserError(
-            f"--probabilities takes three numbers with commas, such as 0.5,0.25,0.25; got {text!r}"
+            f"--probabilities takes three comma-separated numbers, such as 0.5,0.25,0.25; got {text!r}"
         ) from None
     return first, second, third
 

@@ -1,4 +1,4 @@
-"""`medteb triples`: training triples of pools, by an LLM that sorts documents into two lists."""
+"""`medteb triples`: training triples from pools, whose documents an LLM sorts into two lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`medteb validate`: an edition as a reviewer would look at it."""
+"""`medteb validate`: check an edition as a reviewer would."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def validate(
     ] = None,
     review: Annotated[
         Path | None,
-        typer.Option(help="Sheet written by 'medteb review plan' or 'export', its key beside it."),
+        typer.Option(help="Sheet written by 'medteb review plan' or 'export', with its key beside it."),
     ] = None,
     answered: Annotated[
         list[Path] | None, typer.Option(help="Sheet that an expert filled in; may be repeated.")
@@ -102,7 +102,7 @@ def validate(
             raise UserError(f"{as_json} cannot be written ({error.strerror})") from None
     from mar_st.files import printable  # lazy: numpy
 
-    # Texts of the edition are shown; terminals obey some characters.
+    # The report quotes texts of the edition, which may hold characters that control a terminal.
     shown = to_html(report) if html else "\n".join(map(printable, to_markdown(report).split("\n")))
     typer.echo(shown, nl=False)
     if report.failed:

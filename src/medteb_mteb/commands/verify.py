@@ -18,7 +18,7 @@ def verify(
         list[Path], typer.Argument(help="Journals of judgements, answers or decisions.", metavar="JOURNAL...")
     ],
     repair: Annotated[
-        bool, typer.Option("--repair", help="Repair damaged journals; every row that is whole is kept.")
+        bool, typer.Option("--repair", help="Repair damaged journals; every intact row is kept.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
