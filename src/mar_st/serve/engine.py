@@ -97,7 +97,7 @@ class Encoding:
             raise ApiError(503, "stopping", "The server is stopping.") from None
 
     def expected_wait(self, *, short: bool) -> float:
-        """Return seconds until a text that comes now is encoded, in the queue of short jobs or of the others."""
+        """Return seconds until a new text is encoded, in the queue of short jobs or of the others."""
         waiting = self.batcher.waiting_short if short else self.batcher.waiting
         return waiting * self._per_text
 
@@ -111,7 +111,7 @@ class Encoding:
         return max(sizes) <= self.encoder.max_length and sum(sizes) <= most
 
     async def count(self, texts: Sequence[str]) -> list[int]:
-        """Count the tokens of each text in another thread, since an encoder may be locked while it computes."""
+        """Count each text's tokens in another thread, since an encoder may be locked while it computes."""
         return await aside(self.encoder.count_tokens, texts)
 
 

@@ -31,8 +31,8 @@ ACCEPTED, SHARED = 256, 16
 #: Waiting connections that are examined for one to close; most of them have no unread data.
 TRIED = 16
 
-#: Bytes of its answer that a caller must read within the send time, if that many are unsent; and the send time
-#: while the server stops.
+#: Bytes of its answer that a caller must read within the send time, if that many are unsent; and the send
+#: time while the server stops.
 TAKEN, LAST = 64 * 1024, 3.0
 
 
@@ -81,8 +81,8 @@ class Guard:
     def accept(self, first: GuardedProtocol) -> None:
         """Accept the connections that came with another one.
 
-        libuv accepts one per turn of its event loop. If many requests make a turn long, a new caller would wait
-        longer for its connection than for its answer.
+        libuv accepts one per turn of its event loop. If many requests make a turn long, a new caller would
+        wait longer for its connection than for its answer.
         """
         if self.listening is None:
             return

@@ -93,7 +93,7 @@ class Handlers:
         most = self.settings.max_k
         for name, value in (("k", body.k), ("rerank", body.rerank or 0)):
             if value > most:
-                raise bad(f"{name!r} may be {most} at most.", name)
+                raise bad(f"{name!r} must be at most {most}.", name)
         if body.query is None:
             if body.vector is None:
                 raise bad("A search needs 'query' or 'vector'.", "query")
@@ -118,7 +118,7 @@ class Handlers:
         return pending, encoded, truncated
 
     async def _text(self, engine: SearchEngine, body: SearchRequest) -> tuple[str | None, str | None, bool]:
-        """Return the query as words see it, as the encoder gets it, and whether it was cut."""
+        """Return the query for BM25 and reranking, the query for the encoder, and whether it was cut."""
         text = body.query
         if text is None:
             return None, None, False
@@ -145,7 +145,7 @@ class Handlers:
             encoding = self._encoding(engine, side, "input_type" if body.model in (None, name) else "model")
             dim = encoding.encoder.dim
             if body.dimensions is not None and body.dimensions > dim:
-                raise bad(f"'dimensions' may be {dim} at most.", "dimensions")
+                raise bad(f"'dimensions' must be at most {dim}.", "dimensions")
             found = await check_lengths(
                 encoding, texts, self.settings.max_tokens, truncate=body.truncate, field="input"
             )
@@ -170,7 +170,7 @@ class Handlers:
     async def _encode(
         self, encoding: Encoding, texts: Sequence[str], counts: list[int] | None, deadline: float
     ) -> tuple[np.ndarray, list[int]]:
-        """Return vectors, and numbers of tokens, which are counted meanwhile if they are not known."""
+        """Return vectors and token counts; unknown counts are computed at the same time."""
         future = on_loop(encoding.submit(texts, deadline))
         try:
             if counts is not None:
@@ -182,12 +182,12 @@ class Handlers:
 
 
 async def aside_if(large: bool, make: Callable[..., Made], *arguments: Any) -> Made:
-    """Return the result of a function; a long one runs in a thread, so that others are answered meanwhile."""
+    """Return the result of a function; a long one runs in a thread, so that other requests do not wait."""
     return await aside(make, *arguments) if large else make(*arguments)
 
 
 def _many_values(where: dict[str, Any] | None) -> bool:
-    """Return True if reading a filter takes longer than answering others may wait."""
+    """Return True if reading a filter would delay other requests too long."""
     return sum(len(value) if isinstance(value, list) else 1 for value in (where or {}).values()) > VALUES
 
 
@@ -212,7 +212,7 @@ def _found(
 
 def _embedded(vectors: np.ndarray, form: str, model: str, used: int) -> bytes:
     """Return the answer to a request for embeddings."""
-    # In pieces: while one is written, no other thread runs.
+    # Row by row: while JSON is written, no other thread runs.
     data = b",".join(
         as_json({"object": "embedding", "index": index, "embedding": row})
         for index, row in enumerate(_rows(vectors, form))
@@ -222,7 +222,7 @@ def _embedded(vectors: np.ndarray, form: str, model: str, used: int) -> bytes:
 
 
 def cut(vectors: np.ndarray, dim: int, *, normalised: bool) -> np.ndarray:
-    """Return the first `dim` dimensions of vectors `(n, full)`, of length 1 again if they were."""
+    """Return the first `dim` dimensions of vectors `(n, full)`, normalised again if they were."""
     short = np.ascontiguousarray(vectors[:, :dim])
     if normalised:
         short /= np.maximum(np.linalg.norm(short, axis=1, keepdims=True), np.finfo(np.float32).tiny)

@@ -21,7 +21,7 @@ SHORTEST = 16
 
 
 def read_keys(path: Path | None) -> tuple[str, ...]:
-    """API keys of a file (one per line, `#` starts a comment), else of `$MAR_API_KEYS`, else none.
+    """Return the API keys of a file (one per line, `#` starts a comment), else of `$MAR_API_KEYS`.
 
     Raises:
         ServeError: The file is missing, readable by others or without keys, or a key is too short or holds
@@ -57,8 +57,8 @@ def read_keys(path: Path | None) -> tuple[str, ...]:
 class KeyRing:
     """Checks keys in a time that does not depend on how much of a key is right.
 
-    Digests of equal length are compared, all of them, so that neither the length nor the place of a key in
-    the list shows.
+    Every key is compared, by digests of equal length, so that the time reveals neither the length of a key
+    nor its position in the list.
     """
 
     def __init__(self, keys: Iterable[str]) -> None:
@@ -68,7 +68,7 @@ class KeyRing:
         return bool(self._digests)
 
     def admits(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-        """Return True if the headers show a known key (`Authorization: Bearer KEY` or `X-API-Key: KEY`)."""
+        """Return True if the headers hold a known key (`Authorization: Bearer KEY` or `X-API-Key: KEY`)."""
         shown = b""
         for name, value in headers:
             if name == b"authorization" and value[:7].lower() == b"bearer ":

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: Maximum characters per token, for texts that are cut or refused before their tokens are counted.
 PER_TOKEN = 16
 
-#: Tokens of a text where no encoder says how many it takes.
+#: Maximum tokens of a text if there is no encoder.
 WITHOUT_ENCODER = 512
 
 
@@ -27,8 +27,8 @@ class CheckedTexts:
     """The texts of a request within the limits.
 
     Attributes:
-        texts: Texts for the encoder, which cuts them to its tokens.
-        counts: Tokens of each, where they had to be counted.
+        texts: Texts for the encoder, which cuts them to its maximum length.
+        counts: Number of tokens of each, if they had to be counted.
         cut: Whether a text is longer than the encoder takes.
     """
 
@@ -78,10 +78,10 @@ async def check_lengths(
 
 
 async def counted_part(encoder: QueryEncoder, text: str) -> str:
-    """Return the longest part of a text that has as many tokens as the encoder takes.
+    """Return the longest part of a text that fits the maximum length of the encoder.
 
-    It starts where the text starts, or ends where it ends, as the encoder cuts it. Words, snippets and
-    rerankers get this part; the encoder itself may count a part of one more word.
+    It is the start or the end of the text, whichever the encoder keeps. BM25, snippets and rerankers use this
+    part; the encoder itself may also see a part of the next word.
     """
 
     def find() -> str:
@@ -98,7 +98,7 @@ async def counted_part(encoder: QueryEncoder, text: str) -> str:
 
 
 def check_characters(text: str, *, truncate: bool, field: str) -> tuple[str, bool]:
-    """Refuse or cut a text that no encoder sees.
+    """Refuse or cut a text that is not encoded.
 
     Returns:
         The text, and whether it was cut.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
-#: prometheus_client's own name of the folder where several workers add up their numbers.
+#: prometheus_client's environment variable for the folder in which several workers sum their numbers.
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 
 

@@ -1,6 +1,6 @@
-"""The models that callers name: the query side, and the document side under a name of its own.
+"""The models that callers name: the query side, and the document side under a second name.
 
-Clients of OpenAI's endpoint send a model's name and texts, but not whether they are queries or documents.
+Clients of OpenAI's endpoint send a model's name and texts, but do not say if these are queries or documents.
 So the name distinguishes them.
 """
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 InputType: TypeAlias = Literal["query", "document"]
 
-#: Follows the model's name where documents are meant.
+#: Suffix of the model's name for documents.
 DOCUMENT_SUFFIX = "-document"
 
 #: Message of a server that encodes no documents.
@@ -49,7 +49,7 @@ def asked_side(request: EmbeddingsRequest, name: str) -> InputType:
     if request.model == name + DOCUMENT_SUFFIX:
         if request.input_type == "query" and "input_type" in request.model_fields_set:
             raise bad(
-                f"{name + DOCUMENT_SUFFIX!r} encodes documents. Queries are for {name!r}.", "input_type"
+                f"{name + DOCUMENT_SUFFIX!r} encodes documents. Send queries to {name!r}.", "input_type"
             )
         return "document"
     if request.model is not None and request.model != name:
@@ -69,7 +69,7 @@ def model_entry(model: str, query: str | None) -> dict[str, Any]:
 
 
 def unknown_model(name: str) -> ApiError:
-    """Return the 404 of a name that this server does not have."""
+    """Return the 404 of an unknown model."""
     return ApiError(
         404,
         "model_not_found",

@@ -1,4 +1,4 @@
-"""The search page and the page of the API, both without scripts or styles from elsewhere."""
+"""The search page and the page of the API; neither loads scripts or styles from other sites."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TYPES = {
     ".css": "text/css; charset=utf-8",
 }
 
-#: Nothing from elsewhere, nothing inline, no frame around the page, no form that leads away.
+#: Nothing from other sites, nothing inline, no frame around the page, no form sent to another site.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -81,7 +81,7 @@ def docs_page(document: Mapping[str, Any]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<link rel="icon" href="data:,">'
         '<link rel="stylesheet" href="page.css"></head><body><main class="docs">'
-        f'<h1>{title}: API</h1><p>The same for machines: <a href="openapi.json">openapi.json</a>. '
+        f'<h1>{title}: API</h1><p>Machine-readable: <a href="openapi.json">openapi.json</a>. '
         f'The search page: <a href="./">here</a>.</p>{"".join(parts)}</main></body></html>'
     )
 
@@ -131,6 +131,6 @@ def _field(name: str, field: Mapping[str, Any]) -> str:
 def _prose(text: str) -> str:
     """Convert a description to HTML; text between backticks becomes code, as in Markdown."""
     parts = html.escape(text).split("`")
-    if len(parts) % 2 == 0:  # one backtick is without its other
+    if len(parts) % 2 == 0:  # an unmatched backtick
         return html.escape(text)
     return "".join(f"<code>{part}</code>" if place % 2 else part for place, part in enumerate(parts))

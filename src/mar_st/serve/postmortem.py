@@ -28,12 +28,12 @@ _LOG = logging.getLogger(__name__)
 #: Form of the lines in a server's log.
 LINE = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 
-#: What a server says when it ends as it should.
+#: Written by a server that ends normally.
 _GOODBYE = b"."
 
 
 def short_files(folders: Sequence[str]) -> list[str]:
-    """Return what differs in size from its listing, or is missing: path and difference.
+    """Return the files that are missing or differ in size from their listing: path and difference.
 
     Args:
         folders: Indexes and exported encoders; anything else, such as a name on the Hub, is ignored.
@@ -57,7 +57,7 @@ def tell(pid: int, folders: Sequence[str]) -> None:
     found = short_files(folders)
     what = "; ".join(found) if found else "no file of the index or the encoder is short now"
     _LOG.error(
-        "process %d ended by a bus error, as when a mapped file is cut short: %s. Copy the folder again, and "
+        "process %d ended by a bus error, as when a mapped file is truncated: %s. Copy the folder again, and "
         "replace folders that are served instead of writing into them.",
         pid, what,
     )  # fmt: skip
@@ -65,9 +65,9 @@ def tell(pid: int, folders: Sequence[str]) -> None:
 
 @contextmanager
 def watched(folders: Sequence[str]) -> Iterator[None]:
-    """Have another process tell why this one ended, if it ends by a file that was cut short.
+    """Have another process log the cause if a truncated file ends this one.
 
-    Call it before there are threads: the process is forked.
+    Call it before threads are started: the process is forked.
     """
     if not hasattr(os, "fork"):
         yield
@@ -80,7 +80,7 @@ def watched(folders: Sequence[str]) -> Iterator[None]:
     os.close(reading)
     try:
         yield
-    finally:  # any ending from within reports its own cause
+    finally:  # a process that ends in Python reports its own cause
         with suppress(OSError):
             os.write(writing, _GOODBYE)
         os.close(writing)

@@ -1,4 +1,4 @@
-"""Documents by their ids, for all callers who wait at once."""
+"""Documents by their ids, read for all waiting callers together."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ MAX_READS = 64
 
 
 class DocumentReader:
-    """Looks ids up in one thread: those of all callers who wait, in one pass through the index.
+    """Looks up ids in one thread: those of all waiting callers in one pass through the index.
 
-    Looking an id up goes through all ids, and waking the event loop costs more than reading a document.
+    Each lookup scans all ids, and waking the event loop costs more than reading a document.
 
     Args:
         index: The open index.
@@ -54,7 +54,7 @@ class DocumentReader:
         return await answer
 
     def close(self) -> None:
-        """End the thread, after what it reads."""
+        """End the thread after its current read."""
         self._thread.shutdown()
 
     async def _work(self) -> None:
@@ -77,7 +77,7 @@ class DocumentReader:
             self._task = None
 
     def _look_up(self, names: Sequence[str]) -> dict[str, Stored | Exception]:
-        """Return the documents by id; an error in the place of one that cannot be read."""
+        """Return the documents by id, with an error in place of each that cannot be read."""
         try:
             return dict(self.index.find_documents(names))
         except Exception as error:

@@ -12,7 +12,7 @@ Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
 
 
 def _whole(value: Any) -> Any:
-    """`16.0` as 16: JSON knows no integers, and JSON Schema calls both so."""
+    """Return `16.0` as 16: JSON has only numbers, and for JSON Schema both are integers."""
     return int(value) if type(value) is float and value.is_integer() else value
 
 
@@ -28,7 +28,7 @@ class EmbeddingsRequest(BaseModel):
 
     input: Annotated[
         Text | Annotated[list[Text], Field(min_length=1)],
-        Field(description="One text or several. Token ids are not taken: they belong to another tokenizer."),
+        Field(description="One text or several. Send no token ids: they belong to another tokenizer."),
     ]
     model: Annotated[
         str | None,
@@ -84,7 +84,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def read(model: type[Model], content: dict[str, Any]) -> Model:
-    """Return the request that JSON content is.
+    """Validate JSON content and return it as a request.
 
     Raises:
         ApiError: 400, naming the field and what was expected, never what came.
@@ -100,7 +100,7 @@ def _explain(model: type[BaseModel], content: dict[str, Any], error: ValidationE
     field = str(first["loc"][0]) if first["loc"] else None
     if first["type"] == "extra_forbidden":
         # The name came from the caller, so only known names are repeated.
-        return bad(f"There is a field that is not known. Fields are {', '.join(model.model_fields)}.")
+        return bad(f"There is an unknown field. Fields are {', '.join(model.model_fields)}.")
     if field == "input":
         return _explain_input(content.get("input"))
     if first["type"] == "missing":

@@ -39,11 +39,11 @@ SPARE = 256
 #: Packages of the extra `serve`.
 NEEDED = ("fastapi", "uvicorn", "httptools", "uvloop", "orjson", "prometheus_client")
 
-#: Bytes of an answer that the system holds unsent for a caller who does not read. By default it may be
-#: megabytes, and many answers would be computed in vain.
+#: Bytes of an answer that the system buffers for a caller who does not read. The default may be megabytes,
+#: and many answers would be computed in vain.
 UNSENT = 128 * 1024
 
-#: Connections that may wait to be accepted, if the system lets as many (`net.core.somaxconn`). A caller
+#: Connections that may wait to be accepted, if the system allows as many (`net.core.somaxconn`). A caller
 #: beyond that believes it is connected, and sends its request again after 1, 2, 4, ... seconds.
 BACKLOG = 65_535
 
@@ -51,7 +51,7 @@ BACKLOG = 65_535
 def run(
     index: str, encoder: str | None, settings: ServeSettings, *, say: Callable[[str], None] = print
 ) -> None:
-    """Serve until SIGINT or SIGTERM; SIGHUP opens the index again.
+    """Serve until SIGINT or SIGTERM; SIGHUP reopens the index.
 
     Requests that were accepted are answered before it returns.
 
@@ -124,7 +124,7 @@ def launch(
 
 
 def worker(index: str, encoder: str | None, settings: ServeSettings, folder: Path) -> FastAPI:
-    """Return the application of one worker; ends the process with one line where it cannot be made.
+    """Return the application of one worker; if that fails, end the process with one line.
 
     Args:
         index: See `run`.
@@ -137,15 +137,15 @@ def worker(index: str, encoder: str | None, settings: ServeSettings, folder: Pat
 
     documents = None
     if settings.threads is None:
-        # Workers that each took all processors would hinder each other.
+        # If each worker used all processors, they would slow each other down.
         settings = replace(settings, threads=max(1, processors() // settings.workers))
     try:
         fleet = join_fleet(folder, settings)
         if settings.document_encoder is not None:
             documents = load_document_encoder(settings.document_encoder)
         app = create_app(index, settings, encoder=encoder, documents=documents, fleet=fleet)
-        # What is there now stays. A collection of garbage that looked at it would take tens of milliseconds,
-        # and every request would wait.
+        # Present objects stay. Garbage collection that scanned them would take tens of milliseconds, and
+        # every request would wait.
         gc.collect()
         gc.freeze()
         return app
@@ -179,7 +179,7 @@ def _run_alone(config: Any, listening: socket.socket, folder: Path, ready: Calla
     from mar_st.serve.supervise import LoneServer  # lazy: uvicorn
 
     config.load()
-    # uvicorn raises the signal that stopped it once more; with a handler of ours the process ends quietly.
+    # uvicorn raises the signal that stopped it a second time; this handler lets the process end quietly.
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, lambda *_: None)
     LoneServer(config, folder, ready).run(sockets=[listening])
@@ -197,7 +197,7 @@ def _run_workers(
 
 
 def need_packages() -> None:
-    """Check that the optional packages are there.
+    """Check that the optional packages are installed.
 
     Raises:
         ServeError: Some are not; the message holds the pip command.
@@ -226,7 +226,7 @@ def _listen(host: str, port: int) -> socket.socket:
         )[0]
         listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # connections that are accepted take it over
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # accepted connections inherit it
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
         listening.bind(address)
         listening.listen(BACKLOG)
@@ -250,7 +250,7 @@ def _shared_folder(several: bool) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="mar-serve-"))
     try:
         if several:
-            # Read by prometheus_client when it is first imported, which is in the workers.
+            # prometheus_client reads it when it is first imported, which happens in the workers.
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
         yield folder
     finally:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-#: The model that brings a sample.
+#: The model whose package contains the sample.
 MODEL = "mar-zh"
 
 #: Beside the packed model: `corpus.jsonl`, `queries.jsonl`, `qrels/test.tsv` and `vectors/`.
@@ -19,7 +19,7 @@ SAMPLE = "sample"
 
 
 def sample_folder() -> Path | None:
-    """Return the folder of the sample; `None` where the model is not installed as a package."""
+    """Return the folder of the sample; `None` if the model is not installed as a package."""
     packed = installed_folder(MODEL)
     folder = packed.parent / SAMPLE if packed is not None else None
     return folder if folder is not None and (folder / "corpus.jsonl").is_file() else None
@@ -28,7 +28,7 @@ def sample_folder() -> Path | None:
 def sample_index(say: Callable[[str], None]) -> tuple[str, str]:
     """Return an index of the sample and the model that answers; builds the index on first use.
 
-    It lies beside the unpacked model in the cache of this user. The vectors come with the package, so no
+    The index is beside the unpacked model in this user's cache. The package contains the vectors, so no
     document is encoded.
 
     Args:

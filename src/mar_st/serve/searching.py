@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-#: What a search may ask for to wait with the small ones: hits, conditions of its filter and values of these,
-#: characters that BM25 looks for.
+#: Limits of a small search: hits, conditions of its filter, values of these, and characters that BM25
+#: searches for.
 HITS, CONDITIONS, VALUES, CHARACTERS = 100, 8, 100, 256
 
 
@@ -35,17 +35,17 @@ class PendingSearch:
     """Search of one request.
 
     Attributes:
-        text: The query, cut to what counts; needed for hybrid search and reranking.
+        text: The query, cut to the encoder's maximum length; needed for hybrid search and reranking.
         k: Number of hits.
         where: Filter.
         hybrid: Whether BM25 takes part.
         rerank: How many hits the reranker sees; 0 for none.
         deadline: Value of `time.monotonic()` until which the caller waits.
         answer: Gets the hits, on its own event loop.
-        vector: float32 `(dim,)`; of a text it comes later.
-        encoded: When the vector was there.
-        searched: When the hits were there.
-        key: Searches with the same one are done together.
+        vector: float32 `(dim,)`; for a text it is set later.
+        encoded: When the vector was ready.
+        searched: When the hits were ready.
+        key: Searches with the same key are run together.
         large: Whether it takes long, see `SearchStage`.
     """
 
@@ -81,7 +81,7 @@ def large_filter(where: Filter | None) -> bool:
 
 
 class SearchStage:
-    """Two threads that search for all callers who wait, one of them for what takes long.
+    """Two threads that search for all waiting callers, one of them for searches that take long.
 
     A caller who asks for ten hits does not wait for one who asks for a thousand.
 
@@ -93,8 +93,8 @@ class SearchStage:
     Attributes:
         small: Searches for few hits.
         large: Searches for many hits, with many conditions or words, or with a reranker.
-        filling: Held by those who put several searches, so that none is begun before all are there: an exact
-            search for one query goes through as many vectors as one for many.
+        filling: Lock held while several searches are put, so that none is begun before all are there: an
+            exact search for one query reads as many vectors as one for many.
     """
 
     def __init__(self, searcher: Searcher, *, max_batch: int, metrics: Metrics) -> None:
@@ -112,11 +112,11 @@ class SearchStage:
         return self.large if search.large else self.small
 
     def put(self, search: PendingSearch) -> None:
-        """Search; the vector is there."""
+        """Queue a search whose vector is ready."""
         self.lane(search).put(search)
 
     def close(self) -> None:
-        """Search what waits, then end the threads."""
+        """Finish waiting searches, then end the threads."""
         for lane in (self.small, self.large):
             lane.put(None)
         for lane in (self.small, self.large):
@@ -124,9 +124,9 @@ class SearchStage:
 
 
 class Lane:
-    """A thread that searches for all callers who wait for it, at once where they ask alike.
+    """A thread that searches for all its waiting callers; searches with the same options share a call.
 
-    Answers go back to an event loop in one call per batch: waking a loop costs more than a small search.
+    Hits go back to an event loop in one call per batch: waking a loop costs more than a small search.
 
     Args:
         name: Its name.
@@ -161,11 +161,11 @@ class Lane:
 
     @property
     def expected_wait(self) -> float:
-        """Return seconds until a search that comes now is begun."""
+        """Return seconds until a new search is begun."""
         return self.waiting * self._per_query
 
     def put(self, search: PendingSearch | None) -> None:
-        """Search; `None` ends the thread when all before it are done."""
+        """Queue a search; `None` ends the thread after all earlier ones."""
         if search is not None:
             search.encoded = time.monotonic()
         self._queue.put(search)
@@ -188,14 +188,14 @@ class Lane:
                 results = self._results(searches, started)
                 seconds = searches[0].searched - started
                 self._per_query = moving(self._per_query, seconds / len(searches))
-                # Before the answers: a caller that has one may read the counters at once.
+                # Count before delivering: a caller may read the counters as soon as it has an answer.
                 self.metrics.search.observe(seconds)
                 self.metrics.search_size.observe(len(searches))
                 deliver(results)
                 self._gauge.set(self._all())
 
     def _results(self, searches: list[PendingSearch], started: float) -> list[tuple[PendingSearch, Any]]:
-        """Return hits, or the exception, of each."""
+        """Return the hits or the exception of each search."""
         groups: dict[Hashable, list[PendingSearch]] = {}
         results: list[tuple[PendingSearch, Any]] = []
         for search in searches:
@@ -234,7 +234,7 @@ class Lane:
 
 
 def moving(mean: float, value: float) -> float:
-    """Return a mean that follows its values; the first one as it is."""
+    """Return the moving mean after a value; the first value is returned unchanged."""
     return 0.8 * mean + 0.2 * value if mean else value
 
 
@@ -265,7 +265,7 @@ def on_loop(future: Future[Any]) -> asyncio.Future[Any]:
 
 
 def deliver(results: list[tuple[PendingSearch, Any]]) -> None:
-    """Hand results over to the event loops that wait for them."""
+    """Pass results to the event loops that wait for them."""
     loops: dict[asyncio.AbstractEventLoop, list[tuple[PendingSearch, Any]]] = {}
     for search, result in results:
         loops.setdefault(search.answer.get_loop(), []).append((search, result))

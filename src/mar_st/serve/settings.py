@@ -28,10 +28,10 @@ class ServeSettings:
         api_keys: Keys that callers must send one of; empty if no key is required.
         insecure: Allow a host that other machines can reach without keys.
         allow_hosts: More names that a request's `Host` may have; `*` allows any.
-        query: Name of the query encoder, of a model that holds several; without a model of the queries, of
-            the one that encoded the documents.
+        query: Name of the query encoder, in a model that holds several; without a query model, in the model
+            that encoded the documents.
         backend: Back end of an exported query encoder, see `mar_st.online.load_query_encoder`.
-        threads: Threads of one call of the query encoder; `mar serve` by default shares the processors out to
+        threads: Threads of one call of the query encoder; by default `mar serve` divides the processors among
             the workers.
         document_encoder: Model that encodes documents: for the model of that name, or `input_type: document`.
         reranker: A cross-encoder for `rerank`.
@@ -43,18 +43,18 @@ class ServeSettings:
         max_batch_tokens: Tokens per call of the encoder.
         window_ms: Milliseconds that a free encoder waits for callers it expects.
         max_queue: Texts that may wait; more are refused with 429.
-        timeout: From the arrival of a request to its answer; later it is a 504.
+        timeout: From the arrival of a request to its answer; after that it is answered with 504.
         body_timeout: For the body of a request to arrive.
         header_timeout: For a connection to send the head of a request.
-        send_timeout: For a caller to take 64 KiB of its answer, or all that is left of it; a connection that
-            does not is closed.
-        keep_alive: How long a connection may rest between two requests.
+        send_timeout: For a caller to read 64 KiB of its answer, or the rest of it; otherwise the connection
+            is closed.
+        keep_alive: How long a connection may be idle between two requests.
         max_connections: Open connections of one worker. At the limit the one that has been silent longest
             is closed for a new one.
         shutdown_timeout: Time limit for accepted requests once the server is stopping.
         log_queries: Write query texts to the log.
         access_log: Write one line per request to the log, without its query string.
-        watch: Open the index again when its folder or what its link points to changes.
+        watch: Reopen the index when its folder, or the target of its link, changes.
     """
 
     host: str = "127.0.0.1"
@@ -115,16 +115,16 @@ class ServeSettings:
         if not self.api_keys and not self.insecure and not is_loopback(self.host):
             raise ServeError(
                 f"{self.host} can be reached from other machines, and there are no API keys. Give --api-keys "
-                "FILE (or MAR_API_KEYS), listen on 127.0.0.1, or say --insecure if a proxy in front checks "
-                "who asks."
+                "FILE (or MAR_API_KEYS), listen on 127.0.0.1, or give --insecure if a proxy in front "
+                "authenticates callers."
             )
 
     @property
     def hosts(self) -> frozenset[str] | None:
         """Return the names that the `Host` of a request may have, lower case; `None` for any.
 
-        Without keys a page of any website could let a browser on this machine ask the server (DNS
-        rebinding); with keys it cannot, so any name is allowed unless `allow_hosts` says otherwise.
+        Without keys a page of any website could make a browser on this machine call the server (DNS
+        rebinding). With keys it cannot, so any name is allowed unless `allow_hosts` is set.
         """
         if "*" in self.allow_hosts or (not self.allow_hosts and (self.api_keys or self.insecure)):
             return None

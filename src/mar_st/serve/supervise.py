@@ -86,8 +86,8 @@ class Workers(Multiprocess):
             self._ready()
 
     def handle_hup(self) -> None:
-        """Let all workers open the index again."""
-        _LOG.info("SIGHUP: the index is opened again")
+        """Let all workers reopen the index."""
+        _LOG.info("SIGHUP: the index is being reopened")
         self._fleet.raise_wanted()
 
     def terminate_all(self) -> None:

@@ -1,7 +1,7 @@
-"""Requests that offer another protocol beside HTTP/1.1, and are answered in HTTP/1.1.
+"""Requests that offer another protocol besides HTTP/1.1, and are answered in HTTP/1.1.
 
 Java's `HttpClient` and `curl --http2` send `Upgrade: h2c` with their first request; a server may ignore it
-(RFC 9110, section 7.8). httptools does not: it takes what follows the head for the other protocol, so the
+(RFC 9110, section 7.8). httptools does not: it treats the bytes after the head as the other protocol, so the
 body is lost, or read as the next request. Such a head is fed to the parser again, without the offer.
 """
 
@@ -21,7 +21,7 @@ _OFFER = frozenset({b"upgrade", b"http2-settings"})
 
 
 def feed(parser: Any, data: bytes, parsed: Callable[[], tuple[bytes, Iterable[Header]]]) -> None:
-    """Give data to a parser of httptools; a head that offers another protocol is repeated without the offer.
+    """Pass data to a parser of httptools; a head that offers another protocol is repeated without the offer.
 
     Args:
         parser: The parser.
@@ -46,7 +46,7 @@ def feed(parser: Any, data: bytes, parsed: Callable[[], tuple[bytes, Iterable[He
 
 
 def without_offer(method: bytes, url: bytes, version: str, headers: Iterable[Header]) -> bytes:
-    """Return the head of a request, without what offers another protocol.
+    """Return the head of a request without the offer of another protocol.
 
     Args:
         method: Its method.
