@@ -58,7 +58,7 @@ def test_user_errors_are_one_line_and_exit_code_2(run_mar, tmp_path, monkeypatch
     assert not list(tmp_path.iterdir())
 
 
-def test_broken_yaml_is_told_in_one_line(run_mar, tmp_path):
+def test_broken_yaml_is_a_one_line_error(run_mar, tmp_path):
     (tmp_path / "bad.yaml").write_text("name: [")
     code, _, err = run_mar("train", tmp_path / "bad.yaml", "--out", tmp_path / "run")
     assert code == 2
@@ -66,7 +66,7 @@ def test_broken_yaml_is_told_in_one_line(run_mar, tmp_path):
     assert "not valid YAML" in err
 
 
-def test_fresh_deletes_run_folders_alone(run_mar, tmp_path):
+def test_fresh_deletes_only_run_folders(run_mar, tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
     code, _, err = run_mar("train", "mar-mini", "--out", tmp_path, "--fresh")
     assert code == 2
@@ -84,7 +84,7 @@ def test_version_is_that_of_the_distribution(run_mar):
     assert mar_st.__version__ == version("medteb")
 
 
-def test_names_of_the_package_are_found(tmp_path):
+def test_every_public_name_of_the_package_exists(tmp_path):
     import mar_st
 
     assert {name for name in mar_st.__all__ if getattr(mar_st, name, None) is None} == set()
@@ -106,7 +106,7 @@ def test_info_describes_a_folder(run_mar, mar, tmp_path):
     assert json.loads(out)["routes"]["query"]["model_type"] == "gte"
 
 
-def test_train_writes_the_model_where_it_is_told(run_mar, tmp_path):
+def test_train_writes_the_model_to_the_given_folder(run_mar, tmp_path):
     """One step of a symmetric recipe through the command itself."""
     import yaml
 

@@ -25,7 +25,7 @@ def _with_adapter(mar: MAR) -> MAR:
     return mar
 
 
-def test_lora_touches_the_document_route_alone(mar):
+def test_lora_changes_only_the_document_route(mar):
     _with_adapter(mar)
     assert has_adapter(mar.route_modules("document")[0])
     assert not has_adapter(mar.route_modules("query")[0])
@@ -119,7 +119,7 @@ def test_every_linear_layer_of_an_architecture_is_adapted(model_type):
     assert not any("lora" in name for name, _ in transformer.model.named_parameters())
 
 
-def test_defaults_need_no_weights():
+def test_default_targets_are_found_without_weights():
     with torch.device("meta"):
         model = AutoModel.from_config(make_config("gpt_neox"))
     assert set(default_targets(model)) == set(ARCHITECTURES["gpt_neox"])
@@ -146,7 +146,7 @@ def test_an_adapter_is_float32_on_an_encoder_in_bfloat16():
     assert not torch.equal(after, before)
 
 
-def test_chosen_layers_alone_are_adapted():
+def test_only_the_chosen_layers_are_adapted():
     transformer = _encoder("qwen3")
     add_lora(transformer, r=2, targets=["q_proj", "v_proj"])
     adapted = {
@@ -160,7 +160,7 @@ def test_chosen_layers_alone_are_adapted():
 
 
 @pytest.mark.parametrize("targets", [["c_attn"], ["q_proj", "c_attn"]])
-def test_layers_that_are_not_there_are_named(mar, targets):
+def test_errors_name_layers_that_do_not_exist(mar, targets):
     with pytest.raises(
         LoRAError, match=r"Qwen3Model lacks the LoRA targets c_attn; .*called down_proj, gate_proj"
     ):
@@ -230,7 +230,7 @@ def test_an_update_is_added_without_a_second_copy_of_the_weights(monkeypatch):
         assert torch.equal(weight, (before[name].float() + update[name]).bfloat16())
 
 
-def test_other_forms_of_updates_are_merged_by_peft():
+def test_other_adapter_types_are_merged_by_peft():
     transformer = _encoder("qwen3")
     config = LoraConfig(r=4, target_modules=["q_proj"], use_dora=True, init_lora_weights=False)
     transformer.model.add_adapter(config)

@@ -60,7 +60,7 @@ def cut(transformer, layer, texts, **settings):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_cut_encoder_is_the_whole_one_where_states_depend_on_the_token_alone(family, monkeypatch):
+def test_the_cut_encoder_is_exact_if_states_depend_only_on_the_token(family, monkeypatch):
     monkeypatch.setattr(context_means, "PRIOR", 1e-6)
     whole = encoder(family)
     without_attention(whole.model, 2)
@@ -75,7 +75,7 @@ def test_the_cut_encoder_is_the_whole_one_where_states_depend_on_the_token_alone
 
 
 @pytest.mark.parametrize("family", ["bert", "gte", "qwen3"])
-def test_the_cut_encoder_starts_nearer_to_the_whole_one_than_with_its_own_embeddings(family):
+def test_context_means_start_nearer_to_the_whole_encoder(family):
     whole = encoder(family)
     expected, mask = states(whole, TEXTS)
     copied = copy.deepcopy(whole)
@@ -87,7 +87,7 @@ def test_the_cut_encoder_starts_nearer_to_the_whole_one_than_with_its_own_embedd
     assert errors[0] < 0.7 * errors[1]
 
 
-def test_tokens_that_do_not_occur_get_a_guess_and_nothing_else_changes():
+def test_unseen_tokens_get_an_estimate_and_nothing_else_changes():
     whole = encoder("bert")
     smaller = cut(whole, 2, TEXTS)
     own, found = (module.model.get_input_embeddings().weight for module in (whole, smaller))
@@ -142,7 +142,7 @@ def test_half_precision_and_configurations_without_padding_work(family):
     assert difference < 0.1 * expected[seen].square().mean().sqrt()
 
 
-def test_refuses_what_it_cannot_do():
+def test_refuses_no_texts_unknown_layers_and_unsupported_models():
     whole = encoder("bert")
     with pytest.raises(ContextMeansError, match="averaged over texts; got none"):
         HiddenMeans.of(whole, [1], [])
@@ -162,7 +162,7 @@ def test_padding_on_the_left_keeps_short_texts_beside_long_ones():
     assert whole.max_seq_length == 32
 
 
-def test_a_sample_is_drawn_with_a_seed_where_there_are_many(monkeypatch):
+def test_many_texts_are_sampled_with_a_seed(monkeypatch):
     assert sample(5, 0) == [0, 1, 2, 3, 4]
     monkeypatch.setattr(context_means, "CONTEXT_TEXTS", 3)
     assert sample(100, 0) == sample(100, 0) != sample(100, 1)

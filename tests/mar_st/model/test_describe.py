@@ -27,7 +27,7 @@ def test_a_saved_mar_is_described(mar, tmp_path):
     assert found["prompts"] == dict(mar.prompts)
 
 
-def test_an_absent_route_is_told(mar, tmp_path):
+def test_a_missing_route_is_reported(mar, tmp_path):
     mar.save_pretrained(str(tmp_path))
     for folder in tmp_path.glob("document_*"):
         shutil.rmtree(folder)

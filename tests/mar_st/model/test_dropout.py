@@ -9,7 +9,7 @@ from tests.mar_st.conftest import make_config
 
 
 @pytest.mark.parametrize("kind", ["bert", "gte", "gpt_neox", "qwen3", "xlm-roberta"])
-def test_the_probability_is_that_of_every_dropout_and_is_saved(kind, tmp_path):
+def test_the_probability_applies_to_every_dropout_and_is_saved(kind, tmp_path):
     config = make_config(kind)
     torch.manual_seed(0)
     model = AutoModel.from_config(config).train()

@@ -140,14 +140,14 @@ def ids(model, texts, route):
 @pytest.mark.thorough(but=["bert-dtype0", "gte-dtype1"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("query", QUERIES)
-def test_query_families(query, dtype, tmp_path):
+def test_saving_keeps_ids_and_vectors_of_query_families(query, dtype, tmp_path):
     check(query, "qwen3", dtype, tmp_path)
 
 
 @pytest.mark.thorough(but=["gpt_neox-dtype1", "qwen3-dtype0", "llama-dtype1"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_document_families(document, dtype, tmp_path):
+def test_saving_keeps_ids_and_vectors_of_document_families(document, dtype, tmp_path):
     check("bert", document, dtype, tmp_path)
 
 

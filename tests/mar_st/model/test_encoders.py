@@ -75,7 +75,7 @@ def test_a_projection_is_affine_and_survives_saving(query_source, document_sourc
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "gte", "bert", "modernbert"])
-def test_the_first_layers_are_the_states_after_them(kind):
+def test_keeping_the_first_layers_gives_their_hidden_states(kind):
     role = "document" if kind == "qwen3" else "query"
     config = make_config(kind)
     config.num_hidden_layers = 4
@@ -98,12 +98,12 @@ def test_the_first_layers_are_the_states_after_them(kind):
 
 
 @pytest.mark.parametrize("layers", [[0, 2], [-1], [0, 0], []])
-def test_layers_that_are_not_there(document_source, layers):
+def test_layers_that_do_not_exist_are_refused(document_source, layers):
     with pytest.raises(MarError, match=r"has 2 layers, 0 to 1"):
         keep_layers(load_encoder(document_source, "document"), layers)
 
 
-def test_models_that_do_not_exist(tmp_path):
+def test_models_that_do_not_exist_are_refused(tmp_path):
     for name in ("./gone", str(tmp_path / "gone"), "a/b/c"):
         with pytest.raises(MarError, match="teacher: There is no folder"):
             check_source(name, what="teacher")

@@ -58,7 +58,7 @@ def test_documents_stay_as_they_are_to_the_byte(mar, small, documents, tmp_path)
         assert loaded.encode_corpus(documents).tobytes() == before.tobytes()
 
 
-def test_one_loads_with_the_weights_of_all_others_deleted(family, mar, small, queries):
+def test_one_encoder_loads_without_the_weights_of_the_others(family, mar, small, queries):
     for path in family.glob("*_*_*"):
         if path.is_dir() and not path.name.startswith("query-small"):
             shutil.rmtree(path)
@@ -78,7 +78,7 @@ def test_plain_sentence_transformers_answers_with_the_default(family, mar, queri
     np.testing.assert_allclose(small, chosen.encode_queries(queries), atol=1e-6)
 
 
-def test_saved_again_it_is_the_same_family(family, queries, tmp_path):
+def test_saving_a_loaded_family_keeps_its_query_encoders(family, queries, tmp_path):
     whole = MAR.from_pretrained(family, device="cpu")
     assert set(whole.routes) == {"query", "document", "query-small"}
     whole.save_pretrained(str(tmp_path / "copy"))
@@ -164,7 +164,7 @@ def test_a_stored_document_prompt_is_used(mar, documents):
     np.testing.assert_allclose(mar.encode_corpus(documents, prompt=""), before, atol=1e-6)
 
 
-def test_an_encoder_that_was_added_and_taken_out_leaves_the_folder_as_it_was(mar, small, tmp_path):
+def test_adding_and_removing_an_encoder_leaves_the_folder_unchanged(mar, small, tmp_path):
     folder = tmp_path / "mar"
     mar.save_pretrained(str(folder))
     before = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -177,7 +177,7 @@ def test_an_encoder_that_was_added_and_taken_out_leaves_the_folder_as_it_was(mar
 
 
 @pytest.mark.parametrize("name", ["query", "query-large", "document"])
-def test_only_a_further_query_encoder_can_be_taken_out(family, name):
+def test_only_an_added_query_encoder_can_be_removed(family, name):
     with pytest.raises(
         FamilyError, match=f"no query encoder '{name}' that can be taken out; it has query-small"
     ):

@@ -67,7 +67,7 @@ def test_a_finished_run_becomes_a_private_model(saved):
     assert "modules.json" in api.files["me/tiny"]
 
 
-def test_a_folder_to_a_branch_for_everyone(saved):
+def test_a_folder_can_be_pushed_to_a_branch_of_a_public_repository(saved):
     api = FakeHub()
     push(saved / "model", "me/tiny", public=True, revision="v2", api=api)
     assert api.repositories == {"me/tiny": False}
@@ -94,7 +94,7 @@ def test_pushing_to_a_public_repository_needs_consent(saved):
         ("me/--x", "not a valid repository name"),
     ],
 )
-def test_names_that_are_refused(name, message):
+def test_invalid_repository_names_are_refused(name, message):
     with pytest.raises(PushError, match=message):
         check_repository(name, api=FakeHub())
 
@@ -104,7 +104,7 @@ def test_pushing_without_a_login_is_refused(saved):
         push(saved, "me/tiny", api=FakeHub(known=False))
 
 
-def test_there_must_be_a_model(saved, tmp_path):
+def test_folders_without_a_finished_model_are_refused(saved, tmp_path):
     with pytest.raises(PushError, match="no folder of a model"):
         push(tmp_path, "me/tiny", api=FakeHub())
     (saved / "model" / "optimizer.pt").write_bytes(b"pickle")
@@ -115,7 +115,7 @@ def test_there_must_be_a_model(saved, tmp_path):
         push(saved, "me/tiny", api=FakeHub())
 
 
-def test_the_commands(saved, monkeypatch, capsys, recipe_file, tmp_path):
+def test_the_commands_push_a_model(saved, monkeypatch, capsys, recipe_file, tmp_path):
     api = FakeHub()
     monkeypatch.setattr("huggingface_hub.HfApi", lambda: api)
     monkeypatch.setattr("sys.argv", ["mar", "push", str(saved), "me/tiny"])

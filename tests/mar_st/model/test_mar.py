@@ -39,7 +39,7 @@ def test_encode_document_takes_titles_as_encode_corpus_does(mar, documents):
     )
 
 
-def test_saved_types_need_no_mar_st(mar, tmp_path):
+def test_saved_module_types_do_not_need_mar_st(mar, tmp_path):
     mar.save_pretrained(str(tmp_path))
     types = [entry["type"] for entry in json.loads((tmp_path / "modules.json").read_text())]
     types += json.loads((tmp_path / "router_config.json").read_text())["types"].values()
@@ -76,7 +76,7 @@ def test_query_route_opens_no_document_file(mar, tmp_path, monkeypatch):
     assert not [name for name in opened if "document_" in name]
 
 
-def test_document_route_alone(mar, documents, tmp_path):
+def test_document_route_loads_without_the_query_route(mar, documents, tmp_path):
     mar.save_pretrained(str(tmp_path))
     offline = MAR.from_pretrained(tmp_path, routes="document", device="cpu")
     np.testing.assert_allclose(offline.encode_corpus(documents), mar.encode_corpus(documents), atol=1e-6)
@@ -160,7 +160,7 @@ def test_single_inputs_give_single_vectors(mar, queries, documents):
     np.testing.assert_allclose(mar.encode_corpus(documents[0]), mar.encode_corpus(documents)[0], atol=1e-5)
 
 
-def test_widths_are_refused_with_their_sizes(query_source, document_source):
+def test_incompatible_widths_are_refused_with_their_sizes(query_source, document_source):
     with pytest.raises(MarError, match="query encoder has 32, the document encoder 64"):
         MAR.from_encoders(query=query_source, document=document_source, dim=48)
     small = (make_config("qwen3", 16), make_tokenizer("document"))
@@ -168,7 +168,7 @@ def test_widths_are_refused_with_their_sizes(query_source, document_source):
         MAR.from_encoders(query=query_source, document=small)
 
 
-def test_foreign_tokenizer_is_refused_with_sizes(document_source):
+def test_a_tokenizer_larger_than_the_embedding_is_refused(document_source):
     config = make_config("gte")
     config.vocab_size = 20
     with pytest.raises(MarError, match=r"has \d+ tokens but its embedding has 20 rows"):

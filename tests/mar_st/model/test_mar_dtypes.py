@@ -79,7 +79,7 @@ def test_stored_dtypes_encode_everywhere(
 @pytest.mark.thorough(but=["stored0-dtype2"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16])
-def test_a_dtype_can_be_asked_for(query_source, document_source, exact, stored, dtype, tmp_path):
+def test_a_dtype_can_be_requested(query_source, document_source, exact, stored, dtype, tmp_path):
     build(query_source, document_source, stored, stored).save_pretrained(str(tmp_path))
     for kind in (SentenceTransformer, MAR.from_pretrained):
         loaded = kind(str(tmp_path), device="cpu", model_kwargs={"dtype": dtype})
@@ -88,7 +88,7 @@ def test_a_dtype_can_be_asked_for(query_source, document_source, exact, stored, 
         assert_close(np.float32(loaded.encode_document(TEXTS, prompt="")), exact[1])
 
 
-def test_half_after_loading(query_source, document_source, exact, tmp_path):
+def test_a_loaded_model_can_be_converted_with_half(query_source, document_source, exact, tmp_path):
     build(query_source, document_source, torch.bfloat16, torch.bfloat16).save_pretrained(str(tmp_path))
     for loaded in (SentenceTransformer(str(tmp_path), device="cpu"), MAR.from_pretrained(tmp_path)):
         loaded = loaded.cpu().half()
@@ -103,7 +103,7 @@ def test_tensors_of_both_routes_can_be_compared(query_source, document_source):
     assert {vector.dtype for vector in several} == {torch.float32}
 
 
-def test_two_checkpoints_in_bfloat16_without_any_option(query_source, document_source, exact, tmp_path):
+def test_two_bfloat16_checkpoints_need_no_option(query_source, document_source, exact, tmp_path):
     both = encoders(query_source, document_source)
     for role, encoder in zip(("query", "document"), both, strict=True):
         encoder[0].to(torch.bfloat16)
@@ -137,7 +137,7 @@ def old_form(query_source, document_source):
     return SentenceTransformer(modules=modules, similarity_fn_name="cosine", device="cpu")
 
 
-def test_folders_of_the_old_form_load(query_source, document_source, exact, tmp_path):
+def test_folders_in_the_old_format_load(query_source, document_source, exact, tmp_path):
     old_form(query_source, document_source).save_pretrained(str(tmp_path / "old"))
     loaded = MAR.from_pretrained(tmp_path / "old", device="cpu")
     assert_close(loaded.encode_corpus(TEXTS), exact[1])
@@ -151,7 +151,7 @@ def test_folders_of_the_old_form_load(query_source, document_source, exact, tmp_
 
 
 @pytest.mark.thorough
-def test_stock_training_leaves_the_cut_as_it_is(query_source, document_source, tmp_path):
+def test_the_stock_trainer_leaves_the_cut_unchanged(query_source, document_source, tmp_path):
     build(query_source, document_source, torch.float32, torch.float32).save_pretrained(str(tmp_path / "mar"))
     model = SentenceTransformer(str(tmp_path / "mar"), device="cpu")
     rows = Dataset.from_dict({"anchor": TEXTS * 4, "positive": [text[::-1] for text in TEXTS] * 4})
@@ -192,7 +192,7 @@ def test_texts_without_a_role_are_an_error_in_new_models(mar, queries, tmp_path)
         online.encode(queries)
 
 
-def test_a_default_route_can_be_asked_for(query_source, document_source, queries, tmp_path):
+def test_a_default_route_can_be_set(query_source, document_source, queries, tmp_path):
     model = MAR.from_encoders(query_source, document_source, dim=32, default_route="document", device="cpu")
     model.save_pretrained(str(tmp_path))
     plain = SentenceTransformer(str(tmp_path), device="cpu")

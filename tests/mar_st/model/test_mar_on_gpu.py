@@ -51,7 +51,7 @@ def agree(model, expected, gpu, least):
 
 
 @pytest.mark.parametrize("kind", [SentenceTransformer, MAR])
-def test_float32(gpu, folder, expected, kind):
+def test_vectors_match_the_cpu_in_float32(gpu, folder, expected, kind):
     load = MAR.from_pretrained if kind is MAR else SentenceTransformer
     agree(load(str(folder / "mar"), device=str(gpu)), expected, gpu, 1 - 1e-4)
 
@@ -59,7 +59,7 @@ def test_float32(gpu, folder, expected, kind):
 @pytest.mark.parametrize("name", DTYPES)
 @pytest.mark.parametrize("way", ["method", "model_kwargs"])
 @pytest.mark.parametrize("kind", [SentenceTransformer, MAR])
-def test_half_precision(gpu, folder, expected, kind, way, name):
+def test_vectors_match_the_cpu_in_half_precision(gpu, folder, expected, kind, way, name):
     load = MAR.from_pretrained if kind is MAR else SentenceTransformer
     path, device, dtype = str(folder / "mar"), str(gpu), DTYPES[name]
     if way == "model_kwargs":

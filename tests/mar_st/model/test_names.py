@@ -173,7 +173,7 @@ def test_an_unknown_name_of_this_project_is_refused_with_the_known_ones():
         model_folder("MedTEB/mar-mini")  # the Hub would take it for the same
 
 
-def test_a_folder_here_comes_before_a_name(tmp_path):
+def test_a_local_folder_takes_precedence_over_a_model_name(tmp_path):
     assert model_folder("some/name") is None
     assert model_source("some/name") == "some/name"
     (tmp_path / "mar-mini").mkdir()

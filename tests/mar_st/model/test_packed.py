@@ -55,7 +55,7 @@ def test_codes_are_within_half_a_step_and_zero_rows_stay(tmp_path):
     assert len(load_file(str(tmp_path / "packed" / TENSORS))) == 4  # equal matrices are stored once
 
 
-def test_packing_what_was_unpacked_gives_the_same_bytes(tmp_path):
+def test_packing_an_unpacked_model_gives_the_same_bytes(tmp_path):
     from safetensors.torch import save_file
 
     torch.manual_seed(0)
@@ -72,7 +72,7 @@ def test_packing_what_was_unpacked_gives_the_same_bytes(tmp_path):
     assert contents[0] == contents[1]
 
 
-def test_the_cache_holds_it_once(saved, tmp_path, monkeypatch):
+def test_a_model_is_unpacked_into_the_cache_once(saved, tmp_path, monkeypatch):
     monkeypatch.setenv("MAR_CACHE", str(tmp_path / "cache"))
     pack(saved, tmp_path / "packed")
     folder = unpacked_folder(tmp_path / "packed", "model")
@@ -117,7 +117,7 @@ def test_folders_without_a_model_or_damaged_are_refused(saved, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_rows_are_numbers(saved, tmp_path):
+def test_an_unpacked_model_gives_finite_vectors(saved, tmp_path):
     pack(saved, tmp_path / "packed")
     unpack(tmp_path / "packed", tmp_path / "out")
     assert np.isfinite(SentenceTransformer(str(tmp_path / "out")).encode_query(["头痛"])).all()

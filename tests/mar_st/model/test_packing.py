@@ -21,7 +21,7 @@ def _configs(folder):
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 2e-3), ("bfloat16", 2e-2)])
-def test_half_the_bytes_and_the_same_computation(mar, queries, documents, tmp_path, dtype, tolerance):
+def test_16_bits_take_half_the_bytes_and_keep_the_vectors(mar, queries, documents, tmp_path, dtype, tolerance):
     mar.save_pretrained(str(tmp_path))
     before, configs = _bytes(tmp_path), _configs(tmp_path)
     stored = sum(parameter.numel() for parameter in mar.parameters())
@@ -43,7 +43,7 @@ def test_half_the_bytes_and_the_same_computation(mar, queries, documents, tmp_pa
         assert 0 < np.abs(packed - whole).max() < tolerance
 
 
-def test_integers_and_metadata_stay(tmp_path):
+def test_integers_and_metadata_stay_unchanged(tmp_path):
     tensors = {"ids": torch.arange(3), "weight": torch.ones(2)}
     save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
     store_as(tmp_path)

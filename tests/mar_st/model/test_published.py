@@ -34,7 +34,7 @@ def repository(mar, tmp_path):
     return tmp_path
 
 
-def test_scoring_is_the_authors(repository, mar):
+def test_scoring_matches_the_authors_scoring(repository, mar):
     built = assemble(repository, device="cpu")
     texts = ["感冒发热咳嗽医生你好", "头疼"]
     full = mar.encoder("document").encode(
@@ -122,7 +122,7 @@ def test_remote_code_checkpoint_is_read_natively(repository, mar, prefix):
     np.testing.assert_allclose(built.encode_queries(texts, prompt=""), expected, atol=1e-5)
 
 
-def test_an_adapter_names_its_base_by_any_folder(repository, mar, tmp_path_factory):
+def test_an_adapter_may_name_any_folder_as_its_base(repository, mar, tmp_path_factory):
     folder = repository / "document-encoder"
     base = folder.rename(tmp_path_factory.mktemp("models") / "base")
     document = mar.route_modules("document")[0]
@@ -145,7 +145,7 @@ def test_variants_the_native_model_lacks_are_refused():
         native_gte_config({"model_type": "new", "position_embedding_type": "absolute"})
 
 
-def test_repositories_of_another_shape_are_refused(repository, tmp_path):
+def test_repositories_with_another_layout_are_refused(repository, tmp_path):
     assert set(find_encoders(repository)) == {"query", "document"}
     (repository / "document-encoder" / "config.json").unlink()
     with pytest.raises(MarError, match=r"should hold one query encoder .* document: \[\]"):
@@ -157,7 +157,7 @@ def test_unreachable_hub_name_says_what_to_do():
         assemble("PhilipGAQ/CARE-0.3B-4B")
 
 
-def test_a_pre_training_checkpoint_of_that_form_is_a_backbone(repository, mar):
+def test_a_pre_training_checkpoint_in_that_layout_is_a_backbone(repository, mar):
     folder = repository / "query-encoder"
     encoder = mar.route_modules("query")[0].model
     head = GteForMaskedLM(encoder.config).lm_head

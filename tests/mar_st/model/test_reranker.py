@@ -37,6 +37,6 @@ def test_several_scores_per_pair_are_refused(tmp_path):
         Reranker(save(tmp_path / "three", 3)).score(PAIRS)
 
 
-def test_no_such_model(tmp_path):
+def test_errors_name_a_missing_model(tmp_path):
     with pytest.raises(MarError, match="nothing"):
         Reranker(tmp_path / "nothing").score(PAIRS)

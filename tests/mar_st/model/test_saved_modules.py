@@ -85,7 +85,7 @@ def _ids(model, texts=TEXTS):
     return model.tokenizer(texts)["input_ids"]
 
 
-def test_qwen3_embedding_is_a_document_encoder_as_it_is(qwen3_embedding, query_source):
+def test_qwen3_embedding_is_a_document_encoder_unchanged(qwen3_embedding, query_source):
     stock = SentenceTransformer(str(qwen3_embedding), device="cpu")
     mar = MAR.from_encoders(query_source, qwen3_embedding, dim=32, device="cpu")
     transformer, pooling = mar.route_modules("document")[:2]
@@ -99,7 +99,7 @@ def test_qwen3_embedding_is_a_document_encoder_as_it_is(qwen3_embedding, query_s
     np.testing.assert_array_equal(mar.encode_corpus(TEXTS), stock.encode_document(TEXTS))
 
 
-def test_a_saved_mar_of_it_encodes_the_same(qwen3_embedding, query_source, tmp_path):
+def test_a_mar_saved_from_qwen3_embedding_encodes_the_same(qwen3_embedding, query_source, tmp_path):
     mar = MAR.from_encoders(query_source, qwen3_embedding, dim=32, device="cpu")
     mar.save_pretrained(str(tmp_path / "mar"))
     again = SentenceTransformer(str(tmp_path / "mar"), device="cpu")
@@ -137,13 +137,13 @@ def test_arguments_take_precedence(tmp_path, document_source):
     assert mar.prompts["query"] == "发热："
 
 
-def test_without_prompts_of_their_own_the_published_ones_stay(tmp_path, document_source):
+def test_published_prompts_stay_if_the_source_has_none(tmp_path, document_source):
     _saved(tmp_path / "plain")
     mar = MAR.from_encoders(tmp_path / "plain", document_source, dim=32, device="cpu")
     assert {name: mar.prompts[name] for name in PUBLISHED_PROMPTS} == PUBLISHED_PROMPTS
 
 
-def test_modules_that_an_encoder_cannot_have_are_named(tmp_path):
+def test_errors_name_unsupported_modules(tmp_path):
     _saved(tmp_path / "model")
     listing = tmp_path / "model" / "modules.json"
     modules = json.loads(listing.read_text(encoding="utf-8"))
@@ -153,14 +153,14 @@ def test_modules_that_an_encoder_cannot_have_are_named(tmp_path):
         load_encoder(tmp_path / "model", "query")
 
 
-def test_a_pooling_that_an_encoder_cannot_have_is_named(tmp_path):
+def test_errors_name_an_unsupported_pooling(tmp_path):
     _saved(tmp_path / "model", "max")
     with pytest.raises(MarError, match="pools by 'max'"):
         load_encoder(tmp_path / "model", "query")
     assert load_encoder(tmp_path / "model", "query", pooling="mean")[1].pooling_mode == "mean"
 
 
-def test_other_models_have_no_saved_modules(tmp_path):
+def test_a_plain_transformers_folder_has_no_saved_modules(tmp_path):
     AutoModel.from_config(make_config("gte")).save_pretrained(tmp_path)
     assert saved_modules(tmp_path) is None
 
@@ -212,7 +212,7 @@ def test_a_recipe_takes_the_prompts_of_its_source(recipe, tmp_path):
     assert stored["prompts"]["query"] == INSTRUCTION
 
 
-def test_prompts_of_a_recipe_stay(recipe):
+def test_prompts_given_in_a_recipe_take_precedence(recipe):
     given = recipe(prompts={"query": "问：", "document": ""})
     assert with_source_prompts(given).prompts == given.prompts
 

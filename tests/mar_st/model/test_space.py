@@ -39,7 +39,7 @@ def shifted(path: Path) -> None:
     save_file(tensors, path, metadata={"format": "pt"})
 
 
-def test_a_copy_and_a_further_query_encoder_stay_in_the_space(saved: Path, tmp_path: Path) -> None:
+def test_a_copy_and_an_added_query_encoder_keep_the_space(saved: Path, tmp_path: Path) -> None:
     space = space_of(saved)
     assert space is not None
     assert len(space) == 64
@@ -51,7 +51,7 @@ def test_a_copy_and_a_further_query_encoder_stay_in_the_space(saved: Path, tmp_p
     assert space_of(saved) == space
 
 
-def test_other_document_weights_prompts_or_cuts_are_another_space(saved: Path, tmp_path: Path) -> None:
+def test_other_document_weights_prompts_or_cuts_change_the_space(saved: Path, tmp_path: Path) -> None:
     space = space_of(saved)
     settings = saved / "config_sentence_transformers.json"
     content = json.loads(settings.read_text())
@@ -63,7 +63,7 @@ def test_other_document_weights_prompts_or_cuts_are_another_space(saved: Path, t
     assert space_of(saved) != space
 
 
-def test_without_documents_a_file_says_it_or_nothing_does(saved: Path) -> None:
+def test_without_document_encoder_the_space_is_read_from_a_file(saved: Path) -> None:
     for folder in saved.glob("document_*"):
         shutil.rmtree(folder)
     assert space_of(saved) is None
@@ -73,7 +73,7 @@ def test_without_documents_a_file_says_it_or_nothing_does(saved: Path) -> None:
     assert space_of(saved) == "def"
 
 
-def test_a_model_without_routes_and_a_vector_folder(saved: Path, mar: MAR, tmp_path: Path) -> None:
+def test_plain_models_and_vector_folders_have_a_space(saved: Path, mar: MAR, tmp_path: Path) -> None:
     mar.encoder("document").save_pretrained(str(tmp_path / "full"))  # at its full width
     assert space_of(tmp_path / "full") not in (None, space_of(saved))
     plain = SentenceTransformer(modules=mar.route_modules("document"), device="cpu")

@@ -43,7 +43,7 @@ def test_documents_end_with_eos():
     assert cut[-1] == tokenizer.eos_token_id
 
 
-def test_white_space_costs_nothing():
+def test_white_space_takes_no_tokens():
     tokenizer = _train()
     assert tokenizer("头疼\n 吃\t药　")["input_ids"] == tokenizer("头疼吃药")["input_ids"]
 
@@ -54,7 +54,7 @@ def test_text_is_normalised():
     assert tokenizer.unk_token_id not in tokenizer("250mg")["input_ids"]
 
 
-def test_digits_and_punctuation_stand_alone():
+def test_digits_and_punctuation_are_single_tokens():
     tokenizer = _train(vocab_size=400, max_token_length=8)
     longer = [token for token in set(tokenizer.get_vocab()) - set(SPECIAL_TOKENS) if len(token) > 1]
     assert longer

@@ -22,7 +22,7 @@ def test_it_keeps_the_first_dimensions_exactly(dtype, scale):
     assert not any(parameter.requires_grad for parameter in layer.parameters())
 
 
-def test_other_linear_layers_are_told_apart():
+def test_other_linear_layers_are_not_taken_for_a_cut():
     cut = truncation(6, 3)
     cut.linear.weight[0, 1] = 1e-3
     assert not is_truncation(cut)
@@ -31,7 +31,7 @@ def test_other_linear_layers_are_told_apart():
     assert not is_truncation(nn.Linear(6, 3))
 
 
-def test_a_drifted_inert_cut_is_one_and_is_restored():
+def test_an_inert_cut_with_changed_weights_is_recognised_and_restored():
     cut = truncation(6, 3, scale=INERT)
     cut.requires_grad_(True)
     cut.linear.weight.data += 1e-2 * torch.randn(3, 6)

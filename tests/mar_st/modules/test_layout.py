@@ -47,14 +47,14 @@ def all_uses(folder: Path) -> list[Any]:
     ]
 
 
-def test_a_module_elsewhere_is_one_error(saved: Path) -> None:
+def test_refuses_a_module_path_outside_the_folder(saved: Path) -> None:
     rewrite(saved / "modules.json", lambda content: content[-1].update(path=OUT))
     for use in (*all_uses(saved), lambda: routers(saved)):
         with pytest.raises(MarError, match="ESCAPED"):
             use()
 
 
-def test_a_part_of_a_route_elsewhere_is_one_error_and_is_not_deleted(saved: Path) -> None:
+def test_refuses_and_does_not_delete_a_route_part_outside_the_folder(saved: Path) -> None:
     kind = read_router(saved)["types"][read_router(saved)["structure"]["query"][0]]
 
     def change(content: dict[str, Any]) -> None:
@@ -68,7 +68,7 @@ def test_a_part_of_a_route_elsewhere_is_one_error_and_is_not_deleted(saved: Path
     assert (saved.parents[1] / "ESCAPED" / "config.json").exists()
 
 
-def test_routes_kept_apart_are_checked_too(saved: Path) -> None:
+def test_refuses_a_path_outside_the_folder_in_a_further_route(saved: Path) -> None:
     further = {"types": {OUT: "mar_st.lookup.module.LookupEncoder"}, "structure": {"query-extra": [OUT]}}
     rewrite(saved / "router_config.json", lambda content: content.update(further=further))
     for use in (
