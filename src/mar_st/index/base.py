@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 #: How an index names a document within itself: row number or id.
 Key: TypeAlias = "int | str"
-#: What is measured for single query encoders: settings of searching, thresholds of good matches.
+#: What is measured per query encoder: search settings, thresholds of good matches.
 Measured: TypeAlias = Literal["efforts", "matches"]
 Where: TypeAlias = "Mapping[str, Any] | str | Filter | None"
 
 MILVUS = "milvus:"
 
-#: Documents that a query can ask for.
+#: Maximum number of documents per query.
 MOST = 100_000
 
-#: How far scores by cosine may be beyond 1: vectors in float16 are not quite of length 1.
+#: How far cosine scores may exceed 1: vectors in float16 do not have length exactly 1.
 COSINE_TOLERANCE = 0.01
 
-#: Largest value of a query's vector; its products with vectors of documents stay finite in float32.
+#: Largest value in a query vector; its products with document vectors stay finite in float32.
 LARGEST_VALUE = 1e15
 
 
@@ -42,7 +42,7 @@ class ScoredKeys(NamedTuple):
     """Result of a search.
 
     Attributes:
-        keys: For each query the keys of its documents, by falling score.
+        keys: For each query the keys of its documents, by descending score.
         scores: Their scores, `(queries, k)` float32; -inf where there are fewer.
     """
 
@@ -56,18 +56,16 @@ class Index(ABC):
     Attributes:
         name: Folder or address.
         dim: Dimensions of the vectors.
-        similarity: `cosine` or `dot`; for cosine, queries are brought to length 1.
+        similarity: `cosine` or `dot`; for cosine, queries are normalised to length 1.
         space: Digest of the document space, if it is known (`mar_st.model.space`).
         kind: Kind of index.
         model: Name or folder of the model that encoded the documents, if it is known.
         fields: Names and types of the metadata fields.
         has_texts: Whether the documents' texts are kept.
         has_words: Whether it can be searched by words (BM25).
-        settings: Settings of searching that hold for queries of any encoder.
-        efforts: Settings of searching for single query encoders, by the digest of their modules
-            (`mar_st.index.effort`).
-        matches: Thresholds of good matches for single query encoders, by the same digest
-            (`mar_st.index.match`).
+        settings: Search settings for queries of any encoder.
+        efforts: Search settings per query encoder, by the digest of its modules (`mar_st.index.effort`).
+        matches: Thresholds of good matches per query encoder, by the same digest (`mar_st.index.match`).
     """
 
     name: str
@@ -167,10 +165,10 @@ class Index(ABC):
             vectors: Vectors of queries, `(n, dim)` floats.
             k: Documents per query.
             where: Filter on the metadata, see `mar_st.index.filters`.
-            settings: Settings of searching (`ef`, `nprobe`, `rescore`) in the place of the index's own.
+            settings: Search settings (`ef`, `nprobe`, `rescore`) that override the index's own.
 
         Returns:
-            Ids, and scores `(n, k)` float32, by falling score. Where fewer documents pass, a list is shorter
+            Ids, and scores `(n, k)` float32, by descending score. If fewer documents pass, a list is shorter
             and its scores are filled up with -inf.
 
         Raises:
@@ -181,18 +179,18 @@ class Index(ABC):
         return self.ids(found), found.scores
 
     def effort_of(self, encoder: object) -> dict[str, int]:
-        """Return the settings of searching that queries of an encoder need here.
+        """Return the search settings that queries of an encoder need here.
 
         Args:
-            encoder: A query encoder; without one, or one that the index was not tuned for, the settings are
-                those of the index.
+            encoder: A query encoder; without one, or with one that the index was not tuned for, the settings
+                are those of the index.
         """
-        # The digest of a large encoder takes seconds, so it is asked for only where there is a choice.
+        # The digest of a large encoder takes seconds, so it is computed only if there is a choice.
         found = self.efforts.get(encoder_origin(encoder) or "") if self.efforts and encoder else None
         return {**self.settings, **(found["search"] if found else {})}
 
     def match_of(self, encoder: object) -> dict[str, Any] | None:
-        """Return what was calibrated for the queries of an encoder; `None` where nothing was.
+        """Return the calibration for the queries of an encoder; `None` if there is none.
 
         Args:
             encoder: A query encoder.
@@ -210,7 +208,7 @@ class Index(ABC):
         return self.model
 
     def checked(self, vectors: np.ndarray) -> np.ndarray:
-        """Query vectors as the index compares them, `(n, dim)` float32, C-contiguous.
+        """Return query vectors as the index compares them, `(n, dim)` float32, C-contiguous.
 
         Raises:
             IndexingError: They have another shape, or values that are not finite or beyond `LARGEST_VALUE`.
@@ -249,7 +247,7 @@ def store(name: str) -> Callable[[type[S]], type[S]]:
 
 
 def check_scores(scores: np.ndarray, found: np.ndarray, similarity: str, name: str) -> None:
-    """Make sure that scores are such as the similarity of an index can give.
+    """Make sure that the similarity of an index can give these scores.
 
     Args:
         scores: `(queries, k)` float32.

@@ -1,8 +1,9 @@
 """Choosing a kind of index: candidates are built on a sample of the vectors and measured.
 
-Latency is measured with single queries on the sample and projected: comparing with all vectors grows with
-their number, walking a graph with its logarithm, probing cells with their size. Recall is that on the sample;
-after the chosen kind is built, its settings of searching are set on the whole index (`mar_st.index.tune`).
+Latency is measured with single queries on the sample and projected: the time to compare with all vectors
+grows with their number, to walk a graph with the logarithm of that number, to probe cells with their size.
+Recall is measured on the sample; search settings are tuned on the whole index once it is built
+(`mar_st.index.tune`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SAMPLE = 20_000
 #: An exact search that is this fast (milliseconds) needs no other kind.
 FAST_ENOUGH = 5.0
 
-#: A candidate this much slower than the fastest is as good where it is simpler.
+#: A simpler candidate is preferred if it takes at most this many times as long as the fastest.
 _ALIKE = 1.1
 
 #: Single queries that are timed.
@@ -46,8 +47,8 @@ class Measured:
 
     Attributes:
         kind: Its kind.
-        params: Settings of building.
-        search: Settings of searching.
+        params: Build settings.
+        search: Search settings.
         megabytes: Memory of the whole index, computed.
         recall: On the sample.
         sample_ms: Median milliseconds of a query on the sample.
@@ -80,9 +81,9 @@ def choose(
         source: All vectors.
         limit: Bytes that the index may take in memory; default no limit.
         target: Recall@10 to reach.
-        queries: Vectors of queries; default made ones (`mar_st.index.tune.made_queries`).
+        queries: Query vectors; default: generated ones (`mar_st.index.tune.made_queries`).
         sample: Vectors to measure on.
-        say: Told what is measured.
+        say: Receives a line per measurement.
 
     Returns:
         `kind`, `params`, `search`, `why` and `measured` (a row per candidate).
@@ -128,7 +129,7 @@ def _measure(
     growth: float,
     target: float,
 ) -> list[Measured]:
-    """Return a row for each setting of searching, from cheap to the first that reaches the target."""
+    """Return a row for each search setting, from cheap to the first that reaches the target."""
     rows = []
     for ladder in searchable.LADDER:
         found = recall(searchable, asked, ladder)
@@ -154,7 +155,7 @@ def _median(searchable: IndexKind, queries: np.ndarray, ladder: Mapping[str, int
 def _picked(
     table: list[Measured], limit: int | None, target: float, count: int, sample: int
 ) -> dict[str, Any]:
-    """Return the fastest candidate that reaches the target; where several are alike, the first (simplest)."""
+    """Return the fastest candidate that reaches the target; if several are similar, the first (simplest)."""
     tried = [row for row in table if row.recall is not None]
     if not tried:
         least = min(table, key=lambda row: row.megabytes)

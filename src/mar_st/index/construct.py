@@ -1,4 +1,4 @@
-"""Steps that all kinds of index share when they are built: files are written aside, then moved into place.
+"""Build steps that all kinds of index share: files are written to temporary names, then moved into place.
 
 Training uses a fixed sample and FAISS's fixed seeds.
 """
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from mar_st.index.source import VectorSource
 
-#: Vectors that quantizers are trained on at most.
+#: Maximum number of vectors that quantizers are trained on.
 MOST_TRAINED = 131_072
 
-#: Settings of searching of Milvus's graphs and cells, from cheap to thorough.
+#: Search settings of Milvus's graphs and cells, from cheap to thorough.
 MILVUS_EFFORTS = tuple({"ef": ef} for ef in (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024))
 MILVUS_PROBES = tuple({"nprobe": probes} for probes in (4, 8, 16, 32, 64, 128, 256, 512, 1024))
 
@@ -34,7 +34,7 @@ _LARGEST = 65_504.0
 
 
 def cells(count: int) -> int:
-    """Return the cells for so many vectors: the power of two nearest to twice the root of their number."""
+    """Return the cells for `count` vectors: the power of two nearest to twice the square root of `count`."""
     return int(2 ** round(np.log2(2 * max(count, 1) ** 0.5)))
 
 
@@ -71,7 +71,7 @@ def write_vectors(path: Path, source: VectorSource, dtype: str, *, progress: boo
 
 
 def sampled(source: VectorSource) -> np.ndarray:
-    """Evenly drawn vectors to train on, always the same."""
+    """Return the vectors to train on, drawn uniformly with a fixed seed."""
     if len(source) <= MOST_TRAINED:
         return source.take(np.arange(len(source)))
     return source.take(np.sort(np.random.default_rng(0).choice(len(source), MOST_TRAINED, replace=False)))
@@ -87,7 +87,7 @@ def save(index: Any, path: Path, *, binary: bool = False) -> None:
     try:
         with finished(path) as part:
             (faiss.write_index_binary if binary else faiss.write_index)(index, str(part))
-    except RuntimeError as error:  # FAISS has one error for all
+    except RuntimeError as error:  # FAISS has one type for all errors
         reason = " ".join(str(error).split())[-200:]
         free = shutil.disk_usage(path.parent).free
         raise IndexingError(
@@ -100,7 +100,7 @@ def trained(folder: Path, source: VectorSource, untrained: Callable[[], Any], li
 
     Args:
         folder: The segment's folder.
-        source: The vectors, of which a sample is trained on.
+        source: The vectors; a sample of them is used for training.
         untrained: Makes the index.
         like: Folder of a segment whose trained index is used instead.
     """

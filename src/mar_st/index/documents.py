@@ -31,10 +31,10 @@ ROWS, TEXTS = "rows.arrow", "documents.arrow"
 
 #: Documents per batch of the file of texts.
 BATCH = 2048
-#: Distinct strings up to which a field is stored as a dictionary.
+#: A field with at most this many distinct strings is stored as a dictionary.
 MOST_DISTINCT = 65_536
 
-#: Ids up to which they are read one by one, which is faster.
+#: At most this many ids are read one by one, which is faster.
 _ONE_BY_ONE = 64
 
 _TYPES: dict[FieldType, Any] = {
@@ -55,7 +55,7 @@ class Stored(NamedTuple):
     Attributes:
         id: Its id.
         title: Its title; empty if it has none.
-        text: Its text; empty where the index was built without a corpus.
+        text: Its text; empty if the index was built without a corpus.
         metadata: Its fields that have a value.
     """
 
@@ -69,8 +69,8 @@ class DocumentWriter:
     """Writes the documents of a segment, in the order of its vectors.
 
     Args:
-        folder: Where; it exists.
-        fields: Types that fields have already; values of another type are refused.
+        folder: Folder to write to; it exists.
+        fields: Existing types of fields; values of another type are refused.
     """
 
     def __init__(self, folder: Path, fields: Mapping[str, FieldType] | None = None) -> None:
@@ -99,13 +99,13 @@ class DocumentWriter:
             self._flush()
 
     def close(self) -> dict[str, FieldType]:
-        """Write what is left and move the files into place.
+        """Write the remaining documents and move the files into place.
 
         Returns:
             Types of the metadata fields. A field whose values are of several types is stored as strings.
 
         Raises:
-            IndexingError: A field has another type than the one it has already.
+            IndexingError: The values of a field differ from its existing type.
         """
         self._flush()
         self._writer.close()
@@ -191,7 +191,7 @@ class Documents:
             self._batches = [texts.get_batch(number) for number in range(texts.num_record_batches)]
             _validate(self._rows, self._batches)
             self.ids: Any = self._rows.column("id")
-            names = self._rows.schema.names[1:]  # `column` raises a KeyError for a name that is there twice
+            names = self._rows.schema.names[1:]  # `column` raises a KeyError for a name that occurs twice
             self._columns = {name.removeprefix("metadata:"): self._rows.column(name) for name in names}
         except FileNotFoundError:
             raise
@@ -199,7 +199,7 @@ class Documents:
             raise IndexingError(
                 f"The documents in {folder} are damaged ({one_line(error)}). Build the index again."
             ) from error
-        # A list: one number is looked up in it faster than in an array.
+        # A list: looking up one number in it is faster than in an array.
         self._starts = [0, *accumulate(len(batch) for batch in self._batches)]
         self._strings = [
             (_Strings(batch.column(0), folder), _Strings(batch.column(1), folder)) for batch in self._batches
@@ -217,7 +217,7 @@ class Documents:
         return found
 
     def texts(self, start: int, stop: int) -> Iterator[str]:
-        """Title and text of the documents of some rows, as they are encoded (title, newline, text)."""
+        """Yield the documents of a range of rows, as they are encoded (title, newline, text)."""
         for number, first in enumerate(self._starts[:-1]):
             titles, texts = self._strings[number]
             for row in range(max(start - first, 0), min(stop - first, len(self._batches[number]))):
@@ -263,10 +263,10 @@ class Documents:
 
 
 def _validate(rows: Any, texts: Sequence[Any]) -> None:
-    """Check what Arrow itself trusts: the types of columns and the places that their files name.
+    """Check what Arrow itself trusts: the types of columns and the offsets in their files.
 
     Raises:
-        pa.ArrowException: They are not as a build writes them.
+        pa.ArrowException: They differ from what a build writes.
     """
     if rows.column("id").type != pa.large_string() or any(part.schema != _TEXT_SCHEMA for part in texts):
         raise pa.ArrowInvalid("the columns have other types than a build writes")
@@ -278,7 +278,7 @@ def _validate(rows: Any, texts: Sequence[Any]) -> None:
 
 
 def _taken(column: Any, rows: Any) -> list[Scalar | None]:
-    """Return the values of a column in many rows; a scalar of Arrow for each would take microseconds."""
+    """Return the values of a column in many rows; an Arrow scalar for each would take microseconds."""
     found = column.take(rows)
     values: list[Scalar | None] = (
         found.dictionary_decode() if isinstance(found, pa.DictionaryArray) else found
@@ -287,9 +287,9 @@ def _taken(column: Any, rows: Any) -> list[Scalar | None]:
 
 
 class _Strings:
-    """The values of a `large_string` column without nulls, read without a scalar of Arrow for each.
+    """The values of a `large_string` column without nulls, read without an Arrow scalar for each.
 
-    Texts are not looked at before they are read; places that lead out of their file give less, and no crash.
+    Texts are not checked before they are read. Offsets beyond the file return less text and do not crash.
     """
 
     def __init__(self, column: Any, folder: Path) -> None:
@@ -313,7 +313,7 @@ def _passing(column: Any, condition: FieldCondition) -> np.ndarray:
     if isinstance(column, pa.DictionaryArray):
         # Only the distinct values are compared; one more slot stands for missing ones.
         indices = column.indices
-        if pa.types.is_unsigned_integer(indices.type):  # other writers' files; -1 has no place there
+        if pa.types.is_unsigned_integer(indices.type):  # other writers' files; -1 does not fit there
             indices = indices.cast(pa.int64(), safe=False)
         places: np.ndarray = indices.fill_null(-1).to_numpy(zero_copy_only=False)
         distinct = np.append(_passing(column.dictionary, condition), np.array([False]))

@@ -1,4 +1,4 @@
-"""The effort that a query encoder needs: settings of searching measured with its own queries.
+"""The effort that a query encoder needs: search settings measured with its own queries.
 
 The vectors of a weak encoder lie further from the documents than those of a strong one, so a graph or cells
 find fewer of their true neighbours with the same settings. `tune_effort` finds the cheapest settings with
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from mar_st.online import QueryEncoder
 
-#: Queries that are measured with, evenly drawn from those given.
+#: Maximum number of queries to measure with, spread evenly over those given.
 MOST = 1000
 
-#: Recall to reach where neither the caller nor the index names one.
+#: Recall to reach if neither the caller nor the index names one.
 TARGET = 0.95
 
 
@@ -59,14 +59,14 @@ def tune_effort(
     target: float | None = None,
     threads: int | None = None,
 ) -> dict[str, Any]:
-    """Measure the effort that a query encoder needs on an index, and keep it there.
+    """Measure the effort that a query encoder needs on an index, and store it in the index.
 
-    `mar search`, `mar serve` and `Searcher` then search with it whenever this encoder answers. Other encoders
-    keep the settings that the index was built with.
+    `mar search`, `mar serve` and `Searcher` then use it whenever they search with this encoder. Other
+    encoders keep the settings that the index was built with.
 
     Args:
         index: Folder of the index.
-        queries: Queries as they are asked; 1,000 of them are used at most.
+        queries: Queries as users ask them; at most 1,000 of them are used.
         encoder: See `Searcher.open`; default the model that encoded the documents.
         query: See `Searcher.open`.
         target: Recall@10 against exact search with the same vectors; default that of the build.
@@ -77,7 +77,7 @@ def tune_effort(
         (how many), `before`: settings and recall of this encoder with the index's own settings.
 
     Raises:
-        IndexingError: The index is exact or no folder, there are no queries, the
+        IndexingError: The index is exact or not a folder, there are no queries, the
             recall is not between 0 and 1, or the encoder does not belong to the index.
     """
     opened = Index.open(index)
@@ -100,7 +100,7 @@ def tune_effort(
     )
     origin = encoder_origin(searcher.encoder)
     if origin is None:
-        raise IndexingError("The encoder has no digest, so its effort could not be found again.")
+        raise IndexingError("The encoder has no digest, so its effort could not be looked up.")
     chosen = np.unique(np.linspace(0, len(queries) - 1, min(MOST, len(queries))).round().astype(int))
     vectors = searcher.vectors([queries[place] for place in chosen])
     asked, rows = ExactResults(vectors, opened.exact(vectors, AT)), _VectorRows(opened)

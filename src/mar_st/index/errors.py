@@ -7,12 +7,12 @@ from typing import Any
 
 from mar_st.errors import MarError
 
-#: Packages that are imported when they are first needed, and the extra that brings them.
+#: Packages that are imported when they are first needed, and the extra that installs them.
 _EXTRAS = {"faiss": "index", "pyarrow": "index", "pymilvus": "scale", "milvus_lite": "scale"}
 
 
 class IndexingError(MarError):
-    """An index that cannot be built, opened, changed or asked so; the message says what to do."""
+    """An index that cannot be built, opened, changed or searched as asked; the message says what to do."""
 
 
 class FilterError(IndexingError):

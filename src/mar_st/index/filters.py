@@ -28,10 +28,10 @@ FieldType: TypeAlias = Literal["string", "integer", "number", "boolean"]
 
 BOUNDS: dict[Bound, str] = {"gte": ">=", "gt": ">", "lte": "<=", "lt": "<"}
 
-#: Integers of a field.
+#: Range of the integers of a field.
 LEAST, LARGEST = -(2**63), 2**63 - 1
 
-#: Conditions of a filter, and values of one condition, at most.
+#: Maximum number of conditions of a filter, and of values of one condition.
 MOST_CONDITIONS, MOST_VALUES = 64, 10_000
 
 _FORMS = 'a value, a list of values (any of them), or a range such as {"gte": 2020, "lt": 2024}'
@@ -77,11 +77,11 @@ class Filter:
     def typed(self, fields: Mapping[str, FieldType]) -> Filter:
         """Return the same filter with values of the types of the fields.
 
-        Values of an integer field become integers: `> 2.5` is `> 2`, and a value that no 64-bit integer has
-        is dropped. Values of a number field become floats, rounded as those of the documents.
+        Values of an integer field become integers: `> 2.5` is `> 2`, and a value that is not a 64-bit integer
+        is dropped. Values of a number field become floats, rounded like those of the documents.
 
         Args:
-            fields: Names and types of the metadata fields that there are.
+            fields: Names and types of the existing metadata fields.
 
         Raises:
             FilterError: There is no such field, or a value does not fit its type.
@@ -96,7 +96,7 @@ def parse_filter(where: Mapping[str, Any] | str | Filter | None) -> Filter | Non
         where: A mapping, a line `field=value,field>=value` (or the mapping as JSON), a filter, or nothing.
 
     Returns:
-        The filter; `None` where there is no condition.
+        The filter; `None` if there is no condition.
 
     Raises:
         FilterError: It cannot be read.
@@ -214,7 +214,7 @@ def _possible(values: Iterable[Scalar]) -> list[Scalar]:
 
 
 def _whole_range(field: str, bounds: Iterable[tuple[Bound, Scalar]]) -> FieldCondition:
-    """Return a range of integers with integer bounds; without a value where no 64-bit integer lies in it."""
+    """Return a range of integers with integer bounds; it has no values if no 64-bit integer is in it."""
     found: list[tuple[Bound, Scalar]] = []
     for name, value in bounds:
         # For an integer, > 2.5 is > 2, and >= 2.5 is >= 3.

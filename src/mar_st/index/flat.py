@@ -1,7 +1,7 @@
 """Exact search: inner products with all vectors, or with some of them.
 
-Where the processor has AVX-512 and there is a C++ compiler (or the compiled kernel of an earlier time), large
-searches are done by `mar_st.kernels.exact`; otherwise, and for small ones, by FAISS and matrix products.
+If the processor has AVX-512 and there is a C++ compiler (or an already compiled kernel), large searches use
+`mar_st.kernels.exact`. All other searches use FAISS and matrix products.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from mar_st.index.mask import Mask
     from mar_st.kernels.exact import ExactSearch
 
-#: Vectors that are compared at once where they have to be copied (other type, or picked rows).
+#: Vectors that are compared at once if they have to be copied (other type, or picked rows).
 BLOCK = 8192
 
-#: From so many queries on matrices are multiplied; below, FAISS goes through the vectors once per query.
+#: From this many queries on, matrices are multiplied; below, FAISS scans the vectors once per query.
 MANY_QUERIES = 8
 
 #: Queries per matrix product.
@@ -35,10 +35,10 @@ _CHUNK = 512
 #: Share of the rows below which the rows of a mask are picked out.
 _PICKED = 0.1
 
-#: Values of vectors from which on a kernel of our own is worth compiling.
+#: Number of values in all vectors from which compiling our kernel is worthwhile.
 _WORTH_A_KERNEL = 1_000_000
 
-#: Multiplications that are worth a thread of their own.
+#: Number of multiplications that justify another thread.
 _WORTH_A_THREAD = 4_000_000
 
 
@@ -74,7 +74,7 @@ def search(
         queries: `(queries, dim)` float32.
         vectors: `(n, dim)` float32 or float16, maybe mapped into memory.
         k: Vectors per query.
-        mask: Compare with these rows alone.
+        mask: Compare with these rows only.
 
     Returns:
         Scores, float32, and rows, int64, `(queries, k)`, by falling score; -inf and -1 where there are fewer.
@@ -89,7 +89,7 @@ def search(
         return own.search(queries, vectors, k, bits)
     rows = None
     if mask is not None and total < len(vectors):
-        # Picking rows costs a copy; where most pass it is cheaper to go through all and skip some.
+        # Picking rows costs a copy; if most pass, it is cheaper to scan all and skip some.
         picked = vectors.dtype != np.float32 or len(queries) >= MANY_QUERIES or total < _PICKED * len(vectors)
         rows = mask.rows if picked else None
     else:
@@ -133,7 +133,7 @@ def rescore(
 
 
 def _own(vectors: np.ndarray, k: int) -> ExactSearch | None:
-    """Our own kernel, where it can be had and is worth it."""
+    """Return our own kernel if it is available and worthwhile."""
     if vectors.size < _WORTH_A_KERNEL or not takes(vectors, k):
         return None
     return exact_search(min(_processors(), need("faiss").omp_get_max_threads()))
@@ -141,14 +141,14 @@ def _own(vectors: np.ndarray, k: int) -> ExactSearch | None:
 
 @cache
 def _processors() -> int:
-    """Counted once: files are read for that, which takes as long as a small search."""
+    """Count the processors once: it reads files, which takes as long as a small search."""
     return processors()
 
 
 def _part(
     queries: np.ndarray, vectors: np.ndarray, rows: np.ndarray | None, mask: Mask | None, k: int, part: slice
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Search of some of the rows for few queries: FAISS goes through the vectors once per query."""
+    """Search some of the rows for few queries: FAISS scans the vectors once per query."""
     if rows is None and vectors.dtype == np.float32:
         bits = None if mask is None else mask.bits[part.start // 8 : -(-part.stop // 8)]
         scores, places = _knn(queries, vectors[part], k, bits)
@@ -163,7 +163,7 @@ def _part(
 def _products(
     queries: np.ndarray, vectors: np.ndarray, rows: np.ndarray | None, k: int, total: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Search for many queries: matrix products, and of each only what beats the best `k` so far."""
+    """Search for many queries: matrix products, of which only scores above the best `k` so far are kept."""
     best = top(*_nothing(queries), k)
     for chosen, block in _blocks(vectors, rows, slice(0, total)):
         scores = queries @ block.T
@@ -189,7 +189,7 @@ def _products(
 def _blocks(
     vectors: np.ndarray, rows: np.ndarray | None, part: slice
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Row numbers and float32 vectors, block after block."""
+    """Yield row numbers and float32 vectors, block by block."""
     for start in range(part.start, part.stop, BLOCK):
         stop = min(start + BLOCK, part.stop)
         chosen = np.arange(start, stop) if rows is None else rows[start:stop]
@@ -203,7 +203,7 @@ def _nothing(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _knn(
     queries: np.ndarray, vectors: np.ndarray, k: int, bits: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the best vectors by FAISS; with `bits` of those rows alone whose bit is set."""
+    """Return the best vectors by FAISS; with `bits`, only rows whose bit is set."""
     faiss = need("faiss")
     shape = len(queries), min(k, len(vectors))
     scores, places = np.empty(shape, np.float32), np.empty(shape, np.int64)

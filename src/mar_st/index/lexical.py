@@ -222,7 +222,7 @@ class LexicalSegment:
                 values = self.data[here] if weight == 1 else self.data[here] * np.float32(weight)
                 try:
                     found[self.indices[here]] += values  # a document occurs once in a column
-                except IndexError as error:  # they are not all checked before
+                except IndexError as error:  # not all of them are checked earlier
                     raise IndexingError(
                         f"{self.folder} is damaged ({one_line(error)}). Copy the index again, or build it "
                         "again."

@@ -32,5 +32,5 @@ class Mask:
         return np.unpackbits(self.bits, count=self.size, bitorder="little").view(bool)
 
     def selector(self) -> Any:
-        """Return the mask for FAISS; it refers to these bits, so the mask must live as long."""
+        """Return the mask for FAISS; it points to these bits, so the mask must outlive it."""
         return need("faiss").IDSelectorBitmap(self.bits)

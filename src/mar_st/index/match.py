@@ -1,8 +1,8 @@
 """Threshold on the score of the nearest document, below which a search has no good match.
 
-A search by vectors returns the nearest documents however far away they are. `calibrate_match` learns for a
-query encoder how near the nearest document is to queries that have an answer, and keeps a threshold in the
-manifest; a search whose nearest document scores less is `doubtful`. The threshold is that of split conformal
+A search by vectors returns the nearest documents however far away they are. For a query encoder,
+`calibrate_match` measures how near the nearest document is to queries that have an answer, and stores a
+threshold; a search whose nearest document scores less is `doubtful`. The threshold is that of split conformal
 prediction (Lei et al., 2018, "Distribution-free predictive inference for regression", section 2.2, with the
 score as measure of conformity): of queries like those it was chosen on, at most the given share is rejected.
 """
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 Share: TypeAlias = dict[str, Any]
 
-#: Queries that are used, half of them to choose and half to measure.
+#: Maximum number of queries; half of them choose the threshold and half measure it.
 MOST = 2000
 
-#: Nonsense of each kind.
+#: Maximum number of nonsense queries of each kind.
 NONSENSE = 200
 
 #: Share of queries with an answer that may be rejected.
 FALSE_REJECT = 0.05
 
-#: Documents whose beginnings stand for queries where none are given, and the characters that are taken.
+#: Number of documents whose beginnings serve as queries if none are given, and characters of a beginning.
 DOCUMENTS, BEGINNING = 1000, 60
 
 #: Questions that an index of medical texts has no answer to, by language.
@@ -47,7 +47,7 @@ _EVERYDAY = Path(__file__).with_name("everyday")
 
 _SENTENCE = re.compile(r"[。！？!?\n]|\.\s")
 
-#: Shares of the scores that are kept of each set of queries.
+#: Quantiles of the scores that are stored for each set of queries.
 _QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
@@ -61,15 +61,15 @@ def calibrate_match(
     false_reject: float = FALSE_REJECT,
     threads: int | None = None,
 ) -> dict[str, Any]:
-    """Choose the threshold below which a search is doubtful, measure it, and keep both in the index.
+    """Choose the threshold below which a search is doubtful, measure it, and store both in the index.
 
-    Half of the queries choose the threshold; the other half, nonsense made of them and questions of another
-    domain measure it. Nothing that measures takes part in the choice.
+    Half of the queries choose the threshold. The other half, nonsense derived from it, and questions of
+    another domain measure the threshold. No query is used for both.
 
     Args:
         index: Folder or address of the index.
-        queries: Queries that the index has an answer to; without them, the titles (or first sentences) of
-            documents, each searched among the other documents.
+        queries: Queries that the index can answer; default: the titles (or first sentences) of documents,
+            each searched among the other documents.
         others: Queries of another domain; default everyday questions in Chinese and English.
         encoder: See `Searcher.open`; default the model that encoded the documents.
         query: See `Searcher.open`.
@@ -88,7 +88,7 @@ def calibrate_match(
     """
     opened = Index.open(index)
     if queries is None and not opened.has_texts:
-        raise IndexingError(f"{index} keeps no texts that could stand for queries. Give --queries.")
+        raise IndexingError(f"{index} keeps no texts that could serve as queries. Give --queries.")
     if not 0 < false_reject < 1:
         raise IndexingError(f"The share of false rejects is between 0 and 1; got {false_reject}.")
     searcher = Searcher.open(
@@ -96,7 +96,7 @@ def calibrate_match(
     )
     origin = encoder_origin(searcher.encoder)
     if origin is None:
-        raise IndexingError("The encoder has no digest, so its threshold could not be found again.")
+        raise IndexingError("The encoder has no digest, so its threshold could not be looked up.")
     texts, scores = _answered(searcher, opened, queries)
     least = 2 * math.ceil(1 / false_reject - 1)
     if len(texts) < least:
@@ -181,7 +181,7 @@ def _answered(
 
 
 def _unanswerable(queries: Sequence[str], others: Sequence[str] | None) -> Mapping[str, list[str]]:
-    """Return queries without an answer by kind: nonsense as long as some queries, and another domain."""
+    """Return queries without an answer, by kind: nonsense of the same lengths, and another domain."""
     draw = random.Random(1)
     queries = queries[:NONSENSE]
     characters = "".join(queries)

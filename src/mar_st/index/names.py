@@ -6,5 +6,5 @@ __all__ = ["INDEX", "MEANS", "TRAINED", "VECTORS"]
 
 VECTORS, INDEX, MEANS = "vectors.npy", "index.faiss", "means.npy"
 
-#: An index that is trained and empty, from which segments that are added take their codes.
+#: A trained, empty index whose codes added segments use.
 TRAINED = "trained.faiss"

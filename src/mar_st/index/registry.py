@@ -26,11 +26,11 @@ def kind(name: str, *, after: str = "") -> Callable[[type[K]], type[K]]:
 
     Args:
         name: Name of the kind, as `mar index build --kind` takes it, and of its module.
-        after: The kind that it is listed and measured after, a simpler one.
+        after: The simpler kind that it is listed and measured after.
 
     Raises:
-        ValueError: There is another kind of that name, or its module is called otherwise.
-        TypeError: The class does not say how it is built or what memory it needs.
+        ValueError: There is another kind of that name, or its module has another name.
+        TypeError: The class does not define how it is built or how much memory it needs.
     """
 
     def register(cls: type[K]) -> type[K]:

@@ -65,10 +65,10 @@ class Hit:
 
 
 class Hits(list[Hit]):
-    """The hits of one query, by falling score.
+    """The hits of one query, by descending score.
 
     Attributes:
-        nearest: Score of the nearest document by vectors, whatever the hits are ranked by; `None` where no
+        nearest: Score of the nearest document by vectors, whatever the hits are ranked by; `None` if no
             vectors were compared or no document passed the filter.
     """
 
@@ -78,7 +78,7 @@ class Hits(list[Hit]):
 
 
 class Ranked(NamedTuple):
-    """A document on its way to a hit.
+    """A ranked document, before its title and text are read.
 
     Attributes:
         key: How the index names it.
@@ -103,10 +103,10 @@ def fuse(rankings: Mapping[str, tuple[Sequence[Key], Sequence[float]]]) -> list[
     """Fuse rankings by reciprocal rank: the sum of 1 / (60 + rank) over the rankings that hold a document.
 
     Args:
-        rankings: Keys and scores by falling score, for each leg.
+        rankings: Keys and scores by descending score, for each leg.
 
     Returns:
-        All documents by falling fused score; equal ones by the order of the legs and the rank there.
+        All documents by descending fused score; ties by the order of the legs and the rank there.
     """
     legs: dict[Key, dict[str, Leg]] = {}
     for name, (keys, scores) in rankings.items():

@@ -44,7 +44,7 @@ def read_queries(source: str | Path) -> dict[str, str]:
 def read_qrels(path: Path) -> Qrels:
     """Return the grades by query and document of a tab-separated file (`query-id`, `corpus-id`, `score`).
 
-    The lines of TREC (`query 0 document grade`) are read too.
+    Lines in TREC's format (`query 0 document grade`) are also read.
 
     Raises:
         IndexingError: No such file, or a line that is not a grade or repeats a pair; the message names it.
@@ -105,7 +105,7 @@ def search_all(
 
 
 def evaluate(run: Run, qrels: Qrels, k: int) -> dict[str, float]:
-    """nDCG@10, recall and reciprocal rank, in the mean over the queries that have relevant documents.
+    """Return mean nDCG@10, recall and reciprocal rank over the queries that have relevant documents.
 
     Args:
         run: Scores by query and document.

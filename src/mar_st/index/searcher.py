@@ -26,24 +26,24 @@ if TYPE_CHECKING:
     from mar_st.model.reranker import RerankerSource
     from mar_st.online import QueryEncoder
 
-#: Documents that each leg of a hybrid search gives to the fusion, at least.
+#: Minimum number of documents that each leg of a hybrid search passes to the fusion.
 DEPTH = 100
 
-#: Documents that are reranked where only a reranker and no number is named.
+#: Number of documents to rerank if there is a reranker and no number is given.
 RERANKED = 50
 
 
 class Searcher:
-    """An index with a query encoder and maybe a reranker; safe to call from several threads.
+    """An index with a query encoder and optionally a reranker; safe to call from several threads.
 
     Args:
         index: The index.
-        encoder: Encodes queries; without one queries are vectors, or words alone.
+        encoder: Encodes queries; without one, queries must be vectors, or are searched by words only.
         reranker: Scores the best documents again.
 
     Attributes:
-        effort: Settings of searching: those of the index, or what it was tuned to for this encoder.
-        calibrated: What `calibrate_match` kept for this encoder; `None` where nothing was calibrated.
+        effort: Search settings: those tuned for this encoder, or those of the index.
+        calibrated: What `calibrate_match` stored for this encoder; `None` if nothing was calibrated.
 
     Raises:
         IndexingError: The encoder does not belong to the vectors of the index.
@@ -72,13 +72,13 @@ class Searcher:
         Args:
             index: An index, its folder, or a `milvus:` address (see `Index.open`).
             encoder: A query encoder, or where to load it from: an exported folder, a model, `mar-mini`.
-            query: Name of the query encoder, of a model that holds several; without `encoder` of the model
+            query: Name of the query encoder in a model that has several; without `encoder`, in the model
                 that encoded the documents.
             reranker: A cross-encoder, its folder or its Hub name.
             threads: Threads of the encoder; default all processors of this process.
 
         Raises:
-            MarError: Something is not there, or does not belong together.
+            MarError: Something is missing, or index and encoder do not belong together.
         """
         opened = index if isinstance(index, Index) else Index.open(index)
         if encoder is None and query is not None:
@@ -105,10 +105,10 @@ class Searcher:
             k: Documents per query.
             where: Filter on the metadata, see `mar_st.index.filters`.
             hybrid: Fuse the vectors' ranking with BM25's.
-            rerank: How many of the best to score by the reranker; default 50 if there is one, 0: none.
+            rerank: Number of best documents to rerank; default 50 if there is a reranker, 0: none.
 
         Returns:
-            For each query its hits by falling score.
+            For each query its hits by descending score.
 
         Raises:
             IndexingError: Queries, `k` or options do not fit the index, or there is no encoder for texts.
@@ -131,19 +131,19 @@ class Searcher:
         rerank: int | None = None,
         deadline: float | None = None,
     ) -> list[Hits]:
-        """`search` for queries that are encoded already.
+        """Search for queries that are already encoded; see `search`.
 
         Args:
             vectors: `(n, dim)` floats.
             texts: The queries' texts, for snippets; needed for `hybrid` and reranking.
-            k: See `search`, as the other arguments.
+            k: See `search`.
             where: See `search`.
             hybrid: See `search`.
             rerank: See `search`.
-            deadline: Value of `time.monotonic()` until which somebody waits; default for ever.
+            deadline: Value of `time.monotonic()` until which the caller waits; default no limit.
 
         Raises:
-            DeadlinePassed: The deadline passed before the hits were there.
+            DeadlinePassed: The deadline passed before the hits were ready.
         """
         index = self.index
         k, again = checked_k(k), self._reranked(rerank)
@@ -173,7 +173,7 @@ class Searcher:
         ]
 
     def search_words(self, texts: Sequence[str], k: int = 10, *, where: Where = None) -> list[Hits]:
-        """Return the best documents by BM25 alone; documents that share no word with the query are not found.
+        """Return the best documents by BM25 only; documents that share no word with the query are not found.
 
         Args:
             texts: The queries.
@@ -190,10 +190,10 @@ class Searcher:
         """Say whether the nearest document is near enough to be an answer (`mar_st.index.match`).
 
         Args:
-            hits: What `search` found for a text of a query.
+            hits: What `search` found for the text of a query.
 
         Returns:
-            `good` or `doubtful`; `None` where nothing was calibrated for the encoder, or no vectors were
+            `good` or `doubtful`; `None` if nothing was calibrated for the encoder, or no vectors were
             compared.
         """
         if self.calibrated is None or (hits and hits.nearest is None):
@@ -210,7 +210,7 @@ class Searcher:
         hybrid: bool = False,
         rerank: int | None = None,
     ) -> list[dict[str, float]]:
-        """Return ids and scores alone, for evaluation: a mapping for each query."""
+        """Return only ids and scores, for evaluation: a mapping for each query."""
         if hybrid or self._reranked(rerank):
             found = self.search(texts, k, where=where, hybrid=hybrid, rerank=rerank)
             return [{hit.id: hit.score for hit in hits} for hits in found]
@@ -278,14 +278,14 @@ def _reordered(
     stored: dict[Key, Stored],
     deadline: float | None,
 ) -> list[list[Ranked]]:
-    """Return the documents by falling score of the reranker; equal ones as they were."""
+    """Return the documents by descending score of the reranker; ties keep their order."""
     pairs = [
         (text, _whole(stored[document.key]))
         for text, documents in zip(texts, ranked, strict=True)
         for document in documents
     ]
     found: list[float] = []
-    # A cross-encoder takes milliseconds for each pair: after every step somebody must still wait.
+    # A cross-encoder takes milliseconds for each pair: check before every step that the caller still waits.
     step = len(pairs) if deadline is None else 2 * reranker.batch_size
     for start in range(0, len(pairs), max(1, step)):
         check_deadline(deadline)
@@ -326,7 +326,7 @@ def _check_encoder(index: Index, encoder: Any) -> None:
     if space and index.space and space != index.space:
         raise IndexingError(
             f"The query encoder belongs to another document space ({space[:12]}) than the vectors of "
-            f"{index.name} ({index.space[:12]}): their scores would mean nothing. Give the encoder of the "
+            f"{index.name} ({index.space[:12]}): their scores would be meaningless. Give the encoder of the "
             "model that encoded the documents, or encode the corpus with this one."
         )
     if not (space and index.space):
@@ -336,7 +336,7 @@ def _check_encoder(index: Index, encoder: Any) -> None:
             "belong together.",
             stacklevel=3,
         )
-    # Of one space a wider vector is cut to its Matryoshka dimensions, which cosine allows.
+    # A wider vector of the same space is cut to its Matryoshka dimensions, which cosine allows.
     cut = encoder.dim > index.dim and bool(space) and space == index.space and index.similarity == "cosine"
     if encoder.dim != index.dim and not cut:
         raise IndexingError(

@@ -1,4 +1,4 @@
-"""The part of a text that shows best why it was found."""
+"""Snippets: the part of a text that best shows why it was found."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from functools import lru_cache
 
 from mar_st.text.words import query_terms
 
-#: Characters of a snippet at least (where the text has them) and at most, marks of omission left out.
+#: Minimum (if the text is long enough) and maximum characters of a snippet, without ellipses.
 SHORTEST, LONGEST = 80, 120
 
-#: Characters of a text that are looked through, different terms of a query that are looked for, and places of
-#: one term that count: what a caller may send must not decide how long a search takes.
+#: Maximum characters of a text to search, distinct terms of a query to search for, and places of one term to
+#: count. They keep the input of a caller from making a search slow.
 _LOOKED_THROUGH, MOST_TERMS, _PLACES = 20_000, 64, 256
 
 _END = re.compile(r"[。！？；!?;…]\s*|\n+|\.\s")
@@ -21,11 +21,11 @@ _SPACE = re.compile(r"\s+")
 def snippet(text: str, query: str | None = None) -> str:
     """Return the window of 80 to 120 characters that holds most of a query's terms.
 
-    It starts and ends with a sentence where one starts and ends near by; what is left out is marked with `…`.
+    It starts and ends at the boundaries of sentences if there are any nearby; `…` marks omissions.
 
     Args:
         text: The text.
-        query: The query; without one the beginning of the text is given.
+        query: The query; without one, the beginning of the text is returned.
     """
     text = text[:_LOOKED_THROUGH].strip()
     if len(text) <= LONGEST:
@@ -57,8 +57,8 @@ def _best(text: str, query: str) -> int:
 
 @lru_cache(maxsize=16)
 def _terms(query: str) -> tuple[str, ...]:
-    """Return the terms of a query that are looked for, the shortest first; made once for all its hits."""
-    # One that a text's window cannot hold says nothing of it, and would only be looked for.
+    """Return the terms of a query to search for, the shortest first; computed once for all its hits."""
+    # A term longer than the window cannot be in it, so searching for it would be wasted.
     terms = [term for term in query_terms(query) if len(term) <= SHORTEST]
     return tuple(sorted(terms[:MOST_TERMS], key=len))
 

@@ -32,7 +32,7 @@ class VectorSource(Protocol):
 
 
 class FolderSource:
-    """A folder of vectors, brought to length 1 where they are compared by cosine.
+    """A folder of vectors, normalised to length 1 if they are compared by cosine.
 
     Raises:
         IndexingError: It is empty.
@@ -40,7 +40,7 @@ class FolderSource:
 
     def __init__(self, folder: VectorFolder) -> None:
         self.folder, self.dim = folder, folder.dim
-        # Stored in eight bits or one, vectors of length 1 are no longer quite of length 1.
+        # Vectors of length 1 that are stored in eight bits or one bit no longer have length exactly 1.
         whole = folder.normalised and folder.dtype in ("float32", "float16")
         self.unit = folder.similarity == "cosine" and not whole
         if not len(folder):
@@ -117,6 +117,6 @@ class JoinedSource:
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    """Return the vectors of length 1, float32; a vector of zeros stays."""
+    """Return the vectors normalised to length 1, float32; a vector of zeros does not change."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return np.asarray(vectors / np.maximum(lengths, 1e-12), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Recall of an index against exact search, and the cheapest settings of searching that reach a target."""
+"""Recall of an index against exact search, and the cheapest search settings that reach a target."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 #: Results that recall is measured at.
 AT = 10
 
-#: Queries that are measured with.
+#: Number of queries to measure with.
 QUERIES = 200
 
-#: How far made queries lie from a vector of the corpus, over the spread of its vectors.
+#: Distance of a generated query from a corpus vector, relative to the spread of the corpus.
 SHIFT = 0.5
 
 
@@ -53,7 +53,7 @@ def exact_results(
 
     Args:
         source: The vectors that are searched.
-        queries: Vectors of queries; default made ones (`made_queries`).
+        queries: Query vectors; default: generated ones (`made_queries`).
         progress: Show a bar.
     """
     if queries is None:
@@ -75,11 +75,11 @@ def exact_results(
 
 
 def made_queries(source: VectorSource) -> np.ndarray:
-    """Return the vectors that lie among those of a corpus as queries do, `(n, dim)` float32.
+    """Generate query vectors from the vectors of a corpus, `(n, dim)` float32.
 
     A query is not a document: a graph has links from the corpus vectors themselves, so recall measured with
-    them is too high. Here each is moved by `SHIFT` times the difference of two others over the square root of
-    2 (which spreads as the corpus does), and brought back to its length.
+    them is too high. Here each is moved by `SHIFT` times the difference of two others divided by the square
+    root of 2 (which has the spread of the corpus), and scaled back to its length.
     """
     rng = np.random.default_rng(1)
     count = min(QUERIES, len(source))
@@ -91,7 +91,7 @@ def made_queries(source: VectorSource) -> np.ndarray:
 
 
 def recall(searched: Searched, asked: ExactResults, settings: Mapping[str, int]) -> float:
-    """Return the share of the exact results that an index finds, in the mean over the queries."""
+    """Return the share of the exact results that an index finds, as the mean over the queries."""
     _, found = searched.search(asked.queries, AT, settings=settings)
     shares = [
         len(np.intersect1d(row, exact[exact >= 0])) / max(int((exact >= 0).sum()), 1)
@@ -103,13 +103,13 @@ def recall(searched: Searched, asked: ExactResults, settings: Mapping[str, int])
 def calibrate(
     searched: Searched, asked: ExactResults, target: float, ladder: Sequence[Mapping[str, int]]
 ) -> dict[str, Any]:
-    """Return the cheapest settings that reach a recall on this index, or else the most thorough.
+    """Return the cheapest settings that reach a recall on this index, otherwise the most thorough.
 
     Args:
         searched: The index.
         asked: Queries and their exact results.
         target: The recall.
-        ladder: Settings of searching, from cheap to thorough.
+        ladder: Search settings, from cheap to thorough.
 
     Returns:
         `search` (the settings), `recall@10` (measured), `reached`.
