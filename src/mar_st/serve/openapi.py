@@ -6,113 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.serve.models import served_models
 from mar_st.serve.requests import EmbeddingsRequest, SearchRequest
+from mar_st.serve.responses import response_schemas
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _REF = "#/components/schemas/{model}"
-_NUMBER = {"type": "number"}
-_COUNT = {"type": "integer", "minimum": 0}
-
-_ERROR = {
-    "type": "object",
-    "required": ["error"],
-    "additionalProperties": False,
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["message", "type", "param", "code"],
-            "additionalProperties": False,
-            "properties": {
-                "message": {"type": "string"},
-                "type": {"type": "string"},
-                "param": {"type": ["string", "null"]},
-                "code": {"type": "string"},
-            },
-        }
-    },
-}
-
-_HIT = {
-    "type": "object",
-    "required": ["id", "score", "rank", "title", "snippet", "metadata", "legs"],
-    "properties": {
-        "id": {"type": "string"},
-        "score": _NUMBER,
-        "rank": {"type": "integer", "minimum": 1},
-        "title": {"type": "string"},
-        "snippet": {"type": "string"},
-        "metadata": {"type": "object"},
-        "legs": {
-            "type": "object",
-            "description": "Which legs found it (`dense`, `bm25`, `rerank`), with rank and score there.",
-            "additionalProperties": {
-                "type": "object",
-                "properties": {"rank": {"type": "integer"}, "score": _NUMBER},
-            },
-        },
-    },
-}
-
-_DOCUMENT = {
-    "type": "object",
-    "required": ["id", "title", "text", "metadata"],
-    "additionalProperties": False,
-    "properties": {
-        "id": {"type": "string"},
-        "title": {"type": "string"},
-        "text": {"type": "string"},
-        "metadata": {"type": "object"},
-    },
-}
-
-_HITS = {
-    "type": "object",
-    "required": ["hits", "match", "timing"],
-    "properties": {
-        "hits": {"type": "array", "items": {"$ref": "#/components/schemas/Hit"}},
-        "match": {
-            "enum": ["good", "doubtful", None],
-            "description": "Whether the nearest document is near enough to be an answer; null where nothing "
-            "was calibrated for the query encoder, or a vector was sent.",
-        },
-        "timing": {
-            "type": "object",
-            "description": "Milliseconds. `encode_ms` includes the time in the queue.",
-            "required": ["encode_ms", "search_ms", "total_ms"],
-            "properties": {"encode_ms": _NUMBER, "search_ms": _NUMBER, "total_ms": _NUMBER},
-        },
-        "truncated": {"type": "boolean", "description": "Whether the query was cut to what the model takes."},
-    },
-}
-
-_EMBEDDINGS = {
-    "type": "object",
-    "required": ["object", "data", "model", "usage"],
-    "properties": {
-        "object": {"const": "list"},
-        "model": {"type": "string"},
-        "data": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["object", "index", "embedding"],
-                "properties": {
-                    "object": {"const": "embedding"},
-                    "index": _COUNT,
-                    "embedding": {
-                        "anyOf": [{"type": "array", "items": _NUMBER}, {"type": "string", "format": "byte"}]
-                    },
-                },
-            },
-        },
-        "usage": {
-            "type": "object",
-            "required": ["prompt_tokens", "total_tokens"],
-            "properties": {"prompt_tokens": _COUNT, "total_tokens": _COUNT},
-        },
-    },
-}
 
 #: Statuses with which any request may be refused, and why.
 _REFUSALS = {
@@ -151,27 +50,29 @@ def openapi(
     schemas = {
         "EmbeddingsRequest": _embeddings_request(dim, max_texts, served),
         "SearchRequest": _search_request(dim, fields, max_k, hybrid=hybrid, rerank=rerank),
-        "Embeddings": _EMBEDDINGS,
-        "Hit": _HIT,
-        "Hits": _HITS,
-        "Document": _DOCUMENT,
-        "Error": _ERROR,
+        **response_schemas(_REF),
     }
     secured: dict[str, Any] = {"security": [{"key": []}]} if keys else {}
     found: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "MAR search", "version": version},
         "paths": {
-            "/search": {"post": _post("search", "Search the index.", "SearchRequest", "Hits", secured)},
+            "/search": {
+                "post": _post("search", "Search the index.", "SearchRequest", "SearchResponse", secured)
+            },
             "/document": {"get": _document(secured)},
             "/v1/embeddings": {
-                "post": _post("embeddings", "Encode texts.", "EmbeddingsRequest", "Embeddings", secured)
+                "post": _post(
+                    "embeddings", "Encode texts.", "EmbeddingsRequest", "EmbeddingsResponse", secured
+                )
             },
-            "/v1/models": {"get": _get("models", "Names of the models.", secured)},
+            "/v1/models": {"get": _get("models", "Names of the models.", "ModelsResponse", secured)},
             "/v1/models/{model}": {"get": _model(served, secured)},
-            "/info": {"get": _get("info", "What the index holds and what can be asked of it.", secured)},
-            "/healthz": {"get": _get("healthz", "Whether the process answers.", {})},
-            "/readyz": {"get": _get("readyz", "Whether searches are answered.", {}, more=("503",))},
+            "/info": {
+                "get": _get("info", "Contents of the index, and limits of requests.", "InfoResponse", secured)
+            },
+            "/healthz": {"get": _get("healthz", "Whether the process answers.", "StatusResponse", {})},
+            "/readyz": {"get": _ready()},
         },
         "components": {"schemas": schemas},
     }
@@ -180,18 +81,23 @@ def openapi(
     return found
 
 
-def _post(name: str, summary: str, request: str, answer: str, secured: Mapping[str, Any]) -> dict[str, Any]:
-    def content(schema: str) -> dict[str, Any]:
-        return {"application/json": {"schema": {"$ref": _REF.format(model=schema)}}}
+def _reference(schema: str) -> dict[str, str]:
+    return {"$ref": _REF.format(model=schema)}
 
+
+def _content(schema: str) -> dict[str, Any]:
+    return {"application/json": {"schema": _reference(schema)}}
+
+
+def _post(name: str, summary: str, request: str, answer: str, secured: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "operationId": name,
         "summary": summary,
-        "requestBody": {"required": True, "content": content(request)},
+        "requestBody": {"required": True, "content": _content(request)},
         "responses": {
-            "200": {"description": "The answer.", "content": content(answer)},
+            "200": {"description": "The answer.", "content": _content(answer)},
             **{
-                status: {"description": why, "content": content("Error")}
+                status: {"description": why, "content": _content("ErrorResponse")}
                 for status, why in _REFUSALS.items()
                 if (status != "401" or secured) and (status != "404" or name == "embeddings")
             },
@@ -200,18 +106,28 @@ def _post(name: str, summary: str, request: str, answer: str, secured: Mapping[s
     }
 
 
-def _get(name: str, summary: str, secured: Mapping[str, Any], more: tuple[str, ...] = ()) -> dict[str, Any]:
+def _get(
+    name: str, summary: str, answer: str, secured: Mapping[str, Any], more: tuple[str, ...] = ()
+) -> dict[str, Any]:
     codes = ("400", *more, *(("401",) if secured else ()))
-    content = {"application/json": {"schema": {"type": "object"}}}
     return {
         "operationId": name,
         "summary": summary,
         "responses": {
-            "200": {"description": "The answer.", "content": content},
-            **{code: {"description": _REFUSALS[code], "content": content} for code in codes},
+            "200": {"description": "The answer.", "content": _content(answer)},
+            **{
+                code: {"description": _REFUSALS[code], "content": _content("ErrorResponse")} for code in codes
+            },
         },
         **secured,
     }
+
+
+def _ready() -> dict[str, Any]:
+    found = _get("readyz", "Whether searches are answered.", "StatusResponse", {}, more=("503",))
+    bodies = [_reference("StatusResponse"), _reference("ErrorResponse")]
+    found["responses"]["503"]["content"] = {"application/json": {"schema": {"anyOf": bodies}}}
+    return found
 
 
 def _document(secured: Mapping[str, Any]) -> dict[str, Any]:
@@ -222,16 +138,13 @@ def _document(secured: Mapping[str, Any]) -> dict[str, Any]:
         "description": "Id of the document, as hits show it.",
         "schema": {"type": "string", "minLength": 1},
     }
-    found = _get("document", "One document in full.", secured, more=("404", "429", "504"))
-    found["responses"]["200"]["content"] = {
-        "application/json": {"schema": {"$ref": _REF.format(model="Document")}}
-    }
+    found = _get("document", "One document in full.", "DocumentResponse", secured, more=("404", "429", "504"))
     return {**found, "parameters": [name]}
 
 
 def _model(served: list[str], secured: Mapping[str, Any]) -> dict[str, Any]:
     name = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "enum": served}}
-    return {**_get("model", "One of the models.", secured, more=("404",)), "parameters": [name]}
+    return {**_get("model", "One of the models.", "ModelEntry", secured, more=("404",)), "parameters": [name]}
 
 
 def _embeddings_request(dim: int, max_texts: int, served: list[str]) -> dict[str, Any]:
