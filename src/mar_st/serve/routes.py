@@ -123,7 +123,7 @@ def add_routes(
 
 
 async def _reload(generations: Generations, fleet: Fleet | None) -> HttpResponse:
-    """Open the index again, in every worker."""
+    """Reopen the index in every worker."""
     try:
         if fleet is None:
             await generations.reload()
@@ -144,7 +144,7 @@ def _models(generations: Generations, documents: Encoding | None, settings: Serv
 
 
 def _entry(name: str, generations: Generations, settings: ServeSettings) -> dict[str, Any]:
-    """Return the entry of a model that answers; that of queries names its encoder."""
+    """Return the entry of a served model; the entry of the query side names the query encoder."""
     return model_entry(name, generations.current.query if name == settings.model_name else None)
 
 
@@ -171,11 +171,11 @@ def _info(generations: Generations, documents: Encoding | None, settings: ServeS
 
 
 async def _refuse(_: Request, error: Exception) -> Response:
-    """404 and 405 of the router, in the form of all errors."""
+    """Return the router's 404 and 405 in the common form of errors."""
     status = getattr(error, "status_code", 500)
     code, message = {
         404: ("no_such_path", "There is no such path; see /docs."),
-        405: ("method_not_allowed", "This path does not take that method; see /docs."),
+        405: ("method_not_allowed", "This path does not accept that method; see /docs."),
     }.get(status, ("refused", "The request was refused."))
     headers = dict(getattr(error, "headers", None) or {})
     if headers.get("Allow") == "GET":
