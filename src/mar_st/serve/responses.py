@@ -1,4 +1,4 @@
-"""Response models: they generate the OpenAPI document. Responses are written without them, which is faster."""
+"""Response models, which generate the OpenAPI document. Responses are written without them: that is faster."""
 
 from __future__ import annotations
 
