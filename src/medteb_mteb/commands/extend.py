@@ -28,9 +28,7 @@ def extend(
         ),
     ],
     judges: Annotated[Path, typer.Option(help="YAML file of the edition's judges.")],
-    depth: Annotated[
-        int, typer.Option(help="Number of top documents of each system to judge.", min=1)
-    ] = 10,
+    depth: Annotated[int, typer.Option(help="Number of top documents to judge per system.", min=1)] = 10,
     edition_version: Annotated[
         str | None, typer.Option("--version", help="Version of the new edition; default: the next minor one.")
     ] = None,

@@ -66,9 +66,9 @@ def build_nano(
 ) -> None:
     """Build a Nano split from a retrieval folder.
 
-    Follows HAKARI-Bench's protocol: the first 200 queries with a positive; their positives, judged negatives and
-    further documents up to 10,000; BM25's and the dense model's 500 best documents, and 100 candidates fused
-    from both. Score models on the result with `medteb run --data OUT`.
+    Follows HAKARI-Bench's protocol: the first 200 queries with a positive; their positives, judged negatives
+    and further documents up to 10,000; BM25's and the dense model's 500 best documents, and 100 candidates
+    fused from both. Score models on the result with `medteb run --data OUT`.
     """
     from medteb_mteb.curation import nano as building  # lazy: numpy
     from medteb_mteb.curation.nano.build import open_dense  # lazy: numpy

@@ -1,4 +1,4 @@
-"""Verification of journals: every row that was paid for against its checksum, and where it is damaged."""
+"""Verification of journals: check every paid row against its checksum, and locate damage."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ class _Checked:
     since: int = 1
 
 
-#: Kinds of databases by SQLite's id of an application, and their tables.
+#: Kinds of databases by SQLite's application id, and their tables.
 _KINDS: dict[int, type[Database[Any]]] = {
     kind.application: kind for kind in (JudgementJournal, AnswerJournal)
 }

@@ -1,13 +1,13 @@
 """Claims of an answer: pairs of a passage's key and its grade as text, in the forms that judges write.
 
-What `medteb_mteb.curation.llm.tolerant` reads, and of that:
+Of what `medteb_mteb.curation.llm.tolerant` reads, these forms are understood:
 
     {KEY: GRADE, ...}                    also in a wrapper, with comments beside it, or in several objects
     [{"id": KEY, "grade": GRADE}, ...]   under the usual names
     {GRADE: [KEY, ...], ...}
     KEY: GRADE                           lines, lists and tables without JSON, if every passage has one
 
-The key alone says which passage a claim is about; places are never counted. A bare list of grades is refused.
+Only the key says which passage a claim is about; positions are never used. A bare list of grades is refused.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _HEDGED = re.compile(
 
 
 def letter(value: Any) -> str | None:
-    """Return the one grade that a value says, however it is dressed; `None` if it says none, or two.
+    """Return the one grade that a value states, in any notation; `None` if it states none or several.
 
     Reads `A`, `"a"`, `Ａ`, `A级`, `**A**`, `等级：A`, `A（部分回答）`, `A: answers in part`, `["A"]`,
     `{"grade": "A", "reason": ...}`; not `A passage that ...`, `A/B`, `AB`, `4`, `相关`.
@@ -78,12 +78,12 @@ def letter(value: Any) -> str | None:
 
 
 def plain_key(key: str) -> str:
-    """Return a key without what a judge may change in it: case, kinds of hyphens, marks around it."""
+    """Return a key normalised for what judges change: case, kinds of hyphens, marks around it."""
     return _HYPHENS.sub("-", unicodedata.normalize("NFKC", key).strip(_MARKS)).casefold()
 
 
 def claims(content: str, keys: Sequence[str], *, cut: bool = False) -> Claims | str:
-    """Return the claims of an answer, in its order; a key that is claimed twice is there twice.
+    """Return the claims of an answer, in its order; a key with two claims occurs twice.
 
     Args:
         content: What the judge said.
@@ -127,7 +127,7 @@ def _borne_out(found: Claims, text: str) -> bool:
 
 
 def _stretches(text: str) -> Iterator[tuple[str, str]]:
-    """Passages' keys in a text, as `plain_key` writes them, each with what follows up to the next one."""
+    """Yield the passages' keys in a text, as `plain_key` writes them, each with the text up to the next."""
     starts = [*_PLACE.finditer(text)]
     ends = [*(start.start() for start in starts[1:]), len(text)]
     for start, end in zip(starts, ends, strict=False):
@@ -135,7 +135,7 @@ def _stretches(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _told(sets: list[Claims]) -> list[Claims]:
-    """Return the sets that say something: no placeholders or reasons beside grades, and none twice."""
+    """Return the distinct sets; if any has grades, without sets of placeholders or reasons."""
     known = [one for one in sets if any(letter(value) for _, value in one)]
     left: list[Claims] = []
     for one in known or sets:
@@ -175,7 +175,7 @@ def _sets(value: Any, depth: int = 0) -> Iterator[Claims]:
 
 
 def _entry(names: Claims) -> str:
-    """Return the key that an entry of a list says it is about; empty if it says none."""
+    """Return the key that an entry of a list names; empty if it names none."""
     given = [plain_key(str(one)) for key, one in names if key in _IDS and isinstance(one, (str, int))]
     mine = {one for one in given if _KEY.fullmatch(one)}
     return mine.pop() if len(mine) == 1 else given[0] if given else ""
@@ -191,7 +191,7 @@ def _turned(names: Sequence[tuple[str, Any]]) -> Claims:
 
 
 def _lines(text: str, keys: Sequence[str]) -> Claims:
-    """Return claims of an answer without JSON, if each of the keys has one and nothing speaks against it."""
+    """Return claims of an answer without JSON, if every key has one; empty otherwise."""
     found: Claims = []
     for key, rest in _stretches(text):
         claim = (key, letter(_CELL.split(rest.partition("\n")[0].strip(_AROUND))[0]))

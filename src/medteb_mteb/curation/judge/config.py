@@ -23,10 +23,10 @@ class Judge(LLM):
     Attributes:
         passages: Maximum number of passages of a prompt.
         prompt_tokens: Maximum number of estimated tokens of a prompt, unless a single passage has more.
-        max_failed: Share of the pairs that may stay without a grade, those that a content filter refuses not
-            counted; beyond it the judging stops.
-        keep_answers: Answers that are kept in the journal as they came, compressed: `unread`, of which some
-            passage has no grade, or `none`. They are read again before anything is requested again.
+        max_failed: Share of the pairs that may stay without a grade, not counting those that a content filter
+            refuses; above it the judging stops.
+        keep_answers: Answers to keep in the journal, unchanged and compressed: `unread`, those with a passage
+            without a grade, or `none`. They are parsed again before anything is requested again.
         tags: Ask for keys that carry a tag of their passage (`Passage-0-k7f`) instead of the published
             `Passage-0`; a mixed-up answer is then recognised.
     """
@@ -38,7 +38,7 @@ class Judge(LLM):
     tags: bool = True
 
     def description(self) -> dict[str, Any]:
-        """Everything a grade depends on besides its texts."""
+        """Return everything a grade depends on besides its texts."""
         return self.settings(prompt_version(tags=self.tags))
 
 
@@ -58,7 +58,7 @@ class LearnedJudge(BaseModel):
     batch_size: int = Field(default=32, ge=1)
 
     def description(self) -> dict[str, Any]:
-        """Everything a grade depends on besides its texts: digests of the folder's files."""
+        """Return everything a grade depends on besides its texts: digests of the folder's files."""
         return {"cross_encoder": open_grader(self).identity()}
 
     def key(self) -> str:
@@ -78,17 +78,16 @@ class Judges(BaseModel):
     """The judges of a build.
 
     Attributes:
-        judges: The judges, each of a name of its own.
-        seed: Orders passages, places and picks control passages.
-        control_rate: Share of the prompts with several passages that carry control passages, one of either
-            sign. Prompts with a suspicious passage always do.
-        controls: Negative control passages: what has nothing to do with any query.
-        echoes: Positive control passages for queries without a gold passage: texts around `{query}`, which
-            can be anything but unrelated to the query. None: prompts without a gold passage have no positive
-            one.
-        check_positives: Show each judge the passages that it took for positives once more, with a query that
-            none of them answers: one that is graded as an answer to it, too, raises itself.
-        checks: Such queries, about what neither the documents nor `controls` are about.
+        judges: The judges, each with a unique name.
+        seed: Seed of the order of passages, and of the choice and places of control passages.
+        control_rate: Share of the prompts with several passages that carry control passages, one negative and
+            one positive. Prompts with a suspicious passage always do.
+        controls: Negative control passages: texts unrelated to any query.
+        echoes: Positive control passages for queries without a gold passage: texts with `{query}`, which
+            cannot be unrelated to the query. If empty, prompts without a gold passage have no positive one.
+        check_positives: Show each judge its positives again, with a query that none of them answers. A
+            passage that is graded as an answer again raises its own grade.
+        checks: Queries for this, unrelated to the documents and to `controls`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -1,9 +1,9 @@
 """Control passages: texts whose grade is known beforehand, which show whether a judge graded or obeyed.
 
-A prompt carries one of either sign. The negative one is about something else entirely; graded better than
-C, some passage raised it. The positive one is either gold, a passage that is known to answer the query, or
-repeats the query; by the scale neither is unrelated to it. Graded too low, some passage lowered the others.
-LLMs are known to grade a passage that repeats the query too high rather than too low (Alaofi et al., "LLMs
+A prompt carries one negative and one positive control. The negative one is about something else entirely; if
+it is graded better than C, some passage raised it. The positive one is either gold, a passage that is known
+to answer the query, or repeats the query; by the scale neither is unrelated to it. If it is graded too low,
+some passage lowered the others. LLMs are known to grade a passage that repeats the query too high rather than too low (Alaofi et al., "LLMs
 can be fooled into labelling a document as relevant", SIGIR-AP 2024).
 """
 
@@ -54,7 +54,7 @@ CONTROL_TEXTS = ("电脑怎样设置静态IP地址", "海运集装箱的标准�
 
 #: Grades that a control passage may be given, by kind.
 ALLOWED: Mapping[int, str] = {OFF_TOPIC: "CD", ECHO: "SABC", GOLD: "SAB"}
-#: Reasons of answers that are thrown away, by kind of the control passage that was misgraded.
+#: Reasons for rejecting an answer, by kind of the control passage that was misgraded.
 MISGRADED: Mapping[int, str] = {OFF_TOPIC: "control", ECHO: "control-low", GOLD: "control-low"}
 
 
@@ -73,7 +73,7 @@ def with_controls(
     controls: Sequence[str],
     echoes: Sequence[str],
 ) -> tuple[list[str], tuple[int, ...], dict[int, int]]:
-    """Return the passages of a prompt, its control passages among them.
+    """Return the passages of a prompt, including its control passages.
 
     Args:
         request: The request.
@@ -101,7 +101,7 @@ def with_controls(
 
 
 def misgraded(grades: Mapping[int, str], kinds: Mapping[int, int]) -> str:
-    """Return the reason why an answer is thrown away because of its control passages; empty if it is not.
+    """Return why an answer is rejected because of its control passages; empty if it is not.
 
     Args:
         grades: Grade by number.

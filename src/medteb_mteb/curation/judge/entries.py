@@ -50,18 +50,18 @@ class Request:
         return tuple(kind for kind in (OFF_TOPIC, ECHO, GOLD) if self.control & kind)
 
     def id(self, settings: bytes) -> bytes:
-        """16 bytes that name it under given settings."""
+        """Return 16 bytes that identify it under the given settings."""
         head = b"request %d %d " % (self.attempt, self.control)
         return hashlib.sha256(head + settings + b"".join(self.keys)).digest()[:KEY_BYTES]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in its prompt a passage stood.
+    """Position of a passage in its prompt.
 
     Attributes:
         place: Its number, from 1.
-        shown: Number of passages in the prompt, control passages among them.
+        shown: Number of passages in the prompt, including control passages.
     """
 
     place: int
@@ -93,10 +93,10 @@ class JudgeAccount(Account):
 
 
 def judgement_key(settings: bytes, query: bytes, passage: bytes) -> bytes:
-    """16 bytes for a judgement, from the digest of the settings and the sha256 of both texts."""
+    """Return a judgement's key (16 bytes), from the settings' digest and the sha256 of both texts."""
     return hashlib.sha256(settings + query + passage).digest()[:KEY_BYTES]
 
 
 def proof(key: bytes, settings: bytes, grade: str) -> bytes:
-    """Checksum (4 bytes) of a row of `judgements`."""
+    """Return the checksum (4 bytes) of a row of `judgements`."""
     return zlib.crc32(key + settings + grade.encode()).to_bytes(4, "big")

@@ -31,7 +31,7 @@ class Estimate:
 
     Attributes:
         judge: The judge.
-        judgements: Different judgements that are wanted.
+        judgements: Distinct judgements to make.
         known: Of these, in the journal.
         failed: Of these, failed before and not requested again.
         requests: Requests.
@@ -77,7 +77,7 @@ def estimate(
 ) -> list[Estimate]:
     """Estimate the requests and cost of `judge`; nothing is sent, and no journal is created.
 
-    Repeated requests for invalid answers come on top.
+    Repeated requests for invalid answers are not included.
 
     Raises:
         BuildError: The input or the journal cannot be used.
@@ -144,7 +144,7 @@ def _checks(planner: RequestPlanner) -> int:
     judge = planner.judge
     each = max(1, min(judge.passages, (judge.prompt_tokens - fixed) // longest))
     suspects = sum(planner.material.suspect(name) for name in documents)
-    # A prompt for every query may be the rest of it.
+    # The last prompt of every query may be only partly filled.
     return math.ceil(len(distinct) / each) + min(len(planner.judges.checks), len(distinct)) - 1 + suspects
 
 

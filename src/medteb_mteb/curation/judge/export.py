@@ -1,20 +1,20 @@
-"""The folder of a judging: what the journal has for the requested pairs.
+"""The output folder of a judging: the journal's content for the requested pairs.
 
 ::
 
     step.json            what is judged: digests of the input, the judges and their settings
     judgements.jsonl     a row per pair and judge, sorted: query-id, corpus-id, judge, grade; `suspicious` is
-                         true where the passage may have instructed a judge, and `why` says what shows it:
+                         true if the passage may have instructed a judge, and `why` gives the evidence:
                          `text` (it reads like an instruction), `control` (a judge misgraded a control
-                         passage where only it stood beside it), `raised` (a judge took it for an answer to a
-                         query that it cannot answer)
+                         passage when the prompt held no other passage), `raised` (a judge graded it as an
+                         answer to a query that it cannot answer)
     failed.jsonl         pairs that a judge gave no grade for: query-id, corpus-id, judge, reason
-    places.jsonl         where in its prompt a graded passage stood: query-id, corpus-id, judge, place
-                         (from 1), of (passages in the prompt, control passages among them); differs where a
-                         run was interrupted, or where other builds have bought a part
+    places.jsonl         position of each graded passage in its prompt: query-id, corpus-id, judge, place
+                         (from 1), of (passages in the prompt, including control passages); differs if a run
+                         was interrupted, or if other builds have bought some of the grades
     provenance.json      by judge: its settings, who answered on which days, and for how many pairs; not part
-                         of any digest, so that days do not tell equal labels apart
-    report.json          what it took: answers, tokens, cost, control passages; differs from run to run
+                         of any digest, so that equal labels from different days have equal digests
+    report.json          effort: answers, tokens, cost, control passages; differs from run to run
     manifest.json        written last: counts, digests of the first two, the steps before this one
 """
 
@@ -56,7 +56,7 @@ class Outcome:
     """Number of pairs by a judge's grade.
 
     Attributes:
-        grades: Pairs by grade, of all five.
+        grades: Pairs by grade, for all five grades.
         failed: Pairs without a grade, by reason.
         left: Pairs not requested yet.
         origins: Graded pairs by who answered, and when; grades that earlier versions bought have no origin.
@@ -72,7 +72,7 @@ class Outcome:
         return {"grades": self.grades, "failed": dict(sorted(self.failed.items()))}
 
     def provenance(self) -> dict[str, Any]:
-        """Return who gave the grades on which days, as `provenance.json` has it."""
+        """Return who gave the grades on which days, in the form of `provenance.json`."""
         undated = sum(self.grades.values()) - self.origins.total()
         return {"answered": answered(self.origins, "pairs"), **({"undated": undated} if undated else {})}
 
@@ -91,7 +91,7 @@ def export(
     journal: JudgementJournal,
     raised: frozenset[bytes] = frozenset(),
 ) -> dict[str, Outcome]:
-    """Write `judgements.jsonl`, `failed.jsonl`, `places.jsonl` and `provenance.json`, aside and then moved.
+    """Write `judgements.jsonl`, `failed.jsonl` and `places.jsonl` (atomically), and `provenance.json`.
 
     Args:
         folder: Where to.
@@ -149,7 +149,7 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield rows by query, document and judge; for pairs not requested yet, without grade and reason.
 
-    A grade whose place in the prompt is known has it as `at`, one whose origin is known that as `from`.
+    A grade's place in the prompt is in `at` and its origin in `from`, if they are known.
     """
     ordered = sorted(planners, key=lambda planner: planner.judge.name)
     pools = ordered[0].material.pools
@@ -179,7 +179,7 @@ def _rows(
 def _why(
     material: JudgingMaterial, document: str, failed: Sequence[Failure | None], raised: frozenset[bytes]
 ) -> Mapping[str, Any]:
-    """Return the columns of a pair whose passage may have instructed a judge; none if it has not."""
+    """Return the columns of a pair whose passage may have instructed a judge; empty for other pairs."""
     shown = {
         "text": material.suspect(document),
         "control": any(one is not None and one.reason in MISGRADED.values() for one in failed),
@@ -190,7 +190,7 @@ def _why(
 
 
 def _count(outcome: Outcome, row: dict[str, Any]) -> None:
-    """Count a row; its origin is taken out, as no file of rows holds it."""
+    """Count a row, and remove its origin, which is not written with the rows."""
     origin = row.pop("from", None)
     if "grade" in row:
         outcome.grades[row["grade"]] += 1

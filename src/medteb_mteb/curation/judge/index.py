@@ -1,6 +1,6 @@
-"""Where in the log the grade of a judgement is: an index in memory, built when a journal is opened.
+"""Index of the grades in the log, kept in memory and built when a journal is opened.
 
-On the disk it would be a tree in the order of digests, of which each answer changes as many pages as it has
+On disk it would be a tree in the order of digests, and each answer would change as many pages as it has
 grades. In memory it takes 16 bytes per grade.
 """
 
@@ -24,7 +24,7 @@ BITS = 16
 
 
 class GradeIndex:
-    """From the first eight bytes of a key to its places: number of an entry, and position in it.
+    """Map from the first eight bytes of a key to its places: number of an entry, and position in it.
 
     Keys with the same first bytes share a slot, so compare the stored key.
     """

@@ -1,17 +1,17 @@
-"""Passages are data: what could make a judge read them as instructions is found and defused.
+"""Defence against prompt injection: a judge must not read passages as instructions.
 
 Four lines of defence, none of which is enough alone:
 
 1. Each passage is enclosed in delimiters that it cannot contain; markup of chat templates and characters
    that are invisible are removed from the texts that the judge receives.
-2. Text that looks like an instruction to a judge is judged alone, so that it has no others to touch.
-3. Positive and negative control passages are mixed in (`medteb_mteb.curation.judge.controls`): if one is
-   graded as it cannot be, the whole answer is worth nothing.
+2. Text that looks like an instruction to a judge is judged alone, so that it cannot affect others.
+3. Positive and negative control passages are mixed in (`medteb_mteb.curation.judge.controls`): if one
+   gets an impossible grade, the whole answer is rejected.
 4. A passage that a judge graded positive is shown to it again, with a query that it cannot answer
-   (`medteb_mteb.curation.judge.raised`): a passage that raises itself, in whatever words, does it there, too.
+   (`medteb_mteb.curation.judge.raised`): a passage that raises its own grade, in whatever words, does so again.
 
-What this does not catch: an instruction that asks to lower the others by a grade or two only (a passage that
-repeats the query may be a C; a gold passage may not), or one that acts on queries of certain words only.
+Not caught: an instruction that lowers other passages by only a grade or two (a passage that repeats the
+query may be a C; a gold passage may not), or one that acts only on queries with certain words.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import unicodedata
 
 __all__ = ["defused", "delimiter", "suspicious"]
 
-#: Words of which a text has one, and what it then looks like if it instructs a judge. The words are looked
-#: for first: nearly all texts have none of them, and a corpus has millions.
+#: Trigger words, and the pattern of an instruction with one of them. The words are looked for first because
+#: that is fast: a corpus has millions of texts, and nearly all have none of the words.
 _RULES: tuple[tuple[tuple[str, ...], str], ...] = (
-    # To a reader of prompts, in Chinese: words of the mainland and of Taiwan, in simplified characters.
+    # Instructions in Chinese: words of the mainland and of Taiwan, in simplified characters.
     (
         ("忽略", "无视", "忘记", "忘掉", "不要理会", "不用管", "跳过", "推翻"),
         r"(忽略|无视|忘记|忘掉|不要理会|不用管|跳过|推翻).{0,12}(指令|指示|提示|要求|规则|说明|内容|设定)",
@@ -83,7 +83,7 @@ _TRADITIONAL = str.maketrans(
 
 _INSTRUCTIONS = tuple((words, re.compile(pattern)) for words, pattern in _RULES)
 
-#: Categories control and format of Unicode, but line break and tab: not seen by people, but read by models.
+#: Unicode categories control and format, except line break and tab: invisible, but read by models.
 _INVISIBLE = re.compile(
     "[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890-\u0891\u08e2\u180e"
     "\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\U000110bd\U000110cd"
@@ -98,10 +98,10 @@ _TEMPLATES = re.compile(
 
 
 def defused(text: str) -> str:
-    """Return a text as a judge is shown it.
+    """Return a text in the form shown to a judge.
 
-    Characters of the categories control and format are taken out (line breaks and tabs stay): they are not
-    seen, but read. Markup of chat templates is broken up by a space, since a tokenizer may take it for the
+    Characters of the categories control and format are removed (line breaks and tabs stay): people do not see
+    them, but models read them. Markup of chat templates is broken up by a space, since a tokenizer may take it for the
     end of the message.
     """
     seen = _visible(text)
@@ -111,7 +111,7 @@ def defused(text: str) -> str:
 
 
 def _visible(text: str) -> str:
-    # All of them are unprintable, and that is a much faster check.
+    # All of them are unprintable, which is much faster to check.
     if text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return _INVISIBLE.sub("", text)
@@ -135,8 +135,8 @@ def suspicious(text: str) -> bool:
 def delimiter(request: bytes, texts: tuple[str, ...]) -> str:
     """Return a word (12 hex digits) that none of the texts contains.
 
-    Comes of the digest of the request, which includes the texts: nobody can write a passage that holds it,
-    and the same request is the same prompt.
+    It is derived from the digest of the request, which includes the texts: nobody can write a passage that
+    contains it, and the same request always gives the same prompt.
     """
     for number in range(1000):
         word = hashlib.sha256(b"delimiter %d " % number + request).hexdigest()[:12]

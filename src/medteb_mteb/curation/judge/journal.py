@@ -1,14 +1,14 @@
 """The journal: every grade that was paid for, durable before anything else is done with it.
 
-A database (see `curation.llm.database`) that holds digests and letters, and no keys of an endpoint:
+A database (see `curation.llm.database`) that holds digests and letters, and no API keys:
 
-    log          requests, written down before they are sent, and the grades that came of them, see
+    log          requests, written before they are sent, and the grades received for them, see
                  `curation.judge.log`; grades are never changed
     failures     judgements that were requested without success, with the reason
     accounts     what each judge was paid
     settings     settings by digest
     unread       compressed answers that could not be read, with their requests; the only table with text
-    origins      who answered on which day, and `dated`, which answer that is kept came of it
+    origins      who answered on which day; `dated` gives the origin of each kept answer
 
 Earlier versions wrote a row per grade: tables `judgements` (digest of (settings, query, passage), the
 settings, the grade, a checksum), `places` and `dated`, in the order of digests. They are still read.
@@ -228,7 +228,7 @@ class JudgementJournal(Database[JudgeAccount]):
             self._note(entry)
 
     def forget(self, settings: bytes, requests: Iterable[Request]) -> None:
-        """Strike requests that will not be sent."""
+        """Delete requests that will not be sent."""
         ids = [one for request in requests if (one := request.id(settings)) in self._asked]
         with self._transaction() as db:
             db.executemany("DELETE FROM log WHERE number = ?", [(self._asked[one],) for one in ids])
@@ -249,7 +249,7 @@ class JudgementJournal(Database[JudgeAccount]):
         unread: tuple[str, str] | None = None,
         origin: Origin | None = None,
     ) -> None:
-        """Write down what has become of a request, all of it or nothing.
+        """Store the outcome of a request, all of it or nothing.
 
         Args:
             settings: Digest of the judge's settings.
@@ -308,7 +308,7 @@ class JudgementJournal(Database[JudgeAccount]):
     def _write_requests(
         self, db: sqlite3.Connection, settings: bytes, requests: Iterable[Request], above: int | None = None
     ) -> list[LogEntry]:
-        """Write down requests that are not yet; return their entries."""
+        """Store the requests that are not stored yet; return their entries."""
         last = self._last if above is None else above
         new = {request.id(settings): request for request in requests}
         entries = [
@@ -360,7 +360,7 @@ class JudgementJournal(Database[JudgeAccount]):
         if number is None:
             db.execute("INSERT INTO log VALUES (?, ?)", (entry.number, entry.packed()))
         else:
-            # As long as before: written over the same bytes.
+            # The entry has the same length, so it overwrites the same bytes.
             db.execute("UPDATE log SET entry = ? WHERE number = ?", (entry.packed(), number))
         return entry
 

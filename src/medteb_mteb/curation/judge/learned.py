@@ -32,7 +32,7 @@ class LearnedPlanner(Wanted[LearnedJudge]):
     """The pairs for a learned judge."""
 
     def missing(self) -> Iterator[tuple[bytes, str, str]]:
-        """Yield key, query and document of what the journal does not have."""
+        """Yield key, query and document of each judgement that the journal lacks."""
         for group in self.material.groups():
             keys = {self.key(group.query, document): document for document in group.documents}
             known = self.journal.grades(list(keys))
@@ -42,7 +42,7 @@ class LearnedPlanner(Wanted[LearnedJudge]):
 
 
 class LearnedWorker:
-    """Grades all that a planner wants.
+    """Grades all pairs of a planner.
 
     Args:
         planner: The pairs.

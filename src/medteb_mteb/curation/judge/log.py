@@ -44,7 +44,7 @@ class LogEntry:
         number: Its row id.
         settings: Digest of the judge's settings.
         request: The request.
-        answered: Grades are final; else it is still to be answered.
+        answered: True if the grades are final; False if it is still to be answered.
         grades: A letter for each key, `NO_GRADE` where there is no grade.
         places: Place of each passage, from 1; 0: none.
         shown: Number of passages in the prompt; 0: the passages have no place.
@@ -83,14 +83,14 @@ class LogEntry:
 
 
 def entry_size(content: bytes) -> int:
-    """Return the size in bytes of the entry that begins here, from its first bytes; 0 if none does."""
+    """Return the size in bytes of the entry that begins here, from its first bytes; 0 if there is none."""
     if len(content) < _HEAD.size or not content.startswith(MAGIC):
         return 0
     return int(_HEAD.size + (KEY_BYTES + 3) * _HEAD.unpack_from(content)[-1] + _PROOF)
 
 
 def read_entry(content: bytes) -> LogEntry | None:
-    """Return the entry with these bytes; None if they do not agree with their checksum."""
+    """Return the entry with these bytes; None if they do not match their checksum."""
     if not isinstance(content, bytes) or entry_size(content) != len(content):
         return None
     if zlib.crc32(memoryview(content)[:-_PROOF]).to_bytes(_PROOF, "big") != content[-_PROOF:]:

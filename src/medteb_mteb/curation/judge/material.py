@@ -55,7 +55,7 @@ class JudgingMaterial:
                 self._gold.setdefault(self.digests["q", query], []).extend(texts)
 
     def groups(self) -> Iterator[QueryGroup]:
-        """Yield the pools by text: the same judgement is in one group, once."""
+        """Yield the pools grouped by query text; every judgement occurs once."""
         by_text: dict[bytes, list[str]] = {}
         for query in self.pools:
             by_text.setdefault(self.digests["q", query], []).append(query)

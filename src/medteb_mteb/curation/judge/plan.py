@@ -57,7 +57,7 @@ class JudgementCounts:
     """Numbers of judgements, by state, that a planner has seen.
 
     Attributes:
-        judgements: Distinct judgements that are wanted.
+        judgements: Distinct judgements to make.
         known: Of these, in the journal.
         failed: Of these, failed in an earlier run and not retried.
         suspicious: Of these, with a passage that is judged alone.
@@ -103,7 +103,7 @@ class Wanted(Generic[JudgeT]):
         self.counts = JudgementCounts()
 
     def key(self, query: str, document: str) -> bytes:
-        """Key of a judgement."""
+        """Return the key of a judgement."""
         digests = self.material.digests
         return judgement_key(self.settings, digests["q", query], digests["d", document])
 
@@ -158,7 +158,7 @@ class RequestPlanner(Wanted[Judge]):
         yield from self._batches(group.query, left)
 
     def _batches(self, query: str, left: dict[bytes, str]) -> Iterator[PlannedRequest]:
-        """Suspicious passages alone, the others in the judge's own random order."""
+        """Yield suspicious passages alone, and the others in a random order specific to the judge."""
         suspects = [(key, document) for key, document in left.items() if self.material.suspect(document)]
         self.counts.suspicious += len(suspects)
         for key, document in suspects:
@@ -176,13 +176,13 @@ class RequestPlanner(Wanted[Judge]):
             yield self.task(Request(tuple(key for key, _ in batch), 0, control), query, documents)
 
     def _positive(self, query: str, documents: Sequence[str]) -> int:
-        """Return the kind of positive control passage for a prompt; 0: it has none."""
+        """Return the kind of positive control passage for a prompt; 0 if it has none."""
         return GOLD if self.material.gold_beside(query, documents) else ECHO if self.judges.echoes else 0
 
     def _alone(self, document: str, reason: str = "") -> int:
         """Return the control passages of a passage that is judged alone.
 
-        A gold passage is not among them: if it is none, its query would never be judged.
+        A gold passage is never among them: if it were mislabelled, its query would never be judged.
         """
         wanted = reason in MISGRADED.values() or self.material.suspect(document)
         return (OFF_TOPIC | (ECHO if self.judges.echoes else 0)) if wanted else 0
@@ -218,7 +218,7 @@ class RequestPlanner(Wanted[Judge]):
         return PlannedRequest(request, prompt, numbers, kinds, query, tuple(documents))
 
     def follow_up(self, task: PlannedRequest, reasons: Mapping[bytes, str]) -> list[PlannedRequest]:
-        """Return requests, each for one passage, for what a first answer did not give."""
+        """Return requests, each for one passage, for the grades that a first answer lacks."""
         documents = dict(zip(task.request.keys, task.documents, strict=True))
         found = []
         for key, reason in reasons.items():

@@ -20,7 +20,7 @@ SUFFIXES = (".jsonl", ".parquet")
 
 
 def pool_files(source: str | Path) -> list[Path]:
-    """Return files of pools: a file, or of a folder its `top_ranked*` files, or else all JSONL and Parquet.
+    """Return files of pools: the file, or a folder's `top_ranked*` files, or else all its JSONL and Parquet.
 
     Raises:
         BuildError: Nothing there that can be read.
@@ -41,10 +41,10 @@ def pool_files(source: str | Path) -> list[Path]:
 def read_pools(
     source: str | Path, queries: Container[str], documents: Container[str]
 ) -> dict[str, tuple[str, ...]]:
-    """Query id to the ids of its documents, in the order of the files.
+    """Return the ids of the documents of each query, by query id in the order of the files.
 
     Rows are `{"query-id": ..., "corpus-ids": [...]}`, the form of mteb's `top_ranked`; other columns are
-    left alone.
+    ignored.
 
     Args:
         source: See `pool_files`.

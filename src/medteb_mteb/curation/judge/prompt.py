@@ -82,7 +82,7 @@ class JudgePrompt:
         return [{"role": "system", "content": self.system}, {"role": "user", "content": self.user}]
 
     def schema(self) -> dict[str, Any]:
-        """Return JSON schema of an answer."""
+        """Return the JSON schema of an answer."""
         return answer_schema(self.keys)
 
     def tokens(self) -> tuple[int, int]:
@@ -141,6 +141,6 @@ def passage_keys(count: int, *, request: bytes, tags: bool) -> tuple[str, ...]:
 
 
 def _tag(request: bytes, number: int) -> str:
-    """Return three letters or digits without vowels; those of a prompt's neighbours differ all but always."""
+    """Return three letters or digits without vowels; the tags of a prompt almost always differ."""
     digest = hashlib.sha256(b"tag %d " % number + request).digest()
     return "".join(_TAG[byte % len(_TAG)] for byte in digest[:3])

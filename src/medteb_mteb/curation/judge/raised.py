@@ -1,7 +1,8 @@
 """Passages that raise their own grade: a judge's positives, shown again with a query they cannot answer.
 
-An instruction in words that no pattern knows, and that touches no other passage, leaves the control passages
-as they are. But it asks for its grade whatever the query is, and an honest passage gets none there.
+An instruction that matches no pattern and affects no other passage leaves the control passages' grades
+unchanged. But it raises its passage for any query, while an honest passage is not graded as an answer to an
+unrelated one.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ __all__ = ["check_of", "raised"]
 def check_of(planner: RequestPlanner, journal: JudgementJournal) -> RequestPlanner | None:
     """Return the requests that show a judge its positives with unrelated queries; `None` without any.
 
-    Every text is shown once, with one of the queries, together with others as in any prompt. What comes of it
-    is in the journal like every judgement.
+    Every text is shown once, with one of the queries, together with others as in any prompt. The grades
+    are in the journal like all others.
 
     Args:
         planner: The judge's requests, all of them answered.

@@ -1,10 +1,10 @@
-"""Getting judgements back out of a damaged journal.
+"""Recovery of judgements from a damaged journal.
 
-An entry of the log has a checksum, and begins with bytes that say so (`medteb_mteb.curation.judge.log`). A
-row of `judgements`, which earlier versions wrote, is never changed and lies in the file as SQLite's record
-format has it (https://www.sqlite.org/fileformat2.html#record_format): its header, then key, settings, grade
-and checksum without a gap. So both are found anywhere in the file and its write-ahead log, whatever has
-become of the pages that lead to them, and believed by their checksum.
+An entry of the log has a checksum, and begins with fixed bytes (`medteb_mteb.curation.judge.log`). A row of
+`judgements`, which earlier versions wrote, is never changed and is stored in SQLite's record format
+(https://www.sqlite.org/fileformat2.html#record_format): its header, then key, settings, grade and checksum
+without a gap. So both are found anywhere in the file and its write-ahead log, even if the pages that lead to
+them are damaged, and accepted if their checksum matches.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _entries(data: Bytes, possible: list[Pages]) -> Iterator[LogEntry]:
     place = data.find(MAGIC)
     while place >= 0:
         size = entry_size(data[place : place + 64])
-        # The header of a row: its size; a number that is the row id, so of no bytes; and the entry's size.
+        # The header of a row: its size; the type of the row id, which has no bytes; and the entry's size.
         head = 2 + _varint(2 * size + 12)
         if size and place >= head:
             for pages in possible:
@@ -105,5 +105,5 @@ def _entries(data: Bytes, possible: list[Pages]) -> Iterator[LogEntry]:
 
 
 def _varint(number: int) -> int:
-    """Return the bytes of a number as SQLite writes it, seven bits to a byte."""
+    """Return how many bytes SQLite writes for a number, seven bits to a byte."""
     return max(1, -(-number.bit_length() // 7))

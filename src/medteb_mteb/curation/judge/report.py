@@ -20,7 +20,7 @@ class JudgeResult:
 
     Attributes:
         name: The judge.
-        outcome: Its grades of the pairs, and those without.
+        outcome: Its grades, and its pairs without a grade.
         bought: Grades that this run bought.
         known: Judgements that were in the journal before.
         account: Its cost in the journal, over all runs.

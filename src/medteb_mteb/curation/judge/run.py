@@ -1,4 +1,4 @@
-"""Judging pools: read, ask, write down, export."""
+"""Judging of pools: read, ask, store, export."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _identity(
 
 
 def _pooling(pools: str | Path) -> list[dict[str, Any]]:
-    """Return the step that made the pools; none of pools of other tools."""
+    """Return the step that made the pools; empty for pools of other tools."""
     steps = lineage(pools if Path(pools).is_dir() else Path(pools).parent)
     return steps if steps and steps[-1].get("step") == "pool" else []
 
@@ -149,7 +149,7 @@ def _pooling(pools: str | Path) -> list[dict[str, Any]]:
 def _planner(
     judge: AnyJudge, judges: Judges, material: JudgingMaterial, *, retry_failed: bool
 ) -> RequestPlanner | LearnedPlanner:
-    """Return the judgements that are wanted of a judge; the journal is given once it is open."""
+    """Return the planner of a judge; its journal is set once that is open."""
     nothing: Any = None
     if isinstance(judge, Judge):
         return RequestPlanner(judge, judges, material, nothing, retry_failed=retry_failed)
@@ -240,7 +240,7 @@ def _report(
 
 
 def _notes(material: JudgingMaterial, caught: frozenset[bytes]) -> tuple[str, ...]:
-    """Return remarks about texts that instruct."""
+    """Return remarks about texts that try to instruct a judge."""
     notes = []
     queries = sum(suspicious(text) for text in material.queries.values())
     if queries:

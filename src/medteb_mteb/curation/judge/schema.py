@@ -1,8 +1,8 @@
-"""Reading an answer: one letter for each passage, and what to make of one that is not that.
+"""Reading an answer: one letter for each passage, and the treatment of invalid answers.
 
-An answer is a claim about every passage at once, so what shows that the judge mixed passages up takes the
-whole answer invalid: an unknown key, a repeated key, a tag with another passage's number. What is only
-missing, or no letter of the scale, says nothing against the rest.
+An answer grades all passages at once, so it is rejected as a whole if it shows that the judge mixed passages
+up: by an unknown key, a repeated key, or a tag with another passage's number. A missing grade, or one that is
+not on the scale, does not affect the others.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _distrusted(reason: str, keys: Sequence[str]) -> Verdict:
 
 
 def _mixed_up(found: Sequence[str], numbers: dict[str, int], keys: Sequence[str]) -> str:
-    """Return the reason why the keys of an answer show that it cannot be trusted; empty if they do not."""
+    """Return why the keys of an answer show that passages were mixed up; empty if they do not."""
     known = [numbers[key] for key in found if key in numbers]
     if len(set(found)) != len(found) or len(set(known)) != len(known):
         return "duplicate"

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 __all__ = ["read_again", "shown", "why_stopped"]
 
-#: Reasons that say nothing about a judge: the endpoint refuses the texts.
+#: Reasons that are not a judge's fault: the endpoint refuses the texts.
 OF_THE_TEXTS = ("filtered",)
-#: Answers that are shown, characters of each, and characters in a row that may be those of a text.
+#: Number of answers shown, characters of each, and length of a match that counts as repeating a text.
 SHOWN, LENGTH, REPEATED = 3, 200, 12
 
 
 def read_again(planner: RequestPlanner, journal: JudgementJournal) -> int:
-    """Read the answers again that are kept for a judge, with the reader of today.
+    """Parse a judge's stored unreadable answers again, with the current reader.
 
     Returns:
         How many grades came of them; each is one that need not be bought again.
@@ -45,7 +45,7 @@ def read_again(planner: RequestPlanner, journal: JudgementJournal) -> int:
 
 
 def why_stopped(worker: JudgeWorker) -> str:
-    """Return reason why a judge stops the step, for people, with its first answers where they are the reason.
+    """Return why a judge stops the step, with its first answers if they are the reason.
 
     Empty if it does not: all its requests were sent, and at most `max_failed` of them failed.
     """
@@ -62,13 +62,13 @@ def why_stopped(worker: JudgeWorker) -> str:
     reasons = ", ".join(f"{reason} {number}" for reason, number in failed.most_common())
     return (
         f"{number} of {wanted} judgements came to nothing ({reasons}), and max_failed is "
-        f"{planner.judge.max_failed:g}.{shown(planner, worker.journal)} Mend what is wrong and give "
+        f"{planner.judge.max_failed:g}.{shown(planner, worker.journal)} Fix the cause and give "
         "--retry-failed, or raise max_failed"
     )
 
 
 def shown(planner: RequestPlanner, journal: JudgementJournal) -> str:
-    """Return first answers that could not be read, for people; of one that repeats a text only its length."""
+    """Return the first unreadable answers as text; if one repeats an input text, only its length."""
     kept = [text for _, _, text in journal.unread(planner.settings)[:SHOWN]]
     if not kept:
         return ""

@@ -53,7 +53,7 @@ class Tally:
 
 
 class JudgeWorker(EndpointWorker["PlannedRequest"]):
-    """Asks one judge for all that a planner wants.
+    """Sends one judge all requests of a planner.
 
     Args:
         planner: The requests.
@@ -134,7 +134,7 @@ def ending_of(reply: Reply) -> str:
 
 
 def verdict_of(content: str | None, keys: Sequence[str], controls: Mapping[int, int], ending: str) -> Verdict:
-    """Read an answer, and reject it if a control passage was graded as it cannot be.
+    """Read an answer, and reject it if a control passage got an impossible grade.
 
     Args:
         content: The judge's answer.
