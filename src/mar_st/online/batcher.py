@@ -24,7 +24,7 @@ __all__ = ["Closed", "DeadlinePassed", "MicroBatcher", "QueueFull"]
 
 _LOG = logging.getLogger(__name__)
 
-#: Seconds that a batch of callers with many or long texts is to take: as long as others wait for them.
+#: Target seconds of a batch of large requests; small requests wait that long for it.
 LONG_SECONDS = 0.01
 
 
@@ -33,19 +33,19 @@ class Closed(MarError):  # noqa: N818 -- names a state
 
 
 class MicroBatcher:
-    """Encodes the texts of several callers together, in threads of its own.
+    """Encodes the texts of several callers together, in its own threads.
 
-    A worker that is free takes what waits, so a lone caller never waits; what comes while it computes makes
-    the next batch. Callers that ask again as soon as they are answered would fall apart into a batch of one
-    and a batch of the rest; therefore, after a batch of several callers, a worker waits for as many again, up
+    A free worker takes all waiting texts, so a lone caller never waits. Texts that come while it computes
+    make the next batch. Callers that ask again as soon as they are answered would split into a batch of one
+    and a batch of the rest. So after a batch of several callers, a worker waits for as many callers again, up
     to `window_ms` and a quarter of the time that the batch took.
 
-    Callers with a query do not wait for those with many or long texts: these have a queue of their own, and
-    their batches are limited to the work of `LONG_SECONDS` (or to `SHORT` tokens, if that takes longer).
+    Small requests do not wait for large ones: these have a separate queue, and their batches are limited to
+    the work of `LONG_SECONDS` (or to `SHORT` tokens, if that takes longer).
 
-    The vectors are those that the encoder gives for each text alone, unless the encoder's depend on
-    what they are computed with. If a batch fails, each caller's texts are encoded alone, so that one bad text
-    fails its caller only.
+    The vectors are those that the encoder gives for each text alone, unless its vectors depend on the other
+    texts of a batch. If a batch fails, each caller's texts are encoded alone, so that a bad text fails only
+    its own caller.
 
     Args:
         encoder: The encoder; its `encode` is called from `workers` threads at once.
@@ -98,7 +98,7 @@ class MicroBatcher:
         self._changed = threading.Condition()
         self._closed = False
         self._last = (1, 0.0)  # callers in the last batch, and the seconds it took
-        self._per_token = 0.0  # seconds in long batches, a moving mean; 0 as long as it is not known
+        self._per_token = 0.0  # seconds in long batches, a moving mean; 0 while unknown
         self._threads = [
             threading.Thread(target=self._work, name=f"encode-{index}", daemon=True)
             for index in range(workers)
@@ -125,7 +125,7 @@ class MicroBatcher:
     def submit(
         self, texts: Sequence[str], *, deadline: float | None = None, prompt_name: str | None = None
     ) -> Future[np.ndarray]:
-        """Ask for vectors of texts.
+        """Queue texts for encoding.
 
         Args:
             texts: Texts of one caller; may be empty.
@@ -165,7 +165,7 @@ class MicroBatcher:
         return min(self.max_tokens, max(SHORT, int(LONG_SECONDS / self._per_token)))
 
     def close(self, *, finish: bool = True) -> None:
-        """Take no more texts and end the threads; called again it does nothing.
+        """Accept no more texts and end the threads; further calls do nothing.
 
         Args:
             finish: Encode what waits first; otherwise it fails with `Closed`. What is being computed is
@@ -216,7 +216,7 @@ class MicroBatcher:
         if tokens >= SHORT // 2:
             mean = self._per_token
             self._per_token = 0.8 * mean + 0.2 * seconds / tokens if mean else seconds / tokens
-        # Before the answers: a caller that has one may read the counters at once.
+        # Report before delivering: a caller may read the counters as soon as it has its vectors.
         self._tell("encode_seconds", seconds)
         with self._delivering:
             for piece, result in results:
@@ -226,7 +226,7 @@ class MicroBatcher:
                     piece.request.finish(piece.start, result)
 
     def _results(self, batch: list[Piece]) -> list[tuple[Piece, np.ndarray | Exception]]:
-        """Return vectors, or the exception, of each piece; together if that works."""
+        """Return the vectors or the exception of each piece; encode the pieces together if that works."""
         try:
             return self._vectors(batch)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""A query encoder that `mar export` wrote, computed without torch."""
+"""An exported query encoder, run without torch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 def _opened(
     folder: Path, listing: Listing, backend: str, threads: int | None
 ) -> tuple[ExportVariant, Runtime]:
-    """Return variant of a back end; for `auto`, if this machine cannot run it, the fastest that it can."""
+    """Open the variant of a back end; for `auto`, if it cannot run here, the fastest that can."""
     chosen = listing.choose(backend)
     try:
         return chosen, open_runtime(folder, chosen, threads)
@@ -67,13 +67,13 @@ class ExportedEncoder:
     def open(cls, folder: Path, *, backend: str = "auto", threads: int | None = None) -> Self:
         """Load an exported folder.
 
+        If this machine cannot run the variant that was chosen at export, `auto` takes the fastest variant
+        that it can run, and warns.
+
         Args:
             folder: Folder that `mar export` wrote.
             backend: See `load_query_encoder`.
             threads: Threads of a call; default all processors of this process.
-
-        Where `auto` finds that this machine cannot run the variant that was chosen when the encoder was
-        exported, on another one, it takes the fastest of those it can run, and warns.
 
         Raises:
             EncoderError: The folder is broken, has no such variant, or the runtime is not installed.
@@ -107,7 +107,7 @@ class ExportedEncoder:
         return self._front.tokenizer.counts([prompt + text for text in texts])
 
     def warm_up(self, tokens: Sequence[int] = (16, 32)) -> None:
-        """Have the runtime prepare some sizes; any size costs some ten milliseconds when it first comes."""
+        """Have the runtime prepare some sizes; the first use of a size costs some ten milliseconds."""
         for size in tokens:
             self._run_empty(size)
 

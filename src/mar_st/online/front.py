@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from mar_st.online.listing import Listing
 
-#: Tokens that go through the graph together. Enough that the weights are read for many rows; more would make
-#: attention, which is square in it, count.
+#: Tokens that go through the graph together: enough to read the weights for many rows at once. With more, the
+#: cost of attention, which is quadratic in them, would count.
 PACK_TOKENS = 256
-#: Rows of a pack are filled up to a multiple of this: few shapes, each of which a runtime prepares once, and
-#: matrix units work on 16 rows whether they are used or not.
+#: Rows of a pack are padded to a multiple of this. So there are few shapes, each of which a runtime prepares
+#: once, and matrix units compute 16 rows in any case.
 ROW_STEP = 16
 
 
@@ -52,7 +52,7 @@ class QueryTokenizer:
     def __init__(self, path: Path, max_length: int, side: str = "right") -> None:
         try:
             self._tokenizer: Any = optional("tokenizers").Tokenizer.from_file(str(path))
-        except Exception as error:  # it raises nothing more special
+        except Exception as error:  # it raises no narrower type
             reason = " ".join(str(error).split())[:200]
             raise EncoderError(
                 f"{path} cannot be read ({reason}); copy or export the encoder again."
@@ -62,8 +62,8 @@ class QueryTokenizer:
         self._special = self._tokenizer.num_special_tokens_to_add(False)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of each text, special tokens included, cut to the maximal length."""
-        if len(texts) == 1:  # spares the threads of a batch
+        """Return the token ids of each text, special tokens included, cut to the maximum length."""
+        if len(texts) == 1:  # avoids the threads of a batch
             return [self._tokenizer.encode(texts[0]).ids]
         return [found.ids for found in self._tokenizer.encode_batch_fast(list(texts))]
 
@@ -81,9 +81,9 @@ class QueryTokenizer:
 class EmbeddingTable:
     """Rows of the token table, read from the file as they are needed.
 
-    They are read, not mapped: the kernel maps 16 pages around each one that is touched, so that within some
-    thousand queries a mapped table is all in the memory of the process, where one row in twenty was used.
-    A read of a row takes about a microsecond, as the file stays in the system's cache.
+    They are read, not mapped: the kernel maps 16 pages around each page that is touched. So after some
+    thousand queries the process would hold a whole mapped table in memory, although it used one row in
+    twenty. Reading a row takes about a microsecond, as the file stays in the system's cache.
 
     Args:
         path: An `.npy` file `(vocabulary, hidden)`.

@@ -1,4 +1,4 @@
-"""`export.json`: what an exported query encoder is made of."""
+"""`export.json`: settings, variants and files of an exported query encoder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 LISTING_FILE = "export.json"
 
-#: Widths of the numbers in a table of token embeddings, and the file it is in.
+#: Number types of a table of token embeddings, and its file.
 EMBEDDING_TABLES = {"float32": "embeddings.float32.npy", "float16": "embeddings.float16.npy"}
 TOKENIZER = "tokenizer.json"
 
@@ -47,7 +47,7 @@ class ExportVariant:
     report: dict[str, Any] = field(default_factory=dict)
 
     def check(self, name: str) -> None:
-        """Make sure that all fields are of their types.
+        """Check that every field is of its type.
 
         Raises:
             TypeError: One is not; the message has the name of the variant.
@@ -123,7 +123,7 @@ class ExportListing:
         write_json(folder / LISTING_FILE, {"format": self.form, "version": self.version, **asdict(self)})
 
     def check(self, least: Mapping[str, int]) -> None:
-        """Make sure that settings are of their types and within their ranges, before anything is computed.
+        """Check that settings are of their types and within their ranges, before anything is computed.
 
         Args:
             least: Numbers, and the least that each may be.
@@ -152,15 +152,15 @@ class Listing(ExportListing):
         dim: Width of the vectors.
         normalised: Whether they have length 1.
         similarity: Similarity function of the model.
-        max_length: Tokens of a text that count.
+        max_length: Maximum tokens of a text.
         prompts: Stored prompts by name.
         pooling: `mode` and `include_prompt`.
         positions: Number of a text's first position.
-        filler: Token that fills rows up.
+        filler: Padding token.
         truncation: Side on which a text is cut, `right` or `left`.
-        variants: The forms of the encoder, by name.
+        variants: The variants of the encoder, by name.
         chosen: Name of the variant that is loaded by default.
-        space: Digest of the document space, where it is known.
+        space: Digest of the document space, if it is known.
         machine: Machine of the measurements.
         task: Task of the retrieval scores in the reports.
         refused: Requested variants that could not be written, with the reason.
@@ -255,7 +255,7 @@ class Listing(ExportListing):
 
 
 def format_of(folder: Path) -> str | None:
-    """Return the format that `export.json` of a folder names; `None` where it names none."""
+    """Return the format that a folder's `export.json` names; `None` if it names none."""
     try:
         found = read_json(folder / LISTING_FILE)
     except ValueError:
@@ -285,7 +285,7 @@ def _content(folder: Path, form: str, version: int) -> dict[str, Any]:
 
 
 def _check_files(folder: Path, files: Mapping[str, dict[str, Any]]) -> None:
-    """Make sure that the files of an exported folder are there, by their sizes and sampled blocks.
+    """Check the files of an exported folder by their sizes and sampled blocks.
 
     Raises:
         EncoderError: A file is missing, cut or another, or a name leads out of the folder.

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     from mar_st.online.protocol import QueryEncoder
 
-#: The file that makes a folder an exported encoder.
+#: The file that marks a folder as an exported encoder.
 LISTING = "export.json"
 
 
 def load_query_encoder(
     source: str | Path, *, backend: str = "auto", threads: int | None = None, query: str | None = None
 ) -> QueryEncoder:
-    """Load what encodes queries; document weights are never opened.
+    """Load a query encoder; document weights are never opened.
 
     Args:
         source: A folder that `mar export` wrote (loaded without torch), any sentence-transformers folder, a

@@ -1,4 +1,4 @@
-"""An exported lookup encoder, computed with numpy alone: `mar export --format numpy`.
+"""An exported lookup encoder that needs only numpy: `mar export --format numpy`.
 
 `export.json` holds the settings, `features.json` the dictionary and `lookup.bin`, little-endian and in this
 order, weights float32 `(features,)`, bias float32 `(dim,)`, scales float32 `(features,)` and the table
@@ -43,10 +43,10 @@ class LookupListing(ExportListing):
         normalised: Whether they have length 1.
         similarity: Similarity function of the model.
         lengths: Characters of the shortest and of the longest n-gram.
-        max_length: Characters of a normalised text that count.
-        precision: Of the table, a key of `TABLE_DTYPES`.
-        prompts: Stored prompts by name; this encoder takes none.
-        space: Digest of the document space, where it is known.
+        max_length: Maximum characters of a normalised text.
+        precision: Precision of the table, a key of `TABLE_DTYPES`.
+        prompts: Stored prompts by name; this encoder does not use them.
+        space: Digest of the document space, if it is known.
         documents: Number of documents that the page searches; 0 without a page.
         report: Measurements of the export.
     """
@@ -149,7 +149,7 @@ class NumpyLookupEncoder:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def encode(self, texts: Sequence[str], prompt_name: str | None = None) -> np.ndarray:
-        """Return vectors of queries, see `QueryEncoder`; prompts are known by name and left out."""
+        """Return vectors of queries, see `QueryEncoder`; `prompt_name` is checked, but no prompt is used."""
         find_prompt(self.prompts, prompt_name)
         vectors = np.empty((len(texts), self.dim), dtype=np.float32)
         for row, text in enumerate(texts):

@@ -1,4 +1,4 @@
-"""The lookup encoder of a model folder, computed with numpy: no export, no torch."""
+"""The lookup encoder of a model folder, run with numpy: no export, no torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mar_st.model.fingerprint import Described
     from mar_st.modules.layout import SavedModule
 
-#: How saved models name the classes.
+#: Names of the classes in saved models.
 _LOOKUP, _NORMALIZE = "mar_st.lookup.module.LookupEncoder", ".Normalize"
 
 #: Types of the table that numpy has, by safetensors' name.
@@ -30,7 +30,7 @@ _TYPES = {"F16": ("fp16", "torch.float16"), "F32": ("fp32", "torch.float32")}
 
 
 def open_lookup(folder: Path, query: str | None = None) -> NumpyLookupEncoder | None:
-    """Return the query encoder of a saved model if it is a lookup encoder; its files alone are opened.
+    """Return the query encoder of a saved model if it is a lookup encoder; open only its files.
 
     Args:
         folder: A saved sentence-transformers model.

@@ -1,7 +1,7 @@
 """The description of an encoder in C++: structures as `encoder.cpp` declares them, with every number checked.
 
-C++ checks nothing. So a number that could lead out of the file of weights, or out of memory that is sized by
-other numbers, must not get there.
+The C++ code checks nothing. So a number that could point outside the file of weights, or outside memory that
+is sized by other numbers, must not reach it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Linear(ctypes.Structure):
 
 
 class Norm(ctypes.Structure):
-    """A norm; `absent` where nothing is normalised."""
+    """A norm; `absent` if nothing is normalised."""
 
     _fields_ = (("weight", _I64), ("bias", _I64), ("absent", _I32), ("unused", _I32))
 
@@ -81,7 +81,7 @@ _RANGES = {
     "window": (-1, MOST),
 }
 
-#: Numbers that are not in a description.
+#: Fields that a description does not contain.
 _COUNTED = frozenset({"layers", "steps", "unused"})
 
 
@@ -93,7 +93,7 @@ class Description:
         model: Sizes and settings.
         layers: An array of its layers.
         steps: Array of the modules after pooling; with one unused element if there are none.
-        tables: Positions that there are.
+        tables: Number of positions.
     """
 
     model: Any
@@ -215,7 +215,7 @@ def _filled(kind: type[ctypes.Structure], values: Any, where: str) -> Any:
 
 
 def _integer(name: str, value: Any, least: int, most: int) -> int:
-    """Return a whole number in its range: a structure would cut off what does not fit 32 bits."""
+    """Check the range of a whole number: a structure would truncate one that does not fit 32 bits."""
     if type(value) is not int or not least <= value <= most:
         raise EncoderError(f"{name!r} is a whole number from {least} to {most}; got {repr(value)[:40]}")
     return value

@@ -10,10 +10,10 @@ from mar_st.online.protocol import EncoderError
 
 
 def optional(name: str, extra: str = "online") -> Any:
-    """Import a package that an extra of this distribution brings.
+    """Import a package that an extra of this distribution installs.
 
-    OpenVINO's packages report their use over the network as soon as they are imported, unless that reporting
-    package cannot be imported; a process that sees medical queries sends no telemetry.
+    OpenVINO's packages send telemetry as soon as they are imported, unless the telemetry package cannot be
+    imported. A process that sees medical queries must not send any.
 
     Raises:
         EncoderError: It is not installed.

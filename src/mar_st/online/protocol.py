@@ -17,12 +17,12 @@ class EncoderError(MarError):
 
 
 class QueryEncoder(Protocol):
-    """The query side of a model, whatever computes it; safe to call from several threads.
+    """The query side of a model, in any runtime; safe to call from several threads.
 
     Attributes:
         dim: Width of the vectors.
         identity: Digest of everything that computes the vectors; equal identities give equal vectors.
-        space: Digest of the document space that the vectors belong to; `None` where it is not known.
+        space: Digest of the document space that the vectors belong to; `None` if unknown.
         normalised: Whether the vectors have length 1.
         max_length: Maximum tokens of a text, including prompt and special tokens; longer texts are cut.
         prompts: Stored prompts by name.
@@ -63,15 +63,15 @@ class QueryEncoder(Protocol):
 
 
 def encoder_name(encoder: object) -> str | None:
-    """Return the name of a query encoder in its model (`query`, `query-lookup`); `None` where it has none."""
+    """Return the name of a query encoder in its model (`query`, `query-lookup`); `None` if it has none."""
     return getattr(encoder, "query", None)
 
 
 def encoder_origin(encoder: object) -> str | None:
     """Return the digest of the modules that a query encoder was made of.
 
-    All forms of an encoder (saved, exported, in 8 bits) have one origin, but each its `identity`. `None`
-    where neither is known.
+    All forms of an encoder (saved, exported, in 8 bits) share one origin, but each has its own `identity`.
+    Returns `None` if neither is known.
     """
     return getattr(encoder, "origin", None) or getattr(encoder, "identity", None)
 
@@ -82,7 +82,7 @@ def truncation_side(encoder: object) -> str:
 
 
 def find_prompt(prompts: Mapping[str, str], name: str | None) -> str:
-    """Return the stored prompt of a name; of `None` that of queries, or nothing.
+    """Return the stored prompt of a name; for `None` the prompt of queries, or an empty text.
 
     Raises:
         EncoderError: No such prompt.

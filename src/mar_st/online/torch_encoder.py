@@ -47,12 +47,12 @@ class TorchEncoder:
         self.max_length = int(transformer.max_seq_length or 512)
         self.truncation: str | None = getattr(self._tokenizer, "truncation_side", None)
         self.prompts: Mapping[str, str] = {name: text or "" for name, text in model.prompts.items()}
-        # Tokenizers of transformers set padding and truncation on each call and may not be shared meanwhile.
+        # Tokenizers of transformers set padding and truncation on each call, so threads must not share one.
         self._lock = threading.Lock()
 
     @classmethod
     def open(cls, source: str, *, threads: int | None = None, query: str | None = None) -> Self:
-        """Load a folder or Hub name; of a MAR its query route alone.
+        """Load a folder or Hub name; for a MAR, only its query route.
 
         Args:
             source: Folder, a name such as `mar-mini`, or Hub name.
@@ -83,7 +83,7 @@ class TorchEncoder:
 
     @cached_property
     def identity(self) -> str:
-        """Return the digest of the modules that encode queries; computed at first use, over every weight."""
+        """Return the digest of the modules that encode queries; computed from all weights at first use."""
         from mar_st.model.modules_digest import modules_digest  # lazy: torch
 
         return modules_digest(self.modules)
@@ -137,7 +137,7 @@ def has_routes(source: str) -> bool:
 
 
 def _space(source: str) -> str | None:
-    """Return the digest of the document space of a folder; that of a Hub name is not known."""
+    """Return the digest of the document space of a folder; `None` for a Hub name."""
     if not Path(source).is_dir():
         return None
 

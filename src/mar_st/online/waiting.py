@@ -1,4 +1,4 @@
-"""The bounded queues of a batcher: callers in turn, cut into pieces that fit a batch."""
+"""The bounded queues of a batcher: requests take turns, cut into pieces that fit a batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHORT = 256
 
 
 class QueueFull(MarError):  # noqa: N818 -- names a state
-    """Too many texts wait already; the caller should come again later."""
+    """Too many texts are waiting; the caller should retry later."""
 
 
 class DeadlinePassed(MarError):  # noqa: N818 -- names a state
@@ -47,7 +47,7 @@ class Piece:
     """Texts of one caller that go through the encoder together.
 
     Attributes:
-        request: Whose they are.
+        request: The request that they belong to.
         start: Position of the first of them.
         texts: The texts.
         tokens: Upper estimate of their tokens.
@@ -110,7 +110,7 @@ class EncodeRequest:
             return wanted
 
     def finish(self, start: int, vectors: np.ndarray) -> None:
-        """Keep vectors; with the last of them the future gets its result."""
+        """Store vectors; the last ones complete the future."""
         with self.lock:
             self.vectors[start] = vectors
             self.missing -= len(vectors)
@@ -121,7 +121,7 @@ class EncodeRequest:
         self.future.set_result(np.concatenate(parts))  # a copy, so that no caller keeps a whole batch alive
 
     def fail(self, error: BaseException) -> None:
-        """Give up; the first reason counts."""
+        """Fail the request; only the first error counts."""
         if not self.begin():
             return
         with self.lock:
@@ -134,9 +134,9 @@ class EncodeRequest:
 def cut(
     request: EncodeRequest, texts: Sequence[str], *, max_texts: int, max_tokens: int, max_length: int
 ) -> None:
-    """Give a request its texts, in pieces of `max_texts` and about `max_tokens` at most.
+    """Add texts to a request, in pieces of at most `max_texts` texts and about `max_tokens` tokens.
 
-    A character is taken for a token, which is too many for most texts and costs no tokenisation.
+    Each character counts as a token, which overestimates most texts but needs no tokenisation.
     """
     request.missing = len(texts)
     for index, text in enumerate(texts):
@@ -151,7 +151,7 @@ def cut(
 
 
 def is_short(texts: Sequence[str], max_length: int) -> bool:
-    """Return True if texts of one caller wait in the queue of the short requests."""
+    """Return True if texts of one caller belong in the queue of short requests."""
     return len(texts) <= SHORT and sum(_tokens(text, max_length) for text in texts) <= SHORT
 
 
@@ -177,7 +177,7 @@ class RequestQueue:
         return len(self._requests)
 
     def add(self, request: EncodeRequest) -> None:
-        """Let a request wait; one that is longer than the limit only where nothing else waits.
+        """Queue a request; accept one that exceeds the limit alone only if nothing else waits.
 
         Raises:
             QueueFull: Too many texts wait.
@@ -189,7 +189,7 @@ class RequestQueue:
         self.texts += count
 
     def clear(self) -> list[EncodeRequest]:
-        """Take all requests away."""
+        """Remove and return all requests."""
         requests = list(self._requests)
         self._requests.clear()
         self.texts = 0
@@ -211,7 +211,7 @@ class RequestQueue:
                 late.append(request)
             if request.late or request.answered or request.future.cancelled():
                 self.texts -= request.waiting
-                request.begin()  # tells those who wait for a cancelled future
+                request.begin()  # notifies those who wait for a cancelled future
                 continue
             piece = request.pieces[0]
             if batch and request.prompt_name != batch[0].request.prompt_name:
@@ -236,8 +236,8 @@ class RequestQueue:
 class RequestQueues:
     """A queue for short requests and one for long ones, which take turns: a batch never holds both.
 
-    A caller with a query waits for one batch of those with many or long texts at most, however many these
-    are, and those get every second batch at least.
+    A short request waits for at most one batch of long ones, however many these are. Long requests get at
+    least every second batch.
 
     Not safe for threads; its owner holds a lock.
 
@@ -258,11 +258,11 @@ class RequestQueues:
         return self.short.texts + self.long.texts
 
     def add(self, request: EncodeRequest) -> None:
-        """Let a request wait, see `RequestQueue.add`."""
+        """Queue a request, see `RequestQueue.add`."""
         (self.short if request.tokens <= SHORT else self.long).add(request)
 
     def clear(self) -> list[EncodeRequest]:
-        """Take all requests away."""
+        """Remove and return all requests."""
         return self.short.clear() + self.long.clear()
 
     def take(

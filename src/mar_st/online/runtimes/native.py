@@ -120,7 +120,7 @@ class NativeRuntime(Runtime):
 
 
 def _weights(path: Path) -> np.ndarray:
-    """Return the file of weights, mapped, where it is bytes that begin at a cache line.
+    """Map the file of weights; it must hold bytes that begin at a cache line.
 
     Raises:
         EncoderError: It is something else.
@@ -129,7 +129,7 @@ def _weights(path: Path) -> np.ndarray:
     """
     found = load_array(path, mapped=True)
     if not isinstance(found, np.memmap) or found.dtype != np.uint8 or found.ndim != 1:
-        raise EncoderError(f"{path.name} holds no plain bytes")
+        raise EncoderError(f"{path.name} is not an array of bytes")
     if found.ctypes.data % 64:
         raise EncoderError(f"the weights in {path.name} do not begin at a cache line")
     return found

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @cache
 def _core() -> Any:
-    """OpenVINO's core, one for the life of the process.
+    """Return OpenVINO's core, one per process.
 
     OpenVINO 2026.4 gives the thread that creates a core a stack for signal handlers. When the second of two
-    cores is deleted, the thread gets the stack of the first back, which is freed by then: the next signal
-    ends the process.
+    cores is deleted, the thread gets back the stack of the first, which has been freed: the next signal
+    kills the process.
     """
     return optional("openvino").Core()
 
