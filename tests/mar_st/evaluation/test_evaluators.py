@@ -27,7 +27,7 @@ def folder(tmp_path):
     return tmp_path, corpus, [row["text"] for row in queries]
 
 
-def test_equals_ndcg_by_hand(mar, folder):
+def test_equals_ndcg_computed_manually(mar, folder):
     path, corpus, queries = folder
     scores = mar.similarity(mar.encode_queries(queries), mar.encode_corpus(corpus)).numpy()
     expected = 0.0
@@ -83,6 +83,6 @@ def test_without_mteb_tasks_say_what_to_install(monkeypatch):
 
 
 @pytest.mark.parametrize("fields", [{}, {"path": "dev", "tasks": ["MedTEBSTS"]}])
-def test_one_of_a_path_and_tasks(fields):
+def test_exactly_one_of_path_and_tasks_is_required(fields):
     with pytest.raises(ValueError, match="one of them"):
         Evaluation(**fields)

@@ -92,7 +92,7 @@ def test_a_mean_is_tested_like_scipy_does():
     assert p_value(difference(first, second), drawn) == pytest.approx(expected, abs=0.015)
 
 
-def test_equal_models_are_not_different_and_unequal_ones_are():
+def test_only_unequal_models_differ_significantly():
     first, second = _pair(100, 3, shift=0.5)
     args = {"permutations": 10_000, "seed": (0,)}
     assert p_value(difference(first, first), randomised(first, first, **args)) == 1.0
@@ -141,7 +141,7 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
     assert 0.89 <= hits / 200 <= 0.99
 
 
-def test_models_scored_on_other_items_are_not_paired():
+def test_models_scored_on_different_items_are_refused():
     first, _ = _pair(5)
     other, _ = _pair(6)
     with pytest.raises(ValueError, match="5 and 6 items"):
@@ -169,7 +169,7 @@ def test_rank_agreement_is_kendalls_tau_b():
 # -- seeds and items both random --
 
 
-def test_seeds_alone_are_welchs_test():
+def test_with_random_seeds_alone_it_is_welchs_test():
     rng = np.random.default_rng(0)
     first, second = rng.normal(0.6, 0.02, 4), rng.normal(0.55, 0.01, 3)
     seeds = seed_variances({"a": first, "b": second}, {"a", "b"})
@@ -180,14 +180,14 @@ def test_seeds_alone_are_welchs_test():
     assert found.difference == pytest.approx(first.mean() - second.mean())
 
 
-def test_items_alone_are_a_normal_interval():
+def test_with_random_items_alone_the_interval_is_normal():
     drawn = np.random.default_rng(0).normal(0.1, 0.04, 10_000)
     seeds = seed_variances({"a": np.array([0.6]), "b": np.array([0.5])}, set())
     found = mixed(seeds["a"], seeds["b"], drawn)
     assert found.high - found.difference == pytest.approx(1.96 * drawn.std(ddof=1), rel=1e-3)
 
 
-def test_a_row_with_one_seed_has_the_variance_of_the_others():
+def test_a_row_with_one_seed_gets_the_pooled_variance():
     per_seed = {
         "a": np.array([0.1, 0.3]),
         "b": np.array([0.2, 0.2, 0.5]),

@@ -41,7 +41,7 @@ def test_retrieval_is_scored_per_query(model, make_folder):
 
 
 @pytest.mark.parametrize("metric", ["map", "mrr", "recall@1", "ndcg@3", "p@1"])
-def test_other_metrics(model, make_folder, metric):
+def test_other_metrics_match_their_definitions(model, make_folder, metric):
     data = load_task(Task(name="faq", path=str(make_folder("Retrieval")), metric=metric))
     values = score(model, data)
     ranking = _ranking(model, data.queries, data.corpus)
@@ -89,7 +89,7 @@ def test_queries_get_their_prompt(encoder_folder, make_folder):
         score(prompted, data)
 
 
-def test_packaged_tasks_go_by_name():
+def test_packaged_tasks_are_found_by_name():
     data = load_task(Task(name="sts", path="MedTEBSTS"))
     assert (data.type, len(data.items)) == ("sts", 1000)
     assert data.digest == load_task(Task(name="sts", path="package:medteb_mteb/MedTEBSTS")).digest

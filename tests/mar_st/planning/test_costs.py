@@ -60,7 +60,7 @@ def test_operations_agree_with_torch(name):
     assert backward.get_total_flops() == pytest.approx(2 * linear)
 
 
-def test_operations_of_training():
+def test_operations_of_training_depend_on_its_mode():
     shape = _shape("Qwen/Qwen3-4B")
     forward = forward_flops(shape, 2, 10)
     adapter = 2 * 2 * 10 * lora_parameters(shape, 4)
@@ -114,7 +114,7 @@ def test_memory_of_a_pass_is_what_a_real_pass_takes(training):
 
 @pytest.mark.thorough(but=["frozen"])
 @pytest.mark.parametrize("training", TRAININGS)
-def test_depth_is_read_off_a_line(training):
+def test_memory_is_extrapolated_linearly_in_the_number_of_layers(training):
     shape = _shape("google/gemma-2b", layers=7)
     config = json.dumps(dict(shape.config), sort_keys=True)
     whole = _dry_run(config, 7, 6, 16, training)
@@ -138,7 +138,7 @@ def test_checkpointing_and_frozen_passes_need_less():
     assert frozen < checkpointed < full
 
 
-def test_live_bytes_forget_what_is_gone():
+def test_live_bytes_do_not_count_freed_tensors():
     with LiveBytes() as live:
         kept = torch.ones(1000)
         for _ in range(5):

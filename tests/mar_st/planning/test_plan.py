@@ -23,7 +23,7 @@ def _steps_done(folder):
 
 
 @pytest.mark.thorough
-def test_steps_are_those_of_a_run(recipe, tmp_path):
+def test_planned_steps_match_a_real_run(recipe, tmp_path):
     planned = plan(recipe)
     out = tmp_path / "run"
     train(recipe, out)
@@ -32,7 +32,7 @@ def test_steps_are_those_of_a_run(recipe, tmp_path):
     assert planned.stages[0].steps == 140 // 8 + 70 // 8
 
 
-def test_a_positive_per_epoch_is_a_row_per_query(recipe):
+def test_one_positive_per_epoch_counts_one_row_per_query(recipe):
     again = changed(recipe, ["data.one.positives=one-per-epoch"])
     assert [stage.steps for stage in plan(again).stages] == [stage.steps for stage in plan(recipe).stages]
 
@@ -94,7 +94,7 @@ def test_hours_follow_speed_and_devices(recipe):
     assert plan(recipe, device="cpu").hours is None
 
 
-def test_the_frozen_encoder_is_paid_for_once(recipe):
+def test_the_cost_of_a_frozen_encoder_is_counted_once(recipe):
     align = plan(recipe).stages[2]
     assert align.parameters["document"]["trained"] == 0
     assert align.flops_per_step["document"] == 0
@@ -102,7 +102,7 @@ def test_the_frozen_encoder_is_paid_for_once(recipe):
     assert align.disk["teacher"] == 4 * 70 * 4 * 32  # a query, two positives, a negative; 32 floats
 
 
-def test_a_stage_that_nothing_makes_fit_is_told(recipe):
+def test_a_stage_that_cannot_be_made_to_fit_is_reported(recipe):
     pretrained = Recipe.model_validate(
         {
             **recipe.model_dump(),
@@ -116,7 +116,7 @@ def test_a_stage_that_nothing_makes_fit_is_told(recipe):
         fitted(pretrained, small, Launch())
 
 
-def test_errors():
+def test_unknown_devices_and_indivisible_batches_are_refused():
     recipe = load_recipe("medical-embedder-4b")
     with pytest.raises(PlanError, match="No device 'H1000'; known are H200, H200-NVL, H100"):
         plan(recipe, device="H1000")
@@ -156,7 +156,7 @@ def test_dtype_and_attention_of_a_backbone_are_planned_with():
     assert weights[1] - weights[0] == 2 * 4_022_468_096
 
 
-def test_a_teacher_of_scores_is_paid_for_once(recipe):
+def test_the_cost_of_a_teacher_of_scores_is_counted_once(recipe):
     def joint(**changes):
         content = recipe.model_dump(mode="json")
         content["stages"][-1] |= changes
@@ -182,7 +182,7 @@ def test_second_texts_of_an_alignment_are_counted():
     assert two.setup_flops > one.setup_flops
 
 
-def test_frozen_documents_are_paid_for_once(recipe):
+def test_the_cost_of_frozen_documents_is_counted_once(recipe):
     def joint(**changes):
         content = recipe.model_dump(mode="json")
         content["stages"][-1] |= changes

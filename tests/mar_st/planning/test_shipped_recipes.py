@@ -20,7 +20,7 @@ CONFIGS = Path(str(files("mar_st") / "configs"))
 
 
 @pytest.mark.thorough
-def test_published_recipes():
+def test_the_plan_of_a_published_recipe_has_the_papers_figures():
     found = plan(load_recipe("mar-0.3b-4b"), device="A100-40GB", world=32)
     stages = {stage.name: stage for stage in found.stages}
     assert stages["unsupervised"].steps == 9375  # 60M pairs, 3 epochs, 19,200 a batch
@@ -63,7 +63,7 @@ FLEETS = [("H100", 1), ("H100", 8), ("A100-40GB", 1)]
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", _marked(recipe_names(), quick={"medte"}))
-def test_every_stage_of_a_shipped_recipe_fits_or_is_told_how(name):
+def test_every_stage_of_a_shipped_recipe_fits_after_the_printed_change(name):
     """The change that is printed is applied as it stands, and then the stage fits."""
     recipe = load_recipe(name)
     if any(entry.path.startswith(RETRIEVAL) for entry in recipe.data):
@@ -97,7 +97,7 @@ def test_deepspeed_is_planned_with():
 
 
 @pytest.mark.thorough
-def test_a_stage_that_only_an_adapter_makes_fit_is_not_changed_into_one():
+def test_an_adapter_is_suggested_but_never_set_to_make_a_stage_fit():
     recipe = load_recipe("medical-embedder-4b", ["stages.document-init.lora_r=null"])
     (stage,) = plan(recipe, device="A100-40GB").stages
     assert (stage.fits, stage.changes) == (False, ["stages.document-init.lora_r=32"])

@@ -113,7 +113,7 @@ def test_bmretriever_has_the_published_hyperparameters(name, source, batch, rate
         assert stage.warmup_ratio * examples / batch == pytest.approx(100, rel=0.02)
 
 
-def test_ablations_differ_from_the_model_in_what_they_say():
+def test_ablations_change_only_what_their_name_says():
     full = load_recipe("mar-0.3b-4b")
 
     def stages(name):
@@ -132,7 +132,7 @@ def test_ablations_differ_from_the_model_in_what_they_say():
     assert not load_recipe("ablations/released-scoring").renormalise
 
 
-def test_overrides(tmp_path, content):
+def test_overrides_change_fields_and_unknown_ones_are_refused(tmp_path, content):
     recipe = _load(tmp_path, content, ["stages.0.epochs=3", "seed=7", "data.0.path=/data"])
     assert (recipe.stages[0].epochs, recipe.seed, recipe.data[0].path) == (3, 7, "/data")
     recipe = _load(tmp_path, content, ["stages.align.epochs=9", "data.sts.negatives=3"])
@@ -161,7 +161,7 @@ def test_impossible_recipes_are_refused(tmp_path, content, change, message):
         _load(tmp_path, {**content, **change})
 
 
-def test_stage_checks(tmp_path, content):
+def test_impossible_stages_are_refused(tmp_path, content):
     wide = [dict(stage) for stage in content["stages"]]
     wide[1]["dims"] = [64, 512]
     with pytest.raises(RecipeError, match=r"dims \(64, 512\) exceed the width 256"):
@@ -195,14 +195,14 @@ def test_impossible_teachers_are_refused(tmp_path, content, fields, message):
         _load(tmp_path, {**content, "stages": stages})
 
 
-def test_raw_vectors_have_no_scores_to_contrast(tmp_path, content):
+def test_raw_vectors_with_a_contrastive_weight_are_refused(tmp_path, content):
     with pytest.raises(RecipeError, match="vectors: raw has no scores to contrast"):
         _load(tmp_path, content, ["stages.align.vectors=raw"])
     changes = ["stages.align.vectors=raw", "stages.align.contrastive_weight=0"]
     assert _load(tmp_path, content, changes).stages[-2].vectors == "raw"
 
 
-def test_published_forms_are_the_ones_of_the_recipes():
+def test_recipes_of_published_methods_have_the_published_settings():
     def stage(recipe, name):
         return next(stage for stage in load_recipe(recipe).stages if stage.name == name)
 
@@ -248,7 +248,7 @@ def test_broken_yaml(tmp_path):
         ),
     ],
 )
-def test_changes_that_do_not_fit_what_is_extended_are_refused(tmp_path, base, changes, message):
+def test_changes_that_do_not_fit_the_extended_recipe_are_refused(tmp_path, base, changes, message):
     (tmp_path / "base.yaml").write_text("name: base\nstages: [3, {stage: align}]\n", encoding="utf-8")
     named = base if base == "mar-mini" else "base.yaml"
     path = tmp_path / "recipe.yaml"
@@ -293,7 +293,7 @@ def test_extending_in_a_circle_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["x" * 5000, "x" * 5000 + ".yaml", "a/" * 3000])
-def test_a_name_too_long_for_a_file_is_no_recipe(name):
+def test_a_recipe_name_too_long_for_a_file_is_refused(name):
     with pytest.raises(RecipeError, match=r"No recipe '[xa]") as caught:
         load_recipe(name)
     assert len(str(caught.value)) < 2000

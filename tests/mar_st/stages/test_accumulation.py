@@ -160,7 +160,7 @@ def test_a_resumed_run_of_several_passes_gives_the_same_weights(tmp_path, monkey
     assert heads[0] == heads[1]
 
 
-def test_sizes_of_passes():
+def test_pass_sizes_follow_the_settings_of_the_stage():
     assert pass_sizes(stage("joint", gradient_accumulation=3), 8) == [3, 3, 2]
     assert pass_sizes(stage("joint", mini_batch_size=2), 8) == [8]  # GradCache, in one pass
     made = {"stage": "retromae", "name": "pre", "batch_size": 8, "learning_rate": 1e-3}

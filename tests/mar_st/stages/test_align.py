@@ -80,7 +80,7 @@ def _train(source, document, folder, sources, stage, how):
 
 
 def _live(mar, sources, stage, settings, prompts):
-    """The naive stage: the teacher's vectors are computed here and now and lie in the dataset."""
+    """The naive stage: the teacher's vectors are computed immediately and are in the dataset."""
     data, own, mapping = {}, {}, {}
     for group in text_groups(sources, stage):
         prompt = prompts.get(group.prompt, "") if group.role == "query" else ""
@@ -115,7 +115,7 @@ def test_cached_teacher_equals_live_teacher(query_source, document_source, sourc
 
 
 @pytest.mark.thorough
-def test_the_store_is_reused_and_found_beside_the_run(
+def test_the_teacher_store_is_next_to_the_run_and_reused(
     query_source, document_source, sources, tmp_path, monkeypatch
 ):
     monkeypatch.delenv("MAR_STORE", raising=False)
@@ -157,7 +157,7 @@ def test_vectors_are_not_copied_into_memory(mar, tmp_path):
     assert len(data._fingerprint) < 100
 
 
-def test_several_vectors_per_row(mar, tmp_path):
+def test_a_row_can_have_several_vectors(mar, tmp_path):
     vectors = ModelTeacher.of_documents(mar, TeacherStore(tmp_path)).vectors(DOCUMENTS, "document")
     columns = {"query": QUERIES[:2], "positive": DOCUMENTS[:2]}
     data = labelled(pa.table(columns), np.array([[0, 9], [1, 8]]), vectors)
@@ -180,7 +180,7 @@ def test_gradcache_trains_the_same_weights(query_source, document_source, source
 
 @pytest.mark.thorough(but=["True"])
 @pytest.mark.parametrize("renormalise", [True, False])
-def test_targets_are_the_space_as_it_is(
+def test_targets_are_the_unchanged_vectors_of_the_space(
     query_source, document_source, sources, tmp_path, monkeypatch, renormalise
 ):
     mar = MAR.from_encoders(
@@ -197,7 +197,7 @@ def test_targets_are_the_space_as_it_is(
     assert float(lengths.max()) < 1.001
 
 
-def test_texts_of_the_stage(sources):
+def test_texts_are_grouped_by_source_side_and_prompt(sources):
     groups = {group.name: group for group in text_groups(sources, _stage())}
     assert list(groups) == [
         "answers-queries", "answers-documents", "more-documents", "logs-queries", "sts-queries"

@@ -30,16 +30,16 @@ def test_the_newest_complete_checkpoint_is_found_and_broken_ones_go(checkpoints)
     assert {path.name for path in checkpoints.iterdir()} == {"checkpoint-9", "checkpoint-10"}
 
 
-def test_other_processes_delete_nothing(checkpoints):
+def test_other_processes_do_not_delete_checkpoints(checkpoints):
     assert last_checkpoint(checkpoints, delete=False) == str(checkpoints / "checkpoint-10")
     assert len(list(checkpoints.iterdir())) == 4
 
 
-def test_no_checkpoint(tmp_path):
+def test_a_folder_without_checkpoints_has_no_last_one(tmp_path):
     assert last_checkpoint(tmp_path / "nothing") is None
 
 
-def test_random_numbers_go_on_as_if_nothing_had_been_drawn():
+def test_random_states_are_restored_after_draws():
     def draw():
         # The global stream of numpy is meant.
         return random.random(), float(np.random.rand()), float(torch.rand(()))  # noqa: NPY002

@@ -187,7 +187,7 @@ def test_a_model_that_does_not_normalise_learns_dot_products(tmp_path):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("fields", [{}, {"lora_r": 2, "lora_dropout": 0.0}])
-def test_the_weights_left_lie_between_both_ends(tmp_path, fields):
+def test_start_share_mixes_the_first_and_the_trained_weights(tmp_path, fields):
     kind = ("qwen3", 32)
     start, trained, mixed = (
         weights(model)

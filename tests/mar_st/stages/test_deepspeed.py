@@ -28,7 +28,7 @@ def test_shipped_configurations_leave_sizes_to_the_trainer(zero):
     assert {content[name] for name in (*sizes, "gradient_clipping")} == {"auto"}
 
 
-def test_there_are_no_others():
+def test_configurations_of_zero_0_to_2_are_shipped():
     assert {path.name for path in CONFIGS.iterdir()} == {"zero0.json", "zero1.json", "zero2.json"}
 
 

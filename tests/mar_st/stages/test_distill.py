@@ -110,7 +110,7 @@ def test_every_field_reaches_the_loss(tmp_path, given):
 
 
 @pytest.mark.parametrize("normalise", [True, False])
-def test_labels_are_what_the_live_teacher_gives(tmp_path, given, normalise):
+def test_labels_equal_the_vectors_of_the_live_teacher(tmp_path, given, normalise):
     teacher = _teacher(normalise=normalise)
     _train(tmp_path, teacher=teacher)
     rows = given["data"]["qa"][[3, 0, 20]]
@@ -190,7 +190,7 @@ def test_gradcache_trains_the_same_weights(tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_folder_is_a_teacher_as_the_recipe_names_it(tmp_path):
+def test_a_teacher_loaded_from_a_folder_trains_the_same_weights(tmp_path):
     teacher = _teacher()
     teacher.save_pretrained(str(tmp_path / "teacher"), create_model_card=False)
     loaded = SentenceTransformer(str(tmp_path / "teacher"), device="cpu")
@@ -201,7 +201,7 @@ def test_a_folder_is_a_teacher_as_the_recipe_names_it(tmp_path):
         torch.testing.assert_close(value, second[name], rtol=1e-3, atol=1e-5)
 
 
-def test_a_teacher_with_other_scores_is_refused(tmp_path):
+def test_a_teacher_with_an_unsupported_similarity_is_refused(tmp_path):
     teacher = _teacher()
     teacher.similarity_fn_name = "manhattan"
     with pytest.raises(DistillError, match="this one scores by manhattan"):
@@ -211,7 +211,7 @@ def test_a_teacher_with_other_scores_is_refused(tmp_path):
 
 
 @pytest.mark.thorough
-def test_the_scope_matters(tmp_path):
+def test_the_scope_of_the_kl_changes_training(tmp_path):
     start = weights(encoder())
     group, batch = (weights(_train(tmp_path / scope, kl_scope=scope)) for scope in ("group", "batch"))
     assert apart(group, batch, start) > 0.05

@@ -101,7 +101,7 @@ def test_lora_on_the_document_side_is_merged(tmp_path, optimised):
     assert optimised == {3e-3: _size(model, "query") + 2 * 2 * (32 + 32)}
 
 
-def test_two_learning_rates(tmp_path, optimised):
+def test_each_route_has_its_own_learning_rate(tmp_path, optimised):
     model = mar()
     before = weights(model)
     _train(tmp_path, model=model, document_learning_rate=1e-9)
@@ -165,7 +165,7 @@ def test_gradcache_trains_the_same_weights(tmp_path, renormalise):
     assert apart(trained[0], other, start) > 0.1
 
 
-def test_frozen_documents_keep_the_index(tmp_path):
+def test_freezing_documents_keeps_their_vectors(tmp_path):
     documents = [t.positives[0] for t in TRIPLES]
     model = mar()
     before = model.encode_corpus(documents)
@@ -188,7 +188,7 @@ def combinations():
 
 @pytest.mark.thorough(but=["plain-True-3"])
 @pytest.mark.parametrize(("fields", "renormalise", "size"), list(combinations()))
-def test_reading_frozen_documents_trains_what_encoding_them_does(
+def test_stored_and_encoded_frozen_documents_train_the_same_weights(
     tmp_path, monkeypatch, fields, renormalise, size
 ):
     fields = {"freeze": "document", "mini_batch_size": size, "max_steps": 4, **fields}
@@ -250,7 +250,7 @@ def test_the_document_encoder_teaches_at_its_full_width(tmp_path, monkeypatch):
     assert type(given["loss"]) is AsymInfoNCELoss
 
 
-def test_the_kl_is_zero_where_queries_and_documents_are_the_teachers(tmp_path, monkeypatch):
+def test_the_kl_is_zero_if_all_vectors_equal_the_teachers(tmp_path, monkeypatch):
     given, model = _given(monkeypatch), mar()
     _train(tmp_path, model, kl_weight=1.0)
     rows = given["data"]["qa"][:]

@@ -85,7 +85,7 @@ def test_workers_read_stored_vectors(tmp_path):
     assert equal(*found)
 
 
-def test_the_default_is_for_gpus(monkeypatch):
+def test_workers_are_used_by_default_only_with_a_gpu(monkeypatch):
     monkeypatch.setattr(loading.os, "sched_getaffinity", lambda _: range(16), raising=False)
     monkeypatch.setattr(loading, "_has_room", lambda: True)
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
@@ -97,7 +97,7 @@ def test_the_default_is_for_gpus(monkeypatch):
     assert loading.worker_count(None, gpu) == 0
 
 
-def test_the_option_of_the_command(monkeypatch, tmp_path):
+def test_the_workers_option_of_train_reaches_the_recipe(monkeypatch, tmp_path):
     from typer.testing import CliRunner
 
     found = []

@@ -49,7 +49,7 @@ def test_memory_is_given_back_when_the_process_has_grown_by_half():
     assert len(trims) == 1
 
 
-def test_nothing_happens_where_the_system_does_not_say():
+def test_memory_is_not_trimmed_if_its_size_is_unknown():
     callback = ReturnMemory(lambda: None, lambda: pytest.fail("trimmed"))
     for _ in range(3 * SETTLE):
         step(callback)
@@ -57,7 +57,7 @@ def test_nothing_happens_where_the_system_does_not_say():
 
 @pytest.mark.slow
 @pytest.mark.skipif(resident() is None or not trim(), reason="no glibc, or no /proc")
-def test_trimming_shrinks_a_heap_full_of_holes():
+def test_trimming_shrinks_a_fragmented_heap():
     done = subprocess.run([sys.executable, "-c", GROW], capture_output=True, text=True, check=True)
     before, after = map(int, done.stdout.split())
     assert after < before

@@ -46,13 +46,13 @@ def test_rows_with_negatives_are_drawn_as_without_the_option():
     assert rows_of(TRIPLES, 2).to_dict() == to_dataset(TRIPLES, negatives=2, seed=0).to_dict()
 
 
-def test_empty_negatives_keep_no_rows_apart():
+def test_rows_without_negatives_may_share_a_batch():
     batches = list(train_batches({"qa": rows_of([Triple(t.query, t.positives) for t in TRIPLES], 2)}, 8))
     assert len(batches) == 3
     assert sorted(row for batch in batches for row in batch) == list(range(24))
 
 
-def test_training_takes_them_where_it_refused(tmp_path):
+def test_training_without_negatives_needs_the_option(tmp_path):
     model, options = encoder(), {"triples": MIXED, "negatives": 1}
     before = weights(model)
     with pytest.raises(DataError, match="missing_negatives: batch"):

@@ -45,7 +45,7 @@ def test_a_resumed_run_keeps_the_records_up_to_its_checkpoint(tmp_path):
     assert start(0) == []
 
 
-def test_results_of_evaluations():
+def test_evaluation_results_are_read_from_the_records():
     found = evaluation_results(
         [
             {"step": 5, "loss": 1.0},
@@ -125,7 +125,7 @@ def test_the_plot_is_an_image(tmp_path):
     assert plot.read_bytes()[1:4] == b"PNG"
 
 
-def test_nothing_to_plot(tmp_path):
+def test_without_records_there_is_no_plot(tmp_path):
     assert plot_run(tmp_path) is None
 
 
@@ -183,7 +183,7 @@ def linear_weights(model):
 
 
 def test_costs_are_six_operations_per_weight_and_token(mar):
-    """6 N per token where all is trained, 2 N where nothing is; attention by its formula."""
+    """6 N per token if everything is trained, 2 N if nothing is; attention by its formula."""
     mar.route_modules("document")[0].requires_grad_(False)
     costs = step_costs(mar)
     query, document = (mar.route_modules(route)[0].model for route in ("query", "document"))
@@ -193,7 +193,7 @@ def test_costs_are_six_operations_per_weight_and_token(mar):
     assert costs["document"].square == 4 * 64 * 2 / 2  # half the tokens are not seen
 
 
-def test_costs_under_lora():
+def test_lora_steps_cost_no_gradients_of_frozen_weights():
     pytest.importorskip("peft", reason="LoRA needs the train extra")
     modules = load_encoder((make_config("qwen3", 64), make_tokenizer("document")), "document")
     full = linear_weights(modules[0].model)
@@ -204,7 +204,7 @@ def test_costs_under_lora():
     assert costs[""].token == 4 * full + 6 * adapter
 
 
-def test_peaks_by_name():
+def test_peak_flops_are_found_by_device_name():
     assert peak_flops("NVIDIA H100 80GB HBM3", bf16=True) == 989e12
     assert peak_flops("NVIDIA H100 PCIe", bf16=True) == 756e12
     assert peak_flops("NVIDIA H100 NVL", bf16=True) == 835e12

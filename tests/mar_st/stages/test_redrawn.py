@@ -80,7 +80,7 @@ def test_each_epoch_trains_on_other_positives(tmp_path, monkeypatch, workers):
 
 
 @pytest.mark.thorough
-def test_where_there_is_nothing_to_choose_the_weights_are_those_of_one_draw(tmp_path):
+def test_rows_without_a_choice_train_as_if_drawn_once(tmp_path):
     only = [Triple(t.query, t.positives, t.negatives[:1]) for t in PAIRS]
     redrawn = trained(tmp_path / "redrawn", entry=one(only))
     assert equal(redrawn, trained(tmp_path / "once", entry=source(triples=only, positives="one")))
@@ -121,7 +121,7 @@ def test_stored_scores_are_those_of_the_drawn_pairs(tmp_path):
 
 
 @pytest.mark.thorough
-def test_reading_frozen_documents_trains_what_encoding_them_does(tmp_path, monkeypatch):
+def test_stored_and_encoded_frozen_documents_train_the_same_weights(tmp_path, monkeypatch):
     def run(name):
         model, made = mar(), stage("joint", freeze="document", **OPTIONS)
         train_joint(model, [one()], made, settings(tmp_path / name), {})
@@ -134,7 +134,7 @@ def test_reading_frozen_documents_trains_what_encoding_them_does(tmp_path, monke
     assert apart(read, encoded, weights(mar())) < 1e-2
 
 
-def test_rows_without_negatives_have_nothing_stored_to_learn_from(tmp_path):
+def test_rows_without_negatives_are_refused_with_a_teacher(tmp_path):
     some = [Triple(t.query, t.positives, t.negatives if n else ()) for n, t in enumerate(TRIPLES)]
     for positives in ("one-per-epoch", "one"):
         entry = one(some, positives=positives, missing_negatives="batch")

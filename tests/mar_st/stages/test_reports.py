@@ -52,7 +52,7 @@ def short(recipe_file):
 
 
 @pytest.mark.thorough
-def test_trackers_hear_of_every_stage(short, tmp_path, trackers, monkeypatch):
+def test_trackers_record_every_stage(short, tmp_path, trackers, monkeypatch):
     ended = []
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(run=object(), finish=lambda: ended.append(1)))
     train(short, tmp_path / "run", say=silent, until="document-init", report_to=["wandb"])
@@ -63,7 +63,7 @@ def test_trackers_hear_of_every_stage(short, tmp_path, trackers, monkeypatch):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", [Heard, Heard()])
-def test_callbacks_hear_of_every_stage(short, tmp_path, trackers, kind):
+def test_callbacks_are_called_in_every_stage(short, tmp_path, trackers, kind):
     train(short, tmp_path / "run", say=silent, until="document-init", callbacks=[kind])
     assert Heard.runs == ["run/01-query-init", "run/02-document-init"]
     metrics = (tmp_path / "run" / "01-query-init" / "metrics.jsonl").read_text(encoding="utf-8")
@@ -116,7 +116,7 @@ def test_a_tracker_that_is_not_there_is_refused_before_training(short, tmp_path,
     assert not (tmp_path / "run").exists()
 
 
-def test_names_are_kept_once(trackers):
+def test_repeated_names_are_kept_once(trackers):
     assert check_reports(["heard", "heard"]) == ("heard",)
     assert check_reports(None) == check_reports(()) == ()
 

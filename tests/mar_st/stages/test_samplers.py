@@ -39,18 +39,18 @@ def test_an_epoch_uses_every_row_once(rows, groups):
 
 
 @pytest.mark.parametrize("groups", [0, 4])
-def test_equal_texts_do_not_meet(groups):
+def test_equal_texts_are_never_in_one_batch(groups):
     data = {"a": pairs(96, distinct=32)}
     batches = list(train_batches(data, 8, groups=groups, seed=3))
     assert len(batches) == 12
     assert sorted(row for batch in batches for row in batch) == list(range(96))
     assert all(len(set(texts_of(data, batch))) == 16 for batch in batches)
-    # Not vacuous: without the rule they meet.
+    # Not vacuous: without the rule, batches hold equal texts.
     free = list(train_batches(data, 8, no_duplicates=False, groups=groups, seed=3))
     assert any(len(set(texts_of(data, batch))) < 16 for batch in free)
 
 
-def test_equal_texts_in_different_columns_do_not_meet():
+def test_equal_texts_of_different_columns_are_never_in_one_batch():
     data = {"a": Dataset.from_dict({"query": list("abcdefgh"), "positive": list("bcdefghi")})}
     for batch in train_batches(data, 2, seed=0):
         assert len(set(texts_of(data, batch))) == 4
@@ -177,7 +177,7 @@ def test_selected_rows_keep_their_own_texts():
         assert len(set(texts_of(data, batch))) == 20
 
 
-def test_processes_get_short_and_long_rows_alike():
+def test_processes_get_rows_of_similar_lengths():
     data = {"a": Dataset.from_dict({"text": ["x" * n for n in range(1, 65)]})}
     whole, shared = (list(train_batches(data, 8, groups=8, seed=2, world=world)) for world in (1, 2))
     assert [sorted(batch) for batch in whole] == [sorted(batch) for batch in shared]

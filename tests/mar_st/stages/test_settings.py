@@ -38,7 +38,7 @@ def test_callbacks_receive_the_number_of_texts_that_a_teacher_encodes(tmp_path):
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_teacher_vectors_lie_in_the_named_folder_or_beside_the_run(tmp_path, monkeypatch, named):
+def test_teacher_vectors_are_in_the_given_folder_or_next_to_the_run(tmp_path, monkeypatch, named):
     monkeypatch.delenv("MAR_STORE", raising=False)
     if named:
         monkeypatch.setenv("MAR_STORE", str(tmp_path / "shared"))

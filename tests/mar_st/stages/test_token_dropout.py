@@ -71,7 +71,7 @@ def test_vectors_without_the_hidden_tokens_are_those_with_them_masked(model_type
     torch.testing.assert_close(closed, masked, rtol=1e-4, atol=1e-5)
 
 
-def test_columns_whose_names_begin_alike_are_left_alone():
+def test_columns_with_the_same_name_prefix_are_left_unchanged():
     model = encoder()
     batch = _batch(model)
     batch |= {f"query_2_{name.removeprefix('query_')}": value for name, value in batch.items()}
@@ -114,7 +114,7 @@ def test_batches_without_a_mask_are_refused():
 
 @pytest.mark.thorough(but=["None"])
 @pytest.mark.parametrize("mini_batch_size", [None, 4])
-def test_training_with_it_is_other_training_and_the_same_with_gradcache(tmp_path, mini_batch_size):
+def test_token_dropout_changes_training_and_gradcache_agrees(tmp_path, mini_batch_size):
     found = []
     for share in (0.0, 0.4, 0.4):
         model = encoder()
@@ -127,7 +127,7 @@ def test_training_with_it_is_other_training_and_the_same_with_gradcache(tmp_path
         torch.testing.assert_close(second[name], first[name], rtol=1e-4, atol=1e-5)
 
 
-def test_both_routes_of_a_mar_train_with_it(tmp_path):
+def test_both_routes_of_a_mar_train_with_token_dropout(tmp_path):
     model = mar()
     before = weights(model)
     train_joint(model, [source()], stage("joint", token_dropout=0.2), settings(tmp_path), {})

@@ -42,7 +42,7 @@ def test_steps_follow_max_steps_or_epochs(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("drawn")
-def test_a_stage_draws_its_loss(tmp_path):
+def test_a_stage_plots_its_loss(tmp_path):
     pytest.importorskip("matplotlib", reason="plots need the report extra")
     train(tmp_path, max_steps=3)
     (plot,) = tmp_path.rglob("loss.png")
@@ -58,7 +58,7 @@ def test_a_stage_draws_its_loss(tmp_path):
         ("cosine", [1, *[1 + math.cos(math.pi * step / 8) for step in range(9)]]),
     ],
 )
-def test_schedules_after_the_warm_up(tmp_path, monkeypatch, schedule, shape):
+def test_schedules_have_their_shape_after_the_warm_up(tmp_path, monkeypatch, schedule, shape):
     rates = spied(monkeypatch, lambda state, kwargs: kwargs["lr_scheduler"].get_last_lr()[0])
     train(tmp_path, schedule=schedule, warmup_ratio=0.2, learning_rate=2e-3, max_steps=10)
     assert rates == pytest.approx([value * 1e-3 for value in shape], abs=1e-9)
@@ -279,7 +279,7 @@ class Partial(AsymInfoNCELoss):
         return loss
 
 
-def test_fields_of_the_records(tmp_path):
+def test_records_have_all_fields(tmp_path):
     train(tmp_path, loss=lambda model: Partial(model, learnable_temperature=True), max_steps=23)
     first, last, summary = read_metrics(tmp_path / "metrics.jsonl")
     assert [row["step"] for row in (first, last, summary)] == [20, 23, 23]

@@ -59,7 +59,7 @@ def scores(monkeypatch):
 
 
 @pytest.mark.thorough
-def test_evaluation_at_the_start_in_between_and_at_the_end(tmp_path, scores):
+def test_evaluates_at_the_start_every_n_steps_and_at_the_end(tmp_path, scores):
     evaluation = Evaluation(path="dev", every=4)
     model = train(tmp_path / "a", model=encoder(0.2), settings={"evaluation": evaluation}, max_steps=10)
     assert scores[0].steps == [0, 4, 8, 10]
@@ -67,7 +67,7 @@ def test_evaluation_at_the_start_in_between_and_at_the_end(tmp_path, scores):
     assert [(row["step"], row["eval_ndcg@10"]) for row in rows] == [
         (0, 0.1), (4, 0.2), (8, pytest.approx(0.3)), (10, 0.4)
     ]  # fmt: skip
-    # Looking does not change what is seen: dropout's random numbers are those of a run without evaluation.
+    # Evaluation does not change training: dropout's random numbers are those of a run without it.
     assert equal(weights(model), weights(train(tmp_path / "b", model=encoder(0.2), max_steps=10)))
 
 
@@ -122,7 +122,7 @@ def test_the_weights_with_the_best_score_are_kept(tmp_path, monkeypatch, course)
 
 
 @pytest.mark.thorough
-def test_a_stage_ends_when_patience_does(tmp_path, course):
+def test_a_stage_ends_when_patience_runs_out(tmp_path, course):
     judged(tmp_path / "a", patience=2)
     assert course[0].steps == [0, 2, 4, 6, 8]
     judged(tmp_path / "b", patience=3)
@@ -140,7 +140,7 @@ def kills():
 
 @pytest.mark.thorough(but=["patience-3"])
 @pytest.mark.parametrize(("fields", "kill"), list(kills()))
-def test_patience_and_the_best_weights_outlive_a_kill(tmp_path, monkeypatch, course, fields, kill):
+def test_patience_and_the_best_weights_survive_a_kill(tmp_path, monkeypatch, course, fields, kill):
     expected = weights(judged(tmp_path / "whole", save_steps=3, **fields))
     with monkeypatch.context() as patch:
         killed_after(kill, patch)
@@ -153,7 +153,7 @@ def test_patience_and_the_best_weights_outlive_a_kill(tmp_path, monkeypatch, cou
 
 
 @pytest.mark.thorough
-def test_a_kill_after_the_last_evaluation_ends_in_the_same_step(tmp_path, monkeypatch, course):
+def test_a_run_killed_after_its_last_evaluation_ends_at_the_same_step(tmp_path, monkeypatch, course):
     fields = {"patience": 2, "keep": "best", "save_steps": 4}
     expected = weights(judged(tmp_path / "whole", **fields))
 

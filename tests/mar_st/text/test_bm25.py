@@ -27,7 +27,7 @@ def test_scores_are_those_of_the_formula():
     assert found[1] == found[2] == 0
 
 
-def test_nothing_shared_and_nothing_indexed():
+def test_scores_are_zero_without_shared_words():
     assert BM25Index(DOCUMENTS).scores(["没有的词"]).tolist() == [0, 0, 0, 0]
     assert BM25Index(DOCUMENTS).scores([]).tolist() == [0, 0, 0, 0]
     assert BM25Index([[], []]).scores(["感冒"]).tolist() == [0, 0]

@@ -12,7 +12,7 @@ def _write(path, rows):
     return path
 
 
-def test_texts_of_a_corpus_of_queries_and_of_lines(tmp_path):
+def test_reads_texts_of_a_corpus_of_queries_and_of_lines(tmp_path):
     corpus = _write(
         tmp_path / "c.jsonl", [{"_id": 1, "title": "头", "text": "疼"}, {"_id": 2, "title": "", "text": "热"}]
     )

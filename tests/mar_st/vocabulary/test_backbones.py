@@ -55,7 +55,7 @@ def cut_recipe(recipe_file, source, tmp_path):
 
 
 @pytest.mark.thorough
-def test_every_stage_sees_the_cut_encoder(cut_recipe, tmp_path, monkeypatch):
+def test_every_stage_uses_the_cut_encoder(cut_recipe, tmp_path, monkeypatch):
     said, calls, cut = [], [], backbones.trim
     monkeypatch.setattr(backbones, "trim", lambda *a, **k: calls.append(a) or cut(*a, **k))
     out = tmp_path / "run"
@@ -73,7 +73,7 @@ def test_every_stage_sees_the_cut_encoder(cut_recipe, tmp_path, monkeypatch):
 
 
 @pytest.mark.thorough
-def test_a_cut_that_was_killed_is_made_again(cut_recipe, tmp_path, monkeypatch):
+def test_an_interrupted_cut_is_repeated(cut_recipe, tmp_path, monkeypatch):
     train(cut_recipe(), tmp_path / "whole", say=silent, until="query-init")
 
     def killed(*args, **options):
@@ -91,7 +91,7 @@ def test_a_cut_that_was_killed_is_made_again(cut_recipe, tmp_path, monkeypatch):
 
 
 @pytest.mark.thorough
-def test_runs_of_one_store_share_the_cut(cut_recipe, tmp_path, monkeypatch):
+def test_runs_that_share_a_store_share_the_cut_encoder(cut_recipe, tmp_path, monkeypatch):
     calls, cut = [], backbones.trim
     monkeypatch.setattr(backbones, "trim", lambda *a, **k: calls.append(a) or cut(*a, **k))
     for run, steps in (("a", 1), ("b", 2)):
@@ -156,7 +156,7 @@ def test_a_random_encoder_has_no_vocabulary_to_cut():
         Backbone.model_validate({"layers_of_document": [0], "vocabulary": {"keep": 100, "texts": ["a"]}})
 
 
-def test_a_recipe_of_before_reads_and_keeps_its_digests(recipe_file):
+def test_a_recipe_of_an_earlier_version_loads_and_keeps_its_digests(recipe_file):
     recipe = load_recipe(recipe_file)
     assert recipe.query.vocabulary is None
     content = json.loads(recipe.model_dump_json())

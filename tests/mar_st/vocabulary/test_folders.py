@@ -46,7 +46,7 @@ ONE_OF_A_KIND = ("bert", "xlm-roberta", "qwen3", "gemma")
     ("family", "dtype"),
     [(family, torch.float32) for family in FAMILIES] + [(family, torch.bfloat16) for family in ONE_OF_A_KIND],
 )
-def test_vectors_are_those_of_before(family, dtype, tmp_path):
+def test_trimming_keeps_the_vectors_of_the_given_texts(family, dtype, tmp_path):
     folder = encoder_folder(tmp_path / "full", family, dtype=dtype)
     keep = enough(folder)
     (done,) = trim(folder, tmp_path / "cut", keep=keep, texts=OURS)
@@ -148,7 +148,7 @@ def test_a_sentence_transformers_folder_keeps_everything_else(tmp_path):
 
 
 @pytest.mark.thorough
-def test_the_encoders_of_a_mar(tmp_path):
+def test_both_encoders_of_a_mar_can_be_trimmed(tmp_path):
     query = encoder_folder(tmp_path / "query", "bert")
     document = encoder_folder(tmp_path / "document", "qwen3")
     mar = MAR.from_encoders(query, document, max_length=64, device="cpu")
@@ -219,7 +219,7 @@ def test_unsupported_models_are_refused(tmp_path):
 FEW = {"num_hidden_layers": 3, "num_attention_heads": 4}
 
 
-def test_which_tensors_have_a_row_per_piece():
+def test_tensors_with_a_row_per_piece_are_found():
     sizes = dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size"), 64)
     found = vocabulary_tensors({"model_type": "bert", **sizes, **FEW})
     assert found.holds("bert.embeddings.word_embeddings.weight")
@@ -230,7 +230,7 @@ def test_which_tensors_have_a_row_per_piece():
     assert found.offset is None
 
 
-def test_files_of_texts(tmp_path):
+def test_texts_are_read_from_every_kind_of_file(tmp_path):
     rows = [{"query": "头疼", "positive": "休息", "negative": "下跌"}]
     (tmp_path / "pairs.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     (tmp_path / "texts.jsonl").write_text(json.dumps({"text": "多喝水"}))

@@ -81,7 +81,7 @@ def test_special_tokens_and_bytes_stay(backend):
         choose(pieces, usage_of(backend, pieces, OURS), len(pieces))
 
 
-def test_bytes_spell_what_has_no_piece():
+def test_characters_without_a_piece_are_split_into_bytes():
     for name in ("byte_level", "byte_fallback"):
         backend = TOKENIZERS[name]().backend_tokenizer
         pieces = Pieces(backend)
@@ -91,7 +91,7 @@ def test_bytes_spell_what_has_no_piece():
         assert cut.token_to_id("<unk>") not in cut.encode("龘새").ids
 
 
-def test_a_piece_stays_with_those_that_build_it():
+def test_a_kept_piece_keeps_the_pieces_it_is_built_from():
     vocab = {piece: number for number, piece in enumerate(["a", "b", "c", "ab", "abc", "bc"])}
     backend = Tokenizer(models.BPE(vocab, [("a", "b"), ("ab", "c"), ("b", "c")]))
     pieces = Pieces(backend)
@@ -101,8 +101,8 @@ def test_a_piece_stays_with_those_that_build_it():
     assert [order[number] for number in cut.encode("bc").ids] == [vocab["b"], vocab["c"]]
 
 
-def test_the_piece_of_the_lowest_score_stays():
-    """The penalty of unknown characters follows it: without it `xyx` would be split otherwise."""
+def test_the_piece_with_the_lowest_score_is_kept():
+    """The penalty of unknown characters depends on it: without it `xyx` would be split differently."""
     vocab = [("<unk>", 0.0), ("x", -2.0), ("xyx", -14.5), ("z", -20.0)]
     backend = Tokenizer(models.Unigram(vocab, unk_id=0))
     pieces = Pieces(backend)
@@ -142,11 +142,11 @@ def test_characters_of_the_script_come_before_rare_pieces():
     assert "吃吃" in {vocab[number] for number in choose(pieces, usage, 6).kept}
 
 
-def test_scripts():
+def test_the_script_of_a_character_is_found():
     assert [script_of(c) for c in "药aяあ1，"] == ["CJK", "LATIN", "CYRILLIC", "HIRAGANA", None, None]
 
 
-def test_the_share_of_what_is_kept_and_its_check(backend):
+def test_the_share_of_unchanged_tokens_is_measured_and_checked(backend):
     pieces = Pieces(backend)
     _, cut, order = cut_to(backend, OURS)
     new = mapped_rows(order, pieces.size)
@@ -159,7 +159,7 @@ def test_the_share_of_what_is_kept_and_its_check(backend):
         fit_of(backend, np.where(new >= 0, (new + 1) % len(order), new), cut, OURS)
 
 
-def test_prompts_count(backend):
+def test_pieces_are_counted_with_prompts(backend):
     """A prompt changes how the text after it is split, so pieces are counted with the prompt in place."""
     pieces = Pieces(backend)
     bare, prompted = (usage_of(backend, pieces, OURS, prompts) for prompts in ([], ["query: "]))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_files_elsewhere_are_refused(tmp_path: Path) -> None:
+def test_weight_files_outside_the_folder_are_refused(tmp_path: Path) -> None:
     listing = tmp_path / "model.safetensors.index.json"
     listing.write_text(json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}))
     assert [path.name for path in weight_files(tmp_path)] == ["model-1.safetensors", "model-2.safetensors"]
