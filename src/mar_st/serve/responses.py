@@ -1,4 +1,7 @@
-"""Response models, which generate the OpenAPI document. Responses are written without them: that is faster."""
+"""Response models, which generate the OpenAPI document.
+
+Responses are written without them, which is faster.
+"""
 
 from __future__ import annotations
 
