@@ -1,7 +1,7 @@
-"""Building an index folder of a folder of vectors and its corpus.
+"""Building an index folder from a folder of vectors and its corpus.
 
-Every step writes its files aside and moves them; a build that was killed resumes with the steps that are
-missing. The manifest is written last, so an index that can be opened is whole.
+Every step writes its files under temporary names and then moves them into place; a killed build resumes with
+the missing steps. The manifest is written last, so an index that can be opened is complete.
 """
 
 from __future__ import annotations
@@ -70,23 +70,23 @@ def build_index(
         vectors: A folder of vectors that `mar encode` wrote.
         out: Folder of the index; or `milvus:PATH.db`, `milvus:http://HOST:PORT`, each maybe followed by
             `/COLLECTION`.
-        corpus: The documents, for texts, metadata and BM25; default the one that was encoded, if it is there.
+        corpus: The documents, for texts, metadata and BM25; default the encoded corpus, if it still exists.
         kind: `exact`, `hnsw`, `ivf-pq`, `int8`, `binary`, or `auto`: measure and choose.
-        params: Settings of building of the kind (see `mar_st.index.kinds`).
+        params: Build settings of the kind (see `mar_st.index.kinds`).
         memory_limit: Bytes that `auto` may use.
-        recall: Recall@10 that the settings of searching are set for.
-        queries: Vectors of queries, `(n, dim)`, to measure recall with; default made ones.
+        recall: Recall@10 that the search settings are tuned to reach.
+        queries: Query vectors, `(n, dim)`, to measure recall with; default generated ones.
         bm25: Also index words, if there is a corpus.
-        tokens: How texts are cut for BM25: `jieba` or `char-bigram`.
+        tokens: Tokenizer of BM25: `jieba` or `char-bigram`.
         sample: Vectors that `auto` measures on.
         progress: Show bars.
-        say: Told what is done.
+        say: Receives a line for each step.
 
     Returns:
         The manifest.
 
     Raises:
-        IndexingError: Something that was given does not fit, or the folder holds an index already.
+        IndexingError: An argument does not fit, or the folder already holds an index.
     """
     from mar_st.encode import VectorFolder  # lazy: safetensors
 
@@ -98,7 +98,7 @@ def build_index(
     corpus = corpus if corpus is not None else encoded_corpus(folder)
     if not str(out).startswith(MILVUS) and (Path(out) / MANIFEST).is_file():
         raise IndexingError(f"{out} holds an index already. Give another folder, or use 'mar index update'.")
-    folder.verify()  # damage would be copied, and get a digest of its own
+    folder.verify()  # damage would be copied, and get a valid digest
     if str(out).startswith(MILVUS):
         return build_milvus(
             folder,
@@ -126,7 +126,7 @@ def build_index(
         part.mkdir(parents=True, exist_ok=True)
         source = FolderSource(folder)
         if corpus is None:
-            say("no corpus: the index will find ids, without texts, filters and BM25")
+            say("no corpus: the index will return only ids, without texts, filters and BM25")
         if "fields" not in plan:
             plan["fields"] = write_documents(part, folder, corpus, progress=progress)
             write_json(out / _PLAN, plan)
@@ -150,7 +150,7 @@ def _finish(
     out: Path, part: Path, source: FolderSource, folder: VectorFolder, fields: dict[str, FieldType],
     choice: dict[str, Any], asked: dict[str, Any], queries: np.ndarray | None, *, progress: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """Build what is missing of the segment, set the settings of searching, write the manifest."""
+    """Build the missing parts of the segment, tune the search settings, write the manifest."""
     kind = kind_of(choice["kind"])
     built = kind.settings(choice["params"], source.dim, len(source))
     kind.construct(part, source, built, progress=progress)
@@ -214,7 +214,7 @@ def write_documents(
         folder: The vectors.
         corpus: The documents; without them only ids are kept.
         before: Documents that come first.
-        fields: Types that metadata fields have already.
+        fields: Existing types of metadata fields.
         progress: Show a bar.
 
     Returns:
@@ -238,7 +238,7 @@ def _check(folder: VectorFolder, kind: str, recall: float, tokens: str, queries:
     if not 0 < recall <= 1:
         raise IndexingError(f"recall is a share of the exact results, above 0 and at most 1; got {recall}.")
     if tokens not in TOKENS:
-        raise IndexingError(f"BM25 cuts texts by {' or '.join(TOKENS)}; got {tokens!r}.")
+        raise IndexingError(f"The tokenizer of BM25 is {' or '.join(TOKENS)}; got {tokens!r}.")
     if folder.similarity not in ("cosine", "dot"):
         raise IndexingError(
             f"{folder.path} is compared by {folder.similarity}; an index takes cosine or dot."

@@ -19,9 +19,9 @@ class CountedWords(NamedTuple):
     """Words of a corpus, counted; bm25s takes any object with these two fields.
 
     Attributes:
-        ids: Of each pair of a word and a document that holds it the word's index, int32, the document's,
-            int32, and the number of occurrences, float32, `(pairs,)` each and by documents; then the length
-            of each document in words, int64, `(documents,)`.
+        ids: For each pair of a word and a document that holds it: the word's index (int32), the document's
+            index (int32) and the number of occurrences (float32), `(pairs,)` each, ordered by document. Then
+            the length of each document in words, int64, `(documents,)`.
         vocab: Index of each word.
     """
 

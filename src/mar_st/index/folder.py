@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mar_st.index.filters import Filter
     from mar_st.index.mask import Mask
 
-#: Filters whose rows are remembered.
+#: Number of filters whose rows are cached.
 _REMEMBERED = 64
 
 
@@ -73,7 +73,7 @@ class FolderIndex(Index):
 
     @classmethod
     def open_folder(cls, folder: Path) -> Self:
-        """Open the folder as its manifest stands now.
+        """Open the folder with its current manifest.
 
         Raises:
             IndexingError: It is not an index, or files are missing or damaged.
@@ -128,10 +128,10 @@ class FolderIndex(Index):
         return _found(scores, rows)
 
     def exact(self, vectors: np.ndarray, k: int) -> np.ndarray:
-        """Return the rows that comparing with all vectors finds, as they are kept.
+        """Return the rows that a comparison with all stored vectors finds.
 
         Args:
-            vectors: Checked vectors of queries, `(n, dim)`.
+            vectors: Checked query vectors, `(n, dim)`.
             k: Rows per query.
 
         Returns:

@@ -1,4 +1,4 @@
-"""Base of the kinds of index: how one is built, what of it must be in memory, and how it is searched."""
+"""Base class of the kinds of index: how one is built, how much memory it needs, and how it is searched."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mar_st.index.mask import Mask
     from mar_st.index.source import VectorSource
 
-#: A filter that leaves so many vectors, or this share, is answered by comparing with all of them.
+#: If a filter leaves at most this many vectors, or this share, a search compares with all of them.
 BRUTE_ROWS, BRUTE_SHARE = 20_000, 0.05
 
 
@@ -29,8 +29,8 @@ class MilvusIndexType(NamedTuple):
 
     Attributes:
         name: Its name in Milvus.
-        params: Settings of building.
-        ladder: Settings of searching, from cheap to thorough.
+        params: Build settings.
+        ladder: Search settings, from cheap to thorough.
     """
 
     name: str
@@ -41,7 +41,7 @@ class MilvusIndexType(NamedTuple):
 class IndexKind(ABC):
     """A built index of one segment, mapped into memory; safe to search from several threads.
 
-    The class says what the kind is, an instance searches the files of one folder. A kind is a subclass with
+    The class describes the kind; an instance searches the files of one folder. A kind is a subclass with
     `@kind("NAME")` (`mar_st.index.registry`) in a module of `mar_st.index.kinds`.
 
     Args:
@@ -49,18 +49,18 @@ class IndexKind(ABC):
 
     Attributes:
         kind: Name of the kind.
-        BUILD: Settings of building, with their defaults.
-        SEARCH: Settings of searching, with their defaults.
-        LADDER: Settings of searching, from cheap to thorough.
-        EXACT: Every vector is compared, as it is: there is no FAISS index, and nothing to tune.
-        REFITTED: Settings of building that are chosen again when an index is compacted.
+        BUILD: Build settings, with their defaults.
+        SEARCH: Search settings, with their defaults.
+        LADDER: Search settings, from cheap to thorough.
+        EXACT: Every vector is compared unchanged: there is no FAISS index, and nothing to tune.
+        REFITTED: Build settings that are chosen again when an index is compacted.
         EXACT_UP_TO: Number of vectors up to which an addition is built as `exact`.
-        DTYPES: Types that the stored vectors may have; the first is the one that is written.
+        DTYPES: Types that the stored vectors may have; the first one is written.
         vectors: `(n, dim)`, float32 or float16: what scores are computed with.
 
     Raises:
         IndexingError: A file is damaged.
-        FileNotFoundError: A file is not there.
+        FileNotFoundError: A file is missing.
     """
 
     kind: ClassVar[str]
@@ -84,10 +84,10 @@ class IndexKind(ABC):
 
     @classmethod
     def settings(cls, given: Mapping[str, Any], dim: int, count: int) -> dict[str, Any]:
-        """Return the complete settings of building.
+        """Return the complete build settings.
 
         Args:
-            given: Those that were set.
+            given: The settings that were given.
             dim: Dimensions of the vectors.
             count: Number of vectors.
 
@@ -123,14 +123,14 @@ class IndexKind(ABC):
         """Return the bytes of a built index, without documents and vectors for rescoring.
 
         Args:
-            params: Complete settings of building.
+            params: Complete build settings.
             dim: Dimensions of the vectors.
             count: Number of vectors.
         """
 
     @classmethod
     def candidates(cls, dim: int) -> Iterator[dict[str, Any]]:
-        """Yield the settings of building that `--kind auto` measures, simplest first."""
+        """Yield the build settings that `--kind auto` measures, simplest first."""
         del dim
         yield {}
 
@@ -139,7 +139,7 @@ class IndexKind(ABC):
         """Return the factor by which a query takes longer on all vectors than on a sample.
 
         Args:
-            built: Complete settings of building for all vectors.
+            built: Complete build settings for all vectors.
             fitting: Those for the sample.
             count: Number of all vectors.
             sample: Number of vectors of the sample.
@@ -149,7 +149,7 @@ class IndexKind(ABC):
 
     @classmethod
     def milvus(cls, dim: int, count: int) -> MilvusIndexType | None:
-        """Return what Milvus builds for this kind; `None` if it has nothing like it."""
+        """Return what Milvus builds for this kind; `None` if it has no equivalent."""
         del dim, count
         return None
 
@@ -167,12 +167,12 @@ class IndexKind(ABC):
     ) -> None:
         """Write the vectors and the index of a segment.
 
-        What is there already, whole, is kept: a build that was killed resumes.
+        Complete files that exist are kept, so a killed build resumes.
 
         Args:
             folder: The segment's folder; it exists.
             source: The vectors.
-            params: Settings of building, complete.
+            params: Complete build settings.
             like: Folder of a segment of the same kind whose trained codes are used.
             progress: Show bars.
         """
@@ -212,14 +212,14 @@ class IndexKind(ABC):
         return read_array(self.folder / VECTORS, mapped=True).view(np.ndarray)
 
     def shapes(self, count: int, dim: int) -> list[tuple[str, Any, Any]]:
-        """Return files with the shapes that they have and should have."""
+        """Return the files with their actual and expected shapes."""
         found: list[tuple[str, Any, Any]] = [(VECTORS, self.vectors.shape, (count, dim))]
         if self._index is not None:
             found.append((INDEX, (int(self._index.ntotal), int(self._index.d)), (count, dim)))
         return found
 
     def check(self, count: int, dim: int) -> None:
-        """Make sure that all files hold so many vectors of so many dimensions, row after row.
+        """Make sure that all files hold `count` vectors of `dim` dimensions, in row-major order.
 
         Raises:
             IndexingError: They do not.
@@ -233,7 +233,7 @@ class IndexKind(ABC):
         if self.vectors.dtype.name not in self.DTYPES or not self.vectors.flags.c_contiguous:
             raise IndexingError(
                 f"{self.folder / VECTORS} holds {self.vectors.dtype}; {' or '.join(self.DTYPES)} is "
-                "expected, row after row. Copy the index again, or build it again."
+                "expected, in row-major order. Copy the index again, or build it again."
             )
 
     @property
@@ -255,10 +255,10 @@ class IndexKind(ABC):
             queries: `(queries, dim)` float32, C-contiguous.
             k: Rows per query.
             mask: Rows that may be found; default all.
-            settings: Settings of searching, see `SEARCH`; default those of the kind.
+            settings: Search settings, see `SEARCH`; default those of the kind.
 
         Returns:
-            Scores, float32, and rows, int64, `(queries, k)`, by falling score; -inf and -1 where there are
+            Scores, float32, and rows, int64, `(queries, k)`, by descending score; -inf and -1 where there are
             fewer.
         """
         few = mask is not None and mask.count <= max(BRUTE_ROWS, k, int(BRUTE_SHARE * len(self)))
@@ -272,7 +272,7 @@ class IndexKind(ABC):
         else:
             scores, rows = flat.top(np.where(rows >= 0, scores, -np.inf).astype(np.float32), rows, k)
         short = np.flatnonzero(rows[:, min(k, len(self) if mask is None else mask.count) - 1] < 0)
-        if len(short):  # the graph or the cells gave out before there were k
+        if len(short):  # the graph or the cells ran out before k were found
             scores[short], rows[short] = flat.search(queries[short], self.vectors, k, mask=mask)
         return scores, rows
 
@@ -285,7 +285,7 @@ class IndexKind(ABC):
             queries: `(queries, dim)` float32, C-contiguous.
             count: Candidates per query.
             mask: Rows that may be found; default all.
-            wanted: Complete settings of searching.
+            wanted: Complete search settings.
         """
         chosen = {} if mask is None else {"sel": mask.selector()}
         params = self.search_parameters(count, mask, wanted, chosen)
@@ -300,7 +300,7 @@ class IndexKind(ABC):
         Args:
             count: Candidates per query.
             mask: Rows that may be found.
-            wanted: Complete settings of searching.
+            wanted: Complete search settings.
             chosen: Keyword arguments that select the rows of the mask.
         """
         del count, mask, wanted

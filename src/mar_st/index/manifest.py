@@ -1,8 +1,8 @@
-"""The manifest of an index folder: what it is, and which immutable segments it is made of.
+"""The manifest of an index folder: what it is, and which immutable segments it consists of.
 
-A segment is a folder of files that are never changed after they are named in a manifest. An update writes
-new files and then replaces the manifest, so a reader sees the index before or after it, and a killed update
-leaves it as it was. Files that an update makes needless are listed as `retired` and deleted by the next one.
+A segment is a folder of files that never change after a manifest names them. An update writes new files and
+then replaces the manifest, so a reader sees the index before or after it, and a killed update leaves the index
+unchanged. Files that an update no longer needs are listed as `retired` and deleted by the next one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MANIFEST, SEGMENTS, LOCK = "manifest.json", "segments", ".lock"
 FORMAT, VERSION = "mar-index", 1
 
-#: What a build leaves in a segment only while it runs.
+#: Files that a segment holds only while it is built.
 _TEMPORARY = ("*.part", "words-*.npz", "index.unfinished")
 
 #: Names of segments, by the generation that wrote them, and of lists of deleted rows.
@@ -73,11 +73,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 class _OddError(Exception):
-    """A field of a manifest that holds something else than a build writes."""
+    """A field of a manifest with a value that a build does not write."""
 
 
 def _check(content: dict[str, Any]) -> None:
-    """Compare the fields that paths and sizes are made of with what a build writes."""
+    """Check that the fields that paths and sizes depend on hold what a build writes."""
 
     def number(holder: dict[str, Any], name: str, least: int) -> int:
         found = holder[name]
@@ -109,7 +109,7 @@ def _check(content: dict[str, Any]) -> None:
 
 
 def _check_settings(content: dict[str, Any]) -> None:
-    """Compare what searching reads of a manifest with what a build writes."""
+    """Check that the fields that a search reads hold what a build writes."""
     forms: dict[str, tuple[type, ...]] = {
         "space": (str, type(None)), "model": (dict, type(None)), "fields": (dict,), "texts": (bool,),
         "search": (dict,), "bm25": (dict, type(None)), "kind": (str,),
@@ -125,7 +125,7 @@ def _check_settings(content: dict[str, Any]) -> None:
         raise _OddError("the name of the model is not text")
     settings = [content["search"], *(effort["search"] for effort in content.get("efforts", {}).values())]
     if not all(type(value) is int and value >= 0 for one in settings for value in one.values()):
-        raise _OddError("settings of searching are whole numbers")
+        raise _OddError("search settings are whole numbers")
     if not has_thresholds(content.get("matches", {})):
         raise _OddError("thresholds of matches are numbers")
 
@@ -140,7 +140,7 @@ def has_thresholds(matches: Any) -> bool:
 
 
 def finish_segment(folder: Path) -> dict[str, dict[str, Any]]:
-    """Remove what a build needed only while it ran; sizes and digests of what stays, which is on the disk."""
+    """Remove a build's temporary files, sync the others to disk and return their sizes and digests."""
     for pattern in _TEMPORARY:
         for path in folder.glob(pattern):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -184,7 +184,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def publish(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """Replace the manifest of an index, in `writing`; then needless files are listed or deleted.
+    """Replace the manifest of an index, within `writing`; unused files are listed or deleted.
 
     A file that only `before` lists stays until the next manifest: a reader that is about to open `before`
     still finds it, and one that has opened it has it mapped.

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 class Segment:
     """A segment as a manifest names it, mapped into memory.
 
-    All files are opened, so that nothing is missing where a later update deletes them. Their sizes, headers
+    All files are opened, so that they stay readable if a later update deletes them. Their sizes, headers
     and sampled blocks are compared with the manifest.
 
     Args:
         root: Folder of the index.
-        entry: What its manifest says of the segment.
+        entry: Entry of the segment in the manifest.
         dim: Dimensions of the vectors.
         words: Whether the segment has BM25 scores.
 
@@ -41,7 +41,7 @@ class Segment:
 
     Raises:
         IndexingError: A file is not the one that the manifest lists.
-        FileNotFoundError: A file is not there.
+        FileNotFoundError: A file is missing.
     """
 
     def __init__(self, root: Path, entry: dict[str, Any], dim: int, *, words: bool) -> None:

@@ -1,8 +1,8 @@
 """Changing an index without rebuilding it.
 
-What is added becomes a segment of its own, coded as the first one is; small segments are merged, so that
-their number stays the logarithm of what was added. What is deleted is noted and no longer found; its room is
-won back by `compact`. Each change is one new manifest.
+Added documents become a new segment, coded like the first one. Small segments are merged, so that their number
+grows with the logarithm of the additions. Deleted documents are marked and no longer found; `compact` frees
+their space. Each change is one new manifest.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 #: A segment is merged into an addition of at least this share of its size.
 _MERGED = 0.5
 
-#: Deleted or added share of an index from which on it should be compacted.
+#: Share of deleted and added documents above which an index should be compacted.
 WORN = 0.3
 
 
@@ -117,9 +117,9 @@ def delete(index: str | Path, ids: Iterable[str]) -> dict[str, Any]:
 
 
 def compact(index: str | Path, *, progress: bool = True) -> dict[str, Any]:
-    """Build one segment of what is left, of the same kind, with the settings of searching as they are.
+    """Build one segment of the remaining documents, of the same kind, with unchanged search settings.
 
-    Kinds that keep float16 are built of those.
+    Kinds that store float16 vectors are built from those.
 
     Args:
         index: Folder of the index.
@@ -131,7 +131,7 @@ def compact(index: str | Path, *, progress: bool = True) -> dict[str, Any]:
     root = Path(index)
     with writing(root):
         opened = FolderIndex.open_folder(root)
-        opened.verify()  # damage would be copied, and get a digest of its own
+        opened.verify()  # damage would be copied, and get a valid digest
         manifest = opened.manifest
         parts = [_live(segment) for segment in opened.segments]
         source = RowsSource([(segment.searchable.vectors, rows) for segment, rows in parts])
@@ -168,7 +168,7 @@ def _change(
     *,
     progress: bool,
 ) -> dict[str, Any]:
-    """Note rows as deleted, and add a segment, in one new manifest."""
+    """Mark rows as deleted, and add a segment, in one new manifest."""
     root, manifest = opened.folder, opened.manifest
     part = _new(root, manifest)
     entries = []
@@ -201,7 +201,7 @@ def _addition(
     *,
     progress: bool,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a segment of what is added and of small segments; its entry and the types of its fields."""
+    """Build a segment of added documents and small segments; return its entry and the types of its fields."""
     manifest = opened.manifest
     sources: list[VectorSource] = [
         RowsSource([(segment.searchable.vectors, rows)]) for segment, rows in merged
@@ -244,7 +244,7 @@ def _without(root: Path, generation: str, segment: Segment, rows: np.ndarray) ->
 def _publish(
     root: Path, manifest: dict[str, Any], entries: list[dict[str, Any]], changed: dict[str, Any]
 ) -> dict[str, Any]:
-    """Make new segments the index."""
+    """Publish a manifest with new segments."""
     content = {
         **manifest, **changed, "generation": manifest["generation"] + 1, "segments": entries,
         "count": sum(entry["live"] for entry in entries),
@@ -253,7 +253,7 @@ def _publish(
 
 
 def _new(root: Path, manifest: dict[str, Any]) -> Path:
-    """Create the folder of the next generation's segment, without the rest of a killed update."""
+    """Create the folder of the next generation's segment, without leftovers of a killed update."""
     part = root / SEGMENTS / f"{manifest['generation'] + 1:06d}"
     if part.exists():
         shutil.rmtree(part)
@@ -286,7 +286,7 @@ def _check(opened: FolderIndex, folder: VectorFolder, corpus: str | Path | None)
             f"{(manifest['model'] or {}).get('name') or 'the model of the index'}, or build a new index."
         )
     if manifest["texts"] and corpus is None:
-        raise IndexingError(f"The index {opened.name} keeps texts, so give the corpus of what is added.")
+        raise IndexingError(f"The index {opened.name} keeps texts, so give the corpus of the additions.")
 
 
 def _some(names: Sequence[str], count: int | None = None) -> str:

@@ -64,7 +64,7 @@ class BinaryIndex(IndexKind):
         return read_index(self.folder / INDEX, binary=True)
 
     def shapes(self, count: int, dim: int) -> list[tuple[str, Any, Any]]:
-        """Return files with the shapes that they have and should have; bits come in whole bytes."""
+        """Return the files with their actual and expected shapes; bits come in whole bytes."""
         vectors, (name, held, _) = super().shapes(count, dim)
         return [vectors, (name, held, (count, -(-dim // 8) * 8)), (MEANS, self._means.shape, (dim,))]
 
@@ -79,6 +79,6 @@ class BinaryIndex(IndexKind):
 def bits(vectors: np.ndarray, means: np.ndarray) -> np.ndarray:
     """Return one bit per dimension, set where the value is above its mean, `(n, dim / 8)` uint8.
 
-    Vectors of text encoders share a direction; signs without the means would say little.
+    Vectors of text encoders share a direction, so signs of uncentred values would carry little information.
     """
     return np.packbits(vectors > means, axis=1, bitorder="little")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mar_st.index.mask import Mask
     from mar_st.index.source import VectorSource
 
-#: Seconds between two saves of a graph in the making.
+#: Seconds between two saves of an unfinished graph.
 SAVE_EVERY = 300.0
 
 
@@ -39,7 +39,7 @@ class HnswIndex(IndexKind):
 
     @classmethod
     def fit(cls, params: dict[str, Any], dim: int, count: int) -> dict[str, Any]:
-        """Refuse a graph without links and other storages."""
+        """Refuse a graph without links, and an unknown storage."""
         del dim, count
         if params["storage"] not in ("float32", "int8") or params["M"] < 2:
             raise IndexingError(f"hnsw takes M from 2 and storage float32 or int8; got {params}.")
@@ -61,7 +61,7 @@ class HnswIndex(IndexKind):
 
     @classmethod
     def growth(cls, built: Mapping[str, Any], fitting: Mapping[str, Any], count: int, sample: int) -> float:
-        """Walking a graph takes as long as the logarithm of its size."""
+        """Return the ratio of logarithms: walking a graph takes time logarithmic in its size."""
         del built, fitting
         return math.log(count + 1) / math.log(sample + 1)
 
@@ -88,9 +88,9 @@ class HnswIndex(IndexKind):
     ) -> None:
         """Link all vectors. It takes long, so the graph is saved every few minutes and resumes from there.
 
-        Levels are drawn again for every block, so that a build that was killed gives what it would have
-        given. (With several threads FAISS links neighbours in the order in which threads come by: two builds
-        of a graph then differ, killed or not.)
+        The random levels are seeded for every block, so that a resumed build gives the graph of an
+        uninterrupted one. (With several threads, FAISS links neighbours in the order in which threads reach
+        them: two builds of a graph then differ, resumed or not.)
         """
         faiss = need("faiss")
         product = faiss.METRIC_INNER_PRODUCT
@@ -132,7 +132,7 @@ class HnswIndex(IndexKind):
     def search_parameters(
         self, count: int, mask: Mask | None, wanted: Mapping[str, int], chosen: Mapping[str, Any]
     ) -> Any:
-        """Return the effort; a filter takes most of what the graph walks through, so the walk is longer."""
+        """Return the effort; a filter drops most of the nodes that a walk visits, so the walk is longer."""
         share = 1.0 if mask is None else mask.count / len(self)
         ef = min(int(max(wanted["ef"], count * 3 // 2) / share), len(self))
         return need("faiss").SearchParametersHNSW(efSearch=ef, **chosen)

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from mar_st.index.mask import Mask
     from mar_st.index.source import VectorSource
 
-#: Vectors that FAISS wants for every centroid that it trains.
+#: Vectors that FAISS requires for every centroid that it trains.
 TRAINED_PER_CENTROID = 39
 
-#: Vectors per cell that the cells are trained on at most.
+#: Maximum number of vectors per cell that the cells are trained on.
 TRAINED_PER_CELL = 64
 
 
@@ -40,7 +40,7 @@ class IvfPqIndex(IndexKind):
 
     @classmethod
     def fit(cls, params: dict[str, Any], dim: int, count: int) -> dict[str, Any]:
-        """Set cells, bits and bytes that were left open; fewer where there are few vectors to train on."""
+        """Set cells, bits and bytes that were not given; fewer if there are few vectors to train on."""
         enough = max(1, count // TRAINED_PER_CENTROID)
         params["nlist"] = min(params["nlist"] or cells(count), enough)
         params["bits"] = min(params["bits"] or 8, max(1, enough.bit_length() - 1))
@@ -62,7 +62,7 @@ class IvfPqIndex(IndexKind):
 
     @classmethod
     def growth(cls, built: Mapping[str, Any], fitting: Mapping[str, Any], count: int, sample: int) -> float:
-        """Probing a cell takes as long as the cell is large."""
+        """Return the ratio of cell sizes: probing a cell takes time proportional to its size."""
         return max(1.0, float((count / built["nlist"]) / (sample / fitting["nlist"])))
 
     @classmethod

@@ -194,7 +194,7 @@ class MilvusIndex(Index):
                 f"has {self.dim} by {self.similarity}."
             )
         if self.has_texts and corpus is None:
-            raise IndexingError(f"The index {self.name} keeps texts, so give the corpus of what is added.")
+            raise IndexingError(f"The index {self.name} keeps texts, so give the corpus of the additions.")
         vectors.verify()
         ids = vectors.ids.to_pylist()
         there = self._present(ids)
