@@ -1,8 +1,8 @@
 """The manifest of an index folder: what it is, and which immutable segments it consists of.
 
 A segment is a folder of files that never change after a manifest names them. An update writes new files and
-then replaces the manifest, so a reader sees the index before or after it, and a killed update leaves the index
-unchanged. Files that an update no longer needs are listed as `retired` and deleted by the next one.
+then replaces the manifest, so a reader sees the index before or after it, and a killed update leaves the
+index unchanged. Files that an update no longer needs are listed as `retired` and deleted by the next one.
 """
 
 from __future__ import annotations

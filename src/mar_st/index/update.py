@@ -1,8 +1,8 @@
 """Changing an index without rebuilding it.
 
-Added documents become a new segment, coded like the first one. Small segments are merged, so that their number
-grows with the logarithm of the additions. Deleted documents are marked and no longer found; `compact` frees
-their space. Each change is one new manifest.
+Added documents become a new segment, coded like the first one. Small segments are merged, so that their
+number grows with the logarithm of the additions. Deleted documents are marked and no longer found; `compact`
+frees their space. Each change is one new manifest.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Making a collection of a folder of vectors."""
+"""Building a collection from a folder of vectors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class _Unfinished:
-    """A collection that is searched for the rows of a trial."""
+    """An unfinished collection, searched to measure its recall."""
 
     def __init__(self, index: MilvusIndex, rows: Mapping[str, int]) -> None:
         self.index, self.rows = index, rows
@@ -56,15 +56,15 @@ def build_milvus(
     progress: bool,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Make a collection of a folder of vectors, see `mar_st.index.build_index`.
+    """Build a collection from a folder of vectors, see `mar_st.index.build_index`.
 
-    The settings of searching are the cheapest that reach the recall on the finished collection.
+    The search settings are the cheapest that reach the recall on the finished collection.
 
     Returns:
-        What the collection says of itself, and its number of documents.
+        The description of the collection, and its number of documents.
 
     Raises:
-        IndexingError: Milvus does not have this kind, the collection exists already, or nothing answers.
+        IndexingError: Milvus does not have this kind, the collection already exists, or no server answers.
     """
     built = _index_type(kind, folder)
     uri, collection = parse_address(target)
@@ -84,7 +84,7 @@ def build_milvus(
             "texts": corpus is not None, "fields": fields,
         }  # fmt: skip
         schema = schema_of(client, need("pymilvus").DataType, folder.dim, fields, nulls=is_newer(client))
-        # Session: who has written finds it, who only searches does not wait for the others' writes.
+        # Session: a writer finds its own writes, and a reader does not wait for the writes of others.
         client.create_collection(
             unfinished, schema=schema, consistency_level="Session", properties=_property(about)
         )
@@ -108,7 +108,7 @@ def _property(about: Mapping[str, Any]) -> dict[str, str]:
 
 def _index_type(kind: str, folder: VectorFolder) -> MilvusIndexType:
     """Return what Milvus builds for a kind."""
-    # AUTOINDEX is a graph, where a server is not set to something else.
+    # AUTOINDEX is a graph, unless the server is configured differently.
     types: dict[str, MilvusIndexType | None] = {AUTO: MilvusIndexType("AUTOINDEX", {}, MILVUS_EFFORTS)}
     types |= {name: cls.milvus(folder.dim, len(folder)) for name, cls in registered().items()}
     found = types.get(kind)

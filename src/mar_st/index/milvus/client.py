@@ -15,15 +15,15 @@ from mar_st.index.errors import IndexingError, need
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Name of a collection where the address names none.
+#: Name of the collection if the address names none.
 COLLECTION = "documents"
 
-#: Environment variable with what a server wants to see: `USER:PASSWORD`, or an API key.
+#: Environment variable with the credentials for a server: `USER:PASSWORD`, or an API key.
 TOKEN = "MILVUS_TOKEN"  # noqa: S105 -- its name
 
 _ADDRESS = re.compile(r"(?P<uri>https?://[^/]+|.*\.db)(?:/(?P<collection>\w+))?")
 
-#: Versions of a server; Milvus Lite calls itself otherwise.
+#: Version of a server; that of Milvus Lite has another form.
 _VERSION = re.compile(r"v?(\d+)\.(\d+)")
 
 
@@ -43,13 +43,13 @@ def parse_address(target: str) -> tuple[str, str]:
 
 
 def connect(uri: str) -> Any:
-    """Return a `pymilvus.MilvusClient`; of Milvus Lite the file is made where there is none.
+    """Return a `pymilvus.MilvusClient`; for Milvus Lite, a missing file is created.
 
     Raises:
-        IndexingError: Nothing answers there, a package is missing, or the server wants another token.
+        IndexingError: Nothing answers there, a package is missing, or the server refuses the token.
     """
     pymilvus = need("pymilvus")
-    # It logs, with a traceback, what it raises as well.
+    # It also logs, with a traceback, what it raises.
     logging.getLogger("pymilvus.decorators").setLevel(logging.CRITICAL)
     token = os.environ.get(TOKEN, "")
     if is_lite(uri):
@@ -59,7 +59,7 @@ def connect(uri: str) -> Any:
     try:
         return pymilvus.MilvusClient(uri, token=token)
     except pymilvus.MilvusException as error:
-        key = f" A server that asks for a user takes USER:PASSWORD from {TOKEN}." if not is_lite(uri) else ""
+        key = f" If the server needs a login, set {TOKEN} to USER:PASSWORD." if not is_lite(uri) else ""
         raise IndexingError(
             f"Milvus at {uri} cannot be opened ({_reason(error)}). Is it running, or in use?{key}"
         ) from error
@@ -67,10 +67,10 @@ def connect(uri: str) -> Any:
 
 @contextmanager
 def failures_of(name: str) -> Iterator[None]:
-    """Say in one line what Milvus refused.
+    """Report in one line what Milvus refused.
 
     Raises:
-        IndexingError: Milvus refused a call, or answers no more.
+        IndexingError: Milvus refused a call, or no longer answers.
     """
     pymilvus = need("pymilvus")
     try:

@@ -112,7 +112,7 @@ class MilvusIndex(Index):
                     search_params={"params": wanted},
                 )
             for hits in results:
-                # Milvus ranks equal scores as it likes; here, as everywhere, ids tell them apart.
+                # Milvus orders equal scores arbitrarily; here, as everywhere, ids break ties.
                 ordered = sorted((-float(hit["distance"]), str(hit["id"])) for hit in hits)
                 scores[len(keys), : len(ordered)] = [-score for score, _ in ordered]
                 keys.append([name for _, name in ordered])
@@ -127,7 +127,7 @@ class MilvusIndex(Index):
             IndexingError: Always.
         """
         del texts, k, where, deadline
-        raise IndexingError(f"{self.name} has no BM25. 'mar index build' into a folder makes one.")
+        raise IndexingError(f"{self.name} has no BM25. Build an index folder with 'mar index build'.")
 
     def documents(self, keys: Sequence[Key]) -> list[Stored]:
         """Read the documents of some hits, as `Index.documents`; one deleted since then has no text."""
@@ -222,7 +222,7 @@ class MilvusIndex(Index):
                 self.client.delete(self.collection, **self._named(names[start : start + _ASKED]))
 
     def _present(self, ids: Sequence[str]) -> set[str]:
-        # What others wrote a moment ago counts: a server lets searches lag behind.
+        # Includes what others wrote a moment ago: searches of a server may lag behind.
         return {row["id"] for row in self._rows(ids, ["id"], consistency_level="Strong")}
 
     def _rows(self, ids: Sequence[str], fields: list[str], **settings: Any) -> list[dict[str, Any]]:
@@ -234,5 +234,5 @@ class MilvusIndex(Index):
         return rows
 
     def _named(self, ids: Sequence[str]) -> dict[str, Any]:
-        """Arguments that choose documents by id; pymilvus splices its own `ids` into the text as they are."""
+        """Return arguments that select documents by id; pymilvus inserts its own `ids` unescaped."""
         return of_ids(list(ids), templates=self._templates).arguments

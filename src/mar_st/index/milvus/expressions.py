@@ -1,8 +1,8 @@
-"""Conditions in Milvus' language, with the values that users gave apart from it.
+"""Conditions in Milvus' language, kept separate from the values that users gave.
 
-A value never becomes a part of an expression's text where the server takes templates (Milvus 2.5 and later):
-there it is named, `id in {v0}`, and sent beside the text. Milvus Lite and older servers have no templates;
-there it is written as a literal, in which every character that could end it is escaped.
+If the server accepts templates (Milvus 2.5 and later), a value never becomes part of an expression's text: it
+is named, `id in {v0}`, and sent separately. Milvus Lite and older servers have no templates; for them it is
+written as a literal, in which every character that could end it is escaped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Expression:
         templates: Whether the server takes templates.
 
     Attributes:
-        text: The expression; names of fields and operators alone, where the server takes templates.
+        text: The expression; only names of fields and operators if the server takes templates.
         values: The values that it names.
     """
 
@@ -43,7 +43,7 @@ class Expression:
         return {"filter": self.text, **({"filter_params": self.values} if self.values else {})}
 
     def value(self, given: Scalar | Sequence[Scalar]) -> str:
-        """Return what stands for a value, or for several, in the text."""
+        """Return what represents one or several values in the text."""
         if not self.templates:
             return literal(given)
         name = f"v{len(self.values)}"

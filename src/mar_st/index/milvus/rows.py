@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from mar_st.index.documents import Stored
     from mar_st.index.filters import FieldType
 
-#: Property that says what a collection is.
+#: Property that describes a collection.
 PROPERTY = "mar_index"
 
-#: Bytes of an id and of a text that a collection takes (Milvus' own limit).
+#: Maximum bytes of an id and of a text in a collection (Milvus' own limits).
 LONGEST_ID, LONGEST_TEXT = 512, 65_535
 
 #: Rows that are sent at once.
@@ -40,8 +40,8 @@ def schema_of(client: Any, types: Any, dim: int, fields: Mapping[str, FieldType]
         types: `pymilvus.DataType`.
         dim: Dimensions of the vectors.
         fields: Metadata fields.
-        nulls: Whether fields may be without a value. Otherwise metadata are dynamic fields, which take what
-            comes.
+        nulls: Whether fields may be without a value. Otherwise metadata are dynamic fields, which accept any
+            value.
     """
     schema = client.create_schema(auto_id=False, enable_dynamic_field=not nulls)
     schema.add_field("id", types.VARCHAR, is_primary=True, max_length=LONGEST_ID)
@@ -65,7 +65,7 @@ def send(
     fields: Mapping[str, FieldType],
     progress: bool,
 ) -> None:
-    """Send all documents; one whose id is there is replaced.
+    """Send all documents; one whose id exists is replaced.
 
     Raises:
         IndexingError: A document is too long, or has metadata that the collection has no field for.
