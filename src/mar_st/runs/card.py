@@ -29,7 +29,7 @@ def write_card(
     data_digests: Sequence[str],
     stages: Mapping[str, Path] | None = None,
 ) -> None:
-    """Write `README.md` into a model folder: what it is, how it was trained, on which data, with what result.
+    """Write `README.md` into a model folder: description, training, data and results.
 
     Args:
         folder: The model folder.
@@ -104,7 +104,7 @@ def write_card(
 
 
 def _results(recipe: Recipe, stages: Mapping[str, Path]) -> list[str]:
-    """Section with the last loss and the last development scores of every stage; nothing without records."""
+    """Return the section with each stage's last loss and development scores; empty without records."""
     rows = []
     for stage in recipe.stages:
         records = read_metrics(stages[stage.name] / METRICS) if stage.name in stages else []
@@ -127,14 +127,14 @@ def _results(recipe: Recipe, stages: Mapping[str, Path]) -> list[str]:
     lines = ["## Results", ""]
     if recipe.evaluation is not None:
         evaluation = recipe.evaluation
-        when = "the best of each stage, whose weights it left" if evaluation.keep == "best" else "at its end"
+        when = "the best of each stage, whose weights it kept" if evaluation.keep == "best" else "at its end"
         lines += [f"Evaluation: {evaluation.label}, {when}.", ""]
     header = ["| stage | kind | steps | last loss | development set |", "|---|---|---|---|---|"]
     return [*lines, *header, *rows, ""]
 
 
 def _versions() -> list[str]:
-    """Return the libraries that the model was trained with, those that are installed."""
+    """Return the versions of the installed training libraries."""
     found = []
     for name in LIBRARIES:
         try:

@@ -1,9 +1,9 @@
 """Digest of everything a stage of a recipe depends on: stages with equal digests train equal weights.
 
 The digest of a stage covers its hyperparameters, the content of the data it uses, seed, precision and
-prompts, the major versions of the training libraries, and the lineage of each encoder that goes into it: the
-stages that trained it before, or the backbone it starts from. Names of recipes and stages, paths, and what
-feeds other stages only are left out, so recipes that have a stage in common can share its result.
+prompts, the major versions of the training libraries, and the lineage of each of its encoders: the stages
+that trained it before, or the backbone it starts from. Names of recipes and stages, paths, and inputs of
+other stages are left out, so recipes that have a stage in common can share its result.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
     from mar_st.recipes.schema import Backbone, Recipe, Side, Stage
 
-#: Raised when the same settings begin to train other weights.
+#: Incremented when a change of the code makes the same settings train other weights.
 FORMAT = 2
 LIBRARIES = ("torch", "transformers", "sentence-transformers")
 
-#: Settings of a data entry that decide what is read, which is what counts; the others act on it.
+#: Settings of a data entry that decide what is read. The digest covers the content instead of these.
 _READING = {"path", "form", "columns", "where", "limit", "group", "expected_rows"}
-#: Settings that came later, with the defaults that train what was trained before them.
+#: Settings that were added later, with the defaults that train the same weights as before.
 _LATER: dict[str, Any] = {
     "lora_merge_dtype": "stored", "dtype": None, "attn_implementation": None, "dropout": None,
     "start_share": 0.0, "mini_batch_tokens": None, "gradient_accumulation": 1,
@@ -72,7 +72,7 @@ def stage_digests(recipe: Recipe, data: Mapping[str, str]) -> list[str]:
 
 
 def encoder_digest(recipe: Recipe, data: Mapping[str, str], side: Side) -> str:
-    """Return the digest of what an encoder of the finished model depends on; equal ones have equal vectors.
+    """Return the digest of all that a finished encoder depends on; equal digests mean equal vectors.
 
     Args:
         recipe: The recipe.

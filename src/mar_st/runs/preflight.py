@@ -33,8 +33,8 @@ def ready(
 ) -> tuple[Recipe, list[dict[str, Any]]]:
     """Return the recipe as it will be run.
 
-    What an earlier call changed in this run to fit a device stays changed, where the recipe still says what
-    it said then, so that a resumed run trains the stages that it has begun.
+    Settings that an earlier call of this run changed to fit a device stay changed, unless the recipe has a
+    new value for them. So a resumed run continues the stages that it has begun.
 
     Args:
         recipe: The recipe.
@@ -93,6 +93,6 @@ def _recorded(marker: Path) -> list[dict[str, Any]]:
 
 
 def _value(recipe: Recipe, setting: str) -> Any:
-    """Return the present value of a setting `stages.NAME.KEY=VALUE`; `None` without the stage."""
+    """Return the current value of a setting `stages.NAME.KEY=VALUE`; `None` without the stage."""
     _, name, key = setting.partition("=")[0].split(".")
     return next((getattr(stage, key, None) for stage in recipe.stages if stage.name == name), None)

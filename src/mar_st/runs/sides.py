@@ -1,4 +1,4 @@
-"""The models that the stages of a recipe train, put together from what was trained before."""
+"""The models that the stages of a recipe train, assembled from earlier stages."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ if TYPE_CHECKING:
     from mar_st.model.encoders import EncoderSource, Role
     from mar_st.recipes.schema import Backbone, Recipe, Stage
 
-#: Added to the seed of a recipe where random weights are drawn, so that no two parts share their numbers.
+#: Added to the seed of a recipe to draw random weights, so that no two parts share their random numbers.
 _DRAWS = {("encoder", "query"): 0, ("encoder", "document"): 1,
           ("projection", "query"): 2, ("projection", "document"): 3}  # fmt: skip
 
 
 def check_models(recipe: Recipe) -> None:
-    """Make sure that all models a recipe starts from or learns from exist, before anything is trained.
+    """Check that all models a recipe starts from or learns from exist, before anything is trained.
 
     Raises:
         MarError: A backbone or a teacher that is neither a folder with a model nor known to the Hub, a
@@ -88,7 +88,7 @@ class Sides:
 
     Attributes:
         recipe: The recipe.
-        sources: Its data; a tokenizer may have to be trained on their texts.
+        sources: Its data; a tokenizer may be trained on its texts.
         folders: Model folder of the stage that trained a side last.
         cut: Folder of a side's source with its vocabulary cut, see `mar_st.vocabulary.backbones`.
     """
@@ -99,7 +99,7 @@ class Sides:
     cut: dict[Role, Path] = field(default_factory=dict)
 
     def for_stage(self, stage: Stage) -> SentenceTransformer:
-        """Return the model that a stage trains: a MAR where it works on both sides, else one encoder."""
+        """Return the model that a stage trains: a MAR if it uses both sides, else one encoder."""
         if joins(stage):
             return MAR.from_modules(
                 self._encoder("query", stage),
@@ -111,7 +111,7 @@ class Sides:
         return self._symmetric(stage.side, stage)  # type: ignore[union-attr]
 
     def teacher(self, stage: DistillStage | JointStage) -> SentenceTransformer | CrossEncoder | None:
-        """Return the model that a stage learns from: the other side, or a model of its own.
+        """Return the model that a stage learns from: the other side, or a separate model.
 
         Returns `None` for a joint stage that learns from its own document encoder, which teaches before it is
         trained.
@@ -129,7 +129,7 @@ class Sides:
         prompts = {"document": "", **self.recipe.prompts}
         if not self.recipe.normalise:
             return SentenceTransformer(modules=modules, prompts=prompts, similarity_fn_name="dot")
-        # Where a MAR cuts after the normalisation, so are the prefixes cut that its encoders are trained on:
+        # If a MAR cuts vectors after the normalisation, its encoders are trained on such prefixes, too:
         # scores are then dot products of vectors of length 1, and of prefixes of these.
         similarity: Literal["cosine", "dot"] = (
             "cosine" if renormalises_prefixes(self.recipe, stage) else "dot"
@@ -156,7 +156,7 @@ class Sides:
         return modules
 
     def modules(self, role: Role) -> list[Module]:
-        """`[Transformer, Pooling]` of one side as trained so far, with its projection once it has one."""
+        """Return `[Transformer, Pooling]` of one side as trained so far, and its projection if it has one."""
         backbone: Backbone = getattr(self.recipe, role)
         modules: list[Any] = self._modules(role, backbone)
         if backbone.dropout is not None:
@@ -180,9 +180,10 @@ class Sides:
         )
 
     def _layers_of_document(self, backbone: Backbone) -> list[Module]:
-        """Return a copy of the document encoder as trained so far with some of its layers.
+        """Return a copy of the document encoder as trained so far, with some of its layers.
 
-        It pools as the document encoder does, unless the recipe says otherwise: its layers were trained so.
+        It pools as the document encoder does, because its layers were trained so, unless the recipe sets
+        another pooling.
         """
         assert backbone.layers_of_document is not None  # noqa: S101 -- the caller saw to it
         modules: list[Any] = self.modules("document")
@@ -204,7 +205,7 @@ class Sides:
             )
 
     def _queries(self, names: Sequence[str]) -> list[str]:
-        """Return queries of data entries with their prompts, a sample where there are many."""
+        """Return queries of data entries with their prompts; a sample if there are many."""
         groups = []
         for source in self.sources:
             entry = source.entry
@@ -240,7 +241,7 @@ class Sides:
         texts = distinct(
             *(part for source in self.sources if source.entry.name in used for part in _texts(source))
         )
-        # A tokenizer puts the token there that the encoder is pooled at.
+        # The tokenizer adds the special token at which the encoder is pooled.
         style: Role = {"cls": "query", "lasttoken": "document"}.get(backbone.pooling or "", role)  # type: ignore[assignment]
         tokenizer = train_tokenizer(
             texts, style, max_length=backbone.max_length, **backbone.tokenizer.model_dump()
@@ -249,7 +250,7 @@ class Sides:
         for name in ("bos_token_id", "eos_token_id"):
             settings.setdefault(name, getattr(tokenizer, name))
         config = AutoConfig.for_model(**settings)
-        # Both sides must not start from one stream of random numbers, nor depend on the order of the stages.
+        # The sides must not share a stream of random numbers, nor depend on the order of the stages.
         torch.manual_seed(self.recipe.seed + _DRAWS["encoder", role])
         return config, tokenizer
 
@@ -259,7 +260,7 @@ def _texts(source: Source) -> list[Sequence[str]]:
 
 
 def _saved(folder: Path, role: Role, backbone: Backbone) -> list[Module]:
-    """Return one side of the model that a stage left."""
+    """Return one side of the model that a stage saved."""
     types = [entry["type"] for entry in json.loads((folder / "modules.json").read_text(encoding="utf-8"))]
     if types[0].endswith(".Router"):
         mar = MAR.from_pretrained(folder, routes=role, model_kwargs=_loading(backbone))

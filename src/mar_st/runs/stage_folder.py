@@ -1,4 +1,4 @@
-"""The folder of a stage: its finished model and the marker that says so."""
+"""The folder of a stage: its finished model, and the marker that the stage is finished."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running a recipe: stage after stage, each resumable, each leaving a model folder."""
+"""Running a recipe: stage after stage; each is resumable and saves a model folder."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class RecipeRun:
             )
 
     def open(self, last: int) -> None:
-        """Check what can be checked, claim the folder, read the data, work out what is trained already.
+        """Check the recipe, claim the folder, read the data and compute the digests of the stages.
 
         Args:
             last: Index of the last stage that is to be run.
@@ -203,7 +203,7 @@ class RecipeRun:
             )
 
     def stage(self, index: int) -> Path:
-        """Run one stage, unless it is finished; gives the folder of its model."""
+        """Run one stage unless it is finished, and return the folder of its model."""
         stage, identity = self.recipe.stages[index], self.digests[index]
         folder = self._folder(index)
         with self._alone(folder):
@@ -238,7 +238,7 @@ class RecipeRun:
 
     @contextmanager
     def _alone(self, folder: Path) -> Iterator[None]:
-        """Keep other runs off a stage of the store while it is trained."""
+        """Lock a stage of the store while it is trained."""
         if self.store is None:
             yield
             return
@@ -250,7 +250,7 @@ class RecipeRun:
             yield
 
     def _adopt(self, index: int, folder: Path) -> None:
-        """Move a stage into the store that this run has finished without one."""
+        """Move a stage into the store if this run finished it without a store."""
         own, identity = self._own_folder(index), self.digests[index]
         if (
             own == folder
@@ -271,7 +271,7 @@ class RecipeRun:
         return self.out / f"{index + 1:02d}-{self.recipe.stages[index].name}"
 
     def _prepare(self, folder: Path, stage: Stage, identity: str) -> None:
-        """Prepare an empty folder, or the one that this stage left before."""
+        """Prepare an empty folder, or keep the one that this stage has begun."""
         stale = folder / "identity"
         if folder.is_symlink():  # a stage of the store, from a run with --stages
             folder.unlink()
@@ -282,7 +282,7 @@ class RecipeRun:
         write_text(stale, identity)
 
     def _record(self, index: int, folder: Path) -> None:
-        """Say in the run folder where a stage of the store lies: in `stages.json`, and as a link."""
+        """Record in the run folder where a stage of the store is: in `stages.json`, and as a link."""
         path = self.out / "stages.json"
         known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         names = [stage.name for stage in self.recipe.stages]
@@ -298,7 +298,7 @@ class RecipeRun:
             shutil.rmtree(link)
         try:
             link.symlink_to(os.path.relpath(folder.resolve(), self.out.resolve()), target_is_directory=True)
-        except OSError:  # a file system without links; stages.json says it too
+        except OSError:  # a file system without links; stages.json has the path too
             logger.info("no link %s -> %s", link, folder)
 
     def _settings(self, stage: Stage, folder: Path) -> StageSettings:
@@ -333,7 +333,7 @@ class RecipeRun:
         return model
 
     def _source_head(self, stage: RetroMAEStage) -> MLMHead | None:
-        """Return the masked-LM head of the backbone, where the stage starts from it."""
+        """Return the masked-LM head of the backbone, if the stage starts from it."""
         backbone, origin = self.recipe.query, self.sides.origin("query")
         if stage.resume_head or backbone is None or origin is None:
             return None
@@ -343,7 +343,7 @@ class RecipeRun:
         return head
 
     def _check_dims(self) -> None:
-        """Matryoshka dimensions against the width that the stage really sees."""
+        """Check Matryoshka dimensions against the width of the encoder in each stage."""
         for stage in self.recipe.stages:
             backbone = getattr(self.recipe, getattr(stage, "side", ""), None)
             width = (getattr(backbone, "config", None) or {}).get("hidden_size")
@@ -377,6 +377,6 @@ class RecipeRun:
 
 
 def _card_digest(source: Source) -> str:
-    """Return the digest of the files of a source, or of its content where it has no files of its own."""
+    """Return the digest of a source's files, or of its content if it comes from the Hub."""
     path = source.entry.path
     return source_digest(source) if path.startswith("hub:") else data_digest(path)
