@@ -3,8 +3,8 @@
 A prompt carries one negative and one positive control. The negative one is about something else entirely; if
 it is graded better than C, some passage raised it. The positive one is either gold, a passage that is known
 to answer the query, or repeats the query; by the scale neither is unrelated to it. If it is graded too low,
-some passage lowered the others. LLMs are known to grade a passage that repeats the query too high rather than too low (Alaofi et al., "LLMs
-can be fooled into labelling a document as relevant", SIGIR-AP 2024).
+some passage lowered the others. LLMs are known to grade a passage that repeats the query too high rather than
+too low (Alaofi et al., "LLMs can be fooled into labelling a document as relevant", SIGIR-AP 2024).
 """
 
 from __future__ import annotations

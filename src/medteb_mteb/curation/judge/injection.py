@@ -8,7 +8,7 @@ Four lines of defence, none of which is enough alone:
 3. Positive and negative control passages are mixed in (`medteb_mteb.curation.judge.controls`): if one
    gets an impossible grade, the whole answer is rejected.
 4. A passage that a judge graded positive is shown to it again, with a query that it cannot answer
-   (`medteb_mteb.curation.judge.raised`): a passage that raises its own grade, in whatever words, does so again.
+   (`medteb_mteb.curation.judge.raised`): a passage that raises itself, in whatever words, does so again.
 
 Not caught: an instruction that lowers other passages by only a grade or two (a passage that repeats the
 query may be a C; a gold passage may not), or one that acts only on queries with certain words.
@@ -101,8 +101,8 @@ def defused(text: str) -> str:
     """Return a text in the form shown to a judge.
 
     Characters of the categories control and format are removed (line breaks and tabs stay): people do not see
-    them, but models read them. Markup of chat templates is broken up by a space, since a tokenizer may take it for the
-    end of the message.
+    them, but models read them. Markup of chat templates is broken up by a space, since a tokenizer may take
+    it for the end of the message.
     """
     seen = _visible(text)
     if "<" in seen or "[" in seen:

@@ -15,7 +15,7 @@ CREATE TABLE accounts (judge TEXT PRIMARY KEY, answers INTEGER NOT NULL, tokens_
 {SETTINGS_TABLE}
 """
 
-#: Tables that later versions added; the last two hold rows of earlier versions and stay empty in new journals.
+#: Tables that later versions added; the last two hold rows of earlier versions, none in a new journal.
 LATER_TABLES = """
 CREATE TABLE IF NOT EXISTS log (number INTEGER PRIMARY KEY, entry BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS unread (id BLOB PRIMARY KEY, settings BLOB NOT NULL, attempt INTEGER NOT NULL,

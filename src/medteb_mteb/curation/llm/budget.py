@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Purse", "tokens_of"]
 
-#: Bytes of UTF-8 that make a token. A Chinese character has three: one token, where today's tokenizers need
-#: 0.6 to 1.0; of English it is three letters, where they need about four. Rather too much than too little.
+#: Bytes of UTF-8 that count as a token. A Chinese character has three, so it counts as one token; today's
+#: tokenizers need 0.6 to 1.0. Three English letters count as one; tokenizers put about four into one. The
+#: estimate is rather too high than too low.
 BYTES_PER_TOKEN = 3
 
 
@@ -52,12 +53,12 @@ class Purse:
         self._held_tokens -= tokens_in + tokens_out
 
     def pay(self, tokens_in: int, tokens_out: int) -> None:
-        """Spend."""
+        """Add the cost of an answer to the amount spent."""
         self.spent += self._llm.cost(tokens_in, tokens_out)
         self.tokens += tokens_in + tokens_out
 
     def exhausted(self) -> str:
-        """Return the reason why the next request did not fit, for people."""
+        """Return why the next request did not fit, as text for the user."""
         if self._llm.budget is not None:
             limit = f"{self.spent:.4g} of its budget of {self._llm.budget:g} is spent"
             if self._llm.budget_tokens is None:

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Endpoint", "GiveUp", "Unanswered", "quiet_libraries"]
 
-#: An endpoint that asks for a longer pause than this is left alone.
+#: An endpoint that asks for a longer pause than this is given up.
 MAX_RETRY_AFTER = 600.0
-#: Requests in a row that come to nothing before an LLM is given up, where one alone may be to blame itself.
+#: Failed requests in a row before an LLM is given up, if the cause of a single failure may be its request.
 IN_A_ROW = 3
 
 
@@ -66,8 +66,8 @@ class _Refused(Exception):  # noqa: N818
 
     Attributes:
         reason: Short key.
-        said: Its words for people.
-        form: It says that the form of answer is to blame; else it may be, or the texts.
+        said: Its error message.
+        form: True if it names the answer format as the cause; otherwise the format or the texts may be it.
     """
 
     def __init__(self, reason: str, said: str, *, form: bool) -> None:
@@ -99,14 +99,14 @@ class Endpoint:
         self._client = openai.AsyncOpenAI(
             base_url=llm.base_url, api_key=self._key, max_retries=0, timeout=llm.timeout
         )
-        # Read from the environment by the client, and meant for OpenAI's own service alone.
+        # The client reads them from the environment; they are meant for OpenAI's own service only.
         self._client.organization = self._client.project = None
         formats: tuple[AnswerFormat, ...] = get_args(AnswerFormat)
         self._formats = list(formats[formats.index(llm.answer) :])
         self._proven = False
         self._answered_at = -math.inf
         self._in_a_row = 0
-        #: Attempts that failed for the moment, by reason.
+        #: Attempts that failed temporarily, by reason.
         self.faults: dict[str, int] = {}
 
     async def __aenter__(self) -> Self:
@@ -124,7 +124,7 @@ class Endpoint:
         """
         estimate = sum(question.tokens())
         attempt = 0
-        #: Forms of answer that are left for this question alone, whose refusal may have another cause.
+        #: Answer formats left for this question only, whose refusal may have another cause.
         own: list[AnswerFormat] = []
         while True:
             started = time.monotonic()
@@ -137,7 +137,7 @@ class Endpoint:
             except _Failed as failed:
                 self.faults[failed.reason] = self.faults.get(failed.reason, 0) + 1
                 if failed.outage and self._answered_at > started:
-                    attempt = 0  # others get through: it is the line, or the limit
+                    attempt = 0  # others get through: the cause is the network or the limit
                 if attempt >= self.llm.retries:
                     raise self._hopeless(failed) from None
                 pause = min(self.llm.max_pause, self.llm.backoff * 2.0 ** min(attempt, 30))
@@ -148,7 +148,7 @@ class Endpoint:
             except _Refused as refused:
                 own = self._other_forms(form, own, refused)
                 continue
-            if own and not self._proven:  # it was the form, for all of them
+            if own and not self._proven:  # the format was the cause, for all questions
                 self._formats = own
             self._answered_at, self._in_a_row, self._proven = time.monotonic(), 0, True
             self.limits.used(reply.tokens_in + reply.tokens_out, estimate)

@@ -28,9 +28,9 @@ class LLM(BaseModel):
     Attributes:
         name: Name under which its answers are stored.
         model: Name of the model at the endpoint.
-        base_url: Address, up to and without `/chat/completions`.
-        api_key_env: Environment variable that holds the key. No variable is read that is not named here, so
-            no key goes to an address that it is not meant for; a server on this machine needs none.
+        base_url: Address, without the final `/chat/completions`.
+        api_key_env: Environment variable that holds the key. Only this variable is read, so that a key is
+            never sent to an address that it is not meant for; a server on this machine needs none.
         variant: Part of an answer's identity; tells apart two models of one name.
         temperature: Sampling temperature; null: not sent, for models that refuse it.
         extra: Further fields of the request (`top_p`, `reasoning_effort`, ...), part of an answer's identity.
@@ -38,7 +38,7 @@ class LLM(BaseModel):
         concurrency: Requests under way at once.
         requests_per_minute: Limit; null: none.
         tokens_per_minute: Limit on tokens in and out; null: none.
-        timeout: Seconds for the whole of an answer.
+        timeout: Maximum seconds for a whole answer.
         retries: Further attempts at a request that failed temporarily.
         backoff: Seconds of the first pause; it doubles with every attempt.
         max_pause: Seconds of the longest pause, unless the endpoint asks for more.
@@ -137,7 +137,7 @@ class LLM(BaseModel):
         }
 
     def cost(self, tokens_in: int, tokens_out: int) -> float:
-        """Price of an answer."""
+        """Return the price of an answer."""
         return (tokens_in * self.price_in + tokens_out * self.price_out) / 1e6
 
 
@@ -183,6 +183,6 @@ def load_settings(path: str | Path, kind: type[SettingsT], holds: str) -> Settin
 
 
 def _first(error: ValidationError) -> str:
-    # Without the values: they may hold what does not belong on a screen.
+    # Without the values: they may hold secrets.
     lines = [f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors()]
     return "; ".join(line.replace("Value error, ", "") for line in lines[:5])

@@ -1,9 +1,9 @@
 """Base of the journals: a SQLite database in WAL mode that one process writes and any may read.
 
-`synchronous=NORMAL`: a commit takes a fraction of a millisecond, done in the event loop as soon as an answer
-is there, and survives a kill of the process at any moment. Every second a thread syncs the log to the disk
-(a passive checkpoint), so that a power cut costs the last second at most. `FULL` would sync at every commit,
-some milliseconds in which no answer is read.
+With `synchronous=NORMAL`, a commit takes a fraction of a millisecond. It runs in the event loop as soon as an
+answer arrives, and survives a kill of the process at any moment. Every second a thread syncs the log to the
+disk (a passive checkpoint), so that a power cut costs the last second at most. `FULL` would sync at every
+commit and block the reading of answers for some milliseconds.
 
 The class of a journal defines its content; every journal also has failures, accounts, descriptions of
 settings and origins of its rows (see `medteb_mteb.curation.llm.origins`).
@@ -42,10 +42,10 @@ __all__ = [
 
 #: Bytes of a key and of a digest of settings.
 KEY_BYTES, SETTINGS_BYTES = 16, 8
-#: Bytes of a page, of which a commit writes whole ones: of a journal that is made today, and of one that an
-#: earlier version made. A damaged file need not tell.
+#: Page sizes in bytes (a commit writes whole pages): of new journals, and of those of an earlier version. A
+#: damaged file may not state its own.
 PAGES = (1024, 4096)
-#: Given back when the disk is full, so that the answers under way can still be written.
+#: Reserved bytes, freed when the disk is full, so that pending answers can still be written.
 RESERVE = 1 << 20
 SYNC_SECONDS = 1.0
 
@@ -71,13 +71,13 @@ class Failure:
 
 
 def settings_digest(settings: Mapping[str, Any]) -> bytes:
-    """8 bytes for the settings of an LLM."""
+    """Return the digest (8 bytes) of an LLM's settings."""
     text = json.dumps(dict(settings), sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).digest()[:SETTINGS_BYTES]
 
 
 class Database(ABC, Generic[AccountT]):
-    """A journal, open for one process alone; use it as a context manager.
+    """A journal, open in one process only; use it as a context manager.
 
     Args:
         path: The database; made if it is not there.
@@ -87,15 +87,15 @@ class Database(ABC, Generic[AccountT]):
             room.
     """
 
-    #: SQLite's id of an application, and version of the tables; the database of anything else is refused.
+    #: SQLite's application id, and version of the tables; any other database is refused.
     application: ClassVar[int]
     version: ClassVar[int]
-    #: Versions of earlier journals that are taken over when they are opened for writing.
+    #: Earlier versions, whose journals are upgraded when they are opened for writing.
     earlier: ClassVar[tuple[int, ...]] = ()
-    #: Makes the tables: `failures` and `settings` as above, `accounts` with the holder's name and the fields
-    #: of an account as columns, and those of the class's own.
+    #: Creates the tables: `failures` and `settings` as above, `accounts` with the holder's name and the
+    #: fields of an account as columns, and the class's own tables.
     schema: ClassVar[str]
-    #: Makes tables that an earlier version of the same form did not have; those of origins are among them.
+    #: Creates tables that an earlier version of the same form lacks; those of origins are always created.
     later: ClassVar[str] = ""
     #: The column of `accounts` that names the holder.
     holder: ClassVar[str]
@@ -108,7 +108,7 @@ class Database(ABC, Generic[AccountT]):
         from filelock import FileLock, Timeout  # lazy: filelock
 
         self.path = Path(path).resolve()
-        #: Why nothing more should be bought, though what is under way can still be written.
+        #: Why nothing more should be bought, although pending answers can still be written.
         self.trouble = ""
         self._dirty, self._closing = threading.Event(), threading.Event()
         self._syncing: threading.Thread | None = None
@@ -266,7 +266,7 @@ class Database(ABC, Generic[AccountT]):
             for start in range(0, len(keys), 500):
                 some = keys[start : start + 500]
                 marks = ",".join("?" * len(some))
-                # The names are ours; what comes from outside goes in as parameters.
+                # The names come from this code; values from outside are passed as parameters.
                 query = f"SELECT {columns} FROM {table} WHERE {by} IN ({marks})"  # noqa: S608
                 yield from self._db.execute(query, some).fetchall()
 
@@ -333,7 +333,7 @@ class Database(ABC, Generic[AccountT]):
             if self._dirty.is_set():
                 self._dirty.clear()
                 try:
-                    # A connection of its own: a thread may not share that of the event loop.
+                    # A separate connection: a thread may not share that of the event loop.
                     db = sqlite3.connect(self.path, isolation_level=None)
                     try:
                         db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Cost", "added", "estimate_cost"]
 
-#: Fields of a cost that are the same in every call: they are of the LLM, not of the prompts.
+#: Fields of a cost that are the same in every call: they belong to the LLM, not to the prompts.
 _OF_THE_LLM = ("spent", "budget")
 
 

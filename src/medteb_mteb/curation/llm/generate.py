@@ -71,12 +71,12 @@ def generate(
 ) -> Generation[T]:
     """Have an LLM answer prompts; an answer that was paid for is never bought again.
 
-    An answer is written to the journal as it came, under the digest of (settings of the LLM, version, system,
-    user, variant), before `read` is shown it. One that is rejected is asked for once more; then its prompt
-    has failed. Killed at any moment and called again, nothing is bought twice but what was under way (and
-    not even that, where the endpoint honours `Idempotency-Key`), and nothing that came in is lost.
+    An answer is stored in the journal unchanged, under the digest of (settings of the LLM, version, system,
+    user, variant), before `read` parses it. One that is rejected is requested once more; then its prompt has
+    failed. If a run is killed at any moment and called again, only pending answers are bought twice (and not
+    even those if the endpoint honours `Idempotency-Key`), and no answer that arrived is lost.
 
-    A known answer is read again by every call. If a changed reader rejects it, its prompt has failed; only
+    A known answer is parsed again by every call. If a changed reader rejects it, its prompt has failed; only
     `retry_failed` asks again.
 
     Args:

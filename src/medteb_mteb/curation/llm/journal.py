@@ -1,14 +1,14 @@
 """The journal of answers: every paid text, stored durably before it is used.
 
-A database (see `medteb_mteb.curation.llm.database`) that holds the answers as they came, but no prompt and no
-key of an endpoint:
+A database (see `medteb_mteb.curation.llm.database`) that holds the unchanged answers, but no prompts and no
+API keys:
 
-    answers     digest of (settings, system, user, variant), the settings, how often it was asked for before,
+    answers     digest of (settings, system, user, variant), the settings, the number of earlier requests,
                 how the answer ends, the text; never changed
     failures    keys without a valid answer, with the reason; or `unread`, until the answer has been parsed
     accounts    answers, tokens and cost of each LLM
     settings    the settings behind each digest
-    origins     the answering model and day, and `dated`, which key's first answer that was
+    origins     the answering model and day; `dated` gives the origin of each key's first answer
 
 Every row of `answers` has its own checksum, so that all undamaged rows can be recovered from a damaged file:
 see `medteb_mteb.curation.llm.repair_answers`.
@@ -44,7 +44,7 @@ class Answer:
 
     Attributes:
         attempt: Number of earlier requests for it.
-        ending: `refused`, `cut`, or empty: as it should.
+        ending: `refused`, `cut`, or empty for a normal end.
         text: Text of the answer.
     """
 

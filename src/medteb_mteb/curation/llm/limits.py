@@ -52,7 +52,7 @@ class Pace:
         if self._rate is None:
             return 0.0
         start = max(self._free_at, now - self._burst)
-        # The whole is due at once, also if it is more than a burst; what comes later waits for it.
+        # All units are charged at once, even if they exceed a burst; later requests wait for them.
         self._free_at = start + units / self._rate
         return max(0.0, start - now)
 

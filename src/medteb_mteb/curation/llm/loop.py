@@ -70,7 +70,7 @@ def _interruptible(workers: Sequence[Runs]) -> Iterator[None]:
         for worker in workers:
             worker.stop.set(INTERRUPTED)
 
-    # Not in a thread, and not on Windows.
+    # Threads and Windows do not support this.
     with suppress(NotImplementedError, RuntimeError, ValueError):
         loop.add_signal_handler(signal.SIGINT, stop)
     try:

@@ -35,7 +35,7 @@ class Question(Protocol):
         """Return the messages in the form of the chat completions API."""
 
     def schema(self) -> dict[str, Any]:
-        """Return JSON schema of an answer."""
+        """Return the JSON schema of an answer."""
 
     def tokens(self) -> tuple[int, int]:
         """Return the estimated tokens, in and out."""
@@ -55,8 +55,8 @@ class Reply:
         tokens_in: Tokens of the prompt.
         tokens_out: Tokens of the answer.
         estimated: The endpoint did not count them.
-        model: Model that the endpoint says has answered; empty: it says nothing.
-        fingerprint: Its `system_fingerprint`; empty: it gives none.
+        model: Model that the endpoint says has answered; empty if it names none.
+        fingerprint: Its `system_fingerprint`; empty if it gives none.
     """
 
     content: str | None

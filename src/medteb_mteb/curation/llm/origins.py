@@ -32,9 +32,9 @@ class Origin:
     """Where an answer comes from.
 
     Attributes:
-        model: Model that the server says has answered; empty where it says nothing.
-        fingerprint: Its `system_fingerprint`; empty where it gives none.
-        date: Day of the answer in UTC, as ISO 8601 has it (`2026-11-23`).
+        model: Model that the server says has answered; empty if it names none.
+        fingerprint: Its `system_fingerprint`; empty if it gives none.
+        date: Day of the answer in UTC, in ISO 8601 format (`2026-11-23`).
     """
 
     model: str
@@ -58,7 +58,7 @@ def _line(text: str) -> str:
 
 
 def answered(origins: Mapping[Origin, int], what: str) -> list[dict[str, Any]]:
-    """Return origins as `provenance.json` has them, by date; what a server did not say is left out.
+    """Return origins in the form of `provenance.json`, by date; what a server did not state is left out.
 
     Args:
         origins: How often each occurs.

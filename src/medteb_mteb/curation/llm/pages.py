@@ -35,7 +35,7 @@ def file_bytes(stack: ExitStack, file: Path) -> Bytes:
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """Pages of a database: those that the log has, at their places in it, and all others."""
+    """Pages of a database: the newer ones, by their places in the log, and all others."""
 
     size: int
     base: Bytes
@@ -73,10 +73,10 @@ class Pages:
 
 
 def views(base: Bytes, log: Bytes) -> list[Pages]:
-    """Return how the pages of a database may lie in its files, the likeliest first.
+    """Return the possible layouts of a database's pages in its files, the likeliest first.
 
-    The size of a page is one that journals have. Where the log has old pages, left from before it was begun
-    again, the database has newer ones.
+    The size of a page is one that journals have. If the log has old pages, left from before it was restarted,
+    the database has newer ones.
     """
     found = []
     for size in PAGES:

@@ -51,7 +51,7 @@ class Order:
         ]
 
     def schema(self) -> dict[str, Any]:
-        """Return JSON schema of an answer."""
+        """Return the JSON schema of an answer."""
         return dict(self.words.schema)
 
     def tokens(self) -> tuple[int, int]:
@@ -100,7 +100,7 @@ class Readings(Generic[T]):
         """Parse the answers in the journal, and yield the requests that remain.
 
         An answer that arrived just before its run was killed was not parsed; it is parsed now, and requested
-        once more if it is unusable. One that was good and no longer is (the reader has changed) has failed.
+        once more if it is unusable. One that a changed reader no longer accepts has failed.
         """
         keys = list(self.prompts)
         for start in range(0, len(keys), _AT_ONCE):
@@ -124,7 +124,7 @@ class Readings(Generic[T]):
         journal: AnswerJournal,
         retry_failed: bool,
     ) -> int | None:
-        """Return the attempt to be made for a key, after all that is known; `None` if none is."""
+        """Return the number of the attempt to make for a key; `None` if none is to be made."""
         reason = ""
         for answer in answers:
             reason = self.take(key, answer)
@@ -155,7 +155,7 @@ class Readings(Generic[T]):
         return reason
 
     def fail(self, key: bytes, reason: str) -> None:
-        """Give up on those prompts of an answer that have none."""
+        """Mark those prompts of an answer as failed that have no valid one."""
         for prompt in self._left(key):
             self.failed[prompt.key] = reason
 

@@ -1,6 +1,6 @@
 """Recovery of answers from a damaged journal.
 
-A row of `answers` is never changed and is in the file as SQLite's format has it
+A row of `answers` is never changed and is stored in SQLite's format
 (https://www.sqlite.org/fileformat2.html, section 2.1): a header with the sizes of the columns, then the
 columns without a gap, in a chain of pages if they are too long for one
 (`medteb_mteb.curation.llm.pages`). So rows are found by their header anywhere in the file and

@@ -38,9 +38,9 @@ _CHINESE = (
     (re.compile(r"(?<=[\"'”}\]])\s*[，、；]\s*(?=[\"'“{\[}])"), ", "),
 )
 _OPENING, _BRACES, _BRACKETS = re.compile(r"[{\[]"), re.compile(r"[{}]"), re.compile(r"[\[\]]")
-#: Characters and brackets inside of brackets beyond which nothing is repaired.
+#: Maximum length and nesting depth of a piece that is repaired.
 _LONGEST, _DEEPEST = 50_000, 50
-#: Brackets that may turn out to be prose; an answer with more is not read on.
+#: Maximum number of brackets that turn out to be prose; after more, reading stops.
 _PROSE = 1000
 
 
@@ -78,10 +78,10 @@ class Value:
 
 
 def json_values(text: str) -> list[Value]:
-    """Return all outermost objects and arrays of a text, as they are or repaired.
+    """Return all outermost objects and arrays of a text, unchanged or repaired.
 
-    An object that does not end is left out, with all that is in it. A repair may put a value under another
-    key than its own; where that matters, compare with the text of `Value.repaired`.
+    An object that does not end is left out with its content. A repair may put a value under a wrong key; if
+    that matters, compare with the text of `Value.repaired`.
     """
     if text[:1] == '"' and text[-1:] == '"':
         with suppress(ValueError):  # JSON inside a JSON string
@@ -177,7 +177,7 @@ def _repaired(piece: str) -> Any:
         return None
     try:
         found = repair_json(plain, return_objects=True, skip_json_loads=True)
-    except Exception:  # a mistake of the library on such a text makes it unreadable, no more
+    except Exception:  # after a bug of the library the text only counts as unreadable
         return None
     if not isinstance(found, dict if piece[0] == "{" else list):
         return None
@@ -211,5 +211,5 @@ def _count_keys(value: Any, counts: dict[str, int]) -> None:
 
 
 def _said(key: str, text: str) -> int:
-    """Return how often a text contains something as a key."""
+    """Return how often a text contains a string as a key."""
     return len(re.findall(rf"(?<![\w-]){re.escape(key)}(?![\w-])[\s\"'“”‘’]*[:：]", text))

@@ -33,7 +33,7 @@ JobT = TypeVar("JobT", bound=Job)
 
 
 class EndpointWorker(ABC, Generic[JobT]):
-    """Asks one LLM for all that `more` comes up with.
+    """Sends one LLM all jobs that `more` returns.
 
     Args:
         llm: The LLM.
@@ -53,7 +53,7 @@ class EndpointWorker(ABC, Generic[JobT]):
         #: Why it ended before all requests were sent; empty if it did not.
         self.stopped = ""
         self._unreadable = 0
-        #: Whether too many answers in a row were of no use.
+        #: Whether too many answers in a row were unusable.
         self.useless = False
         self._urgent: deque[JobT] = deque()
         self._next: deque[JobT] = deque()
@@ -64,7 +64,7 @@ class EndpointWorker(ABC, Generic[JobT]):
 
     @abstractmethod
     def settle(self, job: JobT, reply: Reply | None, reason: str) -> Iterable[JobT]:
-        """Write down what a job has come to, before anything else is done.
+        """Store the outcome of a job before anything else is done.
 
         Args:
             job: The job.
@@ -76,7 +76,7 @@ class EndpointWorker(ABC, Generic[JobT]):
         """
 
     def used(self, reason: str) -> None:
-        """Count an answer that came in; after too many of no use in a row, stop.
+        """Count an answer; stop after too many unusable ones in a row.
 
         Args:
             reason: Why nothing in it can be used; empty: something can.

@@ -76,7 +76,7 @@ class Writer(EndpointWorker[Order]):
     def _keep(self, job: Order, reply: Reply) -> str:
         """Record an answer and parse it; return why it is unusable, or an empty string."""
         ending = "refused" if reply.refused else "cut" if reply.cut else ""
-        # Halves of a surrogate pair, which JSON can express and UTF-8 cannot.
+        # Replaces lone surrogates, which JSON can express and UTF-8 cannot.
         text = (reply.content or "").encode("utf-8", "replace").decode()
         answer = Answer(job.attempt, ending, text)
         cost = self.llm.cost(reply.tokens_in, reply.tokens_out)

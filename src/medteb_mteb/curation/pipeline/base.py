@@ -53,7 +53,7 @@ class ResolvedInput:
     Attributes:
         path: File, folder, or `hub:ORG/NAME`.
         step: Name of the step that writes it; empty if it was there before.
-        inside: Where in the folder of that step, if the file of the pipeline says so.
+        inside: Path in the folder of that step, if the pipeline file gives one.
         texts: It can only be read by `read_texts`.
     """
 
@@ -70,7 +70,7 @@ class PipelineStep(BaseModel):
     """Base class of the steps of a pipeline; a subclass is registered by `registry.step`.
 
     Attributes:
-        step: Which.
+        step: Kind of step.
         name: Name of the step and its folder; default `step`.
     """
 
@@ -78,19 +78,19 @@ class PipelineStep(BaseModel):
 
     #: Kind of data that it writes.
     WRITES: ClassVar[Kind]
-    #: Which file of its folder a later step reads; empty: the folder.
+    #: File of its folder that a later step reads; empty for the folder itself.
     RESULT: ClassVar[str] = ""
     #: Options that its output does not depend on.
     PASSING: ClassVar[frozenset[str]] = frozenset()
     #: True for a quick step that cannot resume and is run from the start.
     ATOMIC: ClassVar[bool] = False
-    #: Whether it writes what models are trained on.
+    #: Whether it writes training data.
     TRAINS: ClassVar[bool] = False
     #: Tasks that it writes editions of.
     TASKS: ClassVar[tuple[str, ...]] = ()
-    #: Whether it asks LLMs, so that it can have failures to ask for again.
+    #: Whether it asks LLMs, so that it can send failed requests again.
     ASKS: ClassVar[bool] = False
-    #: Whether its texts may be sent to an LLM whatever it reads.
+    #: Whether its texts may be sent to an LLM regardless of its input.
     ANONYMISES: ClassVar[bool] = False
     #: Kinds of models that it may name.
     MODELS: ClassVar[frozenset[ModelKind]] = frozenset({"encoder"})
@@ -114,7 +114,7 @@ class PipelineStep(BaseModel):
         """
 
     def check(self, pipeline: PipelineSettings, inputs: Mapping[str, Sequence[ResolvedInput]]) -> None:
-        """Look for what can be wrong beyond the form of the file.
+        """Check for errors beyond the form of the file.
 
         Args:
             pipeline: The settings of the pipeline.

@@ -35,10 +35,10 @@ class Planned:
 
     Attributes:
         name: Its name.
-        step: Which it is.
+        step: Kind of step.
         kind: Kind of data that it writes.
-        fate: `finished`; `to do`; `changed`: made of something else before, needs `redo`.
-        writes: How much it writes, where that can be said.
+        fate: `finished`; `to do`; `changed`: made from other settings or inputs, needs `redo`.
+        writes: Volume of its output, if known.
         charges: Requests to LLMs.
     """
 
@@ -115,7 +115,7 @@ def forecast(file: str | Path, *, until: str | None = None, retry_failed: bool =
 
 
 class _Counts:
-    """The volumes of all inputs, each counted once, when it is asked for.
+    """The volumes of all inputs, each counted once, on demand.
 
     Args:
         build: The pipeline in its folder.
@@ -123,7 +123,7 @@ class _Counts:
 
     def __init__(self, build: Build) -> None:
         self.build = build
-        #: How much each step writes, and whether that is there.
+        #: Volume of each step's output, and whether the step is finished.
         self.written: dict[str, Volume | None] = {}
         self.done: dict[str, bool] = {}
         self._counted: dict[tuple[Any, ...], Volume] = {}
@@ -182,7 +182,7 @@ def count(kind: Kind, path: str, columns: Mapping[str, str] | None = None) -> Vo
 
 
 def _rows(path: Path) -> int:
-    """Return the number of rows of a JSONL file, or of those of a folder that hold training data."""
+    """Return the number of rows of a JSONL file, or of a folder's files of training data."""
     names = ("triples.jsonl", "pairs.jsonl", "queries.jsonl", "corpus.jsonl")
     files = [path] if path.is_file() else [path / name for name in names if (path / name).is_file()]
     rows = 0

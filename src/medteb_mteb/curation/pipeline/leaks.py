@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["LEAKAGE_FILE", "leak_report"]
 
 LEAKAGE_FILE = "leakage.json"
-#: Leaks that are named of each training set.
+#: Maximum number of leaks listed per training set.
 EXAMPLES = 10
 
 

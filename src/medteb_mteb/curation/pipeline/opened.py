@@ -1,4 +1,4 @@
-"""A pipeline file that was opened: its inputs and models are found, its settings possible."""
+"""An opened pipeline file: its inputs and models are resolved, and its settings checked."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def until_step(pipeline: Pipeline, until: str | None) -> list[PipelineStep]:
 
 
 def _model_digest(place: str) -> str:
-    """Return the digest of a model's files, or of a run; of one of the Hub its name."""
+    """Return the digest of a model's files or of a run; for a model of the Hub, its name."""
     if place.startswith("bm25"):
         return place
     if Path(place).is_file():

@@ -35,7 +35,7 @@ def check_before(build: Build, steps: Sequence[PipelineStep]) -> None:
                 raise BuildError(f"Step {step.name!r}: {error}") from error
         if build.pipeline.already_anonymous:
             continue
-        # All texts that it reads are taken to be sent.
+        # The step is assumed to send all texts that it reads.
         for key in dict.fromkeys(key for key, mark, _ in step.inputs() if mark.texts):
             for source in build.sources[step.name].get(key, ()):
                 if not _anonymised(build, source):
@@ -49,7 +49,7 @@ def check_before(build: Build, steps: Sequence[PipelineStep]) -> None:
 def _anonymised(build: Build, source: ResolvedInput) -> bool:
     """Return True if texts were anonymised, judging by their folder without reading them."""
     if not source.step:
-        return (Path(source.path) / STEP).is_file()  # the step that sends them looks at each
+        return (Path(source.path) / STEP).is_file()  # the step that sends them checks each text
     step = next(one for one in build.pipeline.steps if one.name == source.step)
     if step.ANONYMISES or step.WRITES != "texts" or source.inside:
         return True

@@ -17,7 +17,7 @@ __all__ = ["publish", "published", "withdraw"]
 
 
 def publish(folder: Path, data: Path) -> None:
-    """Put what an editions step wrote into the common folder; files are linked, or copied where links fail.
+    """Put the output of an editions step into the common folder, by links, or by copies if links fail.
 
     Args:
         folder: Folder of the step: a folder per edition, and `train`.
@@ -47,7 +47,7 @@ def publish(folder: Path, data: Path) -> None:
 
 
 def published(folder: Path, data: Path) -> bool:
-    """Return True if the common folder holds all that an editions step wrote, not replaced by another step.
+    """Return True if the common folder holds all output of an editions step, not replaced by another step.
 
     Args:
         folder: Folder of the step.
@@ -64,7 +64,7 @@ def published(folder: Path, data: Path) -> bool:
 
 
 def withdraw(folder: Path, data: Path) -> bool:
-    """Take what an editions step wrote out of the common folder, unless another has written over it.
+    """Remove the output of an editions step from the common folder, unless another step replaced it.
 
     Args:
         folder: Folder of the step; it need not be there.

@@ -27,11 +27,11 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 def resolve(pipeline: Pipeline, base: Path) -> dict[str, dict[str, list[ResolvedInput]]]:
     """Return the inputs of each step, by name of the step and key.
 
-    A name of an earlier step, also with a path inside its folder (`assemble/train/triples.jsonl`), goes
-    before a path; paths are from the folder of the file.
+    The name of an earlier step, also with a path inside its folder (`assemble/train/triples.jsonl`), takes
+    precedence over a path; paths are relative to the folder of the file.
 
-    So that no test is trained on, a step that writes training data has the editions of all earlier steps
-    under `KEEP_AWAY`, too, and one that writes editions all earlier training data under `against`.
+    To keep tests out of training data, a step that writes training data also has the editions of all earlier
+    steps under `KEEP_AWAY`, and one that writes editions has all earlier training data under `against`.
 
     Args:
         pipeline: The pipeline.

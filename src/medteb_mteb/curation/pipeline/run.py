@@ -147,7 +147,7 @@ class _Run:
         self.data = self.opened.root / DATA
 
     def steps(self, wanted: list[PipelineStep]) -> BuildReport:
-        """Do steps."""
+        """Run the steps."""
         state, opened = self.state, self.opened
         records = state.records
         check_before(opened, [s for s in wanted if s.name not in records or not records[s.name].finished])
@@ -178,7 +178,7 @@ class _Run:
             if before is not None and step.ATOMIC:
                 self._discard(step)
             elif before is not None and again:
-                # Killed while it is asked again it must not pass for what it was.
+                # If the run is killed during the new requests, the step must not count as finished.
                 state.put(step.name, StepRecord(step.step, mark))
                 with self._writing():
                     (opened.folder(step) / MANIFEST).unlink(missing_ok=True)
@@ -238,7 +238,7 @@ class _Run:
         )
 
     def _set_aside(self, step: PipelineStep) -> None:
-        """Move the folder of a step that has changed out of the way."""
+        """Move the folder of a changed step aside."""
         folder = self.opened.folder(step)
         if not folder.exists():
             return
@@ -249,10 +249,10 @@ class _Run:
             if step.WRITES == "editions":
                 withdraw(folder, self.data)
             folder.rename(aside)
-        self.say(f"{step.name} has changed; what was there is in {aside}")
+        self.say(f"{step.name} has changed; its old folder is now {aside}")
 
     def _discard(self, step: PipelineStep) -> None:
-        """Remove the folder of a step that is made from the start; its record goes first."""
+        """Remove the folder of a step that is run from the start; its record is reset first."""
         before = self.state.records[step.name]
         self.state.put(step.name, StepRecord(before.step, before.fingerprint))
         with self._writing():
@@ -262,7 +262,7 @@ class _Run:
                 shutil.rmtree(self.opened.folder(step))
 
     def _withdraw_left_out(self) -> None:
-        """Take out of the common folder what steps wrote that the file no longer has."""
+        """Remove the output of steps that the file no longer has from the common folder."""
         names = {step.name for step in self.opened.pipeline.steps}
         with self._writing():
             for name in sorted(self.state.records.keys() - names):

@@ -1,4 +1,4 @@
-"""A pipeline file: where it writes, who judges and who writes, and its steps in order.
+"""A pipeline file: its output folder, its judges and LLM, and its steps in order.
 
 Unknown keys, unknown steps and inputs that do not fit fail before anything is read.
 """
@@ -37,7 +37,7 @@ class Pipeline(PipelineSettings):
     @field_validator("steps")
     @classmethod
     def _told_apart(cls, steps: tuple[AnyStep, ...]) -> tuple[AnyStep, ...]:
-        # Folders of these names are one to some file systems.
+        # Some file systems do not distinguish upper and lower case.
         names = Counter(step.name.casefold() for step in steps)
         twice = sorted(step.name for step in steps if names[step.name.casefold()] > 1)
         if twice:
@@ -58,7 +58,7 @@ def load_pipeline(path: str | Path) -> Pipeline:
     Raises:
         BuildError: There is no such file, or it is not what `Pipeline` describes.
     """
-    # Of a link the folder that it points into: the paths inside are from there.
+    # Links are resolved: the paths inside are relative to the folder of the linked file.
     file = Path(path).resolve()
     try:
         content = parse_yaml(file.read_text(encoding="utf-8"))
@@ -89,7 +89,7 @@ def _beside(file: Path, path: str) -> Path:
 def _first(error: ValidationError) -> str:
     lines = []
     found = error.errors()
-    # A tuple whose items are wrong is called too short as well.
+    # Pydantic also calls a tuple with invalid items too short.
     for one in [e for e in found if e["type"] != "too_short" or len(found) == 1][:5]:
         message = one["msg"].replace("Value error, ", "")
         if one["type"] == "union_tag_invalid":

@@ -14,8 +14,8 @@ class PipelineSettings(BaseModel):
     """A pipeline without its steps.
 
     Attributes:
-        out: Folder to write, from the folder of the file.
-        already_anonymous: Send texts that have passed no anonymiser.
+        out: Folder to write, relative to the folder of the file.
+        already_anonymous: Send texts that were not anonymised.
         judges: The judges, as in their file, or its path.
         llm: The LLM that writes texts, as in its file, or its path.
         journal: Journal of judgements; default `$MEDTEB_JOURNAL`, or `judgements.sqlite` in `out`.

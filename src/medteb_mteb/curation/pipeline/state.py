@@ -28,9 +28,9 @@ class StepRecord:
     """Record of one step.
 
     Attributes:
-        step: Which.
+        step: Kind of step.
         fingerprint: Digest of all it depends on.
-        finished: It came to its end.
+        finished: True if it was completed.
         digest: Digest of its output.
         result: Its result.
         seconds: Wall time of the run that finished it.
@@ -78,7 +78,7 @@ class State:
         self._write()
 
     def forget(self, name: str) -> None:
-        """Strike a record."""
+        """Delete a record."""
         if self.records.pop(name, None) is not None:
             self._write()
 
@@ -118,8 +118,8 @@ def fingerprint(
 def content_digest(path: str | Path, *, texts: bool = False) -> str:
     """Return the digest (64 hex digits) of a step's output or of a raw input.
 
-    Of a folder with a manifest it is that of the manifest, which holds the digests of the files. What says
-    when something was made does not count.
+    For a folder with a manifest it is that of the manifest, which holds the digests of the files. Files that
+    record when something was made are left out.
 
     Args:
         path: File, folder, or `hub:ORG/NAME`.

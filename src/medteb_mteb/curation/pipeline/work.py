@@ -34,7 +34,7 @@ class Workspace:
 
     @property
     def journal(self) -> Path | None:
-        """Return the journal of judgements; `None`: where it is by default."""
+        """Return the journal of judgements; `None`: at its default path."""
         return self._named(self.pipeline.journal)
 
     @property
@@ -137,7 +137,7 @@ class Charge:
         known: Answers that the journal has.
         exact: True if counted (assuming every answer is valid); otherwise estimated from the maximum number
             of texts, of the mean length.
-        checks: Requests, at most, that depend on the answers and come on top.
+        checks: Maximum number of further requests, which depend on the answers.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Base class of the steps that have the pipeline's LLM write texts, and the forecast of what that costs."""
+"""Base class of the steps that have the pipeline's LLM write texts, and the forecast of their cost."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ class WriterStep(PipelineStep):
         return found
 
     def llms(self, pipeline: PipelineSettings) -> tuple[LLM, ...]:
-        """Return the one that writes."""
+        """Return the LLM that writes."""
         return (self.writer(pipeline),)
 
     def depends_on(self, pipeline: PipelineSettings) -> Any:
-        """Return the LLM's settings, not where and how fast it is asked."""
+        """Return the LLM's settings, without its address and limits."""
         return self.writer(pipeline).settings(self.prompts())
 
     def check(self, pipeline: PipelineSettings, inputs: Mapping[str, Sequence[ResolvedInput]]) -> None:
-        """Somebody has to write, and the settings have to be possible."""
+        """Check that there is an LLM and that the settings are possible."""
         del inputs
         self.writer(pipeline)
         self.settings()

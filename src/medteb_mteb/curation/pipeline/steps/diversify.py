@@ -1,4 +1,4 @@
-"""Step `diversify`: drops texts whose neighbourhood is already full of texts that mean the same."""
+"""Step `diversify`: drops texts that have too many near neighbours among earlier texts."""
 
 from __future__ import annotations
 

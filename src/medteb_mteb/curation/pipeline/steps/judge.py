@@ -38,12 +38,12 @@ class JudgeStep(PipelineStep):
         return tuple(one for one in judges if isinstance(one, LLM))
 
     def depends_on(self, pipeline: PipelineSettings) -> Any:
-        """Return the judges' settings, not where and how fast they are asked."""
+        """Return the judges' settings, without their addresses and limits."""
         judges = pipeline.judges.judges if pipeline.judges else ()
         return {one.name: one.description() for one in judges}
 
     def check(self, pipeline: PipelineSettings, inputs: Mapping[str, Sequence[ResolvedInput]]) -> None:
-        """Somebody has to judge."""
+        """Check that there are judges."""
         del inputs
         self._judges(pipeline)
 

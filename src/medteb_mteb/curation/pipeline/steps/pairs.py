@@ -32,7 +32,7 @@ class PairsStep(TrainingStep):
     seed: int = 42
 
     def check(self, pipeline: PipelineSettings, inputs: Mapping[str, Sequence[ResolvedInput]]) -> None:
-        """Shares have to be those of its sources."""
+        """Check that every share belongs to a source."""
         del pipeline, inputs
         if not self.queries and not self.documents:
             raise BuildError(f"Step {self.name!r} needs queries or documents.")

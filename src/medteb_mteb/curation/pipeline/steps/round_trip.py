@@ -43,7 +43,7 @@ class RoundTripStep(TrainingStep):
         return (self.retriever,)
 
     def output(self) -> str:
-        """Return the rows with negatives, where they are added."""
+        """Return the file of rows, with negatives if they are added."""
         return "triples.jsonl" if self.negatives else "pairs.jsonl"
 
     def settings(self) -> RoundTripSettings:

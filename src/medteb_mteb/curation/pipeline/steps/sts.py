@@ -26,7 +26,7 @@ class StsStep(WriterStep):
     """Options of an sts step, as of `medteb sts`."""
 
     WRITES = "editions"
-    # Its answers are in the journal; what it made of them is made again.
+    # Its answers are in the journal; its output is made from them again.
     ATOMIC = True
     TASKS = ("MedTEBSTS",)
     TRAINS = True
@@ -84,7 +84,7 @@ class StsStep(WriterStep):
         return StepOutcome(content, report.stopped)
 
     def forecast_charges(self, view: StepView) -> list[Charge]:
-        """Estimate the requests; exact once the queries exist, before that every query is rewritten."""
+        """Estimate the requests; exact once the queries exist, before that one for every query."""
         llm = self.writer(view.pipeline)
         if view.ready:
             found = estimate(
