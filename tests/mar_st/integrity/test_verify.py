@@ -52,7 +52,7 @@ def named(folder: Path) -> list[str]:
     return [problem.file.rpartition("/")[2] for problem in verify(folder).problems]
 
 
-def test_vectors(vectors: Path) -> None:
+def test_damaged_and_missing_vector_files_are_found(vectors: Path) -> None:
     found = verify(vectors)
     assert (found.kind, found.files, found.whole, found.notes) == ("vectors", 4, True, [])
     assert found.bytes == sum(path.stat().st_size for path in (vectors / "shards").iterdir())
@@ -76,7 +76,7 @@ def test_vectors_of_an_earlier_version(vectors: Path) -> None:
     "name",
     ["vectors.npy", "index.faiss", "trained.faiss", "rows.arrow", "documents.arrow", "bm25/vocab.index.json"],
 )
-def test_index(index: Path, name: str) -> None:
+def test_damaged_index_files_are_found(index: Path, name: str) -> None:
     assert verify(index).whole
     assert verify(index).notes == []
     flip(index / "segments" / "000001" / name)
@@ -98,7 +98,7 @@ def test_a_manifest_that_is_damaged_is_a_problem(index: Path, content: str) -> N
     assert named(index) == ["manifest.json"]
 
 
-def test_model(model: Path, mar: MAR) -> None:
+def test_damaged_and_missing_model_files_are_found(model: Path, mar: MAR) -> None:
     found = verify(model)
     assert (found.kind, found.whole, found.digests, found.notes) == ("model", True, True, [])
     (model / "README.md").write_text("a better card")
@@ -141,7 +141,7 @@ def test_digests_follow_what_this_package_changes(model: Path, tmp_path: Path) -
     assert named(tmp_path / "packed") == ["packed.json"]
 
 
-def test_a_listing_of_digests_that_leads_elsewhere(model: Path) -> None:
+def test_digests_of_files_outside_the_folder_are_a_problem(model: Path) -> None:
     content = json.loads((model / DIGESTS).read_text())
     content["files"]["x/../../../ESCAPED"] = {"bytes": 1, "sha256": "0" * 64}
     (model / DIGESTS).write_text(json.dumps(content))
@@ -154,7 +154,7 @@ def test_other_folders_are_refused(tmp_path: Path) -> None:
             verify(folder)
 
 
-def test_the_command_says_it_by_its_exit_status(
+def test_the_exit_status_tells_whether_a_folder_is_whole(
     vectors: Path, index: Path, run_mar: Callable[..., tuple[int, str, str]]
 ) -> None:
     code, out, _ = run_mar("verify", vectors, index)

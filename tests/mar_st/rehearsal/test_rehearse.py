@@ -128,7 +128,7 @@ def test_a_rehearsal_in_bfloat16_computes_in_it(tmp_path):
     assert _stored(tmp_path / "run" / "model") == {"BF16"}
 
 
-def test_a_rehearsal_changes_nothing_global_and_writes_to_its_folder_alone(tmp_path, monkeypatch):
+def test_a_rehearsal_changes_only_its_folder_and_no_global_state(tmp_path, monkeypatch):
     monkeypatch.setenv("MAR_STAGES", str(tmp_path / "stages"))
     monkeypatch.setenv("MAR_STORE", str(tmp_path / "vectors"))
 
@@ -161,7 +161,7 @@ def test_a_failing_stage_is_named(tmp_path, monkeypatch):
         rehearse(_one_stage(), tmp_path / "run")
 
 
-def test_a_loss_that_is_not_finite_is_told(tmp_path):
+def test_a_loss_that_is_not_finite_is_reported(tmp_path):
     stage = _one_stage().stages[0].model_copy(update={"learning_rate": 1e30, "max_grad_norm": 1e30})
     recipe = _one_stage().model_copy(update={"stages": (stage,), "precision": "fp32"})
     with pytest.raises(RehearsalError, match=r"stage symmetric: .*(nan|inf|NaN|finite)"):
@@ -169,7 +169,7 @@ def test_a_loss_that_is_not_finite_is_told(tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_stage_that_does_not_resume_is_told(tmp_path, monkeypatch):
+def test_a_stage_that_does_not_resume_is_reported(tmp_path, monkeypatch):
     import mar_st.stages.trainer as stages
 
     monkeypatch.setattr(stages, "last_checkpoint", lambda *args, **kwargs: None)
@@ -178,7 +178,7 @@ def test_a_stage_that_does_not_resume_is_told(tmp_path, monkeypatch):
 
 
 @pytest.mark.thorough
-def test_a_model_that_does_not_load_is_told(tmp_path, monkeypatch):
+def test_a_model_that_does_not_load_is_reported(tmp_path, monkeypatch):
     def broken(path):
         raise OSError("no weights")
 
@@ -187,14 +187,14 @@ def test_a_model_that_does_not_load_is_told(tmp_path, monkeypatch):
         rehearse(_one_stage(), tmp_path / "run")
 
 
-def test_data_that_cannot_be_read_are_told_before_the_first_stage(tmp_path):
+def test_unreadable_data_are_reported_before_the_first_stage(tmp_path):
     recipe = _one_stage()
     missing = recipe.data[0].model_copy(update={"path": str(tmp_path / "none.jsonl")})
     with pytest.raises(RehearsalError, match=r"before the first stage: DataError: .*none\.jsonl"):
         rehearse(recipe.model_copy(update={"data": (missing,)}), tmp_path / "run")
 
 
-def test_foreign_folders_are_left_alone(tmp_path):
+def test_folders_other_than_run_folders_are_not_touched(tmp_path):
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(RehearsalError, match="not a run folder"):
         rehearse(_one_stage(), tmp_path)

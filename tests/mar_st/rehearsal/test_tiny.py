@@ -10,7 +10,7 @@ from mar_st.rehearsal.tiny import MAX_LENGTH, TinyError, shrink, small_config, w
 
 
 @pytest.mark.parametrize("name", recipe_names())
-def test_every_recipe_shrinks_and_stays_what_it_is(name):
+def test_every_recipe_shrinks_and_keeps_its_structure(name):
     recipe = load_recipe(name)
     tiny = shrink(recipe)
     assert [(stage.name, stage.stage) for stage in tiny.stages] == [(s.name, s.stage) for s in recipe.stages]
@@ -97,13 +97,13 @@ def test_small_configurations_keep_the_architecture(name):
         assert small["head_dim"] * small["num_attention_heads"] > small["hidden_size"]
 
 
-def test_a_teacher_of_its_own_cannot_be_shrunk():
+def test_a_recipe_with_an_external_teacher_cannot_be_shrunk():
     recipe = load_recipe("distill", ["stages.distill.teacher=some/model"])
     with pytest.raises(TinyError, match="stage distill learns from 'some/model'"):
         shrink(recipe)
 
 
-def test_written_evaluation_is_closed(tmp_path):
+def test_qrels_of_the_written_evaluation_refer_to_its_texts(tmp_path):
     import json
 
     folder = write_evaluation(tmp_path / "dev", queries=5, documents=10)

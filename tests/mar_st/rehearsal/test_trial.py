@@ -42,7 +42,7 @@ def test_every_stage_is_timed(recipe, tried):
 
 
 @pytest.mark.slow
-def test_a_plan_is_made_of_it(recipe, tried):
+def test_a_plan_uses_the_measured_times(recipe, tried):
     trials, _ = tried
     found = plan(recipe, device="cpu", trials=trials)
     reckoned = plan(recipe, device="cpu")
@@ -58,12 +58,12 @@ def test_a_plan_is_made_of_it(recipe, tried):
     assert found.assumption == "time and memory of steps tried on this machine"
 
 
-def test_seconds_of_a_stage():
+def test_the_seconds_of_a_stage_are_the_sum_of_its_parts():
     trial = Trial(step=2, once=30, start=5, teacher=0.01, evaluation=7, finish=1, memory=1)
     assert trial.seconds(steps=100, texts=1000, evaluations=3) == 5 + 30 + 200 + 10 + 21 + 1
 
 
-def test_the_data_are_a_sample(recipe):
+def test_a_trial_limits_steps_and_rows(recipe):
     short = shorten(load_recipe("mar-small"), SHORTENED)
     assert {stage.max_steps for stage in short.stages} == {STEPS}
     assert {entry.limit for entry in short.data} == {2048}

@@ -106,7 +106,7 @@ def test_the_name_of_the_model_chooses_the_side(make_client):
         assert "other" not in missing.text
 
 
-def test_a_name_with_a_slash_is_a_name(make_client):
+def test_model_names_may_contain_a_slash(make_client):
     client = make_client(documents=FakeDocumentEncoder(), model_name="medteb/mar-mini")
     assert client.get("/v1/models/medteb/mar-mini-document").json()["id"] == "medteb/mar-mini-document"
     assert client.get("/v1/models/medteb%2Fmar-mini").json()["id"] == "medteb/mar-mini"
@@ -121,7 +121,7 @@ def test_without_a_document_encoder_its_model_says_how_to_get_one(client):
     assert all("--document-encoder" in answer.json()["error"]["message"] for answer in (refused, missing))
 
 
-def test_models_that_are_asked_for_one_by_one_are_counted_together(client):
+def test_metrics_do_not_hold_requested_model_names(client):
     for name in ("fake", "秘密"):
         client.get(f"/v1/models/{name}")
     metrics = client.get("/metrics").text
@@ -182,7 +182,7 @@ def test_logs_hold_no_query_unless_asked(make_client, caplog):
     assert "秘密的病" in caplog.text
 
 
-def test_the_small_answers(client):
+def test_probes_models_and_info_are_answered(client):
     assert client.get("/healthz").json() == {"status": "ok"}
     assert client.get("/readyz").json() == {"status": "ready"}
     client.app.state.ready = False
@@ -198,7 +198,7 @@ def test_the_small_answers(client):
     assert info["fields"] == {"department": "string", "year": "integer"}
 
 
-def test_pages_need_nothing_from_elsewhere(client):
+def test_pages_load_nothing_from_other_hosts(client):
     for path in ("/", "/docs", "/page.js", "/page.css"):
         found = client.get(path)
         assert found.status_code == 200
@@ -283,7 +283,7 @@ def test_a_search_says_whether_its_best_hit_is_a_good_match(make_client):
     assert client.get("/info").json()["match"] == {"threshold": 0.9, "false_reject": 0.05}
 
 
-def test_callers_who_wait_for_documents_get_them_in_one_pass(make_client):
+def test_waiting_requests_for_documents_are_read_in_one_pass(make_client):
     client = make_client()
     index = client.app.state.generations.current.searcher.index
     go, passes, look_up = threading.Event(), [], index.find_documents
@@ -323,7 +323,7 @@ def test_callers_who_wait_for_documents_get_them_in_one_pass(make_client):
     assert [answer.status_code for answer in answers] == [200, 400, 200]
 
 
-def test_documents_that_are_asked_for_do_not_pile_up(make_client):
+def test_waiting_requests_for_documents_are_limited(make_client):
     client = make_client(timeout=0.5)
     engine = client.app.state.generations.current
     go = threading.Event()

@@ -20,7 +20,7 @@ from tests.mar_st.serve.sockets import JSON, connect, post, read_all, read_answe
 
 
 @pytest.mark.thorough
-def test_silent_connections_make_room_and_are_ended(serve):
+def test_silent_connections_are_closed_and_make_room(serve):
     server = serve(max_connections=40, header_timeout=2.0)
     silent = [connect(server) for _ in range(150)]
     began = time.monotonic()
@@ -42,7 +42,7 @@ def test_silent_connections_make_room_and_are_ended(serve):
         one.close()
 
 
-def test_where_every_connection_has_a_request_another_caller_is_told_to_come_back(serve):
+def test_a_client_is_told_to_retry_if_every_connection_is_busy(serve):
     server = serve(max_connections=2, per_text=1.5)
     busy = [connect(server) for _ in range(2)]
     for one in busy:
@@ -72,7 +72,7 @@ def test_a_body_that_does_not_come_is_a_408(serve):
     ("coding", "status"),
     [("chunked", 200), ("Chunked ", 200), ("gzip, chunked", 501), ("identity, chunked", 501)],
 )
-def test_transfer_codings_that_nobody_undoes_are_refused(lasting, coding, status):
+def test_unsupported_transfer_codings_are_refused(lasting, coding, status):
     server = lasting()
     body = b'{"query": "x"}'
     head = f"POST /search HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: {coding}\r\n".encode() + JSON
@@ -81,7 +81,7 @@ def test_transfer_codings_that_nobody_undoes_are_refused(lasting, coding, status
         assert read_answer(one)[0] == status
 
 
-def test_a_large_body_is_refused_and_the_connection_lives_on(lasting):
+def test_a_large_body_is_refused_and_the_connection_stays_open(lasting):
     server = lasting()
     body = b'{"query": "' + b"x" * 10_000_000 + b'"}'
     with httpx.Client(base_url=server.url, headers={"content-type": "application/json"}) as client:
@@ -129,7 +129,7 @@ def test_pipelined_requests_are_answered_in_order(lasting):
 
 
 @pytest.mark.thorough
-def test_a_request_that_came_in_time_is_answered_by_a_server_that_was_held_up():
+def test_a_delayed_server_answers_requests_that_arrived_in_time():
     """libuv runs timers after it has handled what it polled, and before it polls again."""
 
     class HeldUp(GuardedProtocol):
@@ -278,7 +278,7 @@ def test_too_many_reads_of_documents_are_refused_before_the_application_sees_the
     with_server(client, app)
 
 
-def test_connections_that_come_together_are_taken_together():
+def test_simultaneous_connections_are_accepted_together():
     made = []
 
     class Noted(GuardedProtocol):
@@ -300,7 +300,7 @@ def test_connections_that_come_together_are_taken_together():
     assert made[-1] - made[0] < 2
 
 
-def test_a_burst_beyond_the_connections_is_answered_or_told_to_come_back():
+def test_a_burst_beyond_the_connections_is_answered_or_told_to_retry():
     """Whoever is accepted in a turn of the event loop has sent a request, which nobody has read yet."""
     answers = Counter()
 
@@ -318,7 +318,7 @@ def test_a_burst_beyond_the_connections_is_answered_or_told_to_come_back():
 
 
 @pytest.mark.thorough
-def test_a_burst_on_full_queues_is_refused_and_every_connection_lives(serve):
+def test_a_burst_on_full_queues_is_refused_and_connections_stay_open(serve):
     server = serve(per_text=0.05, max_queue=8, max_batch=1, timeout=5.0)
     first = [connect(server) for _ in range(12)]
     for number, one in enumerate(first):

@@ -16,7 +16,7 @@ from tests.mar_st.serve.fakes import DOCUMENTS, FakeEncoder, FakeSearcher
 from tests.mar_st.serve.servers import make_index
 
 
-def test_the_old_index_answers_whom_it_took_and_is_then_closed(tmp_path):
+def test_the_old_index_answers_accepted_requests_and_is_then_closed(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         make_index(tmp_path / name, DOCUMENTS, name)
@@ -50,7 +50,7 @@ def test_the_old_index_answers_whom_it_took_and_is_then_closed(tmp_path):
         old.encoding.batcher.submit(["x"])
 
 
-def test_bm25_is_warm_before_the_first_caller_comes():
+def test_bm25_is_warmed_up_before_the_first_request():
     searcher = FakeSearcher(DOCUMENTS, FakeEncoder())
     create_app(searcher, ServeSettings()).state.generations.current.close()
     assert searcher.index.warmed
@@ -86,7 +86,7 @@ def test_an_encoder_of_another_space_is_refused(tmp_path):
         create_app(place, encoder=Foreign())
 
 
-def test_a_fleet_waits_for_all_who_live(tmp_path):
+def test_a_fleet_waits_for_all_live_workers(tmp_path):
     import os
 
     fleet = Fleet(tmp_path)

@@ -37,13 +37,13 @@ def test_keys_of_a_file_or_the_environment(tmp_path, monkeypatch):
         (f"{ONE}\n", 0o644, "chmod 600"),
     ],
 )
-def test_unusable_keys_are_refused_without_being_told(tmp_path, text, mode, match):
+def test_unusable_keys_are_refused_without_being_shown(tmp_path, text, mode, match):
     with pytest.raises(ServeError, match=match) as error:
         read_keys(write(tmp_path, text, mode))
     assert ONE not in str(error.value)
 
 
-def test_a_missing_file_and_an_empty_variable(tmp_path, monkeypatch):
+def test_a_missing_file_and_an_empty_variable_are_refused(tmp_path, monkeypatch):
     with pytest.raises(ServeError, match="cannot be read"):
         read_keys(tmp_path / "nothing")
     monkeypatch.setenv("MAR_API_KEYS", " ")
@@ -51,7 +51,7 @@ def test_a_missing_file_and_an_empty_variable(tmp_path, monkeypatch):
         read_keys(None)
 
 
-def test_a_ring_admits_its_keys_and_compares_them_all(monkeypatch):
+def test_a_key_ring_admits_its_keys_and_always_compares_all(monkeypatch):
     ring = KeyRing([ONE, TWO])
     assert ring.admits([(b"authorization", f"Bearer {ONE}".encode())])
     assert ring.admits([(b"authorization", f"bearer {TWO}".encode())])
@@ -88,7 +88,7 @@ def test_a_host_that_others_reach_needs_keys():
 @pytest.mark.parametrize(
     "wrong", [{"workers": 0}, {"timeout": 0}, {"timeout": float("nan")}, {"port": 70000}, {"max_k": 0}]
 )
-def test_impossible_settings(wrong):
+def test_impossible_settings_are_refused(wrong):
     with pytest.raises(ServeError, match=next(iter(wrong))):
         ServeSettings(**wrong)
 
@@ -117,7 +117,7 @@ def server(lasting):
         ([b"127.0.0.1:80:evil.example"], 400),
     ],
 )
-def test_one_whole_host_is_compared(server, hosts, status):
+def test_exactly_one_complete_host_header_is_accepted(server, hosts, status):
     lines = b"".join(b"Host: %s\r\n" % host for host in hosts)
     with connect(server) as one:
         one.sendall(b"GET /metrics HTTP/1.1\r\n" + lines + b"\r\n")
@@ -127,7 +127,7 @@ def test_one_whole_host_is_compared(server, hosts, status):
 @pytest.mark.parametrize(
     ("target", "status"), [(b"127.0.0.1", 200), (b"[::1]", 200), (b"[::1]:8000", 200), (b"evil.example", 400)]
 )
-def test_the_host_of_a_whole_target_counts(server, target, status):
+def test_the_host_of_an_absolute_target_is_checked(server, target, status):
     with connect(server) as one:
         one.sendall(b"GET http://%s/metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % target)
         assert one.recv(12) == b"HTTP/1.1 %d" % status

@@ -73,7 +73,7 @@ def test_the_longest_query_delays_no_other_request(make_client, searcher, by_vec
     assert max(seconds, *(took for _, took in probes)) < 6
 
 
-def test_a_text_that_is_cut_is_the_same_for_all_who_read_it(make_client):
+def test_the_searcher_gets_a_long_text_already_cut(make_client):
     fake = FakeSearcher(DOCUMENTS, FakeEncoder())
     client = make_client(fake)
     text = "疼" * 100_000
@@ -85,7 +85,7 @@ def test_a_text_that_is_cut_is_the_same_for_all_who_read_it(make_client):
     assert fake.calls[-1]["texts"] == [text[-62:]]
 
 
-def test_the_part_that_counts_is_the_longest_that_fits():
+def test_a_long_text_is_cut_to_the_longest_part_that_fits():
     class Words(FakeEncoder):
         def count_tokens(self, texts, prompt_name=None):
             return [2 + len(text.split()) for text in texts]
@@ -199,7 +199,7 @@ HELD = [
 
 
 @pytest.mark.parametrize(("held", "body"), HELD)
-def test_a_probe_is_answered_while_a_request_at_the_edge_is_worked_on(make_client, monkeypatch, held, body):
+def test_a_probe_is_answered_during_a_request_at_the_limit(make_client, monkeypatch, held, body):
     gate = Gate()
 
     class Held(FakeSearcher):
@@ -266,7 +266,7 @@ def test_a_query_waits_for_one_batch_of_many_texts_at_most(make_client):
     assert order.count("长") >= 4
 
 
-def test_a_body_may_be_as_large_as_it_may_be(make_client):
+def test_a_body_of_the_largest_allowed_size_is_accepted(make_client):
     client = make_client(max_body=2000)
     for size, status in ((2000, 200), (2001, 413)):
         body = orjson.dumps({"query": "x"}).ljust(size)
@@ -310,7 +310,7 @@ def test_every_leg_of_a_search_looks_at_the_deadline(searcher, options):
             searcher.index.find_words([made_text(50)], 3, None, deadline=time.monotonic() - 1)
 
 
-def test_one_callers_vector_fails_no_other_in_its_batch(searcher):
+def test_an_invalid_vector_fails_only_its_own_request(searcher):
     class Raising(FakeSearcher):
         def search_vectors(self, vectors, texts=None, k=10, **options):
             searcher.index.checked(vectors)

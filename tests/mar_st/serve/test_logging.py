@@ -9,7 +9,7 @@ from mar_st.serve.connections import ServeConfig
 from mar_st.serve.guard import ConnectionLimits
 
 
-def test_handlers_of_others_stay_open():
+def test_handlers_of_the_application_stay_open():
     class Owner(logging.StreamHandler):
         def close(self):
             self.stream.close()

@@ -43,7 +43,7 @@ RAW = [
 
 
 @pytest.mark.thorough
-def test_whatever_is_sent_the_log_stays_short(serve):
+def test_bad_requests_leave_at_most_one_log_line_each(serve):
     server = serve()
     before = len(server.log)
     for raw in RAW * 3:
@@ -72,7 +72,7 @@ def test_an_error_of_the_server_is_one_line_without_the_query(make_client, caplo
     assert " < " in lines[0]
 
 
-def test_a_worker_that_may_not_read_says_so_in_one_line(monkeypatch, caplog, tmp_path):
+def test_a_worker_that_cannot_read_the_index_logs_one_line(monkeypatch, caplog, tmp_path):
     def fail(*_args, **_settings):
         raise OSError(errno.EROFS, "Read-only file system", "/nowhere/index")
 

@@ -58,7 +58,7 @@ def test_text_of_documents_is_never_markup(serve, visit, tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_key_is_asked_for(serve, visit):
+def test_the_page_asks_for_a_key_if_the_server_needs_one(serve, visit):
     server = serve(api_keys=[KEY])
     page = visit(server.url, refusals=True)
     page.fill("#query", "头疼")
@@ -143,7 +143,7 @@ def test_a_document_is_read_in_full_and_the_focus_comes_back(library, visit):
 
 
 @pytest.mark.thorough
-def test_an_address_holds_the_search_its_filter_and_the_document(library, visit):
+def test_the_url_holds_the_search_its_filter_and_the_document(library, visit):
     page = visit(library.url)
     page.click("#more summary")
     page.uncheck("#hybrid")
@@ -194,7 +194,7 @@ def test_back_and_forward_go_through_searches_and_documents(library, visit):
 
 
 @pytest.mark.thorough
-def test_an_error_leaves_no_old_hits(serve, visit):
+def test_an_error_clears_the_previous_hits(serve, visit):
     server = serve()
     page = visit(server.url, refusals=True)
     hits, error = page.locator("#hits li"), page.locator("#status.bad")

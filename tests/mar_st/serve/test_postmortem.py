@@ -34,7 +34,7 @@ def wait_for(condition, seconds=20):
     assert condition()
 
 
-def test_short_files_are_named(tmp_path):
+def test_truncated_files_are_named(tmp_path):
     index = make_index(tmp_path, DOCUMENTS)
     assert short_files([str(index), "org/name-on-the-hub", str(tmp_path)]) == []
     path, content = cut(index)
@@ -46,7 +46,7 @@ def test_short_files_are_named(tmp_path):
     ]
 
 
-def test_a_lone_server_leaves_one_line(serve, tmp_path):
+def test_a_single_server_logs_one_line_for_a_truncated_file(serve, tmp_path):
     index = make_index(tmp_path, DOCUMENTS)
     server = serve(index)
     assert server.search("头疼").status_code == 200
@@ -62,7 +62,7 @@ def test_a_lone_server_leaves_one_line(serve, tmp_path):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("how", ["stopped", "killed"])
-def test_an_end_of_another_kind_leaves_no_line(serve, tmp_path, how):
+def test_a_stopped_or_killed_server_logs_no_such_line(serve, tmp_path, how):
     index = make_index(tmp_path, DOCUMENTS)
     server = serve(index)
     if how == "stopped":
@@ -97,7 +97,7 @@ def _answers(server):
 
 
 @pytest.mark.slow
-def test_workers_whose_file_stays_short_end_with_its_name(tmp_path):
+def test_workers_exit_naming_a_file_that_stays_truncated(tmp_path):
     index = make_index(tmp_path, DOCUMENTS)
     command = [sys.executable, "-m", "mar_st.cli", "serve", str(index), "--workers", "2", "--port", "0"]
     with subprocess.Popen(

@@ -80,7 +80,7 @@ def test_the_encoder_that_is_named_answers(place, family, start):  # noqa: F811
     assert hits(default) == hits(other) != hits(client)
 
 
-def test_a_model_of_documents_names_no_query_encoder(make_client):
+def test_the_document_model_lists_no_query_encoder(make_client):
     encoder = FakeEncoder()
     encoder.query = "query-2"
     client = make_client(FakeSearcher(["头疼"], encoder), documents=FakeEncoder(), model_name="fake")
@@ -88,13 +88,13 @@ def test_a_model_of_documents_names_no_query_encoder(make_client):
     assert entries == {"fake": "query-2", "fake-document": None}
 
 
-def test_an_encoder_without_a_name_is_not_given_one(client):
+def test_an_encoder_without_a_name_is_listed_without_one(client):
     assert "query_encoder" not in client.get("/v1/models").json()["data"][0]
     assert client.get("/info").json()["query_encoder"] is None
     assert 'mar_query_encoder{model="fake",query_encoder=""} 1.0' in client.get("/metrics").text
 
 
-def test_a_name_that_cannot_be_is_one_clear_error(place, family, start):  # noqa: F811
+def test_an_unusable_encoder_name_is_one_clear_error(place, family, start):  # noqa: F811
     with pytest.raises(MarError, match="no query encoder 'query-9'; it has query, query-lookup"):
         start(place, query="query-9")
     with pytest.raises(ServeError, match="open already"):

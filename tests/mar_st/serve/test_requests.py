@@ -98,7 +98,7 @@ def test_invalid_json_is_refused(client, path, name):
     assert (found.status_code, found.json()["error"]["code"]) == (400, "invalid_json")
 
 
-def test_other_refusals(client):
+def test_wrong_types_methods_paths_and_hosts_are_refused(client):
     form = client.post("/search", content=b"{}", headers={"content-type": "text/plain"})
     assert (form.status_code, form.json()["error"]["code"]) == (415, "not_json")
     assert client.post("/search", content=b"{}").status_code == 415
@@ -114,7 +114,7 @@ def test_other_refusals(client):
     assert (reload.status_code, reload.json()["error"]["code"]) == (403, "no_api_keys")
 
 
-def test_the_body_is_limited_whatever_it_says_of_itself(make_client):
+def test_the_body_is_limited_with_and_without_a_content_length(make_client):
     client = make_client(max_body=1000)
     large = client.post("/search", {"query": "x" * 2000})
     assert (large.status_code, large.json()["error"]["code"]) == (413, "body_too_large")
@@ -127,7 +127,7 @@ def test_the_body_is_limited_whatever_it_says_of_itself(make_client):
     assert chunked.status_code == 413
 
 
-def test_too_many_tokens(make_client):
+def test_too_many_tokens_are_refused(make_client):
     client = make_client(max_tokens=100, max_texts=8)
     many = client.post("/v1/embeddings", {"input": ["疼" * 50] * 4})
     assert (many.status_code, many.json()["error"]["code"]) == (400, "too_many_tokens")

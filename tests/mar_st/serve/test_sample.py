@@ -77,7 +77,7 @@ def test_a_rung_of_the_model_answers_for_the_sample(installed, tmp_path):
         create_app(index, ServeSettings(query="query-2"), encoder=model)
 
 
-def test_names_find_the_installed_model(installed):
+def test_model_names_resolve_to_the_installed_model(installed):
     for name in ("mar-zh", "medteb/mar-zh"):
         assert model_folder(name) == unpacked_folder(installed / "model", "mar-zh")
     expected = MAR("mar-mini", device="cpu").encode_queries(["头疼吃什么药"])

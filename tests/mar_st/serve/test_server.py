@@ -256,7 +256,7 @@ def test_hot_swap_under_load(serve, tmp_path, workers):
 
 
 @pytest.mark.thorough
-def test_a_folder_is_watched(serve, tmp_path):
+def test_a_watched_index_is_swapped_when_it_changes(serve, tmp_path):
     (tmp_path / "old").mkdir()
     (tmp_path / "new").mkdir()
     make_index(tmp_path / "old", DOCUMENTS, "a")
@@ -274,7 +274,7 @@ def test_a_folder_is_watched(serve, tmp_path):
 
 
 @pytest.mark.thorough
-def test_overload_is_turned_away_and_the_others_are_in_time(serve):
+def test_overload_gets_429_and_accepted_requests_are_in_time(serve):
     server = serve(per_text=0.02, timeout=2.0, max_queue=20, max_batch=4)  # 50 queries a second
     finish = run_hammer(server, [f"问题{number}" for number in range(50)], callers=80)
     time.sleep(3)

@@ -53,7 +53,7 @@ def slow_socket(port):
     return one
 
 
-def test_who_does_not_read_is_ended():
+def test_connections_that_do_not_read_are_closed():
     app = LargeApp()
 
     def client(port):
@@ -69,7 +69,7 @@ def test_who_does_not_read_is_ended():
 
 
 @pytest.mark.thorough
-def test_who_reads_slowly_gets_all():
+def test_slow_readers_get_the_whole_answer():
     app = LargeApp()
 
     def client(port):
@@ -87,7 +87,7 @@ def test_who_reads_slowly_gets_all():
 
 
 @pytest.mark.thorough
-def test_who_does_not_read_gets_no_further_work_done():
+def test_no_more_requests_run_for_a_client_that_does_not_read():
     app = LargeApp()
 
     def client(port):
@@ -109,7 +109,7 @@ def test_who_does_not_read_gets_no_further_work_done():
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_more_requests_than_may_wait_are_not_read(together):
+def test_pipelined_requests_beyond_the_limit_are_not_read(together):
     app = LargeApp(10)
 
     def client(port):
@@ -187,7 +187,7 @@ def test_trailers_have_the_limit_of_a_head(lasting, trailer, key):
 
 
 @pytest.mark.thorough
-def test_short_trailers_are_read_past(lasting):
+def test_short_trailers_are_skipped(lasting):
     server = lasting()
     with connect(server) as one:
         for _ in range(2):
@@ -216,7 +216,7 @@ def test_extensions_of_chunks_have_a_limit(lasting):
     assert HEAD == 64 * 1024
 
 
-def test_a_head_has_few_fields(lasting):
+def test_the_number_of_header_fields_is_limited(lasting):
     server = lasting()
     for count, status in ((FIELDS - 1, 200), (FIELDS, 431)):
         with connect(server) as one:
@@ -227,7 +227,7 @@ def test_a_head_has_few_fields(lasting):
 
 @pytest.mark.parametrize(("size", "status"), [(HEAD, 200), (HEAD + 1, 431)])
 @pytest.mark.parametrize("trailing", [False, True])
-def test_a_head_that_comes_at_once_has_the_same_limit(lasting, size, status, trailing):
+def test_a_head_sent_in_one_piece_has_the_same_limit(lasting, size, status, trailing):
     server = lasting()
     body = b'{"query": "x"}'
     kind = b"Host: 127.0.0.1\r\nContent-Type: application/json\r\n"

@@ -99,8 +99,8 @@ def test_each_endpoint_answers_as_to_a_plain_request(server, form):
     assert not any("ERROR" in line or "WARNING" in line for line in server.log[said:])
 
 
-def test_requests_in_pieces_and_in_a_row(server):
-    """However the bytes are cut, the body belongs to its request, and what follows is the next one."""
+def test_split_and_consecutive_requests_are_answered(server):
+    """Wherever the bytes are split, the body belongs to its request; the bytes after it are the next one."""
     one = bytes_of(JAVA, *REQUESTS[0])
     with connect(server) as connection:
         connection.sendall(one)
@@ -168,7 +168,7 @@ def test_a_websocket_is_not_opened(server):
         assert answers(connection, 1)[0][0] == 200
 
 
-def test_the_head_keeps_all_but_the_offer():
+def test_only_the_upgrade_offer_is_removed_from_the_head():
     headers = [
         (b"host", b"a"),
         (b"connection", b"Upgrade, close ,HTTP2-Settings"),
@@ -208,7 +208,7 @@ public class Post {
 
 @pytest.mark.thorough
 @pytest.mark.skipif(shutil.which("java") is None, reason="no java")
-def test_a_stock_java_client(server, tmp_path):
+def test_a_stock_java_client_gets_answers(server, tmp_path):
     (tmp_path / "Post.java").write_text(JAVA_PROGRAM, encoding="utf-8")
     command = ["java", "-XX:TieredStopAtLevel=1", str(tmp_path / "Post.java"),
                f"{server.url}/v1/embeddings", KEY, '{"model": "fake", "input": "headache"}']  # fmt: skip
