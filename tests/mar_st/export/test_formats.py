@@ -18,7 +18,7 @@ def registering(monkeypatch):
     monkeypatch.setattr(GRAPHS, "after", dict(GRAPHS.after))
 
 
-def test_the_order_of_formats():
+def test_formats_are_listed_in_order():
     assert list(GRAPHS.classes()) == ["native", "openvino", "onnx"]
     assert list(LOOKUPS.classes()) == ["numpy", "lookup-json"]
     assert RUNTIMES.names() == ("native", "onnx", "openvino")
@@ -49,7 +49,7 @@ def test_a_new_format_is_written_and_measured(registering, gte_folder, tmp_path)
         export(gte_folder, tmp_path / "other", formats=("flat",))
 
 
-def test_a_format_has_to_write(registering):
+def test_a_format_without_write_is_refused(registering):
     with pytest.raises(TypeError, match="Format 'half': GraphFormat has to define __init__, write"):
         graph_format("half")(GraphFormat)
 

@@ -81,7 +81,7 @@ def test_unsupported_models_are_refused(monkeypatch):
         open_source("cut")
 
 
-def test_a_tokenizer_that_does_more_is_refused(tmp_path):
+def test_a_tokenizer_that_differs_from_its_file_is_refused(tmp_path):
     model = make_model("gte")
     source = ExportSource(TorchEncoder(model), parts_of(list(model)), "tiny")
     listing, _ = write_front(source, tmp_path, exact=False)
@@ -91,7 +91,7 @@ def test_a_tokenizer_that_does_more_is_refused(tmp_path):
         check_tokens(source, tmp_path, listing, ["头头头"])
 
 
-def test_half_precision_weights_need_no_second_table(tmp_path):
+def test_half_precision_weights_need_no_float32_table(tmp_path):
     model = make_model("gte")
     source = ExportSource(TorchEncoder(model), parts_of(list(model)), "tiny")
     assert write_front(source, tmp_path, exact=True)[1] == "float32"

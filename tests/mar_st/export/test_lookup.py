@@ -113,7 +113,7 @@ def test_broken_folders_are_refused(page, tmp_path):
         load_query_encoder(folder)
 
 
-def test_it_searches_an_index(page, family, tmp_path):  # noqa: F811
+def test_an_exported_encoder_searches_an_index(page, family, tmp_path):  # noqa: F811
     build_index(family / "vectors", tmp_path / "index")
     searcher = Searcher.open(tmp_path / "index", encoder=str(page))
     found = searcher.search(["头疼吃什么药", "高血压吃什么"], k=1)
@@ -193,7 +193,7 @@ def test_mismatched_inputs_are_refused(family, tmp_path):  # noqa: F811
     assert not out.exists()
 
 
-def test_the_command_says_what_it_wrote_and_what_goes_together(family, tmp_path):  # noqa: F811
+def test_the_command_reports_its_output_and_checks_its_options(family, tmp_path):  # noqa: F811
     base = ["export", str(family / "mar"), str(tmp_path / "out"), "--query", "query-lookup"]
     done = CliRunner().invoke(app, [*base, "--format", "numpy"])
     assert done.exit_code == 0, done.output
@@ -212,7 +212,7 @@ def test_the_command_says_what_it_wrote_and_what_goes_together(family, tmp_path)
     [{"lengths": [1]}, {"lengths": [1, "2"]}, {"dim": "4"}, {"features": 1.5}, {"max_length": 10**30},
      {"precision": []}, {"prompts": {"query": 3}}, {"normalised": 1}, {"model": {}}, {"a\nb": 1}],
 )  # fmt: skip
-def test_settings_of_another_kind_are_one_error(page, tmp_path, change):
+def test_settings_of_the_wrong_type_are_one_error(page, tmp_path, change):
     folder = tmp_path / "broken"
     shutil.copytree(page, folder)
     settings = json.loads((folder / "export.json").read_text())

@@ -73,11 +73,11 @@ def test_the_fastest_within_the_limits_is_chosen(exported, fp32, bf16, chosen):
         ({"alone_cosine": 0.999, "cosine_mean": 1.0, "ndcg_loss": 0.0}, False),
     ],
 )
-def test_limits(report, holds):
+def test_loss_limits_accept_or_reject_a_report(report, holds):
     assert LossLimits().hold(report) is holds
 
 
-def test_ndcg_is_the_one_of_the_definition():
+def test_ndcg_matches_its_definition():
     judge = LossTask(
         name="toy",
         digest="",
@@ -94,7 +94,7 @@ def test_ndcg_is_the_one_of_the_definition():
 
 
 @pytest.mark.thorough
-def test_a_task_says_what_is_lost(gte_folder, tmp_path):
+def test_the_loss_is_measured_on_a_task(gte_folder, tmp_path):
     task = tmp_path / "task"
     (task / "qrels").mkdir(parents=True)
     lines = [json.dumps({"_id": f"d{i}", "text": text}, ensure_ascii=False) for i, text in enumerate(TEXTS)]
@@ -124,7 +124,7 @@ def test_a_finished_folder_replaces_the_old_one(tmp_path):
     assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["out", "out/out.part"]
 
 
-def test_a_folder_in_the_way_is_kept(exported, gte_folder, tmp_path):
+def test_an_existing_folder_is_kept(exported, gte_folder, tmp_path):
     out, _ = exported
     before = (out / "export.json").read_bytes()
     with pytest.raises(ExportError, match="is there already"):
@@ -138,7 +138,7 @@ def test_a_folder_in_the_way_is_kept(exported, gte_folder, tmp_path):
     assert (other / "thesis.txt").is_file()
 
 
-def test_wrong_arguments(gte_folder, tmp_path):
+def test_wrong_arguments_are_refused(gte_folder, tmp_path):
     with pytest.raises(ExportError, match="weight format is one of fp32, bf16, int8; got int4"):
         export(gte_folder, tmp_path / "out", weight_formats=("int4",))
     with pytest.raises(ExportError, match="format is one of"):
@@ -154,14 +154,14 @@ def test_a_crash_is_reported_not_shared(exported, tmp_path):
     assert not list(out.glob("measure-*"))
 
 
-def test_cosines():
+def test_cosines_are_computed_row_by_row():
     first = np.array([[1, 0], [1, 1]], dtype=np.float32)
     second = np.array([[2, 0], [1, -1]], dtype=np.float32)
     np.testing.assert_allclose(cosines(first, second), [1, 0], atol=1e-12)
 
 
 @pytest.mark.slow
-def test_onnx(gte_folder, tmp_path):
+def test_onnx_is_exported_in_every_supported_precision(gte_folder, tmp_path):
     from mar_st.online import load_query_encoder
 
     out = tmp_path / "out"

@@ -62,7 +62,7 @@ def weights(folder):
     return {name: value.numpy() for name, value in CrossEncoder(str(folder)).state_dict().items()}
 
 
-def test_it_learns_the_grades_and_where_they_begin(trained):
+def test_a_grader_learns_the_grades_and_their_thresholds(trained):
     assert trained.kappa > 0.95
     assert trained.thresholds.labels == (0, 2, 4)
     assert sum(trained.trained.values()) + sum(trained.calibrated.values()) == len(pairs())
@@ -145,7 +145,7 @@ def test_weighted_kappa_is_that_of_scikit_learn():
     assert weighted_kappa([2, 2], [2, 2], 5) == 1.0
 
 
-def test_thresholds_separate_what_can_be_separated():
+def test_thresholds_separate_separable_scores():
     draw = random.Random(5)
     labels = [draw.choice([0, 1, 2, 3, 4]) for _ in range(400)]
     scores = [label + draw.uniform(-0.4, 0.4) for label in labels]
@@ -167,7 +167,7 @@ def test_thresholds_separate_what_can_be_separated():
 @pytest.mark.parametrize(
     ("labels", "bounds"), [((0,), ()), ((0, 1), (0.1, 0.2)), ((1, 0), (0.5,)), ((0, 1), (float("nan"),))]
 )
-def test_impossible_thresholds(labels, bounds):
+def test_impossible_thresholds_are_refused(labels, bounds):
     with pytest.raises(MarError, match="Thresholds are ascending"):
         Thresholds(labels, bounds)
 
@@ -183,7 +183,7 @@ def test_impossible_thresholds(labels, bounds):
         ("", "no graded pairs"),
     ],
 )
-def test_rows_that_cannot_be_used(tmp_path, line, message):
+def test_invalid_rows_are_refused(tmp_path, line, message):
     file = tmp_path / "graded.jsonl"
     file.write_text(line + "\n", encoding="utf-8")
     with pytest.raises(MarError, match=message):
@@ -199,7 +199,7 @@ def test_rows_are_read(tmp_path):
         read_graded([tmp_path / "none"])
 
 
-def test_folders_that_are_no_graders(base, tmp_path):
+def test_folders_without_a_grader_are_refused(base, tmp_path):
     with pytest.raises(MarError, match=f"holds no {THRESHOLDS_FILE}"):
         Grader(base)
     (tmp_path / THRESHOLDS_FILE).write_text('{"labels": ["S"], "bounds": []}', encoding="utf-8")

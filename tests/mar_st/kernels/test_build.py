@@ -71,7 +71,7 @@ def test_a_broken_library_is_recompiled(source: Path, tmp_path: Path) -> None:
 
 @needs_compiler
 @pytest.mark.parametrize("how", ["others may write", "a file", "none"])
-def test_a_cache_that_is_not_ones_own_is_not_used(
+def test_a_cache_that_others_can_change_is_not_used(
     how: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "cache" / "medteb"

@@ -54,7 +54,7 @@ def padding(texts: int = 3, tokens: int = 9) -> torch.Tensor:
 
 @pytest.mark.parametrize("groups", [4, 2, 1])
 @pytest.mark.parametrize("kind", ["none", "bool", "one row", "added"])
-def test_is_attention(groups: int, kind: str) -> None:
+def test_equals_exact_attention(groups: int, kind: str) -> None:
     tensors = drawn(groups=groups)
     mask = {
         "none": None,
@@ -70,13 +70,13 @@ def test_is_attention(groups: int, kind: str) -> None:
         assert (found - exact(tensors, None, 0.3)).abs().max() > 0.1  # so the bound sees a mask left out
 
 
-def test_the_scale_is_that_of_the_size() -> None:
+def test_the_default_scale_follows_the_head_size() -> None:
     assert (attended(drawn()) - exact(drawn())).abs().max() < 0.02
 
 
 @pytest.mark.parametrize("bytes_", [1, 2 * 9 * 9 * 2, 2 * 9 * 9 * 4, 2 * 9 * 9 * 9, 2**20])
 @pytest.mark.parametrize("groups", [4, 2])
-def test_parts_are_the_whole(bytes_: int, groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_computing_in_parts_gives_the_same_result(bytes_: int, groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tensors, mask = drawn(groups=groups), padding()
     whole = attended(tensors, mask)
     monkeypatch.setattr(cpu_attention, "_BYTES", bytes_)
@@ -84,7 +84,7 @@ def test_parts_are_the_whole(bytes_: int, groups: int, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16])
-def test_a_token_that_sees_nothing_is_finite(dtype: torch.dtype) -> None:
+def test_a_fully_masked_token_has_finite_values(dtype: torch.dtype) -> None:
     mask = padding()
     mask[1, :, 3] = False
     if dtype != torch.bool:
@@ -103,12 +103,12 @@ def test_a_causal_layer_without_mask_is_causal() -> None:
     assert (attended(tensors) - wanted).abs().max() > 0.1
 
 
-def test_other_types_are_left_to_torch() -> None:
+def test_other_dtypes_are_computed_by_torch() -> None:
     tensors = [tensor.float() for tensor in drawn()]
     assert (attended(tensors) - exact(tensors)).abs().max() < 1e-5
 
 
-def test_a_mask_that_all_texts_share() -> None:
+def test_all_texts_may_share_a_mask() -> None:
     tensors, mask = drawn(), padding()[:1]
     assert (attended(tensors, mask) - exact(tensors, mask)).abs().max() < 0.02
 

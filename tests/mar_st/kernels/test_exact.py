@@ -43,7 +43,7 @@ def naive(
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("dim", [1, 15, 16, 17, 64, 100])
-def test_it_is_brute_force(dim: int, dtype: type) -> None:
+def test_search_equals_brute_force(dim: int, dtype: type) -> None:
     search = exact_search(2)
     for count, total, k in (
         (1, 1, 1),
@@ -63,7 +63,7 @@ def test_it_is_brute_force(dim: int, dtype: type) -> None:
 
 @pytest.mark.parametrize("share", [0.0, 0.002, 0.1, 0.7, 1.0])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_a_mask_is_kept(share: float, dtype: type) -> None:
+def test_search_with_a_mask_equals_brute_force(share: float, dtype: type) -> None:
     queries, vectors = made(7, 24, 0), made(3001, 24, 1, dtype)
     passed = np.random.default_rng(2).random(3001) < share
     scores, rows = exact_search(2).search(queries, vectors, 10, np.packbits(passed, bitorder="little"))
@@ -72,7 +72,7 @@ def test_a_mask_is_kept(share: float, dtype: type) -> None:
     np.testing.assert_array_equal(rows, places)
 
 
-def test_alone_or_together_is_the_same_to_the_bit() -> None:
+def test_single_and_batched_queries_get_identical_scores() -> None:
     queries, vectors = made(31, 75, 0), made(5003, 75, 1)
     scores, rows = exact_search(2).search(queries, vectors, 20)
     for threads in (1, 5):
@@ -81,7 +81,7 @@ def test_alone_or_together_is_the_same_to_the_bit() -> None:
                 found = exact_search(threads).search(queries[start : start + size], vectors, 20)
                 np.testing.assert_array_equal(found[0], scores[start : start + size])
                 np.testing.assert_array_equal(found[1], rows[start : start + size])
-    # A mask leaves the scores of what it leaves.
+    # A mask does not change the scores of the rows that pass.
     passed = np.zeros(5003, bool)
     passed[rows[0]] = True
     again = exact_search(2).search(queries[:1], vectors, 20, np.packbits(passed, bitorder="little"))
@@ -95,7 +95,7 @@ def test_equal_scores_are_ranked_by_row() -> None:
         assert (rows == np.arange(50)).all()
 
 
-def test_rows_of_a_wider_array_and_of_a_file(tmp_path) -> None:
+def test_strided_and_mapped_arrays_are_searched(tmp_path) -> None:
     wide = made(900, 48, 0)
     np.save(tmp_path / "vectors.npy", wide)
     expected = naive(wide[:9, :20], wide[:, :20], 5)[1]
@@ -129,7 +129,7 @@ def _search_in_child(queries: np.ndarray, vectors: np.ndarray) -> list[list[int]
     return found
 
 
-def test_a_fork_has_a_team_of_its_own() -> None:
+def test_a_forked_process_searches_with_its_own_threads() -> None:
     queries, vectors = made(4, 32, 0), made(4000, 32, 1)
     expected = exact_search(2).search(queries, vectors, 3)[1].tolist()
     with multiprocessing.get_context("fork").Pool(1) as pool:
@@ -142,7 +142,7 @@ def _forget() -> str:
     return "done"
 
 
-def test_a_fork_can_forget_what_it_has_from_its_parent() -> None:
+def test_a_forked_process_can_drop_the_search_of_its_parent() -> None:
     queries, vectors = made(4, 32, 0), made(4000, 32, 1)
     expected = exact_search(2).search(queries, vectors, 3)[1]
     with multiprocessing.get_context("fork").Pool(1) as pool:
@@ -151,7 +151,7 @@ def test_a_fork_can_forget_what_it_has_from_its_parent() -> None:
     np.testing.assert_array_equal(exact_search(2).search(queries, vectors, 3)[1], expected)
 
 
-def test_no_memory_is_said() -> None:
+def test_running_out_of_memory_raises_memory_error() -> None:
     class Kernels:
         mar_exact_open = staticmethod(lambda _: 1)
         mar_exact_close = staticmethod(lambda _: None)
@@ -164,7 +164,7 @@ def test_no_memory_is_said() -> None:
         ExactSearch(Kernels, 2)
 
 
-def test_without_a_compiler_others_search(tmp_path) -> None:
+def test_search_works_without_a_compiler(tmp_path) -> None:
     script = (
         "import numpy as np; from mar_st.index import flat; from mar_st.kernels.exact import exact_search; "
         "v = np.eye(2000, 600, dtype=np.float32); "

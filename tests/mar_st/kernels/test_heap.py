@@ -65,7 +65,7 @@ def test_freed_memory_is_kept_until_it_is_released() -> None:
     assert churned("default")[0] > 200
 
 
-def test_other_libraries_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_c_libraries_are_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heap, "_library", lambda: None)
     assert not heap.keep()
     assert not heap.trim()
@@ -77,7 +77,7 @@ def _of_files() -> float:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux gives pages back so")
-def test_weights_that_a_kernel_laid_out_leave_memory(tmp_path: Path) -> None:
+def test_mapped_weights_leave_memory_once_a_kernel_has_copied_them(tmp_path: Path) -> None:
     with torch.no_grad():
         stored = {"weight": torch.randn(4096, 4096), "kept": torch.randn(4096, 256)}  # 64 and 4 MB
     save_file(stored, tmp_path / "weights.safetensors")

@@ -56,7 +56,7 @@ def test_products_are_bfloat16() -> None:
 
 
 @needs_onednn
-def test_views_and_no_rows() -> None:
+def test_views_and_empty_inputs_are_computed() -> None:
     torch.manual_seed(0)
     layer = nn.Linear(64, 24)
     packed = OneDNNLinear(layer.weight, layer.bias)
@@ -90,7 +90,7 @@ def test_a_model_in_bfloat16_gives_the_same_vectors() -> None:
 @pytest.mark.parametrize(
     ("flags", "expected"), [({"avx512_bf16"}, "onednn"), ({"amx_bf16"}, "onednn"), ({"avx512f"}, "torch")]
 )
-def test_the_choice_in_bfloat16(flags: set[str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bfloat16_kernel_depends_on_the_processor(flags: set[str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(amx, "kernel", object)  # of float32
     monkeypatch.setattr(linear, "processor", lambda: Processor("x", frozenset(flags)))
     monkeypatch.setattr(linear, "has_onednn", lambda dtype: dtype == torch.bfloat16)
@@ -123,14 +123,14 @@ def test_a_run_asks_for_the_kernel_of_its_dtype(
         (Processor(), True, "torch"),
     ],
 )
-def test_the_choice(here: Processor, onednn: bool, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_best_kernel(here: Processor, onednn: bool, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(amx, "kernel", lambda: None)
     monkeypatch.setattr(linear, "processor", lambda: here)
     monkeypatch.setattr(linear, "has_onednn", lambda *_: onednn)
     assert best_kernel() == expected
 
 
-def test_the_matrix_unit_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_matrix_unit_is_preferred(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(amx, "kernel", object)
     assert best_kernel() == "amx"
 
@@ -152,12 +152,12 @@ def test_a_folder_keeps_its_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(found) == len(first) + 1
 
 
-def test_a_kernel_that_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unavailable_kernel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear, "has_onednn", lambda *_: False)
     with pytest.raises(MarError, match="a torch without oneDNN"):
         use_kernel(symmetric("gte"), "onednn")
 
 
-def test_the_processor_of_this_machine() -> None:
+def test_the_processor_has_a_maker_exactly_if_it_has_flags() -> None:
     here = processor()
     assert (here.maker == "") == (here.flags == frozenset())

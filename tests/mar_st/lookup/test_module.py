@@ -41,7 +41,7 @@ def test_a_vector_does_not_depend_on_the_texts_beside_it(fitted):
     np.testing.assert_allclose(together, alone, atol=1e-6)
 
 
-def test_any_text_has_a_finite_vector_and_one_without_features_the_bias(fitted):
+def test_vectors_are_finite_and_the_bias_for_texts_without_features(fitted):
     vectors = _model(fitted).encode(ODD)
     assert vectors.shape == (len(ODD), DIM)
     assert np.isfinite(vectors).all()
@@ -77,7 +77,7 @@ def test_it_is_saved_and_loaded_in_its_dtype(fitted, dtype, tmp_path):
     assert torch.nn.functional.cosine_similarity(found.float(), exact).min() > 0.999
 
 
-def test_another_dictionary_is_another_identity(fitted):
+def test_another_dictionary_changes_the_identity(fitted):
     other = copy.deepcopy(fitted)
     other.features.names[0] = "另"
     assert modules_digest([other]) != modules_digest([fitted])

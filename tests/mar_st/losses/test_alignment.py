@@ -45,13 +45,13 @@ def test_equals_the_naive_formula(mar, weights):
     torch.testing.assert_close(loss.last_parts, expected)
 
 
-def test_teachers_of_any_length_are_used_as_they_are(mar):
+def test_teacher_vectors_are_not_normalised(mar):
     students, teachers = _vectors()
     loss = AlignmentLoss(mar)
     assert (loss.compute_loss(students, teachers) - loss.compute_loss(students, teachers / 0.8)).abs() > 0.01
 
 
-def test_kl_temperature_matters(mar):
+def test_the_temperature_changes_the_kl(mar):
     students, teachers = _vectors()
     values = [
         AlignmentLoss(mar, contrastive_weight=0, mse_weight=0, kl_weight=1, kl_temperature=t).compute_loss(
@@ -62,8 +62,8 @@ def test_kl_temperature_matters(mar):
     assert (values[0] - values[1]).abs() > 1e-3
 
 
-def test_on_unit_vectors_the_kl_is_the_squared_distance_and_so_is_the_cosine(mar):
-    """Why KALE and ScalingNote take vectors that are not normalised."""
+def test_on_unit_vectors_kl_and_cosine_are_the_squared_distance(mar):
+    """This is why KALE and ScalingNote take vectors that are not normalised."""
     torch.manual_seed(0)
     raw = [8 * torch.randn(6, 256, requires_grad=True) for _ in range(2)]
     unit = [normalize(vectors.detach(), dim=1).requires_grad_() for vectors in raw]
@@ -103,7 +103,7 @@ def test_several_texts_are_the_weighted_sum_of_their_losses(mar):
         AlignmentLoss(mar, text_weights=(1.0, 0.0))
 
 
-def test_mse_is_a_sum_over_dimensions_unlike_its_sibling(mar):
+def test_mse_sums_over_dimensions_unlike_embed_distill_loss(mar):
     students, teachers = _vectors()
     ours = AlignmentLoss(mar, contrastive_weight=0.0).compute_loss(students, teachers)
     mean = EmbedDistillLoss(mar, distance_metric="mse").compute_loss_from_embeddings([students], [teachers])

@@ -84,7 +84,7 @@ def test_dims_are_the_mean_over_renormalised_prefixes(mar, both):
     torch.testing.assert_close(loss.last_parts["dim_5"], parts[1].detach() / 3)
 
 
-def test_one_dim_is_plain(mar):
+def test_one_full_dim_equals_the_plain_loss(mar):
     columns = _columns()
     plain = AsymInfoNCELoss(mar, temperature=0.5)
     full = AsymInfoNCELoss(mar, temperature=0.5, dims=[8])
@@ -99,7 +99,7 @@ def test_one_dim_is_plain(mar):
 
 @pytest.mark.parametrize("dims", [(), (8, 3)])
 @pytest.mark.parametrize("both", [False, True])
-def test_equals_its_siblings(mar, both, dims):
+def test_equals_multiple_negatives_ranking_loss(mar, both, dims):
     columns = _columns()
     ours = AsymInfoNCELoss(mar, temperature=0.05, dims=dims, both_directions=both)
     directions = ("query_to_doc", "doc_to_query") if both else ("query_to_doc",)
@@ -265,7 +265,7 @@ def test_gradcache_replays_dropout(query_source):
 
 
 @pytest.mark.parametrize("dims", [(), (32, 8)])
-def test_equals_the_cached_siblings(symmetric, dims):
+def test_equals_cached_multiple_negatives_ranking_loss(symmetric, dims):
     tasks = (None, None, None)
     ours = _step(_without_dropout(symmetric), tasks, temperature=0.05, dims=dims, mini_batch_size=2)
 

@@ -73,7 +73,7 @@ def test_vectors_and_gradients_are_those_of_whole_columns(model, features, monke
 
 
 def test_no_pass_gets_a_view(model, features, monkeypatch):
-    """Compiled code is guarded by what a view is of, so it would be compiled once more for each kind."""
+    """Compiled code has guards for the base of a view, so it would be recompiled for each kind of base."""
     _cheap_passes(monkeypatch)
     counting = Counting(model)
     embed_columns(counting, features[:1])
@@ -91,7 +91,7 @@ def test_columns_of_one_length_are_one_pass(model):
     assert [rows for rows, _ in counting.shapes] == [24, 24]
 
 
-def test_few_texts_and_texts_laid_end_to_end_are_one_pass(model, monkeypatch):
+def test_few_texts_and_packed_texts_are_one_pass(model, monkeypatch):
     _cheap_passes(monkeypatch)
     features = model.preprocess(["头疼", "头疼" * 20] * 3, task="query") | {"task": "query"}
     counting = Counting(model)

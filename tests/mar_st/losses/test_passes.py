@@ -86,7 +86,7 @@ def test_gradients_are_those_of_the_whole_batch(make, limits, spans):
     assert len(shapes) > 2
 
 
-def test_a_pass_holds_tokens_not_rows():
+def test_a_pass_is_limited_by_tokens_not_rows():
     *_, shapes = step(alignment, mini_batch_tokens=BUDGET)
     *_, by_rows = step(alignment, mini_batch_size=4)
     assert all(rows * width <= BUDGET or rows == 1 for rows, width in shapes)

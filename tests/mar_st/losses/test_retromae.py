@@ -38,7 +38,7 @@ def test_no_row_sees_its_own_token_and_all_see_the_sentence_vector():
     assert not (visible & ~attended[:, None])[:, :, 1:].any(), "padding is seen"
 
 
-def test_rates_and_rows_that_differ():
+def test_masks_have_the_given_rates_and_differ_by_row():
     torch.manual_seed(0)
     attended, plain = _masks()
     seen = draw_visible(attended, plain, 0.5)[plain[:, None].expand(-1, 50, -1)].float().mean()
@@ -85,7 +85,7 @@ def test_masked_tokens_are_replaced_as_in_bert():
 
 
 @pytest.mark.parametrize(("replacement", "share"), [("80-10-10", 0.8), ("mask", 1.0)])
-def test_the_encoder_reads_what_the_setting_says(model, queries, replacement, share):
+def test_masked_tokens_are_replaced_as_configured(model, queries, replacement, share):
     torch.manual_seed(0)
     loss = RetroMAELoss(model, encoder_mask=0.9, replacement=replacement)
     features = model.preprocess(queries * 40)
@@ -107,7 +107,7 @@ class _Vocabulary:
         return self.tokens
 
 
-def test_marks_of_word_pieces():
+def test_word_pieces_are_recognised_by_their_marks():
     assert word_pieces(_Vocabulary("ab", "##cd", "头"), 3).tolist() == [False, True, False]
     assert word_pieces(_Vocabulary("▁ab", "cd", "头疼"), 3).tolist() == [False, True, False]
     assert not word_pieces(_Vocabulary("ab", "cd", "头"), 3).any()

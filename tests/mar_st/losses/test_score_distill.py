@@ -69,7 +69,7 @@ def test_equals_the_naive_formula(mar, monkeypatch, weights, teacher, scores, sc
     assert (parts[0] - other[0]).abs() > 1e-3
 
 
-def test_scores_of_the_group_are_as_good_as_vectors(mar):
+def test_labels_may_be_scores_of_the_group_or_vectors(mar):
     students, teachers = _student(), _teacher()
     loss = ScoreDistillLoss(mar, temperature=0.3, teacher_temperature=0.5)
     scores = torch.einsum("nd,ncd->nc", teachers[:, 0], teachers[:, 1:])
@@ -120,7 +120,7 @@ def test_a_student_with_the_scores_of_its_teacher_has_no_distance(mar, scope):
     assert loss.compute_loss_from_embeddings(students, teachers).abs() < 1e-6
 
 
-def test_without_kl_it_is_its_sibling(mar):
+def test_without_kl_it_equals_asym_infonce(mar):
     students, teachers = _student(), _teacher()
     for margin, both in ((None, False), (0.0, False), (0.0, True)):
         options = {"temperature": 0.3, "both_directions": both, "false_negative_margin": margin}
@@ -131,7 +131,7 @@ def test_without_kl_it_is_its_sibling(mar):
         )
 
 
-def test_the_margin_leaves_the_kl_alone(mar):
+def test_the_margin_does_not_change_the_kl(mar):
     students, teachers = _student(), _teacher()
     values = []
     for margin in (None, 0.0):

@@ -124,7 +124,7 @@ def test_sizes_and_settings(model_type, settings, tmp_path):
 
 
 @needs_kernels
-def test_modules_after_pooling(tmp_path):
+def test_modules_after_pooling_are_computed(tmp_path):
     modules = list(make_model("bert", "mean"))[:2]
     norm = LayerNorm(24)
     nn.init.normal_(norm.norm.weight)
@@ -143,7 +143,7 @@ def test_modules_after_pooling(tmp_path):
 
 @needs_kernels
 @pytest.mark.parametrize("model_type", ["gte", "qwen3"])
-def test_vectors_depend_on_their_text_alone(model_type, tmp_path):
+def test_vectors_do_not_depend_on_the_other_texts(model_type, tmp_path):
     model = sized(model_type)
     computes, front = native(model, tmp_path, threads=1)
     texts = [*TEXTS, "发热" * 90, *TEXTS[::-1]]
@@ -156,7 +156,7 @@ def test_vectors_depend_on_their_text_alone(model_type, tmp_path):
 
 
 @needs_kernels
-def test_a_pack_without_tokens(tmp_path):
+def test_a_pack_without_tokens_gives_finite_vectors(tmp_path):
     computes, front = native(make_model("gte", "mean"), tmp_path)
     inputs = next(front.packs(["头疼"])).inputs
     inputs["segments"][:] = -1
@@ -167,7 +167,7 @@ def test_a_pack_without_tokens(tmp_path):
         computes.run(inputs)
 
 
-def test_packed_weights():
+def test_weights_are_packed_for_the_kernel():
     rng = np.random.default_rng(0)
     weight = rng.normal(size=(40, 150)).astype(np.float32)
     weight[3] = 0
@@ -184,7 +184,7 @@ def test_packed_weights():
 
 
 @needs_kernels
-def test_export_measures_it_beside_others(gte_folder, tmp_path, monkeypatch, caplog):
+def test_export_measures_native_and_other_formats(gte_folder, tmp_path, monkeypatch, caplog):
     out = tmp_path / "out"
     listing = export(
         gte_folder, out, weight_formats=("fp32", "int8"), calibrate=TEXTS, threads=1, show_progress=False
