@@ -15,8 +15,8 @@ def token_batches(
 ) -> list[np.ndarray]:
     """Split texts into batches of about `budget` tokens, longest texts first.
 
-    Texts of one length come together, so that padding is next to nothing. The order depends on the lengths
-    alone.
+    Texts of the same length come together, so that there is almost no padding. The order depends only on the
+    lengths.
 
     Args:
         lengths: Tokens of each text, `(n,)`.

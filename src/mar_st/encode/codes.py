@@ -69,7 +69,7 @@ def _refuse_infinite(vectors: np.ndarray, dtype: str) -> None:
 def unpack(tensors: Mapping[str, np.ndarray], dtype: str, rows: np.ndarray | slice) -> np.ndarray:
     """Return some rows of stored vectors as float32 `(rows, dim)`.
 
-    Bits become plus or minus one over the square root of the dimension, which is of length 1.
+    Bits become plus or minus one over the square root of the dimension, so a vector has length 1.
     """
     found = tensors["vectors"][rows]
     if dtype == "binary":
@@ -78,4 +78,4 @@ def unpack(tensors: Mapping[str, np.ndarray], dtype: str, rows: np.ndarray | sli
     if dtype == "int8":
         scaled: np.ndarray = found.astype(np.float32) * tensors["scale"][rows][:, None]
         return scaled
-    return found.astype(np.float32)  # a copy also of float32: a file that is mapped is not handed out
+    return found.astype(np.float32)  # a copy, also of float32: callers get no view of a mapped file

@@ -83,7 +83,7 @@ class Mark(NamedTuple):
 
     Attributes:
         file: Number of the file (`corpus_files`).
-        offset: Bytes before the line; -1 where a file cannot be entered in the middle.
+        offset: Bytes before the line; -1 if reading cannot start in the middle of the file.
         line: Number of the line, or row, that comes next.
     """
 

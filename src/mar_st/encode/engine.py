@@ -1,11 +1,10 @@
-"""The offline encoder: many texts to vectors, at the speed of the machine.
+"""The offline encoder: many texts to vectors, at full speed.
 
-What it does that a plain loop over batches does not: it tokenises a window of texts at once, in a thread,
-while the window before is computed; it cuts the window into batches of about equal numbers of tokens, texts
-of one length together, so next to nothing is padding; equal texts of a window are computed once. On a GPU
-texts are laid end to end without padding where the backbone allows it. On a CPU each processor computes a
-batch of its own: matrix products of one batch do not split well, and a vector then does not depend on the
-number of processors.
+Unlike a plain loop over batches, it tokenises a window of texts at once, in a thread, while the previous
+window is computed. It cuts the window into batches of about equal numbers of tokens, with texts of the same
+length together, so there is almost no padding. Equal texts of a window are computed once. On a GPU, texts are
+laid end to end without padding if the backbone allows it. On a CPU, each processor computes its own batch:
+matrix products of one batch do not split well, and a vector then does not depend on the number of processors.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ GPU_TOKENS = 32_768
 CPU_BYTES = 12 * 2**20
 CPU_TOKENS = (512, 16_384)
 
-#: Texts that a window holds, where the caller gives no windows of its own.
+#: Number of texts in a window if the caller gives no windows.
 WINDOW = 8192
 
 #: Texts on which packing is tried before it is used.
@@ -57,16 +56,16 @@ class Engine:
     Args:
         model: The model, on its device. It is used in evaluation mode and not changed.
         role: Route and stored prompt of the texts; a model without routes uses its one encoder.
-        dim: First dimensions to keep (Matryoshka), brought back to length 1 if the model's vectors have it; a
+        dim: First dimensions to keep (Matryoshka), normalised again if the model's vectors have length 1; a
             model that cuts after normalisation keeps its scale. Default all, or the model's `truncate_dim`,
-            which cuts and does nothing else (as `encode` does).
+            which only cuts (as `encode` does).
         prompt: Put before every text; default the stored one.
         max_length: Maximum number of tokens per text; default the model's.
         tokens: Maximum number of tokens of a batch; default by device and width of the model.
         rows: Maximum number of texts of a batch; default no limit.
-        packed: Lay texts end to end instead of padding them; default on a GPU, where the backbone allows it.
+        packed: Lay texts end to end instead of padding them; default on a GPU, if the backbone allows it.
         threads: Batches computed at once on a CPU; default torch's number of threads.
-        autocast: Compute in bfloat16 where torch deems it safe, weights as they are.
+        autocast: Compute in bfloat16 where torch deems it safe; weights do not change.
 
     Attributes:
         dim: Width of the vectors.
@@ -132,11 +131,11 @@ class Engine:
     def stream(self, windows: Iterable[tuple[Item, Sequence[str]]]) -> Iterator[tuple[Item, np.ndarray]]:
         """Yield the vectors of windows of texts, each `(n, dim)` float32, in order.
 
-        A vector depends on the texts of its window alone (by rounding, through the batch it is in). Windows
+        A vector depends only on the texts of its window (by rounding, through the batch it is in). Windows
         are read and tokenised in a thread, at most two ahead.
 
         Args:
-            windows: Anything to know a window by, and its texts.
+            windows: Any object that identifies a window, and its texts.
         """
 
         def prepared() -> Iterator[tuple[Item, Window]]:
@@ -160,7 +159,7 @@ class Engine:
 
         # Around all batches: weights are cast once, and torch keeps the casts for its threads together.
         with torch.autocast(self.model.device.type, torch.bfloat16) if self.autocast else nullcontext():
-            # Nothing waits for a GPU before the last batch is on its way.
+            # Nothing waits for a GPU before the last batch is submitted.
             parts = list(pool.map(run, window.batches)) if pool else [run(rows) for rows in window.batches]
         places = np.empty(window.size, dtype=np.int64)
         places[np.concatenate(window.batches)] = np.arange(window.size)
@@ -216,12 +215,12 @@ class Engine:
             logger.debug("packing failed", exc_info=error)
             close = False
         if not close:
-            logger.warning("This backbone does not go with packed texts; they are padded.")
+            logger.warning("This backbone does not support packed texts; they are padded.")
             self._front, self.is_packed = front, False
 
 
 def _full_precision(module: Any) -> Any:
-    """Return a transformer as it is; of a smaller layer behind it in half precision a float32 copy."""
+    """Return a transformer unchanged; for a later layer in half precision, return a float32 copy."""
     if isinstance(module, Transformer) or all(p.dtype == torch.float32 for p in module.parameters()):
         return module
     return copy.deepcopy(module).float()
@@ -261,7 +260,7 @@ def _evaluation(model: SentenceTransformer) -> Iterator[None]:
 
 @contextmanager
 def _pool(threads: int, autocast: bool) -> Iterator[ThreadPoolExecutor]:
-    """Provide the threads that compute alone; torch's own number of threads is as before afterwards."""
+    """Provide threads that each compute alone; torch's own number of threads is restored afterwards."""
 
     def begin() -> None:
         torch.set_num_threads(1)

@@ -228,7 +228,7 @@ def write_vectors(
         space: Digest of its document space, if it is known.
         dtype: How they are stored.
         texts: The texts, for the column of digests; default none, digests of zeros.
-        normalised: Whether they have length 1; default found out.
+        normalised: Whether they have length 1; default measured.
         similarity: `cosine` or `dot`.
         shard: Vectors per shard.
 
@@ -313,8 +313,8 @@ def read_manifest(root: Path) -> dict[str, Any]:
     if not (root / MANIFEST).is_file():
         if (root / SHARDS).is_dir():
             raise VectorsError(
-                f"{root} is not finished: it has no {MANIFEST}. Run the same 'mar encode' again; it goes "
-                "on with the shards that are missing."
+                f"{root} is not finished: it has no {MANIFEST}. Run the same 'mar encode' again; it "
+                "resumes with the missing shards."
             )
         raise VectorsError(f"{root} is not a folder of vectors (no {MANIFEST}). 'mar encode' writes one.")
     try:
@@ -334,7 +334,7 @@ def read_manifest(root: Path) -> dict[str, Any]:
 
 
 def _check_manifest(manifest: Mapping[str, Any]) -> None:
-    """Compare the fields that paths and sizes are made of with what `write_manifest` writes.
+    """Check that the fields that paths and sizes depend on hold what `write_manifest` writes.
 
     Raises:
         ValueError: They differ, as with `KeyError`, `TypeError` and `AttributeError`.
@@ -367,7 +367,7 @@ def write_manifest(
     corpus: Mapping[str, Any],
     shards: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Write `manifest.json`; gives its content."""
+    """Write `manifest.json` and return its content."""
     content = {
         "format": FORMAT,
         "version": VERSION,

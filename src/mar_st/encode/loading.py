@@ -57,7 +57,7 @@ def model_identity(source: str | Path) -> dict[str, Any]:
     return {"name": str(source), "digest": digest.hexdigest(), "space": space}
 
 
-#: Files at the top of a model's folder that also speak of queries; the space has what concerns documents.
+#: Files at the top of a model's folder that also describe queries; the space covers what concerns documents.
 _OF_THE_WHOLE = (
     "modules.json",
     "router_config.json",
@@ -74,7 +74,7 @@ def check_memory(source: str | Path, dtype: Dtype, processes: int = 1) -> None:
     Args:
         source: Folder, Hub name or `mar-mini`.
         dtype: See `load_model`.
-        processes: How many of them hold a model each.
+        processes: Number of processes, each with a model.
 
     Raises:
         MarError: The weights take more memory than is available; the message says how much, and what fits.
@@ -113,14 +113,14 @@ def available_memory() -> int | None:
 def load_model(
     source: str | Path, dtype: Dtype, device: str, *, kernel: Kernel = "torch"
 ) -> SentenceTransformer:
-    """Return a model on its device, of a MAR the document side alone.
+    """Return a model on its device; of a MAR, only the document side.
 
     Args:
         source: Folder, Hub name or `mar-mini`.
         dtype: `bfloat16`, `float32`, or `auto`: float32 on a CPU, else that of the stored weights.
         device: Such as `cpu` or `cuda:1`.
-        kernel: Implementation of linear layers; with one other than torch the model is good for inference
-            alone.
+        kernel: Implementation of linear layers; with one other than torch, the model can only be used for
+            inference.
 
     Raises:
         MarError: See `resolve`; or this machine has no such kernel.

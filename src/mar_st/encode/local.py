@@ -1,4 +1,4 @@
-"""Sharing shards out to processes of this machine, on its GPUs or on its CPU."""
+"""Distributing shards to processes on this machine, on its GPUs or on its CPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mar_st.kernels.processor import processors
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-#: Seconds between two looks at whether the others are still there.
+#: Seconds between two checks that the workers are still running.
 _LOOK = 1.0
 
 
@@ -81,7 +81,7 @@ def run_processes(
 
 def _work(job: EncodeJob, numbers: tuple[int, ...], taken: Any, reports: Any, parent: int) -> None:
     def own() -> Iterator[int]:
-        while os.getppid() == parent:  # else it was killed, and its successor may be at work
+        while os.getppid() == parent:  # else it was killed, and a new run may have started
             with taken.get_lock():
                 place, taken.value = taken.value, taken.value + 1
             if place >= len(numbers):

@@ -1,8 +1,7 @@
-"""Sharing shards out to the machines of a Ray cluster, by Ray Data.
+"""Distributing shards to the machines of a Ray cluster, by Ray Data.
 
-What travels is the numbers of shards: a pool of actors, each with the model, reads its shards from the corpus
-and writes them where they belong. A machine that is lost takes nothing with it but the shards it was at; Ray
-gives them to others.
+Only the numbers of shards are sent: a pool of actors, each with the model, reads the shards from the corpus
+and writes their vectors. If a machine is lost, only its unfinished shards are lost; Ray gives them to others.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ class ShardEncoder:
 
 
 def run_ray(job: EncodeJob, numbers: Sequence[int], done: Callable[[int], None]) -> None:
-    """Encode shards on a Ray cluster: the one that runs, or one of this machine alone.
+    """Encode shards on a Ray cluster: one that is running, or a new one on this machine only.
 
-    An actor takes one GPU where the job is for a GPU, else `job.threads` processors (default 1). There are as
-    many as the cluster has room for, also while it grows.
+    An actor takes one GPU if the job is for a GPU, else `job.threads` processors (default 1). There are as
+    many actors as the cluster has room for, also while it grows.
 
     Args:
         job: The job.
@@ -62,7 +61,7 @@ def run_ray(job: EncodeJob, numbers: Sequence[int], done: Callable[[int], None])
     threads = job.threads or 1
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
-    # One shard per block, so that they can be shared out one by one.
+    # One shard per block, so that they can be distributed one by one.
     data = ray.data.from_items([{"shard": number} for number in numbers], override_num_blocks=len(numbers))
     written = data.map_batches(
         ShardEncoder,

@@ -96,7 +96,7 @@ def behind(use: Callable[[Item], None], depth: int = 1) -> Iterator[Callable[[It
 
 
 def _put(queue: Queue[Any], item: Any, stop: threading.Event) -> bool:
-    """Put an item where there is room; false once `stop` is set."""
+    """Put an item when there is room; return False once `stop` is set."""
     while not stop.is_set():
         try:
             queue.put(item, timeout=_TICK)

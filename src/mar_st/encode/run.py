@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 Executor: TypeAlias = Literal["local", "ray"]
 
-#: File with the settings that a folder was begun with.
+#: File with the settings that a folder was started with.
 BEGUN = "encode.json"
 
 
@@ -74,11 +74,11 @@ def encode_corpus(
         corpus: See `mar_st.encode.corpus.read_corpus`. It is read twice: once before anything is computed.
         out: The folder.
         settings: Dimension, type, precision, ...
-        devices: Devices with a process each, such as `["cuda:0", "cuda:1"]`; default by `workers`.
+        devices: Devices with one process each, such as `["cuda:0", "cuda:1"]`; default by `workers`.
         workers: Number of processes; each holds the model. They are assigned to the GPUs in turn. Without a
             GPU they share the processors, where one process with several threads is usually as fast.
         threads: Batches computed at once on a CPU, over all workers; default all processors.
-        engine: `local`, or `ray`: the shards are shared out on a Ray cluster, whose machines see the model,
+        engine: `local`, or `ray`: the shards are distributed on a Ray cluster, whose machines see the model,
             the corpus and `out` under the same paths.
         show_progress: Show bars.
         say: Receives a line for each step.
@@ -87,11 +87,10 @@ def encode_corpus(
         The folder, open.
 
     Raises:
-        EncodeError: The folder was begun with another model, other settings or another corpus, or another
-            process is at work there; or `workers` goes with `devices` or Ray, which say it themselves.
-        CorpusError: The corpus cannot be read, or an id is there twice.
-        MarError: There is no such model, or it cannot do what the settings ask for, or it does not fit into
-            memory.
+        EncodeError: The folder was started with another model, other settings or another corpus, or another
+            process is writing it; or `workers` is given with `devices` or Ray, which set the number.
+        CorpusError: The corpus cannot be read, or an id occurs twice.
+        MarError: There is no such model, or it does not support the settings, or it does not fit into memory.
     """
     settings, root = settings or EncodeSettings(), Path(out)
     chosen = _devices(devices, workers, engine)
@@ -142,7 +141,7 @@ def _devices(devices: Sequence[str] | None, workers: int, engine: Executor) -> l
     if workers < 1:
         raise EncodeError(f"workers is at least 1; got {workers}.")
     if workers > 1 and devices:
-        raise EncodeError(f"{', '.join(devices)} are a process each; leave workers={workers} out.")
+        raise EncodeError(f"{', '.join(devices)} get one process each; leave workers={workers} out.")
     if workers > 1 and engine == "ray":
         raise EncodeError(
             f"Ray starts as many workers as its cluster has room for; leave workers={workers} out."
@@ -191,7 +190,7 @@ def _alone(root: Path) -> Iterator[None]:
 
 
 def _kernel(root: Path, settings: EncodeSettings, kinds: set[str]) -> Kernel:
-    """Return the kernel for linear layers; a folder begun with one kernel is finished with the same."""
+    """Return the kernel for linear layers; a folder started with one kernel is finished with the same."""
     if kinds != {"cpu"} or settings.dtype == "float32":
         return "torch"
     begun = root / BEGUN
@@ -206,7 +205,7 @@ def _kernel(root: Path, settings: EncodeSettings, kinds: set[str]) -> Kernel:
 
 
 def _begin(root: Path, asked: dict[str, Any]) -> None:
-    """Write down what the folder is made with, or compare with what it was begun with."""
+    """Record what the folder is made with, or compare it with the record."""
     path = root / BEGUN
     asked = json.loads(json.dumps(asked))
     if not path.is_file():
@@ -227,7 +226,7 @@ def _begin(root: Path, asked: dict[str, Any]) -> None:
             changes.append(f"{name}: was {_shown(before)}, now {_shown(now)}")
     if changes:
         raise EncodeError(
-            f"{root} was begun differently ({'; '.join(changes)}). Ask for the same, or give another folder."
+            f"{root} was started differently ({'; '.join(changes)}). Use the same, or give another folder."
         )
 
 
@@ -238,15 +237,15 @@ def _shown(value: Any) -> str:
 def _missing(root: Path, scan: Scan, say: Callable[[str], None]) -> list[int]:
     """Return shards to encode: those that are not there, and those that are damaged.
 
-    The others must be of this corpus, the last one maybe of its beginning.
+    The others must be of this corpus; the last one may be of an earlier, shorter version.
 
     Raises:
-        EncodeError: The corpus is another.
+        EncodeError: The corpus is a different one.
     """
     there = sorted(int(path.stem) for path in (root / SHARDS).glob("[0-9]*.safetensors"))
     if there and there[-1] >= len(scan.shards):
         raise EncodeError(
-            f"{root} was begun with a longer corpus: {scan.source} has {scan.count:,} documents now. "
+            f"{root} was started with a longer corpus: {scan.source} has {scan.count:,} documents now. "
             "Documents may be appended, not removed; give another folder."
         )
     done = set()
@@ -295,13 +294,13 @@ def _check_appended(root: Path, scan: Scan, number: int) -> None:
         else:
             continue
         raise EncodeError(
-            f"{root} was begun with another corpus: {what}. Documents may be appended at the end, not "
+            f"{root} was started with another corpus: {what}. Documents may be appended at the end, not "
             "changed; give another folder, or the corpus as it was."
         )
 
 
 def _said(root: Path) -> dict[str, Any] | None:
-    """Return the manifest of a finished folder; `None` where it is not there, or is written again."""
+    """Return the manifest of a finished folder; `None` if there is no valid one."""
     try:
         return read_manifest(root)
     except MarError:

@@ -111,10 +111,10 @@ def _refuse_duplicates(source: str | Path, keys: array[int]) -> None:
 
 
 class ShardReader:
-    """Reads shards of a scanned corpus, best in rising order.
+    """Reads shards of a scanned corpus, preferably in ascending order.
 
-    In an uncompressed JSONL file it goes to the place of a shard; other sources are read on from where it is,
-    or from the start.
+    In an uncompressed JSONL file it seeks to a shard; other sources are read from the current position, or
+    from the start.
     """
 
     def __init__(self, scan: Scan) -> None:

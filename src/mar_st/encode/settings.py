@@ -19,7 +19,7 @@ Dtype: TypeAlias = Literal["auto", "float32", "bfloat16"]
 #: Values of `dtype` in the files of a folder, where they are called `precision`.
 RECORDED: dict[str, str] = {"auto": "auto", "float32": "fp32", "bfloat16": "bf16"}
 
-#: Raised when the engine comes to compute other bytes from the same settings.
+#: Increased when a change makes the engine compute other bytes from the same settings.
 ENGINE_VERSION = 1
 
 
@@ -33,10 +33,10 @@ class EncodeSettings:
             `binary`.
         dtype: Dtype that the model computes in. `auto`: float32 on a CPU, on a GPU that of the stored
             weights. On a CPU the fastest kernel of the dtype computes linear layers
-            (`mar_st.kernels.linear`); `float32` is float32 by torch's own.
+            (`mar_st.kernels.linear`); for `float32`, torch's own does.
         prompt: Prefix of every document; default the model's stored prompt.
         max_length: Maximum number of tokens per document; default the model's.
-        shard: Documents per shard. They are sorted by length together, and a kill loses one shard at most.
+        shard: Documents per shard. They are sorted by length together; a killed run loses at most one.
         tokens: Maximum number of tokens of a batch; default by model and device.
     """
 

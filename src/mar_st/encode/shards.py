@@ -107,9 +107,9 @@ def read_header(path: Path) -> Header:
         for name, entry in content.items():
             (begin, end), kind, shape = entry["data_offsets"], _TYPES[entry["dtype"]], entry["shape"]
             if not all(type(value) is int and value >= 0 for value in (begin, end, *shape)) or not shape:
-                raise ValueError(f"the place of {name} is not valid")
+                raise ValueError(f"the offsets of {name} are not valid")
             if end - begin != math.prod(shape) * np.dtype(kind).itemsize:
-                raise ValueError(f"{name} has another size than its shape")
+                raise ValueError(f"the size of {name} does not fit its shape")
         if "vectors" not in content:
             raise ValueError("it holds no vectors")
     except (ValueError, AttributeError, TypeError, KeyError, RecursionError, OverflowError) as error:
@@ -126,7 +126,7 @@ def read_table(path: Path) -> pa.Table:
     try:
         with pa.memory_map(str(path)) as source:  # the table read keeps the mapping alive
             table = pa.ipc.open_file(source).read_all()
-        table.validate(full=True)  # Arrow itself trusts the places that a file names
+        table.validate(full=True)  # Arrow itself trusts the offsets in a file
         table = table.select(SCHEMA.names).cast(SCHEMA)
         if any(column.null_count for column in table.columns):
             raise ValueError("ids or digests are missing")
@@ -144,7 +144,7 @@ def write_shard(
     dtype: str,
     metadata: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a shard aside and move it into place, the vectors last: they mark it as finished.
+    """Write a shard to temporary files and move them into place, vectors last: they mark it as finished.
 
     Args:
         folder: The folder `shards`.
@@ -161,7 +161,7 @@ def write_shard(
     tensors = pack(vectors, dtype)
     name = shard_name(number)
     paths = folder / f"{name}.arrow", folder / f"{name}.safetensors"
-    unique = secrets.token_hex(4)  # a machine that was given up for lost may still be writing
+    unique = secrets.token_hex(4)  # a machine that Ray considers lost may still be writing
     parts = [path.with_name(f"{path.name}.{unique}.part") for path in paths]
     table = pa.table({"id": list(ids), "digest": list(digests)}, schema=SCHEMA)
     sink = pa.BufferOutputStream()
@@ -183,7 +183,7 @@ def check_shard(folder: Path, number: int) -> bool:
     """Compare all bytes of a shard with the digests in its header.
 
     Returns:
-        False where an earlier version wrote the shard, without digests; then its form alone is checked.
+        False if an earlier version wrote the shard, without digests; then only its form is checked.
 
     Raises:
         MarError: A file is damaged or missing; the message names it.

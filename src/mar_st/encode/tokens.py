@@ -25,14 +25,14 @@ _PAD = {"input_ids": "pad_token_id", "token_type_ids": "pad_token_type_id"}
 
 @dataclass(frozen=True)
 class Window:
-    """Texts that are ready to be computed; equal ones are held once.
+    """Texts that are ready to be encoded; equal texts are stored once.
 
     Attributes:
-        lengths: Tokens of each distinct text (characters, where it is not tokenised yet), `(distinct,)`.
+        lengths: Tokens of each distinct text (characters if it is not tokenised yet), `(distinct,)`.
         batches: Distinct texts of each batch.
         inverse: Distinct text of each text, `(n,)`.
         columns: Outputs of the tokenizer by name, all texts concatenated, int32.
-        texts: The distinct texts, where they are not tokenised yet.
+        texts: The distinct texts, if they are not tokenised yet.
         constants: Values shared by all texts (prompt length, modality).
     """
 
@@ -65,7 +65,7 @@ class FrontEnd(Protocol):
         """Tokenise texts and plan their batches."""
 
     def features(self, window: Window, rows: np.ndarray) -> dict[str, Any]:
-        """Return the features of a batch, tensors in the memory of the processor."""
+        """Return the features of a batch, tensors in CPU memory."""
 
 
 def front_end(module: nn.Module, **options: Any) -> FrontEnd:

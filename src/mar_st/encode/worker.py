@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EncodeJob:
-    """EncodeJob of a worker, described by names and numbers.
+    """Job of a worker, described by names and numbers.
 
     Attributes:
         model: Folder of the model.
@@ -91,7 +91,7 @@ class Worker:
                 self.job.settings.precision,
                 {"digest": self.job.scan.shards[number], **self.facts()},
             )
-            trim()  # threads that free blocks of every size leave holes, some 3 KB per document
+            trim()  # threads that free blocks of every size fragment the heap, by about 3 KB per document
             done(number)
 
         with behind(write) as give:
