@@ -81,12 +81,12 @@ def test_a_pair_that_was_judged_both_ways_is_a_positive(tmp_path):
         ({**ROWS[0], "instruction": "找"}, {"symmetric": True, "prompt": ""}, "both columns of the entry"),
     ],
 )
-def test_rows_and_settings_that_do_not_fit(tmp_path, row, settings, message):
+def test_rows_that_do_not_fit_the_settings_are_refused(tmp_path, row, settings, message):
     with pytest.raises(DataError, match=message):
         read_source(_entry(_write(tmp_path / "rows.jsonl", [row]), **settings))
 
 
-def test_ids_leave_nothing_to_select(tmp_path):
+def test_rows_of_ids_cannot_be_selected_by_field(tmp_path):
     with pytest.raises(DataError, match="its rows hold ids"):
         read_source(_entry("package:medteb_mteb/MedTEBRetrieval/train", where={"source": ("a",)}))
     with pytest.raises(DataError, match="is missing"):
@@ -100,7 +100,7 @@ def test_single_texts_of_a_folder_come_from_the_side_of_their_role(tmp_path):
     assert texts == {"query": ["问"], "document": ["题\n文"]}
 
 
-def test_the_entry_says_how_an_instruction_stands_before_the_query(tmp_path):
+def test_the_entry_sets_the_template_of_the_instruction(tmp_path):
     path = _write(tmp_path / "rows.jsonl", [{**row, "instruction": "Find answers"} for row in ROWS])
     source = read_source(_entry(path, prompt="", instruction="{instruction}\nQuery: "))
     data = to_dataset(source.triples, negatives=0, seed=0)
@@ -118,12 +118,12 @@ def test_the_entry_says_how_an_instruction_stands_before_the_query(tmp_path):
         ("{form: texts, role: query, instruction: '{instruction} ', prompt: ''}", "is for pairs"),
     ],
 )
-def test_instructions_that_a_recipe_cannot_ask_for(setting, message):
+def test_invalid_instruction_settings_are_refused(setting, message):
     with pytest.raises(RecipeError, match=message):
         load_recipe("mar-mini", [f"data.retrieval={setting[:-1]}, name: retrieval, path: x}}"])
 
 
-def test_a_data_set_by_its_name(tmp_path, monkeypatch):
+def test_a_data_set_is_loaded_by_its_name(tmp_path, monkeypatch):
     rows = {"premise": ["前", "前"], "hypothesis": ["是", "否"], "label": [1, 0]}
     features = datasets.Features(
         premise=datasets.Value("string"),
@@ -175,5 +175,5 @@ def test_the_digest_of_an_entry_covers_its_files_and_what_is_read_of_them(tmp_pa
         data_digest("hub:org/name")
 
 
-def test_a_source_needs_no_account():
+def test_a_source_has_no_omitted_rows_by_default():
     assert Source(_entry("x"), [Triple("问", ("答",))]).left_out == {}

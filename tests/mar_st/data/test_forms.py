@@ -37,7 +37,7 @@ def test_parquet_and_shards_equal_jsonl(tmp_path):
     assert read_source(_entry(shards), 0).triples == expected
 
 
-def test_columns_where_and_limit(tmp_path):
+def test_columns_where_and_limit_select_the_data(tmp_path):
     path = _write(tmp_path / "rows.jsonl", [{"title": r["query"], "body": r["positive"], **r} for r in ROWS])
     renamed = [{"title": r["query"], "body": r["positive"], "source": r["source"]} for r in ROWS]
     other = _write(tmp_path / "renamed.jsonl", renamed)
@@ -114,7 +114,7 @@ def test_single_texts(tmp_path):
         read_source(_entry(empty, form="texts", role="document"), 0)
 
 
-def test_instructions_of_rows_take_the_place_of_the_prompt(tmp_path):
+def test_instructions_of_rows_replace_the_prompt(tmp_path):
     rows = [{**row, "instruction": "找答案"} for row in ROWS]
     path = _write(tmp_path / "rows.jsonl", rows)
     source = read_source(_entry(path, prompt=""), 0)
@@ -127,7 +127,7 @@ def test_instructions_of_rows_take_the_place_of_the_prompt(tmp_path):
         read_source(_entry(mixed, prompt=""), 0)
 
 
-def test_hub_names_that_cannot_be_had_say_so():
+def test_unavailable_hub_names_are_reported():
     with pytest.raises(DataError, match=r"hub:nobody/nothing could not be loaded"):
         read_source(_entry("hub:nobody/nothing"), 0)
 

@@ -53,7 +53,7 @@ def both(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("fields", [{}, {"where": {"source": ["b"]}}, {"limit": 30}])
-def test_rows_counts_and_digest(both, fields):
+def test_rows_counts_and_digest_are_the_same(both, fields):
     in_memory, mapped = both(ROWS, **fields)
     assert (in_memory.triples.key is None, mapped.triples.key is None) == (True, False)
     assert list(mapped.triples) == list(in_memory.triples)
@@ -118,7 +118,7 @@ def test_single_texts(both):
     assert mapped.texts.lengths().tolist() == [len(text) for text in in_memory.texts]
 
 
-def test_nothing_is_left_of_a_reading_that_failed_or_was_killed(tmp_path, monkeypatch):
+def test_a_failed_or_killed_reading_leaves_no_files(tmp_path, monkeypatch):
     monkeypatch.setattr(read, "LARGE", 0)
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in PAIRS) + "{}\n", "utf-8")
@@ -195,7 +195,7 @@ def test_a_text_that_is_not_unicode_is_named(tmp_path):
         read_source(Data(name="rows", path=str(path), prompt=""))
 
 
-def test_the_line_that_a_digest_is_taken_of_is_json():
+def test_the_digest_is_computed_over_json_lines():
     rows = [*read_like(ROWS[:3]), Triple('引"号\\\n', ("a\t",), (), "前\u2028", "源"), '字"']
     for row in rows:
         content = row if isinstance(row, str) else vars(row)

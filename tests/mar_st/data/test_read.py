@@ -40,7 +40,7 @@ def test_single_strings_are_accepted(tmp_path):
     assert read_triples(str(path)) == [Triple("问", ("答",), ("错",))]
 
 
-def test_columns_hold_what_the_triples_say(folder):
+def test_columns_hold_the_texts_of_the_triples(folder):
     data = to_dataset(read_triples(str(folder)), negatives=1, seed=0)
     assert data.column_names == ["query", "positive", "negative_1"]
     assert data["positive"] == ["题0\n文0", "题1\n文1", "题3\n文3"]
@@ -55,7 +55,7 @@ def test_one_positive_per_query(folder):
     assert data["query"] == ["问零", "问一"]
 
 
-def test_negatives_repeat_where_too_few(folder):
+def test_negatives_are_repeated_if_there_are_too_few(folder):
     data = to_dataset(read_triples(str(folder)), negatives=3, seed=0)
     assert data[2]["negative_1"] == data[2]["negative_2"] == data[2]["negative_3"] == "题0\n文0"
 
@@ -92,7 +92,7 @@ def test_unknown_ids_and_missing_files_are_named(folder):
         read_triples(str(folder))
 
 
-def test_missing_sources(tmp_path):
+def test_missing_and_empty_sources_are_refused(tmp_path):
     with pytest.raises(DataError, match="No training data at"):
         read_triples(str(tmp_path / "nothing"))
     with pytest.raises(DataError, match="not installed"):
@@ -102,7 +102,7 @@ def test_missing_sources(tmp_path):
         read_triples(str(tmp_path / "empty.jsonl"))
 
 
-def test_negatives_asked_for_and_absent():
+def test_rows_without_the_requested_negatives_are_refused():
     with pytest.raises(DataError, match="has no negatives but 2"):
         to_dataset([Triple("问", ("答",))], negatives=2, seed=0)
 

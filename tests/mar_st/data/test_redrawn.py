@@ -116,7 +116,7 @@ def batches_by_epoch(data, **options):
     return found
 
 
-def test_texts_that_are_equal_in_an_epoch_do_not_meet_in_it():
+def test_equal_texts_of_an_epoch_are_never_in_one_batch():
     shared = [Triple(f"问{n}", (f"甲{n // 2}", f"乙{n}")) for n in range(48)]
     repeats = []
     for batches in batches_by_epoch(dataset(shared, negatives=0)):
@@ -166,7 +166,7 @@ def test_other_modes_are_drawn_once():
         assert epoch_of(data, 0) == epoch_of(data, 5)
 
 
-def test_many_rows_and_few():
+def test_many_and_few_rows_are_drawn():
     many = [Triple(f"问{n}", (f"甲{n}", f"乙{n}")) for n in range(9000)]  # more than a block
     data = dataset(many, negatives=0)
     assert len(data) == 9000
@@ -176,7 +176,7 @@ def test_many_rows_and_few():
     assert 0.4 < np.mean([text[0] == "甲" for text in firsts]) < 0.6
 
 
-def test_the_source_of_a_recipe_asks_for_it():
+def test_one_per_epoch_in_a_recipe_draws_again_each_epoch():
     from mar_st.stages.trainer import read_columns
 
     entry = Data(name="qa", path="-", prompt="", negatives=2, positives="one-per-epoch")

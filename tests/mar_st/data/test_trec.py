@@ -22,7 +22,7 @@ def test_written_files_are_read(tmp_path, suffix):
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
-def test_trec_tools_read_what_is_written(tmp_path):
+def test_trec_tools_read_the_written_files(tmp_path):
     write_run(tmp_path / "one.trec", RUN, tag="mar")
     write_qrels(tmp_path / "one.qrels", {"q1": {"d2": 2, "d1": 0}})
     assert (tmp_path / "one.trec").read_text(encoding="utf-8").splitlines()[
@@ -57,7 +57,7 @@ def test_ties_are_ordered_by_rank_and_lines_may_come_in_any_order(tmp_path):
         ("q Q0 e 2 0.5 x", r":2: there is no document 'e'"),
     ],
 )
-def test_the_line_at_fault_is_named(tmp_path, line, message):
+def test_errors_name_the_invalid_line(tmp_path, line, message):
     path = tmp_path / "one.trec"
     path.write_text(f"q Q0 first 1 0.9 x\n{line}\n")
     with pytest.raises(RunError, match=r"one\.trec" + message):
@@ -77,14 +77,14 @@ def test_the_line_at_fault_is_named(tmp_path, line, message):
         ('{"q": {"e": 1}}', "there is no document 'e'"),
     ],
 )
-def test_json_at_fault(tmp_path, content, message):
+def test_invalid_json_runs_are_refused(tmp_path, content, message):
     path = tmp_path / "one.json"
     path.write_text(content)
     with pytest.raises(RunError, match=message):
         read_run(path, documents={"d"})
 
 
-def test_predictions_of_mteb(tmp_path):
+def test_mteb_predictions_are_read_as_runs(tmp_path):
     path = tmp_path / "T_predictions.json"
     path.write_text(json.dumps({"mteb_model_meta": {}, "default": {"test": {"q": {"a": 0.1, "b": 0.2}}}}))
     assert list(read_run(path)["q"]) == ["b", "a"]
@@ -95,7 +95,7 @@ def test_predictions_of_mteb(tmp_path):
         read_run(path, split="dev")
 
 
-def test_names_and_ids_that_have_no_place_in_the_format(tmp_path):
+def test_names_and_ids_that_the_format_cannot_hold_are_refused(tmp_path):
     with pytest.raises(RunError, match="the suffix decides"):
         write_run(tmp_path / "run.txt", RUN)
     for run in ({"a b": {"d": 1.0}}, {"a": {"": 1.0}}, {"a": {"d\u3000e": 1.0}}):

@@ -46,7 +46,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_jsonl_gzip_and_folder(file: Path) -> None:
+def test_jsonl_gzip_and_folder_give_the_same_entries(file: Path) -> None:
     zipped = file.with_name("other.jsonl.gz")
     zipped.write_bytes(gzip.compress(file.read_bytes()))
     for source in (file, str(file), zipped, file.parent):
@@ -72,7 +72,7 @@ def test_parquet_and_saved_datasets(tmp_path: Path) -> None:
     assert list(read_corpus(tmp_path / "a" / "corpus-1.parquet")) == expected[2:]
 
 
-def test_the_packaged_edition() -> None:
+def test_the_packaged_edition_is_read() -> None:
     entries = list(read_corpus(MINI))
     assert len(entries) == 5000
     assert entries[0].id == "d00000"
@@ -81,7 +81,7 @@ def test_the_packaged_edition() -> None:
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
-def test_a_document_is_what_the_model_joins(entry: Entry) -> None:
+def test_title_and_text_are_joined_as_the_model_joins_them(entry: Entry) -> None:
     assert entry.document == join_document({"title": entry.title, "text": entry.text})
 
 
@@ -132,7 +132,7 @@ def test_invalid_corpora_are_refused(tmp_path: Path) -> None:
             list(read_corpus(name))
 
 
-def test_a_hub_name_that_cannot_be_reached_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_hub_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     import datasets
 
     def absent(*_: Any, **__: Any) -> Any:

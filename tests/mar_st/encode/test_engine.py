@@ -93,7 +93,7 @@ def test_a_mar_that_cuts_after_normalisation_keeps_its_scale(query_source: Any, 
     assert engine.similarity == "dot"
 
 
-def test_the_models_own_cut_does_nothing_else(mar: MAR) -> None:
+def test_truncate_dim_of_the_model_does_not_renormalise(mar: MAR) -> None:
     mar.truncate_dim = 8
     engine = Engine(mar)
 
@@ -150,7 +150,7 @@ def test_the_cut_of_a_mar_in_half_precision_loses_nothing(
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_autocast_and_few_rows() -> None:
+def test_autocast_with_small_batches_matches_torch() -> None:
     model = symmetric("gte")
     with torch.autocast("cpu", torch.bfloat16):
         expected = model.encode(texts(), batch_size=1)
@@ -169,7 +169,7 @@ def test_other_first_modules_go_through_their_own_preprocessing() -> None:
     np.testing.assert_allclose(Engine(model, tokens=40).encode(texts()), model.encode(texts()), atol=2e-6)
 
 
-def test_no_texts(mar: MAR) -> None:
+def test_no_texts_give_no_vectors(mar: MAR) -> None:
     assert Engine(mar).encode([]).shape == (0, 32)
     assert [vectors.shape for _, vectors in Engine(mar).stream([(0, [])])] == [(0, 32)]
 
@@ -186,7 +186,7 @@ def test_batches_hold_every_text_once_within_the_budget() -> None:
     assert [rows.tolist() for rows in token_batches([5, 200, 7], 100)] == [[1], [2, 0]]
 
 
-def test_an_error_while_reading_comes_out_and_the_thread_ends() -> None:
+def test_an_error_while_reading_is_raised_and_the_thread_ends() -> None:
     def broken() -> Any:
         yield 1
         raise MarError("line 2")
@@ -198,7 +198,7 @@ def test_an_error_while_reading_comes_out_and_the_thread_ends() -> None:
     assert not [thread for thread in threading.enumerate() if thread.name in ("ahead", "behind")]
 
 
-def test_an_error_while_writing_comes_out() -> None:
+def test_an_error_while_writing_is_raised() -> None:
     seen: list[int] = []
 
     def use(item: int) -> None:

@@ -35,7 +35,7 @@ TOLERANCE = {"float32": 0.0, "float16": 5e-4, "int8": 1 / 254}
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
-def test_written_and_read(tmp_path: Path, dtype: str) -> None:
+def test_written_vectors_are_read_back(tmp_path: Path, dtype: str) -> None:
     written = write_vectors(tmp_path / "v", ids(), vectors(), dtype=dtype, model="m", shard=7, space="s")
     folder = VectorFolder.open(tmp_path / "v")
 
@@ -59,7 +59,7 @@ def test_written_and_read(tmp_path: Path, dtype: str) -> None:
     folder.verify()
 
 
-def test_bits(tmp_path: Path) -> None:
+def test_binary_vectors_keep_the_signs(tmp_path: Path) -> None:
     folder = write_vectors(tmp_path / "v", ids(), vectors(), dtype="binary", shard=20)
     np.testing.assert_array_equal(folder[:] > 0, vectors() > 0)
     np.testing.assert_allclose(np.linalg.norm(folder[:], axis=1), 1, atol=1e-6)
@@ -69,7 +69,7 @@ def test_bits(tmp_path: Path) -> None:
         write_vectors(tmp_path / "w", ids(), vectors(dim=12), dtype="binary")
 
 
-def test_stored_codes_are_given_as_they_are(tmp_path: Path) -> None:
+def test_stored_codes_are_returned_unchanged(tmp_path: Path) -> None:
     folder = write_vectors(tmp_path / "v", ids(), vectors(), dtype="int8", shard=20)
     parts = list(folder.codes())
     codes, scale = (np.concatenate([part[name] for part in parts]) for name in ("vectors", "scale"))
@@ -218,7 +218,7 @@ def test_text_digests_and_pickling(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again[:], vectors())
 
 
-def test_rows_that_are_not_there(tmp_path: Path) -> None:
+def test_rows_that_do_not_exist_are_refused(tmp_path: Path) -> None:
     folder = write_vectors(tmp_path / "v", ids(), vectors())
     with pytest.raises(IndexError, match="50 vectors"):
         folder[[50]]

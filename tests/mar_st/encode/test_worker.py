@@ -59,7 +59,7 @@ def test_workers_take_the_gpus_in_turn(
     assert begun["settings"]["device"] == expected[0].partition(":")[0]
 
 
-def test_workers_beside_what_says_it_already_are_refused(model: Path, corpus: Path, tmp_path: Path) -> None:
+def test_workers_with_devices_or_ray_are_refused(model: Path, corpus: Path, tmp_path: Path) -> None:
     for options in ({"workers": 2, "devices": ["cpu"]}, {"workers": 2, "engine": "ray"}, {"workers": 0}):
         with pytest.raises(EncodeError, match="workers"):
             encode(model, corpus, tmp_path / "v", **options)

@@ -37,7 +37,7 @@ def test_arrays_are_read(tmp_path: Path, mapped: bool) -> None:
 
 
 @pytest.mark.parametrize("mapped", [True, False])
-def test_what_is_wrong_with_a_header_is_said_in_one_line(tmp_path: Path, mapped: bool) -> None:
+def test_a_wrong_header_is_explained_in_one_line(tmp_path: Path, mapped: bool) -> None:
     path = tmp_path / "a.npy"
     header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (3,), }".ljust(30_000) + b"\n"
     path.write_bytes(b"\x93NUMPY\x02\x00" + len(header).to_bytes(4, "little") + header + bytes(3))

@@ -26,7 +26,7 @@ BAD = [
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: object) -> None:
+def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path, name: object) -> None:
     with pytest.raises(OwnError, match=r"manifest\.json names .* not a file below"):
         listed_path(tmp_path, name, "manifest.json", OwnError)
 
@@ -45,7 +45,7 @@ def test_an_accepted_name_is_below_the_folder(tmp_path_factory: pytest.TempPathF
 @pytest.mark.parametrize(
     "name", ["000001", "000001/bm25/data.csc.index.npy", "query-small_0_Transformer", "权重 1.bin"]
 )
-def test_usual_names_pass(tmp_path: Path, name: str) -> None:
+def test_ordinary_names_are_accepted(tmp_path: Path, name: str) -> None:
     assert listed_path(tmp_path, name, "manifest.json") == tmp_path / name
 
 

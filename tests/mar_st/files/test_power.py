@@ -45,7 +45,7 @@ def states(disk: Disk, out: Path, each: int) -> Any:
             yield number, out
 
 
-def test_the_disk_forgets_what_was_not_synced(tmp_path: Path) -> None:
+def test_the_modelled_disk_loses_unsynced_content(tmp_path: Path) -> None:
     """The model itself: a file that is renamed without a sync may be empty, old or torn."""
     root = tmp_path / "root"
     root.mkdir()
@@ -85,7 +85,7 @@ def test_a_name_is_lost_until_its_folder_is_synced(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["exact", pytest.param("hnsw", marks=pytest.mark.slow)])
-def test_an_update_is_there_or_not_after_a_power_cut(tmp_path: Path, kind: str) -> None:
+def test_an_update_is_complete_or_absent_after_a_power_cut(tmp_path: Path, kind: str) -> None:
     library = make_library(tmp_path / "library", count=60)
     more = part(tmp_path / "more", range(60, 70))
     out = tmp_path / "index"
@@ -112,7 +112,7 @@ def test_an_update_is_there_or_not_after_a_power_cut(tmp_path: Path, kind: str) 
 
 
 @pytest.mark.parametrize("place", ["index", "new/folders/index"])
-def test_an_index_that_was_built_is_there_after_a_power_cut(tmp_path: Path, place: str) -> None:
+def test_a_finished_index_survives_a_power_cut(tmp_path: Path, place: str) -> None:
     library = make_library(tmp_path / "library", count=30)
     root = tmp_path / "root"
     root.mkdir()
@@ -123,7 +123,7 @@ def test_an_index_that_was_built_is_there_after_a_power_cut(tmp_path: Path, plac
     assert verify(tmp_path / "kept" / place).whole
 
 
-def test_vectors_are_whole_or_not_there_after_a_power_cut(tmp_path: Path) -> None:
+def test_vectors_are_complete_or_absent_after_a_power_cut(tmp_path: Path) -> None:
     values = np.eye(8, 16, dtype=np.float32)
     root = tmp_path / "root"
     root.mkdir()
@@ -150,7 +150,7 @@ main()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["exact", "hnsw"])
-def test_writes_that_end_early_leave_an_index_as_it_was(tmp_path: Path, kind: str) -> None:
+def test_truncated_writes_leave_an_index_unchanged(tmp_path: Path, kind: str) -> None:
     """The system takes the first bytes of a file and refuses the rest, in C++ and Arrow, too."""
     assert resource.RLIMIT_FSIZE is not None
     library = make_library(tmp_path / "library", count=60)

@@ -74,7 +74,7 @@ def _run(folder, how):
 
 
 @pytest.mark.slow
-def test_waiting_for_a_lock_longer_than_the_group_waits(tmp_path):
+def test_a_lock_may_be_held_longer_than_the_groups_timeout(tmp_path):
     done = _run(tmp_path, "lock")
     assert done.returncode == 0, done.stderr[-3000:]
     # Both report that they wait, and neither continues before the lock is free.

@@ -87,12 +87,12 @@ def test_a_router_without_the_route_and_without_queries_is_one_error(tmp_path: P
         saved_chain(tmp_path, "query")
 
 
-def test_what_a_terminal_would_obey_is_shown() -> None:
+def test_control_characters_are_escaped() -> None:
     text = "a\x1b]0;t\x07\x9b2J\u202eb\u2066\r\n\ud800 头疼 é 🩺"
     assert printable(text) == "a\\x1b]0;t\\x07\\x9b2J\\u202eb\\u2066\\r\\n\\ud800 头疼 é 🩺"
 
 
-def test_hits_cannot_give_orders_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_hits_cannot_send_control_characters_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     hit = Hit("i\x1b[2J", 1.0, 1, "t\x9b1m", "s\x1b]8;;x\x07\nn", {"f\x1b": "v\x07"}, {"dense": Leg(1, 1.0)})
     _show(hit)
     shown = capsys.readouterr().out

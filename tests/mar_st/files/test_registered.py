@@ -43,7 +43,7 @@ def shapes(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-def test_names_and_one_class_import_no_other(shapes):
+def test_names_and_single_classes_import_no_other_module(shapes):
     assert shapes.names() == ("right-angle", "star", "triangle")
     assert shapes.found == {}
     assert shapes.get("right-angle")().corners() == 3
@@ -52,13 +52,13 @@ def test_names_and_one_class_import_no_other(shapes):
     assert shapes.get("../shapes") is None
 
 
-def test_classes_are_listed_after_what_they_say(shapes):
+def test_a_class_is_listed_after_the_one_it_names(shapes):
     names = list(shapes.classes())
     assert set(names) == {"right-angle", "star", "triangle"}
     assert names.index("star") > names.index("triangle")
 
 
-def test_what_cannot_be_registered():
+def test_invalid_classes_are_not_registered():
     shapes: Registered[Shape] = Registered("folder", "Shape", reserved=("any",))
 
     def made(module):

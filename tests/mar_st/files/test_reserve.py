@@ -39,7 +39,7 @@ def test_a_planted_link_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_no_room_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+def test_too_little_space_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     def full(*_: object) -> None:
         raise OSError(code, os.strerror(code))
 
@@ -66,7 +66,7 @@ def _on_a_disk_of(size: str, folder: Path, code: str) -> subprocess.CompletedPro
     script = f"mount -t tmpfs -o size={size} tmpfs {folder} && exec {sys.executable} -c '{code}'"
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
     if shutil.which("unshare") is None or subprocess.run([*command, "true"], check=False).returncode:
-        pytest.skip("this machine lets nobody mount a small disk")
+        pytest.skip("a small disk cannot be mounted on this machine")
     return subprocess.run([*command, script], capture_output=True, text=True, check=False)
 
 

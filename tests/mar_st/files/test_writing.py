@@ -68,7 +68,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 
 @pytest.mark.parametrize("kind", ["exact", "hnsw", "int8", "binary", "ivf-pq"])
-def test_named_files_are_on_the_disk(tmp_path: Path, disk: Disk, kind: str) -> None:
+def test_files_are_synced_before_they_are_named(tmp_path: Path, disk: Disk, kind: str) -> None:
     library = make_library(tmp_path / "library", count=400)
     out = tmp_path / "index"
     build_index(library.open, out, corpus=library.corpus, kind=kind, tokens="char-bigram", progress=False)
@@ -85,7 +85,7 @@ def test_named_files_are_on_the_disk(tmp_path: Path, disk: Disk, kind: str) -> N
             assert disk.synced.get((found.st_dev, found.st_ino)) == found.st_mtime_ns, path
 
 
-def test_a_folder_is_moved_when_all_of_it_is_on_the_disk(tmp_path: Path, disk: Disk) -> None:
+def test_a_folder_is_moved_once_all_its_files_are_synced(tmp_path: Path, disk: Disk) -> None:
     (tmp_path / "part" / "a").mkdir(parents=True)
     (tmp_path / "part" / "a" / "b").write_text("x")
     move_folder(tmp_path / "part", tmp_path / "whole")

@@ -25,7 +25,7 @@ REFUSED = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused_is_said_in_one_line(name, tmp_path):
+def test_refused_yaml_is_explained_in_one_line(name, tmp_path):
     with pytest.raises(YamlError) as found:
         parse_yaml(REFUSED[name])
     assert "\n" not in str(found.value)
@@ -36,7 +36,7 @@ def test_what_is_refused_is_said_in_one_line(name, tmp_path):
             load(path)
 
 
-def test_what_is_read():
+def test_values_anchors_and_merges_are_read():
     shared = parse_yaml("a: &x {b: [1, 2.5, yes, null]}\nc: *x\nd:\n  <<: *x\n  e: 1\n")
     assert shared == {
         "a": {"b": [1, 2.5, True, None]},

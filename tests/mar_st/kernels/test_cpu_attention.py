@@ -76,7 +76,7 @@ def test_the_default_scale_follows_the_head_size() -> None:
 
 @pytest.mark.parametrize("bytes_", [1, 2 * 9 * 9 * 2, 2 * 9 * 9 * 4, 2 * 9 * 9 * 9, 2**20])
 @pytest.mark.parametrize("groups", [4, 2])
-def test_computing_in_parts_gives_the_same_result(bytes_: int, groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_give_the_same_result(bytes_: int, groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tensors, mask = drawn(groups=groups), padding()
     whole = attended(tensors, mask)
     monkeypatch.setattr(cpu_attention, "_BYTES", bytes_)

@@ -90,7 +90,7 @@ def test_a_model_in_bfloat16_gives_the_same_vectors() -> None:
 @pytest.mark.parametrize(
     ("flags", "expected"), [({"avx512_bf16"}, "onednn"), ({"amx_bf16"}, "onednn"), ({"avx512f"}, "torch")]
 )
-def test_the_bfloat16_kernel_depends_on_the_processor(flags: set[str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_best_kernel_in_bfloat16(flags: set[str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(amx, "kernel", object)  # of float32
     monkeypatch.setattr(linear, "processor", lambda: Processor("x", frozenset(flags)))
     monkeypatch.setattr(linear, "has_onednn", lambda dtype: dtype == torch.bfloat16)

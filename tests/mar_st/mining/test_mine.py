@@ -60,7 +60,7 @@ def _naive(triples, documents, table, rules):
         {"absolute_margin": -3.0, "range_min": 1, "range_max": 20},
     ],
 )
-def test_mined_is_a_full_sort_and_plain_filters(triples, documents, table, rules):
+def test_mining_equals_a_full_sort_and_plain_filters(triples, documents, table, rules):
     reasons = {
         "absolute_margin": "within the margin",
         "near_duplicate": "near-duplicate",
@@ -85,7 +85,7 @@ def test_mined_is_a_full_sort_and_plain_filters(triples, documents, table, rules
 
 @pytest.mark.parametrize("choose", ["random", "top"])
 @pytest.mark.parametrize("fill", [True, False])
-def test_never_a_positive_among_negatives(triples, documents, table, choose, fill):
+def test_a_positive_is_never_mined_as_a_negative(triples, documents, table, choose, fill):
     rules = Rules(
         sampling_strategy=choose, fill=fill, num_negatives=7, absolute_margin=-100.0, near_duplicate=None
     )
@@ -200,7 +200,7 @@ def test_a_killed_run_resumes_with_the_same_result(triples, documents, tmp_path)
     assert json.loads((tmp_path / "settings.json").read_text())["rules"]["negatives"] == 3
 
 
-def test_nothing_to_mine(triples, table):
+def test_no_retriever_or_no_triples_are_refused(triples, table):
     with pytest.raises(MiningError, match="a retriever and triples; got 0 and 30"):
         mine_function([], triples)
     with pytest.raises(MiningError, match="got 1 and 0"):

@@ -18,7 +18,7 @@ def _naive(scores, k):
 
 
 @pytest.mark.parametrize("k", [1, 5, 12, 30])
-def test_best_is_a_full_sort_with_ties_by_place(k):
+def test_best_equals_a_full_sort_with_ties_by_position(k):
     scores = np.random.default_rng(0).integers(0, 4, (20, 12)).astype(np.float32)
     expected = _naive(scores, k)
     assert np.array_equal(np.array([best(row, k) for row in scores]), expected)
@@ -56,7 +56,7 @@ def test_bm25_is_the_formula_and_finds_no_document_without_a_token(documents):
     assert found.also[2].tolist() == [0.0]
 
 
-def test_bm25_by_words_and_of_nothing():
+def test_bm25_splits_by_words_and_takes_texts_without_words():
     retriever = BM25("jieba")
     retriever.prepare(["高血压"], ["高血压的饮食", "感冒"])
     assert retriever.search([0], 2, [np.array([], dtype=int)]).documents.tolist() == [[0, -1]]
@@ -85,7 +85,7 @@ def test_dense_search_is_a_full_sort_of_the_models_scores(mar, documents, block,
         assert retriever.search([1], 500, [np.array([0])]).documents.shape == (1, len(corpus))
 
 
-def test_dense_vectors_are_kept_by_the_weights(mar, query_source, document_source, documents, tmp_path):
+def test_stored_vectors_are_identified_by_weights_and_options(mar, query_source, document_source, documents, tmp_path):
     def identity(model, **options):
         return Dense(model, store=tmp_path, **options).identity()
 
@@ -117,7 +117,7 @@ def test_symmetric_documents_are_encoded_as_queries(mar):
     assert not np.allclose(found, vectors @ mar.encode_corpus(QUERIES).T, atol=1e-2)
 
 
-def test_a_model_of_another_distance_is_refused(mar):
+def test_a_model_with_an_unsupported_distance_is_refused(mar):
     mar.similarity_fn_name = "euclidean"
     with pytest.raises(MiningError, match="compares by euclidean"):
         Dense(mar).identity()

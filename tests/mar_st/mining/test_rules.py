@@ -66,14 +66,14 @@ def test_a_relative_margin_of_a_negative_score_goes_down_too():
     assert _pick(_question(0), [[0, 1, 2]], scores, relative_margin=0.1)[0].mined == [2]
 
 
-def test_bounds_of_scores():
+def test_candidates_outside_the_score_bounds_are_dropped():
     scores = {0: 0.9, 1: 0.5, 2: 0.1}
     picked, dropped = _pick(_question(), [[0, 1, 2]], scores, max_score=0.8, min_score=0.2)
     assert picked.mined == [1]
     assert (dropped["above max_score"], dropped["below min_score"]) == (1, 1)
 
 
-def test_near_duplicates_of_a_positive_and_of_the_query():
+def test_near_duplicates_of_a_positive_or_the_query_are_dropped():
     assert near(grams(CORPUS[0]), grams(CORPUS[1]), 0.8)
     assert not near(grams(CORPUS[0]), grams(CORPUS[4]), 0.8)
     picked, dropped = _pick(_question(0), [[1, 2]], near_duplicate=0.8)
@@ -119,7 +119,7 @@ def test_filling_up_takes_documents_that_were_not_retrieved():
         ({"near_duplicate": 1.5}, "near_duplicate"),
     ],
 )
-def test_rules_that_cannot_be(rules, message):
+def test_impossible_rules_are_refused(rules, message):
     with pytest.raises(MiningError, match=message):
         Rules(**rules)
 

@@ -83,7 +83,7 @@ def test_a_lone_caller_does_not_wait():
     assert set(seen) == {"queue_seconds", "batch_size", "encode_seconds"}
 
 
-def test_a_failing_batch_fails_only_its_bad_caller():
+def test_a_failing_batch_fails_only_the_bad_request():
     fake = Fake()
     with MicroBatcher(fake) as batcher:
         held(fake, batcher)
@@ -110,7 +110,7 @@ def test_the_queue_is_bounded_and_free_again_later():
         assert batcher.submit(list("abcdefgh")).result(5).shape == (8, 4)
 
 
-def test_late_work_is_dropped():
+def test_requests_past_their_deadline_are_dropped():
     fake = Fake()
     with MicroBatcher(fake) as batcher:
         held(fake, batcher)
@@ -162,7 +162,7 @@ def test_an_encoder_that_answers_at_once_causes_no_race():
     assert set(found) == {(1, 4)}
 
 
-def test_close_finishes_what_was_accepted():
+def test_close_finishes_accepted_requests():
     fake = Fake(0.01)
     batcher = MicroBatcher(fake, max_batch=2)
     futures = [batcher.submit([f"t{i}"]) for i in range(20)]
@@ -173,7 +173,7 @@ def test_close_finishes_what_was_accepted():
     batcher.close()
 
 
-def test_close_without_finishing_fails_what_waits():
+def test_close_without_finishing_fails_waiting_requests():
     fake = Fake()
     batcher = MicroBatcher(fake)
     running = held(fake, batcher)
@@ -262,7 +262,7 @@ def test_a_broken_encoder_or_observer_stops_nothing():
                 batcher.submit(["a"]).result(5)
 
 
-def test_wrong_arguments():
+def test_wrong_arguments_are_refused():
     with pytest.raises(MarError, match="max_batch is at least 1"):
         MicroBatcher(Fake(), max_batch=0)
     with MicroBatcher(Fake()) as batcher:

@@ -29,7 +29,7 @@ def original(gte_folder):  # noqa: F811
 
 
 @pytest.mark.thorough
-def test_vectors_are_the_originals(encoder, original):
+def test_vectors_equal_those_of_the_original(encoder, original):
     vectors = encoder.encode(TEXTS)
     assert vectors.dtype == np.float32
     assert vectors.flags.c_contiguous
@@ -69,7 +69,7 @@ def test_a_vector_does_not_depend_on_its_batch(exported, variant):  # noqa: F811
     np.testing.assert_allclose(np.concatenate(answers), np.tile(alone, (8, 1)), atol=tolerance)
 
 
-def test_nothing_of_torch_is_imported(exported):  # noqa: F811
+def test_torch_is_not_imported(exported):  # noqa: F811
     code = (
         "import sys\nfrom mar_st.online import load_query_encoder\n"
         f"print(load_query_encoder({str(exported[0])!r}).encode(['头疼']).shape)\n"
@@ -95,7 +95,7 @@ def test_signals_are_handled_after_encoders_are_gone(exported):  # noqa: F811
     assert (done.returncode, done.stdout.splitlines()) == (0, ["handled", "alive"])
 
 
-def test_back_ends_and_their_errors(exported, gte_folder, tmp_path):  # noqa: F811
+def test_back_ends_are_chosen_and_missing_ones_refused(exported, gte_folder, tmp_path):  # noqa: F811
     out, listing = exported
     assert load_query_encoder(out).variant.name == listing.chosen
     assert load_query_encoder(out, backend="openvino").variant.name == listing.chosen
@@ -130,7 +130,7 @@ def test_broken_folders_are_refused(exported, tmp_path):  # noqa: F811
         load_query_encoder(copy)
 
 
-def test_content_is_verified_where_it_is_asked_for(exported, tmp_path):  # noqa: F811
+def test_content_is_verified_on_request(exported, tmp_path):  # noqa: F811
     out, listing = exported
     listing.verify(out)
     copy = tmp_path / "copy"
@@ -142,7 +142,7 @@ def test_content_is_verified_where_it_is_asked_for(exported, tmp_path):  # noqa:
         listing.verify(copy)
 
 
-def test_identity_tells_variants_apart(exported):  # noqa: F811
+def test_each_variant_has_its_own_identity(exported):  # noqa: F811
     out, listing = exported
     found = {load_query_encoder(out, backend=name, threads=1).identity for name in listing.variants}
     assert len(found) == len(listing.variants)

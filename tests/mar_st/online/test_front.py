@@ -13,7 +13,7 @@ from tests.mar_st.conftest import make_tokenizer
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("mapped", [False, True])
-def test_rows_are_those_of_the_file(tmp_path, dtype, mapped, monkeypatch):
+def test_the_table_returns_the_rows_of_its_file(tmp_path, dtype, mapped, monkeypatch):
     if mapped:
         monkeypatch.delattr("os.pread")
     rows = np.random.default_rng(0).standard_normal((50, 7)).astype(dtype)
@@ -55,7 +55,7 @@ def test_packs_hold_all_texts_in_order(tmp_path, monkeypatch):
     assert lengths == [3, 10, 5, 40, 1, 0]
 
 
-def test_weights_of_pooling_leave_out_the_prompt(tmp_path):
+def test_pooling_weights_leave_out_the_prompt(tmp_path):
     front = make_front(tmp_path, "mean", include_prompt=False)
     (pack,) = front.packs(["吃药头", "吃药头头头"], "吃药")  # CLS 吃 药 头 SEP: three are of the prompt
     weights = pack.inputs["pool"]

@@ -25,7 +25,7 @@ from tests.mar_st.lookup.conftest import family, fitted, texts, vectors  # noqa:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_it_agrees_with_the_module(fitted, tmp_path, dtype, texts):  # noqa: F811
+def test_numpy_agrees_with_the_module(fitted, tmp_path, dtype, texts):  # noqa: F811
     model = SentenceTransformer(modules=[copy.deepcopy(fitted).to(dtype), Normalize()], device="cpu")
     model.save_pretrained(str(tmp_path))
     found, module = load_query_encoder(tmp_path), TorchEncoder(model)
@@ -70,7 +70,7 @@ def test_an_unknown_name_is_refused_with_the_names_there_are(family, name):  # n
         load_query_encoder(family / "mar", query=name)
 
 
-def test_an_exported_encoder_answers_to_its_own_name_alone(family, tmp_path):  # noqa: F811
+def test_an_exported_encoder_loads_only_under_its_own_name(family, tmp_path):  # noqa: F811
     export_lookup(family / "mar", tmp_path / "out", query="query-lookup")
     found = load_query_encoder(tmp_path / "out", query="query-lookup")
     assert encoder_name(found) == "query-lookup"
