@@ -1,11 +1,11 @@
 """One optimiser step in several passes, each forward and backward.
 
-A batch of the loader stays one optimiser step. Its rows are cut into passes, one after another, and the
-gradients of the passes are weighted so that their sum is that of the whole batch, wherever the loss of a row
-depends on nothing but that row. A loss whose mean is not over rows has a method `prepare`: it takes the
-columns of the whole batch, draws what is random, notes what the mean is over, and returns the columns; the
-losses of the passes are then added up as they are. A loss that compares the rows of a batch compares those
-of a pass; GradCache (`mini_batch_size`) is what keeps its gradients.
+A batch of the loader stays one optimiser step. Its rows are split into consecutive passes. If the loss of a
+row depends only on that row, the gradients of the passes are weighted so that their sum is the gradient of
+the whole batch. A loss whose mean is not over rows has a method `prepare`: it takes the columns of the whole
+batch, draws what is random, records what the mean is over, and returns the columns; the losses of the passes
+are then added without weights. A loss that compares the rows of a batch compares only those of a pass;
+GradCache (`mini_batch_size`) keeps the gradients of the whole batch.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class AccumulatingTrainer(ResumableTrainer):
         self.sizes = list(sizes)
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Any:
-        """Forward and backward, pass after pass; the loss of the whole batch."""
+        """Run forward and backward for each pass; return the loss of the whole batch."""
         if len(self.sizes) == 1:
             return super().training_step(model, inputs, num_items_in_batch)
         inputs = self._prepare_inputs(inputs)
@@ -57,13 +57,13 @@ class AccumulatingTrainer(ResumableTrainer):
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """Loss of a batch, or the share of a pass in it."""
+        """Return the loss of a batch, or the share of a pass in it."""
         weight = inputs.get(WEIGHT, 1.0)
         loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         return loss if weight == 1.0 else loss * weight
 
     def collect_features(self, inputs: dict[str, Any]) -> tuple[list[dict[str, Tensor]], Tensor | None]:
-        """Columns and labels of a batch, or of a pass."""
+        """Return columns and labels of a batch, or of a pass."""
         found: tuple[list[dict[str, Tensor]], Tensor | None]
         found = inputs[PASS] if PASS in inputs else super().collect_features(inputs)
         return found
@@ -72,7 +72,7 @@ class AccumulatingTrainer(ResumableTrainer):
 def split(
     loss: Any, features: list[dict[str, Any]], labels: Tensor | None, sizes: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """The inputs of each pass: `PASS`, `WEIGHT` and `PASSES`.
+    """Return the inputs of each pass: `PASS`, `WEIGHT` and `PASSES`.
 
     Args:
         loss: The loss; see the module's text for its `prepare`.
@@ -94,7 +94,7 @@ def split(
 
 
 def _rows(column: dict[str, Any], start: int, end: int) -> dict[str, Any]:
-    """Some rows of a column, without the padding behind all of them."""
+    """Return some rows of a column, without the padding common to all of them."""
     plain, spans = without_spans(column)
     part: dict[str, Any] = _create_minibatch(plain, start, end)
     return part if spans is None else {**part, SPANS: spans[:, start:end]}

@@ -49,13 +49,13 @@ def train_align(
 ) -> None:
     """Train the query encoder in place; every query and every document is paired with itself.
 
-    The teacher is the document route as it stands, its cut and normalisation included: of a MAR that
-    renormalises the targets have length 1, of one that does not they are shorter, and are used so. It encodes
-    documents as `encode_corpus` does, and queries with the prompt of their data entry, as the document
-    encoder saw them in its own initialisation (`teacher_prompt: query`), or as documents (`document`). The
-    query encoder sees a query with the prompt of its data entry in front and a document without one. The
-    teacher's vectors are computed once and kept in a store beside the run folder (or in `$MAR_STORE`), where
-    other runs with the same document encoder find them; the document route does not run in the loop.
+    The teacher is the current document route, its cut and normalisation included: if the MAR renormalises,
+    the targets have length 1; otherwise they are shorter and are used unchanged. It encodes documents as
+    `encode_corpus` does. It encodes queries with the prompt of their data entry, as in the initialisation of
+    the document encoder (`teacher_prompt: query`), or as documents (`document`). The query encoder sees a
+    query with the prompt of its data entry in front, and a document without one. The teacher's vectors are
+    computed once and kept in a store beside the run folder (or in `$MAR_STORE`), where other runs with the
+    same document encoder find them; the document route does not run in the loop.
     Negatives of the contrastive part are the other texts of the whole batch, those of other processes
     included.
 
@@ -93,7 +93,7 @@ def train_align(
 
 @contextmanager
 def raw_vectors(model: MAR) -> Iterator[None]:
-    """Leave out the normalisation while the model is in training mode; what it encodes stays normalised."""
+    """Skip the normalisation in training mode; in evaluation mode vectors stay normalised."""
     found: list[Any] = [module for module in model.modules() if isinstance(module, Normalize)]
     for module in found:
         module.forward = partial(_while_training, module)
@@ -166,7 +166,7 @@ def align_to(
         settings,
         prompts=texts_prompts,
         router_mapping={name: dict.fromkeys(columns, "query") for name in data},
-        # The texts of one group are distinct, unless it counts more than once; several may share some.
+        # The texts of one group are distinct, unless its weight repeats rows; several groups may share texts.
         no_duplicates=repeated and bool(stage.contrastive_weight),
     )
 
@@ -179,7 +179,7 @@ def _rows(
     second: TextGroup | None,
     seed: int,
 ) -> Dataset:
-    """The rows of a group with the teacher's vectors, each beside a drawn text of `second`."""
+    """Return the rows of a group with the teacher's vectors, each with a drawn text of `second`."""
 
     def vectors_of(texts: Sequence[str], asked: TextGroup) -> Vectors:
         vectors = teacher_of(asked).vectors(texts, asked.role)
@@ -207,7 +207,7 @@ def _rows(
 
 
 def _documents(sources: Sequence[Source], stage: AlignStage) -> TextGroup:
-    """All documents of a stage's data, the second texts of its rows."""
+    """Return all documents of a stage's data, the second texts of its rows."""
     every = stage.model_copy(update={"texts": "all"})
     found = [group.texts for group in text_groups(sources, every) if group.role == "document"]
     if not found:
@@ -239,7 +239,7 @@ class TextGroup:
 
 
 def text_groups(sources: Sequence[Source], stage: AlignStage) -> list[TextGroup]:
-    """The texts that a stage aligns on, by data entry and role.
+    """Return the texts that a stage aligns on, by data entry and role.
 
     Both columns of a symmetric entry are queries.
 
@@ -273,7 +273,7 @@ def text_groups(sources: Sequence[Source], stage: AlignStage) -> list[TextGroup]
 
 
 def weighted(number: int, weight: float, seed: int) -> np.ndarray:
-    """Rows, `number * weight` in all: each as often as the weight is whole, the rest drawn with a seed."""
+    """Return `number * weight` rows: each row `floor(weight)` times, the rest drawn with a seed."""
     whole, rest = divmod(round(number * weight), number)
     drawn = sorted(random.Random(seed).sample(range(number), rest))
     return np.concatenate([np.tile(np.arange(number), whole), np.array(drawn, dtype=np.int64)])

@@ -36,7 +36,7 @@ def training_arguments(
     router_mapping: Mapping[str, Mapping[str, str]],
     learning_rate_mapping: Mapping[str, float],
 ) -> SentenceTransformerTrainingArguments:
-    """Arguments of the trainer for a stage.
+    """Return the trainer's arguments for a stage.
 
     Args:
         stage: Optimisation settings.
@@ -78,13 +78,13 @@ def training_arguments(
         # A batch of the sampler is one optimiser step; the processes split it.
         accelerator_config={"split_batches": True},
         logging_steps=LOGGING_STEPS,
-        # The filter reads every loss back from the device; the watch sees bad ones without waiting.
+        # The filter reads every loss back from the device; the watch detects bad ones without waiting.
         logging_nan_inf_filter=False,
         eval_strategy="no" if evaluation is None else "steps",
         eval_steps=None if evaluation is None else evaluation.every,
         metric_for_best_model=metric if decides else None,
         greater_is_better=True if decides else None,
-        # Patience is counted on where a killed run stopped.
+        # A resumed run continues to count patience.
         restore_callback_states_from_checkpoint=decides or bool(settings.callbacks),
         save_strategy="steps",
         save_steps=settings.save_steps,
@@ -96,7 +96,7 @@ def training_arguments(
         router_mapping={name: dict(columns) for name, columns in router_mapping.items()},
         learning_rate_mapping=dict(learning_rate_mapping),
     )
-    # The arguments' own check wants multiples of `eval_steps`; here a new best is saved wherever it is found.
+    # The arguments' own check requires multiples of `eval_steps`; here a new best is saved at any evaluation.
     arguments.load_best_model_at_end = evaluation is not None and evaluation.keep == "best"
     if arguments.world_size != world:
         raise LaunchError(

@@ -1,4 +1,4 @@
-"""From the rows of a batch to token tensors, with an account of what went in."""
+"""From the rows of a batch to token tensors, with a record of the batch."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class BatchRecord:
 
     Attributes:
         sources: Data entry of each row.
-        texts: Texts of each column, with the prompt where a batch mixes prompts.
-        tokens: Tokens of each column, padding and what `token_dropout` hides left out.
-        squares: Sum over the texts of a column of their squared number of tokens, which attention costs.
-        padded: Tokens of each column with padding.
-        routes: Route of each column, where the model has routes.
+        texts: Texts of each column, with the prompt if a batch mixes prompts.
+        tokens: Number of tokens of each column, without padding and tokens that `token_dropout` hides.
+        squares: Sum of the squared token counts of a column's texts, for the cost of attention.
+        padded: Number of tokens of each column, with padding.
+        routes: Route of each column, if the model has routes.
     """
 
     sources: list[str]
@@ -46,8 +46,8 @@ class BatchRecord:
 class RecordingCollator(SentenceTransformerDataCollator):
     """sentence-transformers' collator that also writes a `BatchRecord`, and takes rows of several datasets.
 
-    Rows of several datasets need one route per column. Their prompts are put in front of the texts here,
-    which is what the model's `preprocess` does with a prompt.
+    Rows of several datasets need one route per column. Their prompts are put in front of the texts here, as
+    the model's `preprocess` would do.
 
     Args:
         mixed: Whether a batch may hold rows of several datasets. `prompts` and `router_mapping` are by
@@ -59,13 +59,13 @@ class RecordingCollator(SentenceTransformerDataCollator):
     dropout: TokenDropout | None = None
 
     def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
-        """Tensors of a batch of rows."""
+        """Return the tensors of a batch of rows."""
         sources = [row[SOURCE] for row in features]
         if self.mixed:
             features = [self._with_prompts(row) for row in features]
         batch = super().__call__([{k: v for k, v in row.items() if not _is_vector(k, v)} for row in features])
         vectors = [name for name, value in features[0].items() if _is_vector(name, value)]
-        for name in vectors:  # before 6.2, sentence-transformers takes numbers alone as labels
+        for name in vectors:  # before 6.2, sentence-transformers accepts only numbers as labels
             batch["label"] = torch.stack([row[name] for row in features])
         columns = [name for name in features[0] if name not in (SOURCE, *DEFAULT_LABEL_COLUMNS)]
         record = BatchRecord(sources, {column: [row[column] for row in features] for column in columns})
@@ -91,7 +91,7 @@ def _is_vector(column: str, value: Any) -> bool:
 
 
 def _count(record: BatchRecord, column: str, batch: dict[str, Any]) -> None:
-    """Count the tokens of a column, and put the spans of its texts beside them."""
+    """Count the tokens of a column, and add the spans of its texts to the batch."""
     mask, ends = batch.get(f"{column}_attention_mask"), batch.get(f"{column}_cu_seq_lens_q")
     if ends is not None:  # texts laid end to end, without padding
         lengths = torch.diff(ends).long()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def gradient_checkpointing(model: SentenceTransformer, *, enabled: bool, stage: str) -> Iterator[None]:
-    """Compute the activations of the trained encoders again in the backward pass instead of keeping them."""
+    """Recompute the activations of the trained encoders in the backward pass instead of keeping them."""
     found = [module.model for module in model.modules() if isinstance(module, Transformer)] if enabled else []
     encoders: list[Any] = [e for e in found if any(p.requires_grad for p in e.parameters())]
     for encoder in encoders:
@@ -38,7 +38,7 @@ def gradient_checkpointing(model: SentenceTransformer, *, enabled: bool, stage: 
 def _checkpoint(encoder: Any, *, enabled: bool) -> None:
     if hasattr(encoder, "activation_checkpointing_enable"):
         (encoder.activation_checkpointing_enable if enabled else encoder.activation_checkpointing_disable)()
-    elif enabled:  # an older transformers, whose default gives nothing to an adapter in the first layer
+    elif enabled:  # an older transformers, whose default gives an adapter in the first layer no gradient
         encoder.gradient_checkpointing_enable({"use_reentrant": False})
     else:
         encoder.gradient_checkpointing_disable()

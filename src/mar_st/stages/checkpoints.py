@@ -1,4 +1,4 @@
-"""Checkpoints from which a killed run resumes as if nothing had happened."""
+"""Checkpoints from which a killed run resumes as if it had not been interrupted."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ TRAINED_NAME = "trained.safetensors"
 
 
 class CheckpointError(MarError):
-    """A checkpoint that does not belong to what is being trained."""
+    """A checkpoint that does not belong to the current stage."""
 
 
 class ResumableTrainer(SentenceTransformerTrainer):
-    """sentence-transformers' trainer with checkpoints of what is trained, and of nothing else.
+    """sentence-transformers' trainer with checkpoints of the trained parameters only.
 
-    Its own checkpoints are model folders, which leave out the parameters of the loss (a learnt temperature)
-    and, of an encoder with LoRA, all but the adapter. A stage begins from a model that it can load again, so
-    a checkpoint needs the trained parameters alone, those of the loss included; frozen ones stay as they are.
+    Its own checkpoints are model folders. They leave out the parameters of the loss (a learnt temperature)
+    and, for an encoder with LoRA, all but the adapter. A stage begins from a model that it can load again, so
+    a checkpoint needs only the trained parameters, including those of the loss; frozen ones do not change.
     """
 
     def trained_parameters(self) -> dict[str, nn.Parameter]:
@@ -63,7 +63,7 @@ class ResumableTrainer(SentenceTransformerTrainer):
 
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)
-        # The trainer's state is written next and makes the checkpoint complete, older ones are deleted then.
+        # The trainer's state is written next and completes the checkpoint; then older ones are deleted.
         if self.args.world_size > 1:
             torch.distributed.barrier()
 
@@ -72,13 +72,13 @@ class ResumableTrainer(SentenceTransformerTrainer):
         if self.args.load_best_model_at_end and better:
             self.control.should_save = True
         elif self.control.should_training_stop and self.state.global_step < self.state.max_steps:
-            # A run that is killed from here on evaluates this step again and stops there again.
+            # A run that is killed after this point evaluates this step again, and stops there again.
             self.control.should_save = False
         return better
 
     def _finalize_training(self, trial: Any, num_train_samples: int, start_time: float) -> Any:
         if self.args.load_best_model_at_end and self.state.best_global_step:
-            # The path that was saved is another one where the run folder was moved.
+            # The saved path is wrong if the run folder was moved.
             name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}"
             self.state.best_model_checkpoint = str(Path(str(self.args.output_dir)) / name)
         return super()._finalize_training(trial, num_train_samples, start_time)  # type: ignore[no-untyped-call]
@@ -105,13 +105,13 @@ class ResumableTrainer(SentenceTransformerTrainer):
 
 
 def random_state_name(arguments: TrainingArguments) -> str:
-    """File of a checkpoint with this process's random numbers."""
+    """Return the name of a checkpoint's file with the random state of this process."""
     return "rng_state.pth" if arguments.world_size <= 1 else f"rng_state_{arguments.process_index}.pth"
 
 
 @contextmanager
 def kept_random_state() -> Iterator[None]:
-    """Leave all streams of random numbers as they were: training does not depend on what is done here."""
+    """Restore all random states afterwards, so that training does not depend on the block."""
     python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 -- the global stream is meant
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
     try:
@@ -123,7 +123,7 @@ def kept_random_state() -> Iterator[None]:
 
 
 def last_checkpoint(folder: Path, *, delete: bool = True) -> str | None:
-    """The newest complete checkpoint below `folder`.
+    """Return the newest complete checkpoint below `folder`.
 
     Args:
         folder: Folder of the checkpoints.

@@ -2,7 +2,7 @@
 
 Eager PyTorch spends most of a small encoder's step outside matrix products: in norms, rotary embeddings,
 activations and casts, each a pass over memory, and, on a CPU, in the backward pass of fused attention. The
-compiler joins them.
+compiler fuses them.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ __all__ = ["compiled", "compiled_encoders", "has_compiler"]
 logger = logging.get_logger(__name__)
 
 #: Variants of compiled code that the encoders of a stage may need together: with and without gradients, for
-#: small and large batches, for each encoder. PyTorch stops compiling at 8, and the rest would run as before.
+#: small and large batches, for each encoder. PyTorch stops compiling at 8, and the rest would run uncompiled.
 VARIANTS = 64
 
 
 def has_compiler(*, on_cpu: bool) -> bool:
-    """Return True if there is the compiler that `torch.compile` needs.
+    """Return True if the compiler that `torch.compile` needs is installed.
 
     On a CPU inductor compiles C++ (`$CXX`, or else `g++`). On a GPU Triton compiles its launchers (`$CC`, or
-    else `gcc` or `clang`), and Triton itself must be there. A variable that is set counts alone, as it does
-    for them.
+    else `gcc` or `clang`), and Triton itself must be installed. If a variable is set, only its compiler
+    counts, as for inductor and Triton.
 
     Args:
         on_cpu: Whether code is compiled for a CPU.
@@ -69,8 +69,8 @@ def compiled(model: SentenceTransformer, *, enabled: bool) -> Iterator[None]:
 def compiled_encoders(encoders: list[Any], *, on_cpu: bool) -> Iterator[None]:
     """Compile the forward methods of transformers for as long as the context lasts.
 
-    Names of parameters and saved files are as without. On a CPU attention is computed without the fused
-    kernel meanwhile (the compiler's code is faster in the backward pass there).
+    Names of parameters and saved files do not change. On a CPU attention is computed without the fused
+    kernel meanwhile, because the compiler's code is faster in the backward pass.
 
     Args:
         encoders: transformers models. Where there is no compiler, a warning is given and they stay as they
@@ -85,7 +85,7 @@ def compiled_encoders(encoders: list[Any], *, on_cpu: bool) -> Iterator[None]:
     for encoder in encoders:
         if on_cpu:
             encoder.set_attn_implementation("eager")
-        # Not Module.compile(): sentence-transformers calls the method `forward`, which that leaves alone.
+        # Not Module.compile(): it does not compile the method `forward`, which sentence-transformers calls.
         encoder.forward = torch.compile(encoder.forward, dynamic=True)
     try:
         with _room_for_variants() if encoders else nullcontext():

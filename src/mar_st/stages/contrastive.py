@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(__name__)
 
-#: Share of a LoRA update that may be rounded away without a word.
+#: Share of a LoRA update that may be rounded away without a warning.
 WORTH_SAYING = 0.01
 
-#: Name of the prompt that stands before documents, in training as in `encode_corpus`.
+#: Name of the prompt for documents, in training as in `encode_corpus`.
 DOCUMENT_PROMPT = "document"
 
 
@@ -43,10 +43,10 @@ def train_contrastive(
 ) -> None:
     """Train one encoder in place, queries and documents through the same weights.
 
-    With `stage.dims` the loss is the mean over Matryoshka prefixes, each renormalised where the model scores
-    by cosine: `L = (1/|M|) * sum_m InfoNCE(first m dimensions)`. With `stage.lora_r` only an adapter on the
-    transformer is trained, which is merged into its weights at the end. With `stage.start_share` the weights
-    it leaves are those of `mix_weights`.
+    With `stage.dims` the loss is the mean over Matryoshka prefixes, each renormalised if the model scores by
+    cosine: `L = (1/|M|) * sum_m InfoNCE(first m dimensions)`. With `stage.lora_r` only an adapter on the
+    transformer is trained, and merged into its weights at the end. With `stage.start_share` the final weights
+    are those of `mix_weights`.
 
     Args:
         model: A symmetric model; scores are cosines, or dot products if that is its similarity.
@@ -81,16 +81,16 @@ def train_contrastive(
 
 
 def copy_weights(model: SentenceTransformer) -> dict[str, torch.Tensor]:
-    """Copies of the parameters by name, on the CPU."""
+    """Return copies of the parameters by name, on the CPU."""
     return {name: weight.detach().cpu().clone() for name, weight in model.named_parameters()}
 
 
 def mix_weights(model: SentenceTransformer, start: Mapping[str, torch.Tensor], share: float) -> None:
-    """Draw the weights of a model towards those it began with, in place.
+    """Interpolate the weights of a model with those it began with, in place.
 
     Each becomes `(1 - share) * trained + share * start` (Wortsman et al. 2022, WiSE-FT): fine-tuning on few
-    texts forgets what the encoder knew of others, and weights between both ends often retrieve better than
-    either.
+    texts forgets what the encoder knew of others, and interpolated weights often retrieve better than the
+    weights at either end.
     """
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -113,7 +113,7 @@ def add_stage_lora(transformer: Any, stage: ContrastiveStage | JointStage) -> No
 
 
 def merge_stage_lora(transformer: Any, stage: ContrastiveStage | JointStage) -> None:
-    """Merge the adapter of a stage into what `stage.lora_merge_dtype` asks for; say what rounding costs."""
+    """Merge the adapter of a stage as `stage.lora_merge_dtype` asks; warn if rounding loses too much."""
     merged = merge_lora(transformer, torch.float32 if stage.lora_merge_dtype == "float32" else None)
     if merged is not None and merged.lost > WORTH_SAYING:
         logger.warning_once(
@@ -126,7 +126,7 @@ def merge_stage_lora(transformer: Any, stage: ContrastiveStage | JointStage) -> 
 def stage_columns(
     sources: Sequence[Source], stage: ContrastiveStage | DistillStage | JointStage, settings: StageSettings
 ) -> dict[str, Dataset]:
-    """The rows of each data entry, with the stage's number of hard negatives where it gives one.
+    """Return the rows of each data entry, with the stage's number of hard negatives if it gives one.
 
     Raises:
         DataError: Negatives are asked for and a query has none.
@@ -142,10 +142,10 @@ def stage_columns(
 def column_prompts(
     sources: Sequence[Source], data: Mapping[str, Dataset], prompts: Mapping[str, str]
 ) -> dict[str, dict[str, str]]:
-    """Prompt of every column, by data name.
+    """Return the prompt of every column, by data name.
 
-    That of the data entry stands before the query (before all columns of symmetric data), `DOCUMENT_PROMPT`
-    before documents.
+    Queries (and all columns of symmetric data) get the prompt of the data entry, documents
+    `DOCUMENT_PROMPT`.
     """
     result = {}
     for source in sources:

@@ -1,9 +1,9 @@
 """Parameters of a loss under DeepSpeed.
 
-DeepSpeed's engine wraps the model and knows the parameters of the model alone: it would not average the
-gradients of others over the processes (ZeRO 0), or fail on them (ZeRO 1 and 2). A learnt temperature and
-RetroMAE's decoder and head are parameters of a loss. The model is therefore lent them for as long as a stage
-trains: directly, beside its modules, which are all that it runs through and all that it saves.
+DeepSpeed's engine wraps the model and knows only the model's parameters: it would not average the gradients
+of others over the processes (ZeRO 0), or would fail on them (ZeRO 1 and 2). A learnt temperature and
+RetroMAE's decoder and head are parameters of a loss. So while a stage trains, they are lent to the model:
+registered directly on it, beside its modules. The model computes and saves only its modules.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-#: How the names of lent parameters begin.
+#: Prefix of the names of lent parameters.
 LENT = "loss__"
 
 
 def lend(model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> None:
     """Register parameters of a loss with the model that the engine will wrap, by name.
 
-    The engine takes no parameters without a dimension; these have one of length 1 meanwhile.
+    The engine accepts no scalar parameters, so these get one dimension of length 1 meanwhile.
     """
     for name, parameter in parameters.items():
         if not parameter.ndim:

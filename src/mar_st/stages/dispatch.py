@@ -1,4 +1,4 @@
-"""Training one stage of a recipe by the module of its kind."""
+"""Training one stage of a recipe with the module for its kind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def train_stage(
     teacher: SentenceTransformer | CrossEncoder | None,
     head: MLMHead | None,
 ) -> None:
-    """Train a stage; only the module of its kind is imported.
+    """Train a stage; only the module for its kind is imported.
 
     Args:
         model: What the stage trains, in place: one encoder, or a MAR.

@@ -29,9 +29,10 @@ def train_distill(
 ) -> None:
     """Train the student in place on labelled triples and on the teacher's scores of them.
 
-    What the teacher says is computed once, before the first step, and kept in a store beside the run folder
-    (or in `$MAR_STORE`), so a step costs the student alone; widths may differ. A bi-encoder's score is its
-    own similarity, cosine or dot product, of texts with its own prompts; a cross-encoder's is its logit.
+    The teacher's vectors or scores are computed once, before the first step, and kept in a store beside the
+    run folder (or in `$MAR_STORE`), so a step runs only the student; widths may differ. A bi-encoder's score
+    is its own similarity, cosine or dot product, of texts with its own prompts; a cross-encoder's is its
+    logit.
 
     Args:
         student: A symmetric model.

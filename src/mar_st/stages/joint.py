@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mar_st.recipes.schema import JointStage
     from mar_st.stages.settings import StageSettings
 
-#: Parameters of the document route, as a loss names them.
+#: Parameters of the document route, by their names in a loss.
 DOCUMENT_PARAMETERS = r"^model\.(module\.)?\d+\.sub_modules\.document\."
 
 
@@ -50,14 +50,14 @@ def train_joint(
     Frozen documents are encoded once, before the first step, and read from a store (HARNESS-LM, phase three),
     see `mar_st.recipes.rules.reads_documents`.
 
-    The document encoder is trained through LoRA where `stage.lora_r` is given (the adapter is merged at the
-    end), in full otherwise. With `stage.freeze` one side keeps its weights: it has neither gradients nor
-    optimiser state, and no dropout. With `stage.dims` the loss is the mean over Matryoshka prefixes of the
+    The document encoder is trained through LoRA if `stage.lora_r` is given (the adapter is merged at the
+    end), in full otherwise. With `stage.freeze` one side keeps its weights: it has no gradients, optimiser
+    state or dropout. With `stage.dims` the loss is the mean over Matryoshka prefixes of the
     shared space. Both columns of symmetric data go through the query encoder.
 
-    With `stage.kl_weight` the scores of the routes also learn those of a teacher (listwise KL, see
-    `ScoreDistillLoss`): of the document encoder as it is when the stage begins, for queries and documents
-    alike, at its full width and with the prompts it was initialised with; or of another model.
+    With `stage.kl_weight` the routes also learn a teacher's scores (listwise KL, see `ScoreDistillLoss`). The
+    teacher is the document encoder at the start of the stage, for both queries and documents, at its full
+    width and with the prompts of its initialisation; or another model.
 
     Args:
         model: An aligned MAR.
@@ -115,14 +115,14 @@ def train_joint(
 
 
 def _document_teacher(model: MAR, prompts: Mapping[str, str]) -> SentenceTransformer:
-    """The document encoder at its full width, with the prompts that it was initialised with."""
+    """Return the document encoder at its full width, with the prompts of its initialisation."""
     teacher = model.encoder("document")
     teacher.prompts = dict(prompts)
     return teacher
 
 
 def _loss(model: MAR, stage: JointStage, data: Mapping[str, Dataset]) -> AsymInfoNCELoss | ScoreDistillLoss:
-    """The loss of a stage: Asym-InfoNCE, and with a teacher the KL beside it."""
+    """Return the loss of a stage: Asym-InfoNCE, plus the KL if there is a teacher."""
     options: dict[str, Any] = {
         "temperature": stage.temperature,
         "dims": stage.dims,

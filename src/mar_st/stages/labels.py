@@ -27,7 +27,7 @@ __all__ = ["labelled", "with_scores", "with_vectors"]
 def labelled(
     table: pa.Table, places: np.ndarray, vectors: Vectors, rows: np.ndarray | None = None
 ) -> Dataset:
-    """A dataset whose `label` column is read from stored vectors when a batch is made.
+    """Return a dataset whose `label` column is read from stored vectors when a batch is made.
 
     Args:
         table: Columns of texts.
@@ -50,7 +50,7 @@ def with_vectors(
     *,
     read: Sequence[str] | None = None,
 ) -> Dataset:
-    """The columns of a dataset with a `label` that holds the stored vector of each of its texts.
+    """Return the columns of a dataset with a `label` that holds the stored vector of each of its texts.
 
     Args:
         dataset: Columns of texts.
@@ -90,7 +90,7 @@ def with_vectors(
 
 
 def with_scores(dataset: Dataset, scores_of: Callable[[Sequence[tuple[str, str]]], Vectors]) -> Dataset:
-    """The columns of a dataset with a `label` that holds the stored scores of its pairs.
+    """Return the columns of a dataset with a `label` that holds the stored scores of its pairs.
 
     Args:
         dataset: Columns `query`, `positive`, then any number of negatives.
@@ -146,7 +146,7 @@ class _Pairs(Sequence[tuple[str, str]]):
 
 
 def _label(places: np.ndarray) -> pa.Array:
-    """Rows of vectors, `(rows,)` or `(rows, number)`, as a column of a table."""
+    """Return rows of vectors, `(rows,)` or `(rows, number)`, as a column of a table."""
     flat = pa.array(places.reshape(-1).astype(np.int32))
     return flat if places.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, places.shape[1])
 
@@ -179,7 +179,7 @@ class _Vectors:
     stores: dict[Side, Vectors]
 
     def __call__(self, places: np.ndarray) -> list[torch.Tensor]:
-        """Vectors of the texts of some rows, by the place of each text in the store of its role."""
+        """Return the vectors of some rows' texts, by the position of each text in the store of its role."""
         vectors = [self.stores[role][places[:, index]] for index, role in enumerate(self.roles)]
         return list(torch.from_numpy(np.stack(vectors, axis=1)))
 

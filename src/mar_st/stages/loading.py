@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-#: Worker processes of a training process that are enough to keep up with a GPU.
+#: Worker processes per training process that keep up with a GPU.
 ENOUGH = 4
 
-#: Where batches pass from workers to the training process, and how much has to be free there (bytes).
+#: Where workers pass batches to the training process, and the bytes that must be free there.
 SHARED_MEMORY, ROOM = Path("/dev/shm"), 2**30  # noqa: S108 -- where the kernel keeps it
 
 
 def worker_count(asked: int | None, device: torch.device) -> int:
-    """Worker processes of this training process.
+    """Return the number of worker processes of this training process.
 
-    The default is for GPUs: up to four, one core left to each training process, and none where shared memory
-    is too small for batches (containers often have 64 MB). On a CPU the step itself needs the cores.
+    The default is for GPUs: up to four, with one core left to each training process, and none if shared
+    memory is too small for batches (containers often have 64 MB). On a CPU the step itself needs the cores.
 
     Args:
         asked: What the recipe says; `None`: the default.
@@ -38,9 +38,9 @@ def worker_count(asked: int | None, device: torch.device) -> int:
 
 
 def worker_options(workers: int) -> dict[str, Any]:
-    """Arguments of a `DataLoader` with so many workers.
+    """Return the arguments of a `DataLoader` for this number of workers.
 
-    Workers are forked where the system can: they share the mapped data and need no copy of the model. They
+    Workers are forked if the system can: they share the mapped data and need no copy of the model. They
     start with every epoch and draw nothing at random, so batches do not depend on their number.
     """
     if not workers:

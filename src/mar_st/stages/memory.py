@@ -1,8 +1,8 @@
-"""Giving memory back to the system while training on a CPU.
+"""Returning memory to the system while training on a CPU.
 
-The C library keeps what is freed. Batches of ever other lengths leave holes in its heap that no later batch
-fits into, so the process grows with every step although its tensors do not: from 4 to 10 GB in 470 steps of
-a 9M-parameter encoder. `malloc_trim` hands free pages back.
+The C library keeps freed memory. Batches of varying lengths leave holes in its heap that no later batch fits
+into, so the process grows with every step although its tensors do not: from 4 to 10 GB in 470 steps of a
+9M-parameter encoder. `malloc_trim` returns free pages.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 __all__ = ["ReturnMemory", "release", "resident"]
 
-#: Steps after a trim that show how much the process really works with.
+#: Steps after a trim that show how much memory the process needs.
 SETTLE = 20
-#: How many times that it may hold before memory is given back.
+#: How many times that memory the process may hold before a trim.
 GROWTH = 1.5
 
 _STATM = Path("/proc/self/statm")
 
 
 def resident() -> int | None:
-    """Bytes of memory that this process occupies; `None` where the system does not say."""
+    """Return the bytes of memory that this process occupies; `None` if the system does not report it."""
     try:
         pages = int(_STATM.read_text().split()[1])
     except (OSError, ValueError, IndexError):
@@ -40,7 +40,7 @@ def resident() -> int | None:
 
 
 def release(*, compiled: bool = False) -> None:
-    """Free what a finished stage leaves: objects in cycles, compiled code with its tensors, pages."""
+    """Free the memory of a finished stage: objects in cycles, compiled code with its tensors, pages."""
     if compiled:
         import torch  # lazy: torch
 
@@ -52,7 +52,7 @@ def release(*, compiled: bool = False) -> None:
 class ReturnMemory(TrainerCallback):
     """Trims the heap when the process has grown by half since it settled after the last trim.
 
-    It changes no number, and does nothing on systems without glibc.
+    It changes no result, and does nothing on systems without glibc.
 
     Args:
         measure: Gives the bytes occupied.
@@ -66,7 +66,7 @@ class ReturnMemory(TrainerCallback):
         self._settled, self._steps = 0, 0
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Look, and trim if it is time."""
+        """Measure the memory, and trim if it has grown enough."""
         del args, state, control, kwargs
         held = self.measure()
         if held is None:

@@ -1,8 +1,8 @@
 """Throughput of training steps: texts and tokens per second, padding, memory, MFU, and parts of the loss.
 
-A loss may tell its parts in one of two ways: return a dict of tensors (sentence-transformers adds them up and
-logs each), or return one tensor and set `self.last_parts`, a dict of name to detached tensor or float. The
-mean of each part since the last record is logged as `loss_<name>`. A loss with `learnable_temperature` has
+A loss may report its parts in one of two ways: return a dict of tensors (sentence-transformers adds them up
+and logs each), or return one tensor and set `self.last_parts`, a dict of name to detached tensor or float.
+The mean of each part since the last record is logged as `loss_<name>`. A loss with `learnable_temperature` has
 its `temperature` logged.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from mar_st.stages.batches import BatchRecord
 
-#: Key of an encoder that is not behind a route.
+#: Key of the encoder of a model without routes.
 ONE = ""
 
 
@@ -38,8 +38,8 @@ ONE = ""
 class StepCost:
     """Operations of one encoder on a batch, forward and backward: `token * sum n + square * sum n^2`.
 
-    Over texts of `n` tokens without padding. Recomputation (checkpointing, GradCache) does not count, so the
-    utilisation made of it is that of useful work.
+    The sums run over texts of `n` tokens without padding. Recomputation (checkpointing, GradCache) does not
+    count, so the utilisation covers only useful work.
     """
 
     token: float
@@ -47,9 +47,9 @@ class StepCost:
 
 
 def step_costs(model: nn.Module) -> dict[str, StepCost]:
-    """Cost of each encoder of a model, by route, as `mar plan` reckons it (`planning.costs.training_flops`).
+    """Return the cost of each encoder, by route, as `mar plan` computes it (`planning.costs.training_flops`).
 
-    An encoder whose architecture that does not know is left out.
+    Encoders of architectures that it does not know are left out.
     """
     encoders: dict[str, Any] = {}
     for part in model.children():
@@ -86,7 +86,7 @@ def _step_cost(encoder: Any) -> StepCost:
 
 
 def peak_flops(device_name: str, *, bf16: bool) -> float | None:
-    """Dense peak of a GPU in FLOP/s by its CUDA name, from the table of `mar plan`; `None` if not there.
+    """Return a GPU's dense peak in FLOP/s by CUDA name, from the table of `mar plan`; `None` if not there.
 
     The entry with the most pieces in the CUDA name counts: `NVIDIA H100 PCIe` is an H100-PCIe, not an H100.
     """
@@ -101,7 +101,7 @@ def peak_flops(device_name: str, *, bf16: bool) -> float | None:
 
 
 def peak_memory(device: torch.device) -> float:
-    """Most memory held so far, in GB (10^9 bytes): of torch's tensors on CUDA, of the process elsewhere."""
+    """Return peak memory so far, in GB (10^9 bytes): of torch's tensors on CUDA, else of the process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e9
     try:
@@ -113,7 +113,7 @@ def peak_memory(device: torch.device) -> float:
 
 
 def own_modules(loss: nn.Module) -> list[Any]:
-    """A loss and the losses inside it, without the model that they hold."""
+    """Return a loss and the losses inside it, without the model that they hold."""
     found: list[Any] = [] if type(loss).__module__.startswith(("torch.", "transformers.")) else [loss]
     for child in loss.children():
         if not isinstance(child, BaseModel):
@@ -122,7 +122,7 @@ def own_modules(loss: nn.Module) -> list[Any]:
 
 
 class Meter:
-    """Adds up what the steps since the last record did; never waits for the device in between.
+    """Sums the work of the steps since the last record; never waits for the device in between.
 
     Args:
         model: The model.
@@ -149,7 +149,7 @@ class Meter:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave the time of a block, such as an evaluation, out of the throughput."""
+        """Exclude the time of a block, such as an evaluation, from the throughput."""
         start = time.perf_counter()
         try:
             yield
@@ -168,7 +168,7 @@ class Meter:
                 sums["flops"] += cost.token * tokens + cost.square * record.squares[column]
 
     def parts(self, losses: list[Any], scale: float = 1.0) -> None:
-        """Take the parts that the modules of a loss tell of the last pass, times `scale`."""
+        """Add the parts that the modules of a loss report for the last pass, times `scale`."""
         for loss in losses:
             for name, value in (getattr(loss, "last_parts", None) or {}).items():
                 value = value.detach() if isinstance(value, torch.Tensor) else value
@@ -178,10 +178,10 @@ class Meter:
                 self._temperatures["temperature"] = loss
 
     def record(self) -> dict[str, float | None]:
-        """Fields of a log record about the steps since the last one; then the count begins again.
+        """Return the fields of a log record about the steps since the last one, and reset the counts.
 
-        Every process has to call it at the same step. Throughput is that of all processes, memory that of
-        this one. `mfu` is `None` where the device's peak is not known, as on a CPU.
+        Every process must call it at the same step. Throughput is that of all processes, memory that of this
+        one. `mfu` is `None` if the device's peak is not known, as on a CPU.
         """
         seconds = max(time.perf_counter() - self._since - self._paused, 1e-9)
         fields: dict[str, float | None] = {

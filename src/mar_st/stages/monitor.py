@@ -23,7 +23,7 @@ TIMING = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second", "e
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Records of a `metrics.jsonl`; a last line that was cut off by a kill is passed over."""
+    """Return the records of a `metrics.jsonl`; a last line that was cut off by a kill is skipped."""
     if not path.exists():
         return []
     rows = []
@@ -36,7 +36,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def evaluation_results(rows: list[dict[str, Any]]) -> list[tuple[int, dict[str, float]]]:
-    """Step and scores of every evaluation in the records; names without `eval_`."""
+    """Return step and scores of every evaluation in the records; names are without `eval_`."""
     found = []
     for row in rows:
         scores = {
@@ -60,13 +60,13 @@ class MetricsFile(TrainerCallback):
         del args, control, kwargs
         if not state.is_world_process_zero:
             return
-        # The summary of a run that was killed before its model was saved is written again.
+        # If a run was killed before its model was saved, its summary is written again.
         kept = [
             row
             for row in read_metrics(self.path)
             if row["step"] <= state.global_step and "train_runtime" not in row
         ]
-        # Where nothing is resumed, an evaluation at the start is done again.
+        # If nothing is resumed, the evaluation at the start is repeated.
         kept = kept if state.global_step else []
         part = self.path.with_suffix(".part")
         part.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
@@ -125,7 +125,7 @@ class ProgressBar(ProgressCallback):
 
 
 class TensorBoard(TrainerCallback):
-    """Writes every record to TensorBoard event files; a resumed run takes the place of what came after it.
+    """Writes every record to TensorBoard event files; a resumed run replaces records after its checkpoint.
 
     Args:
         folder: Where the event files go.

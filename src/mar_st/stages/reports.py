@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from mar_st.recipes.schema import Stage
 
-#: Stages write event files of their own, which a resumed run continues, wherever tensorboard is installed.
+#: If tensorboard is installed, stages write their own event files, which a resumed run continues.
 OWN = "tensorboard"
 
 
@@ -29,7 +29,7 @@ class ReportError(MarError):
 class RunCallback(TrainerCallback):
     """A transformers callback that also receives the events of a run outside its trainers.
 
-    Pass an instance to `mar_st.runs.train.train(callbacks=...)`. Every process of a launch calls its own.
+    Pass an instance to `mar_st.runs.train.train(callbacks=...)`. Every process of a launch has its own.
     """
 
     def on_stage_begin(self, stage: Stage, folder: Path) -> None:
@@ -74,7 +74,7 @@ def check_callbacks(callbacks: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def check_reports(report_to: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Names of the trackers to report to, as transformers knows them: `wandb`, `mlflow`, `tensorboard`, ...
+    """Return the names of the trackers to report to, as in transformers: `wandb`, `mlflow`, ...
 
     Raises:
         ReportError: An unknown name, or a tracker whose package is not installed.
@@ -97,7 +97,7 @@ def check_reports(report_to: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def end_reports(names: Iterable[str]) -> None:
-    """End the tracker's run of a stage, where transformers leaves it open, so that the next has its own."""
+    """End a tracker's run of a stage if transformers leaves it open, so that the next stage has its own."""
     for name in names:
         module: Any = sys.modules.get(name)
         if name == "wandb" and module is not None and module.run is not None:

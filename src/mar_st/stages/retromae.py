@@ -39,7 +39,7 @@ def train_retromae(
     """Pre-train an encoder in place on every distinct text of its data.
 
     Head and decoder are saved as `retromae.safetensors` in the stage's folder, so later pre-training can
-    start from them (`resume_head` of the stage). The loss does not tell when to stop: give the recipe an
+    start from them (`resume_head` of the stage). The loss does not show when to stop: give the recipe an
     `evaluation`.
 
     Args:

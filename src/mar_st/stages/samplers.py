@@ -1,9 +1,9 @@
 """Batch samplers: rows of one data entry or of all, without equal texts, of similar length.
 
 sentence-transformers' samplers read a row from the dataset for every test of a duplicate, promise a number of
-batches that they may not reach, and know nothing of lengths; under several processes they hand each process a
-batch of its own, maybe of another data entry. These work on integer keys of the texts, give exactly
-`rows // batch_size` batches per epoch, and a batch is one optimiser step over all processes.
+batches that they may not reach, and ignore lengths. With several processes they give each process its own
+batch, maybe of another data entry. These samplers work on integer keys of the texts and give exactly
+`rows // batch_size` batches per epoch; a batch is one optimiser step over all processes.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class BatchError(MarError):
 class TrainRows(Dataset[dict[str, Any]]):
     """The rows of several datasets, one after another; each row also says which dataset it is from.
 
-    A batch is read with one access per dataset instead of one per row, and gives what it touched of mapped
-    files back. The documents of a `RedrawnDataset` are those of the epoch.
+    A batch is read with one access per dataset instead of one per row, and then releases the pages of mapped
+    files that it read. The documents of a `RedrawnDataset` are those of the epoch.
 
     Args:
         data: Datasets by name.
@@ -57,7 +57,7 @@ class TrainRows(Dataset[dict[str, Any]]):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch whose rows are given."""
+        """Set the epoch whose rows are returned."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class TrainRows(Dataset[dict[str, Any]]):
 
     @property
     def starts(self) -> list[int]:
-        """Index of the first row of each dataset."""
+        """Return the index of the first row of each dataset."""
         return [0, *self._ends[:-1].tolist()]
 
     def __getitem__(self, index: int) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class TrainRows(Dataset[dict[str, Any]]):
 
 
 def _fill(rows: list[dict[str, Any]], indices: np.ndarray) -> None:
-    """Fill the negatives that rows lack with documents of the other rows, drawn by the rows of the batch."""
+    """Fill missing negatives with documents of the other rows; the indices of the batch seed the draw."""
     rng = np.random.default_rng(indices)
     owners = [[text for name, text in _documents(row) if text is not None] for row in rows]
     if len(rows) < 2:
@@ -117,12 +117,12 @@ def _fill(rows: list[dict[str, Any]], indices: np.ndarray) -> None:
 
 
 def _documents(row: dict[str, Any]) -> list[tuple[str, str | None]]:
-    """The columns of a row that hold its documents."""
+    """Return the columns of a row that hold its documents."""
     return [(name, row[name]) for name in row if name == "positive" or name.startswith("negative_")]
 
 
 def _plain_texts(dataset: datasets.Dataset) -> dict[str, Texts] | None:
-    """The columns of a dataset of nothing but texts, which are faster to read than through the dataset."""
+    """Return the columns of a dataset with only texts; reading them directly is faster."""
     names = dataset.column_names
     redrawn = isinstance(dataset, RedrawnDataset)
     if redrawn or dataset.format["type"] is not None or text_columns(dataset) != names:
@@ -133,9 +133,9 @@ def _plain_texts(dataset: datasets.Dataset) -> dict[str, Texts] | None:
 class BatchPlan:
     """Batches of one pool of rows, epoch by epoch.
 
-    Every row is used once per epoch, but for the fewer than `batch_size` that are left over. With `keys`,
-    rows that share a key do not meet in a batch: the later one waits for another batch. Where that leaves
-    too few batches, the last ones are filled up with rows drawn again, and the log says so.
+    Every row is used once per epoch, except for a remainder of fewer than `batch_size` rows. With `keys`,
+    rows that share a key never share a batch: the later one waits for another batch. If that leaves too few
+    batches, the last ones are filled up with rows drawn again, and a warning is logged.
 
     Args:
         rows: Number of rows.
@@ -165,7 +165,7 @@ class BatchPlan:
         return self.rows // self.batch_size
 
     def epoch(self, epoch: int) -> Iterator[list[int]]:
-        """The batches of an epoch.
+        """Yield the batches of an epoch.
 
         Raises:
             BatchError: There are not enough rows without a common text for a batch.
@@ -177,7 +177,7 @@ class BatchPlan:
         given = 0
         for number, start in enumerate(range(0, self.rows, together)):
             pool = np.concatenate([waiting, order[start : start + together]])
-            # Short and long rows take turns at coming last, where rows are left over.
+            # Alternate short and long rows at the end of the pool, where rows are left over.
             batches, waiting = self._cut(pool, longest_first=number % 2 == 1)
             for index in rng.permutation(len(batches)) if self.groups else range(len(batches)):
                 given += 1
@@ -185,11 +185,11 @@ class BatchPlan:
         yield from self._missing(len(self) - given, waiting, rng)
 
     def _permutation(self, rng: np.random.Generator) -> np.ndarray:
-        """All rows in a random order; 4 bytes each."""
+        """Return all rows in a random order; 4 bytes each."""
         return rng.permutation(np.arange(self.rows, dtype=np.int32))
 
     def _cut(self, pool: np.ndarray, *, longest_first: bool) -> tuple[list[list[int]], np.ndarray]:
-        """Full batches from a pool of rows, and the rows that are left."""
+        """Return full batches from a pool of rows, and the remaining rows."""
         size = self.batch_size
         full = len(pool) // size * size
         pool, left = pool[:full], pool[full:]
@@ -208,7 +208,7 @@ class BatchPlan:
         return batches, np.concatenate([pool, left])
 
     def _take(self, pool: np.ndarray) -> tuple[list[int], np.ndarray]:
-        """The first rows of a pool that share no text, a batch at most, and all others."""
+        """Return the first rows of a pool that share no text, at most a batch, and all other rows."""
         assert self.keys is not None  # noqa: S101 -- without keys nothing is refused
         batch: list[int] = []
         seen: set[int] = set()
@@ -229,7 +229,7 @@ class BatchPlan:
         return batch, np.array(refused, dtype=pool.dtype)
 
     def _missing(self, number: int, waiting: np.ndarray, rng: np.random.Generator) -> Iterator[list[int]]:
-        """The last batches of an epoch, where rows with equal texts were left over."""
+        """Yield the last batches of an epoch if rows with equal texts were left over."""
         if number <= 0:
             return
         logger.warning_once(
@@ -273,7 +273,7 @@ class TrainBatches(BatchSampler):
         self._sizes = [len(plan) for plan in first]
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch that the next iteration gives."""
+        """Set the epoch of the next iteration."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -299,7 +299,7 @@ def train_batches(
     seed: int = 0,
     world: int = 1,
 ) -> TrainBatches:
-    """The batches of a stage over the rows of `TrainRows(data)`.
+    """Return the batches of a stage over the rows of `TrainRows(data)`.
 
     Args:
         data: Datasets by name.
@@ -348,7 +348,7 @@ def train_batches(
 
 
 def text_columns(dataset: datasets.Dataset) -> list[str]:
-    """Columns of a dataset that hold texts."""
+    """Return the columns of a dataset that hold texts."""
     return [
         name
         for name, feature in dataset.features.items()
@@ -358,7 +358,7 @@ def text_columns(dataset: datasets.Dataset) -> list[str]:
 
 
 def _always(value: Value) -> Callable[[int], Value]:
-    """The same in every epoch."""
+    """Return a function that gives the same value for every epoch."""
     return lambda _: value
 
 
@@ -367,9 +367,9 @@ def _joined(parts: Sequence[np.ndarray]) -> np.ndarray | None:
 
 
 def _keys(dataset: datasets.Dataset) -> Callable[[int], np.ndarray]:
-    """Keys of all texts of an epoch, `(rows, texts)`; equal texts have equal keys, over all datasets.
+    """Return the keys of all texts of an epoch, `(rows, texts)`; equal texts of any dataset have equal keys.
 
-    What the batch will fill in is a text of the batch; it keeps no row out.
+    A missing negative, which the batch fills with one of its own texts, keeps no row out.
     """
     if isinstance(dataset, RedrawnDataset):
         draws = dataset.draws
@@ -386,7 +386,7 @@ def _keys(dataset: datasets.Dataset) -> Callable[[int], np.ndarray]:
 def _lengths(
     dataset: datasets.Dataset, document_columns: Sequence[str] | None
 ) -> Callable[[int], np.ndarray]:
-    """Characters of the longest document of each row of an epoch; without documents, of the longest text."""
+    """Return the characters of each row's longest document; without documents, of its longest text."""
     columns = list(document_columns or text_columns(dataset))
     if isinstance(dataset, RedrawnDataset):
         draws, places = dataset.draws, [dataset.texts.index(column) for column in columns]

@@ -46,7 +46,7 @@ class StageSettings:
 
     @property
     def run_callbacks(self) -> tuple[RunCallback, ...]:
-        """The callbacks that receive events outside the trainers."""
+        """Return the callbacks that receive events outside the trainers."""
         return tuple(callback for callback in self.callbacks if isinstance(callback, RunCallback))
 
     def teacher_store(self) -> TeacherStore:

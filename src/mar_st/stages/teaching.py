@@ -38,11 +38,11 @@ def taught(
     *,
     read: Sequence[str] | None = None,
 ) -> dict[str, Dataset]:
-    """The rows of a stage with a `label` of what its teacher says of them.
+    """Return the rows of a stage with a `label` from its teacher.
 
     Vectors and scores are computed before the first step and kept in a store beside the run folder (or in
-    `$MAR_STORE`), where a run that was killed, and other runs, find them. Of a bi-encoder the labels are
-    vectors of all texts, asked with its own prompts (see `teacher_vectors`); of a cross-encoder its logits of
+    `$MAR_STORE`), where a resumed run and other runs find them. The labels of a bi-encoder are vectors of all
+    texts, encoded with its own prompts (see `teacher_vectors`); those of a cross-encoder are its logits of
     each query with its own documents.
 
     Args:
@@ -78,7 +78,7 @@ def taught(
 
 
 def kl_scope(stage: DistillStage | JointStage, data: Mapping[str, Dataset]) -> Literal["group", "batch"]:
-    """The scope of a stage's KL; by default a query's own documents, where all queries have several."""
+    """Return the scope of a stage's KL: by default `group` if all queries have several documents."""
     if stage.kl_scope is not None:
         return stage.kl_scope
     texts = ([name for name in columns.column_names if name != "label"] for columns in data.values())
@@ -86,7 +86,7 @@ def kl_scope(stage: DistillStage | JointStage, data: Mapping[str, Dataset]) -> L
 
 
 def teacher_temperature(stage: DistillStage | JointStage) -> float | None:
-    """Temperature of the teacher's scores; logits of a cross-encoder are taken as they are."""
+    """Return the temperature of the teacher's scores; 1 by default for logits of a cross-encoder."""
     if stage.teacher_temperature is None and stage.cross_encoder is not None:
         return 1.0
     return stage.teacher_temperature
@@ -100,17 +100,17 @@ class Asked:
     unit: bool
 
     def vectors(self, texts: Sequence[str], role: Side) -> Vectors:
-        """Vectors of texts, of length 1 for a teacher that scores by cosine."""
+        """Return the vectors of texts, of length 1 for a teacher that scores by cosine."""
         return self.teacher.vectors(texts, role).cut(None, normalised=self.unit)
 
 
 def teacher_vectors(
     teacher: SentenceTransformer, store: TeacherStore, entry: Data, *, autocast: bool = False
 ) -> Asked:
-    """The teacher as it is asked for the texts of a data entry.
+    """Return the teacher with its prompts for the texts of a data entry.
 
-    A query gets the teacher's prompt of the name that the entry gives, else its `query`; a document its
-    `document`.
+    A query gets the teacher's prompt with the name that the entry gives, else the prompt `query`; a document
+    gets the prompt `document`.
 
     Args:
         teacher: A symmetric model, in evaluation mode.

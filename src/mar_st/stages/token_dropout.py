@@ -1,8 +1,8 @@
-"""Token dropout: a step of training sees a random part of each text's tokens.
+"""Token dropout: a training step sees a random part of each text's tokens.
 
-Small collections of pairs are learnt by heart within a few epochs; a text that looks different each time is
-not. Dropout on activations does this too, but costs random numbers for every activation of every layer; this
-saves the work on the tokens it drops.
+An encoder memorises a small collection of pairs within a few epochs, unless the texts look different each
+time. Dropout on activations does this too, but needs random numbers for every activation of every layer;
+token dropout saves the work on the tokens it drops.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class TokenDropout:
     """Hides random tokens of collated texts from the encoder.
 
     Hidden tokens are neither attended to nor pooled, and the others keep their positions. Special tokens and
-    the first token of a text are never hidden. Encoders that are told positions (`PLACED`) get rows without
-    the hidden tokens, which costs less; others get them hidden by the attention mask. The vectors are the
-    same to rounding.
+    the first token of a text are never hidden. Encoders that take position ids (`PLACED`) get rows without
+    the hidden tokens, which costs less; for others the attention mask hides the tokens. The vectors are the
+    same up to rounding.
 
     Args:
         model: Its tokenizers tell which tokens are special.
@@ -68,17 +68,17 @@ class TokenDropout:
         route = batch.get(f"{column}_task") or ""
         kept = first | self.special[route][tokens]
         batch[f"{column}_attention_mask"] = mask.masked_fill(drawn & ~kept, 0)
-        # A prompt that pooling leaves out is told by its length, so it has to stay whole and in its place.
+        # Pooling finds a prompt that it leaves out by its length, so the prompt must stay whole and in place.
         if route in self._placed and f"{column}_prompt_length" not in batch:
             _close_up(batch, column)
 
 
 def _close_up(batch: dict[str, Any], column: str) -> None:
-    """Move what the mask leaves of each row together, to the side that is not padded, and tell positions."""
+    """Move the unmasked tokens of each row together, to the side without padding, and set positions."""
     mask: Tensor = batch[f"{column}_attention_mask"]
     width = mask.shape[1]
     longest = int(mask.sum(dim=1).max())
-    # Kept tokens in their order, then hidden ones and padding; in rows that begin with padding, after these.
+    # Kept tokens in their order, then hidden ones and padding; the other way round if padding is on the left.
     padded_left = not bool(mask[:, 0].all())
     order = torch.argsort(mask.bool(), dim=1, descending=not padded_left, stable=True)
     order = order[:, width - longest :] if padded_left else order[:, :longest]
@@ -91,7 +91,7 @@ def _close_up(batch: dict[str, Any], column: str) -> None:
 
 
 def _encoders(model: SentenceTransformer) -> dict[str, Transformer]:
-    """The transformer of every route, or under "" without routes.
+    """Return the transformer of every route; under "" for a model without routes.
 
     Raises:
         MarError: One is something else.

@@ -54,9 +54,9 @@ MESSAGE = 2**26
 
 
 def read_columns(source: Source, seed: int) -> Dataset:
-    """The columns that a data entry of the recipe asks for, see `mar_st.data.to_dataset`.
+    """Return the columns that a data entry of the recipe asks for, see `mar_st.data.to_dataset`.
 
-    Premises of NLI data without a contradiction are left out where negatives are asked for.
+    Premises of NLI data without a contradiction are left out if negatives are asked for.
     """
     entry, triples = source.entry, source.triples
     if entry.negatives and source.form == "nli" and entry.missing_negatives == "refuse":
@@ -74,8 +74,8 @@ def read_columns(source: Source, seed: int) -> Dataset:
 class StageTrainer(AccumulatingTrainer):
     """The trainer of a stage: its batches, its gradients over processes, its meters and its watch.
 
-    Between processes gradients are averaged here, once per step, for the parameters of the loss as well.
-    DistributedDataParallel would leave those out, and it cannot follow a loss that runs the model several
+    Gradients are averaged over the processes here, once per step, including those of the loss's parameters.
+    DistributedDataParallel would leave those out, and it cannot handle a loss that runs the model several
     times per step (routes, GradCache).
 
     Args:
@@ -102,10 +102,10 @@ class StageTrainer(AccumulatingTrainer):
             for parameter in self._averaged:
                 torch.distributed.broadcast(parameter.data, 0)
 
-    # -- what the trainer asks for --
+    # -- hooks of the trainer --
 
     def preprocess_dataset(self, dataset: Any = None, dataset_name: str | None = None) -> Any:
-        """Leave the data as they are; `TrainRows` names the dataset of each row."""
+        """Return the data unchanged; `TrainRows` names the dataset of each row."""
         self.validate_column_names(dataset, dataset_name=dataset_name)
         return dataset
 
@@ -116,10 +116,10 @@ class StageTrainer(AccumulatingTrainer):
         return [name for name in names if name not in scalars]
 
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
-        """No automatic model card; `mar_st.runs.card` writes one."""
+        """Add no automatic model card; `mar_st.runs.card` writes one."""
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """Batches of `self.batches`, split over the processes."""
+        """Return a loader of `self.batches`, split over the processes."""
         self.accelerator.even_batches = False
         loader = DataLoader(
             self.rows,
@@ -132,7 +132,7 @@ class StageTrainer(AccumulatingTrainer):
         return prepared
 
     def create_optimizer(self, model: Any = None) -> Any:
-        """The optimizer; DeepSpeed then learns of the parameters of the loss."""
+        """Create the optimizer; register the loss's parameters with the model for DeepSpeed."""
         optimizer = super().create_optimizer(model)
         if self.is_deepspeed_enabled:
             found = self.trained_parameters().items()
@@ -140,7 +140,7 @@ class StageTrainer(AccumulatingTrainer):
         return optimizer
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        # The trainer tells the epoch to the sampler it finds, which the wrapper of a resumed epoch may hide.
+        # The trainer sets the epoch of the sampler, unless the wrapper of a resumed epoch hides it.
         self.batches.set_epoch(kwargs["epoch"])
         self.rows.set_epoch(kwargs["epoch"])
         super()._run_epoch(*args, **kwargs)  # type: ignore[no-untyped-call]
@@ -148,7 +148,7 @@ class StageTrainer(AccumulatingTrainer):
     # -- one step --
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Any:
-        """Forward, backward, and the mean of the gradients over the processes."""
+        """Run forward and backward, and average the gradients over the processes."""
         record = inputs.pop(RECORD, None)
         if record is not None:
             self.meter.batch(record)
@@ -160,12 +160,12 @@ class StageTrainer(AccumulatingTrainer):
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """Loss of a batch; frozen encoders work as they do when they encode, without dropout."""
+        """Return the loss of a batch; frozen encoders run in evaluation mode, without dropout."""
         for module in self._frozen:
             module.eval()
         name = inputs.get("dataset_name") if isinstance(self.loss, dict) else ""
         loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        # The mean over the passes of a step is then what the step adds up to.
+        # With this scale, the mean over the passes of a step is the total of the step.
         self.meter.parts(self._losses[name or ""], inputs.get(WEIGHT, 1.0) * inputs.get(PASSES, 1))
         return loss
 
@@ -197,14 +197,14 @@ class StageTrainer(AccumulatingTrainer):
     # -- records, evaluations, checkpoints --
 
     def log(self, logs: dict[str, Any], start_time: float | None = None) -> None:
-        """Add what the meter counted to a record of the loss."""
+        """Add the meter's fields to a record of the loss."""
         if "loss" in logs:
             self.watch.settle()
             logs = {**logs, **self.meter.record()}
         super().log({key: value for key, value in logs.items() if key not in TIMING[1:]}, start_time)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Evaluate; the random numbers of training, and its throughput, are those of a run without."""
+        """Evaluate without an effect on the random numbers or the throughput of training."""
         with self.meter.paused(), kept_random_state():
             return super().evaluate(*args, **kwargs)
 
@@ -317,7 +317,7 @@ def _train(trainer: StageTrainer, stage: Stage, settings: StageSettings) -> None
     if arguments.world_size > 1:
         torch.distributed.barrier()
     if checkpoint is not None and not (Path(checkpoint) / random_state_name(arguments)).is_file():
-        logger.warning("%s is of another number of processes; dropout begins again.", checkpoint)
+        logger.warning("%s is from another number of processes; dropout begins again.", checkpoint)
     arguments.eval_on_start = arguments.eval_strategy != "no" and checkpoint is None
     try:
         with (
@@ -354,9 +354,9 @@ def _evaluator(evaluation: Evaluation | None) -> Any:
 def _document_columns(
     data: Mapping[str, Dataset], router_mapping: Mapping[str, Mapping[str, str]]
 ) -> dict[str, list[str]]:
-    """Columns with documents, by dataset: those of the document route, else all texts after the first.
+    """Return the document columns by dataset: those of the document route, else all texts after the first.
 
-    Columns without a route, where there are routes, are for the samplers alone and are not encoded.
+    If there are routes, columns without a route are only for the samplers and are not encoded.
     """
     result = {}
     for name, dataset in data.items():
@@ -368,7 +368,7 @@ def _document_columns(
 
 
 def _frozen_modules(model: SentenceTransformer) -> list[nn.Module]:
-    """Modules of a model that have parameters and train none of them."""
+    """Return the modules of a model that have parameters and train none of them."""
     frozen: list[nn.Module] = []
     for module in model.modules():
         if isinstance(module, Module) and not isinstance(module, Router):
@@ -379,7 +379,7 @@ def _frozen_modules(model: SentenceTransformer) -> list[nn.Module]:
 
 
 def _unwrap(trainer: StageTrainer) -> None:
-    """Take away what was put around the model for mixed precision, so that another stage may train it too."""
+    """Remove the wrappers for mixed precision from the model, so that another stage may train it too."""
     model: Any = trainer.model
     trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
     take_back(model)

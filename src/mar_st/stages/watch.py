@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from mar_st.stages.batches import BatchRecord
 
-#: Steps that CUDA may be behind before their verdict is waited for.
+#: Steps that CUDA may be behind before the watch waits for their verdict.
 BEHIND = 2
 
 
@@ -39,8 +39,8 @@ class _Step:
 class NonFiniteWatch:
     """Checks loss and gradient norm of every step.
 
-    On a CPU a bad step is stopped before its update. On CUDA the verdict is copied back while the device goes
-    on, so it may be known a step or two later; it is always waited for before a checkpoint is written.
+    On a CPU a bad step is stopped before its update. On CUDA the verdict is copied back while the device
+    continues, so it may be known a step or two later; no checkpoint is written before it is known.
 
     Args:
         file: Where the batch is written (`bad_batch.json`).
