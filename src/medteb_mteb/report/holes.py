@@ -27,7 +27,7 @@ class Holes:
         judged: Share of the first 10 documents that were judged, or None.
         bpref: bpref, or None.
         condensed: nDCG@10 of the judged documents alone, or None.
-        reason: Why there are none; empty where there are.
+        reason: Why the measures are missing; empty if they are not.
     """
 
     judged: float | None = None
@@ -52,7 +52,7 @@ class Holes:
         return cls(judged, bpref, condensed, reason="")
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values; `note` says why there are none."""
+        """Return JSON values; `note` says why the measures are missing."""
         return {
             "judged_at_10": self.judged,
             "bpref": self.bpref,

@@ -108,7 +108,7 @@ class CorrelationSample:
 
 @dataclass(frozen=True)
 class AveragePrecisionSample:
-    """Average precision over pairs, the best of several similarity functions where several are given.
+    """Average precision over pairs; of several similarity functions, the best one counts.
 
     Attributes:
         labels: 1 for a positive pair, 0 otherwise, shape (pairs,), float64.
@@ -171,9 +171,9 @@ def score_of(sample: Sample) -> float:
 def bootstrap_interval(
     sample: Sample, *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = SEED
 ) -> Interval:
-    """Percentile bootstrap interval of a score, over its items.
+    """Return the percentile bootstrap interval of a score, over its items.
 
-    The interval speaks of the choice of test items only, not of training or labelling.
+    The interval covers the choice of test items only, not training or labelling.
 
     Raises:
         ValueError: If there are fewer than two items, or the score is undefined in most resamples.
@@ -255,7 +255,7 @@ def _tie_ends(ordered: NDArray[np.float64]) -> NDArray[np.intp]:
 
 
 def _weighted_ranks(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the average ranks in each resample, an item of weight w standing for w tied items."""
+    """Return the average ranks in each resample; an item of weight w counts as w tied items."""
     order = np.argsort(values, kind="stable")
     ends = _tie_ends(values[order])
     upto = np.cumsum(weights[:, order], axis=1)[:, ends]

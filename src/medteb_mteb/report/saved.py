@@ -1,4 +1,4 @@
-"""Saved results of `medteb run` as the paper on English MedTEB sums them up: by source, and against time."""
+"""Saved results of `medteb run`, summarised as in the paper on English MedTEB: by source, against time."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class TimedScore:
 
 
 def read_saved(folder: Path) -> list[SavedScore]:
-    """Results in the output folder of `medteb run`, in order of model and task.
+    """Return the results in the output folder of `medteb run`, in order of model and task.
 
     Raises:
         ValueError: There are none, or a file is damaged.
@@ -97,7 +97,7 @@ def read_saved(folder: Path) -> list[SavedScore]:
 def means_by_source(saved: Sequence[SavedScore]) -> dict[str, dict[str, SourceMean]]:
     """Return means over the tasks of every source of English MedTEB, by model and source.
 
-    Results of other tasks are passed over; sources without a result are left out.
+    Results of other tasks are ignored; sources without a result are left out.
     """
     sizes: dict[str, int] = {}
     for task in english_tasks().values():
@@ -114,7 +114,7 @@ def means_by_source(saved: Sequence[SavedScore]) -> dict[str, dict[str, SourceMe
 
 
 def against_time(saved: Sequence[SavedScore]) -> dict[str, TimedScore]:
-    """Mean time and mean score of every model over the tasks that all of them have.
+    """Return mean time and mean score of every model over the tasks that all of them have.
 
     Raises:
         ValueError: There is no such task.

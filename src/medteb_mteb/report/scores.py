@@ -42,7 +42,7 @@ _SCHEMA_VERSION = 1
 
 
 class NoItemScoresError(ValueError):
-    """There are no per-item scores behind a main score; the message says why."""
+    """A main score has no per-item scores; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def _array(values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def save_item_scores(path: Path, scores: ItemScores) -> None:
-    """Write per-item scores as JSON (aside, then moved); ids and numbers only, no text."""
+    """Write per-item scores as JSON, atomically; ids and numbers only, no text."""
     sample = scores.sample
     content: dict[str, Any] = {
         "schema_version": _SCHEMA_VERSION,
@@ -208,7 +208,7 @@ def save_item_scores(path: Path, scores: ItemScores) -> None:
 
 
 def save_no_item_scores(path: Path, task: AbsTask, reason: str) -> None:
-    """Write down why a result has no per-item scores, so that it need not be evaluated again to find out."""
+    """Store why a result has no per-item scores, so that no new evaluation is needed to find out."""
     _write(
         path,
         {

@@ -34,7 +34,7 @@ class ScoreEntry:
         dataset_revision: Revision of the data.
         sample: Per-item scores, or None.
         note: Why there is no interval, or empty.
-        holes: Of a retrieval task how much of the ranking was judged; None for other tasks.
+        holes: How much of the ranking of a retrieval task was judged; None for other tasks.
     """
 
     model: str
@@ -55,9 +55,9 @@ class ResultTable:
     Attributes:
         models: Row order.
         tasks: Column order.
-        entries: What was measured; a missing pair shows as a dash.
+        entries: Measured scores; a missing pair shows as a dash.
         averages: Further averages: groups of tasks by name. An average is the mean of the means of its
-            groups, and a dash unless every task of them has a score.
+            groups, and a dash unless all their tasks have a score.
     """
 
     models: list[str]
@@ -86,7 +86,7 @@ class ResultTable:
         return self._intervals[key]
 
     def mean(self, model: str) -> float | None:
-        """Plain mean over the tasks, or None unless every task has a score."""
+        """Return the plain mean over the tasks, or None unless every task has a score."""
         found = [self.entry(model, task) for task in self.tasks]
         scores = [entry.score for entry in found if entry is not None]
         return sum(scores) / len(scores) if scores and len(scores) == len(self.tasks) else None
@@ -107,7 +107,7 @@ class ResultTable:
         return sum(means) / len(means)
 
     def comparisons(self) -> list[tuple[str, str, str, Comparison]]:
-        """Paired comparisons of the first model with every other: (task, first, other, first - other)."""
+        """Compare the first model with every other, paired: (task, first, other, first - other)."""
         found = []
         for task in self.tasks:
             first = self.entry(self.models[0], task)

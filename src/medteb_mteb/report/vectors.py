@@ -53,7 +53,7 @@ class Similarities:
     negatives: NDArray[np.float64]
 
     def auc(self) -> float:
-        """Probability that a positive is more similar than a negative; ties count half."""
+        """Return the probability that a positive is more similar than a negative; ties count half."""
         ordered = np.sort(self.negatives)
         below = np.searchsorted(ordered, self.positives, "left")
         to = np.searchsorted(ordered, self.positives, "right")
@@ -82,7 +82,7 @@ class EncodingSpeed:
 
 
 def label_map(model: Any, task: AbsTask, *, most: int, batch_size: int) -> LabelMap:
-    """t-SNE of the texts of a classification or clustering task, with their labels.
+    """Return a t-SNE map of the texts of a classification or clustering task, with their labels.
 
     Args:
         model: An encoder as mteb loads it.
@@ -128,7 +128,7 @@ def _labelled(task: AbsTask) -> tuple[list[str], list[str]]:
 
 
 def pair_similarities(model: Any, task: AbsTask, *, most: int, batch_size: int) -> Similarities:
-    """Similarities of queries to their positives and, for each, to a random document that is not one.
+    """Return similarities of queries to each positive, and to a random unjudged document for each.
 
     Args:
         model: An encoder as mteb loads it.
@@ -148,7 +148,7 @@ def pair_similarities(model: Any, task: AbsTask, *, most: int, batch_size: int) 
     pairs: list[tuple[str, str, str]] = []
     for query in chosen:
         judged = relevant[query]
-        # Few judgements: draw until one is not judged. Many: list what is left.
+        # Few judgements: draw until a document is unjudged. Many: list the unjudged documents.
         others = documents if 2 * len(judged) < len(documents) else sorted(set(documents) - set(judged))
         for positive, grade in sorted(judged.items()):
             if grade > 0 and positive in corpus and others:
@@ -173,9 +173,9 @@ def pair_similarities(model: Any, task: AbsTask, *, most: int, batch_size: int) 
 def measure_speed(
     model: Any, task: AbsTask, *, documents: int, queries: int, batch_size: int
 ) -> EncodingSpeed:
-    """Speed over texts of a retrieval task: documents in batches, queries one at a time.
+    """Measure the speed on texts of a retrieval task: documents in batches, queries one at a time.
 
-    The first batch and the first query are encoded once before, and do not count.
+    The first batch and the first query are encoded once beforehand, untimed.
 
     Args:
         model: An encoder as mteb loads it.

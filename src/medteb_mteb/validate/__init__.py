@@ -1,4 +1,4 @@
-"""Looks at a retrieval edition as a reviewer would: one verdict per point, with its number and reason."""
+"""Validation of a retrieval edition as a reviewer would do it: a verdict, number and reason per point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are the labels right? What experts say of a sample, weighted to all labels."""
+"""Accuracy of the labels, estimated from the answers of experts to a weighted sample."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["CONFIRMED", "FEWEST", "FOUND", "StratumAnswers", "accuracy_of_labels
 
 #: Share of positives, and of negatives, that experts confirm, for `ok` and for `warning`.
 CONFIRMED = (0.90, 0.75)
-#: Share of the pairs that experts call positive which the labels have as positives.
+#: Share of the experts' positives that are also positives by the labels, for `ok`.
 FOUND = 0.8
-#: Answers to positives, and to negatives, below which nothing is said.
+#: Minimum number of answers to positives, and to negatives, for a verdict.
 FEWEST = 20
 _Z = 1.959963984540054
 
@@ -34,10 +34,10 @@ class StratumAnswers:
 
     Attributes:
         name: The stratum.
-        label: 1, 0, or None of disputed pairs.
+        label: 1, 0, or None for disputed pairs.
         pairs: Number of its pairs.
         seen: Number of answers.
-        positive: Of these, how many say that the document answers the query.
+        positive: Number of answers that the document answers the query.
     """
 
     name: str
@@ -111,9 +111,9 @@ def accuracy_of_labels(material: Material) -> Finding:
 def stratified(parts: Sequence[StratumAnswers]) -> IntervalEstimate:
     """Return the share of positives among all pairs of several strata, with its 95 % interval.
 
-    `sum of N_h p_h / sum of N_h`. Of one stratum the interval is exact; of several it is normal, with the
-    variance `sum of (N_h / N)^2 (1 - n_h / N_h) r_h (1 - r_h) / n_h`, where one success and one failure are
-    added to the share r_h, so that a stratum without an error is not taken for certain.
+    The share is `sum of N_h p_h / sum of N_h`. For one stratum the interval is exact; for several it is
+    normal, with the variance `sum of (N_h / N)^2 (1 - n_h / N_h) r_h (1 - r_h) / n_h`, where one success and one
+    failure are added to the share r_h, so that a stratum without errors does not count as certain.
     """
     parts = [part for part in parts if part.seen]
     if len(parts) == 1:
@@ -130,7 +130,7 @@ def stratified(parts: Sequence[StratumAnswers]) -> IntervalEstimate:
 
 
 def _parts(experts: Experts) -> list[StratumAnswers]:
-    """Strata with an answer, by label and name."""
+    """Return the strata with an answer, by label and name."""
     labels = {one.stratum: one.label for one in experts.drawn.values()}
     positive = dict.fromkeys(labels, 0)
     for pair, answer in experts.answers.items():

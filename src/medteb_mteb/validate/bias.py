@@ -1,4 +1,4 @@
-"""Do grades depend on where a passage stood in the prompt, or on how long it is?"""
+"""Check if grades depend on the place of a passage in the prompt, or on its length."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _QUARTERS = 4
 def position_bias(material: Material) -> Finding:
     """Compare the grades of each judge by the quarter of the prompt that holds the passage.
 
-    `medteb judge` draws the order of the passages, so their places and their relevance have nothing to do
-    with each other, and every correlation is the judge's.
+    `medteb judge` puts the passages in a random order, so their places are independent of their relevance,
+    and every correlation is due to the judge.
     """
     key, title = "position bias", "Grades do not depend on the place in the prompt"
     if material.judgements is None:
@@ -79,8 +79,8 @@ def position_bias(material: Material) -> Finding:
 def length_bias(material: Material) -> Finding:
     """Compare the grades of each judge by the length of the passage with those of the other judges.
 
-    Long passages may answer more, so a correlation alone is not a bias. What a judge has beyond the others
-    on the same pairs is its own; what all have in common, only experts can tell.
+    Long passages may answer more, so a correlation alone is not a bias. A correlation beyond that of the other
+    judges on the same pairs is a judge's own bias; a bias that all share can only be found by experts.
     """
     key, title = "length bias", "Grades depend on length as those of the other judges do"
     if material.judgements is None:
@@ -145,7 +145,7 @@ def _numbers(judgements: Sequence[Judgement]) -> tuple[NDArray[np.int64], int]:
 
 
 def _compared(judgements: Sequence[Judgement], lengths: dict[str, int]) -> dict[str, IntervalEstimate]:
-    """Correlation with the length beyond that of the others, on the pairs that all judges graded."""
+    """Return the correlation with length beyond that of the others, on the pairs that all judges graded."""
     judges, grades = by_pair(judgements)
     complete = {pair: given for pair, given in grades.items() if len(given) == len(judges)}
     if len(judges) < 2 or not complete:

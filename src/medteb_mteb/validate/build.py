@@ -1,4 +1,4 @@
-"""Finds in a build what its editions were made of."""
+"""Finds the pools, judgements and training sets of a build."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["of_build", "steps_of"]
 
 
 def of_build(root: Path, sources: Sources) -> Sources:
-    """Return the sources with the pools, judgements and training sets of a build where none are given.
+    """Return the sources with the pools, judgements and training sets of a build if none are given.
 
     Args:
         root: Folder of the build, with a folder for each step.

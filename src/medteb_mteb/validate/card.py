@@ -1,4 +1,4 @@
-"""May the data be used, and does the card say where they come from?"""
+"""Check that the licence and the origin of the data are stated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RESTRICTED = ("nc", "nd")
 
 
 def card(material: Material) -> Finding:
-    """Licence and provenance, as the card and the manifest state them."""
+    """Check licence and provenance, as the card and the manifest state them."""
     key, title = "card", "Licence and provenance are stated"
     folder, edition = material.layout.path, material.layout.edition
     header = card_header(folder)
@@ -42,7 +42,7 @@ def card(material: Material) -> Finding:
         reason = f"the card says {stated}, the manifest {edition.licence}"
         return Finding(key, title, "fail", reason, numbers)
     if licence.lower() in _NO_LICENCE:
-        reason = "no licence is stated, so the data may not be used or passed on; add it to the card's header"
+        reason = "no licence is stated, so the data may not be used or shared; add it to the card's header"
         return Finding(key, title, "fail", reason, numbers)
     sources = mappings(edition.extra, "sources") if edition else []
     if wrong := _sources(sources, licence):
@@ -61,7 +61,7 @@ def _sources(sources: Sequence[Mapping[str, Any]], licence: str) -> str:
     for one in sources:
         name, its = one.get("name"), str(one.get("licence", ""))
         if its.lower() in _NO_LICENCE:
-            return f"the licence of the source {name} is not known; ask its authors before passing texts on"
+            return f"the licence of the source {name} is not known; ask its authors before sharing texts"
         for part in _RESTRICTED:
             if part in its.lower().split("-") and part not in licence.lower().split("-"):
                 wanted = "give the edition a licence that holds for all its texts"

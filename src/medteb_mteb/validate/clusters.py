@@ -1,4 +1,4 @@
-"""Mean scores whose intervals know that near-duplicates of a query are one question."""
+"""Mean scores whose intervals count near-duplicates of a query as one question."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["cluster_means", "mean_of_queries"]
 
 
 def mean_of_queries(material: Material, scores: Mapping[str, float]) -> IntervalEstimate:
-    """Mean over queries with its 95 % bootstrap interval over clusters of near-duplicates.
+    """Return the mean over queries with its 95 % bootstrap interval over clusters of near-duplicates.
 
     Args:
         material: The edition, which knows the clusters.
@@ -31,7 +31,7 @@ def mean_of_queries(material: Material, scores: Mapping[str, float]) -> Interval
 
 
 def cluster_means(material: Material, scores: Mapping[str, float]) -> NDArray[np.float64]:
-    """Mean score of each cluster of near-duplicates, shape (clusters,)."""
+    """Return the mean score of each cluster of near-duplicates, shape (clusters,)."""
     numbers, count = _numbers(material, scores)
     sums = np.bincount(numbers, weights=list(scores.values()), minlength=count)
     return np.asarray(sums / np.bincount(numbers, minlength=count), dtype=np.float64)

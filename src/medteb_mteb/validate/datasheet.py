@@ -68,7 +68,7 @@ def datasheet(edition: Edition, build: Path | None = None) -> str:
 
 
 def _of_build(build: Path) -> dict[str, Any]:
-    """Gather what the steps of a build recorded, as `provenance.json` has it, without what no step has."""
+    """Gather the records of a build's steps in the form of `provenance.json`, without empty fields."""
     steps = {kind: [(f, _read(f)) for f in found] for kind, found in steps_of(build).items()}
     judging = [provenance_of_judging(folder) for folder, _ in steps.get("judge", [])]
     recorded = [one for found in steps.values() for _, step in found for one in _with_those_before(step)]
@@ -86,7 +86,7 @@ def _of_build(build: Path) -> dict[str, Any]:
 
 
 def _with_those_before(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Return a step and those before it."""
+    """Yield a step and those before it."""
     yield step
     before = step.get("before")
     for part in before.values() if isinstance(before, dict) else [before]:
@@ -136,7 +136,7 @@ def _candidates(made: dict[str, Any]) -> list[Row]:
 
 
 def _answerers(made: dict[str, Any], key: str) -> list[Row]:
-    """Return judges, or LLMs that wrote; of the latter there may be none."""
+    """Return the rows of judges, or of LLMs that wrote texts (there may be none of these)."""
     rows: list[Row] = []
     for one in mappings(made, key):
         variant = "none" if one.get("variant") == "" else _shown(one.get("variant"))
@@ -149,7 +149,7 @@ def _answerers(made: dict[str, Any], key: str) -> list[Row]:
 
 
 def _answered_by(one: dict[str, Any]) -> str:
-    """Models and fingerprints that servers gave."""
+    """Return the models and fingerprints that servers stated."""
     found = {
         str(origin["model"])
         + (f" ({origin['system_fingerprint']})" if origin.get("system_fingerprint") else "")
@@ -215,7 +215,7 @@ def _dict(value: Any) -> dict[str, Any]:
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    """Return the record of a step; the manifest has all that `step.json` has, once the step is complete."""
+    """Return the record of a step: its manifest, or `step.json` if the step is not complete."""
     return _json(folder / MANIFEST if (folder / MANIFEST).is_file() else folder / STEP)
 
 

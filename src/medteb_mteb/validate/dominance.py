@@ -1,8 +1,8 @@
-"""Rank correlation of grades with something that they should not depend on.
+"""Rank correlation of grades with a value that they should not depend on.
 
-Somers' D of the value given the grade (R. Somers, American Sociological Review 27, 1962): of two passages
-with different grades, how much more often the better one has the higher value than the lower one. Grades that
-are equal are not compared, so the figure does not shrink where nearly all grades are the lowest.
+It is Somers' D of the value given the grade (R. Somers, American Sociological Review 27, 1962): how much more
+often, of two passages with different grades, the better one has the higher value rather than the lower one.
+Equal grades are not compared, so D does not shrink if nearly all grades are the lowest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BINS = 20
 
 @dataclass(frozen=True)
 class Graded:
-    """Grades of one judge, and a value of each.
+    """Grades of one judge, and a value for each graded pair.
 
     Attributes:
         queries: Number of the query of each pair, shape (pairs,), int64.
@@ -114,7 +114,7 @@ class _Ratio:
 
 @dataclass(frozen=True)
 class _Dominance:
-    """Somers' D of the first tables, less the mean of that of the others where there are any."""
+    """Somers' D of the first tables, less the mean of that of the others if there are any."""
 
     tables: tuple[NDArray[np.float64], ...]
 

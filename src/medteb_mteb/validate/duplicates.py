@@ -1,4 +1,4 @@
-"""Does one question, or one document, count several times?"""
+"""Check for queries or documents that count several times."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_COPIES", "MOST_REPEATED", "duplicate_documents", "duplicate_queries"]
 
-#: Share of queries that repeat another one from which the test is smaller than it looks.
+#: Maximum share of queries that repeat another one; with more, the test is smaller than it looks.
 MOST_REPEATED = 0.05
-#: Unlabelled copies of positives, as a share of the positives, from which the labels are wrong too often.
+#: Maximum number of unlabelled copies of positives, as a share of the positives.
 MOST_COPIES = 0.01
 
 

@@ -1,4 +1,4 @@
-"""Do judges and labels prefer long passages, or short ones, more than experts do?"""
+"""Check if judges and labels prefer long or short passages more than experts do."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 __all__ = ["LABELS", "length_bias_by_experts"]
 
-#: The labels of the edition, in the place of a judge.
+#: Name of the edition's labels among the judges.
 LABELS = "(labels)"
 
 
 def length_bias_by_experts(material: Material) -> Finding:
     """Compare Somers' D of "positive" and length, of each judge and of the labels, with the experts'.
 
-    All judges may share a preference for long passages; that only experts can tell. Both sides are compared
-    on the pairs that the experts answered, positive against negative. Each pair counts as often as its
-    probability to be drawn says, as positives are drawn more often. Intervals are over queries.
+    All judges may share a preference for long passages, which only experts can reveal. Both sides are compared
+    on the pairs that the experts answered, positive against negative. Each pair is weighted by the inverse of
+    its sampling probability, since positives are drawn more often. Intervals are over queries.
     """
     key, title = "length bias by experts", "Grades depend on length as the answers of experts do"
     experts = material.experts
@@ -87,7 +87,7 @@ def length_bias_by_experts(material: Material) -> Finding:
 
 
 def _given(material: Material, experts: Experts) -> Mapping[str, Mapping[tuple[str, str], int]]:
-    """Return, by pair, whether it is positive, by the labels and by every judge."""
+    """Return 1 for a positive or 0 by pair, for the labels and for every judge."""
     given: dict[str, dict[tuple[str, str], int]] = {
         LABELS: {pair: one.label for pair, one in experts.drawn.items() if one.label is not None}
     }

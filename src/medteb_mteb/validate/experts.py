@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FEWEST", "Corrected", "corrected_mean", "precision_of_systems"]
 
-#: Pairs of a label that experts have to have seen among a system's documents.
+#: Minimum number of pairs per label that experts have seen among a system's documents.
 FEWEST = 5
-#: Difference of the estimates beyond which labels mislead about a system.
+#: Difference of the estimates above which labels mislead about a system.
 LARGE = 0.05
 _Z = 1.959963984540054
 
@@ -49,12 +49,12 @@ def corrected_mean(
     sampled: Mapping[int, Sequence[int]],
     weights: Mapping[int, Sequence[float]] | None = None,
 ) -> Corrected:
-    """Prediction-powered estimate of a mean (Angelopoulos et al., Science 2023, section "Mean estimation").
+    """Estimate a mean by prediction-powered inference (Angelopoulos et al., Science 2023, "Mean estimation").
 
-    The mean of the labels plus the mean error of the sampled ones. The sample was drawn by label, so each
+    It is the mean of the labels plus the mean error of the sampled ones. The sample was drawn by label, so each
     label has its own error, weighted by its share: `sum over labels f of share(f) * (f + mean(truth - f))`.
     The variance is that of the clusters' mean labels plus, for each label, share(f)^2 times that of its mean
-    error, with one success and one failure added, so that a sample without an error is not taken for certain.
+    error, with one success and one failure added, so that a sample without errors does not count as certain.
     If pairs of a label were drawn with different probabilities (strata by type of query), each is weighted
     by the pairs it represents (Hajek's form of the Horvitz-Thompson estimate); the effective sample size is
     `sum(w)^2 / sum(w^2)` (L. Kish, Survey Sampling, 1965).
@@ -82,7 +82,7 @@ def corrected_mean(
 
 
 def precision_of_systems(material: Material) -> Finding:
-    """Precision among the first 10 documents of each run, by the labels and corrected by the experts.
+    """Report the precision of each run's first 10 documents, by the labels and corrected by the experts.
 
     Documents without a label are left out, since their relevance is unknown.
     """
@@ -120,7 +120,7 @@ def precision_of_systems(material: Material) -> Finding:
 def _first(
     material: Material, experts: Experts, run: Mapping[str, Mapping[str, float]]
 ) -> tuple[list[list[int]], dict[int, list[int]], dict[int, list[float]]]:
-    """Labels of the first documents by query; the answers to those that experts saw, and their weights."""
+    """Return the first documents' labels by query, and the experts' answers to some, with their weights."""
     judged = material.data.judged
     labels: list[list[int]] = []
     sampled: dict[int, list[int]] = {0: [], 1: []}

@@ -1,4 +1,4 @@
-"""Are the files whole, and do they say something that can be used?"""
+"""Check that the files are intact and their rows usable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["files", "identifiers", "positives", "rows"]
 
-#: Kinds of problems with a point of their own; all others are rows that cannot be used.
+#: Kinds of problems with a separate point; all others are unusable rows.
 _IDS = ("query", "document", "judged", "candidates")
 _POSITIVES = ("positives",)
 

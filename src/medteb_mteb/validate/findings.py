@@ -19,7 +19,7 @@ VERDICTS: tuple[Verdict, ...] = ("ok", "warning", "fail", "not known")
 
 
 def worst(verdicts: Sequence[Verdict]) -> Verdict:
-    """Return the worst of several verdicts that are known; `ok` of none."""
+    """Return the worst of several known verdicts; `ok` if there are none."""
     return max(verdicts, key=VERDICTS.index, default="ok")
 
 
@@ -38,8 +38,8 @@ class Finding:
     Attributes:
         check: Short key of the point.
         title: Its name, for people.
-        verdict: What is to be thought of it.
-        reason: Why, with the number that decided it; what to do where it is not ok.
+        verdict: Its verdict.
+        reason: Why, with the number that decided it, and what to do if it is not ok.
         numbers: All numbers by name.
         table: Further numbers, or None.
     """
@@ -72,8 +72,8 @@ class Report:
     Attributes:
         name: Name of the task.
         kind: `Retrieval` or `Reranking`.
-        edition: Name and version of the edition; empty where there is no manifest.
-        revision: Digest of the data, as results carry it.
+        edition: Name and version of the edition; empty without a manifest.
+        revision: Digest of the data, as in results.
         findings: The points, in the order of the checks.
     """
 

@@ -1,4 +1,4 @@
-"""Do the judges agree with each other, and with themselves?"""
+"""Agreement of the judges with each other, and with themselves."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = ["CONSISTENT", "KAPPA", "POOR", "TENTATIVE", "agreement_of_judges", "self_consistency"]
 
-#: Krippendorff's alpha from which conclusions may be drawn, if tentatively (K. Krippendorff, 2018, chapter
-#: 12), and below which labels are little better than chance would have them.
+#: Krippendorff's alpha from which tentative conclusions may be drawn (K. Krippendorff, 2018, chapter 12), and
+#: below which labels are little better than chance.
 TENTATIVE, POOR = 0.667, 0.4
 #: Share of pairs that a judge labels alike when it is asked twice, for `ok` and for `warning`.
 CONSISTENT = (0.95, 0.90)
 #: The same for its weighted kappa with itself (J. Landis, G. Koch, Biometrics 1977: almost perfect,
-#: substantial): where nearly all pairs are negatives even a judge that guesses gives them equal labels.
+#: substantial): if nearly all pairs are negatives, even a judge that guesses gives them equal labels.
 KAPPA = (0.8, 0.6)
 
 
@@ -71,8 +71,8 @@ def agreement_of_judges(material: Material) -> Finding:
 def self_consistency(material: Material) -> Finding:
     """Measure the agreement of each judge with itself on pairs that it graded twice; the worst judge counts.
 
-    A second asking in the same order says less than one in another, so the share of pairs at another place of
-    the prompt is reported beside the figures.
+    A second round in the same order says less than one in another order, so the share of pairs at another
+    place of the prompt is reported, too.
     """
     key, title = "self-consistency", "Judges agree with themselves"
     if material.judgements is None or material.second is None:
@@ -125,7 +125,7 @@ def _moved(material: Material, judge: str, pairs: set[tuple[str, str]]) -> float
 
 
 def _with_others(judgements: Sequence[Judgement], judge: str) -> tuple[IntervalEstimate, IntervalEstimate]:
-    """Kappa of the labels and weighted kappa of the letters of a judge with all others, pair by pair."""
+    """Return kappa of the labels and weighted kappa of the letters of a judge with all others, by pair."""
     letters, labels = [], []
     for (query, _), given in by_pair(judgements)[1].items():
         if judge not in given:

@@ -1,4 +1,4 @@
-"""Has a model been trained on this test?"""
+"""Check if training sets contain this test."""
 
 from __future__ import annotations
 

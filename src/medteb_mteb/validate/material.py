@@ -1,4 +1,4 @@
-"""Everything that the checks look at, read once and safely."""
+"""All input of the checks, read once and safely."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ class Material:
         kind: `Retrieval` or `Reranking`.
         data: The content; rows that cannot be used are left out and recorded.
         problems: The rows that cannot be used.
-        qrels: Positives by query: pairs whose query and document are there.
+        qrels: Positives by query: pairs whose query and document exist.
         runs: Scores by run, query and document.
         ranks: Ranks of the retrievers in the pools, or None.
         judgements: Of the edition's queries, or None.
         second: Of the same judges asked a second time, or None.
-        places: Where in their prompts the passages of the judgements stood, or None.
-        second_places: The same of the second asking.
+        places: Places of the judged passages in their prompts, or None.
+        second_places: The same for the second round.
         training: Texts of the training sets, or None.
         experts: Experts' answers on the pairs that they checked, or None.
         fields: Value by query of each field to compare scores by.

@@ -106,14 +106,14 @@ def _number(value: Number) -> str:
 
 
 def plain(text: str) -> str:
-    """Text from a folder in which nothing is Markdown or HTML, on one line."""
+    """Return a text from a folder on one line, with Markdown and HTML escaped."""
     flat = " ".join(text.split())
     flat = "".join(char if char.isprintable() else "?" for char in flat)
     return re.sub(r"([\\`*<>|]|(?<=\])\()", r"\\\1", flat)
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a GitHub table whose cells hold no Markdown."""
+    """Return the lines of a GitHub table whose cells hold no Markdown."""
 
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cells) + " |"

@@ -1,4 +1,4 @@
-"""Where in their prompts passages stood, as `medteb judge` writes it."""
+"""Places of passages in their prompts, as written by `medteb judge`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Places = dict[tuple[str, str, str], float]
 
 
 def read_places(judgements: Path, queries: Container[str]) -> Places | None:
-    """Return places beside some judgements, of prompts with several passages.
+    """Return the places stored beside some judgements, for prompts with several passages.
 
     Args:
         judgements: Folder of `medteb judge`, or its `judgements.jsonl`.

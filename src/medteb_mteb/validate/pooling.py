@@ -1,4 +1,4 @@
-"""Who was judged: how much of what systems retrieve, and how much a new system would lose."""
+"""Judged shares of the systems' results, and the score that a new system would lose."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["FEWEST_JUDGED", "LARGE_BIAS", "SMALL_BIAS", "holes", "pool_bias"]
 
 #: Share of judged documents below which nDCG measures the pools and not the system.
 FEWEST_JUDGED = 0.5
-#: Loss of nDCG@10 of a retriever that did not contribute: fine up to the one, a failure beyond the other.
+#: Loss of nDCG@10 of a retriever that did not contribute: ok up to the first, a failure above the second.
 SMALL_BIAS, LARGE_BIAS = 0.02, 0.05
 
 
@@ -67,7 +67,7 @@ def _table(material: Material, known: bool) -> Table:
 
 
 def pool_bias(material: Material) -> Finding:
-    """Estimate pool bias: the score that each retriever would lose, had it not contributed to the pools.
+    """Estimate pool bias: the score that each retriever would lose if it had not contributed to the pools.
 
     The judgements of documents that it alone found are removed (J. Zobel, SIGIR 1998). Queries that lose
     their last positive are left out of both means. Losses are paired by query, and their intervals are over
@@ -129,8 +129,8 @@ class _LeaveOneOut:
     Attributes:
         ndcg: nDCG@10 with all.
         without: nDCG@10 without them.
-        loss: What it loses without the documents that it alone found.
-        judged: judged@10 without them, or None where it is not known.
+        loss: Loss without the documents that it alone found.
+        judged: judged@10 without them, or None if unknown.
         lost: Queries that keep no positive; both scores leave them out.
     """
 
@@ -148,7 +148,7 @@ class _LeaveOneOut:
 
 
 def _ends(found: IntervalEstimate, form: str = ".4f") -> str:
-    """Return the interval of an estimate, with a space before it; nothing where too few queries have none."""
+    """Return the interval of an estimate, with a space before it; empty with too few queries."""
     if isnan(found.low):
         return ""
     return f" [{found.low:{form}}, {found.high:{form}}]"

@@ -1,4 +1,4 @@
-"""Which retriever found which document of a pool at which rank, as `medteb pool` writes it."""
+"""Ranks at which retrievers found the documents of a pool, as written by `medteb pool`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Ranks:
         }
 
     def alone(self, retriever: str) -> dict[str, set[str]]:
-        """Return the documents of each query that a retriever alone found."""
+        """Return the documents of each query that only this retriever found."""
         return {
             query: {d for d, ranks in row.items() if set(ranks) == {retriever}}
             for query, row in self.found.items()
@@ -47,7 +47,7 @@ class Ranks:
 
 
 def read_ranks(source: Path, queries: Container[str], documents: Container[str]) -> Ranks:
-    """Return ranks by query, document and retriever; pairs of other queries and documents are passed over.
+    """Return ranks by query, document and retriever; pairs of other queries and documents are ignored.
 
     Args:
         source: `pools.jsonl`, or the folder of a pool.
@@ -77,7 +77,7 @@ def read_ranks(source: Path, queries: Container[str], documents: Container[str])
 
 
 def _ranks(row: Row, problems: Problems) -> dict[str, dict[str, int]] | None:
-    """Document -> retriever -> rank of one row."""
+    """Return document -> retriever -> rank for one row."""
     listed, ranks = row.values.get("corpus-ids"), row.values.get("ranks")
     if (
         not isinstance(listed, list)

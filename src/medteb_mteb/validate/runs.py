@@ -1,4 +1,4 @@
-"""Runs to validate with: files, or a lexical baseline that is searched here."""
+"""Runs to validate with: files, or a lexical baseline that is run here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["BASELINE", "BASELINES", "DEPTH", "read_runs"]
 
 BASELINES = ("bm25-char-bigram", "bm25-jieba")
 BASELINE = BASELINES[0]
-#: Documents that a baseline retrieves, as mteb's runs have them.
+#: Number of documents that a baseline retrieves, as in mteb's runs.
 DEPTH = 1000
 
 Run = dict[str, dict[str, float]]

@@ -1,4 +1,4 @@
-"""Is the test large enough to tell systems apart?"""
+"""Check that the test is large enough to distinguish systems."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ DEVIATION = 0.3
 
 
 def size(material: Material) -> Finding:
-    """Sizes, and the smallest difference that a paired test finds four times in five.
+    """Report sizes, and the smallest difference that a paired test finds four times in five.
 
-    The standard deviation of the differences per query is assumed, or the largest among the runs where that
-    is larger: runs that are much alike say little about others.
+    The standard deviation of the differences per query is the assumed one, or the largest among the runs if
+    that is larger: runs that are much alike say little about others.
     """
     queries = len(material.qrels)
     each = [len(row) for row in material.qrels.values()] or [0]

@@ -1,4 +1,4 @@
-"""Do scores hold for all kinds of queries?"""
+"""Check that scores hold for all kinds of queries."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["FEWEST", "slices"]
 
 PARTS = 4
-#: Queries of a slice below which its score says little.
+#: Minimum number of queries of a slice; with fewer, its score says little.
 FEWEST = 50
-#: Values of a field that get a slice each; rarer ones share one.
+#: Maximum number of values of a field that get a slice each; rarer ones share one.
 MOST_VALUES = 20
 LEVEL = 0.05
 
@@ -106,7 +106,7 @@ def _dimensions(material: Material) -> str:
 
 
 def _differs(material: Material, scores: Mapping[str, float], queries: Sequence[str]) -> float | None:
-    """P-value of the slice against all other queries; None where nothing can be tested."""
+    """Return the p-value of the slice against all other queries; None if nothing can be tested."""
     inside = set(queries)
     one = cluster_means(material, {query: scores[query] for query in queries})
     rest = {query: score for query, score in scores.items() if query not in inside}

@@ -1,4 +1,4 @@
-"""Would other judges, another rule or shallower pools order the systems otherwise?"""
+"""Check if other judges, another rule or shallower pools would order the systems differently."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ALIKE", "DIFFERENT", "kendall", "order_of_systems"]
 
-#: Kendall's tau from which two orders say the same, and below which they clearly do not (E. Voorhees, SIGIR
+#: Kendall's tau from which two orders count as equal, and below which they clearly differ (E. Voorhees, SIGIR
 #: 1998 and 2001).
 ALIKE, DIFFERENT = 0.9, 0.8
-#: Systems that an order needs, judges of which all subsets are tried, depths of pools, bootstrap samples.
+#: Minimum number of systems, maximum number of judges of which all subsets are tried, depths of pools, samples.
 FEWEST_SYSTEMS, ALL_SUBSETS, DEPTHS, SAMPLES = 3, 4, (5, 10, 20, 50, 100), 1000
 
 
@@ -41,11 +41,11 @@ class _Labels:
 
 
 def order_of_systems(material: Material) -> Finding:
-    """Kendall's tau of the systems' order by nDCG@10 with that under other labels.
+    """Compare the systems' order by nDCG@10 with that under other labels, by Kendall's tau.
 
-    The systems are the runs, and where these are too few the retrievers of the pools. Labels are varied in
+    The systems are the runs and, if these are too few, also the retrievers of the pools. Labels are varied in
     one way at a time: the judges (all subsets of up to four, else each alone and each left out), the rule,
-    and how deep the pools are. Samples of queries are the same for both orders; queries without a positive
+    and the depth of the pools. Samples of queries are the same for both orders; queries without a positive
     under the other labels count in neither.
     """
     key, title = "order of systems", "Other judges, rules and depths order systems alike"
@@ -88,9 +88,9 @@ def order_of_systems(material: Material) -> Finding:
 
 
 def kendall(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Kendall's tau (b) of pairs of score vectors; a tie in both is left out, one in either lowers it.
+    """Return Kendall's tau (b) of pairs of score vectors; a tie in both is ignored, one in either lowers it.
 
-    All samples of a bootstrap at once: for 1,000 samples of six systems 0.13 ms, `scipy.stats.kendalltau`
+    It handles all samples of a bootstrap at once: for 1,000 samples of six systems 0.13 ms, `scipy.stats.kendalltau`
     takes 118 ms with `axis=1` (2 processors of an Intel Xeon).
 
     Args:
@@ -118,14 +118,14 @@ class _Compared:
 
     @property
     def verdict(self) -> Verdict:
-        """A failure where no sample of queries makes them alike; ok where they are and none has no order."""
+        """Return the verdict: fail if the whole interval is below `DIFFERENT`, ok if the orders are alike."""
         if self.high < DIFFERENT:
             return "fail"
         return "ok" if self.tau >= ALIKE and self.low > 0 else "warning"
 
 
 def _scores(labels: _Labels, systems: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """nDCG@10 by query and system."""
+    """Return nDCG@10 by query and system."""
     found: dict[str, dict[str, float]] = {}
     for name, run in systems.items():
         for query, one in score_queries(labels.qrels, labels.judged, run).items():
@@ -158,7 +158,7 @@ def _compared(
 
 
 def _noise(edition: Mapping[str, Mapping[str, float]]) -> float:
-    """Mean tau of the edition's order with that of a sample of its queries."""
+    """Return the mean tau of the edition's order with that of a sample of its queries."""
     scores = _table(edition, sorted(edition))
     sampled = _samples(len(scores)) @ scores
     return float(kendall(np.broadcast_to(scores.mean(axis=0), sampled.shape), sampled).mean())
@@ -188,7 +188,7 @@ def _variants(material: Material) -> Iterator[_Labels]:
 
 
 def _subsets(judges: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yield all subsets but the whole one; of many judges each alone, and all but one."""
+    """Yield all proper subsets; of many judges, only each judge alone and all but one."""
     sizes = range(1, len(judges)) if len(judges) <= ALL_SUBSETS else (1, len(judges) - 1)
     for size in sizes:
         yield from combinations(judges, size)

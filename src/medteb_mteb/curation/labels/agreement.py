@@ -1,7 +1,8 @@
 """Agreement of judges: Fleiss' kappa, Krippendorff's alpha, Gwet's AC1, confusion of every two judges.
 
-All three compare the observed agreement with that expected by chance, `(a - e) / (1 - e)`, and differ in the
-chance. Where nearly all pairs have one label kappa and alpha are low although judges agree; AC1 is not.
+All three compare the observed agreement with that expected by chance, `(a - e) / (1 - e)`, and differ in how
+they estimate the chance. If nearly all pairs have one label, kappa and alpha are low even though the judges
+agree; AC1 is not.
 
 Sources: J. L. Fleiss, Psychological Bulletin 76 (1971); K. Krippendorff, Content Analysis (2018), chapter 12;
 K. L. Gwet, British Journal of Mathematical and Statistical Psychology 61 (2008), equations 6 to 8.
@@ -33,7 +34,7 @@ Times: TypeAlias = "NDArray[np.float64] | NDArray[np.int64] | None"
 
 
 def fleiss_kappa(counts: NDArray[np.int64], times: Times = None) -> float:
-    """Fleiss' kappa of `(items, categories)` counts of ratings.
+    """Return Fleiss' kappa of `(items, categories)` counts of ratings.
 
     Items with fewer ratings than the item with most are left out.
 
@@ -56,7 +57,7 @@ def fleiss_kappa(counts: NDArray[np.int64], times: Times = None) -> float:
 
 
 def gwet_ac1(counts: NDArray[np.int64], times: Times = None) -> float:
-    """Gwet's AC1 of `(items, categories)` counts of ratings; items may have different numbers of ratings.
+    """Return Gwet's AC1 of `(items, categories)` counts of ratings, whose number may differ by item.
 
     Args:
         counts: How many ratings of each category an item has.
@@ -72,7 +73,7 @@ def gwet_ac1(counts: NDArray[np.int64], times: Times = None) -> float:
 
 
 def krippendorff_alpha(counts: NDArray[np.int64], level: Level = "nominal", times: Times = None) -> float:
-    """Krippendorff's alpha of `(items, categories)` counts of ratings; categories in their order.
+    """Return Krippendorff's alpha of `(items, categories)` counts of ratings; categories in order.
 
     Args:
         counts: Items with one rating or none do not count.
@@ -126,7 +127,7 @@ def _beyond_chance(observed: float, expected: float) -> float:
 class IntervalEstimate:
     """A coefficient with its 95 % percentile bootstrap interval over queries.
 
-    Of an agreement of all or none the interval is exact (Clopper-Pearson), of as many trials as queries.
+    For an agreement of 0 or 1 the interval is exact (Clopper-Pearson), with as many trials as queries.
     """
 
     value: float
@@ -140,7 +141,7 @@ class Agreement:
 
     Attributes:
         judges: Names, sorted.
-        pairs: Number of pairs that two judges or more have graded.
+        pairs: Number of pairs that two or more judges have graded.
         complete: Number of pairs that all have graded.
         labels: Coefficients of positive against negative: `agreement` (share of equal ratings among two
             judges), `fleiss_kappa`, `krippendorff_alpha`, `gwet_ac1`.
@@ -235,15 +236,15 @@ def _observed(counts: NDArray[np.int64], times: Times = None) -> float:
 
 @dataclass(frozen=True)
 class _ByQuery:
-    """A coefficient by how often each query counts, as a sample for the bootstrap.
+    """A coefficient as a function of the queries' weights, as a sample for the bootstrap.
 
-    Coefficients ask only how many items have which counts. There are few different ones, so a resample is a
-    product with `table` in place of thousands of rows.
+    Coefficients depend only on how many items have which counts. There are few different rows of counts, so a
+    resample is a product with `table` instead of a pass over thousands of rows.
 
     Attributes:
         patterns: `(patterns, categories)`, the different rows of counts.
-        table: `(queries, patterns)`, items of each query with each of them.
-        coefficient: Of patterns, and how often each counts.
+        table: `(queries, patterns)`, number of items of each query with each pattern.
+        coefficient: Function of the patterns and of how often each counts.
     """
 
     patterns: NDArray[np.int64]
@@ -274,7 +275,7 @@ def _estimates(
     for name, function in functions.items():
         low, high = interval(_ByQuery(patterns, table, function))
         value = function(counts, None)
-        if name == "agreement" and value in (0.0, 1.0):  # where all are alike a bootstrap knows no doubt
+        if name == "agreement" and value in (0.0, 1.0):  # a bootstrap would have width 0
             low, high = exact_interval(int(value) * len(table), len(table))
         result[name] = IntervalEstimate(value, low, high)
     return result

@@ -133,8 +133,8 @@ def audit(benchmark: Benchmark, labels: Iterable[Label]) -> Audit:
     for label in labels:
         if label.query_id not in benchmark.queries or label.document_id not in benchmark.documents:
             raise BuildError(
-                f"The labels have {label.query_id!r} and {label.document_id!r}, which {benchmark.folder} "
-                "has not."
+                f"The labels have {label.query_id!r} and {label.document_id!r}, which are not both in "
+                f"{benchmark.folder}."
             )
         by_query.setdefault(label.query_id, {})[label.document_id] = label.relevance
     if not by_query:

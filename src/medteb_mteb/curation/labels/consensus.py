@@ -34,17 +34,17 @@ class ConsensusRule:
 
     Attributes:
         kind: `unanimous`: all judges on one side. `majority`: more than half of them. `weighted`: judges
-            whose weights sum to more than `share` of the whole, on either side. `graded`: the mean grade,
-            rounded half up, 4 for S to 0 for D; a positive keeps it as its relevance, all below the worst
-            positive grade are 0.
+            whose weights sum to more than `share` of the total, on either side. `graded`: the mean grade,
+            rounded half up, 4 for S to 0 for D; it is the relevance of a positive, and everything below the
+            worst positive grade is 0.
         positive: Grades that make a positive.
         weights: Weight of each judge, for `weighted`; one that is not named has weight 1.
         share: Share of the weights that has to be exceeded, for `weighted`.
         spread: For `graded`, the distance of the best from the worst grade beyond which a pair is discarded.
         judges: Names of the judges that count; default all that were asked.
-        incomplete: Whether a pair that not all judges have graded may have a label, by those there are.
-        keep_suspicious: Whether a passage that looks as if it wanted to instruct a judge may be a positive.
-            By default it is discarded, since it may have raised its own grade; as a negative it stays.
+        incomplete: Whether a pair that some judges have not graded may be labelled by the other judges.
+        keep_suspicious: Whether a passage that looks like an instruction to a judge may be a positive. By
+            default it is discarded, since it may have raised its own grade; as a negative it stays.
 
     Raises:
         BuildError: An impossible rule.
@@ -80,7 +80,7 @@ class ConsensusRule:
             )
 
     def options(self) -> dict[str, Any]:
-        """Return, under `options`, settings other than the default ones as JSON values; empty without any."""
+        """Return the settings that differ from the defaults, as JSON values under `options`, or nothing."""
         default = ConsensusRule()
         names = ("weights", "share", "spread", "judges", "incomplete", "keep_suspicious")
         found = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(default, name)}

@@ -30,12 +30,12 @@ __all__ = [
 #: intent, C a related subject, D unrelated (MAR paper, Table 21).
 GRADES = ("S", "A", "B", "C", "D")
 
-#: Grades that make a positive. The papers do not say; by their definitions S and A answer the query.
+#: Grades that make a positive. The papers do not name them; by their definitions S and A answer the query.
 POSITIVE_GRADES = ("S", "A")
 
 
 def value(grade: str) -> int:
-    """4 for S down to 0 for D."""
+    """Return 4 for S down to 0 for D."""
     return len(GRADES) - 1 - GRADES.index(grade)
 
 
@@ -48,7 +48,7 @@ class Judgement:
         document_id: The document.
         judge: The judge.
         grade: Its grade.
-        suspicious: Whether the document looks as if it wanted to instruct a judge.
+        suspicious: Whether the document looks like an instruction to a judge.
     """
 
     query_id: str
@@ -59,7 +59,7 @@ class Judgement:
 
     @property
     def pair(self) -> tuple[str, str]:
-        """Query and document."""
+        """Return query and document."""
         return self.query_id, self.document_id
 
 
@@ -131,7 +131,7 @@ def read_judging(path: str | Path) -> Judging:
 def read_judgements(path: str | Path) -> Iterator[Judgement]:
     """Yield the judgements of a JSONL file, or of the `judgements.jsonl` of a folder.
 
-    Rows are `{"query-id", "corpus-id", "judge", "grade"}`, with `"suspicious": true` where that is so.
+    Rows are `{"query-id", "corpus-id", "judge", "grade"}`, with `"suspicious": true` if they are.
 
     Raises:
         BuildError: No such file, or a row that is not a judgement, with its line.

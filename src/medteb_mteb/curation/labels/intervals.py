@@ -35,8 +35,8 @@ def exact_interval(successes: int, trials: int, level: float = 0.95) -> tuple[fl
 def finite_interval(successes: int, drawn: int, population: int, level: float = 0.95) -> tuple[float, float]:
     """Return the exact interval of a population share from draws without replacement.
 
-    The shares that neither tail of the hypergeometric distribution refuses (W. Cochran, Sampling Techniques,
-    1977, section 3.6): narrower than Clopper-Pearson's, and one point where all were drawn.
+    It holds the shares that neither tail of the hypergeometric distribution rejects (W. Cochran, Sampling
+    Techniques, 1977, section 3.6): narrower than Clopper-Pearson's, and a single point if all were drawn.
 
     Args:
         successes: Successes among those drawn.
@@ -50,14 +50,14 @@ def finite_interval(successes: int, drawn: int, population: int, level: float = 
         return float("nan"), float("nan")
     tail = (1 - level) / 2
     fewest, most = successes, population - (drawn - successes)
-    low, high = fewest, most  # the fewest that make so many successes likely enough
+    low, high = fewest, most  # the smallest count that the upper tail does not reject
     while low < high:
         middle = (low + high) // 2
         if hypergeom.sf(successes - 1, population, middle, drawn) > tail:
             high = middle
         else:
             low = middle + 1
-    first, low, high = low, low, most  # the most that make so few of them likely enough
+    first, low, high = low, low, most  # the largest that the lower tail does not
     while low < high:
         middle = (low + high + 1) // 2
         if hypergeom.cdf(successes, population, middle, drawn) > tail:
@@ -82,5 +82,5 @@ def smallest_difference(queries: int, deviation: float = 0.3) -> float:
 
 
 def rounded(value: float) -> float | None:
-    """Return four decimals, for JSON, which has no NaN."""
+    """Return a number with four decimals for JSON; None for NaN, which JSON lacks."""
     return None if math.isnan(value) else round(value, 4)

@@ -1,6 +1,6 @@
 """Cohen's kappa with quadratic weights of two raters, with its bootstrap interval over queries.
 
-Source: J. Cohen, Psychological Bulletin 70 (1968). Of two categories it is the kappa without weights.
+Source: J. Cohen, Psychological Bulletin 70 (1968). For two categories it equals the kappa without weights.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def write_labels(
 ) -> dict[str, Any]:
     """Write `out/labels.jsonl` and `out/agreement.json`, and return the content of the latter.
 
-    Who judged, and when, goes to `out/provenance.json`, where the judgements are those of `medteb judge`.
+    If the judgements are those of `medteb judge`, who judged and when goes to `out/provenance.json`.
 
     Args:
         judgements: JSONL file or folder of judgements, see `read_judging`.

@@ -34,7 +34,7 @@ def provenance_of_judging(source: str | Path) -> dict[str, Any]:
     folder = Path(source) if Path(source).is_dir() else Path(source).parent
     if not (folder / STEP).is_file():
         return {}
-    # The manifest has all that `step.json` has, once the step is complete.
+    # Once the step is complete, the manifest contains everything in `step.json`.
     manifest = read_json(folder / MANIFEST if (folder / MANIFEST).is_file() else folder / STEP)
     if manifest.get("step") != "judge":
         return {}
@@ -54,7 +54,7 @@ def provenance_of_judging(source: str | Path) -> dict[str, Any]:
 
 
 def judge_entry(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Name and settings of a judge as `provenance.json` has them.
+    """Return name and settings of a judge in the form of `provenance.json`.
 
     Args:
         name: The judge.
@@ -65,7 +65,7 @@ def judge_entry(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def provenance_of_labels(source: str | Path) -> dict[str, Any]:
-    """Return the same of the labels of `medteb consensus`, with the rule and the judges' agreement.
+    """Return the same for labels of `medteb consensus`, with the rule and the judges' agreement.
 
     Args:
         source: Folder of the labels, or its `labels.jsonl`.
@@ -77,12 +77,12 @@ def provenance_of_labels(source: str | Path) -> dict[str, Any]:
 
 
 def provenance_of_texts(*sources: str | Path) -> dict[str, Any]:
-    """Return the anonymisers that some texts have passed."""
+    """Return the anonymisers that were applied to some texts."""
     return {"anonymisers": anonymisers_in(step for source in sources for step in lineage(source))}
 
 
 def consensus_of(file: Path) -> dict[str, Any]:
-    """Rule, numbers of labels and agreement of an `agreement.json`."""
+    """Return rule, numbers of labels and agreement from an `agreement.json`."""
     content = read_json(file)
     names = ("rule", "positive", "options", "labels")
     found: dict[str, Any] = {key: content[key] for key in names if key in content}

@@ -41,9 +41,9 @@ class Review:
 
     Attributes:
         pairs: Pairs with a label that all of them have answered.
-        unanswered: Pairs left out because someone has not.
-        agreement: Share of their answers that equal the labels, over all pairs that were labelled: positives
-            and negatives count by their shares there, not by those in the sample.
+        unanswered: Pairs left out because someone has not answered them.
+        agreement: Share of their answers that equal the labels, over all labelled pairs: positives and
+            negatives are weighted by their shares among all labels, not by those in the sample.
         low: Lower end of its 95 % interval, from exact (Clopper-Pearson) ones of each stratum.
         high: Upper end.
         kappa: Fleiss' kappa of the clinicians among themselves; `None` for one clinician.
@@ -195,9 +195,9 @@ def _weights(strata: np.ndarray, pairs: Mapping[str, int]) -> np.ndarray:
 
 
 def _interval(equal: np.ndarray, strata: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """95 % interval of the weighted share of equal answers, from exact ones of each stratum.
+    """Return the 95 % interval of the weighted share of equal answers, from exact ones of each stratum.
 
-    Each has the level that lets all hold together (Bonferroni), so it is conservative.
+    The strata's levels are set so that all intervals hold at once (Bonferroni), so it is conservative.
     """
     names = np.unique(strata)
     bounds = np.zeros(2)

@@ -1,9 +1,9 @@
 """Sampling of pairs for experts: a stratified sample of the labels of an edition.
 
-Strata are positives, negatives and disputed pairs, by type of query where there is one. Every stratum gets
-a minimum, and the rest of the budget is shared by the square root of its size (power allocation, M. Bankier,
-The American Statistician 42, 1988): so the negatives, nearly all of the pairs, do not use up the budget, and
-positives among them are still found.
+Strata are positives, negatives and disputed pairs, by type of query if there is one. Every stratum gets a
+minimum, and the rest of the budget is shared by the square root of the sizes (power allocation, M. Bankier,
+The American Statistician 42, 1988). So the negatives, which are nearly all of the pairs, do not use up the
+budget, and positives among them are still found.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MINIMUM", "Stratum", "allocate", "draw", "plan_sheet"]
 
-#: Pairs that each stratum gets at least.
+#: Minimum number of pairs per stratum.
 MINIMUM = 30
-#: Type of queries that state none.
+#: Type of queries without a type.
 NO_TYPE = "not stated"
 
 
@@ -49,7 +49,7 @@ def allocate(sizes: Mapping[str, int], budget: int, minimum: int = MINIMUM) -> d
         )
     budget = min(budget, sum(sizes.values()))
     low, high = 0.0, float(sum(sizes.values()) + 1)
-    for _ in range(200):  # the scale at which the shares, cut to what is possible, take the budget
+    for _ in range(200):  # find the scale at which the bounded shares use up the budget
         scale = (low + high) / 2
         if sum(_cut(scale, sizes[name], least[name]) for name in sizes) < budget:
             low = scale
@@ -84,7 +84,7 @@ def draw(
     found = []
     for name in sorted(pairs):
         ordered = sorted(pairs[name], key=lambda pair: pair[:2])
-        # The first of a shuffled list, so that a larger number holds a smaller one.
+        # The first of a shuffled list, so that a larger sample contains a smaller one.
         random.Random(f"{seed}\0{name}").shuffle(ordered)
         found += [(*pair, name) for pair in ordered[: numbers[name]]]
     random.Random(seed).shuffle(found)
@@ -99,7 +99,7 @@ class Stratum:
     """A part of the labels.
 
     Attributes:
-        name: Kind of label, and type of query where there is one.
+        name: Kind of label, and type of query if there is one.
         pairs: Number of pairs.
         drawn: How many of them are on the sheet.
     """

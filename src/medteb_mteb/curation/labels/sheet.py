@@ -1,7 +1,7 @@
 """Sheets of pairs for clinicians: written without labels, with a private key file, and read back.
 
 The key holds the label of each row, the stratum it was drawn from and the probability of being drawn, so that
-shares in the sample become shares among all labels.
+shares among all labels can be estimated from shares in the sample.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 
 COLUMNS = ("row", "query", "document", "answer", "comment")
 YES, NO = ("1", "yes", "y", "是"), ("0", "no", "n", "否")
-#: Cells that begin so, blanks aside, are formulas to some spreadsheet (OWASP, "CSV Injection").
+#: Some spreadsheets take cells that begin with these, after blanks, for formulas (OWASP, "CSV Injection").
 FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 _CONTROLS = ("\t", "\r", "\n")
 
@@ -62,7 +62,7 @@ class Drawn:
 
     @property
     def pair(self) -> tuple[str, str]:
-        """Query and document."""
+        """Return query and document."""
         return self.query_id, self.document_id
 
 
@@ -250,7 +250,7 @@ def read_rows(file: Path) -> list[tuple[int, dict[str, Any]]]:
             return list(enumerate(csv.DictReader(stream), start=2))
     except (OSError, ValueError, csv.Error, RecursionError) as error:
         kind = "JSONL" if file.suffix == ".jsonl" else "CSV"
-        raise BuildError(f"{file} cannot be read as {kind} in UTF-8 ({error}). Save it so.") from error
+        raise BuildError(f"{file} cannot be read as {kind} in UTF-8 ({error}). Save it as that.") from error
 
 
 def _positive(answer: str, where: str) -> int:
