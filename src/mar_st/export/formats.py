@@ -1,4 +1,4 @@
-"""Forms of export, registered by decorators: graphs of encoders, and tables of lookup encoders."""
+"""Export formats, registered by decorators: graphs of encoders, and tables of lookup encoders."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class GraphFormat(ABC):
         source: The encoder.
 
     Attributes:
-        FORMS: Weight formats that it has, if few: others are passed over beside other formats. `None`: each
-            is tried, and refused with a reason.
+        FORMS: Weight formats that it has, if only some; others are skipped if anything else is written.
+            `None`: each is tried, and may be refused with a reason.
 
     Raises:
         ExportError: The encoder cannot be written in this format, or a package is missing.
@@ -65,14 +65,14 @@ class GraphFormat(ABC):
             precision: `fp32`, `bf16`, `int8` or `int8-calibrated`.
             folder: Folder to write to.
             table: Type of the token embeddings it reads.
-            calibration: Inputs whose activations say how those are rounded to int8.
+            calibration: Inputs whose activations determine how activations are rounded to int8.
 
         Raises:
-            ExportError: It cannot be computed so, or a package is missing.
+            ExportError: This precision cannot be computed, or a package is missing.
         """
 
     def finish(self, kept: Collection[str]) -> None:  # noqa: B027 - most formats have nothing to delete
-        """Delete what only writing needed.
+        """Delete files that were needed only for writing.
 
         Args:
             kept: Names of the variants that were written.
@@ -132,8 +132,8 @@ def graph_format(name: str, *, after: str = "") -> Callable[[type[G]], type[G]]:
         after: The format that it is listed after.
 
     Raises:
-        ValueError: There is another format of that name, or its module is called otherwise.
-        TypeError: The class does not write.
+        ValueError: There is another format of that name, or its module has another name.
+        TypeError: The class does not define all methods.
     """
 
     def register(cls: type[G]) -> type[G]:
@@ -151,8 +151,8 @@ def lookup_format(name: str, *, after: str = "") -> Callable[[type[L]], type[L]]
         after: The format that it is listed after.
 
     Raises:
-        ValueError: There is another format of that name, or its module is called otherwise.
-        TypeError: The class does not write.
+        ValueError: There is another format of that name, or its module has another name.
+        TypeError: The class does not define all methods.
     """
 
     def register(cls: type[L]) -> type[L]:

@@ -3,7 +3,7 @@
 Texts are concatenated in a single row, so nothing is computed for padding, and one dynamic
 dimension covers both one short query and a batch of many. Which tokens see each other follows from their
 segment numbers. The table of token embeddings stays outside: a graph that holds it would keep all of it in
-memory, and of a table in a mapped file only the rows that queries use are read.
+memory, whereas only the rows that queries use are read from a table in a mapped file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WEIGHTED = ("mean", "mean_sqrt_len_tokens", "weightedmean")
 
 
 class ExportError(MarError):
-    """A model that cannot be exported (so); the message says why and what to do."""
+    """A model that cannot be exported as requested; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ def parts_of(modules: Sequence[nn.Module]) -> Parts:
     """Take a chain of sentence-transformers modules apart.
 
     Raises:
-        ExportError: It does not start with a Transformer and a Pooling, or pools in a way that is not known
-            here.
+        ExportError: It does not start with a Transformer and a Pooling, or has an unsupported module or
+            pooling.
     """
     names = [type(module).__name__ for module in modules]
     if names[0] == "LookupEncoder":
@@ -84,7 +84,7 @@ class PackedEncoder(nn.Module):
 
     - `embeddings` `(T, hidden)` float32: rows of the token table
     - `positions` `(T,)` int64: position of each token in its text
-    - `segments` `(T,)` int32: number of the text it belongs to; fillers have one of their own
+    - `segments` `(T,)` int32: number of the text it belongs to; fillers have a separate number
     - `pool`: for `cls` and `lasttoken` the rows of the pooled tokens, `(n,)` int64, otherwise weights
       `(n, T)` float32
 
@@ -174,7 +174,7 @@ def position_offset(model: Any) -> int:
 
 
 class _Merged(nn.Module):
-    """Several linear layers as one; keeps what it computed last for the layers that come after the first."""
+    """Several linear layers as one; keeps its last output for the layers that come after the first."""
 
     def __init__(self, layers: Sequence[nn.Linear]) -> None:
         super().__init__()
@@ -208,10 +208,10 @@ class _Slice(nn.Module):
 
 
 def merge_siblings(model: nn.Module) -> int:
-    """Merge linear layers that read the same input, in place; returns how many groups were merged.
+    """Merge linear layers that read the same input, in place, and return the number of merged groups.
 
-    A few short rows against a large matrix cost what it takes to read the matrix, so two products cost no
-    more than one of the joint size, and the second start is saved.
+    With few rows, a product costs as much as reading its matrix. So one product of the joint size costs no
+    more than two separate ones, and saves the second start.
     """
     count = 0
     for module in list(model.modules()):
@@ -230,7 +230,7 @@ def merge_siblings(model: nn.Module) -> int:
 
 
 def parameters_of(layer: nn.Module) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Weight `(out, in)` and bias of a linear layer, also of one that was merged with others."""
+    """Return weight `(out, in)` and bias of a linear layer, also of one that was merged with others."""
     if not isinstance(layer, _Slice):
         return layer.weight, layer.bias  # type: ignore[return-value]
     merged, start = layer.merged, sum(layer.merged.sizes[: layer.index])

@@ -44,7 +44,7 @@ class LossTask:
     cosine: bool
 
     def ndcg(self, vectors: np.ndarray) -> float:
-        """Mean nDCG@10 of vectors of the queries, in their order."""
+        """Return the mean nDCG@10 of vectors of the queries, in their order."""
         import pytrec_eval  # lazy: pytrec_eval
 
         vectors = _unit(vectors) if self.cosine else vectors

@@ -43,13 +43,13 @@ def export_lookup(
     """Write a lookup encoder so that it needs no torch, and compare it with the original.
 
     Args:
-        model: A saved MAR or another sentence-transformers folder whose query side is a `LookupEncoder` with
-            at most a normalisation behind it.
-        out: Folder to write; written aside and moved.
+        model: A saved MAR or another sentence-transformers folder whose query side is a `LookupEncoder`,
+            followed at most by a normalisation.
+        out: Folder to write; it is moved into place when it is complete.
         form: `numpy`, or `lookup-json`, which adds documents and a page that searches them in the browser.
-        weight_format: Of the table: `int8` (a scale per feature), `fp16` or `fp32`; the page reads `int8`
-            alone.
-        query: Which query encoder of a MAR that holds several.
+        weight_format: Format of the table: `int8` (a scale per feature), `fp16` or `fp32`; the page reads
+            only `int8`.
+        query: Name of the query encoder in a MAR that has several.
         vectors: For `lookup-json`: document vectors, a folder that `mar encode` wrote.
         documents: For `lookup-json`: the corpus of these vectors; documents without a vector are an error.
         overwrite: Replace an exported encoder in `out`.
@@ -59,7 +59,7 @@ def export_lookup(
 
     Raises:
         ExportError: The query side is something else, an option does not fit the format, documents and
-            vectors do not fit each other or the encoder, or `out` is in the way.
+            vectors do not fit each other or the encoder, or `out` may not be replaced.
         MarError: There is no such model or corpus.
     """
     _check_options(form, weight_format, vectors, documents)
@@ -113,7 +113,7 @@ def _lookup(encoder: TorchEncoder, name: str) -> LookupEncoder:
         found = ", ".join(type(module).__name__ for module in encoder.modules)
         raise ExportError(
             f"The formats {' and '.join(LOOKUPS.classes())} are for a LookupEncoder with at most a Normalize "
-            f"behind it; the query side of {name} is made of {found}. Name a lookup encoder with --query, or "
+            f"after it; the query side of {name} is made of {found}. Name a lookup encoder with --query, or "
             f"export this one as {', '.join(GRAPHS.classes())}."
         )
     return first

@@ -1,7 +1,7 @@
-"""Measuring one variant in a process of its own.
+"""Measuring one variant in a separate process.
 
-A fresh process says what a server would need (time to the first answer, memory), and a runtime that crashes
-on this processor takes nothing else with it.
+A fresh process shows what a server would need (time to the first answer, memory), and a runtime that crashes
+on this processor affects nothing else.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 #: Texts that are timed one by one, and rounds over them.
 TIMED, ROUNDS = 64, 3
-#: Texts per call where throughput is measured.
+#: Texts per call when throughput is measured.
 TOGETHER = 16
 
 
 class CrashError(MarError):
-    """The process that computed a variant did not come to its end."""
+    """The process that computed a variant did not finish."""
 
 
 def measure(
@@ -90,7 +90,7 @@ def timings(
 
 
 def resident_mb() -> float:
-    """Return memory of this process that is in RAM, in MB (10^6 bytes); 0 where the system does not say."""
+    """Return memory of this process that is in RAM, in MB (10^6 bytes); 0 if the system does not report it."""
     statm = Path("/proc/self/statm")
     if not statm.is_file():
         return 0.0

@@ -40,7 +40,7 @@ WEIGHT_FORMATS = ("fp32", "bf16", "int8")
 #: Queries whose vectors are compared with the original's, and queries that int8 is calibrated on.
 _COMPARED, _CALIBRATED = 512, 256
 
-#: Queries that are measured on where none are given.
+#: Queries to measure on if none are given.
 PACKAGED_QUERIES = "package:medteb_mteb/MedTEBRetrieval"
 
 
@@ -50,9 +50,9 @@ class LossLimits:
 
     Attributes:
         loss: Largest loss of nDCG@10 on the task.
-        cosine: Lowest mean cosine to the original's vectors, where there is no task.
+        cosine: Lowest mean cosine to the original's vectors, if there is no task.
         alone: Lowest cosine between a text's vector computed alone and in a batch. Answers must not depend on
-            concurrent requests, as they do where all activations of a batch share one scale.
+            concurrent requests, as they do if all activations of a batch share one scale.
     """
 
     loss: float = 0.002
@@ -87,20 +87,20 @@ def export(
     """Write an optimised query encoder, and measure it.
 
     All requested variants are written, compared with the original and timed on this processor; the
-    fastest one that loses no more than `limits` is what loads by default. What cannot be written, or crashes
-    where it is measured, is left out and listed with its reason.
+    fastest one that loses no more than `limits` is loaded by default. A variant that cannot be written, or
+    crashes when it is measured, is left out and listed with the reason.
 
     Args:
         model: A sentence-transformers folder, a saved MAR, a Hub name, or `mar-mini`.
-        out: Folder to write; written aside and moved.
+        out: Folder to write; it is moved into place when it is complete.
         formats: `native` (AVX-512 VNNI under Linux, int8 only), `openvino`, `onnx`.
-        weight_formats: `fp32`, `bf16`, `int8`. With `calibrate`, `int8` is written in a calibrated form, too.
-        calibrate: Queries on which the calibrated form of int8 is calibrated.
-        task: Folder of a retrieval task in the Hub layout, or a packaged one; says how nDCG@10 changes.
+        weight_formats: `fp32`, `bf16`, `int8`. With `calibrate`, `int8` is also written in a calibrated form.
+        calibrate: Queries to calibrate the calibrated form of int8 on.
+        task: Folder of a retrieval task in the Hub layout, or a packaged one, to measure nDCG@10 on.
         split: Split of its qrels.
-        vectors: Folder of document vectors for the task, see `mar encode`; default the model's document side
-            encodes them.
-        query: Which query encoder of a MAR that holds several.
+        vectors: Folder of document vectors for the task, see `mar encode`; by default the model's document
+            side encodes them.
+        query: Name of the query encoder in a MAR that has several.
         limits: Largest losses of the chosen variant.
         threads: Threads that the measurements use; default all processors of this process.
         overwrite: Replace an exported encoder in `out`.
@@ -110,7 +110,7 @@ def export(
         The content of `export.json`.
 
     Raises:
-        ExportError: The model cannot be exported, nothing could be written, or `out` is in the way.
+        ExportError: The model cannot be exported, nothing could be written, or `out` may not be replaced.
         MarError: There is no such model or task, or a package is missing.
     """
     _check(formats, weight_formats, Path(out), overwrite=overwrite)
@@ -149,7 +149,7 @@ def export(
 
 
 def _tidy(part: Path, listing: Listing) -> None:
-    """Delete what no form needs, and let everybody read the rest."""
+    """Delete files that no variant needs, and let all users read the others."""
     for path in part.iterdir():
         if path.name not in listing.files:
             path.unlink()
@@ -158,7 +158,7 @@ def _tidy(part: Path, listing: Listing) -> None:
 
 
 def move(part: Path, out: Path) -> None:
-    """Put a finished folder into place; one that is there goes only when the new one is."""
+    """Move a finished folder into place; an existing one is deleted only after that."""
     old = out.with_name(f"{out.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if out.exists():
@@ -202,7 +202,7 @@ def _wanted(
 
 
 def packaged_queries() -> list[str]:
-    """Return the queries that are measured on where none are given."""
+    """Return the queries to measure on if none are given."""
     from mar_st.evaluation.scored_set import Task  # lazy: pydantic
     from mar_st.evaluation.tasks import load_task  # lazy: transformers
 
@@ -232,7 +232,7 @@ def _inputs(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep what the converters say off standard output, and what they say to their developers unsaid."""
+    """Keep output of the converters off standard output, and suppress messages for their developers."""
     loggers = [logging.getLogger(name) for name in ("nncf", "onnxscript", "onnx_ir", "torch.onnx", "root")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

@@ -33,7 +33,7 @@ _BLOCK = 16384
 
 
 class ExportSource(NamedTuple):
-    """A query encoder, taken apart.
+    """A query encoder and its parts.
 
     Attributes:
         encoder: The encoder as sentence-transformers computes it.
@@ -75,7 +75,7 @@ def write_front(source: ExportSource, folder: Path, *, exact: bool) -> tuple[Lis
     Args:
         source: The encoder.
         folder: An existing folder.
-        exact: Whether a variant needs the embeddings as they are; otherwise float16 will do.
+        exact: Whether a variant needs the unchanged embeddings; otherwise float16 is enough.
 
     Returns:
         The listing, without variants, and the type of the exact table (a key of `EMBEDDING_TABLES`; float16
@@ -124,7 +124,7 @@ def write_front(source: ExportSource, folder: Path, *, exact: bool) -> tuple[Lis
 
 
 def _write_table(weight: np.ndarray, folder: Path, *, exact: bool) -> bool:
-    """Write token embeddings as float16, and as they are where that loses something and `exact` asks for it.
+    """Write token embeddings as float16, and also unchanged if float16 loses something and `exact` is set.
 
     Returns:
         Whether float16 loses nothing.

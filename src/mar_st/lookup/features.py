@@ -6,10 +6,10 @@ its features by these rules, so what is written here is part of the format:
 1. NFKC, lower case, runs of white space become one space, none at the ends.
 2. The first `max_length` characters (code points) count.
 3. Features are all runs of `n` characters for each length `n`, and every run of Latin letters and digits that
-   is longer than these, as a word. A word is told from a run of characters by a tab before it, which no
-   normalised text holds.
+   is longer than these, as a word. A tab before a word distinguishes it from a run of characters; no
+   normalised text holds a tab.
 4. Features that are not in the dictionary are left out.
-5. A feature that is there `c` times counts `sqrt(c)`.
+5. A feature that occurs `c` times counts `sqrt(c)`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mar_st.errors import MarError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Stands before a word in the dictionary.
+#: Prefix of a word in the dictionary.
 WORD = "\t"
 
 #: Latin letters (ASCII, Latin-1, Extended A and B), lower case, and digits.
@@ -36,7 +36,7 @@ _WORDS = re.compile("[0-9a-z\u00df-\u00f6\u00f8-\u024f]+")
 
 
 class LookupEncoderError(MarError):
-    """A lookup encoder that cannot be built, fitted, loaded or exported so; the message says why."""
+    """A lookup encoder that cannot be built, fitted, loaded or exported; the message says why."""
 
 
 def normalise(text: str) -> str:
@@ -70,7 +70,7 @@ class Features:
         max_length: Characters of a normalised text that count.
 
     Raises:
-        LookupEncoderError: There are no features or one is there twice, the lengths are not `1 <= shortest <=
+        LookupEncoderError: There are no features or one occurs twice, the lengths are not `1 <= shortest <=
             longest`, or `max_length` is not positive.
     """
 
@@ -113,7 +113,7 @@ class Features:
 
         Args:
             text: Any text; one without a known feature gives an empty dictionary.
-            max_length: Characters that count, in the place of the dictionary's own number.
+            max_length: Characters that count, instead of the dictionary's own number.
         """
         kept = normalise(text)[: max_length or self.max_length]
         found: Counter[int | None] = Counter(map(self._numbers.get, grams(kept, self.lengths)))

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-#: Ridges that are tried, strong ones first; each starts from the solution of the one before.
+#: Ridges that are tried, strong ones first; each starts from the previous solution.
 RIDGES = (3.0, 1.0, 0.3, 0.1, 0.03)
 
 #: Share of the texts that the ridge is chosen on, and columns that the vectors are projected to for it.
 HELD_OUT, SKETCH = 0.1, 64
 
-#: Residual of a solution in relation to the right-hand side, and steps to it at most.
+#: Residual at which a solution is accepted, relative to the right-hand side, and maximum number of steps.
 TOLERANCE, STEPS = 1e-2, 200
 
 #: Columns that are solved together; four arrays of features x columns are held.
@@ -45,31 +45,31 @@ def fit_lookup(
     seed: int = 0,
     show_progress: bool = True,
 ) -> LookupEncoder:
-    """Return a lookup encoder whose vectors are as near to a teacher's as a ridge regression brings them.
+    """Fit a lookup encoder to the vectors of a teacher by ridge regression.
 
     With `N` texts, `d_f` of which hold feature `f`, the weights are `w_f = log(1 + N / d_f)` and the bias is
     the teacher's mean vector; the vectors `V` minimise `|A V - (Y - b)|^2 + ridge |V|^2`, where the rows of
-    `A` are `a / |a|` of `LookupEncoder`. Solved by conjugate gradients on the normal equations. The result is
-    a module like others: `AlignmentLoss` can train it further.
+    `A` are `a / |a|` of `LookupEncoder`. They are solved by conjugate gradients on the normal equations. The
+    result is a module like others: `AlignmentLoss` can train it further.
 
-    Then `V` is multiplied by `scale`. A regression draws its answers towards the mean, and a part of every
-    query vector that is the same for all of them only prefers some documents to others. The scale matters
-    where the teacher's vectors have a large mean: multilingual-e5-small's has the length .94, and of its
-    nDCG@10 on 1,200 unseen questions a lookup encoder fitted to 8,719 reached .77 with scale 1, .95 with 2,
-    .97 with 3 and 4, .96 with 6. Where the mean is 0 it changes nothing once vectors are normalised.
+    Then `V` is multiplied by `scale`. A regression shrinks its predictions towards the mean, and a part that
+    all query vectors share only favours some documents over others. The scale matters if the teacher's
+    vectors have a large mean: that of multilingual-e5-small has length .94, and a lookup encoder fitted to
+    8,719 questions reached these shares of its nDCG@10 on 1,200 unseen ones: .77 with scale 1, .95 with 2,
+    .97 with 3 and 4, .96 with 6. If the mean is 0, the scale has no effect once vectors are normalised.
 
     Args:
         texts: Texts without prompts.
         vectors: The teacher's vectors of them, `(len(texts), dim)`, an array or a tensor.
         lengths: Characters of the shortest and of the longest n-gram.
-        min_count: Texts that a feature must be in.
-        max_features: Features at most; those in the most texts are kept.
+        min_count: Minimum number of texts that a feature must be in.
+        max_features: Maximum number of features; those in the most texts are kept.
         max_length: Characters of a text that count.
-        ridge: Weight of the penalty; default that of `RIDGES` with the least squared error on a tenth of the
-            texts, which the others were solved without.
-        scale: Factor of what is added to the teacher's mean.
+        ridge: Weight of the penalty; default that of `RIDGES` with the least squared error on a held-out
+            tenth of the texts.
+        scale: Factor of the part that is added to the teacher's mean.
         seed: Draws that tenth.
-        show_progress: Show a progress bar for what takes longer than ten seconds.
+        show_progress: Show a progress bar if fitting takes longer than ten seconds.
 
     Raises:
         LookupEncoderError: Texts and vectors do not fit each other, hold values that are not finite, are too

@@ -26,9 +26,9 @@ class LookupEncoder(InputModule):
         x = b + sum_f a_f v_f / |a|,    a_f = w_f sqrt(c_f)
 
     Features and their normalisation are those of `mar_st.lookup.features`. A text without a known feature
-    gives `b`, the vector of no query in particular, and never NaN. There is no prompt: a stored one that
-    comes as `prompt` (as `encode_query` passes it) is left out, because a constant prompt would add constant
-    features to every text. So this module stands beside transformers with prompts in one model.
+    gives `b`, never NaN. Prompts are ignored: a stored prompt that is passed as `prompt` (as `encode_query`
+    does) is left out, because it would add constant features to every text. So one model can combine this
+    module with transformers that use prompts.
 
     Args:
         features: Dictionary and rules.
@@ -69,7 +69,7 @@ class LookupEncoder(InputModule):
 
     @property
     def max_seq_length(self) -> int:
-        """Characters (not tokens) of a normalised text that count; what is beyond is cut."""
+        """Characters (not tokens) of a normalised text that count; the rest is cut."""
         return self.features.max_length
 
     @max_seq_length.setter
@@ -94,8 +94,8 @@ class LookupEncoder(InputModule):
         Args:
             inputs: Texts.
             prompt: Left out, see the class.
-            max_length: Characters of a text that count, in the place of the module's own number.
-            **kwargs: What sentence-transformers passes to modules of other kinds; left out.
+            max_length: Characters of a text that count, instead of the module's own number.
+            **kwargs: What sentence-transformers passes to modules of other kinds; ignored.
 
         Returns:
             `input_ids` int64, `attention_mask` int64 and `counts` (square roots of counts) float32, each
@@ -122,11 +122,11 @@ class LookupEncoder(InputModule):
         }
 
     def forward(self, features: dict[str, Tensor], **kwargs: Any) -> dict[str, Tensor]:
-        """Put `sentence_embedding` `(texts, dim)` beside the features, in the dtype of the vectors."""
+        """Add `sentence_embedding` `(texts, dim)` to the features, in the dtype of the vectors."""
         del kwargs
         ids, table = features["input_ids"], self.embedding.weight
         parts = self.weight.float()[ids] * features["counts"].float()
-        # Not F.normalize: the gradient of its norm is NaN where a text has no known feature.
+        # Not F.normalize: the gradient of its norm is NaN if a text has no known feature.
         length = parts.square().sum(dim=1, keepdim=True).clamp_min(1e-12).sqrt()
         vectors = self.embedding(ids, per_sample_weights=(parts / length).to(table.dtype))
         features["sentence_embedding"] = vectors + self.bias
@@ -150,7 +150,7 @@ class LookupEncoder(InputModule):
         del args, kwargs
         if not safe_serialization:
             raise LookupEncoderError(
-                "A lookup encoder is saved with safetensors; leave safe_serialization as it is."
+                "A lookup encoder is saved with safetensors; leave safe_serialization at its default."
             )
         folder = Path(output_path)
         self.save_config(output_path)

@@ -24,7 +24,7 @@ def saved_features(
     """Return the dictionary and rules of a saved lookup encoder.
 
     Args:
-        place: Where it lies, for messages.
+        place: Its location, for messages.
         config: Content of `config.json`.
         dictionary: The file `features.json`.
         table: Shape of the table of vectors.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: As in `linear.hpp`: inputs that share a scale, outputs of a block, and what inputs are filled up to.
 _GROUP, _WIDTH, _STEP = 128, 32, 16
-#: Bytes at whose multiples arrays begin: a cache line.
+#: Alignment of arrays in bytes: a cache line.
 _LINE = 64
 
 _NAMES = {
@@ -42,7 +42,7 @@ class _File:
         self.size = 0
 
     def add(self, values: torch.Tensor | np.ndarray | None) -> int:
-        """Return the place of an array, -1 for none."""
+        """Append an array and return its offset; -1 for none."""
         if values is None:
             return -1
         if isinstance(values, torch.Tensor):
@@ -70,8 +70,8 @@ def pack(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         weight: float32 `(out, in)`.
 
     Returns:
-        uint8 `(blocks, in / 4, 32, 4)`, 128 added, and scales float32 `(blocks, groups, 32)`: of each output
-        and 128 inputs the largest value through 127.
+        uint8 `(blocks, in / 4, 32, 4)`, 128 added, and scales float32 `(blocks, groups, 32)`: for each
+        output and group of 128 inputs, the largest absolute value divided by 127.
     """
     outputs, inputs = weight.shape
     blocks, groups = -(-outputs // _WIDTH), -(-inputs // _GROUP)
@@ -88,14 +88,14 @@ def pack(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class _Describer:
-    """Puts the parts of a model into a file and says where they are."""
+    """Collects the parts of a model in a file and describes where they are."""
 
     def __init__(self, model: Any, length: int) -> None:
         self.model, self.config, self.length = model, model.config, length
         self.file = _File()
 
     def linear(self, *layers: Any, pairs: bool = False) -> dict[str, Any]:
-        """Layers that read the same input, one below the other; `pairs`: of two halves, 16 rows in turns."""
+        """Return stacked layers that read the same input; `pairs`: interleave two halves, 16 rows at a time."""
         weights, biases = zip(*map(parameters_of, layers), strict=True)
         weight = np.concatenate([found.detach().float().numpy() for found in weights])
         if not np.isfinite(weight).all():
@@ -309,7 +309,7 @@ class NativeGraphs(GraphFormat):
         source: The encoder.
 
     Raises:
-        ExportError: The encoder is of an architecture that is not known here, or this machine cannot run it.
+        ExportError: The encoder's architecture is not supported, or this machine cannot run it.
     """
 
     FORMS = ("int8",)
@@ -332,7 +332,7 @@ class NativeGraphs(GraphFormat):
         """Write the variant, see `GraphFormat.write`.
 
         Raises:
-            ExportError: It is not int8, or the encoder has something that is not known here.
+            ExportError: It is not int8, or the encoder has something that is not supported.
         """
         del calibration
         if precision != "int8":

@@ -1,4 +1,4 @@
-"""Graphs for ONNX Runtime: float32, int8 with ranges found while computing, int8 with calibrated ranges."""
+"""Graphs for ONNX Runtime: float32, int8 with dynamic ranges, int8 with calibrated ranges."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mar_st.export.formats import GraphSource
 
-#: Bytes from which a weight is kept beside the graph, where it can be mapped.
+#: Size in bytes from which a weight is stored beside the graph, where it can be mapped.
 _EXTERNAL = 1024
 
 
@@ -62,7 +62,7 @@ class OnnxGraphs(GraphFormat):
         name = f"onnx-{precision}"
         target = folder / f"{name}.onnx"
         if precision == "bf16":
-            raise ExportError("ONNX Runtime has no bfloat16 matrix products on processors.")
+            raise ExportError("ONNX Runtime has no bfloat16 matrix products on CPUs.")
         if precision == "int8":
             self._dynamic(target)
         elif precision == "int8-calibrated":

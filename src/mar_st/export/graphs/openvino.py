@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 #: Columns of an int8 weight matrix that share the scale of the activations they meet.
 _GROUP = 128
 
-#: How each precision is computed. Weights of bfloat16 variants are stored as float16, which holds more of
-#: their digits in the same space.
+#: How each precision is computed. Weights of bfloat16 variants are stored as float16, which has more digits
+#: in the same space.
 _OPTIONS: dict[str, dict[str, Any]] = {
     "fp32": {"inference_precision": "f32"},
     "bf16": {"inference_precision": "bf16", "float_weights": True},

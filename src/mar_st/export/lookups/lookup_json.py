@@ -29,10 +29,10 @@ class PageFormat(LookupFormat):
 
     @staticmethod
     def check(weight_format: str, vectors: object, documents: object) -> None:
-        """Make sure that there is something to search, and a table that the page reads."""
+        """Make sure that there is something to search, and a table that the page can read."""
         if vectors is None or documents is None:
             raise ExportError(
-                "A page needs what it searches: give --documents CORPUS and --vectors FOLDER, which `mar "
+                "A page needs documents to search: give --documents CORPUS and --vectors FOLDER, which `mar "
                 "encode MODEL CORPUS FOLDER` writes."
             )
         if weight_format != "int8":
