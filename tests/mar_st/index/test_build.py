@@ -78,7 +78,7 @@ def test_the_manifest_says_what_the_index_is(library, exact):
     Index.open(exact).verify()
 
 
-def test_auto_writes_why(library, tmp_path):
+def test_auto_records_the_reason_for_its_choice(library, tmp_path):
     told = []
     manifest = made(library, tmp_path / "auto", say=told.append, bm25=False)
     assert manifest["choice"]["why"] in told
@@ -86,7 +86,7 @@ def test_auto_writes_why(library, tmp_path):
     assert manifest["kind"] == manifest["choice"]["kind"] == "exact"
 
 
-def test_settings_are_set_for_the_recall_that_is_asked(library, tmp_path):
+def test_settings_are_tuned_to_the_requested_recall(library, tmp_path):
     rough = made(library, tmp_path / "rough", kind="binary", recall=0.5, bm25=False)
     fine = made(library, tmp_path / "fine", kind="binary", recall=1.0, bm25=False, queries=library.queries)
     assert fine["measured"]["recall@10"] == 1
@@ -120,7 +120,7 @@ def test_a_corpus_in_another_order_is_joined_by_id(library, tmp_path):
     assert index.documents([3])[0].title == library.entries[3]["title"]
 
 
-def test_without_a_corpus_ids_are_found(library, tmp_path):
+def test_an_index_without_a_corpus_returns_only_ids(library, tmp_path):
     told = []
     build_index(library.open, tmp_path / "index", kind="exact", progress=False, say=told.append)
     index = Index.open(tmp_path / "index")
@@ -184,7 +184,7 @@ def test_folders_that_hold_something_else_are_left_alone(library, exact, tmp_pat
         ("segments/000001/vectors.npy", lambda path: path.write_bytes(b"short"), "5 bytes"),
     ],
 )
-def test_damaged_indexes_are_told(library, tmp_path, name, change, message):
+def test_damaged_indexes_are_refused(library, tmp_path, name, change, message):
     made(library, tmp_path / "index", kind="exact", bm25=False)
     change(tmp_path / "index" / name)
     with pytest.raises(IndexingError, match=message):

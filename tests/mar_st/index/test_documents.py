@@ -32,7 +32,7 @@ def test_written_files_are_read(tmp_path):
     assert list(found.texts(here.start, here.stop)) == texts
 
 
-def test_many_documents_at_once_are_those_one_by_one(tmp_path):
+def test_reading_many_documents_equals_reading_each(tmp_path):
     given = [
         Stored(f"d{row}", "", f"text {row}", {"year": row, "part": f"p{row % 3}", "name": f"n{row}"})
         if row % 5
@@ -46,7 +46,7 @@ def test_many_documents_at_once_are_those_one_by_one(tmp_path):
     assert found.documents([]) == []
 
 
-def test_types_are_those_that_hold_all_values(tmp_path):
+def test_the_type_of_a_field_holds_all_its_values(tmp_path):
     fields = written(
         tmp_path,
         [
@@ -92,7 +92,7 @@ def test_a_damaged_file_is_named(tmp_path):
 
 @pytest.mark.parametrize("name", [ROWS, TEXTS])
 @pytest.mark.parametrize("end", [1 << 40, -1])
-def test_places_outside_a_file_are_noticed(tmp_path, name, end):
+def test_offsets_outside_a_file_are_refused(tmp_path, name, end):
     written(tmp_path, [Stored(text * 2, text * 2, text * 2, {}) for text in "abc"])
     path = tmp_path / name
     content = path.read_bytes()
@@ -104,7 +104,7 @@ def test_places_outside_a_file_are_noticed(tmp_path, name, end):
 
 
 def test_a_text_that_is_not_utf8_is_one_error(tmp_path):
-    """Texts are looked at when they are read: all of a large index would take minutes."""
+    """Texts are checked when they are read: checking all of a large index would take minutes."""
     writer = DocumentWriter(tmp_path)
     for number in range(3):
         writer.add(Stored(str(number), "title", "abcdefgh" * 9, {}))
@@ -133,7 +133,7 @@ def test_names_of_fields_that_cannot_be_read_are_one_error(tmp_path, before, aft
         Documents(tmp_path)
 
 
-def test_strings_whose_places_are_unsigned_are_filtered():
+def test_strings_with_unsigned_offsets_are_filtered():
     places = pa.array([0, None, 1, 0], pa.uint8())
     column = pa.DictionaryArray.from_arrays(places, pa.array(["a", "b"]))
     (condition,) = parse_filter("kind=a").typed({"kind": "string"}).conditions

@@ -98,7 +98,7 @@ def test_other_encoders_keep_the_settings_of_the_index(index):
     assert Searcher(opened, NEAR).effort == second["search"]
 
 
-def test_the_forms_of_an_encoder_share_their_effort(index):
+def test_exported_forms_of_an_encoder_share_its_effort(index):
     effort = tune_effort(index, TEXTS, encoder=FAR, target=0.99)["search"]
     exported = Encoder("lookup", far=True)
     exported.identity, exported.origin = "digest-int8", "digest-lookup"
@@ -121,7 +121,7 @@ def test_an_index_without_efforts_opens_and_never_asks_for_a_digest(index):
     assert Searcher(opened, Costly("2")).effort == opened.settings == manifest["search"]
 
 
-def test_efforts_outlive_changes_and_deleted_documents_do_not_count(index, library, tmp_path):
+def test_efforts_survive_changes_and_ignore_deleted_documents(index, library, tmp_path):
     gone = [f"d{number}" for number in range(0, 600, 2)]
     delete(index, gone)
     more = make_library(tmp_path / "more", count=30, start=1200, seed=3)

@@ -54,7 +54,7 @@ def documents(tmp_path):
         ('{"department": "a=b,c"}', [2]),
     ],
 )
-def test_filters_pass_what_they_say(documents, where, rows):
+def test_filters_select_the_matching_documents(documents, where, rows):
     mask = documents.mask(parse_filter(where).typed(FIELDS))
     assert mask.nonzero()[0].tolist() == rows
 
@@ -127,7 +127,7 @@ def test_the_largest_filter_is_accepted():
         ({"department": "x"}, False),
     ],
 )
-def test_a_filter_that_no_document_can_pass_says_so(where, impossible):
+def test_filters_that_no_document_can_match_are_marked_impossible(where, impossible):
     assert parse_filter(where).typed(FIELDS).impossible is impossible
 
 
@@ -205,7 +205,7 @@ def test_text_beyond_64_bits_finds_nothing_or_all(large):
         passing(large, "number<" + "9" * 5000)
 
 
-def test_zero_is_zero_whatever_its_sign_is(tmp_path):
+def test_negative_zero_equals_zero(tmp_path):
     """Both filters are equal, so an open index remembers one result for both."""
     writer = DocumentWriter(tmp_path)
     for number, score in enumerate([0.0, -0.0, 1.5]):

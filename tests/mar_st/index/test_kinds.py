@@ -82,7 +82,7 @@ def test_recall_is_that_of_brute_force(source, tmp_path):
     assert 0.05 < recall(rough, asked, {"rescore": 1}) < 0.9
 
 
-def test_made_queries_lie_where_no_document_does(source):
+def test_made_queries_are_near_documents_but_equal_to_none(source):
     made, vectors = made_queries(source), source.take(np.arange(COUNT))
     assert made.shape == (QUERIES, DIM)
     assert made.dtype == np.float32
@@ -118,7 +118,7 @@ def test_a_mask_keeps_the_best_of_those_that_pass(searchable, source, share, mon
     assert (searchable.search(queries, 10, mask=Mask(np.zeros(COUNT, bool)))[1] == -1).all()
 
 
-def test_more_than_there_are(source, tmp_path):
+def test_missing_results_are_filled_with_minus_one(source, tmp_path):
     few = RowsSource([(source.take(np.arange(200)), np.arange(200))])
     for kind, given in CASES:
         folder = tmp_path / f"{kind}{len(given)}"
@@ -128,7 +128,7 @@ def test_more_than_there_are(source, tmp_path):
         assert np.isneginf(scores[:, 200:]).all()
 
 
-def test_files_are_mapped_and_none_is_read(searchable):
+def test_opening_maps_files_without_reading_them(searchable):
     """Opening must cost no memory of the size of the index."""
     lines = Path("/proc/self/smaps").read_text().split("\n")
     mapped = {line.split()[-1].rpartition("/")[2] for line in lines if " r--" in line or " rw-" in line}
@@ -167,7 +167,7 @@ def test_a_killed_graph_build_resumes_to_the_same_bytes(source, tmp_path, monkey
     assert (tmp_path / "killed" / names.INDEX).read_bytes() == (tmp_path / "whole" / names.INDEX).read_bytes()
 
 
-def test_memory_is_what_the_files_take(folder):
+def test_the_memory_estimate_is_near_the_size_of_the_files(folder):
     kind, params, path = folder
     file = path / (names.VECTORS if kind == "exact" else names.INDEX)
     assert kind_of(kind).memory(params, DIM, COUNT) == pytest.approx(file.stat().st_size, rel=0.06)

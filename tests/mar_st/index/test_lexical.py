@@ -59,7 +59,7 @@ def test_bm25s_loads_the_index_with_the_same_scores(built):
         np.testing.assert_allclose(scores[rows >= 0], expected[rows[rows >= 0]], rtol=2e-6)
 
 
-def test_the_best_k_are_the_best_of_all(built):
+def test_the_best_k_are_the_top_of_the_full_ranking(built):
     folder, _, tokens = built
     index = Lexical([LexicalSegment(folder, 600)], tokens)
     for k in (1, 7, 100):
@@ -105,7 +105,7 @@ def test_several_processes_and_a_kill_give_the_same_bytes(library, tmp_path, mon
     assert content(folders[0]) == content(folders[1])
 
 
-def test_the_first_words_of_a_long_query_are_looked_for(built, monkeypatch):
+def test_only_the_first_words_of_a_long_query_are_searched(built, monkeypatch):
     folder, _, tokens = built
     index = Lexical([LexicalSegment(folder, 600)], tokens)
     text = "高血压怎么办 儿科看感冒 编号17 "
@@ -121,7 +121,7 @@ def test_the_first_words_of_a_long_query_are_looked_for(built, monkeypatch):
     )
 
 
-def test_a_word_counts_as_often_as_it_is_asked(built):
+def test_a_repeated_query_word_counts_each_time(built):
     folder, _, tokens = built
     index = Lexical([LexicalSegment(folder, 600)], tokens)
     once, often = (index.search([text], 600, [None])[0] for text in ("湿疹", "湿疹，湿疹，湿疹"))
@@ -161,7 +161,7 @@ def test_many_documents_are_cut_by_several_processes(library, tmp_path, monkeypa
 
 @pytest.mark.parametrize("how", ["row", "kind", "place", "deep", "archive"])
 def test_scores_that_belong_to_no_document_are_one_error(tmp_path, how):
-    """Digests that agree with the damage, as a stranger can write them."""
+    """The digests match the damage, as in a folder that an attacker wrote."""
     library = make_library(tmp_path / "library", count=30, dim=8)
     build_index(
         library.open, tmp_path / "index", corpus=library.corpus, kind="exact", tokens="char-bigram",

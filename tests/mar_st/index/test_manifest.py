@@ -1,4 +1,4 @@
-"""An index folder that lies: what its manifest names is checked, and files elsewhere are safe."""
+"""Index folders with false manifests: named files are checked, and files outside the folder are safe."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def rewrite(index: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path.write_text(json.dumps(content), encoding="utf-8")
 
 
-def test_a_linked_folder_of_segments_loses_nothing(index: Path, tmp_path: Path) -> None:
+def test_files_behind_a_linked_segments_folder_are_kept(index: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     shutil.move(index / "segments", home)
     (home / ".ssh").mkdir()
@@ -94,7 +94,7 @@ def escaped(content: dict[str, Any], what: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["segment", "file", "deleted", "retired"])
-def test_a_name_that_leads_elsewhere_is_one_error(index: Path, tmp_path: Path, what: str) -> None:
+def test_a_name_that_leaves_the_folder_is_one_error(index: Path, tmp_path: Path, what: str) -> None:
     (tmp_path / "ESCAPED").write_text("x")
     rewrite(index, lambda content: escaped(content, what))
     for use in (lambda: Index.open(index), lambda: delete(index, ["d1"])):
@@ -137,7 +137,7 @@ def test_a_damaged_segment_is_one_error(index: Path, field: str, value: object) 
         Index.open(index)
 
 
-def test_sizes_agree_with_the_manifest(index: Path) -> None:
+def test_a_size_that_differs_from_the_manifest_is_refused(index: Path) -> None:
     rewrite(index, lambda content: content.update({"dim": 31}))
     with pytest.raises(IndexingError, match=r"vectors\.npy holds values of shape \(120, 32\); \(120, 31\)"):
         Index.open(index)
@@ -179,7 +179,7 @@ def test_only_files_that_were_listed_are_deleted(index: Path, small: Library, tm
     assert own.read_text() == "mine"
 
 
-def test_an_index_without_a_list_of_needless_files_is_changed(index: Path) -> None:
+def test_an_index_without_a_list_of_retired_files_can_be_updated(index: Path) -> None:
     rewrite(index, lambda content: content.pop("retired", None))
     delete(index, ["d3"])
     assert len(Index.open(index)) == 119
@@ -225,7 +225,7 @@ def flip(path: Path, place: int, value: bytes) -> None:
 
 
 @pytest.mark.parametrize(("similarity", "value"), [("cosine", 3.0), ("cosine", np.inf), ("dot", np.inf)])
-def test_a_score_that_cannot_be_is_an_error(tmp_path: Path, similarity: str, value: float) -> None:
+def test_an_impossible_score_is_an_error(tmp_path: Path, similarity: str, value: float) -> None:
     vectors = clustered(4000, 32)
     names = [f"d{row}" for row in range(4000)]
     write_vectors(tmp_path / "v", names, vectors, similarity=similarity)
@@ -265,7 +265,7 @@ def test_damage_is_found_when_an_index_is_opened(index: Path, name: str) -> None
         Index.open(index)
 
 
-def test_damage_is_not_built_on(index: Path, small: Library, tmp_path: Path) -> None:
+def test_no_index_is_built_from_damaged_vectors(index: Path, small: Library, tmp_path: Path) -> None:
     vectors = tmp_path / "vectors"
     shutil.copytree(small.folder, vectors)
     path = vectors / "shards" / "000000.safetensors"

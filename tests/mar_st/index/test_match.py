@@ -1,4 +1,4 @@
-"""A search is doubtful where its nearest document is further than those of queries that have an answer."""
+"""A search is doubtful if its nearest document is further away than those of queries that have an answer."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def best(index, texts, encoder=None):
 
 
 @pytest.mark.parametrize(("count", "share"), [(19, 0.05), (20, 0.05), (99, 0.05), (9, 0.1), (200, 0.013)])
-def test_at_most_the_share_of_further_queries_is_rejected(count, share):
+def test_at_most_the_given_share_of_new_queries_is_rejected(count, share):
     rng = np.random.default_rng(0)
     rejected = []
     for _ in range(4000):
@@ -120,7 +120,7 @@ def test_searches_are_good_or_doubtful_for_the_encoder_that_was_calibrated(index
     assert Searcher(Index.open(index)).match(hits) is None
 
 
-def test_documents_stand_for_queries_and_do_not_find_themselves(tmp_path):
+def test_documents_serve_as_queries_and_do_not_find_themselves(tmp_path):
     library = make_library(tmp_path / "library", count=300)
     folder = tmp_path / "index"
     build_index(library.folder, folder, corpus=library.corpus, kind="exact", progress=False)
@@ -148,7 +148,7 @@ def test_documents_stand_for_queries_and_do_not_find_themselves(tmp_path):
     assert second.min() - 1e-4 <= match["threshold"] < np.quantile(second, 0.2)
 
 
-def test_a_threshold_outlives_changes(index, tmp_path):
+def test_a_threshold_survives_changes_of_the_index(index, tmp_path):
     match = calibrate_match(index, ASKED, encoder=Encoder())
     more = make_library(tmp_path / "more", count=30, start=1200, seed=3)
     add(index, more.folder, corpus=more.corpus, progress=False)
@@ -163,7 +163,7 @@ def test_a_threshold_outlives_changes(index, tmp_path):
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("closed_channels")
-def test_milvus_keeps_the_threshold_that_a_folder_has(index, library, address):
+def test_milvus_and_a_folder_get_the_same_threshold(index, library, address):
     target = address()
     build_index(library.open, target, corpus=library.corpus, kind="exact", progress=False)
     for queries in (ASKED, None):
@@ -186,7 +186,7 @@ def test_milvus_keeps_the_threshold_that_a_folder_has(index, library, address):
         Index.open(target)
 
 
-def test_what_cannot_be_calibrated_is_refused(index):
+def test_too_few_queries_and_invalid_shares_are_refused(index):
     with pytest.raises(IndexingError, match=r"37 different queries are too few .* give 38 or more"):
         calibrate_match(index, [*ASKED[:37], *ASKED[:37], " "], encoder=Encoder())
     assert calibrate_match(index, ASKED[:38], encoder=Encoder())["chosen_on"] == 19

@@ -48,7 +48,7 @@ def test_milvus_answers_as_the_folder_does(library, both, where):
     np.testing.assert_allclose(other, scores, atol=1e-5)
 
 
-def test_it_is_an_index_like_any_other(library, both):
+def test_milvus_has_the_interface_of_an_index_folder(library, both):
     folder, milvus = both
     assert (len(milvus), milvus.dim, milvus.similarity, milvus.space) == (1200, 32, "cosine", "a" * 64)
     assert milvus.fields == folder.fields
@@ -60,7 +60,7 @@ def test_it_is_an_index_like_any_other(library, both):
         Searcher(milvus).search_vectors(library.queries[:1], ["x"], hybrid=True)
 
 
-def test_documents_come_and_go(tmp_path, address):
+def test_documents_are_added_replaced_and_deleted(tmp_path, address):
     library = make_library(tmp_path / "library", count=60)
     target = address()
     build_index(library.open, target, corpus=library.corpus, kind="hnsw", progress=False)
@@ -89,7 +89,7 @@ def test_documents_come_and_go(tmp_path, address):
         milvus.search(newer.vectors[:1], 1)
 
 
-def test_another_client_finds_what_was_written_a_moment_ago(tmp_path, address):
+def test_another_client_sees_changes_at_once(tmp_path, address):
     library = make_library(tmp_path / "library", count=20)
     target = address()
     build_index(library.open, target, corpus=library.corpus, kind="exact", progress=False)
@@ -155,7 +155,7 @@ def test_a_stopped_build_is_repeated(library, address, monkeypatch):
     assert len(Index.open(target)) == 1200
 
 
-def test_a_server_is_shown_a_token(monkeypatch):
+def test_the_token_is_sent_only_to_a_server(monkeypatch):
     seen = {}
     monkeypatch.setenv("MILVUS_TOKEN", "root:secret")
     monkeypatch.setattr(pymilvus, "MilvusClient", lambda uri, **given: seen.update({uri: given}))
@@ -168,7 +168,7 @@ def test_a_server_is_shown_a_token(monkeypatch):
     ("version", "nulls"),
     [("v2.3.5-lite", False), ("2.4.23", False), ("v2.5.0", True), ("3.0", True), ("milvus_lite-3.2.2", True)],
 )
-def test_fields_without_a_value_are_for_newer_servers(version, nulls):
+def test_fields_without_a_value_need_a_newer_server(version, nulls):
     assert is_newer(SimpleNamespace(get_server_version=lambda: version)) is nulls
 
 

@@ -172,7 +172,7 @@ def test_deleting_an_id_deletes_it_alone(collection, index):
 
 @given(text=TEXT)
 @settings(max_examples=100, deadline=None)
-def test_deleting_what_is_not_there_deletes_nothing(collection, text):
+def test_deleting_an_unknown_id_deletes_nothing(collection, text):
     index = Index.open(collection[0])
     name = f"no such {text}"
     with pytest.raises(IndexingError, match="nothing was deleted"):

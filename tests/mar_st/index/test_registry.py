@@ -40,7 +40,7 @@ def int4(registering, tmp_path, monkeypatch):
     vars(kinds).pop("int4", None)
 
 
-def test_a_new_file_is_a_new_kind(int4, tmp_path):
+def test_one_file_adds_a_kind_of_index(int4, tmp_path):
     library = make_library(tmp_path / "library", count=1200)
     more = make_library(tmp_path / "more", count=60, start=1200)
     out = tmp_path / "index"
@@ -78,7 +78,7 @@ def test_the_command_lists_every_registered_kind():
     assert "'flat' is not one of 'auto', 'binary'" in " ".join(found.output.split())
 
 
-def test_what_is_not_a_kind_is_refused(registering):
+def test_taken_names_and_incomplete_kinds_are_refused(registering):
     with pytest.raises(ValueError, match=r"'hnsw': the name is taken by mar_st\.index\.kinds\.hnsw"):
         registry.kind("hnsw")(IndexKind)
     with pytest.raises(ValueError, match="Kind of index 'auto': the name is taken"):

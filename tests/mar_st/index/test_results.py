@@ -33,7 +33,7 @@ def test_a_hit_is_json():
     assert "文章" not in repr(hit)
 
 
-def test_hits_know_the_score_of_the_nearest_document():
+def test_hits_hold_the_score_of_the_nearest_document():
     hit = Hit("d1", 0.5, 1, "", "", {}, {}, text="")
     assert list(Hits([hit], nearest=0.25)) == [hit]
     assert Hits([hit], nearest=0.25).nearest == 0.25

@@ -70,7 +70,7 @@ def test_hits_say_what_was_found_and_why(searcher, library):
     assert "编号17" in first.snippet
 
 
-def test_a_batch_is_its_queries_one_by_one(searcher):
+def test_a_batch_gives_the_hits_of_its_single_queries(searcher):
     texts = [f"编号{number}" for number in range(0, 60, 4)]
     for options in ({}, {"hybrid": True}, {"where": "department=儿科"}):
         together = searcher.search(texts, 5, **options)
@@ -79,7 +79,7 @@ def test_a_batch_is_its_queries_one_by_one(searcher):
     assert searcher.search([], 5) == []
 
 
-def test_vectors_are_searched_as_their_texts_are(searcher, library):
+def test_vectors_get_the_same_hits_as_their_texts(searcher, library):
     texts = ["编号5", "编号90"]
     vectors = FakeEncoder(library).encode(texts)
     expected = searcher.search(texts, 4, hybrid=True)
@@ -109,7 +109,7 @@ def test_hybrid_fuses_the_two_rankings(searcher):
     assert {"dense", "bm25"} == {name for hit in hits for name in hit.legs}
 
 
-def test_words_alone(searcher):
+def test_search_words_finds_documents_that_hold_the_words(searcher):
     hits = searcher.search_words([WORDS[4]], 50)[0]
     assert hits
     assert all(WORDS[4] in hit.title + hit.text for hit in hits)
@@ -198,7 +198,7 @@ def test_searches_without_an_encoder_or_texts_are_refused(folder, library):
         searcher.search_vectors(library.queries, ["x"])
 
 
-def test_many_threads_get_what_one_gets(searcher):
+def test_many_threads_get_the_same_hits_as_one(searcher):
     wheres = [None, "department=儿科", "year>=2010", {"checked": True}]
     jobs = [(f"编号{number}", wheres[number % 4], number % 2 == 0) for number in range(80)]
 
@@ -229,6 +229,6 @@ def test_an_open_index_imports_no_torch(folder):
     assert done.returncode == 0, done.stderr
 
 
-def test_an_open_index_is_given_as_it_is(folder):
+def test_a_searcher_takes_an_open_index(folder):
     index = Index.open(folder)
     assert Searcher.open(index).index is index

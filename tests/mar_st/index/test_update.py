@@ -46,7 +46,7 @@ def same(index, library, where=None, passes=None):
     np.testing.assert_allclose(scores, best, atol=1e-6)
 
 
-def test_added_replaced_and_deleted_as_if_built_so(library, tmp_path):
+def test_an_updated_index_equals_one_built_from_scratch(library, tmp_path):
     out = indexed(library, tmp_path / "index")
     before = Index.open(out)
     more = part(tmp_path / "more", range(1200, 1500))
@@ -134,7 +134,7 @@ def test_small_segments_are_merged(library, tmp_path):
 
 
 @pytest.mark.thorough
-def test_words_are_weighed_over_all_segments(library, tmp_path):
+def test_words_are_weighted_over_all_segments(library, tmp_path):
     """BM25 after an addition is BM25 of an index built whole, up to the mean length."""
     out = indexed(library, tmp_path / "index")
     more = part(tmp_path / "more", range(1200, 1210))
@@ -161,7 +161,7 @@ def test_words_are_weighed_over_all_segments(library, tmp_path):
         ([5, 1200], {"replace": True}, r"1 document is \('d1200'\) not in the index .*; add"),
     ],
 )
-def test_ids_must_be_new_or_there(library, tmp_path, numbers, options, message):
+def test_added_ids_must_be_new_and_replaced_ones_known(library, tmp_path, numbers, options, message):
     out = indexed(library, tmp_path / "index", bm25=False)
     more = part(tmp_path / "more", numbers)
     with pytest.raises(IndexingError, match=message):
@@ -170,7 +170,7 @@ def test_ids_must_be_new_or_there(library, tmp_path, numbers, options, message):
 
 
 @pytest.mark.parametrize("place", ["nowhere", "milvus:index.db"])
-def test_what_is_not_an_index_folder_is_refused_and_left_as_it_is(tmp_path, monkeypatch, place):
+def test_folders_without_an_index_are_refused_and_unchanged(tmp_path, monkeypatch, place):
     monkeypatch.chdir(tmp_path)
     for change in (lambda: delete(place, ["d1"]), lambda: compact(place)):
         with pytest.raises(IndexingError, match="is not an index folder"):
@@ -201,7 +201,7 @@ def test_mismatched_inputs_are_refused(library, tmp_path):
     assert Index.open(out).generation == 1
 
 
-def test_an_update_that_stopped_anywhere_leaves_the_index_as_it_was(library, tmp_path, monkeypatch):
+def test_an_interrupted_update_leaves_the_index_unchanged(library, tmp_path, monkeypatch):
     out = indexed(library, tmp_path / "index")
     more = part(tmp_path / "more", range(1200, 1250))
 
@@ -223,8 +223,8 @@ def test_an_update_that_stopped_anywhere_leaves_the_index_as_it_was(library, tmp
     Index.open(out).verify()
 
 
-def test_readers_never_see_half(library, tmp_path):
-    """While documents come and go, every search sees one of the states, whole."""
+def test_readers_never_see_a_partial_update(library, tmp_path):
+    """While documents are added and deleted, every search sees one complete state."""
     out = indexed(library, tmp_path / "index", bm25=False)
     more = part(tmp_path / "more", range(1200, 1260))
     names = [one["_id"] for one in more.entries]
@@ -256,7 +256,7 @@ def test_readers_never_see_half(library, tmp_path):
     assert seen == {0, 60}
 
 
-def test_worn_indexes_are_told(library, tmp_path):
+def test_indexes_with_many_deletions_are_reported_as_worn(library, tmp_path):
     out = indexed(library, tmp_path / "index", bm25=False)
     assert not updating.worn(delete(out, ["d1"]))
     assert updating.worn(delete(out, [f"d{number}" for number in range(100, 600)]))
@@ -264,7 +264,7 @@ def test_worn_indexes_are_told(library, tmp_path):
 
 
 @pytest.mark.slow
-def test_sigkill_during_an_update_is_as_if_there_had_been_none(library, tmp_path):
+def test_sigkill_during_an_update_leaves_the_index_unchanged(library, tmp_path):
     out = indexed(library, tmp_path / "index")
     more = part(tmp_path / "more", range(1200, 3200))
     code = (

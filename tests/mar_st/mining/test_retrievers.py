@@ -85,7 +85,7 @@ def test_dense_search_is_a_full_sort_of_the_models_scores(mar, documents, block,
         assert retriever.search([1], 500, [np.array([0])]).documents.shape == (1, len(corpus))
 
 
-def test_stored_vectors_are_identified_by_weights_and_options(mar, query_source, document_source, documents, tmp_path):
+def test_identity_follows_weights_and_options(mar, query_source, document_source, documents, tmp_path):
     def identity(model, **options):
         return Dense(model, store=tmp_path, **options).identity()
 

@@ -169,7 +169,7 @@ def test_a_rung_starts_nearer_to_the_teacher_with_context_means(tmp_path, files,
     assert cosines["context-means"] > cosines["copied"] + 0.02
 
 
-def test_embeddings_that_cannot_be_replaced_are_refused_with_the_way_out(tmp_path, files):
+def test_unsupported_embeddings_are_refused_with_an_alternative(tmp_path, files):
     config = make_config("modernbert", 32)
     modules = [*load_encoder((config, make_tokenizer("query")), "query", pooling="mean"), Normalize()]
     SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(tmp_path / "modern"))
@@ -244,7 +244,7 @@ def test_a_teacher_that_lacks_unused_weights_is_the_same_each_time(tmp_path, tea
 
 
 @pytest.mark.thorough
-def test_vectors_and_a_given_student_make_rungs(tmp_path, files, teacher):
+def test_rungs_can_come_from_vectors_and_a_given_student(tmp_path, files, teacher):
     folder = tmp_path / "index"
     folder.mkdir()
     np.save(folder / "vectors.npy", teacher.encode_document(DOCUMENTS))
@@ -270,7 +270,7 @@ def test_vectors_and_a_given_student_make_rungs(tmp_path, files, teacher):
 
 
 @pytest.mark.thorough
-def test_an_index_of_the_teacher_takes_every_rung_of_a_cut_space(tmp_path, files, teacher):
+def test_every_rung_of_a_cut_space_searches_the_teachers_index(tmp_path, files, teacher):
     _align(tmp_path, files, "1,full", options=replace(FAST, dim=16, epochs=0.5))
     result = SentenceTransformer(str(tmp_path / "out"), device="cpu")
     cut = teacher.encode_query(QUERIES)[:, :16]
@@ -291,13 +291,13 @@ def test_an_index_of_the_teacher_takes_every_rung_of_a_cut_space(tmp_path, files
         ("1,4", "asks for 4 layers, but the teacher has 3"),
     ],
 )
-def test_ladders_that_cannot_be_are_refused(tmp_path, files, teacher, ladder, message):
+def test_impossible_ladders_are_refused(tmp_path, files, teacher, ladder, message):
     with pytest.raises(SpaceError, match=message):
         _align(tmp_path, files, ladder)
     assert not (tmp_path / "out.run").exists()
 
 
-def test_rungs_are_sorted_and_defaults_must_be_there(tmp_path, files, teacher, task):
+def test_rungs_are_sorted_and_unknown_defaults_refused(tmp_path, files, teacher, task):
     assert [rung.name for rung in parse_ladder("full, 4,lookup,1")] == ["lookup", "1", "4", "full"]
     with pytest.raises(SpaceError, match="--default-rung is '3', but the rungs of the ladder are 1, 2"):
         _align(tmp_path, files, "1,2", default="3")

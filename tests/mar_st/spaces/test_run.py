@@ -47,7 +47,7 @@ def _align(tmp_path, files, teacher="teacher", out="out", **changes):
 
 @pytest.mark.thorough(but=["vectors"])
 @pytest.mark.parametrize("kind", ["model", "query only", "vectors"])
-def test_an_index_of_the_teacher_takes_the_result(tmp_path, files, teacher, kind, caplog):
+def test_the_result_searches_an_index_of_the_teacher(tmp_path, files, teacher, kind, caplog):
     del teacher
     corpus = files[1]
     encode_corpus(tmp_path / "teacher", corpus, tmp_path / "vectors", show_progress=False)
@@ -125,7 +125,7 @@ def test_a_given_student_keeps_its_pooling_and_gets_a_projection(tmp_path, files
     assert result.encode_queries("头疼").shape == (64,)
 
 
-def test_a_folder_of_vectors_is_enough(tmp_path, files, teacher):
+def test_a_folder_of_vectors_can_be_the_teacher(tmp_path, files, teacher):
     folder = tmp_path / "index"
     folder.mkdir()
     np.save(folder / "vectors.npy", teacher.encode_document(DOCUMENTS).astype(np.float16))
@@ -147,7 +147,7 @@ def test_a_folder_of_vectors_is_enough(tmp_path, files, teacher):
 
 
 @pytest.mark.thorough
-def test_lengths_other_than_one_are_a_dot_product_space(tmp_path, files, teacher):
+def test_unnormalised_vectors_make_a_dot_product_space(tmp_path, files, teacher):
     folder = tmp_path / "index"
     folder.mkdir()
     lengths = np.linspace(1, 5, len(DOCUMENTS))[:, None]
@@ -244,7 +244,7 @@ def test_killed_and_resumed_gives_the_same_weights(tmp_path, files, teacher, mon
 
 
 @pytest.mark.thorough
-def test_a_finished_one_is_kept_and_an_unfinished_one_is_not_mixed(tmp_path, files, teacher, monkeypatch):
+def test_finished_runs_are_kept_and_other_runs_not_mixed_in(tmp_path, files, teacher, monkeypatch):
     options = Options(**{**vars(FAST), "epochs": 1})
     first = _align(tmp_path, files, options=options)
     monkeypatch.setattr(module, "align_to", None)
@@ -286,7 +286,7 @@ def test_invalid_settings_are_refused(tmp_path, files, teacher):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_command(tmp_path, files, teacher, run_mar):
+def test_the_command_aligns_a_model(tmp_path, files, teacher, run_mar):
     queries, texts, _ = files
     code, out, err = run_mar(
         "align", "--teacher", tmp_path / "teacher", "--queries", queries, "--texts", texts,

@@ -48,7 +48,7 @@ def test_the_effort_is_the_least_that_finds_the_exact_neighbours(documents, monk
     assert about["teacher"]["ef"] <= found["ef"]
 
 
-def test_equal_documents_count_once_and_large_sets_are_drawn_from(documents, monkeypatch):
+def test_equal_documents_count_once_and_large_sets_are_sampled(documents, monkeypatch):
     few = documents[:50]
     with graph_of([few, few[:20]]) as graph:
         np.testing.assert_array_equal(graph.vectors, few)
