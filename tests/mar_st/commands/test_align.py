@@ -7,14 +7,14 @@ from mar_st.cli import app
 ARGUMENTS = ["align", "--teacher", "nowhere", "--out", "out", "--queries", "queries.jsonl"]
 
 
-def test_settings_of_a_ladder_are_refused_without_one():
+def test_settings_of_a_ladder_need_a_ladder():
     for extra in (["--default-rung", "2"], ["--eval", "task"], ["--ladder-layers", "spread"]):
         done = CliRunner().invoke(app, [*ARGUMENTS, *extra])
         assert done.exit_code == 2
         assert "belong to --ladder" in done.output
 
 
-def test_a_ladder_is_read_before_the_teacher():
+def test_a_ladder_is_checked_before_the_teacher_is_loaded():
     done = CliRunner().invoke(app, [*ARGUMENTS, "--ladder", "1,two"])
     assert done.exit_code == 1
     assert "got 'two' in '1,two'" in str(done.exception)

@@ -23,7 +23,7 @@ def command(monkeypatch, capsys):
     return call
 
 
-def test_the_command(command, tmp_path):
+def test_the_command_trains_a_grader(command, tmp_path):
     config = make_config("bert")
     config.num_labels = 1
     AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path / "base")

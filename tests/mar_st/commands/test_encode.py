@@ -46,7 +46,7 @@ def test_the_packaged_model_on_the_packaged_corpus(corpus: Path, tmp_path: Path)
     assert "shards" not in shown
 
 
-def test_errors(corpus: Path, tmp_path: Path) -> None:
+def test_wrong_arguments_are_refused(corpus: Path, tmp_path: Path) -> None:
     assert isinstance(run("mar-mini", tmp_path / "no.jsonl", tmp_path / "v").exception, MarError)
     assert run("mar-mini", corpus, tmp_path / "v", "--precision", "int4").exit_code == 2
     result = run("mar-mini", corpus, tmp_path / "v", "--devices", "cpu", "--workers", 2)

@@ -48,7 +48,7 @@ def test_json_is_alone_on_standard_output(app, gte_folder, tmp_path):  # noqa: F
     assert found["variants"]["openvino-int8"]["report"]["cosine_mean"] > 0.98
 
 
-def test_errors_name_the_way_out(app, gte_folder, tmp_path):  # noqa: F811
+def test_errors_say_what_to_do(app, gte_folder, tmp_path):  # noqa: F811
     with pytest.raises(MarError, match="weight format is one of"):
         CliRunner().invoke(
             app, [str(gte_folder), str(tmp_path / "out"), "--weight-format", "int3"], catch_exceptions=False

@@ -62,7 +62,7 @@ def test_mine_writes_triples_that_train(command, pairs, tmp_path):
     assert not (tmp_path / "mined.run").exists()
 
 
-def test_mine_by_a_model_twice(command, pairs, tmp_path, mar):
+def test_mining_by_a_model_again_changes_nothing(command, pairs, tmp_path, mar):
     mar.save_pretrained(str(tmp_path / "mar"))
     arguments = (
         "mine", pairs, tmp_path / "mined", "--model", tmp_path / "mar", "--model", "bm25", "--teacher",
@@ -109,7 +109,7 @@ def test_the_corpus_may_be_a_folder(command, pairs, tmp_path):
         (("--num-negatives", "0"), "Nothing to do"),
     ],
 )
-def test_mistakes_are_told(command, pairs, tmp_path, arguments, message):
+def test_mistakes_are_reported(command, pairs, tmp_path, arguments, message):
     import re
 
     code, _, err = command("mine", pairs, tmp_path / "mined", "--model", "bm25", *arguments)

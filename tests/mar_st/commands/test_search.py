@@ -51,7 +51,7 @@ def data(tmp_path_factory):
     return root, corpus, texts, scores
 
 
-def test_one_query(data, capsys):
+def test_one_query_prints_its_hits(data, capsys):
     root, corpus, texts, scores = data
     search(str(root / "index"), texts[0], k=3, as_json=True)
     answer = json.loads(capsys.readouterr().out)

@@ -12,7 +12,7 @@ from mar_st.recipes.load import load_recipe
 from mar_st.runs.card import write_card
 
 
-def test_card_tells_data_seed_and_recipe(mar, tmp_path):
+def test_card_states_data_seed_and_recipe(mar, tmp_path):
     mar.save_pretrained(str(tmp_path))
     recipe = load_recipe("mar-mini")
     write_card(tmp_path, recipe, ["a" * 64, "b" * 64])
@@ -26,7 +26,7 @@ def test_card_tells_data_seed_and_recipe(mar, tmp_path):
     assert [stage["name"] for stage in kept["stages"]] == [stage.name for stage in recipe.stages]
 
 
-def test_the_header_tells_licence_languages_size_and_training(mar, tmp_path):
+def test_the_header_states_licence_languages_size_and_training(mar, tmp_path):
     mar.save_pretrained(str(tmp_path))
     recipe = load_recipe("mar-mini")
     write_card(tmp_path, recipe, ["a" * 64, "b" * 64])
@@ -64,7 +64,7 @@ def test_data_digest_follows_content_and_names(tmp_path):
     assert data_digest(str(tmp_path / "a.jsonl")) != first
 
 
-def test_card_tells_results_and_versions(mar, tmp_path):
+def test_card_states_results_and_versions(mar, tmp_path):
     mar.save_pretrained(str(tmp_path / "model"))
     recipe = load_recipe("mar-mini", ["evaluation={path: dev, split: dev}"])
     stages = {}

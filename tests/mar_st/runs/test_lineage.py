@@ -109,7 +109,7 @@ BOTH = ["align", "joint"]
         (["stages.document-init.negatives=1"], []),  # as the data say
     ],
 )
-def test_a_change_reaches_what_depends_on_it(changed, overrides, expected):
+def test_a_change_reaches_the_stages_that_depend_on_it(changed, overrides, expected):
     assert changed(*overrides) == expected
 
 
@@ -165,7 +165,7 @@ def test_context_means_follow_their_data(changed):
     assert changed("query.context_means=[triples]", extends=kale) == ["align"]
 
 
-def test_the_content_of_data_counts_and_nothing_else():
+def test_data_are_identified_by_their_content_alone():
     entry = Data(name="a", path="x")
     triple = Triple("q", ("p",), ("n",))
     digest = source_digest(Source(entry, [triple]))
@@ -185,7 +185,7 @@ def test_the_files_of_a_model_are_its_identity(tmp_path):
     assert model_digest("org/model", "v1") != model_digest("org/model", "v2")
 
 
-def test_a_head_to_go_on_from_counts_by_its_content(changed, tmp_path):
+def test_a_given_head_is_identified_by_its_content(changed, tmp_path):
     one, two, other = (
         tmp_path / name for name in ("one.safetensors", "two.safetensors", "other.safetensors")
     )

@@ -133,7 +133,7 @@ def test_a_fitted_run_records_its_changes_and_is_resumed_without_fit(recipe_file
     assert lines[-1] == "stage query-init: finished before, kept"
 
 
-def test_a_run_of_another_recipe_is_told_before(tmp_path):
+def test_a_folder_of_another_recipe_is_refused_first(tmp_path):
     (tmp_path / "recipe.json").write_text(json.dumps({"name": "other"}))
     with pytest.raises(TrainError, match="holds a run of another recipe"):
         train(load_recipe("mar-mini"), tmp_path, say=lambda line: None)

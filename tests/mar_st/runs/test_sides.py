@@ -80,7 +80,7 @@ def _query_weights(folder):
 
 
 @pytest.mark.thorough
-def test_layers_of_the_document_as_trained_so_far(recipe, tmp_path):
+def test_query_layers_are_copied_from_the_trained_document_encoder(recipe, tmp_path):
     built = recipe(
         "stages.align.learning_rate=1e-12",  # leaves the weights where they were
         dim=24,
@@ -177,7 +177,7 @@ def test_a_symmetric_recipe_may_have_a_projection(recipe, tmp_path):
     assert model.encode(["头疼"]).shape == (1, 8)
 
 
-def test_raw_dot_products(recipe, tmp_path):
+def test_a_symmetric_recipe_may_train_raw_dot_products(recipe, tmp_path):
     built = recipe("stages.document-init.temperature=1", normalise=False, query=None, stages=[DOCUMENT_INIT])
     model = SentenceTransformer(str(train(built, tmp_path / "out", say=_silent)), device="cpu")
     assert [type(module).__name__ for module in model] == ["Transformer", "Pooling"]
@@ -187,7 +187,7 @@ def test_raw_dot_products(recipe, tmp_path):
 
 @pytest.mark.thorough(but=["lasttoken"])
 @pytest.mark.parametrize("mode", ["mean", "lasttoken"])
-def test_pooling_of_a_random_encoder(recipe, tmp_path, mode):
+def test_a_random_encoder_gets_the_pooling_of_the_recipe(recipe, tmp_path, mode):
     query = {
         "max_length": 24,
         "tokenizer": TOKENIZER,
@@ -265,7 +265,7 @@ def test_joint_gets_its_teacher(recipe, tmp_path, monkeypatch, encoder_folder, t
 
 @pytest.mark.thorough(but=["True"])
 @pytest.mark.parametrize("renormalise", [True, False])
-def test_prefixes_are_renormalised_where_the_model_is(recipe, tmp_path, monkeypatch, renormalise):
+def test_prefixes_are_renormalised_if_the_model_renormalises(recipe, tmp_path, monkeypatch, renormalise):
     """With a cut after the normalisation `document-init` scores prefixes as the finished model scores."""
     seen = []
     step = AsymInfoNCELoss.parts
@@ -298,7 +298,7 @@ def test_pre_training_comes_first(recipe, tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_student_of_the_document_side(recipe, tmp_path):
+def test_distill_trains_a_student_of_the_document_encoder(recipe, tmp_path):
     distill = {**FAST, "stage": "distill", "name": "distill", "temperature": 0.1, "negatives": 0}
     out = tmp_path / "out"
     model = train(recipe(stages=[QUERY_INIT, DOCUMENT_INIT, distill]), out, say=_silent)
@@ -407,7 +407,7 @@ def test_the_dropout_of_a_backbone_reaches_every_load(recipe, tmp_path):
         (["precision=bf16", "document.attn_implementation=flash_attention_2"], "cannot run with flash_att"),
     ],
 )
-def test_a_dtype_or_attention_of_no_use_is_refused_before_training(recipe, tmp_path, overrides, message):
+def test_an_unusable_dtype_or_attention_is_refused_before_training(recipe, tmp_path, overrides, message):
     with pytest.raises(MarError, match=message):
         train(recipe(*overrides, stages=[ALIGN]), tmp_path / "out", say=_silent)
     assert not (tmp_path / "out").exists()

@@ -105,7 +105,7 @@ def test_the_folder_of_another_recipe_is_refused(finished, recipe_file):
 
 
 @pytest.mark.thorough
-def test_a_run_up_to_a_stage(recipe_file, finished, tmp_path):
+def test_until_ends_a_run_after_the_named_stage(recipe_file, finished, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(finished / "01-query-init", out / "01-query-init")
     recipe = load_recipe(recipe_file, ["stages.1.epochs=0.2"])
@@ -149,7 +149,7 @@ def test_runs_share_a_store(recipe_file, finished, tmp_path, monkeypatch):
 
 
 @pytest.mark.thorough
-def test_a_stage_in_the_hands_of_another_run_is_waited_for(recipe_file, tmp_path):
+def test_a_run_waits_for_a_stage_that_another_run_trains(recipe_file, tmp_path):
     import threading
 
     from filelock import FileLock

@@ -67,7 +67,7 @@ def test_shared_stages_are_trained_once(run, trained, study_folder):
     assert len([path for path in (study_folder / "out/stages").iterdir() if path.is_dir()]) == 8
 
 
-def test_the_table(finished_study):
+def test_the_table_has_every_row_with_its_scores(finished_study):
     folder, lines = finished_study
     out = folder / "out"
     assert any("[6/6] warmer, seed 2" in line for line in lines)
@@ -87,7 +87,7 @@ def test_the_table(finished_study):
         )
         assert row["cost"]["parameters"] > row["cost"]["parameters_without_embeddings"] > 0
         assert row["cost"]["flops_per_query"] > 0
-    # What stands in the table is what stands in the score files.
+    # The table has the values of the score files.
     values = []
     for seed in (1, 2):
         kept = json.loads((out / f"scores/no-joint/{seed}/faq.json").read_text(encoding="utf-8"))
@@ -199,7 +199,7 @@ def test_a_changed_task_is_scored_again(run, trained, done, study_folder):
     assert before["rows"][0]["scores"]["pairs"] == after["rows"][0]["scores"]["pairs"]
 
 
-def test_a_prompt_that_no_row_has_is_told_before_anything_is_trained(run, trained, change, study_folder):
+def test_an_unknown_prompt_is_refused_before_training(run, trained, change, study_folder):
     tasks = yaml.safe_load((study_folder / "study.yaml").read_text(encoding="utf-8"))["tasks"]
     change(tasks=[{**tasks[0], "prompt": "nowhere"}, *tasks[1:]])
     with pytest.raises(StudyError, match="asks for the prompt 'nowhere'; row full has document, query"):
@@ -232,7 +232,7 @@ def test_a_row_that_fails_keeps_the_others(run, change, monkeypatch, study_folde
 
 
 @pytest.mark.thorough
-def test_a_run_of_another_process_is_left_to_it(run, trained, change, study_folder):
+def test_a_run_locked_by_another_process_is_skipped(run, trained, change, study_folder):
     change(seeds=[1])
     folder = study_folder / "out/runs/no-joint/1"
     folder.mkdir(parents=True)
@@ -326,7 +326,7 @@ def test_the_plot_is_the_same_bytes_for_the_same_table(finished_study, tmp_path)
 
 
 @pytest.mark.thorough
-def test_without_matplotlib_the_plot_is_left_out_and_said(run, done, monkeypatch):
+def test_without_matplotlib_a_line_says_that_there_is_no_plot(run, done, monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -383,7 +383,7 @@ def test_documents_are_encoded_once_for_rows_with_one_document_encoder(study_fol
     assert [len(row["models"]) for row in table["rows"]] == [2, 2, 1]
 
 
-def test_finished_models_and_bm25_stand_beside_trained_rows(done, study_folder, change, trained):
+def test_rows_can_be_finished_models_or_bm25(done, study_folder, change, trained):
     model = study_folder / "out/runs/full/1/model"
     rows = [
         {"name": "bm25", "model": "bm25"},

@@ -35,7 +35,7 @@ def test_seeds_may_be_a_number(change):
     assert load_study(change(seeds=4)).seeds == (42, 43, 44, 45)
 
 
-def test_a_part_of_a_study(study_folder):
+def test_a_study_can_be_narrowed_to_rows_and_seeds(study_folder):
     study = load_study(study_folder / "study.yaml")
     part = study.narrowed(["warmer"], 1)
     assert ([row.name for row in part.rows], part.seeds) == (["full", "warmer"], (1,))

@@ -132,7 +132,7 @@ def test_the_key_and_names_for_openai_are_sent_to_no_other_address(server, tmp_p
         EndpointTeacher("m", "https://api.openai.com.example.invalid/v1", tmp_path).vectors(["头疼"], "query")
 
 
-def test_another_width_is_another_model(server, tmp_path):
+def test_vectors_of_a_changed_width_are_refused(server, tmp_path):
     _teacher(server, tmp_path).vectors(TEXTS[:8], "document")
     server.dim = 3
     with pytest.raises(EndpointError, match=r"gave 3 dimensions, before it gave 5"):

@@ -49,7 +49,7 @@ def run(arguments):
     return done.exit_code, json.loads(done.stdout)
 
 
-def test_a_whole_journal_is_whole(folder):
+def test_an_undamaged_journal_is_reported_as_whole(folder):
     status, said = run([str(folder)])
     assert (status, said["whole"], said["kind"], said["bytes"]) == (0, True, "journal", 20 * SIZE)
     assert run([str(folder.parent)])[1]["kind"] == "teacher vectors"
@@ -78,7 +78,7 @@ def test_a_changed_record_is_named_and_not_used(folder, capsys, place):
     np.testing.assert_array_equal(kept[rows], VECTORS)
 
 
-def test_a_torn_record_is_cut_off_and_no_other(folder):
+def test_only_a_torn_record_is_cut_off(folder):
     with (folder / RECORDS).open("ab") as file:
         file.write(b"half a record")
     status, said = run([str(folder)])
@@ -89,7 +89,7 @@ def test_a_torn_record_is_cut_off_and_no_other(folder):
     assert opened(folder).rows == 20
 
 
-def test_missing_records_are_told(folder):
+def test_missing_records_are_reported(folder):
     content = (folder / RECORDS).read_bytes()
     (folder / RECORDS).write_bytes(content[: 15 * SIZE])
     status, said = run([str(folder)])

@@ -49,7 +49,7 @@ def test_cut_vectors_are_those_of_matryoshka(symmetric, tmp_path):
     np.testing.assert_allclose(np.asarray(vectors.cut(16, normalised=True)), expected, atol=1e-6)
 
 
-def test_equal_weights_are_one_teacher_whatever_the_folder(mar, tmp_path):
+def test_equal_weights_are_one_teacher_in_any_folder(mar, tmp_path):
     mar.save_pretrained(str(tmp_path / "model"))
     store = TeacherStore(tmp_path / "store")
     first = ModelTeacher.of_documents(mar, store)
@@ -79,7 +79,7 @@ def test_the_identity_follows_changes_of_the_vectors(mar, tmp_path, change):
     assert name() != before
 
 
-def test_settings_are_part_of_the_teacher(symmetric, tmp_path):
+def test_settings_are_part_of_the_teachers_identity(symmetric, tmp_path):
     store = TeacherStore(tmp_path)
     teachers = [
         ModelTeacher.of_model(symmetric, store),
@@ -91,7 +91,7 @@ def test_settings_are_part_of_the_teacher(symmetric, tmp_path):
     assert len(names) == 3
 
 
-def test_autocast_rounds(symmetric, tmp_path):
+def test_autocast_rounds_the_vectors(symmetric, tmp_path):
     plain = ModelTeacher.of_model(symmetric, TeacherStore(tmp_path)).encode(TEXTS, "document")
     cast = ModelTeacher.of_model(symmetric, TeacherStore(tmp_path), autocast=True).encode(TEXTS, "document")
     assert cast.dtype == np.float32

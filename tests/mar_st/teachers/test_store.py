@@ -19,7 +19,7 @@ def _files(folder):
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*.npy")}
 
 
-def test_stored_vectors_are_the_live_ones(tmp_path):
+def test_stored_vectors_equal_the_live_ones(tmp_path):
     teacher = Digits()
     vectors = TeacherStore(tmp_path, shard=16).vectors(teacher, TEXTS, "document")
     np.testing.assert_array_equal(np.asarray(vectors), teacher.live(TEXTS))
@@ -51,7 +51,7 @@ def test_texts_are_encoded_longest_first(tmp_path):
     assert lengths[0] > lengths[-1]
 
 
-def test_another_teacher_role_or_type_is_another_folder(tmp_path):
+def test_each_teacher_role_and_dtype_has_its_own_folder(tmp_path):
     store = TeacherStore(tmp_path)
     store.vectors(Digits(), TEXTS, "document")
     for teacher, role, dtype in (
@@ -157,7 +157,7 @@ def _empty(folder):
     return _shards(folder)[1]
 
 
-def test_two_that_ask_at_once_share_the_work(tmp_path):
+def test_two_concurrent_callers_share_the_work(tmp_path):
     both_at_work = threading.Barrier(2)
 
     class Met(Digits):
@@ -208,7 +208,7 @@ def test_bad_vectors_are_refused_and_not_stored(tmp_path):
         store.vectors(Digits(dim=4), TEXTS, "document")
 
 
-def test_where_it_is(tmp_path, monkeypatch):
+def test_the_store_is_next_to_the_run_or_in_mar_store(tmp_path, monkeypatch):
     monkeypatch.delenv("MAR_STORE", raising=False)
     assert store_root(tmp_path / "runs" / "mine") == tmp_path / "runs" / "teacher-store"
     monkeypatch.setenv("MAR_STORE", str(tmp_path / "vectors"))
