@@ -1,8 +1,8 @@
-"""LoRA on one encoder: where it goes, adding, merging.
+"""LoRA on one encoder: target layers, adding, merging.
 
 sentence-transformers' `add_adapter` walks the whole model and so puts LoRA on both routes of a `Router`;
-these functions act on the one transformer they are given. They use the adapter support of transformers, so an
-adapter that is kept is saved as an ordinary PEFT folder.
+these functions act only on the given transformer. They use the adapter support of transformers, so an
+unmerged adapter is saved as an ordinary PEFT folder.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class LoRAError(MarError):
 
 
 def default_targets(model: nn.Module) -> tuple[str, ...]:
-    """Return names of the layers of an encoder that carry LoRA unless a recipe names them: all linear ones.
+    """Return the names of the layers that carry LoRA unless a recipe names others: all linear layers.
 
-    Of the Llama family these are `LORA_TARGETS`, of GPT-NeoX (Pythia) `query_key_value`, `dense`,
-    `dense_h_to_4h` and `dense_4h_to_h`, of BERT `query`, `key`, `value` and `dense`. Embeddings and poolers
-    are not part of it.
+    For the Llama family these are `LORA_TARGETS`, for GPT-NeoX (Pythia) `query_key_value`, `dense`,
+    `dense_h_to_4h` and `dense_4h_to_h`, for BERT `query`, `key`, `value` and `dense`. Embeddings and poolers
+    are left out.
 
     Args:
         model: The encoder; its parameters may be on the meta device.
@@ -91,7 +91,7 @@ def add_lora(
 ) -> None:
     """Freeze the encoder and give it a trainable LoRA adapter, in place.
 
-    The adapter is float32 whatever the encoder is stored in: steps of an optimiser vanish in bfloat16.
+    The adapter is float32 whatever the encoder is stored in: optimiser steps are rounded away in bfloat16.
 
     Args:
         transformer: The module whose `model` is adapted.
@@ -138,9 +138,9 @@ class Merged:
     """Rounding loss of a LoRA update in the dtype that the merged weights are stored in.
 
     Attributes:
-        dtype: What the merged weights are stored in, for instance `bfloat16`.
-        lost: Norm of what rounding changed, relative to the norm of the update: 0 in float32. Over all
-            adapted layers together.
+        dtype: Dtype of the merged weights, for instance `bfloat16`.
+        lost: Norm of the rounding error relative to the norm of the update, over all adapted layers together:
+            0 in float32.
     """
 
     dtype: str
@@ -148,10 +148,10 @@ class Merged:
 
 
 def merge_lora(transformer: Transformer, storage_dtype: torch.dtype | None = None) -> Merged | None:
-    """Fold the LoRA adapter into the weights, in place; an encoder without one is left as it is.
+    """Merge the LoRA adapter into the weights, in place; an encoder without one does not change.
 
-    The sum of weights and update is computed in float32 and rounded once. An update is small beside the
-    weights it is added to, so a 16-bit sum keeps only a part of it: bfloat16 has 8 significant bits.
+    The sum of weights and update is computed in float32 and rounded once. An update is small compared with
+    the weights, so a 16-bit sum keeps only a part of it: bfloat16 has 8 significant bits.
 
     Args:
         transformer: The module whose `model` carries the adapter.
@@ -189,7 +189,7 @@ def merge_lora(transformer: Transformer, storage_dtype: torch.dtype | None = Non
     if hasattr(model, "peft_config"):
         del model.peft_config
     if storage_dtype is not None:
-        for parameter in model.parameters():  # buffers, such as rotary frequencies, stay as they are
+        for parameter in model.parameters():  # buffers, such as rotary frequencies, do not change
             parameter.data = parameter.data.to(storage_dtype)
     return Merged(str(stored).removeprefix("torch."), math.sqrt(lost / update) if update else 0.0)
 
@@ -202,7 +202,7 @@ def _is_plain(layer: Any) -> bool:
 
 
 def _fold(layer: Any, target: torch.dtype) -> tuple[float, float]:
-    """Add the update of a layer to its weight, a few rows at a time, where possible without another copy.
+    """Add the update of a layer to its weight, a few rows at a time, if possible without another copy.
 
     Returns:
         Squared norms of the update, and of what rounding changed.
@@ -233,7 +233,7 @@ def _fold(layer: Any, target: torch.dtype) -> tuple[float, float]:
 
 
 def _fold_by_peft(layer: Any, target: torch.dtype) -> tuple[float, float]:
-    """Merge updates of other forms than `_fold` (DoRA, biases), which peft computes."""
+    """Merge updates that `_fold` does not support (DoRA, biases) with peft."""
     base = layer.get_base_layer()
     before: torch.Tensor = base.weight.data
     layer.float()  # the adapter and the layer below it

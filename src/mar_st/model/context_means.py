@@ -1,10 +1,10 @@
-"""Embeddings for an encoder that keeps the last layers of another: mean hidden states in place of its own.
+"""Embeddings for an encoder that keeps the last layers of another: mean hidden states replace its own.
 
-An encoder that is cut to its last layers feeds them token embeddings, but these layers were trained on what
-the layers below make of them. Here each token's embedding becomes the mean of its hidden states, over the
-texts that it occurs in, at the input of the first layer that is kept (one vector per token, pooled over
-contexts, as the static embeddings of Bommasani et al., ACL 2020; here the remaining layers read them). The
-cut encoder then starts near the whole one, before any training; docs/studies/e5.md has figures.
+An encoder that is cut to its last layers feeds them token embeddings, but these layers were trained on the
+outputs of the layers below. Here each token's embedding becomes the mean of its hidden states, over the texts
+that it occurs in, at the input of the first layer that is kept (one vector per token, pooled over contexts,
+as the static embeddings of Bommasani et al., ACL 2020; here the remaining layers read them). The cut encoder
+then starts near the whole one, before any training; docs/studies/e5.md has figures.
 
 Two kinds of embeddings are supported: those of the BERT family (BERT, RoBERTa, XLM-R, GTE), which are
 normalised, and those of decoders such as Qwen3 and Llama, which are not.
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
     from sentence_transformers.sentence_transformer.modules import Transformer
 
-#: Tokens of a forward pass at most, with padding.
+#: Maximum tokens of a forward pass, with padding.
 PASS = 8_192
 
-#: Occurrences that the guess for a token counts as, beside its own; positions have zero for their guess.
+#: Number of occurrences that the guess for a token counts as; the guess for positions is zero.
 PRIOR = 1.0
 
-#: Passes of the fit of token and position vectors to each other.
+#: Alternations of the fit between token and position vectors.
 SWEEPS = 4
 
 #: Share of the mean diagonal that the regression of the guesses adds to it.
@@ -53,7 +53,7 @@ class _Enough(Exception):  # noqa: N818 -- ends a forward pass early, not an err
 
 @dataclass
 class _Embeddings:
-    """The parts that make an encoder's hidden states before its first layer.
+    """The modules that compute an encoder's hidden states before its first layer.
 
     Attributes:
         word: Table of token embeddings.
@@ -71,7 +71,7 @@ class _Embeddings:
 
     @classmethod
     def of(cls, model: nn.Module) -> Self:
-        """Return the parts of a model, after a check that they explain its hidden states.
+        """Return the modules of a model, after a check that they reproduce its hidden states.
 
         Raises:
             ContextMeansError: The model makes them in another way.
@@ -187,7 +187,7 @@ class HiddenMeans:
     def _add(self, states: dict[int, Tensor], features: dict[str, Tensor], *, skip_first: bool) -> None:
         mask = features["attention_mask"].bool()
         place = (mask.cumsum(dim=1) - 1)[mask]
-        # Decoders pile up attention, and large values, on the first token of a text, whichever it is.
+        # Decoders concentrate attention and large values on the first token of a text, whichever it is.
         kept = place > 0 if skip_first else torch.ones_like(place, dtype=torch.bool)
         token, place = features["input_ids"][mask][kept], place[kept]
         self.tokens.append(token)
@@ -252,7 +252,7 @@ class HiddenMeans:
 
 
 def sample(number: int, seed: int) -> list[int]:
-    """Return the rows of `CONTEXT_TEXTS` texts at most, drawn with a seed from `number` texts, in order."""
+    """Return the rows of at most `CONTEXT_TEXTS` texts, drawn with a seed from `number` texts, in order."""
     if number <= CONTEXT_TEXTS:
         return list(range(number))
     return sorted(random.Random(seed).sample(range(number), CONTEXT_TEXTS))
@@ -260,7 +260,7 @@ def sample(number: int, seed: int) -> list[int]:
 
 @dataclass(frozen=True)
 class _Occurrences:
-    """How often each token stands at each position, `(vocabulary, positions)`, sparse."""
+    """Counts of each token at each position, `(vocabulary, positions)`, sparse."""
 
     matrix: Tensor
     transposed: Tensor
@@ -311,7 +311,7 @@ def _passes(transformer: Transformer, texts: Sequence[str], limit: int) -> Itera
     order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
     start = 0
     while start < len(order):
-        # A token is a character at least, apart from bytes; special tokens come on top.
+        # A token covers at least a character, apart from byte tokens; special tokens are added.
         longest = min(limit, len(texts[order[start]]) + 2)
         rows = order[start : start + max(1, PASS // longest)]
         features = transformer.preprocess([texts[row] for row in rows])

@@ -10,8 +10,8 @@ from torch import nn
 def set_dropout(model: nn.Module, probability: float) -> None:
     """Give every dropout of a transformers model one probability, in place.
 
-    The configuration says so as well, so that a saved model keeps it. Encoders were pre-trained with the
-    dropout of their configuration (BERT: 0.1); where their vectors are learnt from fixed targets it is noise.
+    The configuration is set as well, so that a saved model keeps it. Encoders were pre-trained with the
+    dropout of their configuration (BERT: 0.1); if their vectors are learnt from fixed targets, it is noise.
 
     Args:
         model: The model.
@@ -28,7 +28,7 @@ def set_dropout(model: nn.Module, probability: float) -> None:
 
 
 def _set_numbers(owner: Any, content: dict[str, Any], probability: float) -> None:
-    """Set the numbers called after dropout: attention without a module of its own reads its probability."""
+    """Set the numbers with dropout in their name; attention without a dropout module reads them."""
     for name, value in list(content.items()):
         if "dropout" in name and isinstance(value, int | float) and not isinstance(value, bool):
             setattr(owner, name, probability)

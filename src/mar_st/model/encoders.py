@@ -39,7 +39,7 @@ EncoderSource: TypeAlias = str | Path | tuple[PretrainedConfig, PreTrainedTokeni
 #: Tokens per text on both sides, as in the published models.
 DEFAULT_MAX_LENGTH = 512
 
-#: Where the vector of a text is taken from, unless the recipe says otherwise.
+#: Pooling of each side, unless the recipe sets another.
 DEFAULT_POOLING: dict[Role, PoolingMode] = {"query": "cls", "document": "lasttoken"}
 
 
@@ -57,8 +57,8 @@ def load_encoder(
     """Load one side of a MAR as `[Transformer, Pooling]`, or `[Transformer, Pooling, Dense]`.
 
     The query encoder is pooled at its first token (CLS), the document encoder at its last (EOS; MAR, section
-    on encoders), unless `pooling` says otherwise. For `lasttoken` EOS is appended where the tokenizer does
-    not do so itself. Padding may be on either side: pooling follows the attention mask, and rotary positions
+    on encoders), unless `pooling` is given. For `lasttoken` EOS is appended if the tokenizer does not do so
+    itself. Padding may be on either side: pooling follows the attention mask, and rotary positions
     are relative.
 
     Args:
@@ -122,7 +122,7 @@ def _transformer(
         with tempfile.TemporaryDirectory() as folder:
             random: PreTrainedModel = AutoModel.from_config(source[0])  # type: ignore[no-untyped-call]
             write_encoder(random, source[1], Path(folder))
-            del random  # large ones do not fit twice
+            del random  # two copies of a large model do not fit in memory
             transformer = Transformer(folder, model_kwargs=model_kwargs)
         return transformer
     with native(transformer_folder(str(source)), revision) as loadable:
@@ -134,7 +134,7 @@ def _transformer(
                 config_kwargs=dict(hub),
             )
         else:
-            # Its settings (length, lower case, ...) are in a file of its own, which `load` reads.
+            # Its settings (length, lower case, ...) are in a separate file, which `load` reads.
             below = "" if Path(loadable).is_dir() else saved.transformer
             transformer = Transformer.load(
                 loadable, subfolder=below, revision=revision, model_kwargs=model_kwargs
@@ -148,7 +148,7 @@ def linear_projection(in_features: int, out_features: int) -> Dense:
 
 
 def check_source(name: str, revision: str | None = None, *, what: str) -> None:
-    """Make sure that a folder or Hub name holds a model, without loading weights.
+    """Check that a folder or Hub name holds a model, without loading weights.
 
     Args:
         name: Folder or Hub name.
@@ -279,7 +279,7 @@ def _saved_mode(pooling: dict[str, Any], name: str) -> PoolingMode | None:
 
 
 def _prepare_tokenizer(transformer: Transformer, role: Role, mode: PoolingMode, name: str) -> None:
-    """Check vocabulary sizes and the pooled token; append EOS, and set a padding token, where needed."""
+    """Check vocabulary sizes and the pooled token; append EOS and set a padding token if needed."""
     tokenizer = transformer.tokenizer
     if tokenizer is None:
         raise MarError(f"{name} has no tokenizer; save one beside the weights.")

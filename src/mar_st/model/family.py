@@ -1,9 +1,9 @@
 """Families: several query encoders that share one document space, in one folder.
 
-The folder is that of a MAR with further routes beside `query`: `query-small`, `query-large`, ... Which one
-answers is chosen when the model is loaded (`MAR.from_pretrained(folder, query="query-small")`); documents,
-and so an index, stay as they are. `SentenceTransformer(folder)` loads it like any other and answers with
-`query`. Query encoders of this package's own modules (`mar_st.lookup`) are kept apart in the folder's
+The folder is that of a MAR with further routes beside `query`: `query-small`, `query-large`, ... The query
+encoder is chosen when the model is loaded (`MAR.from_pretrained(folder, query="query-small")`); document
+vectors, and so an index, do not change. `SentenceTransformer(folder)` loads it like any other and uses
+`query`. Query encoders of this package's own modules (`mar_st.lookup`) are listed separately in the folder's
 configuration: plain sentence-transformers does not see them, `MAR` does.
 """
 
@@ -52,10 +52,10 @@ def query_encoders(folder: str | Path) -> list[str]:
 def add_query_encoder(
     folder: str | Path, encoder: Sequence[Module] | str | Path, name: str = "query-small"
 ) -> None:
-    """Add a query encoder to a saved MAR, in place; nothing that is there is changed.
+    """Add a query encoder to a saved MAR, in place; existing modules are not changed.
 
     The new modules are written aside and moved into the folder, the list of encoders last: a process that is
-    killed leaves a folder that loads as before. What follows the encoders of the folder follows this one too.
+    killed leaves a folder that loads as before. Modules that follow the other encoders follow this one too.
 
     Args:
         folder: A saved MAR.
@@ -95,7 +95,7 @@ def add_query_encoder(
 
 
 def remove_query_encoder(folder: str | Path, name: str) -> None:
-    """Take a query encoder out of a saved MAR, in place; the others and the documents are not changed.
+    """Remove a query encoder from a saved MAR, in place; the other encoders are not changed.
 
     The list of encoders is written first, so a process that is killed leaves a folder that loads without it.
 
@@ -125,7 +125,7 @@ def remove_query_encoder(folder: str | Path, name: str) -> None:
 
 
 def _add_tail(folder: Path, name: str) -> None:
-    """Give a router behind the encoders a route for a query encoder: a normalisation, as the others have."""
+    """Add a route for a query encoder to a router after the encoders: a normalisation, as for the others."""
     listing = read_router(folder)
     if name in listing["structure"]:  # of a call that was killed
         return
@@ -179,7 +179,7 @@ def _load(kind: str, path: Path, source: Path) -> Module:
 
 
 def _fitted(modules: list[Any], root: Path, listing: dict[str, Any]) -> list[Any]:
-    """Return the modules with or without a last normalisation, as the other routes of the folder are."""
+    """Return the modules with or without a final normalisation, as in the other routes of the folder."""
     names = [name for name in listing["structure"] if is_query_route(name) or name == "document"]
     normalising = any(part.type.endswith(".Normalize") for part in saved_chain(root, names[0]))
     inside = any(listing["types"][listing["structure"][name][-1]].endswith(".Normalize") for name in names)

@@ -11,7 +11,7 @@ from mar_st.model.names import is_ours
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-#: What is left out of a model folder: parts of files, and what hides.
+#: Files of a model folder that are not uploaded: partly written and hidden ones.
 IGNORED = ["*.part", ".*", "*/.*"]
 
 
@@ -20,7 +20,7 @@ class PushError(MarError):
 
 
 def check_repository(repository: str, *, public: bool = False, api: HfApi | None = None) -> None:
-    """Make sure that a model may be uploaded to a repository: its name, who asks, who could see it.
+    """Check that a model may be uploaded to a repository: its name, the login and its visibility.
 
     Args:
         repository: `ORG/NAME`.

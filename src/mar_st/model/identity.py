@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def model_digest(source: str, revision: str | None = None) -> str:
-    """Identity of a folder (its files) or of a Hub name (its commit, where the local cache knows it)."""
+    """Return the identity of a folder (its files) or a Hub name (its commit, if in the local cache)."""
     folder = model_folder(source)
     if folder is not None:
         files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".md")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Routes: TypeAlias = Literal["both", "query", "document"]
 
 #: Route of texts without a role (`encode` without a task) in new models: none, so that the call is an error.
-#: Wrappers that know no roles would else encode documents with the query encoder and say nothing.
+#: Otherwise wrappers without roles would silently encode documents with the query encoder.
 DEFAULT_ROUTE: Literal["query", "document"] | None = None
 
 
@@ -230,7 +230,7 @@ class MAR(SentenceTransformer):
         kwargs.setdefault("similarity_fn_name", config.get("similarity_fn_name"))
         return cls(modules=modules, prompts=prompts, **kwargs).eval()
 
-    # -- what it is made of --
+    # -- its parts --
 
     @property
     def routes(self) -> tuple[str, ...]:
@@ -240,7 +240,7 @@ class MAR(SentenceTransformer):
         return tuple(sorted(names, key=lambda name: (name == "document", name != "query")))
 
     def route_modules(self, route: str) -> list[Module]:
-        """Return the modules of one route, in order, those that the routes share included.
+        """Return the modules of one route in order, including those that routes share.
 
         Raises:
             MarError: The route is not loaded.
@@ -284,13 +284,13 @@ class MAR(SentenceTransformer):
             )
 
     def _get_model_config(self) -> dict[str, Any]:
-        # What is saved must load where only sentence-transformers is installed.
+        # A saved model must load even if only sentence-transformers is installed.
         return {**super()._get_model_config(), "model_type": SentenceTransformer.__name__}
 
     # -- encoding --
 
     def encode(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Encode texts as `SentenceTransformer.encode` does, and return float32 whatever encoders compute in.
+        """Encode texts as `SentenceTransformer.encode` does, but always return float32.
 
         Scores between the routes need one dtype.
 
@@ -326,7 +326,7 @@ class MAR(SentenceTransformer):
 
     @deprecated_kwargs(sentences="inputs")
     def encode_document(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """`SentenceTransformer.encode_document`, of `{title, text}` dicts too, as in `encode_corpus`."""
+        """Encode documents as sentence-transformers does; accepts `{title, text}` dicts, as `encode_corpus`."""
         if isinstance(inputs, Mapping):
             inputs = join_document(inputs)
         elif not isinstance(inputs, str):
@@ -357,7 +357,7 @@ class MAR(SentenceTransformer):
 
 
 def _float32(vectors: Any) -> Any:
-    """Return the vectors of half precision as float32, whatever holds them; anything else as it is."""
+    """Convert half-precision vectors in any container to float32; return anything else unchanged."""
     if isinstance(vectors, list):
         return [_float32(vector) for vector in vectors]
     if isinstance(vectors, torch.Tensor) and vectors.dtype in (torch.float16, torch.bfloat16):

@@ -1,4 +1,4 @@
-"""The masked-LM head that a pre-trained backbone brings along."""
+"""The masked-LM head of a pre-trained backbone."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from mar_st.modules.retromae_decoder import MLMHead
 def source_head(source: str, revision: str | None = None) -> MLMHead | None:
     """Return the masked-LM head of a folder or Hub name, with its weights.
 
-    Reads what transformers' `AutoModelForMaskedLM` reads, among it BERT, XLM-RoBERTa, ModernBERT and `gte`.
-    Folders that sentence-transformers saved hold an encoder alone.
+    Reads the models of transformers' `AutoModelForMaskedLM`, such as BERT, XLM-RoBERTa, ModernBERT and `gte`.
+    Folders that sentence-transformers saved hold only an encoder.
 
     Returns:
         The head, or `None` where the architecture has none, the files hold no weights of it, or it is not a

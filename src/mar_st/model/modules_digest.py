@@ -1,4 +1,4 @@
-"""Digest of loaded modules: what decides the vectors of a model."""
+"""Digest of loaded modules, which determine the vectors of a model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NOT_IDENTITY = {
 def modules_digest(modules: Sequence[Any]) -> str:
     """Return the sha256 over modules: kinds, settings, tokenizers, and every weight in its dtype.
 
-    It does not depend on the folder they came from, so a model that was trained twice alike has one digest.
+    It does not depend on the folder they came from, so two identical trainings give the same digest.
     """
     return fingerprint((_settings(module), _weights(module)) for module in modules)
 

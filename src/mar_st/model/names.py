@@ -1,7 +1,7 @@
 """Names of models, and their folders on this machine.
 
 Names under `medteb/`, and their short forms, belong to this project and not to the Hub, where anyone could
-take them. They are looked up here and never asked of the Hub.
+register them. They are resolved here and never requested from the Hub.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mar_st.errors import MarError
 
 ORGANISATION = "medteb"
 
-#: Names the folder that holds trained models by their short names.
+#: Environment variable with the folder that holds trained models by their short names.
 HOME_VARIABLE = "MAR_HOME"
 
 #: The model that ships with the package, by its short name.
@@ -23,7 +23,7 @@ PACKAGED = "mar-mini"
 #: Short names of models that are trained, or built from their authors' published weights (Hub names).
 PUBLISHED = {"mar-0.3b-4b": "PhilipGAQ/CARE-0.3B-4B", "mar-0.3b-8b": "PhilipGAQ/CARE-0.3B-8B"}
 
-#: Short names of models that are packages of their own, and the names of these packages.
+#: Short names of models that have separate packages, and the names of these packages.
 INSTALLABLE = {"mar-zh": "mar_zh"}
 
 #: Short names of all models; each may follow `medteb/`.
@@ -83,7 +83,7 @@ def check_dataset(name: str) -> None:
 
 
 def model_source(source: str | Path) -> str:
-    """Return what a loader of sentence-transformers takes: a folder here, or a Hub name.
+    """Return the source for a loader of sentence-transformers: a local folder or a Hub name.
 
     Raises:
         MarError: See `model_folder`.
@@ -110,7 +110,7 @@ def trained_folder(short: str) -> Path | None:
 
 
 def installed_folder(short: str) -> Path | None:
-    """Return the packed folder of a model that is a package of its own; `None` where it is not installed.
+    """Return the packed folder of a model that has a separate package; `None` if it is not installed.
 
     `mar_st.model.packed.unpacked_folder` makes a model folder of it.
     """

@@ -58,7 +58,7 @@ def fetch(source: str | Path, revision: str | None = None) -> Path:
                 str(source), revision=revision, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model"]
             )
         )
-    except Exception as error:  # whatever the Hub client raises, the way out is the same
+    except Exception as error:  # whatever the Hub client raises, the remedy is the same
         raise MarError(
             f"Cannot download {source} ({type(error).__name__}: {error}). Download it where there is a "
             "network and give the folder."

@@ -1,9 +1,9 @@
 """Model folders with weights in 8 bits, for shipping: a quarter of float32, half of float16.
 
 A packed folder is a model folder whose matrices are stored as int8 with one float16 scale per row (the
-largest absolute value of the row is 127), and everything else as it is. Nothing computes in 8 bits: `unpack`
-writes the folder out again, in float16, and every loader takes that. Matrices that several encoders of a
-folder share are stored once.
+largest absolute value of the row is 127), and everything else unchanged. Nothing computes in 8 bits: `unpack`
+restores the folder in float16, which every loader reads. Matrices that several encoders of a folder share are
+stored once.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def pack(model: str | Path, out: str | Path) -> None:
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, copy)
         save_file(stored, str(part / TENSORS))
-        (part / TENSORS).chmod(0o644)  # safetensors lets the owner alone read
+        (part / TENSORS).chmod(0o644)  # safetensors lets only the owner read
         content = {"format": _FORMAT, "digest": _digest(part), "weights": listing}
         (part / MANIFEST).write_text(json.dumps(content), encoding="utf-8")
         move_folder(part, target)
@@ -136,7 +136,7 @@ def verify(packed: str | Path) -> None:
 def unpacked_folder(packed: str | Path, name: str) -> Path:
     """Return the unpacked form of a packed folder in the cache of this user; writes it on first use.
 
-    The cache is `$MAR_CACHE`, else `mar_st` in `$XDG_CACHE_HOME` or `~/.cache`. Another content has another
+    The cache is `$MAR_CACHE`, else `mar_st` in `$XDG_CACHE_HOME` or `~/.cache`. Each content has its own
     folder.
 
     Args:
@@ -194,7 +194,7 @@ def _store(tensor: torch.Tensor, stored: dict[str, torch.Tensor]) -> list[str]:
     if tensor.ndim < 2 or not tensor.is_floating_point():
         kept = tensor.half() if tensor.is_floating_point() else tensor
         if not torch.isfinite(kept).all():
-            kept = tensor  # beyond what float16 carries
+            kept = tensor  # beyond the range of float16
         return [_add(kept, stored)]
     rows = tensor.float()
     scale = (rows.abs().amax(dim=-1, keepdim=True) / 127).half()
@@ -207,8 +207,8 @@ def _store(tensor: torch.Tensor, stored: dict[str, torch.Tensor]) -> list[str]:
 def _quantised(rows: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return codes and scales of the least squared error, among each row's scale and its two neighbours.
 
-    A row that was packed before thus gets its own codes and scale back, though its largest value was rounded
-    to float16 in between: packing what was unpacked gives the same bytes, unless values are so small (below
+    So a row that was packed before gets its codes and scale back, although its largest value was rounded to
+    float16 in between: packing an unpacked folder gives the same bytes, unless values are so small (below
     .01) that scales are subnormal.
 
     Args:
@@ -244,7 +244,7 @@ def _add(tensor: torch.Tensor, stored: dict[str, torch.Tensor]) -> str:
 
 
 def _load(stored: Any, parts: list[str]) -> torch.Tensor:
-    # A file may hold equal tensors, which safetensors does not take from one place in memory.
+    # A file may hold equal tensors, but safetensors refuses to save tensors that share memory.
     found: torch.Tensor = stored.get_tensor(parts[0]).clone()
     if len(parts) == 1:
         return found
@@ -270,7 +270,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 
 def _digest(folder: Path) -> str:
-    """SHA-256 of all files of a packed folder but its manifest."""
+    """Return the SHA-256 of all files of a packed folder except its manifest."""
     found = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST):
         found.update(f"{path.relative_to(folder).as_posix()}\0".encode())

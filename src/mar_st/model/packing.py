@@ -1,4 +1,4 @@
-"""Storing weights in a smaller dtype than they are computed in."""
+"""Storing weights in a smaller dtype than the one they are computed in."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def store_as(folder: str | Path, dtype: str = "float16") -> int:
     """Rewrite every safetensors file below `folder` with its floating-point tensors in `dtype`.
 
     The configuration files keep the dtype they declare, so transformers converts the weights back when it
-    loads them: half the size on disk, the computation as before. Vectors change by the rounding of the
-    weights.
+    loads them: the files are half as large, and the computation does not change. Vectors change by the
+    rounding of the weights.
 
     Args:
         folder: A saved model.

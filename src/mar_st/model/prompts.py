@@ -30,7 +30,7 @@ PUBLISHED_PROMPTS = {
 
 
 def source_prompts(query: EncoderSource, document: EncoderSource) -> dict[str, str] | None:
-    """Return the prompts that two encoders were saved with; `None` where neither has one."""
+    """Return the prompts that two encoders were saved with; `None` if neither has one."""
     found = []
     for source in (document, query):  # what the query encoder says about queries comes last
         saved = None if isinstance(source, tuple) else saved_modules(source)

@@ -4,8 +4,8 @@ The published repositories hold two transformers folders: a BERT-style query enc
 carry the name `new` and ask for remote code) and a Qwen3 document encoder (merged weights, or a LoRA adapter
 beside the name of its base). Their code scores differently from the paper: the document vector is normalised
 over its full width, then cut to the query encoder's width and not normalised again, and the score is a dot
-product. The assembled model does the same. These weights themselves have not been run by this project: no
-copy was available, the assembling is tested on folders of that shape with random weights.
+product. The assembled model does the same. This project has not run the published weights, because no copy
+was available; assembly is tested on folders of the same form with random weights.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def find_encoders(root: Path) -> dict[str, Path]:
 
 
 def _model_type(folder: Path) -> str | None:
-    """Return architecture of a transformers folder; of an adapter that of its base, or what its name says."""
+    """Return the architecture of a transformers folder; for an adapter, of its base or by the base's name."""
     for name in ("config.json", "adapter_config.json"):
         file = folder / name
         if file.is_file():

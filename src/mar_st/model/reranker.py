@@ -20,7 +20,7 @@ RerankerSource: TypeAlias = "str | Path | CrossEncoder"
 
 
 class Reranker:
-    """A cross-encoder, loaded when it is first asked; safe to call from several threads.
+    """A cross-encoder, loaded on first use; safe to call from several threads.
 
     Args:
         model: A cross-encoder, a folder or a Hub name.

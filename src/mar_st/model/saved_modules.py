@@ -1,7 +1,7 @@
-"""Settings of a sentence-transformers model beside the weights of its transformer.
+"""Settings of a sentence-transformers model besides the weights of its transformer.
 
-`Qwen/Qwen3-Embedding-4B` and its like are such folders: where they pool, whether they normalise, the prompts
-they were trained with. An encoder that starts from one takes all of that as it is.
+Folders such as `Qwen/Qwen3-Embedding-4B` store their pooling, their normalisation and the prompts they were
+trained with. An encoder that starts from one takes over all of these.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class SavedModules:
 
     Attributes:
         name: Where it comes from, for messages.
-        transformer: Folder of the transformer below the model's; empty where they are one.
+        transformer: Folder of the transformer below the model's; empty if they are the same.
         dense: Folder of the linear layer after pooling, if there is one.
-        pooling: What its pooling was saved with: `pooling_mode`, `include_prompt`, ...; empty without one.
-        prompts: Its prompts that are not empty, by name.
+        pooling: Saved settings of its pooling: `pooling_mode`, `include_prompt`, ...; empty without one.
+        prompts: Its non-empty prompts, by name.
     """
 
     name: str
@@ -90,10 +90,10 @@ def saved_modules(source: str | Path, revision: str | None = None) -> SavedModul
 
 
 def with_source_prompts(recipe: Recipe) -> Recipe:
-    """Return the recipe with the prompts that it uses and leaves out, as its sources were trained with them.
+    """Return the recipe with the prompts that it uses but does not define, taken from its sources.
 
-    A prompt for queries comes from the query encoder's source where that has one of the name, else from the
-    document encoder's: queries are aligned to its space. The one called `document` comes from the document
+    A prompt for queries comes from the query encoder's source if that has one of this name, else from the
+    document encoder's, to whose space queries are aligned. The prompt `document` comes from the document
     encoder's source, or that of the only encoder.
 
     Raises:

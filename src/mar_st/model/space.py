@@ -1,10 +1,10 @@
 """Digest of the document space of a model folder, computed from its files without loading weights.
 
 Vectors of documents and vectors of queries may be compared if they come from one space. The digest covers
-what makes document vectors what they are: the modules of the document route (all modules of a model without
+everything that determines document vectors: the modules of the document route (all modules of a model without
 routes), their settings, and their weight files by name, size, safetensors header and evenly spaced samples of
-the content. Query encoders do not count, so all encoders of a family share a space. A model that was made for
-the space of another (`mar align`) says so in `space.txt`.
+the content. Query encoders do not count, so all encoders of a family share a space. A model that was trained
+for the space of another (`mar align`) names that space in `space.txt`.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _files(path: Path, *, whole: bool) -> Iterable[Path]:
-    """Return files of a module; of one that shares its folder with other modules only those at the top."""
+    """Return the files of a module; only those at the top if it shares its folder with other modules."""
     return (file for file in (path.rglob("*") if whole else path.glob("*")) if file.is_file())
 
 

@@ -1,4 +1,4 @@
-"""Tokenizers trained on a recipe's own texts, and tokenizers of other models that are given an EOS token."""
+"""Tokenizers trained on a recipe's own texts, and tokenizers of other models with an EOS token added."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def train_tokenizer(
 
 
 def append_eos(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerFast:
-    """Return a tokenizer that ends every text with EOS and is the given one in all else, BOS included.
+    """Return a tokenizer that ends every text with EOS; all else, BOS included, is unchanged.
 
     The classes of some model families (GPT-NeoX, Gemma, Llama) build their template from flags when they are
     loaded, so an EOS set on them is lost in a saved folder, or a BOS with it. The result is of the general
@@ -114,7 +114,7 @@ def with_backend(tokenizer: PreTrainedTokenizerBase, backend: Tokenizer) -> PreT
         backend: How texts are split; it has all special tokens.
     """
     kept = ("model_max_length", "padding_side", "truncation_side", "chat_template", "model_input_names")
-    # What transformers notes of a tokenizer that it read from a folder: saved again it gives the same files.
+    # Keep what transformers records when it reads a tokenizer, so that saving it gives the same files.
     noted = {name: tokenizer.init_kwargs[name] for name in _NOTED if name in tokenizer.init_kwargs}
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=backend,
