@@ -150,9 +150,7 @@ class Gate:
                     headers=[(b"www-authenticate", b"Bearer")],
                 )
         elif rule.keyed:
-            raise ApiError(
-                403, "no_api_keys", "This path needs a server that was started with API keys."
-            )
+            raise ApiError(403, "no_api_keys", "This path needs a server that was started with API keys.")
 
 
 def _places(error: Exception) -> str:
