@@ -326,7 +326,7 @@ class MAR(SentenceTransformer):
 
     @deprecated_kwargs(sentences="inputs")
     def encode_document(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Encode documents as sentence-transformers does; accepts `{title, text}` dicts, as `encode_corpus`."""
+        """Encode documents as sentence-transformers does; takes `{title, text}` dicts, as `encode_corpus`."""
         if isinstance(inputs, Mapping):
             inputs = join_document(inputs)
         elif not isinstance(inputs, str):
