@@ -76,7 +76,7 @@ def test_resumed_equals_uninterrupted(
 
 
 @pytest.mark.thorough
-def test_a_run_killed_after_its_last_step_only_saves_when_resumed(finished, unfinished, recipe_file, monkeypatch):
+def test_resuming_after_the_last_step_only_saves(finished, unfinished, recipe_file, monkeypatch):
     out = unfinished("04-joint")
 
     def on_train_end(self, args, state, control, **kwargs):
@@ -93,9 +93,7 @@ def test_a_run_killed_after_its_last_step_only_saves_when_resumed(finished, unfi
 
 
 @pytest.mark.thorough
-def test_a_partly_written_checkpoint_is_skipped(
-    finished, unfinished, recipe_file, monkeypatch
-):
+def test_a_partly_written_checkpoint_is_skipped(finished, unfinished, recipe_file, monkeypatch):
     from transformers import Trainer
 
     out = unfinished("04-joint")
