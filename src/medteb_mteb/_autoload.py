@@ -1,13 +1,13 @@
 """Registers this package with mteb once mteb has been imported, and never before.
 
 mteb has no plugin mechanism. ``medteb_autoload.pth`` imports this package at interpreter start, which costs
-well under 2 ms: all that happens is that a finder is placed in front of ``sys.meta_path``. It lets the other
-finders look for mteb and has registration run right after mteb's own code. ``MEDTEB_AUTOLOAD=0`` switches
-the ``.pth`` off; importing ``medteb_mteb`` by hand still registers.
+well under 2 ms: it only puts a finder in front of ``sys.meta_path``. The finder lets the other finders look
+for mteb and runs registration right after mteb's own code. ``MEDTEB_AUTOLOAD=0`` switches the ``.pth`` off;
+importing ``medteb_mteb`` explicitly still registers.
 
-Registration imports most of this package. If one of its modules is what pulled mteb in, that module is still
-half-way through its own import when mteb is done; registration then waits until the outermost module of this
-package has been imported. The finder sees to that, so modules need not know this one.
+Registration imports most of this package. If a module of this package imported mteb, that module is itself
+only partly imported when mteb is done; registration then waits until the outermost module of this package has
+been imported. The finder takes care of that, so modules need not know this one.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ def arm(register: Callable[[], None]) -> None:
 
 
 def _finish() -> None:
-    """Register, unless mteb is not there yet or a module of this package is half imported.
+    """Register, unless mteb is not imported yet or a module of this package is only partly imported.
 
-    A failure leaves mteb working and says once what went wrong.
+    After a failure mteb still works; one warning says what went wrong.
     """
     if sys.modules.get("mteb") is None or (_in_progress("mteb") and _FINDER in sys.meta_path):
         return
@@ -97,7 +97,7 @@ def _run_after(spec: ModuleSpec) -> None:
 
     def exec_module(module: ModuleType) -> None:
         # An attribute of this one loader object, not a wrapper around it: afterwards mteb.__loader__ is
-        # exactly what it would have been without us.
+        # the same as without this package.
         del loader.exec_module
         if spec.name == "mteb":
             execute(module)
@@ -108,7 +108,7 @@ def _run_after(spec: ModuleSpec) -> None:
         _importing.append(spec.name)
         try:
             execute(module)
-        finally:  # mteb may be there even where the module that pulled it in has failed
+        finally:  # mteb may be imported even if the module that imported it failed
             _importing.remove(spec.name)
             _finish()
 

@@ -24,7 +24,7 @@ __all__ = ["JudgedRetrieval"]
 
 
 class JudgedRetrieval(AbsTaskRetrieval):
-    """mteb's retrieval with `judged_at_10`, `bpref` and `condensed_ndcg_at_10` where the data allow it.
+    """mteb's retrieval with `judged_at_10`, `bpref` and `condensed_ndcg_at_10` if the data allow it.
 
     Attributes:
         judged: Which pairs were judged; `load_into` sets it.
@@ -42,7 +42,7 @@ class JudgedRetrieval(AbsTaskRetrieval):
         hf_split: str,
         hf_subset: str,
     ) -> dict[str, float]:
-        """Return scores of `medteb_mteb.measures.rankings`; none where the judged negatives are not known."""
+        """Return scores of `medteb_mteb.measures.rankings`; none if the judged negatives are unknown."""
         found = super().task_specific_scores(scores, qrels, results, hf_split, hf_subset)
         if not self.judged.known:
             return found
@@ -72,7 +72,7 @@ class _WithoutDisputed:
 
     @property
     def mteb_model_meta(self) -> ModelMeta:
-        """Return the model's."""
+        """Return the metadata of the model."""
         meta: ModelMeta = self._model.mteb_model_meta
         return meta
 

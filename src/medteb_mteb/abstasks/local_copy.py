@@ -1,4 +1,4 @@
-"""Tasks whose data come from a copy on this machine where there is one, and from the Hub otherwise."""
+"""Tasks whose data come from a copy on this machine if there is one, and from the Hub otherwise."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ NO_REVISION = "unreadable-local-copy"
 
 
 class DataUnavailableError(RuntimeError):
-    """The data of a public task could be had neither from the Hub nor from a local copy."""
+    """Neither the Hub nor a local copy provides the data of a public task."""
 
 
 class LocalCopy(LocalStatistics):
     """A task that may read a local copy of its data; put it before mteb's task class in the bases.
 
-    The dataset revision of a copy is a digest of its files, so its scores never pass for those of the Hub's
-    data.
+    The dataset revision of a copy is a digest of its files, so its scores are never confused with those of
+    the Hub's data.
 
     Attributes:
-        local_copy: Folder of the copy; None: the data come from the Hub.
+        local_copy: Folder of the copy; None if the data come from the Hub.
     """
 
     revision_matters = True  # see registry._keep_editions_apart

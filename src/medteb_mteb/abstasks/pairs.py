@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 __all__ = ["f1_by_train_threshold"]
 
-#: Scores of a pair, and whether larger ones mean more alike.
+#: Scores of a pair, and their sign: 1 if larger means more similar, else -1.
 _SIDES = {"cosine_scores": 1, "dot_scores": 1, "manhattan_distances": -1, "euclidean_distances": -1}
 
 
 def f1_by_train_threshold(
     similarities: Mapping[str, Any], labels: Sequence[int], train: Sequence[int], test: Sequence[int]
 ) -> float:
-    """F1 on the test pairs, of the similarity and at the threshold that do best on the train pairs.
+    """Return F1 on the test pairs, with the similarity and threshold that are best on the train pairs.
 
     Args:
         similarities: mteb's scores of all pairs: cosine, dot product, Manhattan, Euclidean.

@@ -1,7 +1,7 @@
-"""Descriptive statistics of data on this machine: beside the data, by digest, never in mteb's installation.
+"""Descriptive statistics of local data, stored beside the data by digest, never in mteb's installation.
 
-mteb keeps the statistics of a task in its own package, under the task's name alone, so that those of one
-edition would be shown for every other.
+mteb stores the statistics of a task in its own package, by the task's name only, so the statistics of one
+edition would be shown for all others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["LocalMetadata", "LocalStatistics"]
 class LocalMetadata(TaskMetadata):
     """Metadata of a task with data in a folder: the statistics are `descriptive_stats/<revision>.json` there.
 
-    Statistics of other data, such as those before an edit, bear another digest and are not found.
+    Statistics of other data, such as those before an edit, have another digest and are not found.
     """
 
     _folder: Path = PrivateAttr(default=Path())
@@ -74,7 +74,7 @@ class LocalStatistics(AbsTask):
             EditionError: If the folder cannot be written to.
         """
         own = self.metadata
-        if not isinstance(own, LocalMetadata):  # data of the Hub: mteb's affair
+        if not isinstance(own, LocalMetadata):  # data of the Hub: left to mteb
             return super().calculate_descriptive_statistics(overwrite_results, num_proc)
         if (found := own.descriptive_stats) is not None and not overwrite_results:
             return found

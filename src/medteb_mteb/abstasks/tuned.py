@@ -1,4 +1,4 @@
-"""Fine-tuning of an embedding model for a classification, before its vectors are taken."""
+"""Fine-tuning of an embedding model on a classification task before it encodes the texts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EPOCHS, BATCH, RATE, SEED = 1, 16, 2e-5, 42
 
 
 def fine_tuned(encoder: Any, texts: Sequence[str], labels: Sequence[int]) -> Any:
-    """Return an encoder whose model was fine-tuned with a linear head on labelled texts; the given one stays.
+    """Return an encoder whose model was fine-tuned with a linear head on labelled texts; the original is kept.
 
     One epoch of cross entropy with AdamW, learning rate 2e-5, batches of 16, seed 42. The head is dropped.
 

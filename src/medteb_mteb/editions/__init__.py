@@ -1,4 +1,4 @@
-"""Editions: where the data of a task comes from, and how a score says which data it was measured on.
+"""Editions: the data of a task, identified so that every score states which data it was measured on.
 
 Cheap to import: standard library only.
 """

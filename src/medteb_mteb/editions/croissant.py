@@ -1,4 +1,4 @@
-"""Croissant: what an edition is and holds, as JSON-LD that searches and loaders read (MLCommons 1.0)."""
+"""Croissant: description of an edition as JSON-LD for search engines and loaders (MLCommons 1.0)."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def croissant(edition: Edition, *, url: str = "") -> dict[str, Any]:
 
 
 def _based_on(sources: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the sources with their licences, as schema.org has them."""
+    """Return the sources with their licences, in the terms of schema.org."""
     works = [
         {
             "@type": "sc:CreativeWork",
@@ -126,7 +126,7 @@ def _based_on(sources: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _rai(made: dict[str, Any], history: list[dict[str, Any]]) -> dict[str, Any]:
-    """Judges, rule, agreement, retrievers, anonymisers and leaks, in the fields of the RAI vocabulary."""
+    """Return judges, rule, agreement, retrievers, anonymisers and leaks in fields of the RAI vocabulary."""
     judges, writers = mappings(made, "judges"), mappings(made, "writers")
     consensus = mappings(made, "consensus")
     protocol = [

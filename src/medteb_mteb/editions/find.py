@@ -1,4 +1,4 @@
-"""The edition in force for a task: a folder of the user's, or the one that ships with the package.
+"""The edition in force for a task: a user's folder, or the one that ships with the package.
 
 This module is cheap to import: standard library only.
 """

@@ -1,4 +1,4 @@
-"""Editions and their manifests: how a score says which data it was measured on.
+"""Editions and their manifests, by which a score states which data it was measured on.
 
 An edition is a folder in the Hub layout with a ``manifest.json`` beside its data files::
 
@@ -44,8 +44,8 @@ __all__ = [
 ]
 
 MANIFEST_NAME = "manifest.json"
-#: How and when something was made, and the same for programs that look for data sets. Neither is part of an
-#: identity: the same data have the same digest on whatever day they are made.
+#: Record of how and when data were made, and its form for data set search. Neither is part of the identity:
+#: the same data have the same digest, whatever day they are made on.
 PROVENANCE, CROISSANT = "provenance.json", "croissant.json"
 SCHEMA_VERSION = 1
 #: Folder of descriptive statistics, beside the data and computed from them.
@@ -122,7 +122,7 @@ def load_edition(folder: Path | str) -> Edition:
     try:
         text = path.read_text(encoding="utf-8")
         content = json.loads(text)
-        if "\\u" in text:  # half of a surrogate pair can be written nowhere, and has no digest
+        if "\\u" in text:  # a lone surrogate cannot be encoded, and so has no digest
             json.dumps(content, ensure_ascii=False).encode()
     except FileNotFoundError:
         raise EditionError(
@@ -145,7 +145,7 @@ def write_manifest(
     counts: Mapping[str, int],
     **extra: Any,
 ) -> Edition:
-    """Hashes every data file below ``folder`` and writes its manifest (aside, then moved).
+    """Hashes every data file below ``folder`` and writes its manifest atomically.
 
     Args:
         folder: Edition folder holding the data files already.
@@ -188,7 +188,7 @@ def write_manifest(
     # Through JSON and back, so that what is returned is exactly what a reader will see.
     edition = _from_manifest(json.loads(text), folder, str(folder / MANIFEST_NAME))
     part = folder / f"{MANIFEST_NAME}.part"
-    part.unlink(missing_ok=True)  # a link that someone left there would be written through
+    part.unlink(missing_ok=True)  # if it were a link, its target would be overwritten
     with part.open("x", encoding="utf-8") as stream:
         stream.write(text + "\n")
         stream.flush()

@@ -1,4 +1,4 @@
-"""How and when an edition was made, as `provenance.json` beside its data says.
+"""Provenance of an edition: how and when it was made, from `provenance.json` beside its data.
 
 The file is not part of the edition's identity: the same data made on another day have the same digest.
 It holds no text of queries or documents::
@@ -45,7 +45,7 @@ def read_provenance(folder: Path) -> dict[str, Any]:
 
 
 def mappings(content: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """Return the objects of a list in it; empty without such a list."""
+    """Return the objects of the list under a key; empty without such a list."""
     found = content.get(key)
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 

@@ -52,15 +52,14 @@ _LABELS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "False": 0, "True": 1}
 
 @dataclass(frozen=True)
 class Options:
-    """Where the paper and its code differ; the defaults are what the code does, but for the title.
+    """Options where the paper and its code differ; defaults follow the code, except for the title.
 
     Attributes:
         title: `none`, or `No title`: the constant that the authors' wrapper puts before every document.
-        threshold: `test`: F1 of pairs at the best threshold for the very pairs (code); `train`: the
-            threshold is
-            chosen on 70 % of them and used on the others (paper).
-        classifier: `frozen`: a logistic regression on vectors of the model as it is (code); `fine-tuned`: of
-            the model fine-tuned on the train split (paper, which does not say how).
+        threshold: `test`: F1 of pairs at the best threshold for the same pairs (code); `train`: the threshold
+            is chosen on 70 % of them and used on the others (paper).
+        classifier: `frozen`: a logistic regression on vectors of the unchanged model (code); `fine-tuned`: on
+            those of the model fine-tuned on the train split (paper, which does not say how).
     """
 
     title: Literal["none", "No title"] = "none"
@@ -69,7 +68,7 @@ class Options:
 
     @classmethod
     def allowed(cls) -> dict[str, tuple[str, ...]]:
-        """Allowed values by option, the default first."""
+        """Return the allowed values by option, the default first."""
         return {
             "title": ("none", "No title"),
             "threshold": ("test", "train"),
@@ -112,7 +111,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_options(folder: Path) -> Options:
-    """Return the options of a snapshot; the defaults where it says nothing.
+    """Return the options of a snapshot; the defaults for options that it does not set.
 
     Raises:
         FolderError: `snapshot.json` is malformed, or has an option or a value that is not known.

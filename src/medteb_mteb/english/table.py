@@ -41,7 +41,7 @@ class EnglishTask:
         name: Its exact name, which is also that of its CSV file.
         type: `CLS`, `CLU`, `PAIR` or `RET`.
         source: Where its texts come from.
-        needs: What it takes to make its data as published, in the words of `medteb_mteb.tasks.needs`.
+        needs: Requirement for making its data as published, in the words of `medteb_mteb.tasks.needs`.
     """
 
     number: int

@@ -28,7 +28,7 @@ def query_field(layout: Layout, name: str) -> dict[str, str]:
     """
     known: set[str] = set()
     found: dict[str, str] = {}
-    # What is wrong with the rows is recorded where the texts are read.
+    # Problems of the rows are reported when the texts are read.
     for row in read_rows(layout.tables["queries"], Problems(layout.path)):
         fields = _fields(row.values)
         known |= fields.keys()
@@ -42,7 +42,7 @@ def query_field(layout: Layout, name: str) -> dict[str, str]:
 
 
 def _fields(values: dict[str, Any]) -> dict[str, str]:
-    """Fields of a row that hold one value."""
+    """Return the fields of a row that hold one value."""
     nested = values.get("metadata")
     everything = {**(nested if isinstance(nested, dict) else {}), **values}
     return {

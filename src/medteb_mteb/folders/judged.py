@@ -24,7 +24,7 @@ __all__ = ["DISPUTED", "judged_files", "read_judged"]
 DISPUTED = "disputed.tsv"
 #: Files beside the tables that list judged pairs, and the column that says more about a pair.
 _FILES = {"judged_negatives.tsv": "", "labels.tsv": "score", "grades.tsv": "grade", DISPUTED: ""}
-#: Bytes in which a header has to end.
+#: Maximum number of bytes of a header.
 _HEADER = 4096
 
 _POSITIVE_LETTERS = ("S", "A")
@@ -32,7 +32,7 @@ _LETTERS = (*_POSITIVE_LETTERS, "B", "C", "D")
 
 
 def judged_files(folder: Path) -> list[Path]:
-    """Return the files of a folder that list judged pairs; one with other columns is some other file."""
+    """Return the files of a folder that list judged pairs; files with other columns are ignored."""
     return [folder / name for name in _FILES if (folder / name).is_file() and _lists_pairs(folder / name)]
 
 
@@ -84,7 +84,7 @@ def read_judged(
         if used:
             sources.append(file.name)
     for query, found in disputed.items():
-        # A pair with a label is decided, whatever an older list says.
+        # A pair with a label is decided, even if an older list calls it disputed.
         found -= negatives.get(query, set()) | {d for d, score in qrels.get(query, {}).items() if score > 0}
     return Judged(
         {query: frozenset(found) for query, found in negatives.items() if found},
@@ -96,7 +96,7 @@ def read_judged(
 
 
 def _pairs(file: Path, problems: Problems) -> Iterable[tuple[str, str, bool]]:
-    """Query, document, and whether the pair is positive."""
+    """Yield query, document, and True if the pair is positive."""
     for row in iter_rows(file, problems, may_be_empty=True):
         query, document = as_id(row.values["query-id"]), as_id(row.values["corpus-id"])
         if query is None or document is None:

@@ -1,4 +1,4 @@
-"""Finds the tables of a data folder and what its card and manifest say about it; reads no table."""
+"""Finds the tables of a data folder, and reads its card and manifest; reads no table."""
 
 from __future__ import annotations
 
@@ -90,10 +90,10 @@ class Layout:
         return self.settings.name or self.path.name
 
     def revision(self) -> str:
-        """Return the sha256 (hex) that changes with the data and with whatever else changes scores.
+        """Return a sha256 (hex) that changes with the data and with everything else that changes scores.
 
         The edition's digest if there is a manifest, else a digest of the contents of the tables, their
-        roles, the split and the declared type, prompt and main score. The folder's place does not count.
+        roles, the split and the declared type, prompt and main score. The folder's path does not count.
         """
         if self.edition is not None:
             return self.edition.digest
@@ -144,7 +144,7 @@ def alternatives(layout: Layout, role: str) -> list[Path]:
 
 
 def config_files(folder: Path, config: str, split: str) -> list[Path]:
-    """Files of one configuration and split of a data set, as its card declares them or by the usual names.
+    """Return the files of a configuration and split, as the card declares them or by the usual names.
 
     Args:
         folder: The data set.
@@ -223,7 +223,7 @@ def _values(content: Any, seen: dict[int, int]) -> int:
     if not isinstance(content, (dict, list)):
         return 1
     if id(content) not in seen:
-        seen[id(content)] = _MOST_VALUES + 1  # until it is known, for those that hold themselves
+        seen[id(content)] = _MOST_VALUES + 1  # until it is known, for values that contain themselves
         inner = content.values() if isinstance(content, dict) else content
         seen[id(content)] = 1 + sum(_values(one, seen) for one in inner)
     return seen[id(content)]

@@ -51,10 +51,10 @@ class TaskFolder:
 def read_folder(path: Path | str, split: str = "test", *, check_manifest: bool = True) -> TaskFolder:
     """Check a folder in the Hub layout and read it, straight from its files.
 
-    Found from the files present, unless the manifest or the README header declares it, is the task type:
-    retrieval, reranking, STS, pair classification, classification or clustering. Of a retrieval folder the
-    judged pairs are read too (`medteb_mteb.folders.judged`). Other files (``labels.json``, a ``train/``
-    folder, ...) are left alone.
+    The task type (retrieval, reranking, STS, pair classification, classification or clustering) follows from
+    the files present, unless the manifest or the README header declares it. For a retrieval folder, the
+    judged pairs are read, too (`medteb_mteb.folders.judged`). Other files (``labels.json``, a ``train/``
+    folder, ...) are ignored.
 
     Args:
         path: The folder.
@@ -95,5 +95,5 @@ def detect_type(layout: Layout) -> TaskType:
     problems = Problems(layout.path)
     rows = read_rows(layout.tables["rows"][:1], problems)
     guessed = guess_type(rows[0]) if rows else None
-    # With no single answer the full reader says what is wrong, with file and line.
+    # Without a unique type, the full reader reports the problem with file and line.
     return guessed or read_labelled(layout, None, Problems(layout.path))[0]

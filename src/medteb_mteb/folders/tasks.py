@@ -1,4 +1,4 @@
-"""Makes mteb tasks out of data folders."""
+"""Makes mteb tasks from data folders."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def load_into(task: AbsTask, folder: TaskFolder | Path | str) -> None:
         )
     if isinstance(task, AbsTaskSTS):
         scores = [row["score"] for row in folder.records[folder.split]]
-        # Only used to map scores to 0..1, which leaves correlations as they are.
+        # Only used to map scores to 0..1, which does not change correlations.
         task.min_score, task.max_score = min(scores), max(scores)
     task.data_loaded = True
 
@@ -178,11 +178,11 @@ def _column_names(task: AbsTask) -> dict[str, str]:
 
 
 def task_from_folder(path: Path | str, name: str | None = None, split: str = "test") -> FolderTask:
-    """Make a task of a folder in the Hub layout; the data is read when the task is loaded.
+    """Make a task from a folder in the Hub layout; the data is read when the task is loaded.
 
-    The instance's class can be constructed without arguments, as a registry of tasks needs it.
-    ``dataset["revision"]`` is the edition's digest where there is a manifest, else a digest of the
-    contents, so results of changed data are never taken for results of these.
+    The instance's class can be constructed without arguments, as a registry of tasks requires.
+    ``dataset["revision"]`` is the edition's digest if there is a manifest, else a digest of the contents, so
+    results of changed data are never confused with those of these data.
 
     Args:
         path: The folder.

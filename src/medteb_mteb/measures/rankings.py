@@ -1,8 +1,8 @@
 """Share of a ranking that was judged, and scores that do not count unjudged documents as wrong.
 
-By trec_eval's definitions: `judged@k` is the share of judged documents among the first k (of fewer, where
-fewer were retrieved); condensed nDCG is nDCG of the ranking without its unjudged documents, as `trec_eval -J`
-has it (T. Sakai, SIGIR 2007); `bpref` counts judged negatives above each positive (C. Buckley, E. Voorhees,
+By trec_eval's definitions: `judged@k` is the share of judged documents among the first k (or fewer, if fewer
+were retrieved); condensed nDCG is nDCG of the ranking without its unjudged documents, as in `trec_eval -J`
+(T. Sakai, SIGIR 2007); `bpref` counts judged negatives above each positive (C. Buckley, E. Voorhees,
 SIGIR 2004).
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CUTOFF", "ENOUGH_JUDGED", "QueryScores", "means", "ranked", "score_queries", "without_disputed"]
 
-#: Documents of a ranking that count.
+#: Number of documents of a ranking that count.
 CUTOFF = 10
 #: Share of judged documents below which a comparison by nDCG misleads.
 ENOUGH_JUDGED = 0.8
@@ -31,7 +31,7 @@ class QueryScores:
 
     Attributes:
         ndcg: nDCG@10, unjudged documents counted as wrong.
-        judged: Share of the first 10 documents that were judged; None where nothing was retrieved.
+        judged: Share of the first 10 documents that were judged; None if nothing was retrieved.
         bpref: bpref.
         condensed: nDCG@10 of the judged documents alone.
     """
@@ -101,7 +101,7 @@ def score_queries(
 
 
 def means(scores: Iterable[QueryScores]) -> QueryScores:
-    """Return means over queries; of `judged` over those that retrieved something.
+    """Return means over queries; for `judged`, over those that retrieved something.
 
     Raises:
         ValueError: There are no queries.

@@ -1,8 +1,8 @@
 """BM25 as an mteb model: over jieba words or character bigrams for Chinese, over word stems for English.
 
 Retrieval and reranking rank with BM25 (bm25s, Lucene's idf, k1 = 1.2, b = 0.75). Other task types need a
-vector per text; they get the same tokens as a hashed vector of term weights, which has no idf because there
-is not a corpus to take it from.
+vector per text; they get a hashed vector of term weights of the same tokens, without idf because there is no
+corpus to compute it from.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HASH_DIMENSIONS = 4096
 
 
 def normalise(text: str) -> str:
-    """NFKC, lower case; everything but letters and digits becomes a space."""
+    """Return a text in NFKC and lower case, with a space for everything but letters and digits."""
     folded = unicodedata.normalize("NFKC", text).lower()
     return "".join(char if char.isalnum() else " " for char in folded)
 
@@ -117,7 +117,7 @@ class BM25Model:
         top_ranked: TopRankedDocumentsType | None = None,
         **kwargs: Any,
     ) -> RetrievalOutputType:
-        """Return ranks the corpus, or each query's candidates, for queries with columns ``id`` and ``text``.
+        """Rank the corpus, or each query's candidates, for queries with columns ``id`` and ``text``.
 
         Returns:
             Per query id the scores by document id, best first. Scores are BM25, lowered by the least amount
@@ -146,7 +146,7 @@ class BM25Model:
         return results
 
     def scores(self, query: str) -> NDArray[np.float32]:
-        """BM25 of every document of the corpus for one query, float32 (number of documents)."""
+        """Return BM25 of every document of the corpus for one query, float32 (number of documents)."""
         return self._index.scores(self.tokenise(query))
 
     def encode(
@@ -159,7 +159,7 @@ class BM25Model:
         prompt_type: PromptType | None = None,
         **kwargs: Any,
     ) -> Array:
-        """Hashed term weights of the texts: 1 + log(count) per token, signed hashing, L2-normalised.
+        """Return hashed term weights of the texts: 1 + log(count) per token, signed, L2-normalised.
 
         Returns:
             float32 array (number of texts, 4096). A text without tokens is a zero vector.
@@ -199,7 +199,7 @@ def _flat(query: Any) -> str:
 
 
 def _strictly_falling(scores: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Sorted scores with ties broken by the smallest steps that float32, trec_eval's type, can tell."""
+    """Break ties of sorted scores by the smallest steps of float32, which trec_eval uses."""
     steps = scores.copy()
     for i in range(1, len(steps)):
         if steps[i] >= steps[i - 1]:

@@ -41,8 +41,8 @@ class MAREncoder(SentenceTransformerEncoderWrapper):
 
     The prompt is the stored one for the task's type. In STS neither text has a role: ``query-query`` encodes
     both as queries, ``query-document`` the second one as a document and without a prompt. mteb does not tell
-    an encoder which of the two texts it is given, it encodes all first texts and then all second texts; the
-    route relies on that order (so it does not go together with mteb's embedding cache).
+    an encoder which of the two texts it is given, but encodes all first texts and then all second texts. The
+    route relies on that order, so it cannot be used with mteb's embedding cache.
     """
 
     model: MAR
@@ -51,7 +51,7 @@ class MAREncoder(SentenceTransformerEncoderWrapper):
         if sts_route not in get_args(StsRoute):
             raise ValueError(f"sts_route is one of {', '.join(get_args(StsRoute))}; got {sts_route!r}.")
         with warnings.catch_warnings():
-            # mteb's own calls, nothing a user could change
+            # mteb's own calls, which users cannot change
             warnings.filterwarnings("ignore", "The fill_missing parameter", DeprecationWarning)
             warnings.filterwarnings("ignore", "The `get_sentence_embedding_dimension`", FutureWarning)
             super().__init__(model)
@@ -79,7 +79,7 @@ class MAREncoder(SentenceTransformerEncoderWrapper):
         as_document = prompt_type is PromptType.document or (second and self.sts_route == "query-document")
         self._first_texts = None  # also when encoding fails: a new evaluation starts with first texts
         name = None if second and as_document else self.get_prompt_name(task_metadata, prompt_type)
-        # "" and not None, which would mean the default prompt of queries.
+        # "" instead of None, which would mean the default prompt of queries.
         prompt = (self.model_prompts or {}).get(name or "") or ""
         vectors = self._vectors(texts, "document" if as_document else "query", prompt, kwargs)
         if task_metadata.type == "STS" and prompt_type is None and not second:
@@ -89,7 +89,7 @@ class MAREncoder(SentenceTransformerEncoderWrapper):
     def _vectors(
         self, texts: Sequence[str], role: Literal["query", "document"], prompt: str, options: dict[str, Any]
     ) -> Array:
-        """Return vectors of the offline encoder, which sorts by length; with other options, of the model."""
+        """Return vectors from the offline encoder, which sorts by length; with other options, from the model."""
         precision = options.get("precision")
         if options.keys() <= {"batch_size", "show_progress_bar", "precision"}:
             from mar_st.encode.engine import Engine  # lazy: torch
@@ -116,10 +116,10 @@ def _texts(batch: Mapping[str, Any], prompt_type: PromptType | None) -> Sequence
 
 
 def scorable(vectors: Array, precision: str | None) -> Array:
-    """Quantised vectors as float32 with the same values; packed bits as one -1 or 1 each.
+    """Return quantised vectors as float32 with the same values; each packed bit becomes -1 or 1.
 
-    mteb scores what it is given: integers have no norm in torch, and bytes of packed bits are not vectors.
-    Cosines of -1 and 1 rank as the Hamming distance does.
+    mteb scores vectors without conversion: integers have no norm in torch, and bytes of packed bits are not
+    vectors. Cosines of -1 and 1 rank like the Hamming distance.
 
     Args:
         vectors: What `SentenceTransformer.encode(precision=...)` returned, (number of texts, width).

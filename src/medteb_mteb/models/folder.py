@@ -23,14 +23,14 @@ _PIECE = 64 << 10
 _LENGTHS = (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length"))
 _LANGUAGES = {"zh": "zho-Hans", "en": "eng-Latn"}
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
-_NO_LIMIT = 10**9  # transformers writes a huge number where a tokenizer has no limit
+_NO_LIMIT = 10**9  # transformers writes a huge number for a tokenizer without a limit
 _EMBEDDING_WEIGHTS = ("word_embeddings.weight", "embed_tokens.weight", "tok_embeddings.weight")
 
 
 def folder_revision(folder: Path) -> str:
-    """Return sha256 (first 40 hex digits) over a model folder's files, so that results follow the weights.
+    """Return the sha256 (first 40 hex digits) of a model folder's files, so that results follow the weights.
 
-    Of files above 16 MiB the size and 256 pieces of 64 KiB, evenly spread over the file, count.
+    For files above 16 MiB, the size and 256 pieces of 64 KiB, evenly spread over the file, are hashed.
     """
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
@@ -52,7 +52,7 @@ def folder_revision(folder: Path) -> str:
 
 
 def widths(full: int) -> list[int]:
-    """Widths to which vectors of ``full`` dimensions are offered to be cut: 2^k and 3 x 2^k from 8, and all.
+    """Return widths for truncating vectors of ``full`` dimensions: 2^k and 3 x 2^k from 8, and ``full``.
 
     mteb refuses to load a model with an ``embed_dim`` that its metadata does not list.
     """
@@ -106,7 +106,7 @@ def _described(folder: Path) -> dict[str, Any]:
 
 
 def _shapes(folder: Path) -> dict[str, list[int]]:
-    """Shapes of all weights by file and name; none where a file is broken, which loading it will tell."""
+    """Return the shapes of all weights by file and name; empty if a file is broken (loading reports it)."""
     shapes: dict[str, list[int]] = {}
     for path in sorted(folder.rglob("*.safetensors")):
         try:
@@ -122,7 +122,7 @@ def _shapes(folder: Path) -> dict[str, list[int]]:
 
 
 def _route_folder(folder: Path, route: str) -> Path | None:
-    # A MAR has a second router, behind the encoders, in a folder of its own.
+    # A MAR has a second router, after the encoders, in a separate folder.
     for path in sorted(folder.rglob("router_config.json"), key=lambda path: (len(path.parts), path)):
         first = read_object(path).get("structure", {}).get(route)
         if first:

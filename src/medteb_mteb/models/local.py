@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LOCAL", "ModelFolderError", "folder_meta", "folder_name", "model_folder", "resolve_model"]
 
-#: First part of the names of all models from folders. They are never asked of the Hub, and never submitted.
+#: First part of the names of all models from folders, which are never looked up on the Hub or submitted.
 LOCAL = "local"
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -29,8 +29,8 @@ class ModelFolderError(ValueError):
 def model_folder(name: str) -> Path | None:
     """Return the folder of a model name, or None if it is an ordinary name.
 
-    What is written as a path (`./mar`, `../mar`, `~/mar`, `/models/mar`) always is one; any other name is one
-    if it holds a model.
+    A name in the form of a path (`./mar`, `../mar`, `~/mar`, `/models/mar`) is always a folder; any other name
+    is one if that folder holds a model.
     """
     folder = Path(name).expanduser()
     if folder.is_absolute() or name.startswith((".", "~")):
@@ -80,7 +80,7 @@ def resolve_model(name: str, *, random_weights: int | None = None) -> ModelMeta:
 
 
 def folder_meta(folder: Path, *, random_weights: int | None = None) -> ModelMeta:
-    """Metadata of a folder's model: named by `folder_name`, its revision a digest of weights and settings.
+    """Return a folder's model metadata: named by `folder_name`, with a digest of its files as revision.
 
     Raises:
         ModelFolderError: If there is no folder, or it holds no model, no weights, or only pickled ones.
@@ -117,7 +117,7 @@ def folder_meta(folder: Path, *, random_weights: int | None = None) -> ModelMeta
 
 
 def _check(folder: Path) -> bool:
-    """Return True if a folder that can be used holds weights.
+    """Check that a folder can be used, and return True if it holds weights.
 
     Raises:
         ModelFolderError: If it cannot be used.
@@ -147,7 +147,7 @@ def _load(
     embed_dim: int | None = None,
     **kwargs: Any,
 ) -> Any:
-    """Load a model folder: a Router with query and document routes as MAR, anything else as it is."""
+    """Load a model folder: a Router with query and document routes as MAR, any other unchanged."""
     del name, revision
     from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
 

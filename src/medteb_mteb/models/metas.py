@@ -1,7 +1,7 @@
 """The models this package adds to mteb: MAR in several sizes, BM25, MedTE, and variants of BMRetriever.
 
-Names under ``medteb/`` are ours alone. They are resolved on this machine and never asked of the Hub, where
-anyone could take them.
+Names under ``medteb/`` belong to this package only. They are resolved on this machine and never looked up on
+the Hub, where anyone could take them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PUBLISHED_REVISION = "main"
 
 
 class ModelUnavailableError(RuntimeError):
-    """The weights of a model are not on this machine and could not be had."""
+    """The weights of a model are not on this machine and could not be fetched."""
 
 
 class LocalModelMeta(ModelMeta):
@@ -64,7 +64,7 @@ class LocalModelMeta(ModelMeta):
         return super().calculate_memory_usage_mb(fetch_from_hf=False)
 
     def push_eval_results(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: the name belongs to no repository of ours."""
+        """Refuse to push: the name belongs to no Hub repository."""
         del args, kwargs
         raise ValueError(f"{self.name} is a local name, so there is no Hub repository to push results to.")
 
@@ -78,7 +78,7 @@ def load_local(
     sts_route: StsRoute = STS_ROUTE,
     **kwargs: Any,
 ) -> MAREncoder:
-    """Load the packaged model, one that is a package of its own, or one trained here under its name.
+    """Load the packaged model, one from a separate package, or one trained here under its name.
 
     Raises:
         ModelUnavailableError: If it is not on this machine.
@@ -214,7 +214,7 @@ def _mini_meta() -> LocalModelMeta:
         max_tokens=None,
         license="apache-2.0",
         release_date=MINI_RELEASE,
-        # There is no address of the code: it is this distribution, as are the data.
+        # The code has no address: it is in this distribution, as are the data.
         public_training_code="mar train mar-mini (in the distribution medteb)",
         public_training_data=True,
         # Trained on the train split of the packaged edition, which shares its generator with the test split.

@@ -1,7 +1,7 @@
 """MedTE, which mteb does not know, and BMRetriever, scored as its paper does.
 
-Weights come from the Hub under their authors' names. The variants of BMRetriever have names of ours, because
-a score by dot product is not one of mteb's entry.
+Weights come from the Hub under their authors' names. The variants of BMRetriever have names of this package,
+because mteb's entries do not score by dot product.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PASSAGE = "Represent this passage\npassage: "
 
 
 def paper_prompt(instruction: str, prompt_type: PromptType | None = None) -> str:
-    r"""Return the prompt as BMRetriever's released code has it: task sentence, newline, `Query: `.
+    r"""Return the prompt of BMRetriever's released code: task sentence, newline, `Query: `.
 
     Args:
         instruction: The task's sentence.
@@ -55,8 +55,8 @@ def paper_prompt(instruction: str, prompt_type: PromptType | None = None) -> str
 class PaperBMRetriever(AbsEncoder):
     """BMRetriever as its authors score it: dot product of last-token vectors, cosine for STS.
 
-    A text is cut to 511 tokens and ends in the end-of-sequence token, whose vector of the last layer is
-    taken, in float32. mteb's entries score by cosine, and take as many tokens as the backbone can.
+    A text is truncated to 511 tokens and ends in the end-of-sequence token, whose vector of the last layer is
+    used, in float32. mteb's entries score by cosine, and use as many tokens as the backbone allows.
 
     Args:
         model_name: A name of `BMRETRIEVER_DOT`, a Hub name or a folder.
@@ -156,7 +156,7 @@ def load_medte(
 ) -> SentenceTransformerEncoderWrapper:
     """Load MedTE, or a folder of its kind: mean pooling, normalised vectors, lower-cased text, 512 tokens.
 
-    The pooling is set here: the published folder may say none.
+    The pooling is set here because the published folder may not state it.
 
     Args:
         name: Hub name or folder.

@@ -34,9 +34,9 @@ class Compared:
         set: Name of the set.
         split: Name of the split.
         figure: What was compared.
-        published: The published value; None where nothing is.
+        published: The published value; None if there is none.
         found: The value of this data.
-        agrees: The two are equal, within the tolerance; also where nothing was published.
+        agrees: True if the two are equal within the tolerance, or if nothing was published.
     """
 
     set: str

@@ -37,9 +37,9 @@ __all__ = [
 ]
 
 NANO_TABLES = ("corpus", "queries", "qrels")
-#: Candidates of a hybrid list before its safeguard.
+#: Number of candidates of a hybrid list before its safeguard.
 HYBRID_SIZE = 100
-#: What is shown of the problems of a list.
+#: Maximum number of problems shown.
 _SHOWN = 20
 
 

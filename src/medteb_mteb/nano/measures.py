@@ -12,8 +12,8 @@ ranking scores 0. For a query with `R` positives:
 | `mrr_at_k` | 1 / rank of the first positive, 0 beyond k | 1 |
 | `map_capped_at_k` | sum of the precision at each positive up to rank k | min(R, k) |
 
-trec_eval's `map_cut`, which mteb reports as `map_at_100`, divides by R. The two differ for queries with more
-than k positives alone.
+trec_eval's `map_cut`, which mteb reports as `map_at_100`, divides by R. The two differ only for queries with
+more than k positives.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RANKING_DEPTH", "ListScores", "score_rankings"]
 
-#: Documents of a ranking that count.
+#: Number of documents of a ranking that count.
 RANKING_DEPTH = 100
 
 

@@ -55,14 +55,14 @@ class NanoSplit:
         stem: The split in names of tasks.
         task: mteb's task on the same source.
         language: Language of the queries, as mteb writes it.
-        language_as_published: The card's; `multilingual` where the source does not commit itself.
-        source: Hub name of the data set that was sampled; None where the card does not say.
-        source_revision: Its revision; None where the card does not say.
-        source_split: The source's split; None where the card does not say.
+        language_as_published: Language on the card; `multilingual` if the source names none.
+        source: Hub name of the data set that was sampled; None if the card does not state it.
+        source_revision: Its revision; None if the card does not state it.
+        source_split: The source's split; None if the card does not state it.
         queries: Number of queries.
         documents: Number of documents.
         positives: Number of positive pairs.
-        most_positives: Positives of the query that has most.
+        most_positives: Maximum number of positives of a query.
         queries_with_several: Queries with more than one positive.
         query_mean_chars: Mean length of a query in characters.
         document_mean_chars: Mean length of a document in characters.

@@ -1,7 +1,7 @@
-"""mteb's view of this package where it knows the entry point group `mteb.plugins`.
+"""Entry point for versions of mteb that know the entry point group `mteb.plugins`.
 
-mteb as released does not know the group; there the `.pth` file and `registry.register` do the same.
-`contrib/mteb` holds the patch that adds it.
+Released versions of mteb do not know the group; for these the `.pth` file and `registry.register` do the
+same. `contrib/mteb` holds the patch that adds it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["plugin"]
 def plugin() -> Any:
     """Return mteb's `Plugin` with the tasks, models and benchmarks of this package.
 
-    What else registration changes in mteb, such as aliases, remains the work of `registry.register`.
+    `registry.register` makes all other changes to mteb, such as aliases.
     """
     from medteb_mteb.models.metas import MODELS  # lazy: mteb
     from medteb_mteb.tasks import TASKS  # lazy: mteb

@@ -31,7 +31,7 @@ class AliasedModels(MutableMapping[str, "ModelMeta"]):
         return self.models[full] if folder is None else folder_meta(folder)
 
     def __contains__(self, name: object) -> bool:
-        # Without the metadata of a folder, which takes reading its weights.
+        # Does not build a folder's metadata, which would read its weights.
         return (
             name in self.models or name in self.aliases or bool(isinstance(name, str) and model_folder(name))
         )
@@ -50,7 +50,7 @@ class AliasedModels(MutableMapping[str, "ModelMeta"]):
 
 
 def full_name(name: Any, aliases: Mapping[str, str]) -> Any:
-    """Return name that results are filed under: that of an alias or a folder; everything else as it is."""
+    """Return the name that results of an alias or a folder are filed under; other names unchanged."""
     if not isinstance(name, str) or name in aliases:
         return aliases.get(name, name) if isinstance(name, str) else name
     folder = model_folder(name)
@@ -58,7 +58,7 @@ def full_name(name: Any, aliases: Mapping[str, str]) -> Any:
 
 
 def full_names(models: str | Iterable[Any] | None, aliases: Mapping[str, str]) -> Any:
-    """`full_name` of one model or of each of several, as a list; None stays None."""
+    """Return the `full_name` of a model, or a list of those of several models; None stays None."""
     if models is None or isinstance(models, str):
         return full_name(models, aliases)
     return [full_name(model, aliases) for model in models]

@@ -1,8 +1,8 @@
 """The only module that touches mteb's private state.
 
-mteb keeps tasks, models and benchmarks in module variables that it fills by star imports and offers no way
-to add to. Everything this package changes there is listed in ``SEAMS``, checked before the first change and
-undone by `unregister`. When a new mteb has moved something, `check_mteb` says which piece and what to do.
+mteb keeps tasks, models and benchmarks in module variables that it fills by star imports, and offers no way
+to add to them. Everything this package changes there is listed in ``SEAMS``, checked before the first change
+and undone by `unregister`. If a new mteb has moved something, `check_mteb` says what, and what to do.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _runtime_tasks: dict[str, type[AbsTask]] = {}
 def register() -> None:
     """Add this package's tasks, benchmarks and models to mteb, then the folders in ``MEDTEB_TASKS``.
 
-    Calling it again changes nothing. A folder that cannot be read is warned about by name and left out.
+    Calling it again changes nothing. A folder that cannot be read is left out with a warning.
 
     Raises:
         RegistryError: If mteb has moved something or a name is taken; mteb is then left as it was.
@@ -87,7 +87,7 @@ def register() -> None:
 
 
 def unregister() -> None:
-    """Takes everything out of mteb again, tasks added at run time included; safe to call twice."""
+    """Removes everything from mteb again, including tasks added at run time; safe to call twice."""
     global _folders_done
     _folders_done = False
     unregister_tasks(list(_runtime_tasks))
@@ -184,7 +184,7 @@ def _similar(cls: type[AbsTask]) -> Iterator[tuple[str, str]]:
 
 
 def _replace_task(theirs: type[AbsTask], ours: type[AbsTask]) -> None:
-    """Puts a subclass in the place of one of mteb's own tasks, under the same name."""
+    """Replaces one of mteb's own tasks by a subclass with the same name."""
     module, name = _get_tasks(), theirs.metadata.name
     if module._TASKS_REGISTRY.get(name) is not theirs:
         raise RegistryError(f"mteb's task {name!r} is no longer {theirs.__module__}.{theirs.__qualname__}.")
@@ -214,7 +214,7 @@ def _add_models(metas: Iterable[ModelMeta], aliases: Mapping[str, str]) -> None:
 
 
 def _keep_off_the_hub(aliases: Mapping[str, str]) -> None:
-    """Have names of ours and folders resolved here; on the Hub anyone could take such a name."""
+    """Resolve this package's names and folders locally; on the Hub anyone could take such a name."""
     from mteb.models import ModelMeta  # lazy: mteb
     from mteb.models.get_model_meta import get_model_meta  # lazy: mteb
 
@@ -230,10 +230,10 @@ def _keep_off_the_hub(aliases: Mapping[str, str]) -> None:
 
 
 def _keep_editions_apart() -> None:
-    """Have a task evaluated again when the saved result was measured on other data.
+    """Have a task evaluated again if the saved result was measured on other data.
 
-    mteb's default strategy reuses a complete result whatever its dataset revision; with editions that would
-    report the score of one edition under another. Only tasks that set ``revision_matters`` are affected.
+    mteb's default strategy reuses a complete result regardless of its dataset revision, so with editions it
+    would report the score of one edition for another. Only tasks that set ``revision_matters`` are affected.
     """
     module = import_module("mteb.evaluate")
     requires_merge = module._requires_merge
@@ -251,7 +251,7 @@ def _keep_editions_apart() -> None:
 
 
 def _resolve_names(aliases: Mapping[str, str]) -> None:
-    """Have aliases and folders understood wherever mteb compares models by name, not at look-up alone."""
+    """Resolve aliases and folders wherever mteb compares models by name, not only at look-up."""
     cache = import_module(RESULT_CACHE).ResultCache
     results = import_module("mteb.results").BenchmarkResults
     full = functools.partial(full_name, aliases=aliases)

@@ -34,7 +34,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 def public_results(
     found: Mapping[ModelMeta, Sequence[Path]], public: Container[str]
 ) -> dict[ModelMeta, list[Path]]:
-    """Return the result files that may be submitted, by model; a warning says which were held back and why.
+    """Return the result files that may be submitted, by model; warn about those held back, with reasons.
 
     Args:
         found: Files as mteb finds them, `<model>/<revision>/[experiments/<name>/]<task>.json`.
@@ -57,7 +57,7 @@ def public_results(
 
 
 def clean_settings(copied: Iterable[Path]) -> None:
-    """Drop from copied files of run settings the tasks that have no result beside them."""
+    """Remove tasks without a result beside them from copied files of run settings."""
     for settings in {path for path in copied if path.name == SETTINGS}:
         tasks = {path.stem for path in settings.parent.glob("*.json")}
         lines = settings.read_text(encoding="utf-8").splitlines()
@@ -82,7 +82,7 @@ def _reason_to_hold(
 
 
 def _packaged() -> set[tuple[str, str]]:
-    """Task and digest of the editions that come with this package."""
+    """Return task and digest of the editions that come with this package."""
     try:
         found = [load_edition(path.parent) for path in packaged_root().glob(f"*/{MANIFEST_NAME}")]
     except EditionError:

@@ -22,8 +22,8 @@ class BuiltTask(LocalCopy):
     """Reads `$MEDTEB_DATA/<task name>/`; put it before mteb's task class in the bases.
 
     Attributes:
-        sources: What the data are built from, for the message that says that they are missing.
-        source_needs: What it takes to get those, in the words of `medteb_mteb.tasks.needs`.
+        sources: Raw files that the data are built from, for the message about missing data.
+        source_needs: Requirement for getting these files, in the words of `medteb_mteb.tasks.needs`.
         built_size: Queries and documents of the data when built from the files that the documentation names.
     """
 
@@ -84,7 +84,7 @@ class BuiltTask(LocalCopy):
 
 
 def how_to_build(task: str, sources: str) -> str:
-    """Return the message of a task without data: from what and how to build them.
+    """Return the message of a task without data: how to build them, and from what.
 
     Args:
         task: Name of the task.

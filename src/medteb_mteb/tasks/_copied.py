@@ -1,4 +1,4 @@
-"""Base of retrieval tasks that read a folder on this machine where there is one, and the Hub otherwise."""
+"""Base of retrieval tasks that read a folder on this machine if there is one, and the Hub otherwise."""
 
 from __future__ import annotations
 

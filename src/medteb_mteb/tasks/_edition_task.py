@@ -47,7 +47,7 @@ def metadata_of(base: TaskMetadata, edition: Edition | None) -> TaskMetadata:
     """Return the task's metadata with everything that depends on the data taken from the edition.
 
     Revision and licence come from the manifest, as do ``annotations_creators``, ``sample_creation`` and
-    ``date`` where it has them. What the manifest of a foreign edition does not say stays unknown (None).
+    ``date`` if it has them. Fields that the manifest of another edition lacks stay unknown (None).
     """
     if edition is None:
         absent = {"dataset": {**base.dataset, "revision": NO_REVISION}}
@@ -78,7 +78,7 @@ def licence_for_mteb(licence: str) -> str:
 
 
 def _resolve(base: TaskMetadata) -> tuple[Edition | None, TaskMetadata, str]:
-    """Return the edition in force, the metadata that goes with it, and what is wrong if there is none."""
+    """Return the edition in force, the matching metadata, and what is wrong if there is no edition."""
     try:
         edition = find_edition(base.name)
         return edition, metadata_of(base, edition), ""

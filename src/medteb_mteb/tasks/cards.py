@@ -36,7 +36,7 @@ class TaskCard:
         name: The task's name.
         type: Its type.
         source: Hub name of the data, or where else they come from.
-        revision: Revision of the data; empty where none is pinned.
+        revision: Revision of the data; empty if none is pinned.
         licence: Licence as mteb states it.
         checks: What was verified of it.
     """
@@ -54,7 +54,7 @@ _EDITION = Checks(
     "the packaged `mini` edition: every file against its manifest, and end to end with the shipped models",
     "the published benchmark, whose data are closed; `mini` is synthetic and ranks no models",
 )
-#: By the module that defines a task.
+#: Checks by the module that defines the tasks.
 CHECKS_BY_MODULE = {
     "medteb_mteb.tasks.retrieval": _EDITION,
     "medteb_mteb.tasks.reranking": _EDITION,

@@ -1,7 +1,7 @@
 """CMIRB: ten Chinese medical retrieval sets, as tasks made from one table.
 
 Names, sizes and scores are those of the readme of github.com/CMIRB-benchmark/CMIRB, commit a0c94fa; revisions
-are those seen on the Hub. What no source gives is unpinned.
+are those seen on the Hub. Revisions that no source gives are not pinned.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CITATION = r"""
   year = {2024},
 }
 """
-#: Day on which the data were put on the Hub; the sources do not say when the texts were written.
+#: Day on which the data were uploaded to the Hub; the sources do not say when the texts were written.
 UPLOADED = "2024-10-21"
 
 
@@ -44,19 +44,19 @@ class CMIRBSet:
     """A published set.
 
     Attributes:
-        task: Name of the task. That of the authors, with `CMIRB` before the three that mteb has already.
+        task: Name of the task: the authors' name, with `CMIRB` before the three that mteb has already.
         column: Name in the published table of scores.
         hub: Hub name.
-        revision: Revision on the Hub; None where no source gives one.
+        revision: Revision on the Hub; None if no source gives one.
         queries: Number of queries.
         documents: Number of documents.
-        licence: Licence of its card on the Hub; None where it states none or was not seen.
+        licence: Licence of its card on the Hub; None if it states none or was not seen.
         about: Short description.
         source: Where the texts come from.
         domains: Domains, in mteb's words.
         annotations: Who made the labels, in mteb's words.
         adapted_from: mteb's task on the same data, if there is one.
-        prompt: Instruction for queries; mteb's where it has the task, else this package's own.
+        prompt: Instruction for queries; mteb's if it has the task, else this package's own.
     """
 
     task: str

@@ -50,7 +50,7 @@ CITATION = r"""
 """
 #: Share of the rows in the test split, and the seed of the split, as in the authors' code.
 TEST_SHARE, SEED = 0.3, 42
-#: What the authors' wrapper gives every document as title.
+#: Title that the authors' wrapper gives to every document.
 TITLE = "No title"
 
 
@@ -80,7 +80,7 @@ class SnapshotTask(LocalCopy):
 
     @property
     def size(self) -> tuple[int, int] | None:
-        """Queries and documents of a retrieval task; None without a manifest that counts its rows."""
+        """Return queries and documents of a retrieval task; None if no manifest counts its rows."""
         if self.local_copy is None or self.of.type != "RET":
             return None
         try:
@@ -120,7 +120,7 @@ class SnapshotTask(LocalCopy):
 
     @abstractmethod
     def take(self, rows: list[dict[str, Any]], options: Options) -> None:
-        """Make the data set of the rows."""
+        """Make the data set from the rows."""
 
 
 class SnapshotClassification(SnapshotTask, AbsTaskClassification):
@@ -168,7 +168,7 @@ class SnapshotPairs(SnapshotTask, AbsTaskPairClassification):
     by_train = False
 
     def take(self, rows: list[dict[str, Any]], options: Options) -> None:
-        """Take the pairs as they are."""
+        """Take the pairs unchanged."""
         pairs = [
             {"sentence1": r["sentence1"], "sentence2": r["sentence2"], "labels": r["label"]} for r in rows
         ]

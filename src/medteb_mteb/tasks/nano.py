@@ -1,4 +1,4 @@
-"""NanoCMTEB and NanoMedical: tasks made from the table of published splits, and from folders built alike.
+"""NanoCMTEB and NanoMedical: tasks from the table of published splits, and from folders of the same form.
 
 Each split gives a retrieval task and four reranking tasks: over the hybrid candidates with their safeguard
 (`...Reranking`, the published default) and without (`...RerankingNoSafeguard`), over BM25's
@@ -98,10 +98,10 @@ VARIANTS = (
 class NanoTask(LocalCopy, AbsTaskRetrieval):
     """Retrieval or reranking on one split of a Nano set.
 
-    The data are those of a folder in the published layout (of the task's own, or `$MEDTEB_DATA/<set>/`), else
-    the Hub's. The revision of a folder is a digest of the split's files, so its scores never pass for those
-    of the Hub's data. Beside mteb's scores the results hold those of `medteb_mteb.nano.measures` whose
-    denominators mteb has not.
+    The data come from a folder in the published layout (the task's own, or `$MEDTEB_DATA/<set>/`), else from
+    the Hub. The revision of a folder is a digest of the split's files, so its scores are never confused with
+    those of the Hub's data. Besides mteb's scores, the results hold those of `medteb_mteb.nano.measures` with
+    denominators that mteb does not use.
 
     Attributes:
         rankings: The first 100 documents by query of the last evaluation; `medteb run` keeps them.
@@ -110,7 +110,7 @@ class NanoTask(LocalCopy, AbsTaskRetrieval):
     set_name: ClassVar[str]
     split: ClassVar[str]
     variant: ClassVar[Variant]
-    #: Folder of a task that was made of one.
+    #: Folder of a task that was made from one.
     folder: ClassVar[Path | None] = None
 
     def __init__(self, **kwargs: Any) -> None:
@@ -196,12 +196,12 @@ class NanoTask(LocalCopy, AbsTaskRetrieval):
 
 
 def _shuffled(query: str, candidates: Iterable[str]) -> list[str]:
-    """Return the candidates in an order that says nothing of their ranks, or a reranker could score by it."""
+    """Return the candidates in an order independent of their ranks, which a reranker could exploit."""
     return sorted(candidates, key=lambda one: hashlib.sha256(f"{query}\0{one}".encode()).digest())
 
 
 def _published_metadata(split: NanoSplit, hub: str, variant: Variant) -> TaskMetadata:
-    """Return the metadata of a published split: the source task's, with what sampling changed."""
+    """Return the metadata of a published split: the source task's, with the changes made by sampling."""
     source = mteb.get_task(split.task).metadata
     origin = (
         f"{split.source} at {split.source_revision}, split {split.source_split}"

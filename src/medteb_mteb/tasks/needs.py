@@ -1,4 +1,4 @@
-"""Finds out what scoring a model on a task takes, and how large the task is, without loading its data."""
+"""Requirements for running a task, and its size, without loading its data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Needs = Literal["nothing", "network", "credentials", "an LLM"]
 def needs_of(task: AbsTask) -> Needs:
     """Return what a task needs to get its data.
 
-    A task says so by an attribute `needs`. Otherwise it needs nothing if its data are an edition or a local
+    A task may state it in an attribute `needs`. Otherwise it needs nothing if its data are an edition or a local
     copy, and the network if not.
 
     Raises:
@@ -43,8 +43,8 @@ def needs_of(task: AbsTask) -> Needs:
 def size_of(task: AbsTask) -> tuple[int, int] | None:
     """Return the number of queries and of documents of a retrieval or reranking task, if it is known.
 
-    Editions and snapshots say it in their manifest, Nano sets and CMIRB in published tables, sets that are
-    built from raw files in their class, others in mteb's statistics.
+    Editions and snapshots state it in their manifest, Nano sets and CMIRB in published tables, sets built
+    from raw files in their class, others in mteb's statistics.
     """
     if isinstance(task, EditionTask):
         counts = task.edition.counts if task.edition is not None else {}

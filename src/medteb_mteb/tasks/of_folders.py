@@ -1,4 +1,4 @@
-"""Tasks of data folders: one of a folder in the Hub layout, several of a Nano set."""
+"""Tasks from data folders: one from a folder in the Hub layout, several from a Nano set."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["tasks_from_folders"]
 
 
 def tasks_from_folders(paths: Iterable[Path | str]) -> list[FolderTask | NanoTask]:
-    """Return one task per folder, in order; of a Nano set, all tasks of all its splits.
+    """Return one task per folder, in order; for a Nano set, all tasks of all its splits.
 
     Raises:
         FolderError: If a folder is unusable, or two folders have the same task name.

@@ -1,6 +1,6 @@
 """English retrieval with raw files from public repositories: graded MedQuAD, and the sets of BMRetriever.
 
-Where a set differs from the published one, its name or description says so.
+If a set differs from the published one, its name or description says so.
 """
 
 from __future__ import annotations

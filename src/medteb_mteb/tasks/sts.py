@@ -1,4 +1,4 @@
-"""MedTEBSTS: does a question keep its meaning when a medical term is replaced by a synonym?"""
+"""MedTEBSTS: tell whether a question keeps its meaning when a medical term is replaced by a synonym."""
 
 from __future__ import annotations
 

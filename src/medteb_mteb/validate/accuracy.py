@@ -112,8 +112,8 @@ def stratified(parts: Sequence[StratumAnswers]) -> IntervalEstimate:
     """Return the share of positives among all pairs of several strata, with its 95 % interval.
 
     The share is `sum of N_h p_h / sum of N_h`. For one stratum the interval is exact; for several it is
-    normal, with the variance `sum of (N_h / N)^2 (1 - n_h / N_h) r_h (1 - r_h) / n_h`, where one success and one
-    failure are added to the share r_h, so that a stratum without errors does not count as certain.
+    normal, with the variance `sum of (N_h / N)^2 (1 - n_h / N_h) r_h (1 - r_h) / n_h`, where one success and
+    one failure are added to the share r_h, so that a stratum without errors does not count as certain.
     """
     parts = [part for part in parts if part.seen]
     if len(parts) == 1:

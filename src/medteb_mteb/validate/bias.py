@@ -79,8 +79,8 @@ def position_bias(material: Material) -> Finding:
 def length_bias(material: Material) -> Finding:
     """Compare the grades of each judge by the length of the passage with those of the other judges.
 
-    Long passages may answer more, so a correlation alone is not a bias. A correlation beyond that of the other
-    judges on the same pairs is a judge's own bias; a bias that all share can only be found by experts.
+    Long passages may answer more, so a correlation alone is not a bias. A correlation beyond that of the
+    other judges on the same pairs is a judge's own bias; only experts can find a bias that all share.
     """
     key, title = "length bias", "Grades depend on length as those of the other judges do"
     if material.judgements is None:

@@ -28,9 +28,9 @@ LABELS = "(labels)"
 def length_bias_by_experts(material: Material) -> Finding:
     """Compare Somers' D of "positive" and length, of each judge and of the labels, with the experts'.
 
-    All judges may share a preference for long passages, which only experts can reveal. Both sides are compared
-    on the pairs that the experts answered, positive against negative. Each pair is weighted by the inverse of
-    its sampling probability, since positives are drawn more often. Intervals are over queries.
+    All judges may share a preference for long passages, which only experts can reveal. Both sides are
+    compared on the pairs that the experts answered, positive against negative. Each pair is weighted by the
+    inverse of its sampling probability, since positives are drawn more often. Intervals are over queries.
     """
     key, title = "length bias by experts", "Grades depend on length as the answers of experts do"
     experts = material.experts

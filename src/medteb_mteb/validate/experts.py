@@ -51,7 +51,7 @@ def corrected_mean(
 ) -> Corrected:
     """Estimate a mean by prediction-powered inference (Angelopoulos et al., Science 2023, "Mean estimation").
 
-    It is the mean of the labels plus the mean error of the sampled ones. The sample was drawn by label, so each
+    The mean of the labels plus the mean error of the sampled ones. The sample was drawn by label, so each
     label has its own error, weighted by its share: `sum over labels f of share(f) * (f + mean(truth - f))`.
     The variance is that of the clusters' mean labels plus, for each label, share(f)^2 times that of its mean
     error, with one success and one failure added, so that a sample without errors does not count as certain.
