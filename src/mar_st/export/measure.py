@@ -90,7 +90,7 @@ def timings(
 
 
 def resident_mb() -> float:
-    """Return memory of this process that is in RAM, in MB (10^6 bytes); 0 if the system does not report it."""
+    """Return memory of this process that is in RAM, in MB (10^6 bytes); 0 if it is unknown."""
     statm = Path("/proc/self/statm")
     if not statm.is_file():
         return 0.0

@@ -49,7 +49,7 @@ def fit_lookup(
 
     With `N` texts, `d_f` of which hold feature `f`, the weights are `w_f = log(1 + N / d_f)` and the bias is
     the teacher's mean vector; the vectors `V` minimise `|A V - (Y - b)|^2 + ridge |V|^2`, where the rows of
-    `A` are `a / |a|` of `LookupEncoder`. They are solved by conjugate gradients on the normal equations. The
+    `A` are `a / |a|` of `LookupEncoder`. The solver is conjugate gradients on the normal equations. The
     result is a module like others: `AlignmentLoss` can train it further.
 
     Then `V` is multiplied by `scale`. A regression shrinks its predictions towards the mean, and a part that

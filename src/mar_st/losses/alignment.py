@@ -1,4 +1,4 @@
-"""Query-encoder alignment: Stage I of MAR, and its relatives."""
+"""Query-encoder alignment: Stage I of MAR, and related losses."""
 
 from __future__ import annotations
 
@@ -28,14 +28,13 @@ class AlignmentLoss(PassesMixin, nn.Module):
           + w_s * mean_i (1 - cos(s_i, t_i))
           + w_k * T^2 * mean_i sum_k p_ik log(p_ik / q_ik),  p_i = softmax(t_i / T), q_i = softmax(s_i / T)
 
-    The parts are Stage I (contrastive, squared distance; LEAF, HARNESS-LM and Wang & Lyu use the distance
-    alone), ScalingNote (distance and cosine) and KALE (KL over the *dimensions*). The squared distance is
-    summed over the dimensions, not averaged. Vectors are used as they are: a teacher that was cut after its
-    normalisation has vectors shorter than 1, and their lengths count in the scores and in the distance. KALE
-    and ScalingNote take vectors that are not normalised: of vectors of length 1 the distance is twice
-    `1 - cos`, and the KL at T = 1 is nearly the distance divided by `2 d`, so these parts say nothing new
-    there. The teacher's vectors are computed once and given as labels, so a step costs the query encoder
-    alone.
+    The parts are Stage I (contrastive, squared distance; LEAF, HARNESS-LM and Wang & Lyu use only the
+    distance), ScalingNote (distance and cosine) and KALE (KL over the *dimensions*). The squared distance is
+    summed over the dimensions, not averaged. Vectors are not normalised here: a teacher that was cut after
+    its normalisation has vectors shorter than 1, and their lengths count in the scores and in the distance.
+    KALE and ScalingNote take vectors that are not normalised: for vectors of length 1 the distance is twice
+    `1 - cos`, and the KL at T = 1 is nearly the distance divided by `2 d`, so these parts add nothing new.
+    The teacher's vectors are computed once and given as labels, so a step runs only the query encoder.
 
     With several texts in a row the loss is the sum over the columns, each with its weight; KALE adds a
     second, unrelated text to each query.

@@ -21,10 +21,10 @@ class AsymInfoNCELoss(InBatchLoss):
 
         L = mean_i -log( exp(s_ii+ / tau) / sum_j exp(s_ij / tau) )
 
-    With `both_directions` it is the mean of this and of the same with the positives asking and the queries
-    answering. With `dims` it is the mean over Matryoshka prefixes,
+    With `both_directions` it is the mean of this and of the reverse direction, in which each positive ranks
+    the queries. With `dims` it is the mean over Matryoshka prefixes,
     `L = (1/|M|) * sum_m L(first m dimensions)`. The similarity is the model's own: the cosine, each prefix
-    renormalised; or the dot product of the vectors as they are (the released form of MAR, BMRetriever),
+    renormalised; or the dot product of the unchanged vectors (the released form of MAR, BMRetriever),
     prefixes included.
 
     Args:
@@ -32,11 +32,11 @@ class AsymInfoNCELoss(InBatchLoss):
             works too).
         temperature: tau, its initial value if it is learnt.
         learnable_temperature: Learn `log(1 / tau)`; tau is kept between 1/1000 and 1.
-        dims: Matryoshka dimensions; empty means the full width alone.
+        dims: Matryoshka dimensions; empty means only the full width.
         both_directions: Also rank the queries for each positive.
         false_negative_margin: Leave out documents of *other* rows that score more than this above the row's
-            own positive, at the same dimension: they are probably unlabelled positives (queries, where a
-            positive asks). `None` keeps all.
+            own positive, at the same dimension: they are probably unlabelled positives (in the reverse
+            direction: queries). `None` keeps all.
         gather_across_devices: Also use the documents of the other processes as negatives.
         mini_batch_size: Rows of a column that are encoded at a time (GradCache); the gradients stay the
             same. `None`: all at once.
@@ -58,8 +58,8 @@ class AsymInfoNCELoss(InBatchLoss):
           model's own similarity.
         - `MatryoshkaLoss` around them has the same value and gradients (tested). It normalises vectors of
           models that do not, and around a gradient-caching loss it does not weight the gradient of a learnt
-          temperature; `dims` do both right, and gather vectors once for all dimensions.
-        - `AlignmentLoss` and `StoredInfoNCELoss` train the query encoder alone, against stored vectors.
+          temperature; `dims` handle both correctly, and gather vectors once for all dimensions.
+        - `AlignmentLoss` and `StoredInfoNCELoss` train only the query encoder, against stored vectors.
         - `ScoreDistillLoss` adds the scores of a teacher.
 
     Example:

@@ -1,4 +1,4 @@
-"""Gradients that are known already, as part of a graph of autograd."""
+"""Gradients that are already known, as part of an autograd graph."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["attach"]
 
 
 class _Attach(torch.autograd.Function):
-    """A value whose gradients are known already; autograd scales and passes them on."""
+    """A value whose gradients are already known; autograd scales and propagates them."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, gradients: Sequence[Tensor], *tensors: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """Vectors of the columns of a batch, with little padding.
 
-The rows of a batch may be sorted by length with others (`length_groups`), but by one length each: where a
-row has a short query, a long positive and a short negative, its columns are padded all the same. Here the
-texts of a column are encoded a few at a time, the long ones together, and put back into their order.
+The rows of a batch may be sorted by length with others (`length_groups`), but by one length each: if a row
+has a short query, a long positive and a short negative, its columns are still padded. Here the texts of a
+column are encoded a few at a time, the long ones together, and put back into their order.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ if TYPE_CHECKING:
 
 __all__ = ["SPANS", "embed_columns", "spans_of"]
 
-#: Key of a column's features that holds its spans (`spans_of`), an array that stays on this side.
+#: Key of a column's features that holds its spans (`spans_of`), an array that stays on the host.
 SPANS = "spans"
 
-#: A forward pass costs about as much more than its operations as so many tokens do (small encoders, CPU).
+#: Overhead of a forward pass, in tokens of equal cost (small encoders, CPU).
 PASS = 512
 
-#: Passes that a column is encoded in at most.
+#: Maximum number of passes that a column is encoded in.
 PASSES = 16
 
-#: Passes of a column where several processes train together: they all must make as many, because
-#: data-parallel modules exchange their buffers in each.
+#: Passes of a column if several processes train together: all need the same number, because data-parallel
+#: modules exchange their buffers in each.
 SHARED = 4
 
-#: Texts of a pass at least, so that no pass is one text (which compiled code would be made again for).
+#: Minimum number of texts in a pass, so that no pass has a single text (code would be compiled again for it).
 FEWEST = 4
 
 
 def embed_columns(model: nn.Module, features: Iterable[dict[str, Any]]) -> list[Tensor]:
     """Vectors of every column, `(rows, dim)` each, in their order.
 
-    The first column is encoded by itself; the others together where they go through one encoder, as
+    The first column is encoded by itself; the others together if they go through one encoder, as
     sentence-transformers' function of this name does. Gradients are the same to rounding, up to the dropout
-    that is drawn. The device is not waited for where the features bring their spans, see `SPANS`.
+    that is drawn. If the features contain their spans (see `SPANS`), nothing waits for the device.
 
     Args:
         model: The model.
-        features: What its tokenizer made of each column.
+        features: Output of its tokenizer for each column.
     """
     first, *others = (without_spans(column) for column in features)
     found = [_embed(model, *first)]
@@ -63,19 +63,19 @@ def embed_columns(model: nn.Module, features: Iterable[dict[str, Any]]) -> list[
 def spans_of(mask: Tensor) -> np.ndarray:
     """First position of each text and the one after its last, `(2, rows)` int32.
 
-    A mask on a device is waited for, so collators call this before the batch is sent there.
+    This waits for a mask on a device, so collators call it before the batch is sent there.
     """
     first, end = _ends(mask)
     return torch.stack([first, end]).to("cpu", torch.int32).numpy()
 
 
 def without_spans(features: dict[str, Any]) -> tuple[dict[str, Any], np.ndarray | None]:
-    """Features of a column as a model takes them, and the spans that a collator put beside them."""
+    """Return the features of a column as a model takes them, and the spans that a collator added."""
     return {name: value for name, value in features.items() if name != SPANS}, features.get(SPANS)
 
 
 def longest_first(mask: Tensor, spans: np.ndarray) -> tuple[Tensor, np.ndarray]:
-    """Row numbers by falling width, on the device and on this side; nothing is sent or waited for."""
+    """Return row numbers by descending width, on the device and on the host, without a transfer or wait."""
     first, end = _ends(mask)
     order = torch.argsort(end - first, descending=True, stable=True)
     return order, np.argsort(spans[0] - spans[1], kind="stable")
@@ -95,7 +95,7 @@ def _embed(model: nn.Module, features: dict[str, Any], spans: np.ndarray | None)
     if not can_be_cut(features) or len(features["attention_mask"]) < 2 * FEWEST:
         whole = model(features)["sentence_embedding"]
         return whole
-    assert mask is not None  # noqa: S101 -- can_be_cut saw to it
+    assert mask is not None  # noqa: S101 -- can_be_cut checked it
     if spans is None:
         spans = spans_of(mask)
     order, here = longest_first(mask, spans)

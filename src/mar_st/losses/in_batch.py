@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from sentence_transformers import SentenceTransformer
 
-#: Scores that are held at once; 64 MB of float32, several times over with their gradients.
+#: Scores that are held at once; 64 MB of float32, several times that with their gradients.
 SCORES = 2**24
 
 #: Largest 1 / tau of a learnt temperature, as in CLIP.
@@ -34,11 +34,11 @@ class Scope:
     """Inputs of a part of a loss besides its scores.
 
     Attributes:
-        rows: Numbers of the queries at hand, `(n,)` int64; the positive of query `i` is document `i`.
-        world: Rows of the batch over all processes. Documents come in blocks of as many: positives, first
+        rows: Numbers of the queries of this part, `(n,)` int64; the positive of query `i` is document `i`.
+        world: Rows of the batch over all processes. Documents come in blocks of this size: positives, first
             negatives, and so on, so document `j` belongs to row `j % world`.
         scale: 1 / tau.
-        targets: What `InBatchLoss.targets` made of the labels.
+        targets: What `InBatchLoss.targets` returned for the labels.
     """
 
     rows: Tensor
@@ -60,10 +60,10 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
     """Base of losses over the score matrix of a batch.
 
     It embeds the columns, gathers vectors from the other processes, cuts them to the Matryoshka dimensions
-    and goes through the score matrix a few rows at a time, so that its memory does not grow with the square
-    of the batch. A subclass says what the loss of some rows is (`parts`).
+    and computes the score matrix a few rows at a time, so that its memory does not grow with the square of
+    the batch. A subclass defines the loss of some rows (`parts`).
 
-    With `mini_batch_size` or `mini_batch_tokens` the columns are encoded as GradCache does it
+    With `mini_batch_size` or `mini_batch_tokens` the columns are encoded with GradCache
     (sentence-transformers' `CachedLossMixin`; a column whose encoder is frozen is encoded once, not twice),
     else all at once. Both give the same gradients.
 
@@ -122,14 +122,14 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
         else:
             self.register_buffer("log_scale", log_scale, persistent=False)
 
-    # -- what a subclass says --
+    # -- what a subclass defines --
 
     @abstractmethod
     def parts(self, queries: Tensor, documents: Tensor, scope: Scope) -> dict[str, Tensor]:
         """Parts of the loss of some rows, each *summed* over them; the loss is the mean of their sum.
 
         Args:
-            queries: Vectors of all queries, `(world, dim)` float32, of length 1 where the model's similarity
+            queries: Vectors of all queries, `(world, dim)` float32, of length 1 if the model's similarity
                 is the cosine.
             documents: Vectors of all documents, `(blocks * world, dim)`, in the same form.
             scope: Which rows, and what else they need.
@@ -154,7 +154,7 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
         """Loss of one batch; its parts are in `last_parts` afterwards.
 
-        One text column stands for the queries alone: the documents are then read from the labels.
+        A single text column holds the queries: the document vectors are then read from the labels.
 
         Raises:
             ValueError: One text column, and labels that are not vectors of its rows' texts.
@@ -333,7 +333,7 @@ def infonce(scores: Tensor, scope: Scope, margin: float | None = None) -> Tensor
         limit = found[order, scope.rows] + margin
         out = found > limit[:, None]
         out.view(len(scores), -1, scope.world)[order, :, scope.rows] = False
-        # After the scaling: minus infinity times the gradient of nothing would be NaN in that of tau.
+        # After the scaling: minus infinity times a zero gradient would make the gradient of tau NaN.
         logits = logits.masked_fill(out, -torch.inf)
     return cross_entropy(logits, scope.rows, reduction="sum")
 

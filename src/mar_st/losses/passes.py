@@ -1,4 +1,4 @@
-"""GradCache in passes of so many rows or tokens, cut without waiting for the device."""
+"""GradCache in passes of limited rows or tokens, cut without waiting for the device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-#: Rows of a pass where tokens alone limit it.
+#: Rows of a pass that is limited only by tokens.
 ALL = 2**31
 
 
@@ -43,11 +43,11 @@ class Cached:
 
 
 class PassesMixin(CachedLossMixin):
-    """sentence-transformers' GradCache whose passes hold at most so many rows, so many tokens, or both.
+    """sentence-transformers' GradCache whose passes are limited in rows, in tokens, or in both.
 
-    Tokens count with the padding of their pass. By tokens the texts of a column are encoded longest first, so
-    that a pass of short texts holds many. Spans that a collator puts beside the features (`SPANS`) spare the
-    device the wait for their lengths.
+    Padding counts as tokens. With a limit on tokens, the texts of a column are encoded longest first, so that
+    a pass of short texts holds many. With spans that a collator adds to the features (`SPANS`), nothing waits
+    for the device to learn their lengths.
     """
 
     mini_batch_tokens: int | None = None
@@ -91,7 +91,7 @@ class PassesMixin(CachedLossMixin):
         random_states: list[RandContext] | None = None,
         ranges: list[tuple[int, int]] | None = None,
     ) -> Iterator[tuple[Tensor, RandContext | None]]:
-        """Encode a column pass by pass; its features alone decide the passes, so a second time is equal."""
+        """Encode a column pass by pass; passes depend only on its features, so a second call repeats them."""
         plain, spans = without_spans(sentence_feature)
         if not can_be_cut(plain):
             if self.mini_batch_tokens is not None:
@@ -131,8 +131,8 @@ def token_cuts(spans: np.ndarray, rows: int, tokens: int) -> list[int]:
 
     Args:
         spans: Spans of the texts, `(2, texts)`.
-        rows: Texts of a pass at most.
-        tokens: Tokens of a pass at most.
+        rows: Maximum number of texts in a pass.
+        tokens: Maximum number of tokens in a pass.
     """
     cuts: list[int] = []
     count, first, end = 0, 0, 0

@@ -23,7 +23,7 @@ Replacement: TypeAlias = Literal["80-10-10", "mask"]
 PATTERNS = 256
 #: Shares of the masked tokens that are replaced by the mask token, and by a random one.
 MASKED, RANDOM = 0.8, 0.1
-#: Targets whose logits are held at a time; those of more are computed again in the backward pass.
+#: Targets whose logits are held at a time; with more targets, logits are computed again in the backward pass.
 TARGETS = 2048
 
 
@@ -31,22 +31,22 @@ class RetroMAELoss(nn.Module):
     """RetroMAE v1 with enhanced decoding (arXiv 2205.12035, sections 3.1 to 3.3).
 
     The encoder reads a text of which `encoder_mask` of the words are masked and predicts them (`L_enc`): of
-    the tokens of these words 80 % are replaced by the mask token, 10 % by a random token, and 10 % stay as
-    they are, as in BERT and in the collator that RetroMAE was published with
+    the tokens of these words 80 % are replaced by the mask token, 10 % by a random token, and 10 % do not
+    change, as in BERT and in the collator that RetroMAE was published with
     (`DataCollatorForWholeWordMask`). Its CLS state `h` is the sentence vector. A decoder of one layer
     predicts *every* token from `h`, its position and the tokens that its row sees, about `1 - decoder_mask`
     of the others (`L_dec`):
 
         L = L_enc + L_dec,    both mean cross-entropies over their targets, one shared head
 
-    Row `i` never sees token `i` and always sees position 0, where `h` stands; special tokens are never hidden
+    Row `i` never sees token `i` and always sees position 0, which holds `h`; special tokens are never hidden
     and are not targets. Masks are drawn with torch's generator, which checkpoints keep.
 
     Args:
         model: `[Transformer, ...]` of an encoder whose texts begin with CLS.
         encoder_mask: Share of the words that the encoder does not see.
         decoder_mask: Share of the tokens that a row of the decoder does not see.
-        replacement: What the encoder reads in the place of a masked token: `80-10-10` as above, or always the
+        replacement: What the encoder reads instead of a masked token: `80-10-10` as above, or always the
             `mask` token.
         bf16: Compute under autocast.
         gather_across_devices: Take the means over the targets of all processes, so that a batch split over
@@ -62,8 +62,8 @@ class RetroMAELoss(nn.Module):
 
     Relations:
         - `DenoisingAutoEncoderLoss` decodes with a whole causal model from a text with words deleted; here
-          the decoder is one layer, every row has a mask of its own, and the encoder is trained as a masked
-          language model too.
+          the decoder is one layer, every row has its own mask, and the encoder is also trained as a masked
+          language model.
 
     Example:
         ```python
@@ -72,7 +72,7 @@ class RetroMAELoss(nn.Module):
         ```
 
     Raises:
-        MarError: The tokenizer has no mask token and none can be taken in its place.
+        MarError: The tokenizer has no mask token and no substitute for it.
         ValueError: A mask rate is not between 0 and 1.
     """
 
@@ -127,7 +127,7 @@ class RetroMAELoss(nn.Module):
             states = encoder(
                 input_ids=column["corrupted"], attention_mask=column["attention_mask"]
             ).last_hidden_state
-            # The columns of a part of a batch may be fewer than those of the batch that was drawn for.
+            # A part of a batch may have fewer columns than the batch that the masks were drawn for.
             visible = column["visible"][:, :, : tokens.shape[1]]
             decoded = self.decoder(states[:, 0], embeddings(tokens), visible)
             weight = embeddings.weight
@@ -145,15 +145,16 @@ class RetroMAELoss(nn.Module):
         return replace_tokens(tokens, masked, self.mask_id, self.vocabulary)
 
     def prepare(self, features: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The column with what is drawn for it, unless it was drawn already.
+        """Return the column with its random masks, drawn unless it has them already.
 
         Args:
             features: One column.
 
         Returns:
-            It with `masked` `(rows, length)` and `visible` `(rows, length, length)`, bool, `corrupted`: what
-            the encoder reads, and `targets`: how many targets the two means are over. Rows of it can be given
-            to `forward` part by part; the losses of the parts add up to that of the whole.
+            The column with `masked` `(rows, length)` and `visible` `(rows, length, length)`, bool,
+            `corrupted` (what the encoder reads) and `targets` (the number of targets of each of the two
+            means). Its rows can be given to `forward` part by part; the losses of the parts add up to that of
+            the whole.
 
         Raises:
             ValueError: More than one column.
@@ -201,14 +202,14 @@ class RetroMAELoss(nn.Module):
 
 
 def unwrapped(model: Any) -> Any:
-    """The model itself, where it was wrapped to be compiled or for several devices (DeepSpeed's engine)."""
+    """Return the model itself, also if it is wrapped (compiled, or for several devices as by DeepSpeed)."""
     while not isinstance(model, BaseModel):
         model = getattr(model, "_orig_mod", None) or model.module
     return model
 
 
 def mask_token_id(tokenizer: Any) -> int:
-    """Id that stands for a masked token: the mask token, or the unknown token where there is none.
+    """Return the id that replaces a masked token: the mask token, or the unknown token if there is none.
 
     Raises:
         MarError: The tokenizer has neither.
@@ -263,7 +264,7 @@ def draw_words(plain: Tensor, continues: Tensor, rate: float) -> Tensor:
 
 
 def replace_tokens(tokens: Tensor, masked: Tensor, mask_id: int, vocabulary: int) -> Tensor:
-    """Tokens of which those at `masked` become the mask token (80 %), a random token (10 %), or stay (10 %).
+    """Replace the tokens at `masked` by the mask token (80 %) or a random token (10 %), or keep them (10 %).
 
     Args:
         tokens: Token ids, `(batch, length)` int64.

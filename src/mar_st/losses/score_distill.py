@@ -27,7 +27,7 @@ class Taught:
     Attributes:
         queries: Its vectors of the queries, `(world, width)`.
         documents: Its vectors of the documents, `(blocks * world, width)`.
-        scores: Its scores of each query with its own documents, `(world, blocks)`, in the place of vectors.
+        scores: Its scores of each query with its own documents, `(world, blocks)`, instead of vectors.
     """
 
     queries: Tensor | None = None
@@ -49,8 +49,8 @@ class ScoreDistillLoss(InBatchLoss):
     With `dims` it is the mean over Matryoshka prefixes of the student, and with `both_directions` the InfoNCE
     part is that of `AsymInfoNCELoss`.
 
-    What the teacher says is computed once and given as labels, so a step costs the student alone: its
-    vectors, whose widths may differ from the student's as only scores meet, or its scores of the group.
+    The teacher's output is computed once and given as labels, so a step runs only the student. It is either
+    vectors, whose width may differ from the student's as only scores are compared, or scores of the group.
 
     Args:
         model: The student, a symmetric model or a MAR.
@@ -59,10 +59,10 @@ class ScoreDistillLoss(InBatchLoss):
         kl_weight: `w_k`.
         contrastive_weight: `w_c`.
         kl_scope: `group` or `batch`.
-        dims: Matryoshka dimensions; empty means the full width alone.
+        dims: Matryoshka dimensions; empty means only the full width.
         both_directions: Also rank the queries for each positive, in the contrastive part.
         false_negative_margin: Leave out of the *contrastive* part documents of other rows that score more
-            than this above the row's own positive; the KL keeps them, the teacher knows what they are worth.
+            than this above the row's own positive; the KL keeps them, as the teacher scores them.
         gather_across_devices: Also use the documents of the other processes.
         mini_batch_size: Rows of a column that are encoded at a time (GradCache); the gradients stay the
             same. `None`: all at once.
@@ -141,7 +141,7 @@ class ScoreDistillLoss(InBatchLoss):
         """Return the vectors or scores of the teacher for all rows.
 
         Raises:
-            ValueError: There are no labels, or not one for each text, or they do not serve the scope.
+            ValueError: There are no labels, or not one for each text, or they do not fit the scope.
         """
         shape = () if labels is None else tuple(labels.shape[1:])
         if labels is None or (shape[:-1] != (columns,) and shape != (columns - 1,)):
@@ -204,7 +204,7 @@ class ScoreDistillLoss(InBatchLoss):
         taught: Taught = scope.targets
         if taught.scores is not None:
             return taught.scores[scope.rows]
-        assert taught.queries is not None  # noqa: S101 -- `targets` saw to it
+        assert taught.queries is not None  # noqa: S101 -- `targets` checked it
         assert taught.documents is not None  # noqa: S101
         if self.kl_scope == "group":
             return group_scores(taught.queries, taught.documents, scope)

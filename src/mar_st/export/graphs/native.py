@@ -95,7 +95,7 @@ class _Describer:
         self.file = _File()
 
     def linear(self, *layers: Any, pairs: bool = False) -> dict[str, Any]:
-        """Return stacked layers that read the same input; `pairs`: interleave two halves, 16 rows at a time."""
+        """Return stacked layers that read the same input; `pairs`: alternate 16 rows of two halves."""
         weights, biases = zip(*map(parameters_of, layers), strict=True)
         weight = np.concatenate([found.detach().float().numpy() for found in weights])
         if not np.isfinite(weight).all():
