@@ -41,7 +41,7 @@ def load_array(path: Path, *, mapped: bool = False) -> np.ndarray:
 
 
 def _check_element(path: Path) -> None:
-    """Make sure that elements are single values: of others numpy makes other shapes when it maps them.
+    """Make sure that elements are single values: numpy changes the shape of others when it maps them.
 
     Raises:
         ValueError: They are arrays, or the header is damaged.

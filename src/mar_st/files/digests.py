@@ -2,7 +2,7 @@
 
 An entry of a listing is `bytes`, `sha256` (of the whole file) and `sample` (of its size, its beginning, its
 end and evenly spaced blocks). The sample finds files that are cut, swapped, zeroed or overwritten in large
-parts; a single flipped bit is found by the whole digest alone.
+parts; only the digest of the whole file finds a single flipped bit.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def check_file(path: Path, entry: Mapping[str, Any], check: Check = "whole") -> 
         check: How much is compared.
 
     Returns:
-        Where they differ, for a message ("has 12 bytes; 34 were written"); `None` where they do not.
+        How they differ, for a message ("has 12 bytes; 34 were written"); `None` if they do not.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -87,18 +87,18 @@ def _sample(stream: BinaryIO, size: int) -> str:
 
 
 def write_digests(folder: Path) -> None:
-    """Write `digests.json`, the entries of all files of a folder that has no listing of its own, a model's.
+    """Write `digests.json`, the entries of all files of a folder that has no other listing (a model).
 
-    Left out are cards (`*.md`), which may be corrected, and hidden files.
+    Cards (`*.md`), which may be corrected, and hidden files are left out.
     """
     entries = {name: entry_of(folder / name) for name in files_below(folder)}
     write_json(folder / DIGESTS, {"format": FORMAT, "version": VERSION, "files": entries})
 
 
 def refresh_digests(folder: Path, written: Callable[[str], bool]) -> None:
-    """Bring `digests.json` up to date where a folder has one, after some of its files were written.
+    """Update `digests.json`, if a folder has one, after some of its files were written.
 
-    The other files keep their entries, so that damage does not get a digest of its own.
+    The other files keep their entries, so that damage does not get a valid digest.
 
     Args:
         folder: The folder.
@@ -118,7 +118,7 @@ def refresh_digests(folder: Path, written: Callable[[str], bool]) -> None:
 
 
 def read_digests(folder: Path) -> dict[str, dict[str, Any]] | None:
-    """Return the entries of `digests.json`, by name; `None` where a folder has none.
+    """Return the entries of `digests.json`, by name; `None` if a folder has none.
 
     Raises:
         MarError: The file is damaged, or names a file outside the folder.

@@ -23,7 +23,7 @@ _PART = re.compile(r"(?!\.)[^\x00-\x1f\x7f/\\:*?\"<>|]{1,255}")
 def listed_path(folder: Path, name: object, listing: str | Path, error: type[MarError] = MarError) -> Path:
     """Return the path of a file or folder that a listing names.
 
-    Symbolic links may lead to files of the same folder, and to the blobs of the Hub's cache that it lies in.
+    Symbolic links may lead to files of the same folder, and to the blobs of the Hub's cache that contains it.
 
     Args:
         folder: What the names of the listing are relative to.
@@ -69,11 +69,11 @@ def refuse_links(folder: Path, error: type[MarError] = MarError) -> None:
 def delete_listed(
     folder: Path, names: Iterable[str], listing: str | Path, error: type[MarError] = MarError
 ) -> None:
-    """Delete files that a listing names, and the folders that are empty then.
+    """Delete files that a listing names, and folders that become empty.
 
     Args:
         folder: What the names are relative to.
-        names: The files; those that are not there are passed over.
+        names: The files; missing ones are skipped.
         listing: Where the names were read, for the message.
         error: What is raised.
 

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-#: Seconds for which the first process waits for a lock before it tells the others that it still does.
+#: Seconds for which the first process waits for a lock before it tells the others that it still waits.
 POLL = 5.0
 
 
 class Processes:
-    """The processes of a launch; without a launcher this one alone."""
+    """The processes of a launch; without a launcher, only this one."""
 
     def __init__(self) -> None:
         self.state: Any = None
@@ -33,7 +33,7 @@ class Processes:
         return self.state is None or int(os.environ.get("RANK", "0")) == 0
 
     def wait(self) -> None:
-        """Wait until all are here."""
+        """Wait until all processes reach this point."""
         if self.state is not None:
             torch.distributed.barrier()
 
@@ -47,14 +47,14 @@ class Processes:
 
     @contextmanager
     def locked(self, path: Path, waiting: Callable[[], None]) -> Iterator[None]:
-        """Hold a lock that another run may hold for hours; a killed run lets go of it.
+        """Hold a lock that another run may hold for hours; a killed run releases it.
 
         The first process takes it. The others hear from it every `POLL` seconds: if they waited in a barrier
         meanwhile, the process group would time out.
 
         Args:
             path: File of the lock.
-            waiting: Called once where the lock is taken.
+            waiting: Called once if another run holds the lock.
         """
         lock, seconds = FileLock(path), 0.0
         while not self.told(value=self.main and _taken(lock, seconds)):

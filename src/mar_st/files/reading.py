@@ -11,20 +11,20 @@ if TYPE_CHECKING:
 
 __all__ = ["JsonError", "one_line", "printable", "read_json"]
 
-#: Characters that a terminal obeys instead of showing them, and those that change the order of others.
+#: Characters that control a terminal, and those that change the order of others.
 _OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class JsonError(ValueError):
-    """A file that holds no JSON; the message says why, in one line."""
+    """A file that is not JSON; the message says why, in one line."""
 
 
 def read_json(path: Path) -> Any:
     """Return the content of a JSON file.
 
     Raises:
-        JsonError: It is not JSON, is nested too deeply, or holds half of a surrogate pair, which could be
-            written nowhere.
+        JsonError: It is not JSON, is nested too deeply, or holds half of a surrogate pair, which cannot be
+            written to a file.
         OSError: It cannot be read.
     """
     try:
@@ -40,7 +40,7 @@ def read_json(path: Path) -> Any:
 
 
 def one_line(error: BaseException, most: int = 300) -> str:
-    """Return what an error says in one line; libraries take several."""
+    """Return the message of an error in one line; some libraries use several."""
     return " ".join(str(error).split())[:most]
 
 

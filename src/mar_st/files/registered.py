@@ -37,7 +37,7 @@ class Registered(Generic[T]):
             after: The name that it is listed after.
 
         Raises:
-            ValueError: There is another class of that name, or its module is called otherwise.
+            ValueError: There is another class of that name, or its module has another name.
             TypeError: The class lacks a method.
         """
         if name in self.found or name in self.reserved:

@@ -1,7 +1,7 @@
-"""Room on the disk, taken before a mapped file is written to.
+"""Disk space, reserved before a mapped file is written to.
 
-A mapped file that is made by its size alone is sparse: where the disk is full, writing to its pages ends the
-process with a bus error. Room that is taken before cannot run out.
+A mapped file that is only given a size is sparse: if the disk is full, writing to its pages ends the process
+with a bus error. Space that is reserved beforehand cannot run out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def reserve(path: Path, size: int) -> None:
         os.posix_fallocate(handle, 0, size)
     except OSError as error:
         if error.errno not in _NO_ROOM:
-            return  # a file system that cannot take room; what follows is as it was without
+            return  # a file system that cannot reserve space; continue without it
         free = shutil.disk_usage(path.parent).free
         raise DiskFullError(
             f"There is no room for {path}: it needs {size:,} bytes, {free:,} are free ({error.strerror}). "
@@ -50,7 +50,7 @@ def reserve(path: Path, size: int) -> None:
 
 
 def open_reserved(path: Path, dtype: Any, shape: tuple[int, ...]) -> np.memmap[Any, Any]:
-    """Make an `.npy` file of zeros, mapped for writing, whose room on the disk is taken.
+    """Create an `.npy` file of zeros, mapped for writing, with reserved disk space.
 
     Args:
         path: The file; it is replaced.

@@ -1,4 +1,4 @@
-"""A folder for what is computed once per user and then trusted: nobody else can have written it."""
+"""A folder for files that are computed once per user and then trusted: no other user can write to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["is_own", "user_cache"]
 
 
 def user_cache() -> Path | None:
-    """Return `$XDG_CACHE_HOME/medteb` (`~/.cache/medteb`), made where it is missing.
+    """Return `$XDG_CACHE_HOME/medteb` (`~/.cache/medteb`), created if it is missing.
 
     Return `None` if it cannot be written, belongs to another user, or others could write to it or replace it.
     """

@@ -1,8 +1,7 @@
-"""Writing so that a name never stands for half a file, after a kill or a power cut.
+"""Writing files so that a kill or a power cut never leaves half a file under its final name.
 
-What is renamed into place is on the disk before its name is: first the content is synced, then the file is
-renamed, then the folder that holds the name is synced. A link that someone left where a file is written
-aside is replaced, never followed.
+The content reaches the disk before the name does: first the content is synced, then the file is renamed, then
+the folder that holds the name is synced. A link at a temporary name is replaced, never followed.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Wait until the names in a folder are on the disk; does nothing where the system has no such call."""
+    """Wait until the names in a folder are on the disk; does nothing if the system has no such call."""
     if _DIRECTORY is None:
         return
     handle = os.open(path, os.O_RDONLY | _DIRECTORY)
@@ -50,14 +49,14 @@ def make_folder(path: Path) -> None:
 
 
 def move_file(part: Path, path: Path) -> None:
-    """Move a file that was written aside into its place; its content is on the disk before its name is."""
+    """Move a temporary file into place; its content is on the disk before its name is."""
     sync_file(part)
     part.replace(path)
     sync_folder(path.parent)
 
 
 def move_folder(part: Path, path: Path) -> None:
-    """Move a folder that was written aside into its place, where nothing is; see `move_file`."""
+    """Move a temporary folder into place, where nothing may exist; see `move_file`."""
     for place, _, names in os.walk(part):
         for name in names:
             sync_file(Path(place, name))
@@ -68,14 +67,14 @@ def move_folder(part: Path, path: Path) -> None:
 
 @contextmanager
 def finished(path: Path, *, shared: bool = False) -> Iterator[Path]:
-    """Give a new name to write a file to, and move the file into its place when the block ends well.
+    """Provide a temporary name to write a file to, and move the file into place if the block succeeds.
 
-    The name is `path` with `.part`. What is there is deleted before, and what was written is deleted where
-    the block fails.
+    The name is `path` with `.part`. An existing file of that name is deleted first, and the new one is
+    deleted if the block fails.
 
     Args:
         path: The place.
-        shared: Several processes or threads may write the file at once; each gets a name of its own.
+        shared: Several processes or threads may write the file at once; each gets its own name.
     """
     own = f".{os.getpid()}-{threading.get_ident()}" if shared else ""
     part = path.with_name(f"{path.name}{own}.part")
@@ -89,7 +88,7 @@ def finished(path: Path, *, shared: bool = False) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str, *, shared: bool = False, private: bool = False) -> None:
-    """Write a text in UTF-8, all of it or nothing; see `finished`.
+    """Write a text in UTF-8, completely or not at all; see `finished`.
 
     Args:
         path: The place.
@@ -111,7 +110,7 @@ def write_text(path: Path, text: str, *, shared: bool = False, private: bool = F
 def write_json(
     path: Path, content: Any, *, indent: int | None = 2, sort_keys: bool = False, shared: bool = False
 ) -> None:
-    """Write JSON, all of it or nothing.
+    """Write JSON, completely or not at all.
 
     Args:
         path: The place.

@@ -12,11 +12,11 @@ __all__ = ["YamlError", "parse_yaml"]
 
 
 class YamlError(ValueError):
-    """A text that is no YAML; the message says why, in one line."""
+    """A text that is not YAML; the message says why, in one line."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that is there twice, where YAML takes the last one silently."""
+    """Refuses repeated keys, of which PyYAML would silently keep the last."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -36,8 +36,8 @@ def parse_yaml(text: str) -> Any:
     """Return the content of a YAML text: plain values, lists and mappings.
 
     Raises:
-        YamlError: It is not YAML, is nested too deeply, has a key twice, or holds a number or date that there
-            is not.
+        YamlError: It is not YAML, is nested too deeply, has a key twice, or holds an impossible number or
+            date.
     """
     try:
         return yaml.load(text, _Loader)  # noqa: S506 - a safe loader

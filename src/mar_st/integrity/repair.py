@@ -48,7 +48,7 @@ def repair(
         say: Receives a line for each step.
 
     Raises:
-        RepairError: It cannot be done, or the source is another one than the folder was made of.
+        RepairError: It cannot be done, or the folder was made from another source.
         MarError: The source cannot be read.
     """
     root = Path(found.folder)
@@ -129,7 +129,7 @@ def _index(root: Path, vectors: str | Path | None, say: Callable[[str], None]) -
                 if path.is_file() and check_file(path, listed) is None:
                     continue
                 if not (part / name).is_file() or check_file(part / name, listed) is not None:
-                    say(f"{path} comes out in another way than it was written; build the index again")
+                    say(f"{path} would differ from what was written; build the index again")
                     continue
                 path.parent.mkdir(parents=True, exist_ok=True)
                 move_file(part / name, path)

@@ -1,7 +1,7 @@
 """Comparing all bytes of a folder with the digests that were written with it: `mar verify`.
 
 Vectors, indexes and exported encoders list their files in a manifest, models in `digests.json`, packed models
-in `packed.json`. Files without a digest are checked in form: sizes must agree with headers, and JSON
+in `packed.json`. Of files without a digest, only the form is checked: sizes must agree with headers, and JSON
 must be valid.
 """
 
@@ -41,7 +41,7 @@ from mar_st.teachers.vectors import KEY, Part
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-#: Changed records of a journal that are listed one by one.
+#: Maximum number of changed records of a journal that are listed one by one.
 MOST_RECORDS = 20
 
 
@@ -92,7 +92,7 @@ class Verified:
         return {"whole": self.whole, **asdict(self)}
 
     def add(self, path: Path, found: str, do: str) -> None:
-        """Take a problem."""
+        """Record a problem."""
         self.problems.append(Problem(str(path), found, do))
 
     def compare(self, root: Path, entries: Mapping[str, Mapping[str, Any]], listing: Path, do: str) -> None:
@@ -142,7 +142,7 @@ def verify(folder: str | Path) -> Verified:
     raise MarError(
         f"{root} is neither vectors, an index, an exported encoder nor a model. 'medteb edition verify' "
         "is for editions, 'medteb verify' for journals of judgements and answers; an index in Milvus is "
-        "Milvus' own to check."
+        "checked by Milvus itself."
     )
 
 
@@ -350,12 +350,12 @@ def _note_unlisted(found: Verified, names: list[str]) -> None:
 def _note_unsampled(found: Verified, entries: Mapping[str, Mapping[str, Any]]) -> None:
     if any("sample" not in entry for entry in entries.values()):
         found.notes.append(
-            "Files written by an earlier version carry a digest of the whole alone: opening the folder "
-            "compares no more than their sizes."
+            "Files written by an earlier version carry only a digest of the whole: opening the folder "
+            "compares only their sizes."
         )
 
 
-#: File that tells a kind of folder, the kind, and its check; the first that is there counts.
+#: File that identifies a kind of folder, the kind, and its check; the first one that exists counts.
 _KINDS: tuple[tuple[str, str, Callable[[Path, Verified], None]], ...] = (
     ("packed.json", "packed model", _packed),
     ("export.json", "export", _export),

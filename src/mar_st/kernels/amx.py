@@ -1,7 +1,7 @@
 """Linear layers on the matrix unit (AMX) of x86 processors: 16 bits of mantissa, up to three times as fast.
 
 The method is in `amx.cpp`. The source is compiled when a user first needs it, which takes a second and a C++
-compiler; where there is none, or the processor lacks the unit, torch's own float32 is used.
+compiler; if there is none, or the processor lacks the unit, torch's own float32 is used.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _rooms = threading.local()
 
 @lru_cache(maxsize=1)
 def kernel() -> Any | None:
-    """Return the compiled kernel; `None` where it cannot be had or does not compute what it should."""
+    """Return the compiled kernel; `None` if it is not available or gives wrong results."""
     if not processor().flags >= _NEEDS:
         return None
     try:
@@ -60,7 +60,7 @@ def _computes(library: Any) -> bool:
 
 
 class PackedLinear(nn.Module):
-    """A linear layer whose weights are held as the kernel reads them; inference alone.
+    """A linear layer whose weights are held as the kernel reads them; for inference only.
 
     Args:
         weight: `(out, in)` float32, both multiples of 32.

@@ -101,7 +101,7 @@ def packed_attention(
 
 
 def register() -> None:
-    """Make the attention known to transformers; called again it changes nothing."""
+    """Register the attention with transformers; further calls change nothing."""
     from transformers import AttentionInterface, AttentionMaskInterface  # lazy: transformers
 
     AttentionInterface.register(NAME, packed_attention)
@@ -135,7 +135,7 @@ def can_pack(transformer: Any) -> bool:
 
 @contextmanager
 def packed(transformer: Any) -> Iterator[None]:
-    """Let a transformer compute with this attention for a while."""
+    """Make a transformer use this attention within the block."""
     register()
     model = transformer.model
     before, parameters = model.config._attn_implementation, transformer.model_forward_params

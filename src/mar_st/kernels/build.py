@@ -28,10 +28,10 @@ class CompileError(MarError):
 
 
 def library(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
-    """Compile a source file, unless this user has it compiled already, and load it.
+    """Compile a source file, unless this user has compiled it already, and load it.
 
-    What is compiled is kept in `$XDG_CACHE_HOME/medteb` (`~/.cache/medteb`), under a name made of the source,
-    the headers beside it and the flags; a machine that has it needs no compiler. Where that folder cannot be
+    Compiled files are kept in `$XDG_CACHE_HOME/medteb` (`~/.cache/medteb`), under a name made of the source,
+    the headers beside it and the flags; a machine that has them needs no compiler. If that folder cannot be
     written, or others could write to it, the source is compiled into a temporary folder each time. A file
     that belongs to another user, is a link or is writable by others is never loaded but compiled again.
 
@@ -40,7 +40,7 @@ def library(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
         flags: Flags of the compiler, such as the instructions it may use.
 
     Raises:
-        BuildError: There is no compiler, or it failed.
+        CompileError: There is no compiler, or it failed.
     """
     if platform.system() != "Linux":
         raise CompileError(f"C++ is compiled on Linux only; this is {platform.system()}.")
@@ -66,7 +66,7 @@ def library(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
 
 
 def close_with(owner: object, close: Callable[[int], None], handle: int) -> None:
-    """Close what C++ opened when its owner goes, but not in a fork: its threads are not there to be ended."""
+    """Close what C++ opened when its owner is deleted, but not in a fork, where its threads do not exist."""
     weakref.finalize(owner, _close, close, handle, os.getpid())
 
 

@@ -1,8 +1,8 @@
 """Attention in bfloat16 on a CPU, as batched matrix products.
 
-torch's fused attention goes through the scores a few tokens at a time. Texts of an encoder are short
-enough for the scores of some heads to stay in cache as a whole, so here a product makes them, one softmax
-follows, and another product takes the values.
+torch's fused attention computes the scores a few tokens at a time. Texts of an encoder are short enough for
+all scores of some heads to stay in cache, so here one product computes them, one softmax follows, and another
+product weights the values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAME = "mar_products"
 #: Bytes of scores at a time, so that scores and weights stay in a processor's own cache.
 _BYTES = 2**20
 
-#: Bytes of scores of one head at most; of longer texts torch's attention holds none at all.
+#: Maximum bytes of scores of one head; for longer texts torch's attention is used, which never holds all.
 _MOST = 16 * 2**20
 
 
@@ -35,7 +35,7 @@ def product_attention(
     is_causal: bool | None = None,
     **more: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Scaled dot-product attention, for inference; what it does not know goes to transformers' own.
+    """Scaled dot-product attention, for inference; unsupported cases go to transformers' own.
 
     Scores are rounded to bfloat16, as in transformers' `eager` attention.
 
@@ -124,10 +124,10 @@ def _hide(scores: torch.Tensor, mask: torch.Tensor) -> None:
 
 
 def use_product_attention(model: Any) -> bool:
-    """Have a transformers model compute attention so; in place.
+    """Make a transformers model use this attention, in place.
 
     Returns:
-        Whether it does: models that have attention of their own keep it.
+        Whether it does: models with their own attention keep it.
     """
     from transformers import AttentionInterface, AttentionMaskInterface  # lazy: transformers
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS  # lazy: transformers

@@ -60,7 +60,7 @@ class ExactSearch:
             bits: Packed bits, the lowest first: compare with vectors whose bit is set.
 
         Returns:
-            Scores, float32, and rows, int64, `(n, k)`, by falling score, equal ones by row; -inf and -1 where
+            Scores, float32, and rows, int64, `(n, k)`, by descending score, ties by row; -inf and -1 where
             there are fewer.
         """
         queries = np.ascontiguousarray(queries, dtype=np.float32)
@@ -93,7 +93,7 @@ def takes(vectors: np.ndarray, k: int) -> bool:
 
 @lru_cache(maxsize=4)
 def exact_search(threads: int) -> ExactSearch | None:
-    """Return the search for some threads; `None` where the processor, a compiler or threads are missing."""
+    """Return the search for some threads; `None` if AVX-512, a compiler or threads are missing."""
     kernels = _kernels()
     if kernels is None:
         return None
@@ -126,5 +126,5 @@ def _kernels() -> ctypes.CDLL | None:
 
 
 if hasattr(os, "register_at_fork"):
-    # Threads do not come along into the new process.
+    # Threads do not exist in the new process.
     os.register_at_fork(after_in_child=exact_search.cache_clear)

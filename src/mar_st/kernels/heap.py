@@ -26,7 +26,7 @@ _PAGE_OUT = 21
 
 @lru_cache(maxsize=1)
 def _library() -> Any:
-    """glibc; nothing with another C library or system."""
+    """Return glibc; `None` with another C library or system."""
     if not sys.platform.startswith("linux"):
         return None
     try:
@@ -37,7 +37,7 @@ def _library() -> Any:
 
 
 def trim() -> bool:
-    """Give free pages of the heap back to the system; whether this is possible here."""
+    """Give free pages of the heap back to the system; return whether this is possible here."""
     library = _library()
     if library is not None:
         library.malloc_trim(0)
@@ -59,7 +59,7 @@ def keep() -> bool:
 
 
 def page_out(address: int, size: int) -> bool:
-    """Take the pages of a block out of memory, those of a mapped file above all; whether the system did.
+    """Take the pages of a block out of memory, mainly those of a mapped file; return whether this worked.
 
     The content stays: pages are read from the file again when needed. A weight file that transformers mapped
     stays mapped, and its pages resident, as long as one tensor of it lives.

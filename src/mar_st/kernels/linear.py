@@ -99,7 +99,7 @@ def _onednn_layer(dtype: torch.dtype) -> Callable[[nn.Linear], nn.Module | None]
 
 def _missing(what: str) -> MarError:
     return MarError(
-        f"This machine cannot compute what was begun on another ({what}). Encode with dtype float32 into "
+        f"This machine cannot continue what was started on another ({what}). Encode with dtype float32 into "
         "another folder."
     )
 
@@ -119,7 +119,7 @@ def _replace(model: nn.Module, make: Callable[[nn.Linear], nn.Module | None]) ->
 
 
 class OneDNNLinear(nn.Module):
-    """A linear layer that oneDNN computes, in float32 or bfloat16; inference alone.
+    """A linear layer that oneDNN computes, in float32 or bfloat16; for inference only.
 
     Args:
         weight: `(out, in)` float32 or bfloat16.

@@ -40,7 +40,7 @@ def processor() -> Processor:
 
 
 def processors() -> int:
-    """Processors that this process may use; a container's limit of processor time counts, rounded up."""
+    """Return the number of processors that this process may use, at most its container's limit, rounded up."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(count, math.ceil(_share(_CGROUP) or count)))
 
