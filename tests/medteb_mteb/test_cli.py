@@ -248,7 +248,7 @@ def test_pickled_weights_are_refused(medteb, make_folder, gte_config_folder, tmp
     assert "safetensors" in err
 
 
-def test_names_of_mtebs_own_tasks_are_not_taken(medteb, make_folder, encoder_folder):
+def test_data_folders_named_like_mtebs_own_tasks_are_refused(medteb, make_folder, encoder_folder):
     code, _, err = medteb("run", "--data", make_folder("STS", "STS12"), "-m", encoder_folder)
     assert code == 2
     assert "'STS12' is the name of one of mteb's own tasks" in err
@@ -281,7 +281,7 @@ def test_predictions_are_kept_on_request(medteb, make_folder, encoder_folder, tm
     assert set(json.loads(saved.read_text())["default"]["test"]) == {"q1", "q2", "q3"}
 
 
-def test_what_an_edition_says_gives_the_terminal_no_orders(medteb, make_folder):
+def test_an_edition_cannot_send_control_characters_to_the_terminal(medteb, make_folder):
     folder = make_folder("STS")
     medteb("edition", "write", folder, "--task", "Mine", "--license", "mit\x1b[2J", "--name", "n\x9b1m")
     said = medteb("edition", "show", folder)[1]
@@ -332,7 +332,7 @@ def test_the_mini_edition_is_reproduced(medteb, tmp_path, monkeypatch):
 
 
 def test_force_and_seed_reach_the_generator(medteb, make_folder, tmp_path, monkeypatch):
-    """With a generator that writes nothing: the true one takes seconds."""
+    """With a generator that writes nothing: the real one takes seconds."""
     folder = make_folder("STS")
     edition = write_manifest(
         folder, task="MedTEBSTS", name="mini", version="1", licence="cc-by-4.0", counts={"test": 1}
@@ -345,7 +345,7 @@ def test_force_and_seed_reach_the_generator(medteb, make_folder, tmp_path, monke
     assert [(row["task"], row["digest"]) for row in json.loads(printed)] == [("MedTEBSTS", edition.digest)]
 
 
-def test_editions_are_not_built_over_a_file(medteb, tmp_path):
+def test_an_edition_does_not_replace_a_file(medteb, tmp_path):
     (tmp_path / "file").write_text("mine")
     code, _, err = medteb("edition", "build", "mini", tmp_path / "file", "--force")
     assert code == 2

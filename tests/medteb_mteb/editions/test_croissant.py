@@ -49,7 +49,7 @@ def test_the_reference_implementation_reads_it(task, tmp_path):
         assert next(iter(dataset.records(table.uuid)))
 
 
-def test_a_table_without_columns(tmp_path):
+def test_a_table_without_rows_is_refused(tmp_path):
     (tmp_path / "rows.jsonl").write_text("", encoding="utf-8")
     options = {"task": "T", "name": "n", "version": "1", "licence": "mit", "counts": {}}
     write_manifest(tmp_path, **options)

@@ -155,7 +155,7 @@ def test_a_user_folder_without_manifest_is_refused_not_skipped(roots, monkeypatc
         find_edition("A")
 
 
-def test_unknown_task_wrong_root_and_wrong_name(roots, monkeypatch):
+def test_unknown_tasks_wrong_roots_and_wrong_names_are_refused(roots, monkeypatch):
     with pytest.raises(EditionError, match="No edition of task 'a'"):
         find_edition("a")
     monkeypatch.setenv("MEDTEB_DATA", str(roots / "nowhere"))
@@ -182,7 +182,7 @@ def test_import_is_cheap():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_name_that_leads_elsewhere_is_refused(folder, tmp_path):
+def test_a_name_that_leaves_the_folder_is_refused(folder, tmp_path):
     write(folder)
     (tmp_path / "ESCAPED").write_text("x")
     content = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))

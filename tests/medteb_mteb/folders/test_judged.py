@@ -16,7 +16,7 @@ def judged_of(folder):
 PAIR = ("query-id", "corpus-id")
 
 
-def test_without_negatives_nothing_is_known(make_folder):
+def test_a_folder_without_negatives_has_no_judged_documents(make_folder):
     judged = judged_of(make_folder("Retrieval"))
     assert not judged.known
     assert judged.sources == ()
@@ -54,7 +54,7 @@ def test_the_qrels_count_where_files_contradict_them(make_folder):
     assert (judged.contradictions, judged.dangling) == (1, 2)
 
 
-def test_disputed_pairs_are_neither(make_folder):
+def test_disputed_pairs_are_neither_positive_nor_negative(make_folder):
     folder = make_folder("Retrieval")
     write(folder, "judged_negatives.tsv", [PAIR, ("q1", "d5")])
     write(folder, "disputed.tsv", [PAIR, ("q1", "d6"), ("q1", "d5"), ("q1", "d1"), ("q2", "d6")])
@@ -78,14 +78,14 @@ def test_files_with_other_columns_are_left_alone_and_empty_ones_say_nothing(make
         ("disputed.tsv", [PAIR, ("q1", " ")], r"disputed.tsv:2: query-id and corpus-id must be"),
     ],
 )
-def test_rows_of_no_use_are_named(make_folder, name, rows, message):
+def test_unusable_rows_are_named(make_folder, name, rows, message):
     folder = make_folder("Retrieval")
     write(folder, name, rows)
     with pytest.raises(FolderError, match=message):
         read_folder(folder)
 
 
-def test_they_belong_to_the_revision_and_stay_in_the_folder(make_folder, tmp_path):
+def test_judged_files_are_in_the_revision_and_in_the_folder(make_folder, tmp_path):
     folder = make_folder("Retrieval")
     plain = inspect_folder(folder).revision()
     write(folder, "disputed.tsv", [PAIR, ("q1", "d6")])

@@ -221,7 +221,7 @@ def test_numbers_as_ids_are_written_out(make_folder):
     assert read_folder(folder).retrieval.qrels["q1"]["17"] == 1
 
 
-def test_extras_are_left_alone(make_folder):
+def test_other_files_of_the_folder_are_ignored(make_folder):
     folder = make_folder("Retrieval")
     before = read_folder(folder)
     write_rows(folder / "train" / "queries.jsonl", [{"broken": True}])
@@ -244,7 +244,7 @@ def test_missing_tables_say_what_was_expected(make_folder, removed, expected):
     assert expected in str(problems_of(folder))
 
 
-def test_unusable_folders(tmp_path, make_folder):
+def test_unusable_folders_are_refused(tmp_path, make_folder):
     assert "no such folder" in str(problems_of(tmp_path / "nowhere"))
     (tmp_path / "empty").mkdir()
     assert "found nothing" in str(problems_of(tmp_path / "empty"))

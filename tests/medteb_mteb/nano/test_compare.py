@@ -80,7 +80,7 @@ def test_a_set_is_found_by_name_or_folder(tmp_path, monkeypatch):
         list(compare_set(str(tmp_path / "absent")))
 
 
-def test_the_command(tmp_path, medteb):
+def test_the_command_prints_figures_that_differ(tmp_path, medteb):
     folder = write_set(tmp_path / "NanoCMTEB", ["medical"])
     code, out, _ = medteb("nano", "check", folder)
     assert code == 1

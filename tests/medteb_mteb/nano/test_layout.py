@@ -47,7 +47,7 @@ def test_datasets_loads_the_same_from_the_card(tmp_path, datasets_cache):
     assert load_hub(str(folder), "t2", "main", LISTS) == read_split(folder, "t2")
 
 
-def test_the_revision_is_that_of_one_split(tmp_path):
+def test_each_split_has_its_own_revision(tmp_path):
     folder = write_set(tmp_path / "Set", ["medical", "t2"])
     before = {split: revision_of(folder, split) for split in ("medical", "t2")}
     assert before["medical"] != before["t2"]  # the split's name is part of it
@@ -102,14 +102,14 @@ def broken(**changes):
         (broken(**{HYBRID: lambda t: t["corpus-ids"][0].pop()}), "99 candidates; expected 100, or 101"),
     ],
 )
-def test_a_split_that_is_not_sound_is_refused(tmp_path, content, message):
+def test_an_inconsistent_split_is_refused(tmp_path, content, message):
     folder = write_split(tmp_path / "Set", "medical", content)
     with pytest.raises(FolderError, match="split 'medical'") as raised:
         read_split(folder, "medical")
     assert message in str(raised.value)
 
 
-def test_fewer_documents_than_candidates(tmp_path):
+def test_a_split_may_have_fewer_documents_than_candidates(tmp_path):
     content = tables()
     for columns in content.values():
         if "corpus-ids" in columns:
@@ -119,7 +119,7 @@ def test_fewer_documents_than_candidates(tmp_path):
     assert len(read_split(write_split(tmp_path / "Set", "s", content), "s").lists[HYBRID]["q0"]) == 20
 
 
-def test_what_is_missing_is_named(tmp_path):
+def test_missing_splits_and_files_are_named(tmp_path):
     folder = write_split(tmp_path / "Set", "medical")
     with pytest.raises(FolderError, match=r"no corpus for split 't3'.*Splits that are there: medical"):
         read_split(folder, "t3")
@@ -130,7 +130,7 @@ def test_what_is_missing_is_named(tmp_path):
         read_split(tmp_path / "absent", "medical")
 
 
-def test_ordinary_folders_are_none(tmp_path, make_folder):
+def test_ordinary_folders_are_not_nano_sets(tmp_path, make_folder):
     assert not is_nano(make_folder("Reranking"))
     assert not is_nano(make_folder("STS"))
     assert not is_nano(tmp_path / "absent")

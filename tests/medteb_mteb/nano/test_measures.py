@@ -9,7 +9,7 @@ import pytrec_eval
 from medteb_mteb.nano.measures import score_rankings
 
 
-def test_by_hand():
+def test_measures_equal_values_computed_manually():
     # q1: two positives at ranks 2 and 4; q2: one of three, at rank 20; q3: nothing retrieved
     rankings = {
         "q1": ["x", "a", "y", "b"],
@@ -54,13 +54,13 @@ def test_map_is_divided_by_what_can_be_reached():
     assert score_rankings({"q": positives["q"][:100]}, positives).map_capped_at_100 == pytest.approx(1)
 
 
-def test_what_lies_beyond_rank_100_does_not_count():
+def test_documents_beyond_rank_100_do_not_count():
     ranking = [f"n{i}" for i in range(100)] + ["a"]
     found = score_rankings({"q": ranking}, {"q": ["a"]})
     assert found.recall_micro_at_100 == found.hit_at_100 == 0
 
 
-def test_a_document_that_comes_twice_is_refused():
+def test_a_repeated_document_is_refused():
     with pytest.raises(ValueError, match="'q' holds a document twice"):
         score_rankings({"q": ["a", "a"]}, {"q": ["a"]})
     with pytest.raises(ValueError, match="No query has a positive"):

@@ -22,7 +22,7 @@ CHINESE = [
 ]
 
 
-def test_the_tolerance_covers_what_the_cards_differ_by():
+def test_the_tolerance_covers_the_differences_between_cards():
     sets = published_sets()
     one = sets["NanoCMTEB"].splits["cmedqa"]
     other = sets["NanoMedical"].splits["NanoCmedqa"]

@@ -7,7 +7,7 @@ from medteb_mteb.nano.rankings import SUFFIX, KeptRankings, RankingsError, read_
 KEPT = KeptRankings("T", "m", "r1", {"q": ["a", "b"]}, {"q": ["x", "a"]})
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_written_rankings_are_read_back(tmp_path):
     path = tmp_path / "deep" / f"T{SUFFIX}"
     write_rankings(path, KEPT)
     assert read_rankings(path) == KEPT

@@ -24,7 +24,7 @@ TOLERANCE = 0.01
 
 
 def write_published(folder: Path) -> Path:
-    """A folder exactly as the sets of CMIRB lie on the Hub."""
+    """A folder in the layout of CMIRB's sets on the Hub."""
     write_jsonl(folder / "corpus.jsonl", [{"id": k, "text": t} for k, t in DOCUMENTS.items()])
     write_jsonl(folder / "queries.jsonl", [{"id": k, "text": t} for k, t in QUERIES.items()])
     rows = [{"q_id": q, "p_id": d, "score": s} for q, found in QRELS.items() for d, s in found.items()]
@@ -133,7 +133,7 @@ def test_an_unknown_document_of_a_copy_is_named(copies):
 
 
 @pytest.mark.parametrize("split", ["test", "dev"])
-def test_the_hub_gives_what_a_copy_gives(copies, monkeypatch, datasets_cache, split):
+def test_the_hub_gives_the_same_data_as_a_copy(copies, monkeypatch, datasets_cache, split):
     """The loader for the Hub, on a folder of the same layout; the authors' code names one split `dev`."""
     name = "CMIRBCovidRetrieval"
     card = copies / name / "README.md"
@@ -169,7 +169,7 @@ def test_the_public_benchmark_runs_end_to_end(copies, tmp_path, encoder_folder, 
     assert saved == set(found["tasks"])
 
 
-def test_what_cannot_be_fetched_is_left_out_with_the_reason(copies, tmp_path, medteb):
+def test_unavailable_tasks_are_left_out_with_the_reason(copies, tmp_path, medteb):
     for path in copies.iterdir():
         if path.name != "MedExamRetrieval":
             shutil.rmtree(path)

@@ -58,7 +58,7 @@ def test_metadata_is_complete_and_follows_the_edition(name, data_root):
     assert metadata.bcp47_codes == ["cmn-Hans"]
 
 
-def test_a_foreign_edition_claims_nothing_it_does_not_say(data_root):
+def test_metadata_of_a_users_edition_come_from_its_manifest(data_root):
     folder = data_root / "MedTEBSTS"
     write_manifest(folder, task="MedTEBSTS", name="clinic", version="3", licence="Own terms", counts={})
     metadata = mteb.get_task("MedTEBSTS").metadata
@@ -83,7 +83,7 @@ def test_a_foreign_edition_claims_nothing_it_does_not_say(data_root):
         ("ask me", "not specified"),
     ],
 )
-def test_licences(licence, expected):
+def test_licences_are_written_as_mteb_expects(licence, expected):
     assert licence_for_mteb(licence) == expected
 
 

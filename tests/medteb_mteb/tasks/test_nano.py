@@ -84,7 +84,7 @@ def test_a_model_trained_on_the_source_is_not_zero_shot():
     assert meta.is_zero_shot_on(tasks[1:]) is True
 
 
-def test_benchmarks():
+def test_benchmarks_have_the_tasks_of_all_splits():
     for name, number in (("NanoCMTEB", 8), ("NanoMedical", 10)):
         benchmark = mteb.get_benchmark(name)
         assert [task.metadata.name for task in benchmark.tasks] == nano_names(name)
@@ -149,7 +149,7 @@ def test_a_benchmark_runs_end_to_end_and_its_rankings_score_the_same(
         ("DenseReranking", DENSE, 119),
     ],
 )
-def test_a_reranker_gets_the_candidates_in_an_order_that_says_nothing(copies, suffix, name, size):
+def test_a_reranker_gets_the_candidates_in_a_neutral_order(copies, suffix, name, size):
     model = Scripted()
     assert isinstance(model, CrossEncoderProtocol)
     task = mteb.get_task(f"NanoCMTEBMedical{suffix}")
@@ -216,7 +216,7 @@ def test_without_a_copy_the_hub_is_asked_for_the_unpinned_set(monkeypatch, tmp_p
     assert asked == [("hakari-bench/NanoMedical", "corpus", "NanoNFCorpus", "main")]
 
 
-def test_the_hub_gives_what_a_folder_gives(monkeypatch, copies, datasets_cache):
+def test_the_hub_gives_the_same_data_as_a_folder(monkeypatch, copies, datasets_cache):
     from datasets import load_dataset
 
     folder = copies / "NanoCMTEB"
@@ -242,7 +242,7 @@ def test_statistics_are_computed_beside_the_copy(copies):
     assert task.metadata.descriptive_stat_path.is_relative_to(copies / "NanoCMTEB")
 
 
-def test_a_set_of_ones_own_runs_as_data_folders_do(tmp_path, medteb):
+def test_a_users_own_set_runs_like_a_data_folder(tmp_path, medteb):
     content = tables()
     content["my_model"] = content.pop(DENSE)
     folder = write_split(tmp_path / "NanoOwn", "heart", content)

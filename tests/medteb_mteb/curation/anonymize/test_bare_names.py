@@ -22,7 +22,7 @@ def named(text, *, strict=False):
         ("陳嘉儀，來院健檢", {"陳嘉儀"}),
     ],
 )
-def test_names_that_nothing_announces(text, names):
+def test_names_without_a_label_are_found(text, names):
     assert named(text) == names
 
 
@@ -55,7 +55,7 @@ def test_candidates_hold_all_features_and_their_places():
     assert found["陈晓燕"][FEATURES.index("left-other")] == 1
 
 
-def test_of_overlapping_candidates_one_is_left():
+def test_one_of_overlapping_candidates_is_chosen():
     spans = sorted(BareName().spans("郭春生郭春明兄弟二人"))
     assert spans
     assert all(one[1] <= other[0] for one, other in itertools.pairwise(spans))

@@ -26,5 +26,5 @@ def test_names_with_an_interpunct(text, name):
         "内科·外科·儿科均可挂号",
     ],
 )
-def test_things_that_are_called_after_somebody_stay(text):
+def test_things_named_after_a_person_are_not_replaced(text):
     assert Finder(["NAME"])(text) == []

@@ -23,7 +23,7 @@ def test_marks_are_read():
         ("张]]", "not closed"),
     ],
 )
-def test_marks_that_cannot_be_read(line, message):
+def test_invalid_marks_are_refused(line, message):
     with pytest.raises(BuildError, match=f"line 3: .*{message}"):
         parse_marked(line, 3)
 
@@ -40,7 +40,7 @@ def test_a_file_names_its_faulty_lines(tmp_path):
         read_marked(tmp_path / "gone.txt")
 
 
-def test_precision_and_recall_by_hand():
+def test_precision_and_recall_equal_values_computed_manually():
     sentences = [
         parse_marked("患者[[NAME:王秀兰]]，[[PHONE:13800138000]]"),
         parse_marked("没有"),
@@ -68,7 +68,7 @@ def test_one_find_counts_for_one_mark():
     assert (result.near.total(), result.found.total(), result.marked.total()) == (1, 1, 2)
 
 
-def test_kinds_that_do_not_count_are_passed_over():
+def test_kinds_that_are_not_requested_do_not_count():
     sentence = parse_marked("[[NAME:王]]医生 [[PHONE:13800138000]]")
     result = quality([sentence], lambda _: [Span(0, 1, "NAME")], kinds=["NAME"])
     assert (result.recall(), result.precision()) == (1, 1)

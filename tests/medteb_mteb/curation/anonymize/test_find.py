@@ -23,7 +23,7 @@ def found(finder, text):
 
 
 @pytest.mark.thorough
-def test_an_identity_card_by_its_check_digit(finder):
+def test_an_identity_card_is_found_by_its_check_digit(finder):
     first = "11010519491231002"
     right = first + id_card_digit(first)
     assert right.endswith("X")
@@ -34,7 +34,7 @@ def test_an_identity_card_by_its_check_digit(finder):
     assert found(finder, "编号110105194913310021。") == []
 
 
-def test_a_bank_card_by_luhn(finder):
+def test_a_bank_card_is_found_by_its_luhn_digit(finder):
     card = "622202100011234567"
     card += luhn_digit(card)
     assert passes_luhn(card)
@@ -52,12 +52,12 @@ def test_a_bank_card_by_luhn(finder):
         ("13800138000", "LOT 13800138000"),
     ],
 )
-def test_a_number_of_a_thing_is_not_a_phone(finder, personal, thing):
+def test_a_product_number_is_not_a_phone(finder, personal, thing):
     assert [kind for kind, _ in found(finder, personal)] == ["PHONE"]
     assert found(finder, thing) == []
 
 
-def test_only_the_kinds_asked_for():
+def test_only_the_requested_kinds_are_found():
     text = "患者王秀兰，电话13800138000，邮箱a.b@example.com"
     assert [span.kind for span in Finder(["phone", "EMAIL"])(text)] == ["PHONE", "EMAIL"]
     assert [span.kind for span in Finder()(text)] == ["NAME", "PHONE", "EMAIL"]
@@ -133,7 +133,7 @@ def test_thousands_of_texts_a_second(finder):
         "患者羊水多，左氧氟沙星0.5g",
     ],
 )
-def test_a_form_without_a_name(finder, text):
+def test_a_form_without_a_name_gives_no_name(finder, text):
     assert finder(text) == []
 
 

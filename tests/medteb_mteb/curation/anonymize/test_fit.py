@@ -20,7 +20,7 @@ def test_weights_separate_names_from_words():
     assert weights == module.fit(marked, ["高血压患者应低盐饮食，何时复查都方便"] * 20)
 
 
-def test_newton_finds_where_the_gradient_is_nothing():
+def test_newton_finds_a_zero_of_the_gradient():
     drawn = np.random.default_rng(0)
     rows = np.column_stack([np.ones(400), drawn.normal(size=(400, 3))])
     labels = (drawn.random(400) < 1 / (1 + np.exp(-rows @ np.array([-1, 2, 0, -1])))).astype(float)

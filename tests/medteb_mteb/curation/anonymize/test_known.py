@@ -1,4 +1,4 @@
-"""Identifiers that are known beforehand are replaced wherever they stand; the list stays secret."""
+"""Identifiers that are known beforehand are replaced wherever they occur; the list stays secret."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def found(finder, text):
     return {(text[span.start : span.end], span.kind) for span in finder(text)}
 
 
-def test_known_identifiers_are_found_where_rules_are_blind(listed):
+def test_known_identifiers_are_found_where_rules_find_none(listed):
     assert ("Anna Li", "NAME") not in found(Finder(), BARE)
     expected = {("王秀兰", "NAME"), ("Anna Li", "NAME"), ("ZY20230017", "RECORD_NUMBER")}
     assert found(Finder(known=read_known(listed)), BARE) == expected
@@ -62,7 +62,7 @@ def test_the_same_known_name_gets_the_same_surrogate(source, listed, tmp_path):
     assert "王秀兰" not in first.text
 
 
-def test_another_list_is_another_step(source, listed, tmp_path):
+def test_another_list_needs_another_folder(source, listed, tmp_path):
     anonymize(source, tmp_path / "out", known=listed, show_progress=False)
     anonymize(source, tmp_path / "out", known=listed, show_progress=False)
     other = tmp_path / "other.txt"
@@ -87,7 +87,7 @@ def test_the_digest_needs_the_secret():
         ("\n \n", "holds no identifiers"),
     ],
 )
-def test_a_list_that_cannot_be_used_is_refused_without_telling_it(tmp_path, content, message):
+def test_an_unusable_list_is_refused_without_showing_its_content(tmp_path, content, message):
     path = tmp_path / "known.txt"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(BuildError, match=message) as error:
@@ -96,7 +96,7 @@ def test_a_list_that_cannot_be_used_is_refused_without_telling_it(tmp_path, cont
     assert "13812345678" not in str(error.value)
 
 
-def test_a_missing_list_is_said(tmp_path):
+def test_a_missing_list_is_refused(tmp_path):
     with pytest.raises(BuildError, match="cannot be read"):
         read_known(tmp_path / "none.txt")
 
@@ -118,16 +118,16 @@ def test_blanks_width_and_the_form_of_a_dot_do_not_count(known, text, mention):
     assert found(Finder(known=Known({"NAME": [known]})), text) == {(mention, "NAME")}
 
 
-def test_lines_are_not_joined():
+def test_a_name_does_not_span_two_lines():
     assert found(Finder(known=Known({"NAME": ["李明"]})), "行李\n明天取") == set()
 
 
-def test_of_known_names_that_overlap_nothing_stays():
+def test_overlapping_known_names_are_replaced_completely():
     step = Anonymise(known=Known({"NAME": ["王秀兰", "兰芳芳", "王秀"]}), salt=b"0" * 16)
     assert step.one(Text("a", "昨日王秀兰芳芳来电")).text == "昨日[姓名][姓名]来电"
 
 
-def test_a_column_named_after_somebody_known_is_not_told(tmp_path):
+def test_a_known_name_in_a_column_name_is_not_shown(tmp_path):
     path = tmp_path / "texts.jsonl"
     path.write_text(json.dumps({"_id": "a", "text": "好转", "王秀兰": "1"}) + "\n", encoding="utf-8")
     listed = tmp_path / "known.txt"

@@ -1,4 +1,4 @@
-"""The sentences marked by hand: what is found in them, and that nothing else is touched."""
+"""Manually marked sentences: which identifiers are found, and that all other text stays unchanged."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_answers_decide_what_is_replaced(source, tmp_path):
         assert "王秀兰".encode() not in written
 
 
-def test_other_answers_are_another_step(source, tmp_path):
+def test_other_answers_need_another_folder(source, tmp_path):
     sheet = tmp_path / "sheet.csv"
     write_sheet(source, sheet, show_progress=False)
     anonymize(source, tmp_path / "out", reviewed=sheet, show_progress=False)

@@ -42,7 +42,7 @@ def content(folder):
     return "".join(path.read_text(encoding="utf-8") for path in sorted(folder.iterdir()) if path.is_file())
 
 
-def test_placeholders(source, tmp_path):
+def test_identifiers_become_placeholders(source, tmp_path):
     result = anonymize(source, tmp_path / "out", show_progress=False)
     texts = list(read_texts(tmp_path / "out"))
     assert [text.text for text in texts] == [
@@ -117,7 +117,7 @@ def test_texts_that_become_the_same_keep_different_ids(tmp_path):
         assert [one.partition("-")[2] for one in ids] == ["", "2", "3", "4", "5"]
 
 
-def test_given_ids(tmp_path):
+def test_given_ids_that_are_identifiers_are_refused(tmp_path):
     rows = [{"_id": "q1", "text": "头疼"}, {"_id": "13812345678", "text": "发烧"}]
     source = write(tmp_path / "r.jsonl", rows)
     with pytest.raises(BuildError, match=r"text 2 of the input is itself an identifier \(PHONE\)") as caught:
@@ -163,7 +163,7 @@ def test_the_mark_follows_the_settings():
     ("options", "message"),
     [({"mode": "hide"}, "no mode"), ({"ids": "drop"}, "no way"), ({"mode": "surrogate"}, "need a secret")],
 )
-def test_settings_that_cannot_be(options, message):
+def test_impossible_settings_are_refused(options, message):
     with pytest.raises(BuildError, match=message):
         Anonymise(**options)
 
@@ -282,7 +282,7 @@ def test_killed_and_resumed_with_known_names_and_surrogates(tmp_path):
 
 
 def test_the_manifest_holds_no_plain_digest_of_the_raw_file(source, tmp_path):
-    """Else who knows all but one identifier of it could try that one until the digest is right."""
+    """Otherwise, a reader who knows all identifiers but one could guess it by trying digests."""
     anonymize(source, tmp_path / "out", show_progress=False)
     written = "".join((tmp_path / "out" / name).read_text() for name in ("step.json", "manifest.json"))
     assert source_digest(source) not in written

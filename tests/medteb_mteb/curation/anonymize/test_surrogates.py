@@ -37,7 +37,7 @@ def surrogates():
     return Surrogates(SALT)
 
 
-def test_every_kind_has_a_stand_in_that_is_another_and_always_the_same(surrogates):
+def test_every_kind_gets_a_different_and_constant_surrogate(surrogates):
     assert set(VALUES) == set(IDENTIFIER_KINDS) - {"DATE"}
     for kind, value in VALUES.items():
         assert surrogates(kind, value) != value
@@ -55,7 +55,7 @@ def test_the_form_is_kept(surrogates, kind):
     assert shape(surrogates(kind, VALUES[kind])) == shape(VALUES[kind])
 
 
-def test_they_cannot_exist(surrogates):
+def test_surrogates_are_never_valid_identifiers(surrogates):
     for number in range(200):
         card = surrogates("ID_CARD", f"1101051949123{number:04d}1")
         assert card[:2] not in PROVINCES
@@ -67,7 +67,7 @@ def test_they_cannot_exist(surrogates):
     assert surrogates("PLATE", "京A12345")[1] == "I"
 
 
-def test_the_same_identifier_in_another_spelling(surrogates):
+def test_spellings_of_one_identifier_get_the_same_surrogate(surrogates):
     digits = {
         re.sub(r"\D", "", surrogates("PHONE", text))
         for text in ("13800138000", "138 0013 8000", "138-0013-8000")
@@ -97,18 +97,18 @@ def test_the_year_of_birth_stays_about_right(surrogates):
         assert abs(int(re.search(r"\d{4}", made).group()) - 1962) <= 2, made
 
 
-def test_different_identifiers_get_different_stand_ins(surrogates):
+def test_different_identifiers_get_different_surrogates(surrogates):
     phones = {surrogates("PHONE", f"138{number:08d}") for number in range(3000)}
     assert len(phones) == 3000
 
 
-def test_no_stand_in_is_taken_for_a_real_phone_card_or_landline(surrogates):
+def test_no_surrogate_is_taken_for_a_real_phone_card_or_landline(surrogates):
     finder = Finder(["ID_CARD", "PHONE", "LANDLINE"])
     text = "，".join(surrogates(kind, VALUES[kind]) for kind in ("ID_CARD", "PHONE", "LANDLINE"))
     assert finder(text) == []
 
 
-def test_the_secret_lies_beside_the_output_for_its_owner_only(tmp_path):
+def test_only_the_owner_can_read_the_secret_next_to_the_output(tmp_path):
     salt = salt_for(tmp_path / "out")
     file = tmp_path / "out.salt"
     assert len(salt) >= 32
