@@ -1,7 +1,7 @@
-"""Shapes of backbones: what a published encoder looks like, without its weights.
+"""Shapes of backbones: the architecture of a published encoder, without its weights.
 
-`backbones.yaml` holds the shapes of the backbones that shipped recipes use; other ones are read from a folder
-or from the local cache of the Hub. Nothing is downloaded here.
+`backbones.yaml` holds the shapes of the backbones that shipped recipes use; others are read from a folder or
+from the local cache of the Hub. Nothing is downloaded here.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 LISTING = Path(__file__).with_name("backbones.yaml")
 
-#: Keys of a `config.json` that say how a model was saved, not what it looks like.
+#: Keys of a `config.json` that tell how a model was saved, not its architecture.
 _NO_SHAPE = ("architectures", "auto_map", "transformers_version", "_name_or_path", "dtype", "torch_dtype")
 
 
-#: Architectures in which a token's place counts through `position_ids` alone: no bias or window of attention
-#: by the distance in the row, no positions made of the tokens. `token_dropout` saves them the work on what it
-#: hides.
+#: Architectures that use a token's position only through `position_ids`: no attention bias or window by the
+#: distance in the row, no positions computed from the tokens. For these `token_dropout` saves the work on
+#: hidden tokens.
 PLACED = frozenset({"bert", "eurobert", "gpt_neox", "gte", "llama", "qwen2", "qwen3"})
 
 
@@ -47,7 +47,7 @@ class Shape:
     Attributes:
         name: Where it comes from, for messages.
         config: transformers configuration values, `model_type` included.
-        dtype: What its published weights are stored in: float32, float16 or bfloat16.
+        dtype: Dtype of its published weights: float32, float16 or bfloat16.
         head: Parameters of a linear layer after pooling.
     """
 
@@ -97,7 +97,7 @@ def known_backbones() -> dict[str, Shape]:
 
 
 def shape_of(backbone: Backbone, document: Backbone | None = None) -> Shape:
-    """Shape of a recipe's backbone.
+    """Return the shape of a recipe's backbone.
 
     Args:
         backbone: One side of a recipe.
@@ -133,7 +133,7 @@ def shape_of(backbone: Backbone, document: Backbone | None = None) -> Shape:
 
 
 def source_shape(source: str, revision: str | None = None) -> Shape:
-    """Shape of a folder, a known backbone, or a model in the local cache of the Hub.
+    """Return the shape of a folder, a known backbone, or a model in the local cache of the Hub.
 
     Raises:
         BackboneError: None of these.
@@ -168,7 +168,7 @@ def side_shapes(query: Backbone | None, document: Backbone | None) -> dict[Side,
 
 
 def _config_file(folder: Path) -> Path:
-    """`config.json` of a transformers folder, or of the first module of a sentence-transformers one."""
+    """Return `config.json` of a transformers folder, or of a sentence-transformers folder's first module."""
     listing = folder / "modules.json"
     if listing.is_file():
         folder = listed_modules(folder)[0].path
@@ -190,7 +190,7 @@ def _from_file(name: str, path: Path) -> Shape:
 
 
 def check_attention(shape: Shape, attention: str) -> None:
-    """Make sure that an encoder can run with an implementation of attention, here.
+    """Check that an encoder can run with an attention implementation here.
 
     Raises:
         BackboneError: The architecture has no such implementation, or a package or device for it is missing.

@@ -1,8 +1,9 @@
 """Cost of one pass through an encoder: floating-point operations by formula, memory by a dry run.
 
 The dry run executes the real architecture, forward and backward, on tensors that have shapes and no storage,
-and keeps account of the bytes alive. It needs no weights, no memory and no device, and it sees what a formula
-per architecture would miss (which activations an autograd function keeps, copies of weights under autocast).
+and tracks the bytes of live tensors. It needs no weights, no memory and no device, and it finds what a
+formula per architecture would miss (which activations an autograd function keeps, copies of weights under
+autocast).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 Mode = Literal["full", "lora", "frozen"]
 
-#: Model types whose tokens see only those before them.
+#: Model types with causal attention.
 CAUSAL = ("qwen2", "qwen3", "gpt_neox", "gemma", "gemma2", "mistral", "llama", "phi3")
 
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -45,7 +46,7 @@ class Training:
         checkpointing: Recompute the activations of each layer in the backward pass.
         gradcache: Encode rows in mini-batches, first without a graph (GradCache).
         bf16: Run passes under bf16 autocast.
-        dtype: What its weights are held in (a LoRA adapter is always float32).
+        dtype: Dtype of its weights (a LoRA adapter is always float32).
     """
 
     mode: Mode
@@ -62,7 +63,7 @@ def forward_flops(shape: Shape, rows: float, length: float) -> float:
 
     `2 * linear` per token for the linear layers (`linear`: weights that multiply each token) plus
     `4 * length * width * layers` per token for attention (scores and weighted sum; `width` is heads times
-    head size), half of that where attention is causal. Look-ups, norms and activations are left out.
+    head size), half of that if attention is causal. Look-ups, norms and activations are left out.
 
     Args:
         shape: The encoder.
@@ -78,8 +79,8 @@ def forward_flops(shape: Shape, rows: float, length: float) -> float:
 def training_flops(shape: Shape, rows: float, length: float, training: Training) -> float:
     """Return the operations that one optimiser step spends on one encoder.
 
-    A forward pass costs F. Backward costs 2 F where all weights are trained (gradients of activations and of
-    weights) and F for the base under LoRA (of activations alone); the adapter itself costs `6 * lora` per
+    A forward pass costs F. Backward costs 2 F if all weights are trained (gradients of activations and of
+    weights) and F for the base under LoRA (of activations only); the adapter itself costs `6 * lora` per
     token. Checkpointing adds F, GradCache adds F. A frozen encoder costs F.
     """
     forward = forward_flops(shape, rows, length)
@@ -112,9 +113,9 @@ def _attention_width(shape: Shape) -> int:
 def pass_memory(shape: Shape, rows: int, length: int, training: Training) -> int:
     """Return the peak bytes of a forward and backward pass over `rows` texts, above those allocated before.
 
-    New gradients are included but for those of the token embeddings (`vocabulary * width` values), which the
-    caller adds: the dry run has next to no vocabulary. It is done with few layers at the real number of rows;
-    the peak is linear in the number of layers, whose line is read off at the real depth.
+    New gradients are included, except those of the token embeddings (`vocabulary * width` values), which the
+    caller adds: the dry run has almost no vocabulary. It uses few layers at the real number of rows; the peak
+    is linear in the number of layers, so it is extrapolated to the real depth.
     """
     config = json.dumps(dict(shape.config), sort_keys=True)
     few, more = (3, 5) if shape.layers > 5 else (1, 2)
@@ -124,7 +125,7 @@ def pass_memory(shape: Shape, rows: int, length: int, training: Training) -> int
 
 @lru_cache(maxsize=512)
 def _dry_run(config: str, layers: int, rows: int, length: int, training: Training) -> int:
-    """Peak bytes alive in a pass beyond weights (and beyond gradients that GradCache holds already)."""
+    """Return the peak bytes of a pass beyond weights (and beyond gradients that GradCache holds already)."""
     from torch._subclasses.fake_tensor import FakeTensorMode  # lazy: torch._subclasses
 
     # Lookups need no vocabulary, and a gradient of the embeddings is added by the caller.
@@ -159,7 +160,7 @@ def prepare(model: Any, training: Training) -> None:
     if training.mode != "full":
         model.requires_grad_(False)
     if training.mode == "lora":
-        # A new adapter has the device of the default, not of the model.
+        # A new adapter is created on the default device, not on the model's.
         with next(model.parameters()).device:
             transformer: Any = SimpleNamespace(model=model)
             add_lora(transformer, r=training.lora_r, targets=training.lora_targets)
@@ -220,5 +221,5 @@ def _live_bytes_class() -> Any:
 
 
 def LiveBytes() -> Any:  # noqa: N802 -- used like a class
-    """Context that keeps account of the bytes of all tensors alive: `now`, `peak`, `restart()`."""
+    """Return a context that tracks the bytes of all live tensors: `now`, `peak`, `restart()`."""
     return _live_bytes_class()()

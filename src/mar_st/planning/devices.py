@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Device:
-    """A device: its peak in TFLOP/s (dense, bf16 and fp32) and its memory in GiB; `None` is not known."""
+    """A device: its peak in TFLOP/s (dense, bf16 and fp32) and its memory in GiB; `None` if unknown."""
 
     bf16: float | None
     fp32: float | None
@@ -15,7 +15,7 @@ class Device:
 
     @property
     def usable(self) -> float | None:
-        """Return the bytes that a stage may plan to take."""
+        """Return the bytes that a plan may use."""
         return None if self.memory is None else USABLE * self.memory * 2**30
 
 
@@ -33,12 +33,12 @@ DEVICES = {
     "cpu": Device(None, None, None),
 }
 
-#: Share of the memory that tensors may take; the rest is for CUDA's context and the allocator's holes.
+#: Share of the memory that tensors may use; the rest is for CUDA's context and fragmentation.
 USABLE = 0.92
 
 
 def device_here() -> Device | None:
-    """Return the GPU of this process; `None` where it has none."""
+    """Return the GPU of this process; `None` if it has none."""
     import torch  # lazy: torch
 
     if not torch.cuda.is_available():

@@ -1,9 +1,8 @@
 """The change of a stage's memory settings that makes it fit a device.
 
-Settings that change no gradient are tried first, those that cost least before the others: smaller
-mini-batches down to `SMALL` rows, then activation checkpointing, then still smaller mini-batches, then both.
-Where none of them helps, weights and optimiser state are too many, and an adapter in their place is another
-model.
+Settings that change no gradient are tried first, in the order of their cost: smaller mini-batches down to
+`SMALL` rows, then activation checkpointing, then still smaller mini-batches, then both. If none of them
+helps, weights and optimiser state are too large. An adapter may fit instead, but it gives another model.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ if TYPE_CHECKING:
     from mar_st.planning.launch import Launch
     from mar_st.recipes.schema import Stage
 
-#: Rank of the adapter that is proposed where all weights are too many.
+#: Rank of the adapter that is proposed if training all weights needs too much memory.
 LORA_R = 32
 
-#: Rows of a mini-batch below which a GPU has too little to do.
+#: Rows of a mini-batch below which a GPU is underused.
 SMALL = 8
 
 
@@ -52,12 +51,12 @@ def _may_adapt(stage: Stage) -> bool:
 
 
 def keeps_gradients(settings: Sequence[str]) -> bool:
-    """Return True if settings change memory alone; an adapter is another model."""
+    """Return True if settings change only memory; an adapter gives another model."""
     return not any(setting.partition("=")[0].endswith(".lora_r") for setting in settings)
 
 
 def _sizes(stage: Stage, rows: int) -> tuple[str, list[tuple[int, int]]]:
-    """Return the field that sets the rows of a pass, and its smaller sizes with the rows each comes to."""
+    """Return the field that sets the rows of a pass, and values for smaller passes with their rows."""
     if isinstance(stage, RetroMAEStage) and stage.gradient_accumulation > 1:
         counts = [2**k for k in range(1, rows.bit_length() + 1) if stage.gradient_accumulation < 2**k <= rows]
         return "gradient_accumulation", [(count, -(-rows // count)) for count in counts]

@@ -2,12 +2,12 @@
 
 On every device:
 
-- weights: `parameters * bytes`, float32 where all of an encoder is trained, the published dtype where it is
-  frozen or the base of a LoRA adapter (the adapter is float32);
+- weights: `parameters * bytes`, float32 if all of an encoder is trained, the published dtype if it is frozen
+  or the base of a LoRA adapter (the adapter is float32);
 - optimizer: `8 * trained` (two AdamW moments), gradients: `4 * trained`;
 - activations: a dry run of the encoder, see `planning.costs.pass_memory`. Without GradCache all columns are
-  alive at once and gradients appear as activations go; with it one mini-batch is alive beside all gradients.
-  Of a step in several passes one pass is alive beside all gradients;
+  alive at once and gradients appear as activations are freed; with it one mini-batch is alive beside all
+  gradients. In a step of several passes one pass is alive beside all gradients;
 - loss: scores of some rows at a time (`mar_st.losses.in_batch.SCORES`, Stage I: of all) with their soft-max
   and gradients, and the vectors of the batch with theirs, see `_loss`;
 - setup: weights of both encoders and a pass of the teacher over 64 texts, before the first step;
@@ -17,7 +17,7 @@ On every device:
 Under DeepSpeed with bf16 weights are bfloat16 and the optimizer keeps a float32 copy of trained parameters;
 from ZeRO 1 on the devices share the optimizer's part, from ZeRO 2 on the gradients.
 
-CUDA's own context (about 0.5 GB) and the fragmentation of its allocator come on top.
+CUDA's own context (about 0.5 GB) and the fragmentation of its allocator are additional.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ def weight_bytes(shape: Shape, training: Training) -> int:
 
 
 def retromae_parameters(shape: Shape, max_length: int) -> int:
-    """Decoder (`12 * width^2`, biases, norms, positions) and head (`width^2`, norm, biases) of RetroMAE.
+    """Return the number of parameters of RetroMAE's decoder and head.
 
+    The decoder has `12 * width^2`, biases, norms and positions; the head has `width^2`, a norm and biases.
     The head's output matrix is the token embeddings.
     """
     width = shape.width
@@ -71,7 +72,7 @@ def retromae_parameters(shape: Shape, max_length: int) -> int:
 
 
 def _retromae_bytes(shape: Shape, stage: RetroMAEStage, rows: float, whole: float, length: float) -> float:
-    """Return logits and masks of RetroMAE.
+    """Return the bytes of RetroMAE's logits and masks.
 
     A target's logits take 8 bytes a word of the vocabulary while they are turned into a loss or a gradient
     (float32, twice), 4 until then, and 2 under autocast; every token is a target of the decoder, the masked
@@ -112,7 +113,7 @@ def stage_memory(
         dim: Width of the vectors.
         max_length: Maximum number of tokens per text, on the query side.
     """
-    # The teacher of a distillation leaves the device when its vectors are there.
+    # The teacher of a distillation leaves the device once its vectors are computed.
     resident = [
         parts
         for parts in sides.values()
@@ -178,13 +179,13 @@ def _activations(
                 rows = min(rows, max(1, stage.mini_batch_tokens // longest))
         else:
             rows = math.ceil(sum(column.rows * column.length for column in mine) / longest * share)
-        if isinstance(stage, RetroMAEStage):  # its decoder is one layer more
+        if isinstance(stage, RetroMAEStage):  # its decoder is one more layer
             shape = shape.with_layers(shape.layers + 1)
         value = float(pass_memory(shape, max(rows, 1), longest, training))
         if isinstance(stage, RetroMAEStage):
             value += _retromae_bytes(shape, stage, rows, sum(passes), longest)
         if training.mode == "full":
-            # Gradient of the token embeddings, twice where one pass adds to that of another.
+            # Gradient of the token embeddings, twice if one pass adds to that of another.
             again = len(mine) > 1 or training.gradcache or len(passes) > 1
             value += 4.0 * count(shape).embeddings * (2 if again else 1)
         found.append(value)
@@ -193,9 +194,9 @@ def _activations(
 
 
 def _loss(stage: Stage, columns: Sequence[Column], world: int, dim: int) -> float:
-    """Return scores and vectors, float32, each in the number of copies that `COPIES` says.
+    """Return the bytes of scores and vectors, float32, each in the number of copies given by `COPIES`.
 
-    A learnt temperature, ranking in both directions and a margin each keep one copy of the scores more.
+    A learnt temperature, ranking in both directions and a margin each keep one more copy of the scores.
     """
     if isinstance(stage, RetroMAEStage):
         return 0.0

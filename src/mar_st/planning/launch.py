@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 #: Environment variable with the path of a DeepSpeed configuration.
 DEEPSPEED = "MAR_DEEPSPEED"
 
-#: Highest ZeRO stage; from 3 on parameters are sharded, which checkpoints of whole ones cannot hold.
+#: Highest ZeRO stage; from 3 on parameters are sharded, but checkpoints hold whole parameters.
 MAX_ZERO = 2
 
-#: What a DeepSpeed configuration leaves to the recipe.
+#: Sections that a DeepSpeed configuration leaves to the recipe.
 OF_THE_RECIPE = ("optimizer", "scheduler")
 
 
@@ -66,7 +66,7 @@ class Launch:
 
     @property
     def zero(self) -> int | None:
-        """ZeRO stage; `None` without DeepSpeed.
+        """Return the ZeRO stage; `None` without DeepSpeed.
 
         Raises:
             LaunchError: The configuration cannot be read, or asks for unsupported features.
@@ -133,8 +133,8 @@ def pass_sizes(stage: Stage, rows: int) -> list[int]:
 def check_stage(stage: Stage, launch: Launch) -> None:
     """Refuse a stage that cannot be trained by this launch.
 
-    GradCache goes backward once per mini-batch inside one backward pass, and passes of a step one after the
-    other. ZeRO 2 hands each gradient out as soon as it is there and takes no second one.
+    GradCache runs backward once per mini-batch inside one backward pass, and a step of several passes once
+    per pass. ZeRO 2 reduces each gradient as soon as it is computed and accepts no second one.
 
     Raises:
         LaunchError: It cannot.

@@ -37,7 +37,7 @@ class EntryStats:
     """Rows and sampled texts of a data entry.
 
     Attributes:
-        triples: Queries with their positives and negatives; `None` where neither data nor recipe say.
+        triples: Queries with their positives and negatives; `None` if neither data nor recipe tell.
         pairs: (query, positive) pairs.
         queries: Distinct queries, or texts of the role `query`.
         documents: Distinct documents, or texts of the role `document`.
@@ -140,10 +140,10 @@ def _stats(entry: Data, scale: float) -> EntryStats:
 
 
 def tokens_of(backbone: Backbone, recipe: Recipe, texts: Sequence[str]) -> tuple[Callable[[str], int], str]:
-    """Return a function from a text to its number of tokens on one side, and how it knows.
+    """Return a function that counts a text's tokens on one side, and a note on how it counts.
 
-    A tokenizer of random backbones is trained on the sampled texts, one of a `source` is read from its folder
-    or the local cache of the Hub; else characters are counted, see `CHARACTERS`.
+    The tokenizer of a random backbone is trained on the sampled texts, that of a `source` is read from its
+    folder or the local cache of the Hub; else characters are counted, see `CHARACTERS`.
     """
     side = "query" if backbone is recipe.query else "document"
     tokenizer: Any = None
@@ -175,7 +175,7 @@ def _by_characters(text: str) -> int:
 
 
 def padded_length(lengths: Sequence[int], batch: int, groups: int = 0) -> float:
-    """Mean length that a batch is padded to: the longest of `batch` texts drawn from a sample.
+    """Return the mean length that a batch is padded to: the longest of `batch` texts drawn from a sample.
 
     Args:
         lengths: Tokens of the sampled texts.

@@ -42,7 +42,8 @@ def training_of(stage: Stage, side: Side, shape: Shape, precision: str) -> Train
 def held_dtypes(recipe: Recipe, shapes: Mapping[Side, Shape]) -> dict[tuple[str, Side], str]:
     """Return the dtype of a side where a stage does not train its weights, by name of the stage and side.
 
-    It is what the backbone is loaded in, until a stage trains the side in full, or merges LoRA into float32.
+    It is the dtype the backbone is loaded in, until a stage trains the side in full or merges LoRA into
+    float32.
     """
     held = {side: shape.dtype for side, shape in shapes.items()}
     found: dict[tuple[str, Side], str] = {}

@@ -12,8 +12,8 @@ __all__ = ["Plan", "StagePlan"]
 class StagePlan:
     """Needs of one stage; bytes and operations are per device, steps and tokens of the whole run.
 
-    `changes` are settings for `--set` with which a stage fits that does not as it is, see `planning.fit`;
-    none if nothing helps.
+    If a stage does not fit, `changes` are settings for `--set` with which it fits, see `planning.fit`; empty
+    if nothing helps.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""`mar plan`: what a recipe needs before anything is loaded: steps, tokens, memory, operations, hours, disk.
+"""`mar plan`: steps, tokens, memory, operations, hours and disk of a recipe, before anything is loaded.
 
 Operations and memory of an encoder pass are those of `mar_st.planning.costs`. Bytes are those of
 `mar_st.planning.footprint`.
@@ -38,10 +38,10 @@ class PlanError(MarError):
     """A plan that cannot be made; the message says what is missing."""
 
 
-#: Share of the peak that a training step is taken to reach where nothing is measured.
+#: Share of the peak that a training step is assumed to reach if nothing is measured.
 MFU = 0.4
 
-#: A step that would take fewer seconds by its operations alone waits for the launching of its kernels.
+#: If the operations of a step take fewer seconds than this, kernel launches limit its speed.
 LAUNCH_BOUND = 0.02
 
 
@@ -283,7 +283,7 @@ class Planner:
         }
 
     def _retromae_flops(self, stage: RetroMAEStage, groups: Sequence[Group]) -> float:
-        """Head and decoder of RetroMAE.
+        """Return the FLOP of RetroMAE's head and decoder.
 
         Forward: the head's `2 * (width^2 + width * vocabulary)` for the masked share of the encoder's tokens
         and for every token of the decoder, whose one layer costs `24 * width^2 + 4 * length * width` per
@@ -324,7 +324,7 @@ class Planner:
         return None
 
     def _teacher_width(self, stage: Stage) -> int:
-        """Dimensions of the teacher's stored vectors: the shared space, or all of the teacher's."""
+        """Return the width of the teacher's stored vectors: the shared space, or all of the teacher's."""
         teacher = self._teacher(stage)
         if teacher is None or isinstance(stage, AlignStage):
             return self.recipe.dim

@@ -1,4 +1,4 @@
-"""Measured speed of a device, and times and memory of a stage, that a plan can be made with."""
+"""Measurements for a plan: the speed of a device, and the times and memory of a stage."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Trial:
         teacher: Seconds per text of the teacher's vectors; 0 for a stage without a teacher.
         evaluation: Seconds of one evaluation on the development set; 0 without one.
         finish: Seconds from the last step to the saved model.
-        memory: Bytes at most: of a CUDA device; or of the process on a CPU, which gives memory back when it
-            has grown by half (`mar_st.stages.memory`), so half is added to what the trial took.
+        memory: Peak bytes: of a CUDA device; or of the process on a CPU, which returns memory when it has
+            grown by half (`mar_st.stages.memory`), so half is added to the peak of the trial.
     """
 
     step: float

@@ -47,7 +47,7 @@ class Group:
 
     Attributes:
         entry: The data entry they are from.
-        rows: How many; `None` where neither data nor recipe say.
+        rows: How many; `None` if neither data nor recipe tell.
         columns: Texts of a batch.
         queries: Whether single texts are queries.
     """
@@ -86,7 +86,7 @@ class Workload:
         ]
 
     def _without(self, column: Column, kept: float) -> Column:
-        """Return a column when only a share of its tokens is kept, where the others cost nothing."""
+        """Return a column with only a share of its tokens, if hidden tokens cost nothing."""
         if self.shapes[column.side].config["model_type"] not in PLACED:
             return column
         return replace(column, length=column.length * kept, mean=column.mean * kept)
@@ -142,7 +142,7 @@ class Workload:
         return [part for part in found if part[2]]
 
     def averaged(self, stage: Stage) -> tuple[float, float]:
-        """Texts that hidden states of the document encoder are averaged over before a stage, and tokens.
+        """Count the texts over which a stage averages hidden states of the document encoder.
 
         Returns:
             Number of texts, 0 where none are averaged, and the mean number of tokens.
@@ -169,13 +169,13 @@ class Workload:
         if not isinstance(stage, JointStage):
             first = other = stage.side  # type: ignore[union-attr]
         documents = self.column(other, entry, entry.symmetric, batch * (1 + negatives), stage)
-        if reads_documents(stage, self.recipe.data_of(stage)):  # their vectors are there, no token is encoded
+        if reads_documents(stage, self.recipe.data_of(stage)):  # from stored vectors, no token is encoded
             documents = replace(documents, read=True)
         columns = (self.column(first, entry, True, batch, stage), documents)
         return Group(entry, None if rows is None else rows * entry.weight, columns)
 
     def steps(self, stage: Stage, groups: Sequence[Group]) -> tuple[int | None, list[str]]:
-        """Optimiser steps: whole batches per epoch, of each group or of all rows, times epochs."""
+        """Return the optimiser steps: whole batches per epoch, of each group or of all rows, times epochs."""
         if stage.max_steps is not None:
             return stage.max_steps, []
         missing = dict.fromkeys(group.entry.name for group in groups if group.rows is None)

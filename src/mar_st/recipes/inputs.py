@@ -11,7 +11,7 @@ Attention: TypeAlias = Literal["eager", "sdpa", "flash_attention_2", "flash_atte
 
 
 class Strict(BaseModel):
-    """Settings that forbid unknown keys and do not change."""
+    """Immutable settings that forbid unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -68,7 +68,7 @@ class Backbone(Strict):
         gt=0,
         description="width of a linear layer after pooling (HotelMatch, LEAF); MAR has none",
     )
-    max_length: int = Field(default=512, ge=8, description="tokens per text; what is beyond is cut")
+    max_length: int = Field(default=512, ge=8, description="tokens per text; longer texts are cut")
     dropout: float | None = Field(
         default=None,
         ge=0,
@@ -78,8 +78,8 @@ class Backbone(Strict):
     )
     dtype: Literal["float32", "float16", "bfloat16"] | None = Field(
         default=None,
-        description="what the weights are held in while they are frozen or carry LoRA; default: as they are "
-        "stored. Weights that are trained themselves are float32",
+        description="of the weights while they are frozen or carry LoRA; default: as they are stored. "
+        "Weights that are trained themselves are float32",
     )
     attn_implementation: Attention | None = Field(
         default=None, description="of transformers; default: its own choice (sdpa where the model has it)"
@@ -110,7 +110,7 @@ class Backbone(Strict):
 
     @property
     def width(self) -> int | None:
-        """Width of its vectors, where the recipe says it; `None` for a `source`."""
+        """Return the width of its vectors, if the recipe sets it; `None` for a `source`."""
         return self.projection or (self.config or {}).get("hidden_size")
 
 
@@ -132,7 +132,7 @@ class Data(Strict):
     )
     limit: int | None = Field(default=None, gt=0, description="rows at most, drawn with the seed")
     expected_rows: int | None = Field(
-        default=None, gt=0, description="rows that 'mar plan' counts with where the data are not at hand"
+        default=None, gt=0, description="rows that 'mar plan' assumes if the data are not available"
     )
     weight: float = Field(default=1.0, gt=0, description="share in a mixture, relative to the number of rows")
     negatives: int = Field(default=1, ge=0, description="hard negatives per row that are read")

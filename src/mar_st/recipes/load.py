@@ -21,7 +21,7 @@ class RecipeError(MarError):
 
 
 def recipe_names() -> list[str]:
-    """Names of the recipes that come with the package; those in a sub-folder, as `ablations/NAME`, last."""
+    """Return the names of the package's recipes; those in a sub-folder, as `ablations/NAME`, come last."""
     found = (path.relative_to(RECIPES).with_suffix("") for path in RECIPES.rglob("*.yaml"))
     recipes = (path for path in found if path.parts[0] != "studies")
     return [path.as_posix() for path in sorted(recipes, key=lambda path: (len(path.parts), path.as_posix()))]
@@ -56,7 +56,7 @@ def load_recipe(name: str | Path, overrides: list[str] | None = None) -> Recipe:
 
 
 def changed(recipe: Recipe, overrides: list[str]) -> Recipe:
-    """A recipe with `--set` settings applied on top.
+    """Return a recipe with `--set` settings applied on top.
 
     Raises:
         RecipeError: No such key.
@@ -69,7 +69,7 @@ def changed(recipe: Recipe, overrides: list[str]) -> Recipe:
 
 
 def _find(name: str | Path, beside: Path | None = None) -> Path:
-    """File of a recipe: a shipped name, or a path (relative to the file that extends it)."""
+    """Return the file of a recipe: a shipped name, or a path (relative to the file that extends it)."""
     path = Path(name)
     if path.suffix not in (".yaml", ".yml"):  # a shipped name may hold a dot
         path = RECIPES / f"{name}.yaml"
@@ -89,7 +89,7 @@ def _find(name: str | Path, beside: Path | None = None) -> Path:
 
 
 def _read(path: Path, chain: tuple[Path, ...]) -> dict[str, Any]:
-    """Content of a recipe file, laid over the recipe it `extends`: mappings merge, all else replaces."""
+    """Return a recipe file merged over the recipe it `extends`: mappings merge, all else replaces."""
     if path.resolve() in chain:
         raise RecipeError(f"{path} extends itself, by way of {', '.join(p.name for p in chain)}.")
     try:
@@ -121,7 +121,7 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 def _merge_named(key: str, entries: list[dict[str, Any]], over: dict[str, Any]) -> list[dict[str, Any]]:
-    """Entries of a list changed by name; `None` takes one away, and one that gives its own name is added."""
+    """Change list entries by name; `None` removes an entry, one that gives its own name is added."""
     for name, change in over.items():
         if not isinstance(change, dict | None):
             raise KeyError(
@@ -144,7 +144,7 @@ def _merge_named(key: str, entries: list[dict[str, Any]], over: dict[str, Any]) 
 
 
 def _at(content: Any, part: str) -> Any:
-    """Key or index of one step of a dotted path; entries of a list are found by index or by name."""
+    """Return the key or index of a step of a dotted path; list entries are found by index or by name."""
     if not isinstance(content, list):
         return part
     names = [entry.get("name") if isinstance(entry, dict) else None for entry in content]

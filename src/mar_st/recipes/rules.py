@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from mar_st.recipes.schema import Backbone, Data, Recipe, Side, Stage
 
-#: Texts that hidden states are averaged over at most, see `Backbone.context_means`.
+#: Maximum texts over which hidden states are averaged, see `Backbone.context_means`.
 CONTEXT_TEXTS = 32_768
 
 #: Head and decoder of a finished `retromae` stage, beside its model.
@@ -21,7 +21,7 @@ HEAD = "retromae.safetensors"
 
 
 def trained_sides(stage: Stage) -> tuple[Side, ...]:
-    """The encoders whose weights a stage changes."""
+    """Return the encoders whose weights a stage changes."""
     if isinstance(stage, AlignStage):
         return ("query",)
     if isinstance(stage, JointStage):
@@ -48,9 +48,9 @@ def projects(recipe: Recipe, stage: Stage) -> bool:
 
 
 def reads_documents(stage: Stage, entries: Iterable[Data]) -> bool:
-    """Return True if a joint stage reads the vectors of its frozen documents in the place of encoding them.
+    """Return True if a joint stage reads the vectors of its frozen documents instead of encoding them.
 
-    It encodes them where another model teaches, whose vectors are then the labels, and where both columns of
+    It encodes them if another model teaches, whose vectors are then the labels, or if both columns of
     symmetric data go through the query encoder.
     """
     if not isinstance(stage, JointStage) or stage.freeze != "document" or stage.teacher_source is not None:
@@ -59,15 +59,15 @@ def reads_documents(stage: Stage, entries: Iterable[Data]) -> bool:
 
 
 def renormalises_prefixes(recipe: Recipe, stage: Stage) -> bool:
-    """Return True if Matryoshka prefixes of one encoder are brought to length 1 before they are scored.
+    """Return True if Matryoshka prefixes of one encoder are renormalised before they are scored.
 
-    They are, unless the model that the recipe makes cuts after its normalisation.
+    They are, unless the recipe's model cuts after its normalisation.
     """
     return recipe.renormalise or not getattr(stage, "dims", ())
 
 
 def stage_entries(recipe: Recipe, stage: Stage) -> tuple[Data, ...]:
-    """The data entries of a stage, with its number of negatives in the place of theirs."""
+    """Return the data entries of a stage, with the stage's number of negatives instead of theirs."""
     entries = recipe.data_of(stage)
     negatives = getattr(stage, "negatives", None)
     if negatives is None:
@@ -81,7 +81,7 @@ def stage_seed(recipe: Recipe, stage: Stage) -> int:
 
 
 def tokenizer_entries(recipe: Recipe, backbone: Backbone) -> tuple[Data, ...]:
-    """The data entries whose texts the tokenizer of a random backbone is trained on."""
+    """Return the data entries whose texts the tokenizer of a random backbone is trained on."""
     named = backbone.tokenizer_data
     return tuple(entry for entry in recipe.data if named is None or entry.name in named)
 
@@ -89,7 +89,7 @@ def tokenizer_entries(recipe: Recipe, backbone: Backbone) -> tuple[Data, ...]:
 def averages(recipe: Recipe, stage: Stage) -> bool:
     """Return True if the query encoder of a stage starts from mean hidden states of the document encoder.
 
-    It does so in the first stage that it takes part in; later ones take what that one trained.
+    It does so in the first stage that uses it; later stages start from the encoder that this one trained.
     """
     if recipe.query is None or recipe.query.context_means is None:
         return False
@@ -98,7 +98,7 @@ def averages(recipe: Recipe, stage: Stage) -> bool:
 
 
 def head_file(path: str | Path) -> Path:
-    """`retromae.safetensors` that `resume_head` names.
+    """Return the `retromae.safetensors` that `resume_head` names.
 
     Raises:
         MarError: There is none.

@@ -53,7 +53,7 @@ class Recipe(Strict):
         default=None, min_length=1, description="of the trained weights, as the Hub spells it: apache-2.0"
     )
     languages: tuple[str, ...] = Field(default=(), description="of the texts, as the Hub spells them: zh, en")
-    released: date | None = Field(default=None, description="day on which the weights were given away")
+    released: date | None = Field(default=None, description="day on which the weights were published")
     seed: int = Field(default=42, description="of random weights, of the order of rows and of dropout")
     dim: int = Field(gt=0, description="width of the finished model's vectors")
     renormalise: bool = Field(
@@ -65,7 +65,7 @@ class Recipe(Strict):
         default=True, description="False: raw dot products (BMRetriever); symmetric recipes only"
     )
     precision: Literal["fp32", "bf16"] = Field(
-        default="fp32", description="what is computed in; bf16: autocast over float32 weights"
+        default="fp32", description="of the computation; bf16: autocast over float32 weights"
     )
     compile: bool = Field(
         default=False, description="compile the encoders with torch.compile while they are trained"
@@ -112,7 +112,7 @@ class Recipe(Strict):
 
     @property
     def asymmetric(self) -> bool:
-        """True if the result is a MAR, with two encoders."""
+        """Return True if the result is a MAR, with two encoders."""
         return self.stages[-1].stage in ("align", "joint")
 
     def _check_sides(self) -> None:
@@ -169,7 +169,7 @@ class Recipe(Strict):
 
     def _check_data(self) -> None:
         missing = sorted({d.prompt for d in self.data if d.prompt and d.form != "texts"} - set(self.prompts))
-        # A source may bring prompts of its own; a run looks before it starts.
+        # A source may have its own prompts; a run checks them before it starts.
         sources = any(backbone is not None and backbone.source for backbone in (self.query, self.document))
         if missing and not sources:
             raise ValueError(f"data uses the prompt {missing[0]!r}, which 'prompts' does not define")
@@ -213,7 +213,7 @@ class Recipe(Strict):
                 )
 
     def data_of(self, stage: Stage) -> tuple[Data, ...]:
-        """The data entries that a stage uses: those it names, else all that it can."""
+        """Return the data entries that a stage uses: those it names, else all that it can use."""
         if stage.data is not None:
             return tuple(entry for entry in self.data if entry.name in stage.data)
         if isinstance(stage, RetroMAEStage | AlignStage):

@@ -61,7 +61,7 @@ class _Stage(Strict):
         description="batches that are sorted by length together, which saves padding; 0: none",
     )
     gradient_checkpointing: bool = Field(
-        default=False, description="compute activations again in the backward pass, which needs less memory"
+        default=False, description="recompute activations in the backward pass, which needs less memory"
     )
     seed: int | None = Field(
         default=None,
@@ -153,8 +153,8 @@ class ContrastiveStage(_Contrastive, _LoRA):
         default=0.0,
         ge=0,
         lt=1,
-        description="share of the weights that the stage began with in those it leaves (WiSE-FT: 0.5): less "
-        "of what the encoder knew before is lost",
+        description="share of the stage's initial weights in its final ones (WiSE-FT: 0.5), so that the "
+        "encoder forgets less",
     )
 
 
@@ -193,7 +193,7 @@ class AlignStage(_Stage):
     )
     teacher_prompt: Literal["query", "document"] = Field(
         default="query",
-        description="what stands before a query for the document encoder: 'query', the prompt of its data "
+        description="prompt of a query for the document encoder: 'query', the prompt of its data "
         "entry, which the encoder was initialised with; 'document', the prompt of documents, or none",
     )
 
@@ -235,12 +235,12 @@ class _Taught(Strict):
 
     @property
     def cross_encoder(self) -> str | None:
-        """Folder or Hub name of the cross-encoder that teaches, if one does."""
+        """Return the folder or Hub name of the cross-encoder that teaches, if there is one."""
         return self.teacher.removeprefix(CROSS_ENCODER) if self.teacher.startswith(CROSS_ENCODER) else None
 
     @property
     def teacher_source(self) -> str | None:
-        """Folder or Hub name of the teacher; `None` where it is a side of the recipe."""
+        """Return the folder or Hub name of the teacher; `None` if it is a side of the recipe."""
         return None if self.teacher in ("query", "document") else self.teacher.removeprefix(CROSS_ENCODER)
 
     @model_validator(mode="after")
@@ -266,8 +266,8 @@ class DistillStage(_Contrastive, _Taught):
 class JointStage(_Contrastive, _LoRA, _Taught):
     """Stage II: both encoders on labelled triples; the document side through LoRA if `lora_r` is given.
 
-    With `kl_weight` they also learn the scores of a teacher: of the document encoder as the stage found it,
-    at its full width, unless `teacher` names another.
+    With `kl_weight` they also learn the scores of a teacher: of the document encoder at the start of the
+    stage, at its full width, unless `teacher` names another.
     """
 
     stage: Literal["joint"] = Field(description="kind of the stage")
