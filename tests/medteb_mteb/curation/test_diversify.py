@@ -91,7 +91,7 @@ def test_similarities_at_the_threshold_are_settled_as_by_the_loop(dtype):
     assert (naive != expected[1:]).any()
 
 
-def test_the_threshold_itself_is_not_above_it():
+def test_a_similarity_equal_to_the_threshold_is_kept():
     vectors = unit(clustered(np.random.default_rng(1), 400, 48))
     index = faiss.IndexFlatIP(48)
     index.add(vectors)
@@ -115,7 +115,7 @@ def test_the_threshold_itself_is_not_above_it():
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("threshold", [0.05, 0.3, 0.85, 0.99])
 @pytest.mark.parametrize("dim", [3, 64, 768])
-def test_rounded_products_miss_no_pair_and_are_sure_of_no_wrong_one(dtype, threshold, dim):
+def test_rounded_products_miss_no_pair_and_confirm_no_wrong_one(dtype, threshold, dim):
     rng = np.random.default_rng(7)
     away = np.concatenate(
         [at_threshold(rng, threshold + d, 40, dim) for d in (-0.04, -0.004, 0, 0.004, 0.009)]
@@ -145,7 +145,7 @@ def test_similarities_are_those_of_a_search_one_by_one():
     assert np.array_equal(inner_products(vectors, rows, vectors, columns), np.concatenate(near, axis=1)[0])
 
 
-def test_a_vector_has_the_same_bits_in_any_company():
+def test_the_bits_of_a_vector_do_not_depend_on_the_others():
     vectors = clustered(np.random.default_rng(5), 300, 77)
     whole = unit(vectors)
     alone = np.concatenate([unit(vectors[i : i + 1]) for i in range(300)])
@@ -154,7 +154,7 @@ def test_a_vector_has_the_same_bits_in_any_company():
     assert not unit(np.zeros((1, 4), dtype=np.float32)).any()
 
 
-def test_a_mapped_file_is_as_good_as_an_array(tmp_path):
+def test_a_mapped_file_gives_the_same_result_as_an_array(tmp_path):
     vectors = clustered(np.random.default_rng(4), 900, 40)
     np.save(tmp_path / "v.npy", vectors)
     mapped = np.load(tmp_path / "v.npy", mmap_mode="r")
@@ -199,7 +199,7 @@ def test_impossible_settings_are_refused(make, message):
         make()
 
 
-def test_vectors_of_no_use_are_named():
+def test_unusable_vectors_are_named():
     vectors = clustered(np.random.default_rng(0), 60, 8)
     vectors[41, 3] = np.nan
     with pytest.raises(BuildError, match="Vector 41 has NaN"):
@@ -210,7 +210,7 @@ def test_vectors_of_no_use_are_named():
 
 
 @pytest.mark.parametrize("index", ["exact", "ivf"])
-def test_resumed_is_uninterrupted_wherever_it_was_killed(tmp_path, index):
+def test_resumed_equals_uninterrupted_after_any_kill(tmp_path, index):
     vectors = clustered(np.random.default_rng(8), 600, 24)
     search = Search(index, lists=20, probes=2, block=64)
     options = {"threshold": 0.8, "seed_size": 90, "search": search}
@@ -236,7 +236,7 @@ def test_resumed_is_uninterrupted_wherever_it_was_killed(tmp_path, index):
         assert killed.read_bytes() == content
 
 
-def test_a_resumed_run_decides_only_about_the_rest(tmp_path, monkeypatch):
+def test_a_resumed_run_decides_only_remaining_vectors(tmp_path, monkeypatch):
     vectors = clustered(np.random.default_rng(9), 500, 16)
     written, real = [], DecisionJournal.write
 
@@ -255,7 +255,7 @@ def test_a_resumed_run_decides_only_about_the_rest(tmp_path, monkeypatch):
     assert np.array_equal(resumed, loop(vectors, 0.8, seed_size=100))
 
 
-def test_a_journal_of_something_else_is_refused(tmp_path):
+def test_a_journal_of_other_vectors_or_settings_is_refused(tmp_path):
     vectors = clustered(np.random.default_rng(9), 50, 16)
     diversify(vectors, threshold=0.8, journal=tmp_path / "j")
     with pytest.raises(BuildError, match="decisions with other threshold"):
@@ -270,7 +270,7 @@ def test_a_journal_of_something_else_is_refused(tmp_path):
         diversify(vectors, threshold=0.8, journal=tmp_path / "gone" / "j")
 
 
-def test_an_approximate_search_of_an_easy_set_disagrees_nowhere():
+def test_an_approximate_search_of_an_easy_set_is_exact():
     rng = np.random.default_rng(0)
     vectors = np.repeat(np.eye(50, 64), 20, axis=0)[rng.permutation(1000)].astype(np.float32)
     rule = SelectionRule(0.85, seed_size=60)
@@ -281,7 +281,7 @@ def test_an_approximate_search_of_an_easy_set_disagrees_nowhere():
     assert 0 < measured.interval[1] < 0.01
 
 
-def test_looking_everywhere_is_exact_and_looking_nearly_nowhere_is_found_out():
+def test_searching_all_lists_is_exact_and_too_few_are_noticed():
     vectors = clustered(np.random.default_rng(1), 3000, 24, 0.2)
     rule = SelectionRule(0.7, seed_size=100)
     options = {"threshold": 0.7, "seed_size": 100}

@@ -112,7 +112,7 @@ module.run(Killed, *sys.argv[2:])
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("index", ["ivf", pytest.param("exact", marks=pytest.mark.slow)])
-def test_killed_and_resumed_is_uninterrupted(source, vectors, tmp_path, index):
+def test_resumed_equals_uninterrupted(source, vectors, tmp_path, index):
     run(Diversify, source, vectors, tmp_path / "whole", index)
     arguments = [sys.executable, "-c", CHILD, __file__, source, vectors, tmp_path / "out", index]
     assert subprocess.run([str(a) for a in arguments], check=False).returncode == 9
@@ -145,7 +145,7 @@ def test_texts_are_encoded_once(app, source, tmp_path, monkeypatch):
     assert (settings["threshold"], settings["vectors"]["role"]) == (0.78, "document")
 
 
-def test_an_approximate_run_says_how_far_it_is_off(app, source, vectors, tmp_path):
+def test_an_approximate_run_reports_its_measured_error(app, source, vectors, tmp_path):
     options = ("--kind", "queries", "--vectors", vectors, "--seed-size", 10, "-q", "--index", "ivf")
     out = call(app, source, tmp_path / "out", *options, "--lists", 20, "--probes", 1)
     assert "ivf decided otherwise than an exact search in" in out
@@ -181,7 +181,7 @@ def test_vectors_are_found_by_id(source, vectors, tmp_path):
         Given(tmp_path / "gone.npy", names)
 
 
-def test_a_vector_of_no_use_is_called_by_the_id_of_its_text(source, vectors, tmp_path):
+def test_an_unusable_vector_is_named_by_the_id_of_its_text(source, vectors, tmp_path):
     bad = np.load(vectors)
     bad[47, 3] = np.nan
     np.save(vectors, bad)
@@ -190,7 +190,7 @@ def test_a_vector_of_no_use_is_called_by_the_id_of_its_text(source, vectors, tmp
             run(Diversify, source, vectors, tmp_path / index, index)
 
 
-def test_ids_beside_vectors_are_part_of_what_the_step_is(source, vectors, tmp_path):
+def test_the_ids_of_given_vectors_are_part_of_the_steps_identity(source, vectors, tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()
     np.save(folder / "vectors.npy", np.load(vectors))

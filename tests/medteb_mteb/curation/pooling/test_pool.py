@@ -69,7 +69,7 @@ def test_fusion_is_the_sum_of_inverted_ranks():
     assert merge({"a": []}, Pooling()) == []
 
 
-def test_pools_say_who_found_what(tmp_path):
+def test_pools_name_the_retrievers_of_each_document(tmp_path):
     path = pool(
         QUERIES, DOCUMENTS, [Fixed("a", FIRST), Fixed("b", SECOND)], tmp_path / "out", show_progress=False
     )
@@ -86,7 +86,7 @@ def test_pools_say_who_found_what(tmp_path):
 
 
 @pytest.mark.parametrize("stop", [1, 2])
-def test_interrupted_and_gone_on_is_uninterrupted(tmp_path, stop):
+def test_resumed_equals_uninterrupted(tmp_path, stop):
     def systems(stop=None):
         return [Fixed("a", FIRST), Fixed("b", SECOND, stop)]
 
@@ -103,7 +103,7 @@ def test_interrupted_and_gone_on_is_uninterrupted(tmp_path, stop):
     assert [system.prepared for system in finished] == [0, 0]
 
 
-def test_bm25_finds_what_shares_words(tmp_path):
+def test_bm25_finds_documents_that_share_words(tmp_path):
     path = pool(QUERIES, DOCUMENTS, [BM25()], tmp_path / "out", show_progress=False)
     first, second, third = rows_of(path)
     assert set(first["corpus-ids"]) == {"d0", "d3"}
@@ -131,7 +131,7 @@ def test_invalid_settings_are_refused(tmp_path, change, message):
         pool(**{**given, **change}, out=tmp_path / "out", show_progress=False)
 
 
-def test_settings_that_cannot_be():
+def test_impossible_settings_are_refused():
     with pytest.raises(BuildError, match="at least 1; got 0 and 500"):
         Pooling(size=0)
     with pytest.raises(BuildError, match="rrf or union; got 'mean'"):
@@ -171,7 +171,7 @@ def test_the_packaged_model_is_a_retriever_by_its_name(tmp_path):
     assert list(row["ranks"]) == ["mar-mini"]
 
 
-def test_runs_are_retrievers(tmp_path, medteb):
+def test_a_run_file_can_be_a_retriever(tmp_path, medteb):
     """A search and the run file of the same search give the same pools."""
     searched = pool(QUERIES, DOCUMENTS, [BM25()], tmp_path / "searched")
     listed = {row["query-id"]: row["corpus-ids"] for row in rows_of(searched)}
@@ -203,7 +203,7 @@ def test_runs_of_other_texts_are_refused(tmp_path, medteb):
         open_retriever(str(tmp_path / "one.trec"))
 
 
-def test_a_changed_run_is_another_pool(tmp_path):
+def test_a_changed_run_needs_another_folder(tmp_path):
     ids = ([text.id for text in QUERIES], [text.id for text in DOCUMENTS])
     path = tmp_path / "one.trec"
     path.write_text("q0 Q0 d1 1 0.9 x\n")

@@ -138,7 +138,7 @@ def test_tasks_that_repeat_are_dropped_and_more_are_asked_for(endpoint, tmp_path
     assert (report.kept, server.made) == (25, 3 + 25)
 
 
-def test_calls_dwell_on_different_fields():
+def test_each_call_names_other_fields():
     prompts = [brainstorm_prompt(call, "zh", 42) for call in range(9)]
     assert len({prompt.user for prompt in prompts}) == 9
     assert [prompt.variant for prompt in prompts] == list("012345678")
@@ -147,7 +147,7 @@ def test_calls_dwell_on_different_fields():
     assert len({field for some in fields for field in some}) >= 24
 
 
-def test_an_llm_that_repeats_itself_is_not_asked_for_ever(endpoint, tmp_path):
+def test_requests_end_if_an_llm_repeats_itself(endpoint, tmp_path):
     writer = Writer()
     server, llm = endpoint(
         lambda m: (
@@ -189,7 +189,7 @@ def test_tasks_of_a_file(endpoint, tmp_path, rows_of):
         synthesized(tmp_path / "new", llm, tasks_from=tmp_path / "none.txt")
 
 
-def test_more_examples_buy_only_what_is_new(endpoint, tmp_path, rows_of):
+def test_a_larger_run_requests_only_new_examples(endpoint, tmp_path, rows_of):
     server, llm = endpoint(Writer())
     few = synthesized(tmp_path / "few", llm, pairs_per_task=2)
     more = synthesized(tmp_path / "more", llm, pairs_per_task=5)
@@ -199,7 +199,7 @@ def test_more_examples_buy_only_what_is_new(endpoint, tmp_path, rows_of):
     assert server.made == 16
 
 
-def test_a_run_that_was_stopped_comes_to_the_same_bytes(endpoint, tmp_path, content):
+def test_a_stopped_run_resumes_to_the_same_bytes(endpoint, tmp_path, content):
     class Still(Writer):
         """The same prompt gets the same answer, whenever it comes."""
 
@@ -225,7 +225,7 @@ def test_a_run_that_was_stopped_comes_to_the_same_bytes(endpoint, tmp_path, cont
     assert server.made == 13
 
 
-def test_examples_that_do_not_pass_and_answers_that_are_none(endpoint, tmp_path, rows_of):
+def test_rejected_examples_and_invalid_answers_are_counted(endpoint, tmp_path, rows_of):
     writer = Writer()
     broken = iter(
         [

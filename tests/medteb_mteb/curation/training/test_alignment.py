@@ -44,7 +44,7 @@ def sources(tmp_path, write):
     return tmp_path
 
 
-def test_texts_are_there_once_and_sources_evenly_mixed(sources, rows_of):
+def test_texts_are_written_once_and_sources_evenly_mixed(sources, rows_of):
     report = alignment_sets(
         sources / "out",
         [Weighted(str(sources / "faq.jsonl")), Weighted(str(sources / "forum.jsonl"))],
@@ -102,7 +102,7 @@ def test_the_align_stage_reads_them(sources):
     }
 
 
-def test_interrupted_and_gone_on_is_uninterrupted(sources, content, monkeypatch):
+def test_resumed_equals_uninterrupted(sources, content, monkeypatch):
     import medteb_mteb.curation.training.alignment as module
 
     given = ([weighted(f"{sources}/faq.jsonl=0.5")], [weighted(f"{sources}/articles.jsonl")])
@@ -155,7 +155,7 @@ def test_no_half_written_file_is_left(sources, monkeypatch):
         ("a=b.jsonl", ("a=b.jsonl", 1.0)),
     ],
 )
-def test_sources_with_shares(text, found):
+def test_the_share_is_read_from_the_source(text, found):
     assert (weighted(text).source, weighted(text).weight) == found
 
 

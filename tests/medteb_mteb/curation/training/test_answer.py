@@ -44,7 +44,7 @@ def test_lists_are_read(content, lists):
         (answer([], []), "nothing"),
     ],
 )
-def test_answers_that_cannot_be_trusted(content, reason):
+def test_untrustworthy_answers_are_rejected(content, reason):
     with pytest.raises(Rejected) as rejected:
         read_lists(content, IDS)
     assert rejected.value.reason == reason

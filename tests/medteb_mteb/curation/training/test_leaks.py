@@ -6,7 +6,7 @@ from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.training import HeldOut, read_held_out, training_queries, training_texts
 
 
-def test_near_duplicates_of_a_test_are_told_with_the_nearest(tmp_path, write):
+def test_near_duplicates_of_a_test_are_reported_with_the_nearest(tmp_path, write):
     write(
         tmp_path / "test.jsonl",
         [{"_id": "t0", "text": "小孩发烧怎么办呢"}, {"_id": "t1", "text": "小孩发烧怎么办"}],
@@ -38,7 +38,7 @@ def test_a_folder_of_files_and_what_a_step_wrote_are_sources_too(tmp_path, write
     assert found.digest() != read_held_out([tmp_path / "some", tmp_path / "step"], 0.5).digest()
 
 
-def test_mistakes(tmp_path):
+def test_invalid_thresholds_and_sources_are_refused(tmp_path):
     with pytest.raises(BuildError, match="between 0 and 1; got 2"):
         read_held_out([], 2)
     with pytest.raises(BuildError, match="There is no"):

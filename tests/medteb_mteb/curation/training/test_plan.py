@@ -35,7 +35,7 @@ def test_every_document_is_shown_once_under_its_id():
     assert len({batch.key for batch in found}) == len(found)
 
 
-def test_prompts_depend_on_texts_and_seed_alone():
+def test_prompts_depend_only_on_texts_and_seed():
     def prompts(query, texts, **settings):
         return [batch.prompt.user for batch in batches(query, texts, TwoLists(**settings))]
 
@@ -47,7 +47,7 @@ def test_prompts_depend_on_texts_and_seed_alone():
     assert order != sorted(order, key=list(TEXTS).index)
 
 
-def test_prompts_keep_to_their_tokens():
+def test_prompts_stay_within_their_token_limit():
     texts = {f"d{i}": "长" * 400 + str(i) for i in range(6)} | {"long": "长" * 5000}
     how = TwoLists(prompt_tokens=2000, control_rate=0.0)
     found = list(batches(QueryCandidates("q", "问", tuple(texts)), texts, how))
@@ -94,6 +94,6 @@ def test_the_version_changes_with_the_words(monkeypatch):
         ({"choose": "best"}, "top or random; got 'best'"),
     ],
 )
-def test_settings_that_cannot_be(settings, message):
+def test_impossible_settings_are_refused(settings, message):
     with pytest.raises(BuildError, match=message):
         TwoLists(**settings)

@@ -149,7 +149,7 @@ def test_other_positives_of_a_query_take_no_rank_and_never_become_negatives(tmp_
 
 
 @pytest.mark.parametrize("stop", [1, 14, 50])
-def test_interrupted_and_gone_on_is_uninterrupted(pairs, tmp_path, content, stop):
+def test_resumed_equals_uninterrupted(pairs, tmp_path, content, stop):
     options = {"shard": 7, "show_progress": False}
     how = RoundTrip(depth=9, negatives=2, top=25)
     round_trip(pairs, tmp_path / "whole", Table(), how, **options)
@@ -166,7 +166,7 @@ def test_interrupted_and_gone_on_is_uninterrupted(pairs, tmp_path, content, stop
         round_trip(pairs, tmp_path / "out", Table(), RoundTrip(depth=8), **options)
 
 
-def test_rows_keep_what_else_they_have(tmp_path, write, rows_of):
+def test_rows_keep_their_other_fields(tmp_path, write, rows_of):
     rows = [
         {"query": "感冒多喝水", "positives": ["感冒要多喝水", "完全无关的一段"], "negatives": ["糖尿病"],
          "instruction": "找出答案", "source": "写的", "query-id": 1},
@@ -207,7 +207,7 @@ def test_a_corpus_makes_it_harder(tmp_path, write, rows_of):
 
 
 @pytest.mark.parametrize("settings", [{"depth": 0}, {"depth": 101}, {"negatives": 101}, {"negatives": -1}])
-def test_settings_that_cannot_be(settings):
+def test_impossible_settings_are_refused(settings):
     with pytest.raises(BuildError, match="depth must be between 1 and top"):
         RoundTrip(**settings)
 

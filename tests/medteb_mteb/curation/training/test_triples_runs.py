@@ -47,7 +47,7 @@ def test_a_budget_stops_and_a_larger_one_resumes(given, tmp_path, content, sort,
     assert content(tmp_path / "out") == content(tmp_path / "whole")
 
 
-def test_the_estimate_is_what_is_asked(given, tmp_path, sort):
+def test_the_estimate_equals_the_requests_made(given, tmp_path, sort):
     endpoint = FaultEndpoint(answer=sort)
     how = TwoLists(depth=12, documents=5)
     with running(endpoint) as url:
@@ -72,7 +72,7 @@ def test_other_settings_need_another_folder(given, tmp_path, sort, make):
             make(given, tmp_path / "out", url, held_out=read_held_out([given[0]]))
 
 
-def test_with_faults_the_triples_are_those_without(given, tmp_path, content, sort, make):
+def test_faults_do_not_change_the_triples(given, tmp_path, content, sort, make):
     make_with = {"shard": 3}
     with serving(sort) as url:
         make(given, tmp_path / "whole", url, journal=tmp_path / "whole.sqlite", **make_with)
@@ -85,7 +85,7 @@ def test_with_faults_the_triples_are_those_without(given, tmp_path, content, sor
 
 
 @pytest.mark.slow
-def test_killed_again_and_again_it_ends_the_same(given, tmp_path, content, sort, make):
+def test_a_run_killed_repeatedly_ends_with_the_same_result(given, tmp_path, content, sort, make):
     endpoint = FaultEndpoint(answer=sort, latency=0.05)
     script = textwrap.dedent("""
         import sys
@@ -135,7 +135,7 @@ def test_the_command_with_the_sorter_of_the_examples(command, given, tmp_path, m
     assert found["counts"]["triples"] == len(Path("out/triples.jsonl").read_text().splitlines())
 
 
-def test_the_command_says_when_something_is_left(command, given, tmp_path, monkeypatch):
+def test_the_command_reports_an_incomplete_run(command, given, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with rules.serving(rules.Endpoint()) as url:
         entry = {"name": "s", "model": "rule-sorter", "base_url": url, "budget_tokens": 5000}
