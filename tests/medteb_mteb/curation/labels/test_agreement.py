@@ -145,7 +145,7 @@ def test_agreement_needs_two_judges():
         lambda c, times=None: krippendorff_alpha(c, "ordinal", times),
     ],
 )
-def test_counting_an_item_several_times_is_having_it_so_often(coefficient):
+def test_weighting_an_item_equals_repeating_it(coefficient):
     draw = np.random.default_rng(3)
     counts = draw.multinomial(3, [0.4, 0.3, 0.2, 0.1], size=40)
     counts[:5, 0] = np.maximum(counts[:5, 0] - 1, 0)  # some have fewer ratings

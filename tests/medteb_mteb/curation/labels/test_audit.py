@@ -63,7 +63,7 @@ def qrels_of(folder):
     return {tuple(row.split("\t")[:2]) for row in rows}
 
 
-def test_the_corrected_edition_beside_the_original(folder, tmp_path):
+def test_an_audit_writes_a_corrected_edition(folder, tmp_path):
     before = qrels_of(folder)
     benchmark = read_benchmark(folder)
     edition = write_corrected(benchmark, LABELS, tmp_path / "out", name="clinic-corrected", provenance={})

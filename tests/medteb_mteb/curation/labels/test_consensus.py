@@ -49,7 +49,7 @@ def test_where_a_positive_begins_is_a_setting():
         ConsensusRule(positive=("X",))
 
 
-def test_majority_and_ties():
+def test_a_majority_decides_and_ties_are_discarded():
     given = judged(a="SSD", b="SDD", c="SD-")
     assert labels(consensus(given, ConsensusRule("majority"))) == {"a": 1, "b": 0, "c": "a judge is missing"}
     assert labels(consensus(given, ConsensusRule("majority", incomplete=True)))["c"] == "tie"
@@ -78,7 +78,7 @@ def test_graded_keeps_the_mean_and_discards_what_is_far_apart():
     assert labels(consensus(given, ConsensusRule("graded", spread=2)))["f"] == 3
 
 
-def test_some_judges_only():
+def test_a_rule_may_use_only_some_judges():
     given = judged(a="SDS", b="DDS")
     rule = ConsensusRule(judges=("judge-0", "judge-2"))
     assert labels(consensus(given, rule)) == {"a": 1, "b": "judges disagree"}
@@ -96,7 +96,7 @@ def test_some_judges_only():
         ({"kind": "weighted", "share": 1.0}, "between 0.5 and 1"),
     ],
 )
-def test_impossible_rules(settings, message):
+def test_impossible_rules_are_refused(settings, message):
     with pytest.raises(BuildError, match=message):
         ConsensusRule(**settings)
 
@@ -122,13 +122,13 @@ def test_a_judge_may_weigh_less_than_one_or_nothing():
         ([], "holds no judgements"),
     ],
 )
-def test_judgements_of_no_use_are_named_with_their_line(tmp_path, lines, message):
+def test_unusable_judgements_are_named_with_their_line(tmp_path, lines, message):
     (tmp_path / "judgements.jsonl").write_text("\n".join(lines), encoding="utf-8")
     with pytest.raises(BuildError, match=message):
         list(read_judgements(tmp_path))
 
 
-def test_judgements_are_read_as_they_are(tmp_path):
+def test_judgements_are_read(tmp_path):
     row = {"query-id": "q", "corpus-id": "d", "judge": "j", "grade": "A", "extra": 1}
     (tmp_path / "j.jsonl").write_text(json.dumps(row) + "\n\n", encoding="utf-8")
     assert list(read_judgements(tmp_path / "j.jsonl")) == [Judgement("q", "d", "j", "A")]
@@ -136,7 +136,7 @@ def test_judgements_are_read_as_they_are(tmp_path):
         list(read_judgements(tmp_path / "gone.jsonl"))
 
 
-def test_a_positive_that_may_have_raised_itself_is_discarded(tmp_path):
+def test_a_positive_passage_that_may_instruct_judges_is_discarded(tmp_path):
     rows = [
         {"query-id": "q", "corpus-id": document, "judge": judge, "grade": grade, **marked}
         for document, grade, marked in (

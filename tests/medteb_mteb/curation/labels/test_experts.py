@@ -48,7 +48,7 @@ def fill(sheet):
     return write
 
 
-def test_answers_stand_for_as_many_pairs_as_their_stratum_says(sheet, fill):
+def test_answers_are_weighted_by_the_size_of_their_stratum(sheet, fill):
     found = read_experts(sheet, [fill("li", "SSDD" + "DDDDA " + "10", ".jsonl")])
     assert (found.number, found.kappa, found.unanswered, len(found.answers)) == (1, None, 1, 11)
     assert [found.answers[f"t{i}", f"t{i}"] for i in range(4)] == [1, 1, 0, 0]
@@ -95,7 +95,7 @@ def test_three_experts_have_a_majority(sheet, fill):
     assert (found.differing, set(found.answers.values())) == (0, {1})
 
 
-def test_what_cannot_be_decided(sheet, fill, tmp_path):
+def test_too_few_experts_and_reserved_names_are_refused(sheet, fill, tmp_path):
     one = fill("one", "1" * 12)
     with pytest.raises(BuildError, match="two experts or more"):
         write_disagreements(sheet, {"one": one}, tmp_path / "x.csv")
@@ -114,7 +114,7 @@ def test_agreement_counts_strata_by_their_sizes_and_leaves_disputed_pairs_out(sh
     assert (found.positives_confirmed, found.negatives_confirmed) == (0.75, 1.0)
 
 
-def test_a_key_of_an_earlier_version(sheet, fill):
+def test_a_key_of_an_earlier_version_is_read(sheet, fill):
     content = json.loads(key_of(sheet).read_text())
     rows = [
         {k: v for k, v in row.items() if k not in ("stratum", "probability")} for row in content["rows"][:10]

@@ -94,7 +94,7 @@ def test_unanswered_rows_are_counted_and_left_out(sheet):
         (lambda lines: ["a,b", *lines[1:]], ":2: expected the columns row, query"),
     ],
 )
-def test_files_that_are_not_the_sheet(tmp_path, damage, message):
+def test_files_other_than_the_sheet_are_refused(tmp_path, damage, message):
     sheet = tmp_path / "sheet.csv"
     plain = {name: Text(name, text.text) for name, text in DOCUMENTS.items()}  # no line breaks in cells
     export_review(LABELS, QUERIES, plain, sheet, size=50)
@@ -104,12 +104,12 @@ def test_files_that_are_not_the_sheet(tmp_path, damage, message):
         import_review(sheet, {"x": tmp_path / "back.csv"})
 
 
-def test_answers_that_are_none(sheet):
+def test_invalid_answers_are_refused(sheet):
     with pytest.raises(BuildError, match="'maybe' is not a valid answer; give one of S, A"):
         import_review(sheet, {"x": answer(sheet, "x.csv", lambda label, row: "maybe")})
 
 
-def test_exports_that_cannot_be(sheet, tmp_path):
+def test_impossible_exports_are_refused(sheet, tmp_path):
     with pytest.raises(BuildError, match="is there already"):
         export_review(LABELS, QUERIES, DOCUMENTS, sheet)
     with pytest.raises(BuildError, match="50 positives are asked for and there are 20"):

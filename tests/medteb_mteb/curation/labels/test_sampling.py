@@ -25,7 +25,7 @@ def test_every_stratum_has_its_minimum_and_the_budget_is_spent():
     assert wide == {"positive": 40, "negative": 200}
 
 
-def test_more_than_there_is_and_less_than_the_minimum():
+def test_budgets_above_the_total_and_below_the_minimum():
     assert allocate({"a": 5, "b": 7}, 100, 30) == {"a": 5, "b": 7}
     with pytest.raises(BuildError, match=r"3 strata .* take 72 pairs, and the budget is 60"):
         allocate(SIZES, 60, 30)
@@ -97,7 +97,7 @@ def test_no_cell_is_a_formula(cell):
     assert guarded(f"x{cell}") == f"x{cell}"
 
 
-def test_keys_that_are_none(tmp_path):
+def test_invalid_keys_are_refused(tmp_path):
     with pytest.raises(BuildError, match=r"There is no .*sheet\.key\.json"):
         read_sheet(tmp_path / "sheet.csv")
     for content in ("{", "{}", '{"strata": {}, "rows": [{"row": 1}]}', '{"strata": [], "rows": []}'):

@@ -34,7 +34,7 @@ def times(count, answer):
 
 @pytest.mark.thorough(but=["Retry-After"])
 @pytest.mark.parametrize("header", ["Retry-After", "Retry-After-Ms", "date"])
-def test_a_pause_that_is_asked_for_is_kept(ask, prompts, server, header):
+def test_a_requested_pause_is_kept(ask, prompts, server, header):
     def special(call):
         date = formatdate(time.time() + 2, usegmt=True)  # of whole seconds
         value = {"Retry-After": "1", "Retry-After-Ms": "1000", "date": date}[header]
@@ -96,7 +96,7 @@ def test_an_endpoint_without_usable_answers_is_given_up(ask, prompts, server, mo
     assert len(found.answers) == server.made == 30
 
 
-def test_nothing_listens(ask, prompts):
+def test_an_unreachable_endpoint_stops_the_run(ask, prompts):
     found = ask(prompts(4), llm_at("http://127.0.0.1:9/v1", retries=1))
     assert "does not answer (connection, 2 attempts)" in found.stopped
     assert (found.answers, found.failed) == ({}, {})
@@ -110,7 +110,7 @@ def test_a_message_that_repeats_our_texts_is_not_shown(ask, prompts, server):
 
 
 @pytest.mark.parametrize("form", ["json_schema", "json_object", "text"])
-def test_an_endpoint_that_does_not_know_the_form_of_answer(ask, prompts, server, tmp_path, form):
+def test_unsupported_response_formats_are_not_sent_again(ask, prompts, server, tmp_path, form):
     server.latency = 0.02
 
     def special(call):
@@ -156,8 +156,8 @@ def test_a_filtered_text_is_its_own_failure(ask, prompts, server, answer, filter
     assert len(server.bodies) == 12  # none is asked for twice
 
 
-def test_a_text_that_is_refused_first_does_not_change_the_form_of_answer(ask, prompts, server):
-    """Nor does it stop the others: it may be too long, or filtered by words that nobody knows."""
+def test_a_refused_first_text_does_not_change_the_response_format(ask, prompts, server):
+    """It does not stop the others either: it may be too long, or filtered by unknown words."""
     asked = prompts(6)
     refused = asked[0].user
     server.instead.append(
@@ -198,7 +198,7 @@ def message(call, **fields):
         {"content": "SAID", "reasoning_content": '{"reply": "something else"}'},
     ],
 )
-def test_where_an_answer_may_stand(ask, prompts, server, write, expected, fields):
+def test_an_answer_is_found_in_every_known_field(ask, prompts, server, write, expected, fields):
     def filled(value, said):
         if isinstance(value, str):
             half = len(said) // 2
@@ -225,7 +225,7 @@ def test_truncated_reasoning_is_not_an_answer(ask, prompts, server):
         assert ask(prompts(1), llm_at(url)).failed == {"p0": "cut"}
 
 
-def test_no_key_is_sent_that_is_not_named(ask, prompts, server, monkeypatch):
+def test_only_the_named_key_is_sent(ask, prompts, server, monkeypatch):
     for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
         monkeypatch.setenv(name, f"sk-secret-{name}")
     monkeypatch.setenv("MY_KEY", "sk-mine")

@@ -8,7 +8,7 @@ from medteb_mteb.curation.llm import LLM, load_llm, refuse_private
 ENTRY = {"name": "writer", "model": "m", "base_url": "http://127.0.0.1:1/v1"}
 
 
-def test_an_llm_of_a_file(tmp_path):
+def test_an_llm_is_read_from_a_file(tmp_path):
     file = tmp_path / "llm.yaml"
     file.write_text(
         "llm:\n  name: writer\n  model: qwen\n  base_url: http://localhost:8000/v1/\n  temperature: 0.7\n"
@@ -39,7 +39,7 @@ def test_an_llm_of_a_file(tmp_path):
         ("llm: [", "is not valid YAML"),
     ],
 )
-def test_a_file_that_is_not_right(tmp_path, text, message):
+def test_an_invalid_file_is_refused(tmp_path, text, message):
     file = tmp_path / "llm.yaml"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(BuildError, match=message) as error:

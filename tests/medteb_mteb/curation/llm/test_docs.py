@@ -13,7 +13,7 @@ from medteb_mteb.curation.llm import load_llm
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "how-to" / "answers.md"
 
 
-def test_the_example_of_the_docs(tmp_path, monkeypatch, capsys):
+def test_the_example_of_the_docs_runs(tmp_path, monkeypatch, capsys):
     page = PAGE.read_text(encoding="utf-8")
     (settings,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)

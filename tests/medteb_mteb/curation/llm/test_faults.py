@@ -43,7 +43,7 @@ def bought_once(server, count=COUNT):
 
 @pytest.mark.thorough(but=["429", "empty"])
 @pytest.mark.parametrize("kind", [*LINE, *WRITTEN])
-def test_one_kind_of_fault(clean, ask, write, kind):
+def test_a_fault_of_any_kind_changes_no_answer(clean, ask, write, kind):
     asked, answers = clean
     line, written = tuple({kind} & set(LINE)), tuple({kind} & set(WRITTEN))
     server = FaultEndpoint(answer=write, rate=0.4, line=line, answers=written, seed=3, hang=0.3)
@@ -71,7 +71,7 @@ def _killed(asked, llm, path, read, pid, retry):
 
 @pytest.mark.thorough(but=["0.0-True"])
 @pytest.mark.parametrize(("rate", "idempotent"), [(0.0, True), (0.05, True), (0.0, False)])
-def test_killed_at_any_moment(clean, ask, write, read, tmp_path, rate, idempotent):
+def test_a_kill_at_any_moment_loses_no_paid_answer(clean, ask, write, read, tmp_path, rate, idempotent):
     asked, answers = clean
     context = multiprocessing.get_context("fork")
     pid, left = context.Value("i", 0), [1, 9, 18, 27, 45]
@@ -124,7 +124,7 @@ def test_killed_at_any_moment(clean, ask, write, read, tmp_path, rate, idempoten
         pytest.param("fail", True, marks=pytest.mark.slow),
     ],
 )
-def test_killed_around_every_write(clean, ask, write, read, tmp_path, monkeypatch, step, before):
+def test_a_kill_around_any_write_loses_no_paid_answer(clean, ask, write, read, tmp_path, monkeypatch, step, before):
     """Answers of which every other one is unusable at first, a kill at each write in turn."""
     asked, _ = clean
     asked, path = asked[:12], tmp_path / "answers.sqlite"

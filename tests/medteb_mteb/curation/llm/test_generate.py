@@ -52,7 +52,7 @@ def test_a_known_answer_is_not_bought_and_needs_no_endpoint(ask, prompts, server
         ask(prompts(13), elsewhere)
 
 
-def test_settings_that_need_another_answer(ask, prompts, server):
+def test_a_changed_prompt_or_setting_needs_another_answer(ask, prompts, server):
     asked = prompts(2)
     p = asked[0]
     with running(server) as url:
@@ -295,7 +295,7 @@ def test_keys_and_prompts_are_kept_nowhere_and_answers_as_they_came(
     assert json.loads(described)["prompt"] == "1"
 
 
-def test_one_process_at_a_time(ask, prompts, server, tmp_path):
+def test_only_one_process_may_use_a_journal(ask, prompts, server, tmp_path):
     path = tmp_path / "answers.sqlite"
     with running(server) as url:
         ask(prompts(2), llm_at(url))
@@ -314,7 +314,7 @@ def test_it_runs_inside_a_running_loop(ask, prompts, server):
         assert len(asyncio.run(notebook()).answers) == 2
 
 
-def test_where_answers_are_kept(tmp_path, monkeypatch):
+def test_answers_are_kept_in_the_documented_place(tmp_path, monkeypatch):
     monkeypatch.delenv("MEDTEB_ANSWERS", raising=False)
     assert answers_path(tmp_path / "out") == tmp_path / "answers.sqlite"
     monkeypatch.setenv("MEDTEB_ANSWERS", "/elsewhere/mine.sqlite")
@@ -322,6 +322,6 @@ def test_where_answers_are_kept(tmp_path, monkeypatch):
     assert answers_path(tmp_path / "out", tmp_path / "given") == tmp_path / "given"
 
 
-def test_nothing_to_ask(ask):
+def test_a_run_without_prompts_is_complete(ask):
     found = ask([], llm_at("http://127.0.0.1:9/v1"))
     assert (found.answers, found.failed, found.complete) == ({}, {}, True)

@@ -49,7 +49,7 @@ def test_keys_checksums_and_marks_of_the_file_stay_as_written_before(tmp_path):
         assert tuple(found) == marks
 
 
-def test_added_answers_are_there_for_the_next_run(tmp_path):
+def test_the_next_run_finds_added_answers(tmp_path):
     path = tmp_path / "deep" / "answers.sqlite"
     with AnswerJournal(path) as journal:
         add(journal, 1)
@@ -128,7 +128,7 @@ def filled(path, count=400):
 @pytest.mark.thorough(but=["1-1024", "all but data-4096"])
 @pytest.mark.parametrize("size", [1024, 4096])
 @pytest.mark.parametrize("page", [0, 1, 2, 40, "all but data"])
-def test_a_damaged_journal_is_left_alone_and_gives_back_what_is_whole(tmp_path, monkeypatch, page, size):
+def test_a_damaged_journal_is_unchanged_and_a_repair_saves_whole_rows(tmp_path, monkeypatch, page, size):
     monkeypatch.setattr("medteb_mteb.curation.llm.database.PAGES", (size,))
     path = tmp_path / "answers.sqlite"
     answers = filled(path)
@@ -163,7 +163,7 @@ def _die(path):
     os._exit(9)
 
 
-def test_rows_in_the_log_are_got_back_too(tmp_path):
+def test_a_repair_recovers_rows_in_the_log_too(tmp_path):
     path = tmp_path / "answers.sqlite"
     child = multiprocessing.get_context("fork").Process(target=_die, args=(path,))
     child.start()

@@ -8,7 +8,7 @@ import pytest
 from medteb_mteb.curation.llm.limits import Pace, RateLimits, Stop
 
 
-def test_a_pace_lets_its_units_through_and_no_more():
+def test_a_rate_limit_admits_exactly_its_units():
     pace = Pace(60, burst=2)
     waits = [pace.take(1, now=0.0) for _ in range(5)]
     assert waits == [0, 0, 0, 1, 2]
@@ -24,7 +24,7 @@ def test_a_large_request_makes_those_after_it_wait():
     assert pace.take(1, now=0.0) == pytest.approx(9.01 - 5)
 
 
-def test_a_pause_holds_everyone_up_and_a_stop_lets_go():
+def test_a_pause_delays_all_requests_and_a_stop_releases_them():
     async def main():
         limits, stop = RateLimits(None, None), Stop()
         limits.pause(0.2)
