@@ -1,4 +1,4 @@
-"""Training data: reading it, and making the columns of a dataset of it."""
+"""Training data: reading it and converting it to the columns of a dataset."""
 
 from __future__ import annotations
 

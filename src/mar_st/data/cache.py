@@ -2,8 +2,8 @@
 
 Each table is a folder `KEY/` of the cache: `rows.arrow` and `manifest.json`. The key is a digest of the
 content that it is made of and of all settings that decide it, so nothing in the cache is ever out of date,
-and every folder may be deleted while no run uses it. A table is written aside and then moved; of several
-processes that need one, the first makes it and the others wait.
+and every folder may be deleted while no run uses it. A table is moved into place when it is complete; of
+several processes that need one, the first makes it and the others wait.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ logger = logging.get_logger(__name__)
 #: Environment variable with the folder of the cache.
 VARIABLE = "MAR_DATA_CACHE"
 
-#: Raised when the same content and settings begin to give another table.
+#: Increased when a change makes the same content and settings give another table.
 FORMAT = 1
 
-#: Age (ns) from which on another content of a file has another time of change, however coarse the clock.
+#: Age (ns) of a file from which changed content also has another time stamp, even with a coarse clock.
 SETTLED = 2_000_000_000
 
 ROWS, MANIFEST = "rows.arrow", "manifest.json"

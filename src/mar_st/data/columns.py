@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Row = TypeVar("Row")
 Positives: TypeAlias = Literal["one", "all", "one-per-epoch"]
 
-#: In the place of a document: a row without negatives has none here.
+#: Number in place of a document that a row does not have: its triple has no negatives.
 NO_TEXT = -1
 
 logger = logging.getLogger(__name__)
@@ -43,17 +43,17 @@ def to_dataset(
 ) -> Dataset:
     """Return one row per (query, positive) with `negatives` hard negatives each, drawn with a seed.
 
-    The instruction of a triple is put before its query. Of triples in a mapped file the columns are mapped
-    too: those of the triples themselves where nothing is drawn, else a file of the cache.
+    The instruction of a triple is put before its query. For triples in a mapped file, the columns are also
+    mapped: those of the triples themselves if nothing is drawn, else a file of the cache.
 
     Args:
         triples: The data.
-        negatives: Hard negatives per row; drawn with replacement where a triple has fewer.
+        negatives: Hard negatives per row; drawn with replacement if a triple has fewer.
         seed: Seed of the draw.
         positives: A row for each positive of a query, or for one drawn from them; `one-per-epoch` draws it,
             and the negatives, again for every epoch.
-        weight: Rows, relative to those of the triples: 0.5 keeps a drawn half, 2 gives every row twice, with
-            positives and negatives of its own each time.
+        weight: Rows, relative to those of the triples: 0.5 keeps a drawn half, 2 gives every row twice, each
+            time with its own positives and negatives.
         missing_negatives: Treatment of a triple without any: an error, or a row whose negatives are empty
             (null) until `TrainRows` fills them from the batch.
 
@@ -126,7 +126,7 @@ def drawn_rows(number: int, weight: float, rng: random.Random) -> np.ndarray:
 def with_negatives(triples: Sequence[Triple], name: str) -> Triples:
     """Return the triples that have negatives; a warning counts the others.
 
-    Data of natural language inference hold premises that nothing contradicts; the others are worth having.
+    NLI data hold premises that nothing contradicts; the other premises are still useful.
 
     Args:
         triples: The data.

@@ -25,8 +25,8 @@ def data_digest(data: str | Data) -> str:
     """Return the sha256 over the files of a data source, names and contents, those of sub-folders included.
 
     Args:
-        data: Path of the source, or a data entry; of an entry the settings that change what is read count
-            too, where they are not the default.
+        data: Path of the source, or a data entry; for an entry, settings that change what is read also count,
+            unless they are the default.
 
     Raises:
         DataError: Nothing is there, or it is a data set of the Hub, which has no files here.
@@ -58,7 +58,7 @@ def source_digest(source: Source) -> str:
 
 
 def vocabulary_cut(cut: VocabularyCut, data: Mapping[str, str]) -> dict[str, Any]:
-    """Say what decides which pieces of a vocabulary are kept.
+    """Return what decides which pieces of a vocabulary are kept.
 
     Args:
         cut: The setting of a backbone.

@@ -24,7 +24,7 @@ def distinct(*parts: Sequence[str]) -> Texts:
 
 
 def numbered(*parts: Sequence[str]) -> tuple[Texts, list[np.ndarray]]:
-    """Return the distinct texts of some sequences, and for each sequence which of them its texts are."""
+    """Return the distinct texts of some sequences, and for each sequence the numbers of its texts."""
     texts = Texts.joined(parts)
     firsts = _firsts(texts)
     new = firsts == np.arange(len(texts))
@@ -61,6 +61,6 @@ def _firsts(texts: Texts) -> np.ndarray:
     new[1:] = low[order[1:]] != low[order[:-1]]
     leaders = order[np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))]
     firsts = np.empty_like(order)
-    # Half of a digest in common, which hardly ever happens: the text stays one of its own.
+    # Two digests share only one half, which hardly ever happens: the text stays distinct.
     firsts[order] = np.where(high[order] == high[leaders], leaders, order)
     return firsts

@@ -5,15 +5,15 @@ Forms (`form` of a data entry; `auto` tells the first four apart by their column
 - `triples`: rows with a query, positives and maybe hard negatives, in any of the column names of
   `mar_st.data.triples`, optional `instruction` and `source`; or a folder `corpus.jsonl` (`_id`, `title`,
   `text`), `queries.jsonl` (`_id`, `text`), `triples.jsonl` (`query-id`, `positives`, `negatives`: lists of
-  corpus ids), as written beside a built edition. Rows that repeat a query are kept apart: a batch never holds
+  corpus ids), as written beside a built edition. Rows that repeat a query are not merged; a batch never holds
   two of them.
 - `scored-pairs`: rows with `sentence1`, `sentence2`, `score` (STS, 0 to 1): pairs that share their first
   sentence become one triple, its positives those scored 0.5 or more; a sentence without any is left out.
 - `labelled-pairs`: the same with `label`, 1 for the same meaning.
-- `nli`: rows with `premise`, `hypothesis`, `label`: what is entailed is a positive, what is contradicted a
-  hard negative, and neutral rows are left out; a premise without an entailed hypothesis is too (BMRetriever,
-  section on fine-tuning data).
-- `texts`: rows with `text`, and maybe `title`, which goes before it; of a folder `queries.jsonl` or
+- `nli`: rows with `premise`, `hypothesis`, `label`: entailed hypotheses are positives, contradicted ones hard
+  negatives. Neutral rows and premises without an entailed hypothesis are left out (BMRetriever, section on
+  fine-tuning data).
+- `texts`: rows with `text`, and maybe `title`, which goes before it; in a folder, `queries.jsonl` or
   `corpus.jsonl`, as `role` says.
 
 Files are JSONL, CSV or TSV with a header (also gzipped), or Parquet, or a folder of Parquet shards or with a
@@ -87,8 +87,8 @@ def read_source(entry: Data, seed: int = 0) -> Source:
     """Read a data entry of a recipe; `Source.left_out` counts unused rows by reason.
 
     Args:
-        entry: Path, form, renamed columns, rows to keep (`where`), rows at most (`limit`).
-        seed: Seed of the draw where there are more rows than `limit`; their order is kept.
+        entry: Path, form, renamed columns, rows to keep (`where`), maximum number of rows (`limit`).
+        seed: Seed of the draw if there are more rows than `limit`; their order is kept.
 
     Raises:
         DataError: Nothing is there, bad JSON, a missing column, an unknown id, a triple without a positive,

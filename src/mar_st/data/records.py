@@ -20,7 +20,7 @@ class DataError(MarError):
 
 @dataclass(frozen=True)
 class Triple:
-    """A query with the texts that answer it and texts that look so but do not.
+    """A query with texts that answer it and texts that only seem to.
 
     Attributes:
         query: The bare query.
@@ -38,7 +38,7 @@ class Triple:
 
 
 def row_line(row: Triple | str) -> bytes:
-    """Return a triple or a text as a line of JSON, of which the digest of a source is taken."""
+    """Return a triple or a text as a line of JSON, from which the digest of a source is computed."""
     if isinstance(row, str):
         return f"{_quoted(row)}\n".encode()
     positives, negatives = (", ".join(map(_quoted, texts)) for texts in (row.positives, row.negatives))
@@ -56,10 +56,10 @@ class Source:
         entry: The data entry.
         form: Resolved `form` of the entry.
         triples: Its triples.
-        texts: Its texts, of the form `texts` alone.
+        texts: Its texts, only for the form `texts`.
         left_out: Rows, triples or texts of the files that are not in it, by reason.
-        ignored: Columns of other libraries that the files have and that are not read, with whose they are.
-        digest: sha256 of the content, where it was taken while reading, see `content.source_digest`.
+        ignored: Columns of other libraries in the files that are not read, with the library of each.
+        digest: sha256 of the content, if it was computed while reading, see `content.source_digest`.
     """
 
     entry: Data
@@ -71,7 +71,7 @@ class Source:
     form: str = "triples"
 
     def notes(self) -> list[str]:
-        """Return a line where columns of other libraries are not read."""
+        """Return a line on columns of other libraries that are not read, if there are any."""
         if not self.ignored:
             return []
         columns = "; ".join(f"{name!r} ({whose})" for name, whose in self.ignored.items())

@@ -1,4 +1,4 @@
-"""Columns whose documents are drawn again for every epoch, from texts that are held once."""
+"""Columns whose documents are drawn again for every epoch, from texts that are stored once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Draws:
     """Documents of each row in an epoch.
 
     The positives of a triple take turns, and so do its hard negatives, in an order drawn with the seed (as in
-    Tevatron). So the draw depends on seed, epoch and row alone, each of `p` positives is drawn once in `p`
+    Tevatron). So the draw depends only on seed, epoch and row, each of `p` positives is drawn once in `p`
     epochs, and each of `n` negatives is met within `ceil(n / negatives)`. A triple with fewer negatives than
     a row holds gives some of them several times; one without any gives `NO_TEXT`.
 
@@ -99,7 +99,7 @@ class Draws:
 class RedrawnDataset(Dataset):  # type: ignore[misc]  # datasets has no types
     """A dataset whose texts depend on the epoch.
 
-    Its own table tells names, types and number of rows, and holds nothing but nulls; `content` gives the
+    Its own table defines names, types and the number of rows, and holds only nulls; `content` gives the
     texts.
 
     Args:
@@ -146,7 +146,7 @@ class RedrawnDataset(Dataset):  # type: ignore[misc]  # datasets has no types
             epoch: Number of the epoch.
             of_queries: That of each of `draws.queries`.
             of_documents: That of each of `draws.documents`.
-            missing: In the place of a negative that is not there; default that of the row's query.
+            missing: Number for a missing negative; default that of the row's query.
         """
         triples, documents = self.draws.drawn(epoch)
         own = of_queries[triples][:, None]

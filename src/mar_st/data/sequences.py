@@ -1,4 +1,4 @@
-"""Texts and triples in Arrow tables: read like lists, at the size of their characters.
+"""Texts and triples in Arrow tables: read like lists, as compact as their characters.
 
 A list of Python objects costs several kilobytes per triple and is copied for every process. These hold the
 texts once, in memory or in a mapped file, and make Python objects of the requested rows only.

@@ -1,7 +1,8 @@
 """Runs and judgements (qrels) in TREC's formats, and the runs of this project in JSON.
 
-A line of a run is `query Q0 document rank score tag`, one of qrels `query iteration document grade`, apart by
-blanks. As for `trec_eval`, scores order a run; ranks order equal scores and must not contradict the others.
+A line of a run is `query Q0 document rank score tag`, one of qrels `query iteration document grade`, with
+blanks between the fields. As for `trec_eval`, scores order a run; ranks order equal scores and must not
+contradict the others.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class RunError(MarError):
 
 
 def is_run(name: str | Path) -> bool:
-    """Return True if a file is called as runs are."""
+    """Return True if a file has the suffix of a run."""
     return Path(name).suffix.lower() in (*TREC, *JSON)
 
 
@@ -42,14 +43,14 @@ def check_run_name(path: Path) -> None:
     """Refuse a name whose suffix does not tell the format, before anything is computed.
 
     Raises:
-        RunError: It ends otherwise.
+        RunError: It has another suffix.
     """
     if not is_run(path):
         raise RunError(f"{path}: name a run *.trec or *.run (TREC) or *.json; the suffix decides its format.")
 
 
 def write_run(path: Path, run: Run, tag: str = "medteb") -> None:
-    """Write a run, in the format that the suffix names, aside and then moved.
+    """Write a run in the format that the suffix names; the file appears only when it is complete.
 
     Scores are written so that reading gives the same numbers.
 
@@ -59,7 +60,7 @@ def write_run(path: Path, run: Run, tag: str = "medteb") -> None:
         tag: Name of the system, last on each line of TREC's format.
 
     Raises:
-        RunError: An unknown suffix; an id or a tag that is empty or holds blanks, which TREC's format lacks.
+        RunError: An unknown suffix; an id or a tag that is empty or holds blanks, in TREC's format.
     """
     check_run_name(path)
     if path.suffix.lower() in JSON:
@@ -76,7 +77,7 @@ def write_run(path: Path, run: Run, tag: str = "medteb") -> None:
 
 
 def write_qrels(path: Path, qrels: dict[str, dict[str, int]]) -> None:
-    """Write judgements in TREC's format, aside and then moved.
+    """Write judgements in TREC's format; the file appears only when it is complete.
 
     Raises:
         RunError: An id that is empty or holds blanks.
@@ -163,7 +164,7 @@ def _read_json(
     try:
         text = path.read_text(encoding="utf-8")
         content = json.loads(text, object_pairs_hook=_once)
-        if "\\u" in text:  # half of a surrogate pair could be written nowhere
+        if "\\u" in text:  # half of a surrogate pair cannot be written to a file
             json.dumps(content, ensure_ascii=False).encode()
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
         raise RunError(f"{path} is not JSON: {error}") from None

@@ -27,8 +27,8 @@ TRIPLE_COLUMNS = (*QUERIES, *POSITIVES, *NEGATIVES, "instruction", "source")
 
 _NUMBERED = re.compile(r"negative_([0-9]{1,9})")
 
-#: Columns of other libraries that change how *they* train and are not read here: whose they are, and what
-#: takes their place.
+#: Columns of other libraries that change how *they* train and are not read here: the library, and what to use
+#: instead.
 IGNORED = {
     "prompt": "FlagEmbedding's; give the data entry a prompt, or rename the column to 'instruction'",
     "type": "FlagEmbedding's",
@@ -47,7 +47,7 @@ def is_column(name: str) -> bool:
 
 
 def ignored_columns(row: dict[str, Any]) -> dict[str, str]:
-    """Return the columns of a row that other libraries use and that are not read, with whose they are."""
+    """Return the columns of a row that only other libraries read, with the library of each."""
     return {name: whose for name, whose in IGNORED.items() if row.get(name) not in (None, "", [])}
 
 
@@ -67,7 +67,7 @@ def triple_of(place: str, row: dict[str, Any], template: str) -> Triple:
     if not isinstance(query, str) or not positives:
         raise DataError(f"{place}: needs 'query' and 'positive' (or 'positives'); has {sorted(row)}.")
     negatives = _texts(place, row, NEGATIVES)
-    if not negatives and len(row) > 2:  # no pair
+    if not negatives and len(row) > 2:  # more than a pair
         negatives = _texts(place, row, _numbered(row), single=True)
     instruction = row.get("instruction")
     before = template.replace("{instruction}", str(instruction)) if instruction else ""
@@ -101,7 +101,7 @@ def _texts(
 
 
 def _text(value: Any) -> Any:
-    """Return the text of a passage; anything else as it is."""
+    """Return the text of a passage; anything else unchanged."""
     if isinstance(value, dict) and isinstance(value.get("text"), str):
         return join_document({"text": value["text"], "title": value.get("title") or ""})
     return value

@@ -118,7 +118,7 @@ class TaskEvaluator(BaseEvaluator):
 
 @contextmanager
 def _queries_by_default(model: Any) -> Iterator[None]:
-    """Send texts without a role, as those of STS, through the query route of a model that has no default."""
+    """Send texts without a role, such as those of STS, through the query route if a model has no default."""
     routers: list[Any] = [module for module in model.children() if isinstance(module, Router)]
     before = [router.default_route for router in routers]
     for router in routers:
@@ -176,7 +176,7 @@ def evaluator_of(evaluation: Evaluation) -> DevEvaluator | TaskEvaluator:
 
 
 def dev_evaluator(evaluation: Evaluation) -> DevEvaluator:
-    """Evaluator of a recipe's development set.
+    """Return the evaluator of a recipe's development set.
 
     Args:
         evaluation: Folder in the Hub layout (retrieval: corpus.jsonl, queries.jsonl, qrels; reranking and STS
@@ -184,7 +184,7 @@ def dev_evaluator(evaluation: Evaluation) -> DevEvaluator:
 
     Raises:
         DataError: A file is missing or broken; the message names file and line.
-        StudyError: The metric does not go with the task.
+        StudyError: The metric does not fit the task.
     """
     return DevEvaluator(
         load_task(

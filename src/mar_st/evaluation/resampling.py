@@ -20,7 +20,7 @@ _VALUES = 1_000_000
 def resampled(items: int, resamples: int, seed: int | Sequence[int]) -> Iterator[NDArray[np.int64]]:
     """Yield the draws of a bootstrap: items with replacement, `(some of the resamples, items)` at a time.
 
-    The numbers do not depend on how many come at a time, which bounds the memory.
+    The number per step bounds the memory and does not change the draws.
 
     Args:
         items: Number of items.
@@ -38,8 +38,8 @@ def swapped_means(
 ) -> NDArray[np.float64]:
     """Return the mean difference of two systems for each draw of a paired randomisation test, `(draws,)`.
 
-    `medteb run` and `mar ablate` both test means this way. Each draws `swaps` from a random stream of its
-    own, so that p-values of earlier reports and studies can be reproduced.
+    `medteb run` and `mar ablate` both test means this way. Each draws `swaps` from its own random stream, so
+    that p-values of earlier reports and studies can be reproduced.
 
     Args:
         differences: Score of the first system minus that of the second, by item, `(items,)`.

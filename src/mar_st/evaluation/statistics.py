@@ -78,8 +78,8 @@ def bootstrap(scores: Scores, *, resamples: int, seed: Sequence[int]) -> Array:
 def randomised(first: Scores, second: Scores, *, permutations: int, seed: Sequence[int]) -> Array:
     """Return the differences of two models under the null hypothesis that they are equal, `(permutations,)`.
 
-    For each item a fair coin decides whether the two models swap what they gave it (in all seeds together,
-    since the seeds share the items). For correlations the predictions are made comparable first: standardised
+    For each item a fair coin decides whether the two models swap their values (in all seeds together, since
+    the seeds share the items). For correlations the predictions are made comparable first: standardised
     for Pearson, ranked for Spearman.
 
     Args:
@@ -168,8 +168,8 @@ def mixed(first: Seeds, second: Seeds, drawn: Array) -> Mixed:
     """Compare two rows, with training seeds and items both as random samples (Welch's t-test).
 
     The variance of the difference is the sum of three parts: that of the items, from a paired bootstrap of
-    the seed-averaged scores; and of the seeds of either row, divided by their number. Its degrees of freedom
-    are those of Welch and Satterthwaite, in which the items, being many, count as infinitely many.
+    the seed-averaged scores; and that of the seeds of each row, divided by their number. Its degrees of
+    freedom are those of Welch and Satterthwaite; the many items count as infinitely many.
 
     Args:
         first: Seeds of one row.
@@ -207,7 +207,7 @@ def rank_agreement(
         theirs: Score by row, on any scale; rows that only one side has are left out.
 
     Returns:
-        Kendall's tau-b (`None` where one side ties everywhere), and the pairs in opposite order, each with
+        Kendall's tau-b (`None` if one side ties everywhere), and the pairs in opposite order, each with
         the row that we score higher first.
     """
     names = [name for name in ours if name in theirs]

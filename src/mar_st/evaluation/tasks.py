@@ -1,4 +1,4 @@
-"""A light evaluator over folders: scores per query or pair, which is what intervals and paired tests need.
+"""A light evaluator over folders: scores per query or pair, as intervals and paired tests need them.
 
 The numbers are those of mteb on the same folder: retrieval and reranking by pytrec_eval, STS by correlation.
 """
@@ -34,9 +34,9 @@ PACKAGED = "package:medteb_mteb/"
 DEFAULT_METRIC: dict[Type, str] = {"retrieval": "ndcg@10", "rerank": "map", "sts": "pearson"}
 _PREFIX = {"ndcg": "ndcg_cut", "recall": "recall", "p": "P"}
 _WHOLE = {"map": "map", "mrr": "recip_rank"}
-#: Documents kept per query in retrieval, at least.
+#: Minimum number of documents kept per query in retrieval.
 _DEPTH = 100
-#: Encoding that many texts is shown with a bar.
+#: Number of texts from which encoding shows a progress bar.
 _LONG = 2000
 
 
@@ -98,8 +98,8 @@ def load_task(task: Task) -> TaskData:
         task: Its settings; `path` is a folder in the Hub layout (see the how-to on your own data).
 
     Raises:
-        TaskError: A metric that does not go with the type.
-        DataError: A file that is missing or broken, with file and line.
+        TaskError: The metric does not fit the type.
+        DataError: A file is missing or broken; the message names file and line.
     """
     folder = _folder(task.path)
     kind: Type = task.type if task.type != "auto" else _type(folder, task)
@@ -124,7 +124,7 @@ def score(
         model: Any sentence-transformers model; queries and documents go by its routes if it has any.
         data: The task.
         batch_size: Texts encoded at a time.
-        stored: Gives the vectors of the corpus, or keeps those that the function it is given computes.
+        stored: Returns stored vectors of the corpus, or calls the given function and stores its result.
 
     Returns:
         One value per judged query (its metric), or per pair (its predicted similarity).

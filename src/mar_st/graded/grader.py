@@ -1,4 +1,4 @@
-"""A cross-encoder with thresholds, which says labels instead of scores."""
+"""A cross-encoder with thresholds, which returns labels instead of scores."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ THRESHOLDS_FILE = "thresholds.json"
 
 
 class Grader:
-    """Labels of pairs; the weights are loaded when they are first asked.
+    """Labels pairs; the weights are loaded on first use.
 
     Args:
         folder: A folder that `mar cross-encoder` wrote.
         batch_size: Pairs per forward pass.
 
     Raises:
-        MarError: There is no such folder, or no thresholds in it that can be used.
+        MarError: There is no such folder, or it has no valid thresholds.
     """
 
     def __init__(self, folder: str | Path, *, batch_size: int = 32) -> None:
@@ -53,7 +53,7 @@ class Grader:
         self._reranker = Reranker(str(self.folder), batch_size=batch_size)
 
     def identity(self) -> dict[str, str]:
-        """Return digests of all that its labels depend on: weights, settings, tokenizer and thresholds."""
+        """Return digests of all that the labels depend on: weights, settings, tokenizer and thresholds."""
         files = [*self.folder.glob("*.safetensors"), *self.folder.glob("*.json")]
         return {file.name: entry_of(file)["sha256"] for file in sorted(files)}
 

@@ -1,4 +1,4 @@
-"""Graded pairs: a query, a document, and how well the one answers the other."""
+"""Graded pairs: a query, a document, and how well the document answers the query."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST", "GradedPair", "read_graded"]
 
-#: The highest label that there may be.
+#: The highest allowed label.
 MOST = 100
 
 

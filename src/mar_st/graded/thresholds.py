@@ -29,7 +29,7 @@ class Thresholds:
         bounds: Score from which each label after the first is given, ascending; one fewer than `labels`.
 
     Raises:
-        MarError: They are not ascending, not finite, or not as many as there have to be.
+        MarError: They are not ascending, not finite, or of the wrong number.
     """
 
     labels: tuple[int, ...]
@@ -68,11 +68,11 @@ def weighted_kappa(one: ArrayLike, other: ArrayLike, levels: int) -> float:
         other: Labels of the same pairs.
         levels: How many labels there are.
 
-    `fit_thresholds` asks for it thousands of times: for 2,000 pairs it takes 18 us, scikit-learn's
+    `fit_thresholds` calls it thousands of times: for 2,000 pairs it takes 18 us, scikit-learn's
     `cohen_kappa_score` 1.25 ms (2 processors of an Intel Xeon).
 
     Returns:
-        1 for perfect agreement, 0 for that of chance; 1 where both give one and the same label to everything.
+        1 for perfect agreement, 0 for chance agreement; 1 if both give the same single label to everything.
     """
     a, b = np.asarray(one), np.asarray(other)
     table = np.bincount(a * levels + b, minlength=levels * levels).reshape(levels, levels).astype(float)

@@ -43,13 +43,13 @@ class GraderSettings:
         lowest: Maximum training pairs of the lowest label per query, drawn at random; default all. Thresholds
             are fitted on all of them.
         calibration: Share of the queries that are not trained on; thresholds are fitted on their pairs.
-        folds: Parts of these queries; each is labelled with the thresholds of the others to estimate the
-            agreement of the whole.
-        seed: Of the split, of the order and of dropout.
-        save_steps: Steps between checkpoints; an interrupted training resumes from the last one.
+        folds: Number of parts of these queries; each part is labelled with thresholds of the others, to
+            estimate the agreement.
+        seed: Seed of the split, the order and dropout.
+        save_steps: Steps between checkpoints; interrupted training resumes from the last one.
 
     Raises:
-        MarError: A setting that is out of its range.
+        MarError: A setting is out of range.
     """
 
     layers: int | None = None
@@ -83,8 +83,8 @@ class GraderReport:
         thresholds: Bounds between its labels.
         trained: Pairs that it was trained on, by label.
         calibrated: Pairs that the thresholds were fitted on, by label.
-        kappa: Weighted kappa of the pairs for calibration with their labels, each labelled with thresholds of
-            the other folds.
+        kappa: Weighted kappa between the labels of the calibration pairs and those that thresholds of the
+            other folds give them.
     """
 
     folder: Path
@@ -110,7 +110,7 @@ def train_grader(
 ) -> GraderReport:
     """Train a cross-encoder to grade, or resume an interrupted training.
 
-    The loss is the binary cross-entropy with the label over the highest label, so one logit orders all
+    The loss is the binary cross-entropy with the label divided by the highest label, so one logit orders all
     grades. Some queries are held back; the thresholds are fitted on their pairs.
 
     Args:

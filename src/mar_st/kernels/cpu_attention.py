@@ -20,7 +20,7 @@ NAME = "mar_products"
 #: Bytes of scores at a time, so that scores and weights stay in a processor's own cache.
 _BYTES = 2**20
 
-#: Maximum bytes of scores of one head; for longer texts torch's attention is used, which never holds all.
+#: Maximum bytes of scores of one head; for longer texts torch's attention is used, which stores none.
 _MOST = 16 * 2**20
 
 

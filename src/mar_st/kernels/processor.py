@@ -40,7 +40,7 @@ def processor() -> Processor:
 
 
 def processors() -> int:
-    """Return the number of processors that this process may use, at most its container's limit, rounded up."""
+    """Return the number of processors that this process may use; a container's CPU limit is rounded up."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(count, math.ceil(_share(_CGROUP) or count)))
 

@@ -1,10 +1,10 @@
 """Hard negatives for training pairs, from one or several retrievers, and the consistency filter.
 
-`sentence_transformers.util.mine_hard_negatives` mines with one dense model. This package differs where that
-is not enough: several retrievers at once, BM25 among them; exclusion of texts nearly equal to a positive; a
-count of what every filter dropped; choices that depend on the seed and the query alone; vectors that are
-kept by the digest of the weights (there by the name of the base model, so that two trained models of one base
-share a cache); and a killed run that resumes.
+`sentence_transformers.util.mine_hard_negatives` mines with one dense model. This package adds: several
+retrievers at once, BM25 among them; exclusion of texts nearly equal to a positive; a count of what every
+filter dropped; choices that depend only on the seed and the query; vectors that are stored by the digest of
+the weights (there by the name of the base model, so that two trained models of one base share a cache); and
+resuming of killed runs.
 """
 
 from __future__ import annotations

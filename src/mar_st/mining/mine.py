@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from mar_st.data import Triple
     from mar_st.mining.retrievers import Retriever, Scorer
 
-#: Queries that are searched at once; a kill loses these at most.
+#: Queries that are searched at once; a killed run loses at most these.
 BLOCK = 512
 
-#: Raised when the same settings begin to give other negatives.
+#: Increased when a change makes the same settings give other negatives.
 FORMAT = 1
 
 
@@ -79,9 +79,9 @@ def mine(
         triples: The data.
         corpus: Documents to search; default the positives and negatives of the data. Positives are added.
         rules: Filters and choice.
-        scorer: Gives the scores that margins look at; default the first retriever.
+        scorer: Gives the scores that margins apply to; default the first retriever.
         symmetric: Queries are documents as well (paraphrases).
-        work: Folder of finished blocks; a call that was killed resumes from there. Default: none is kept.
+        work: Folder of finished blocks; a killed call resumes from there. Default: none is kept.
         show_progress: Show a progress bar.
 
     Raises:

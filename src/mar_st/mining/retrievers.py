@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mar_st.recipes.schema import Side
     from mar_st.teachers import ModelTeacher
 
-#: Vectors of a corpus are kept in memory up to this size (bytes); beyond they are read block by block.
+#: Vectors of a corpus are kept in memory up to this size (bytes); larger ones are read block by block.
 IN_MEMORY = 8 * 2**30
 
 #: Documents that are scored at once.
@@ -37,7 +37,7 @@ class Retrieved(NamedTuple):
     """Result of a search.
 
     Attributes:
-        documents: Documents by falling score, `(queries, k)` int64; -1 where there are no more.
+        documents: Documents by descending score, `(queries, k)` int64; -1 where there are no more.
         scores: Their scores, `(queries, k)` float32; -inf where there is no document.
         also: Scores of the documents that were requested by name, one array per query.
     """
@@ -70,7 +70,7 @@ class Retriever(Scorer, Protocol):
 
 
 def best(scores: np.ndarray, k: int) -> np.ndarray:
-    """Return the places of the `k` highest of some scores, `(n,)`, by falling score, equal ones by place."""
+    """Return the places of the `k` highest of some scores, `(n,)`, by descending score, ties by place."""
     if k < 1:
         return np.empty(0, dtype=np.int64)
     if k < len(scores):
@@ -96,7 +96,7 @@ class BM25:
         self, tokens: Literal["char-bigram", "jieba"] = "char-bigram", *, k1: float = K1, b: float = B
     ) -> None:
         if tokens not in TOKENS:
-            raise MiningError(f"bm25 cuts texts by {' or '.join(TOKENS)}; got {tokens!r}.")
+            raise MiningError(f"The tokenizer of bm25 is {' or '.join(TOKENS)}; got {tokens!r}.")
         self.name = "bm25" if tokens == "char-bigram" else f"bm25:{tokens}"
         self.tokens, self.k1, self.b = tokens, k1, b
         self._index = BM25Index(())
@@ -308,7 +308,7 @@ def _best_rows(scores: torch.Tensor, k: int) -> tuple[np.ndarray, np.ndarray]:
     k = min(k, scores.shape[1])
     values, places = torch.topk(scores, k, dim=1)
     edge = values[:, -1:]
-    # Where more documents than fit have the lowest score of all, which of them topk gives is not defined.
+    # If more documents than fit tie for the lowest score, it is undefined which of them topk returns.
     tied = (scores >= edge).sum(1) > k
     found, kept = places.cpu().numpy(), values.float().cpu().numpy()
     order = np.lexsort((found, -kept), axis=1)

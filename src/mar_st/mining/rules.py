@@ -58,7 +58,7 @@ class Rules:
             filter).
         top: Candidates per retriever.
         range_min: Number of best-ranked candidates that are skipped. A candidate that any retriever ranks
-            among them is dropped, for it may answer the query.
+            among them is dropped because it may answer the query.
         range_max: Last rank that is used; default `top`.
         absolute_margin: A candidate scores at least this much below the query's lowest positive.
         relative_margin: A candidate scores at least this share of the positive's score below it; 0.05 is
@@ -68,11 +68,11 @@ class Rules:
         near_duplicate: A candidate is dropped if the Jaccard similarity of its character 3-grams with those
             of the query or a known positive reaches this; `None` compares none.
         sampling_strategy: `random` draws among the remaining candidates, `top` takes the best ranked.
-        fill: Where too few are left, add random documents that no retriever found.
+        fill: If too few are left, add random documents that no retriever found.
         keep_labelled: Labelled negatives stay, before the mined ones; else they are candidates like others.
         consistent: Keep a positive only if it is within this rank of the first retriever, a row only if a
             positive is left (consistency filter: BMRetriever takes 3).
-        seed: Seed of all draws; a query's draws depend on it and on the query's text alone.
+        seed: Seed of all draws; a query's draws depend only on it and on the query's text.
     """
 
     num_negatives: int = 7
@@ -139,7 +139,7 @@ class Rules:
 
 
 def grams(text: str) -> frozenset[str]:
-    """Character 3-grams of the normalised text; a shorter text is its only one."""
+    """Return the character 3-grams of the normalised text; a shorter text is its only gram."""
     plain = normalise(text)
     return frozenset(plain[i : i + GRAM] for i in range(len(plain) - GRAM + 1)) or frozenset({plain})
 
@@ -227,7 +227,7 @@ class Picker:
             dropped: Receives the candidates and the reasons, see `REASONS`.
         """
         rules = self.rules
-        # A list is as long as the query of its block with the most positives needs: ranks beyond `top` go.
+        # A list is as long as the query with the most positives in its block needs: drop ranks beyond `top`.
         ranks = [
             {document: rank for document, rank in question.ranks(found).items() if rank <= rules.top}
             for found in lists

@@ -41,14 +41,14 @@ def mine_to(
     batch_size: int = 64,
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Mine hard negatives for a data entry and write them; a call that was killed resumes where it stopped.
+    """Mine hard negatives for a data entry and write them; a killed call resumes where it stopped.
 
     Args:
         entry: The data; `symmetric` entries search among their queries too.
         out: Folder of the result, `triples.jsonl` and `manifest.json`; unfinished work is in `OUT.run`.
         models: Retrievers: `bm25`, `bm25:jieba`, folders or Hub names.
         rules: Filters and choice.
-        teacher: Model whose scores the margins look at; `cross:NAME` for a cross-encoder. Default: the first
+        teacher: Model whose scores the margins apply to; `cross:NAME` for a cross-encoder. Default: the first
             retriever.
         corpus: Documents to search: a file (JSONL with `text`, or one per line) or a folder with
             corpus.jsonl. Default: the documents of the data.
