@@ -22,7 +22,7 @@ def verify(
     source: Annotated[
         str | None,
         typer.Option(
-            help="What to repair from: for vectors their corpus (default: as recorded), for an index its vectors."
+            help="What to repair from: the corpus for vectors (default: as recorded), the vectors for an index."
         ),
     ] = None,
     as_json: AsJson = False,
