@@ -22,7 +22,7 @@ def verify(
     source: Annotated[
         str | None,
         typer.Option(
-            help="What to repair from: the corpus for vectors (default: as recorded), the vectors for an index."
+            help="Repair from: the corpus for vectors (default: as recorded), the vectors for an index."
         ),
     ] = None,
     as_json: AsJson = False,
