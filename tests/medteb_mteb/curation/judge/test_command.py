@@ -45,7 +45,7 @@ def settings(make_input, make_server, endpoint):
     return source, server, file
 
 
-def test_the_command(settings, capsys):
+def test_the_command_estimates_and_judges(settings, capsys):
     source, server, file = settings
     options = ["--judges", file, "--already-anonymous", "-q"]
     medteb_judge(*source.paths, source.folder / "out", *options, "--dry-run")
@@ -102,7 +102,7 @@ def test_a_run_with_repair_resumes(settings, capsys, monkeypatch):
         ("judges: [", "is not valid YAML"),
     ],
 )
-def test_a_file_that_is_not_right(tmp_path, text, message):
+def test_an_invalid_file_of_judges_is_refused(tmp_path, text, message):
     file = tmp_path / "judges.yaml"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(BuildError, match=message):

@@ -52,7 +52,7 @@ def clean(make_input, make_server, endpoint, judges_of, content):
 
 @pytest.mark.thorough(but=["refusal", "invalid"])
 @pytest.mark.parametrize("kind", [*LINE, *ANSWER])
-def test_one_kind_of_fault(clean, make_server, endpoint, judges_of, content, kind):
+def test_a_fault_of_any_kind_changes_no_label(clean, make_server, endpoint, judges_of, content, kind):
     source, expected = clean(2, 12)
     line, answers = tuple({kind} & set(LINE)), tuple({kind} & set(ANSWER))
     server = endpoint(rate=0.5, line=line, answers=answers, seed=3, hang=0.5)
@@ -71,7 +71,7 @@ def test_one_kind_of_fault(clean, make_server, endpoint, judges_of, content, kin
 
 
 @pytest.mark.slow
-def test_all_kinds_at_once(clean, make_server, endpoint, judges_of, content):
+def test_faults_of_all_kinds_change_no_label(clean, make_server, endpoint, judges_of, content):
     source, expected = clean(2, 16)
     server = endpoint(rate=0.1, hang=0.5, seed=1)
     config = judges_of(make_server(server), timeout=0.4, retries=30)
@@ -129,7 +129,7 @@ def kill_at(arrivals, pid):
 
 @pytest.mark.thorough(but=["0.0-False"])
 @pytest.mark.parametrize(("rate", "idempotent"), [(0.0, True), (0.1, True), (0.0, False)])
-def test_killed_at_any_moment(clean, make_server, endpoint, judges_of, content, rate, idempotent):
+def test_a_kill_at_any_moment_loses_no_paid_answer(clean, make_server, endpoint, judges_of, content, rate, idempotent):
     source, expected = clean(4, 20)
     context = multiprocessing.get_context("fork")
     pid = context.Value("i", 0)
@@ -186,7 +186,7 @@ def fill(disk):
 
 
 @pytest.mark.parametrize("room", [True, False])
-def test_a_full_disk(clean, make_server, endpoint, judges_of, content, small_disk, monkeypatch, room):
+def test_a_full_disk_loses_no_answer_under_way(clean, make_server, endpoint, judges_of, content, small_disk, monkeypatch, room):
     """The room kept in reserve takes the answers under way; without it there is one clear error."""
     monkeypatch.setattr("medteb_mteb.curation.llm.database.SYNC_SECONDS", 60)  # the log is not used again
     source, expected = clean(3, 20)

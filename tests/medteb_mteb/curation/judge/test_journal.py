@@ -33,7 +33,7 @@ def settle(journal, numbers, grade="A", failures=None, follow=()):
     )  # fmt: skip
 
 
-def test_settled_grades_are_there_for_the_next_run(tmp_path):
+def test_the_next_run_finds_settled_grades(tmp_path):
     path = tmp_path / "deep" / "journal.sqlite"
     with JudgementJournal(path) as journal:
         settle(journal, range(5))
@@ -134,7 +134,7 @@ def filled(path, count=3000):
 @pytest.mark.parametrize("older", [False, True])
 @pytest.mark.parametrize("size", [1024, 4096])
 @pytest.mark.parametrize("page", [0, 1, 5, "all but data"])
-def test_a_damaged_journal_is_left_alone_and_gives_back_what_is_whole(
+def test_a_damaged_journal_is_unchanged_and_a_repair_saves_whole_rows(
     tmp_path, monkeypatch, page, size, older
 ):
     monkeypatch.setattr("medteb_mteb.curation.llm.database.PAGES", (size,))
@@ -169,7 +169,7 @@ def test_a_damaged_journal_is_left_alone_and_gives_back_what_is_whole(
     assert repair_journal(path).moved != repaired.moved
 
 
-def test_rows_in_the_log_are_got_back_too(tmp_path):
+def test_a_repair_recovers_rows_in_the_log_too(tmp_path):
     path = tmp_path / "journal.sqlite"
     child = multiprocessing.get_context("fork").Process(target=_die, args=(path, 30))
     child.start()
@@ -259,8 +259,8 @@ def test_a_power_cut_costs_only_what_was_not_synced(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("passages", [1, 10, 60, 200])
-def test_requests_of_any_length_are_got_back(tmp_path, passages):
-    """Entries longer than a page lie in several."""
+def test_a_repair_recovers_requests_of_any_length(tmp_path, passages):
+    """Entries longer than a page take several pages."""
     path = tmp_path / "journal.sqlite"
     with JudgementJournal(path) as journal:
         for start in range(0, 4 * passages, passages):
@@ -295,7 +295,7 @@ def test_a_journal_of_an_earlier_version_is_continued(tmp_path):
 
 
 def test_an_answer_writes_a_few_pages(tmp_path, monkeypatch):
-    """Wherever the digests of its judgements lie; a tree in their order changes a page for each grade."""
+    """For any digests of its judgements; a tree ordered by digest would change a page for each grade."""
     monkeypatch.setattr("medteb_mteb.curation.llm.database.SYNC_SECONDS", 600)
     path = tmp_path / "journal.sqlite"
     filled(path, 20_000)

@@ -46,7 +46,7 @@ def run(source, config, out="out", **options):
     )
 
 
-def test_it_grades_beside_an_llm(folder, make_input, make_server, endpoint, judges_of):
+def test_a_cross_encoder_judges_together_with_an_llm(folder, make_input, make_server, endpoint, judges_of):
     source, server = make_input(4, 20), endpoint()
     llm = judges_of(make_server(server)).judges[0].model_dump()
     entries = [llm, {"name": "learned", "cross_encoder": str(folder)}]
@@ -91,7 +91,7 @@ def test_other_thresholds_are_another_judge(folder, make_input, tmp_path):
     assert report.judges[0].known == 0
 
 
-def test_settings_that_cannot_be_used(folder, make_input, tmp_path):
+def test_unusable_settings_are_refused(folder, make_input, tmp_path):
     source = make_input(1, 4)
     file = tmp_path / "judges.yaml"
     file.write_text(yaml.safe_dump({"judges": [{"name": "a", "cross_encoder": str(folder), "model": "m"}]}))

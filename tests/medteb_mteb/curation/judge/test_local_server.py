@@ -40,7 +40,7 @@ def test_the_settings_are_those_of_judges():
     assert len({one.name for one in found}) == len(found)
 
 
-def test_the_model_says_what_it_is_told(constant, tmp_path):
+def test_the_model_gives_the_scripted_answer(constant, tmp_path):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     constant.main([str(tmp_path / "model"), "--grade", "A"])

@@ -1,4 +1,4 @@
-"""Who answered, and when: recorded with every grade, and no part of what equal judgings have in common."""
+"""The model and day of every grade are recorded, but equal judgings may differ in them."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_repair_keeps_days(make_input, make_server, endpoint, judges_of, on):
     assert found["words"] == [{"date": "2026-11-01", "model": "rule-words", "pairs": source.pairs}]
 
 
-def test_words_of_a_server_are_one_short_line():
+def test_strings_from_a_server_are_cut_to_one_short_line():
     found = origins.origin_today("a\nb\x00" + "c" * 300, "\ud800")
     assert found.model.startswith("a b")
     assert len(found.model) == 200

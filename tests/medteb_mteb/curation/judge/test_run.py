@@ -24,7 +24,7 @@ def run(source, config, out="out", **options):
 
 
 def expected(source, rule, model="rule-words"):
-    """Every pair graded by hand, without a server."""
+    """Grade every pair directly, without a server."""
     queries = {row["_id"]: row["text"] for row in source.rows("queries")}
     documents = {row["_id"]: f"{row['title']}\n{row['text']}" for row in source.rows("documents")}
     return {
@@ -59,7 +59,7 @@ def test_every_pair_gets_the_judges_grade(make_input, make_server, endpoint, jud
                                     if b["model"] == "rule-words")  # fmt: skip
 
 
-def test_nothing_is_bought_twice_not_even_by_another_build(make_input, make_server, endpoint, judges_of):
+def test_no_judgement_is_paid_for_twice_even_by_another_build(make_input, make_server, endpoint, judges_of):
     source, server = make_input(), endpoint()
     config = judges_of(make_server(server))
     run(source, config)
@@ -129,7 +129,7 @@ def test_order_is_random_per_judge_and_seeded(make_input, make_server, endpoint,
     assert list(range(12)) not in orders[0].values()
 
 
-def test_private_texts_do_not_leave(make_input, make_server, endpoint, judges_of):
+def test_private_texts_are_not_sent(make_input, make_server, endpoint, judges_of):
     source, server = make_input(), endpoint()
     config = judges_of(make_server(server))
     message = r"3 of 3 queries and 12 of 12 documents have not been anonymised.*--already-anonymous"
@@ -190,7 +190,7 @@ def test_a_budget_stops_cleanly_and_a_larger_one_resumes(
     assert "of its 10 tokens" in tokens.judges[0].stopped
 
 
-def test_a_dry_run_says_what_it_takes_and_sends_nothing(make_input, make_server, endpoint, judges_of):
+def test_a_dry_run_estimates_and_sends_nothing(make_input, make_server, endpoint, judges_of):
     source, server = make_input(3, 12), endpoint()
     config = judges_of(make_server(server), price_in=2.0, price_out=8.0)
     journal = source.folder / "judgements.sqlite"
@@ -226,7 +226,7 @@ def test_two_builds_on_one_journal_or_one_folder(make_input, make_server, endpoi
     assert run(source, config).complete
 
 
-def test_a_folder_belongs_to_its_judging(make_input, make_server, endpoint, judges_of):
+def test_a_folder_of_another_judging_is_refused(make_input, make_server, endpoint, judges_of):
     source, server = make_input(1, 4), endpoint()
     url = make_server(server)
     run(source, judges_of(url))
@@ -237,7 +237,7 @@ def test_a_folder_belongs_to_its_judging(make_input, make_server, endpoint, judg
         run(source, judges_of(url))
 
 
-def test_an_output_that_cannot_be_written(make_input, make_server, endpoint, judges_of):
+def test_an_output_that_cannot_be_written_is_reported(make_input, make_server, endpoint, judges_of):
     source, server = make_input(1, 4), endpoint()
     config = judges_of(make_server(server))
     (source.folder / "file").write_text("")
@@ -257,7 +257,7 @@ def test_an_output_that_cannot_be_written(make_input, make_server, endpoint, jud
         ({"query-id": "q0", "corpus-ids": "d000"}, "expected 'query-id' and 'corpus-ids'"),
     ],
 )
-def test_pools_that_cannot_be_used(make_input, judges_of, row, message):
+def test_unusable_pools_are_refused(make_input, judges_of, row, message):
     source = make_input(1, 2)
     source.rewrite("pools", [row])
     with pytest.raises(ValueError, match=message):
@@ -283,7 +283,7 @@ def test_pools_of_a_folder_and_of_nothing(make_input, make_server, endpoint, jud
         )
 
 
-def test_judges_have_to_be_told_apart():
+def test_judges_need_different_names_and_settings():
     entry = {"name": "a", "model": "m", "base_url": "http://127.0.0.1:1/v1"}
     for other, message in (
         ({**entry}, "two judges are called 'a'"),

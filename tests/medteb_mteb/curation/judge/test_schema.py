@@ -41,14 +41,14 @@ def test_ways_to_write_a_letter(letter):
 @pytest.mark.parametrize(
     "letter", ["E", "SS", "", None, 1, True, ["A", "B"], {"was": "A"}, "A passage", "A/B", []]
 )
-def test_a_wrong_letter_costs_its_own_passage(letter):
+def test_a_wrong_letter_loses_only_its_own_passage(letter):
     verdict = read_answer(answer(PLAIN, ["S", letter, "D"]), PLAIN)
     assert verdict.grades == {0: "S", 2: "D"}
     assert verdict.missing == {1: "letter"}
     assert verdict.whole == ""
 
 
-def test_a_missing_passage_costs_itself():
+def test_a_missing_passage_loses_only_itself():
     verdict = read_answer(answer(TAGGED[:2], "SB"), TAGGED)
     assert verdict.grades == {0: "S", 1: "B"}
     assert verdict.missing == {2: "missing"}
@@ -82,14 +82,14 @@ def _tags(*numbers):
         ("  \n", "empty"),
     ],
 )
-def test_an_answer_that_cannot_be_trusted(content, reason):
+def test_an_untrustworthy_answer_is_rejected(content, reason):
     verdict = read_answer(content, TAGGED)
     assert (verdict.whole, verdict.grades) == (reason, {})
     assert verdict.missing == {0: reason, 1: reason, 2: reason}
 
 
 @pytest.mark.parametrize("style", STYLES["answers"], ids=lambda style: f"{style['style']}-{style['name']}")
-def test_styles_of_answers(style):
+def test_answers_of_every_style_are_read_or_rejected(style):
     keys = style.get("keys", STYLES["keys"])
     verdict = read_answer(style["content"], keys, cut=style.get("finish") == "length")
     if "refused" in style:
@@ -124,7 +124,7 @@ def damaged(text, draw):
     return text
 
 
-def test_whatever_is_damaged_no_grade_moves_to_another_passage():
+def test_no_damage_moves_a_grade_to_another_passage():
     read = 0
     for seed in range(2000):
         draw = random.Random(seed)
@@ -149,8 +149,8 @@ def test_reasons_to_end_reported_by_the_endpoint():
     assert read_answer(answer(PLAIN, "SBD"), PLAIN, cut=True).grades  # all was said
 
 
-def test_plain_keys_hide_what_tags_show():
-    """Numbers that change places are seen by their tags; without tags nobody can see it."""
+def test_plain_keys_cannot_reveal_swapped_passages():
+    """Tags reveal swapped passage numbers; without tags a swap is invisible."""
     assert read_answer(answer(("Passage-1", "Passage-0", "Passage-2"), "SBD"), PLAIN).grades[1] == "S"
 
 
@@ -162,7 +162,7 @@ def test_a_single_passage_may_do_without_its_tag():
     assert read_answer(both, ("Passage-0-k7f",)).whole == "duplicate"
 
 
-def test_the_schema_takes_what_is_read_as_good():
+def test_the_schema_accepts_good_answers():
     schema = answer_schema(TAGGED)
     assert schema["required"] == list(TAGGED) == list(schema["properties"])
     assert schema["additionalProperties"] is False

@@ -58,7 +58,7 @@ def test_a_judge_that_fails_on_everything_stops_the_judging(
     assert content(report.folder) == content(clean.folder)
 
 
-def test_the_command_says_why(make_input, make_server, endpoint, judges_of):
+def test_the_command_says_why_a_judge_was_stopped(make_input, make_server, endpoint, judges_of):
     from medteb_mteb.cli import app
 
     source, server = make_input(1, 3), endpoint()
@@ -74,7 +74,7 @@ def test_the_command_says_why(make_input, make_server, endpoint, judges_of):
 
 
 @pytest.mark.parametrize(("allowed", "complete"), [(0.2, False), (0.25, True)])
-def test_the_share_that_may_fail(make_input, make_server, endpoint, judges_of, allowed, complete):
+def test_max_failed_bounds_the_share_of_failures(make_input, make_server, endpoint, judges_of, allowed, complete):
     source, server = make_input(4, 3), endpoint()
     bad = source.rows("queries")[1]["text"]
     server.instead.append(saying(PROSE, "rule-words", lambda prompt: bad in prompt))
@@ -83,7 +83,7 @@ def test_the_share_that_may_fail(make_input, make_server, endpoint, judges_of, a
     assert report.judges[0].outcome.failed == {"not-json": 3}
 
 
-def test_after_too_many_answers_in_a_row_a_judge_is_stopped(
+def test_too_many_unreadable_answers_in_a_row_stop_a_judge(
     make_input, make_server, endpoint, judges_of, content
 ):
     source, server = make_input(10, 4), endpoint()
@@ -102,7 +102,7 @@ def test_after_too_many_answers_in_a_row_a_judge_is_stopped(
     assert sum(body["model"] == "rule-strict" for body in server.bodies) < 40
 
 
-def test_answers_that_can_be_used_in_between_start_the_count_again(
+def test_a_usable_answer_in_between_restarts_the_count(
     make_input, make_server, endpoint, judges_of
 ):
     source, server = make_input(6, 4), endpoint()
@@ -112,7 +112,7 @@ def test_answers_that_can_be_used_in_between_start_the_count_again(
     assert run(source, config).judges[0].stopped == ""
 
 
-def test_a_better_reader_reads_what_was_paid_for(
+def test_a_better_reader_reads_answers_already_paid_for(
     make_input, make_server, endpoint, judges_of, content, monkeypatch
 ):
     source, server = make_input(3, 6), endpoint()
@@ -135,7 +135,7 @@ def test_a_better_reader_reads_what_was_paid_for(
     assert content(report.folder) == content(clean.folder)
 
 
-def test_answers_are_kept_only_if_they_may(make_input, make_server, endpoint, judges_of):
+def test_answers_are_not_kept_if_keep_answers_is_none(make_input, make_server, endpoint, judges_of):
     source, server = make_input(1, 3), endpoint()
     server.instead.append(saying(PROSE, "rule-words"))
     config = judges_of(make_server(server), keep_answers="none")
@@ -155,7 +155,7 @@ def test_an_answer_that_repeats_a_text_is_not_shown(make_input, make_server, end
     assert "characters that repeat a text" in result.stopped
 
 
-def test_a_journal_of_an_earlier_version_is_taken_over(make_input, make_server, endpoint, judges_of):
+def test_a_journal_of_an_earlier_version_is_used(make_input, make_server, endpoint, judges_of):
     source, server = make_input(1, 3), endpoint()
     config = judges_of(make_server(server))
     report = run(source, config)

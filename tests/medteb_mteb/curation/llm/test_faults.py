@@ -124,7 +124,7 @@ def test_a_kill_at_any_moment_loses_no_paid_answer(clean, ask, write, read, tmp_
         pytest.param("fail", True, marks=pytest.mark.slow),
     ],
 )
-def test_a_kill_around_any_write_loses_no_paid_answer(clean, ask, write, read, tmp_path, monkeypatch, step, before):
+def test_a_kill_at_any_write_loses_no_answer(clean, ask, write, read, tmp_path, monkeypatch, step, before):
     """Answers of which every other one is unusable at first, a kill at each write in turn."""
     asked, _ = clean
     asked, path = asked[:12], tmp_path / "answers.sqlite"
