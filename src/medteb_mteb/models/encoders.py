@@ -89,7 +89,7 @@ class MAREncoder(SentenceTransformerEncoderWrapper):
     def _vectors(
         self, texts: Sequence[str], role: Literal["query", "document"], prompt: str, options: dict[str, Any]
     ) -> Array:
-        """Return vectors from the offline encoder, which sorts by length; with other options, from the model."""
+        """Return vectors of the offline encoder, which sorts by length, or of the model for other options."""
         precision = options.get("precision")
         if options.keys() <= {"batch_size", "show_progress_bar", "precision"}:
             from mar_st.encode.engine import Engine  # lazy: torch

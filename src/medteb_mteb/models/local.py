@@ -29,8 +29,8 @@ class ModelFolderError(ValueError):
 def model_folder(name: str) -> Path | None:
     """Return the folder of a model name, or None if it is an ordinary name.
 
-    A name in the form of a path (`./mar`, `../mar`, `~/mar`, `/models/mar`) is always a folder; any other name
-    is one if that folder holds a model.
+    A name in the form of a path (`./mar`, `../mar`, `~/mar`, `/models/mar`) is always a folder; any other
+    name is one if that folder holds a model.
     """
     folder = Path(name).expanduser()
     if folder.is_absolute() or name.startswith((".", "~")):

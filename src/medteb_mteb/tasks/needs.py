@@ -22,8 +22,8 @@ Needs = Literal["nothing", "network", "credentials", "an LLM"]
 def needs_of(task: AbsTask) -> Needs:
     """Return what a task needs to get its data.
 
-    A task may state it in an attribute `needs`. Otherwise it needs nothing if its data are an edition or a local
-    copy, and the network if not.
+    A task may state it in an attribute `needs`. Otherwise it needs nothing if its data are an edition or a
+    local copy, and the network if not.
 
     Raises:
         ValueError: The attribute is not one of the four.

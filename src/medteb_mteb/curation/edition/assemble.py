@@ -37,7 +37,7 @@ OUTPUT_FILES = (RETRIEVAL, RERANKING, "train/triples.jsonl", "train/pairs.jsonl"
 
 #: Share of the requested test queries below which a test is refused.
 ENOUGH = 0.9
-#: Test queries below which a share is refused: fewer tell only very different systems apart.
+#: Number of test queries below which a share is refused: fewer distinguish only very different systems.
 FEWEST = 30
 
 
@@ -50,16 +50,16 @@ class Assembly:
         licence: Licence of the data, as in its manifest.
         version: Its version.
         test: Number of test queries, or their share if below 1; the others make training triples.
-        corpus: `undisputed`: all documents but those that the judges of a test query disagree on (a document
-            that is a positive of another test query stays). `labelled`: those with a label for a test query.
-            `all`: all that were given.
+        corpus: `undisputed`: all documents except those that the judges disagree on for a test query (a
+            document that is a positive of another test query stays). `labelled`: those with a label for a
+            test query. `all`: all given documents.
         list_size: Maximum number of candidates of a reranking list.
         list_positives: Maximum number of positives of a reranking list.
         leaks: What happens to a test query that is a near-duplicate of a query of a training set:
             `drop` it, `keep` it, or `fail`.
         threshold: Jaccard similarity of near-duplicates.
-        small: Whether a test is written that has much fewer queries than `test` asks for, or fewer than
-            `FEWEST` where that is a share.
+        small: Whether to accept a test with far fewer queries than `test` asks for, or fewer than `FEWEST` if
+            `test` is a share.
         seed: Seed of the split and of the lists.
     """
 
@@ -208,7 +208,7 @@ def _power(queries: int) -> str:
 def _by_query(
     labels: Iterable[Label], queries: Mapping[str, Text], documents: Mapping[str, Text]
 ) -> tuple[Qrels, dict[str, set[str]]]:
-    """Relevance by query and document, and the documents that judges disagree on."""
+    """Return relevance by query and document, and the documents that judges disagree on."""
     qrels: Qrels = {}
     disputed: dict[str, set[str]] = {}
     for label in labels:
@@ -368,7 +368,7 @@ def _write_triples(
         content = {"query": queries[query].text, "positives": positives}
         if negatives:
             files["triples"].append({**content, "negatives": negatives})
-        else:  # a stage that asks for hard negatives would refuse them among the others
+        else:  # a stage with hard negatives refuses rows without any
             files["pairs"].append(content)
     counts["training queries without a negative"] = len(files["pairs"])
     for name, rows in files.items():

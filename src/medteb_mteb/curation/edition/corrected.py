@@ -1,4 +1,4 @@
-"""The corrected edition of an audit: the benchmark with the qrels that its judges came to."""
+"""The corrected edition of an audit: the benchmark with qrels corrected by the judges' labels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["write_corrected"]
 
-#: What an audit adds to what the benchmark says of its own making.
+#: Parts of the benchmark's provenance that an audit adds to.
 _ADDED = ("anonymisers", "retrievers", "judges", "consensus")
 
 
@@ -34,10 +34,10 @@ def write_corrected(
     provenance: Mapping[str, Any],
     keep_false_positives: bool = False,
 ) -> Edition:
-    """Write the benchmark with the qrels that the labels come to; the original is not touched.
+    """Write the benchmark with qrels corrected by the labels; the original is not changed.
 
     Positives by the judges are added with relevance 1, released positives that the judges call negative are
-    taken out, all other qrels stay. Queries that lose their last positive are left out.
+    removed, and all other qrels stay. Queries that lose their last positive are left out.
 
     Args:
         benchmark: The benchmark.

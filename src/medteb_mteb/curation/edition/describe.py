@@ -25,7 +25,7 @@ __all__ = ["add_leakage", "describe", "gathered"]
 def gathered(
     texts: Iterable[str | Path], named: Iterable[TextSource], labels: str | Path | None = None
 ) -> dict[str, Any]:
-    """Gather what earlier steps recorded of the making of an edition, as `provenance.json` has it.
+    """Gather the records of earlier steps about an edition, in the form of `provenance.json`.
 
     Args:
         texts: Files or folders of its texts.

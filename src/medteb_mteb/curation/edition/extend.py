@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Extension", "SystemScores", "extend", "open_edition"]
 
-#: Documents of a system that are kept for its scores, where fewer are judged.
+#: Number of documents of a system kept for its scores if fewer are judged.
 KEPT = 100
 
 
@@ -58,7 +58,7 @@ class SystemScores:
         ndcg: nDCG@10.
         low: Lower end of its 95 % bootstrap interval over queries.
         high: Upper end.
-        judged: judged@10; None where nothing was retrieved.
+        judged: judged@10; None if nothing was retrieved.
         condensed: nDCG@10 of the judged documents alone.
     """
 
@@ -74,11 +74,11 @@ class Extension:
     """Outcome of an extension.
 
     Attributes:
-        judging: Report of the judging; None where everything was judged already.
-        edition: The new version; None while judgements are missing, and without new ones.
-        change: What it adds.
+        judging: Report of the judging; None if everything was judged already.
+        edition: The new version; None if judgements are missing or nothing was new.
+        change: Additions of the new version.
         before: Scores of the systems by the earlier labels.
-        after: The same by the new ones.
+        after: Their scores by the new labels.
     """
 
     judging: JudgeReport | None = None
@@ -89,7 +89,7 @@ class Extension:
 
 
 def open_edition(folder: Path) -> tuple[Edition, RetrievalData]:
-    """Return an edition that can be extended: retrieval, whole, with judged negatives.
+    """Return an edition that can be extended: retrieval, with intact files and judged negatives.
 
     Raises:
         BuildError: It is of another kind, or lists no judged negatives.
@@ -128,8 +128,8 @@ def extend(
 ) -> Extension:
     """Have the unjudged documents at the top of some rankings judged, and write a new version.
 
-    The edition is left as it is; the new version goes to `out`, into a folder of the task's name. Started
-    again, it resumes.
+    The edition is not changed; the new version goes to `out`, into a folder with the task's name. A second
+    call resumes an interrupted one.
 
     Args:
         folder: An edition of retrieval with a manifest and judged negatives.
@@ -272,7 +272,7 @@ def _unjudged(
 def _write_input(
     folder: Path, queries: Sequence[Text], documents: Sequence[Text], unjudged: Mapping[str, Sequence[str]]
 ) -> tuple[Path, Path, Path]:
-    """Return queries, documents and pairs as files that the judging reads."""
+    """Write queries, documents and pairs to files for the judging, and return their paths."""
     files = folder / "queries.jsonl", folder / "documents.jsonl", folder / "unjudged" / "pools.jsonl"
     listed = {name for names in unjudged.values() for name in names}
     write_texts(files[0], (text for text in queries if text.id in unjudged), titles=False)

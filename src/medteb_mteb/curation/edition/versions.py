@@ -41,7 +41,7 @@ class Change:
     Attributes:
         version: Its version.
         systems: The systems whose documents were judged.
-        depth: How many of their first documents.
+        depth: Number of top documents of each system.
         pairs: Pairs that were judged.
         labels: Their labels; those without a relevance are disputed.
     """

@@ -20,7 +20,7 @@ __all__ = ["alone", "claim", "lineage", "read_json", "write_json", "write_text"]
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Keep other processes off a folder; a killed one lets go of it.
+    """Lock a folder against other processes; the lock of a killed process is released.
 
     Raises:
         BuildError: Another process works on it, or it cannot be written to.
@@ -45,7 +45,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def claim(folder: Path, identity: Mapping[str, Any]) -> None:
-    """Make the folder that of this step.
+    """Assign the folder to this step.
 
     Raises:
         BuildError: It is that of another, or holds other files.
@@ -92,7 +92,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def write_text(path: Path, content: str, *, private: bool = False) -> None:
-    """Write aside, then move; the content is on disk before the name is.
+    """Write a file atomically; the content is on disk before the name is.
 
     Args:
         path: The place.

@@ -1,4 +1,4 @@
-"""Writing the files of an edition in the Hub layout, to the same bytes on every platform."""
+"""Writing the files of an edition in the Hub layout, with the same bytes on every platform."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write_texts(path: Path, texts: Iterable[Text], *, titles: bool) -> None:
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """JSON lines; folders are made."""
+    """Write JSON lines; create missing folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="\n") as stream:
         for row in rows:
@@ -41,7 +41,7 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def write_qrels(folder: Path, qrels: Qrels) -> None:
-    """`qrels/test.tsv` with the positives, `labels.tsv` with the negatives too."""
+    """Write `qrels/test.tsv` with the positives, and `labels.tsv` that also has the negatives."""
     pairs = [(query, name, row[name]) for query, row in qrels.items() for name in sorted(row)]
     for path, kept in (
         (folder / "qrels" / "test.tsv", [pair for pair in pairs if pair[2]]),

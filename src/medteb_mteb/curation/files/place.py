@@ -1,7 +1,7 @@
-"""Several steps write into one folder of data, each its own entries, in any order.
+"""A folder of data into which several steps write, each its own entries, in any order.
 
-What a step writes is made aside, in a hidden folder inside, and moved when it is whole. A step that was
-killed while it moved is undone by the next start of the same step, which then writes the same again.
+A step writes into a hidden folder inside, whose content is moved when it is complete. If a step was killed
+during the move, the next start of the same step undoes the move and writes the same again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ENTRIES = ("MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS", "train", "sts")
 
 
 def refuse_taken(out: str | Path, step: str, names: Sequence[str]) -> None:
-    """Refuse a folder in which a step could not put its entries; for before the work is done.
+    """Refuse a folder into which a step could not put its entries; call it before the work starts.
 
     Args:
         out: The folder; it need not be there.
@@ -51,7 +51,7 @@ def refuse_taken(out: str | Path, step: str, names: Sequence[str]) -> None:
 
 @contextmanager
 def placing(out: str | Path, step: str, names: Sequence[str]) -> Iterator[Path]:
-    """Provide a folder to write entries to, which are in `out` at the end, all of them or none.
+    """Provide a folder to write entries to; at the end all of them are moved to `out`, or none.
 
     Args:
         out: The folder; made if it is not there.
@@ -79,7 +79,7 @@ def placing(out: str | Path, step: str, names: Sequence[str]) -> Iterator[Path]:
             shutil.rmtree(ready)
         except OSError as error:
             shutil.rmtree(part, ignore_errors=True)
-            with suppress(OSError):  # what cannot be undone now is by the next start
+            with suppress(OSError):  # the next start undoes what cannot be undone now
                 _undo(folder, ready, names)
             raise BuildError(f"{folder} cannot be written to ({error.strerror or error}).") from error
         except BaseException:

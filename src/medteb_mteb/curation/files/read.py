@@ -48,7 +48,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
 def read_texts(source: str | Path, columns: Mapping[str, str] | None = None) -> Iterator[Text]:
     """Yield the texts of a source, streamed in the order of the files' names and rows.
 
-    A text without an id is named by the digest of its content; columns that are not a field of a text go to
+    A text without an id gets the digest of its content as id; columns that are not a field of a text go to
     its `meta`.
 
     Args:
@@ -71,7 +71,7 @@ def read_texts(source: str | Path, columns: Mapping[str, str] | None = None) -> 
     path = Path(source)
     problems = Problems(path if path.is_dir() else path.parent)
     rows = (row for file in files for row in file_rows(file, problems))
-    # Only a step's word counts for what has been anonymised, not a column of that name.
+    # Texts count as anonymised only if a step wrote that, not because of a column of that name.
     yield from _checked(rows, problems, columns, built=(path / STEP).is_file())
 
 
@@ -88,7 +88,7 @@ def read_triples(path: str) -> list[Triple]:
 
 
 def source_files(source: str | Path) -> list[Path]:
-    """Return the data files of a source, sorted by name; of a folder that a step wrote its `records-*.jsonl`.
+    """Return the data files of a source, sorted by name; for a step's folder, its `records-*.jsonl`.
 
     Raises:
         BuildError: Nothing there that can be read.
@@ -114,7 +114,7 @@ def source_files(source: str | Path) -> list[Path]:
 def source_digest(source: str | Path, columns: Mapping[str, str] | None = None) -> str:
     """Return the sha256 (64 hex digits) of the input of `read_texts`: names, contents, and `columns`.
 
-    A Hub data set is known by the fingerprint that `datasets` gives it.
+    A Hub data set is identified by the fingerprint that `datasets` assigns.
     """
     digest = hashlib.sha256(json.dumps(dict(columns or {}), sort_keys=True).encode())
     if str(source).startswith(HUB):
@@ -230,9 +230,9 @@ def _text(row: Row, problems: Problems, columns: Mapping[str, str], *, built: bo
 
 
 def concealed(digest: str) -> str:
-    """Return a digest (64 hex digits) of a digest, that takes a twentieth of a second to make.
+    """Return a digest (64 hex digits) of a digest, which takes a twentieth of a second to compute.
 
-    For digests of raw texts: who has the anonymised ones knows all of the raw file but its identifiers, and
-    could try those until the digest is that of a manifest.
+    It is for digests of raw texts. Someone with the anonymised texts knows the raw file except for its
+    identifiers, and could try identifiers until the digest matches that of a manifest.
     """
     return hashlib.scrypt(digest.encode(), salt=b"medteb raw texts", n=1 << 14, r=8, p=1, dklen=32).hex()

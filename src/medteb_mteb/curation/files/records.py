@@ -12,7 +12,7 @@ __all__ = ["BuildError", "Dropped", "Text"]
 
 
 class BuildError(ValueError):
-    """A build that cannot start or continue; the message says what was expected, what came, what to do."""
+    """A build that cannot start or continue; the message says what was expected, what was found, what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,9 @@ class Text:
         id: Its name, unique among the texts of a folder.
         text: The text; not empty.
         title: Title of a document, may be empty.
-        anonymised: Which anonymiser the text has passed; empty if none. A text without it is never sent to
+        anonymised: Anonymiser that was applied to the text; empty if none. A text without it is never sent to
             a judge or a rewriter.
-        meta: Whatever else came with it: source, department, date. JSON values.
+        meta: Other fields of the text, such as source, department, date. JSON values.
     """
 
     id: str
@@ -36,7 +36,7 @@ class Text:
 
     @property
     def full(self) -> str:
-        """Title, newline, text; what is encoded, compared and judged."""
+        """Return title, newline and text, the form that is encoded, compared and judged."""
         return f"{self.title}\n{self.text}" if self.title else self.text
 
     def to_json(self) -> dict[str, Any]:

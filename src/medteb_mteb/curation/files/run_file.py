@@ -1,4 +1,4 @@
-"""A run that exists, as a retriever of a pool: its search was done elsewhere."""
+"""An existing run as a retriever for pools: the search was done elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["RunFile"]
 
 
 class RunFile:
-    """Finds what a run lists (TREC or JSON, see `mar_st.data.trec.read_run`).
+    """Retrieves the documents that a run lists (TREC or JSON, see `mar_st.data.trec.read_run`).
 
     A query that the run does not list has no results.
 

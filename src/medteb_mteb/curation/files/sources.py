@@ -1,4 +1,4 @@
-"""Sources of texts: what they are called, and under which licence their texts may be used."""
+"""Sources of texts: their names, and the licences of their texts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TextSource(BaseModel):
         name: Its name.
         licence: Licence of its texts: an identifier as of the Hub or SPDX (`cc-by-4.0`), or the address of
             its text; `unknown` if it is not known.
-        url: Where it is published; empty: nowhere.
+        url: Where it is published; empty if it is not.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -63,7 +63,7 @@ class TextSource(BaseModel):
         return value
 
     def to_json(self) -> dict[str, str]:
-        """Return the source as manifests have it; an empty address is left out."""
+        """Return the source in the form of manifests; an empty address is left out."""
         return {"name": self.name, "licence": self.licence, **({"url": self.url} if self.url else {})}
 
 
@@ -84,7 +84,7 @@ def parse_source(entry: str) -> TextSource:
 
 
 def sources_of(texts: str | Path) -> list[dict[str, str]]:
-    """Return sources that the folder of a step, and those of the steps before it, name; none of raw files.
+    """Return the sources named in the folders of a step and of the steps before it; empty for raw files.
 
     Raises:
         BuildError: One source has two licences.

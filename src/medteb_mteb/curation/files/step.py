@@ -2,8 +2,8 @@
 
 A step's folder::
 
-    step.json               what the step is: its name, its settings, the digest of its input, the sources
-                            of the texts where they are given
+    step.json               identity of the step: its name, its settings, the digest of its input, the sources
+                            of the texts if they are given
     records-00000.jsonl     what it kept of the first shard, see `Text.to_json`
     dropped-00000.jsonl     what it dropped, with the reason
     shard-00000.json        counts of a finished shard, as long as the step is not finished
@@ -41,8 +41,8 @@ SCHEMA_VERSION = 1
 class Step(Protocol):
     """One step: texts in, texts out, each dropped one with a reason.
 
-    One that reads what nobody may guess at says so by an attribute `reads_private`; the digest of its input
-    is then written concealed.
+    A step whose input must not be guessed has an attribute `reads_private`; the digest of its input is then
+    written in concealed form.
     """
 
     name: str
@@ -89,7 +89,7 @@ def run_step(
     """Run a step over a source, or resume an interrupted run.
 
     All rows are checked before the first is processed. A run that is killed at any moment and started again
-    writes the same bytes as an uninterrupted one; a finished folder is left as it is.
+    writes the same bytes as an uninterrupted one; a finished folder is not changed.
 
     Args:
         step: The step.

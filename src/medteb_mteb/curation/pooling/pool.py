@@ -1,7 +1,7 @@
-"""Pools: for each query the documents that several retrievers find, and which found what at which rank.
+"""Pools: for each query, the documents that several retrievers find, with their rank by each retriever.
 
-Lists are merged to one by reciprocal rank fusion, or by best rank (depth-k union, as in TREC pools). The
-papers do not say how their three lists become one of 500.
+Lists are merged by reciprocal rank fusion, or by best rank (depth-k union, as in TREC pools). The papers do
+not say how they merge their three lists into one of 500.
 
 Source of RRF: G. V. Cormack, C. L. A. Clarke, S. Buettcher, SIGIR 2009.
 """
@@ -47,10 +47,10 @@ class Pooling:
 
     Attributes:
         size: Maximum number of documents of a pool.
-        depth: Documents taken of each retriever.
+        depth: Number of documents taken from each retriever.
         merge: `rrf`: by the sum of `1 / (k + rank)`. `union`: by the best rank.
         k: Added to every rank by `rrf`.
-        ties: What decides between equal scores and best ranks: the order of the retrievers, or the id.
+        ties: Tie-breaker of equal scores and best ranks: the order of the retrievers, or the id.
     """
 
     size: int = 500
@@ -66,7 +66,7 @@ class Pooling:
             raise BuildError(f"merge is rrf or union; got {self.merge!r}.")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the settings; `k` and `ties` where they are not the defaults."""
+        """Return the settings; `k` and `ties` only if they are not the defaults."""
         usual = {"k": RRF, "ties": "retriever"}
         return {name: value for name, value in vars(self).items() if usual.get(name) != value}
 
@@ -246,7 +246,7 @@ def _search(
 def _write_pools(
     folder: Path, names: Sequence[str], queries: Sequence[Text], how: Pooling, shard: int
 ) -> dict[str, Any]:
-    """Merge the runs; gives how much each retriever brought."""
+    """Merge the runs, and count the pairs and those that only one retriever found."""
     runs = [_lists(folder / f"run-{number:02d}", len(queries), shard) for number in range(len(names))]
     total, alone_found = 0, dict.fromkeys(names, 0)
     lines = []

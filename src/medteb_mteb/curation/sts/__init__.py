@@ -1,4 +1,4 @@
-"""Synonym STS: pairs of questions out of a dictionary of synonyms, queries and an LLM that rewrites them."""
+"""Synonym STS: pairs of questions, from a dictionary of synonyms and queries that an LLM rewrites."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def check(
         if not found[kind] and (same or (kind != POSITIVE and shapes[kind] == asked)):
             found[kind] = "unchanged"
     if not found[POSITIVE]:
-        # One question was both positive and negative: it is unknown which is wrong.
+        # The same question is both positive and negative, and it is unknown which is wrong.
         for kind in (k for k in REWRITE_KINDS[1:] if not found[k] and shapes[k] == shapes[POSITIVE]):
             found[kind] = found[POSITIVE] = "contradiction"
     return {kind: reason for kind, reason in found.items() if reason}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["POSITIVE", "REWRITE_KINDS", "prompt_version", "read_rewrites", "render"]
 
-#: What is written for each query: one question that asks the same, a hard and an easy one that do not.
+#: Rewrites of each query: one question that asks the same, and a hard and an easy one that do not.
 REWRITE_KINDS = ("positive", "negative-1", "negative-2")
 POSITIVE = REWRITE_KINDS[0]
 
@@ -92,7 +92,7 @@ def render(candidate: SwappedQuery, tolerance: float) -> Prompt:
 
 
 def read_rewrites(prompt: Prompt, content: str) -> dict[str, str]:
-    """Return the rewrites of an answer by kind; whether they are any good is another question.
+    """Return the rewrites of an answer by kind; their quality is not checked here.
 
     Raises:
         Rejected: `no-json`, `missing-key`, `extra-key` or `no-text`.

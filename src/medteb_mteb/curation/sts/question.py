@@ -1,4 +1,4 @@
-"""Rules for questions: they ask something, they say something besides their term, and their length."""
+"""Rules for questions: they ask something, they have content besides their term, and a limited length."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ def says_little(text: str, term: str) -> bool:
 def bounds(query: str, tolerance: float) -> tuple[int, int]:
     """Return the fewest and most characters that `positive` may have."""
     length = len(query.strip())
-    # The allowance itself is rounded towards the query, against 0.3 x 10 = 2.9999...
+    # The small constant compensates for rounding errors such as 0.3 x 10 = 2.9999...
     allowed = math.floor(tolerance * length + 1e-9)
     return max(1, length - allowed), length + allowed

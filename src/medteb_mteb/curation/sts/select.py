@@ -42,12 +42,12 @@ class Selection:
     """The queries that are rewritten, and those that are not.
 
     Attributes:
-        candidates: In the order of the queries.
-        dropped: The others. Reasons: `duplicate` of an earlier query, `no-term`, `has-synonym` (next to each
-            of its terms its synonym occurs too), `instruction` (it looks as if it wanted to instruct a
-            model), `bare-term` (it says next to nothing besides its term), `no-room` (its synonym is so long
-            that no positive could have the allowed length), `per-entry` and `limit` (above the settings of
-            that name).
+        candidates: Queries to rewrite, in the order of the queries.
+        dropped: The others. Reasons: `duplicate` of an earlier query, `no-term`, `has-synonym` (each of its
+            terms occurs together with its synonym), `instruction` (it looks like an instruction to a model),
+            `bare-term` (it says next to nothing besides its term), `no-room` (its synonym is so long that no
+            positive could have the allowed length), `per-entry` and `limit` (above the settings of that
+            name).
         several: Candidates in which other terms of the dictionary occur too.
     """
 
@@ -115,7 +115,7 @@ def _choose(
     there = {place.term for place in places}
     rng.shuffle(terms)
     for term in sorted(terms, key=len, reverse=True):
-        # A question about both names of a thing becomes meaningless with one of them twice.
+        # A question with both names of a thing would become meaningless with one name twice.
         free = [entry for entry in dictionary.of(term) if not there & (set(entry.pair) - {term})]
         if free:
             return rng.choice(free), ""
@@ -123,7 +123,7 @@ def _choose(
 
 
 def _unfit(text: str, entry: DictionaryEntry, tolerance: float) -> str:
-    """Return the reason why a query is of no use although it has a term."""
+    """Return the reason why a query is unusable although it has a term."""
     if suspicious(text):
         return "instruction"
     if says_little(text, entry.origin):
@@ -143,8 +143,8 @@ def _swapped(text: str, entry: DictionaryEntry, places: Sequence[TermMatch]) -> 
 def _drawn(
     found: list[SwappedQuery], per_entry: int | None, limit: int | None, seed: int, dropped: list[Dropped]
 ) -> list[SwappedQuery]:
-    """At most `per_entry` of an entry and `limit` in all; the order stays."""
-    # By a number that each query has of its own: one query more does not change which others are paid for.
+    """Return at most `per_entry` queries of an entry and `limit` in total; the order stays."""
+    # By a number that depends on the query only: a further query does not change which others are paid for.
     order = sorted(found, key=lambda one: random.Random(f"{seed} limit {one.query.id}").random())
     taken: Counter[tuple[str, str]] = Counter()
     reasons: dict[str, str] = {}

@@ -3,8 +3,8 @@
 Only queries with all their rewrites go to the test: if one whose positive failed were paired with a negative,
 the kind of the query would reveal the label.
 
-Near-duplicates are not joined to groups over the entries: questions are alike whatever they are about, so all
-entries would soon be one group. Entries are divided, and training queries too near the test are left out.
+Entries are not joined by near-duplicates: questions on different subjects can be alike, so all entries would
+soon be one group. Instead, entries are divided, and training queries too near the test are left out.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class QuerySplit:
     Attributes:
         test: Ids of the test.
         train: Ids of training.
-        left_out: Id to the reason, of those in neither. Of an entry of the test: `incomplete` (a rewrite is
-            missing), `leak` (near a query of a known training set). Of the others: `near-test` (near a test
-            query), `shared-sentence` (one of its sentences is one of the test, too).
+        left_out: Reason by id, for queries in neither. For an entry of the test: `incomplete` (a rewrite is
+            missing), `leak` (near a query of a known training set). For the others: `near-test` (near a test
+            query), `shared-sentence` (one of its sentences is also in the test).
         entries: Number of entries of the test and of training.
     """
 
@@ -57,7 +57,7 @@ def split_by_entry(
     training_queries: Sequence[str] = (),
     held_out: HeldOut | None = None,
 ) -> QuerySplit:
-    """Put whole entries on one side, whichever way round they are.
+    """Put whole entries on one side, in whichever direction they are used.
 
     Entries are drawn with a seed and go to the test as long as their queries fit.
 
@@ -83,7 +83,7 @@ def split_by_entry(
             "The test is empty: all queries that may go to it are near queries of a training set. Give more "
             "queries, or leave that training set out."
         )
-    # What leaks is left out before the draw, so that the test is as large as it can be.
+    # Leaking queries are left out before the draw, so that the test is as large as possible.
     sizes = Counter(pair for name, pair in pairs.items() if name in whole and name not in leaks)
     entries = _entries(sizes, test, len(whole), seed)
     chosen = [name for name, pair in pairs.items() if pair in entries]
@@ -99,7 +99,7 @@ def split_by_entry(
 
 
 def _entries(sizes: Counter[tuple[str, str]], test: float, total: int, seed: int) -> set[tuple[str, str]]:
-    """The entries of the test, given how many queries each can give it, and the number that a share is of."""
+    """Return the entries of the test, given each entry's usable queries, and the total for a share."""
     wanted = round(test * total) if test < 1 else int(test)
     order = sorted(sizes)
     random.Random(f"{seed} entries").shuffle(order)

@@ -74,9 +74,9 @@ class StsReport:
         folder: The folder of data.
         journal: Where the answers are kept.
         queries: Queries given.
-        dropped: Number of queries that came to nothing before the checks, by reason: those of `Selection`,
-            and `failed-...` without a valid answer.
-        rewrites: By kind: number of rewrites that are fine (`good`) and of the others by reason.
+        dropped: Number of queries dropped before the checks, by reason: those of `Selection`, and
+            `failed-...` without a valid answer.
+        rewrites: Number of rewrites by kind: valid ones (`good`), and the others by reason.
         bought: Answers that came in, in this run.
         known: Answers that were in the journal.
         account: What the journal has paid for this LLM, over all runs.
@@ -160,10 +160,10 @@ def sts(
     sources: Sequence[TextSource] = (),
     show_progress: bool = True,
 ) -> StsReport:
-    """Write `out/MedTEBSTS`, `out/train/sts.jsonl`, and `out/sts` with what became of every query.
+    """Write `out/MedTEBSTS`, `out/train/sts.jsonl`, and `out/sts` with the outcome of every query.
 
     For each query that has a term of the dictionary the LLM writes three questions, which are checked; a test
-    query is paired with one of them, drawn, a training query with all. With `MEDTEB_DATA=out` mteb scores
+    query is paired with one of them, drawn at random, a training query with all. With `MEDTEB_DATA=out` mteb scores
     models on the edition. All answers are in the journal and never requested again; the same answers
     give the same bytes, however often the run was interrupted.
 
@@ -241,7 +241,7 @@ def _write(
     made: Mapping[str, Any],
     dropped: Sequence[Mapping[str, Any]],
 ) -> int:
-    """Write all files and complete the statistics; the number of training triples."""
+    """Write all files, complete the statistics, and return the number of training triples."""
     by_id = {row.id: row for row in rows}
     with placing(folder, STEP, OUTPUT_FILES) as part:
         made = write_training(part, (by_id[name] for name in sides.train))
@@ -300,7 +300,7 @@ def _outcomes(rows: Sequence[Rewritten]) -> dict[str, dict[str, int]]:
 def _split(
     rows: Sequence[Rewritten], how: StsSettings, training_queries: Sequence[str], held_out: HeldOut | None
 ) -> QuerySplit:
-    """Test and training, of the queries that have a good rewrite."""
+    """Split the queries that have a good rewrite into test and training."""
     usable = [row for row in rows if row.good]
     if not usable:
         raise BuildError(

@@ -1,4 +1,4 @@
-"""The files of synonym STS: the edition, the training rows, and what became of every query."""
+"""The files of synonym STS: the edition, the training rows, and the outcome of every query."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Rewritten:
     Attributes:
         candidate: The query with its term and synonym.
         rewrites: Text by kind, as the LLM wrote them.
-        dropped: Kind to the reason, of those that are of no use.
+        dropped: Reason by kind, for unusable rewrites.
     """
 
     candidate: SwappedQuery
@@ -67,7 +67,7 @@ def write_edition(
     made: Mapping[str, Any],
     **provenance: Any,
 ) -> dict[str, str]:
-    """`MedTEBSTS`: each test query with one of its rewrites.
+    """Write `MedTEBSTS`: each test query with one of its rewrites.
 
     Args:
         out: Folder of data.
@@ -125,10 +125,10 @@ def write_edition(
 
 
 def write_training(out: Path, rows: Iterable[Rewritten]) -> dict[str, int]:
-    """`train/sts.jsonl`: all good rewrites of each training query, in the form that `mar train` reads.
+    """Write `train/sts.jsonl`: all good rewrites of each training query, in the form for `mar train`.
 
-    A query without a negative goes to `train/sts-pairs.jsonl`, since a stage that asks for hard negatives
-    refuses it among the others; one without a positive goes nowhere.
+    A query without a negative goes to `train/sts-pairs.jsonl`, since a stage with hard negatives refuses rows
+    without any; one without a positive is left out.
 
     Returns:
         Number of rows: `triples`, `without a negative`, `without a positive`.
@@ -163,7 +163,7 @@ def write_log(
     drawn: Mapping[str, str],
     dropped: Iterable[Mapping[str, Any]],
 ) -> None:
-    """`sts/rewrites.jsonl` and `sts/dropped.jsonl`: every query, its rewrites, and what became of them."""
+    """Write `sts/rewrites.jsonl` and `sts/dropped.jsonl`: every query, its rewrites and their outcome."""
     side = {**dict.fromkeys(sides.test, "test"), **dict.fromkeys(sides.train, "train"), **sides.left_out}
 
     def content(row: Rewritten) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Near-duplicates among raw texts: MinHash finds candidates, the true Jaccard similarity decides.
 
-Texts are compared by the sets of their character n-grams after NFKC, in lower case, letters and digits alone.
-MinHash with locality-sensitive hashing (the library `rensa`) only says which earlier texts to compare with;
-what it overlooks is kept, and nothing is dropped that is not as similar as asked.
+Texts are compared by the sets of their character n-grams after NFKC, in lower case, letters and digits only.
+MinHash with locality-sensitive hashing (the library `rensa`) only selects the earlier texts to compare with.
+A near-duplicate that it overlooks is kept; a text below the threshold is never dropped.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ __all__ = ["DOCUMENT_SIMILARITY", "REASON", "NearDuplicates", "bands", "jaccard"
 
 REASON = "near-duplicate"
 DOCUMENT_SIMILARITY = 0.8
-#: Characters of an n-gram. A Chinese character says about as much as a word's half; at 3 the change of one
-#: character in a sentence of 20 leaves a similarity of .71, at 5 of .52.
+#: Characters of an n-gram. A Chinese character carries about as much as half a word; with n-grams of 3, a
+#: change of one character in a sentence of 20 leaves a similarity of .71, with 5 of .52.
 WIDTH = 3
 #: Hash values of a sketch.
 PERMUTATIONS = 256
-#: Chance with which two texts as similar as the threshold must be compared; more similar ones have a higher.
+#: Minimum probability that two texts with the threshold's similarity are compared; it grows with similarity.
 RECALL = 0.995
 SEED = 42
 #: Texts that are sketched at once.
@@ -32,9 +32,9 @@ BATCH = 1000
 
 
 def shingles(text: str, width: int = WIDTH) -> frozenset[str]:
-    """Character n-grams of the normalised text; a shorter text is its only one.
+    """Return the character n-grams of the normalised text; a shorter text is its only n-gram.
 
-    A text without letters and digits is compared as it is.
+    A text without letters and digits is compared unchanged.
     """
     plain = normalise(text) or text
     return frozenset(plain[i : i + width] for i in range(max(1, len(plain) - width + 1)))
@@ -94,7 +94,7 @@ class NearDuplicates:
         self._kept: list[tuple[str, str]] = []
 
     def settings(self) -> dict[str, Any]:
-        """Threshold, width, and what the sketches depend on."""
+        """Return threshold, width, and the parameters of the sketches."""
         return {
             "threshold": self.threshold,
             "width": self.width,
@@ -126,7 +126,7 @@ class NearDuplicates:
             yield from zip(some, grams, sketches, strict=True)
 
     def _nearest(self, grams: frozenset[str], sketch: Any) -> tuple[float, int]:
-        """Similarity and number of the most similar candidate; 0 and -1 if there is none."""
+        """Return similarity and number of the most similar candidate; 0 and -1 if there is none."""
         best, nearest = 0.0, -1
         for number in sorted(self._index.query(sketch)):
             similarity = jaccard(grams, shingles(self._kept[number][1], self.width))

@@ -1,7 +1,7 @@
-"""Does a new task tell something that the old ones do not, and has a model seen it in training?
+"""Redundancy of a new task with existing ones, and leakage of a test into training sets.
 
-Two groups of tasks that order models alike are redundant: the rank correlation of their averages over models
-says how much (MAR paper, Table 9: 0.354 between CMedQA reranking and the new tasks, p = 0.215, 14 models).
+Two groups of tasks that order models alike are redundant; the rank correlation of their averages over models
+measures how much (MAR paper, Table 9: 0.354 between CMedQA reranking and the new tasks, p = 0.215, 14 models).
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def correlation(
 
 
 def read_scores(source: str | Path) -> Scores:
-    """Return the main scores by model and task: of a CSV table, or of a results folder of mteb.
+    """Return the main scores by model and task, from a CSV table or a results folder of mteb.
 
     A table has a column `model` and a column per task; an empty cell is not a score.
 

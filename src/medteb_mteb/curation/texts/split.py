@@ -58,7 +58,7 @@ def near_duplicates(
 
 
 def clusters(texts: Sequence[str], *, threshold: float = QUERY_SIMILARITY) -> list[list[int]]:
-    """Return texts joined by near-duplicates, directly or over others.
+    """Return clusters of texts that are near-duplicates, directly or through others.
 
     Returns:
         Rows of each cluster, ascending; clusters in the order of their first rows.
@@ -141,7 +141,7 @@ def _grams(left: Sequence[str], right: Sequence[str]) -> tuple[Any, Any]:
         indices: list[int] = []
         ends = [0]
         for text in texts:
-            plain = normalise(text) or text  # a text of signs alone is compared as it is
+            plain = normalise(text) or text  # a text of symbols only is compared unchanged
             grams = {*plain, *(plain[i : i + 2] for i in range(len(plain) - 1))}
             indices += sorted(vocabulary.setdefault(gram, len(vocabulary)) for gram in sorted(grams))
             ends.append(len(indices))

@@ -28,7 +28,7 @@ _FOLD = _Fold()
 
 
 def fold(text: str) -> str:
-    """Return the text in lower case and half width, each character on its own: the length does not change."""
+    """Return the text in lower case and half width, folded by character, so that the length is the same."""
     return text.translate(_FOLD)
 
 
@@ -87,7 +87,7 @@ class Terms:
         return sorted(kept, key=lambda found: found.start)
 
     def every(self, text: str) -> list[TermMatch]:
-        """Return the terms of a text, those that overlap as well."""
+        """Return all terms of a text, including those that overlap."""
         folded = fold(text)
         return [
             TermMatch(start, end, self._terms[number])

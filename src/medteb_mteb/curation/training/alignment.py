@@ -1,7 +1,7 @@
 """Alignment sets: queries and documents that are each paired with themselves (MAR paper, Stage I data).
 
-What is written is single texts. The `align` stage of a recipe pairs each with itself, negatives are the other
-texts of the batch, so a text must not be there twice.
+The files hold single texts. The `align` stage of a recipe pairs each text with itself, and the other texts of
+the batch are its negatives, so a text must not occur twice.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SCHEMA_VERSION = 1
 #: Names that the `texts` form of a recipe's data looks for in a folder.
 FILES = {"query": "queries.jsonl", "document": "corpus.jsonl"}
 DUPLICATE, NOT_DRAWN = "duplicate", "not-drawn"
-#: Bytes of a text's key: two of 10 million texts have one key with a chance below 1e-24.
+#: Bytes of a text's key: the probability that two of 10 million texts have the same key is below 1e-24.
 KEY_BYTES = 16
 #: Texts that are compared with a test at once.
 PORTION = 20_000
@@ -93,7 +93,7 @@ class AlignmentReport:
 
 
 def weighted(text: str) -> Weighted:
-    """`SOURCE` or `SOURCE=WEIGHT`.
+    """Return the source of `SOURCE` or `SOURCE=WEIGHT`.
 
     Raises:
         BuildError: An impossible weight.
@@ -120,8 +120,8 @@ def alignment_sets(
     """Write `OUT/queries.jsonl` and `OUT/corpus.jsonl`, each text once, the sources evenly mixed.
 
     Of equal texts (title and text) of a role the first stays, in the order of the sources; a text may be both
-    a query and a document. `OUT/dropped.jsonl` names the others. Whatever piece of a file is read holds all
-    its sources in their shares. Rows have `_id`, `title` if there is one, `text`, and `source`, the source's
+    a query and a document. `OUT/dropped.jsonl` names the others. Every part of a file holds all its sources
+    in their shares. Rows have `_id`, `title` if there is one, `text`, and `source`, the source's
     number.
 
     Args:
@@ -203,7 +203,7 @@ class _Side:
         self.dropped: list[Counter[str]] = []
 
     def choose(self, show_progress: bool) -> Iterator[dict[str, Any]]:
-        """Decide about every row; gives those that are dropped, by source."""
+        """Decide about every row, and yield those that are dropped, by source."""
         seen: set[bytes] = set()
         with tqdm(desc=f"{self.role}: equal texts", unit="texts", disable=not show_progress) as bar:
             for number, source in enumerate(self.sources):

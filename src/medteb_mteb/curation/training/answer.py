@@ -1,7 +1,7 @@
 """Reading the two lists of an answer.
 
-An answer that names a document that was not asked for, or one in both lists, has mixed something up, and
-nothing in it is believed. What it leaves out is only left out.
+An answer with a document that was not asked for, or with one in both lists, is rejected as a whole. Documents
+that it leaves out are only missing.
 """
 
 from __future__ import annotations

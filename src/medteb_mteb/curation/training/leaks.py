@@ -32,8 +32,8 @@ class HeldOut:
     """Texts that a model will be tested on.
 
     Attributes:
-        texts: The queries; of a data set of sentence pairs both sentences.
-        names: For each of them where it comes from, for people: the source and an id or a row.
+        texts: The queries; for a data set of sentence pairs, both sentences.
+        names: Origin of each text, for messages: the source and an id or a row.
         threshold: Jaccard similarity from which a query is a near-duplicate, see `curation.texts.split`.
     """
 
@@ -42,7 +42,7 @@ class HeldOut:
     threshold: float = QUERY_SIMILARITY
 
     def leaks(self, queries: Sequence[str]) -> dict[int, str]:
-        """Row of each query that is a near-duplicate of a test's, to the name of the most similar one."""
+        """Return, by row of each query that is a near-duplicate of a test's, the most similar one's name."""
         best: dict[int, tuple[float, int]] = {}
         for start in range(0, len(queries) if self.texts else 0, _AT_ONCE):
             some = queries[start : start + _AT_ONCE]

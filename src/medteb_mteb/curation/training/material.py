@@ -22,8 +22,8 @@ class PoolTexts:
     """Queries with their documents.
 
     Attributes:
-        queries: Of queries of one text the first, in the order of the pools.
-        repeated: By its id, id and text of the others.
+        queries: The first query of each text, in the order of the pools.
+        repeated: Ids and texts of the other queries with the same text, by the id of the first.
         texts: Text of each document that is judged.
     """
 
@@ -40,7 +40,7 @@ class PoolTexts:
 def read_pool_texts(
     queries: str | Path, documents: str | Path, pools: str | Path, *, depth: int, already_anonymous: bool
 ) -> PoolTexts:
-    """Read queries and documents, and what the pools say of them.
+    """Read queries, documents and their pools.
 
     Args:
         queries: Queries, see `read_texts`.
@@ -67,7 +67,7 @@ def read_pool_texts(
         by_text.setdefault(asked[query].full, []).append(query)
     found, repeated = [], {}
     for text, names in by_text.items():
-        # The documents of queries of one text are judged together, of documents of one text one.
+        # Documents of queries with the same text are judged together; of documents with the same text, one.
         different: dict[str, str] = {}
         for name in (document for query in names for document in pairs[query]):
             different.setdefault(texts[name], name)

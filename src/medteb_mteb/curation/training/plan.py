@@ -30,15 +30,15 @@ class TwoLists:
     """Settings of judging pools with two lists, and of the triples made from them.
 
     Attributes:
-        depth: Documents of a pool that are judged, the best ones. MAR took 50.
+        depth: Number of top documents of a pool to judge. MAR used 50.
         documents: Maximum number of documents of a prompt.
         prompt_tokens: Maximum number of estimated tokens of a prompt, unless a single document has more.
         control_rate: Share of the prompts with several documents that carry a control document, which answers
             nothing. Prompts with a suspicious document always do.
         controls: Control documents.
         negatives: Maximum number of negatives of a triple. MAR's records have 15.
-        choose: Which negatives are taken where there are more: the best ranked of the pool (`top`), or drawn
-            ones (`random`).
+        choose: Which negatives to keep if there are more: the best ranked of the pool (`top`), or a random
+            sample (`random`).
         seed: Seed of all draws.
     """
 
@@ -119,7 +119,7 @@ class Batch:
 def batches(candidates: QueryCandidates, texts: Mapping[str, str], how: TwoLists) -> Iterator[Batch]:
     """Yield the prompts for a query: suspicious documents alone, the others together.
 
-    Which documents share a prompt, and in which order, depends on the texts and the seed alone.
+    The documents of a prompt and their order depend only on the texts and the seed.
 
     Args:
         candidates: The query and its documents.
@@ -134,7 +134,7 @@ def batches(candidates: QueryCandidates, texts: Mapping[str, str], how: TwoLists
     rest = [name for name in order if name not in set(suspects)]
     parts = [([name], True) for name in suspects]
     parts += [
-        # A document alone has no others to speak for or against.
+        # A document alone cannot affect the labels of others.
         (part, len(part) > 1 and draw.random() < how.control_rate)
         for part in _cut(candidates.text, rest, texts, how)
     ]

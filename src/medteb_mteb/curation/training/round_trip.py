@@ -1,4 +1,4 @@
-"""Round-trip consistency: a query is kept if a retriever leads back to the document it was written for.
+"""Round-trip consistency: a query is kept if a retriever finds the document that it was written for.
 
 Source: BMRetriever (arXiv 2404.18443, section on synthetic data): a synthetic query stays only if its passage
 is among the three best of E5-base over the set's own corpus; its hard negative is a random one of the best
@@ -50,10 +50,10 @@ class RoundTrip:
 
     Attributes:
         depth: Rank up to which a pair is kept.
-        negatives: Hard negatives added to each row, drawn from what the retriever ranks up to `top`, without
-            the query's positives and what is nearly equal to one.
+        negatives: Hard negatives added to each row, drawn from the documents that the retriever ranks up to
+            `top`, without the query's positives and documents nearly equal to one.
         top: Depth of the search, for negatives and for the reported ranks.
-        seed: Seed of the draw; a query's draw depends on it and on the query's text alone.
+        seed: Seed of the draw; a query's draw depends only on it and on the query's text.
     """
 
     depth: int = 3
@@ -118,7 +118,7 @@ def round_trip(
     `OUT/triples.jsonl` holds rows with negatives and `OUT/pairs.jsonl` rows without, each with the `ranks` of
     its positives; `OUT/dropped.jsonl` holds dropped pairs with the reason and the rank (`null`: not found).
     Ranks count from 1 over the documents except other positives of the query and the query itself.
-    Killed at any moment and started again the folder comes to the same bytes.
+    A run that is killed at any moment and started again writes the same bytes.
 
     Args:
         pairs: Pairs or triples in any form that `mar train` reads; further columns of JSON rows are kept.

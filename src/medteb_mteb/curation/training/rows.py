@@ -111,7 +111,7 @@ class TripleWriter:
         row |= {"query-id": candidates.query, "positive-ids": positives}
         if kept:
             row["negative-ids"] = kept
-        # A stage that asks for hard negatives would refuse rows without any among the others.
+        # A stage with hard negatives refuses rows without any.
         name = "triples" if kept else "pairs"
         rows.files[name].append(row)
         rows.counts[name] += 1

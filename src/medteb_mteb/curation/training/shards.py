@@ -49,14 +49,14 @@ class Shards:
         write_text(self._path("shard", number), json.dumps(counts, ensure_ascii=False))
 
     def counts(self) -> Counter[str]:
-        """Sums of the counts of all shards."""
+        """Return the sums of the counts of all shards."""
         total: Counter[str] = Counter()
         for path in sorted(self.folder.glob("shard-*.json")):
             total.update(read_json(path))
         return total
 
     def join(self) -> dict[str, str]:
-        """Make the files of the shards; a file without rows is not there.
+        """Join the shards to files; a file without rows is not written.
 
         Returns:
             sha256 (64 hex digits) by file name.
@@ -92,7 +92,7 @@ def lines(rows: Iterable[Mapping[str, Any]]) -> str:
 
 @contextmanager
 def moved(target: Path) -> Iterator[Path]:
-    """Provide a place to write a file aside; it is moved to its own when the block ends well.
+    """Provide a temporary path to write a file to; it is moved to `target` if the block succeeds.
 
     Raises:
         BuildError: It cannot be written.

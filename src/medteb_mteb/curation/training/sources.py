@@ -1,4 +1,4 @@
-"""Training rows as they come: in any form that `mar train` reads, with the columns it has no use for."""
+"""Training rows in any form that `mar train` reads, with the columns that it does not use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Record", "read_records", "records_digest"]
 
-#: Columns that the reader has made something of.
+#: Columns that the reader uses.
 READ = frozenset(
     ("query", "positive", "positives", "pos", "negative", "negatives", "neg", "instruction", "source")
 )
@@ -75,7 +75,7 @@ def records_digest(records: Iterable[Record]) -> str:
 
 
 def _more(path: str) -> Sequence[Mapping[str, Any]] | None:
-    """Columns beyond those that are read, row by row; `None` where rows and triples are not the same."""
+    """Return the unused columns, row by row; `None` if rows and triples do not correspond."""
     from mar_st.data import locate  # lazy: transformers
     from mar_st.data.rows import json_rows  # lazy: transformers
 

@@ -56,11 +56,11 @@ class TriplesReport:
         counts: Queries, triples, pairs (queries without a negative), positives, negatives, prompts, documents
             that an answer left out, and the like.
         dropped: Number of dropped queries by reason.
-        failed: Number of prompts without an answer that is any good, by reason.
+        failed: Number of prompts without a valid answer, by reason.
         known: Answers that were in the journal.
         bought: Answers that came in, in this run.
         account: Cost of the LLM in the journal, over all runs.
-        faults: Attempts that failed for the moment, by reason.
+        faults: Attempts that failed temporarily, by reason.
         stopped: Why it ended early; empty if it did not.
         notes: Points to check.
     """
@@ -107,7 +107,7 @@ def make_triples(
 
     `OUT/triples.jsonl` has queries with negatives, `OUT/pairs.jsonl` those without, `OUT/labels.jsonl` all
     labels, `OUT/dropped.jsonl` queries that make neither, `OUT/failed.jsonl` prompts without a good answer;
-    a file without rows is not written. Nothing is bought twice; a killed run comes to the same bytes.
+    a file without rows is not written. Nothing is bought twice; a resumed run writes the same bytes.
 
     Args:
         queries: Queries, see `read_texts`.
@@ -152,7 +152,7 @@ def make_triples(
         work = _Work(material, model, path, how, tests, retry_failed, show_progress)
         report = work.run(shards, shard, TriplesReport(folder, path, {}, {}, {}))
         if report.complete:
-            # Where failed prompts were asked again there is one, which no longer holds from here on.
+            # If failed prompts were sent again, a manifest exists that is no longer valid from here on.
             (folder / MANIFEST).unlink(missing_ok=True)
             content = {
                 **identity,
@@ -185,7 +185,7 @@ def estimate_triples(
 ) -> Cost:
     """Estimate the requests and cost of `make_triples`; nothing is sent, and no journal is created.
 
-    Repeated requests for invalid answers come on top.
+    Repeated requests for invalid answers are not included.
 
     Raises:
         BuildError: The input or the journal cannot be used.
