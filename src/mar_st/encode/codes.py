@@ -62,7 +62,7 @@ def _refuse_infinite(vectors: np.ndarray, dtype: str) -> None:
     if not fine.all():
         raise MarError(
             f"Vector {int(np.flatnonzero(~fine)[0])} holds NaN or infinite values as {dtype}. Check the "
-            "model's weights, or compute in fp32 and store float32."
+            "model's weights, or compute in float32 and store float32."
         )
 
 

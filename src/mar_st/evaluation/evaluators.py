@@ -169,7 +169,7 @@ def evaluator_of(evaluation: Evaluation) -> DevEvaluator | TaskEvaluator:
 
     Raises:
         DataError: See `dev_evaluator`.
-        StudyError: See `dev_evaluator`.
+        TaskError: See `dev_evaluator`.
         EvaluationError: mteb is not installed, or has no such task.
     """
     return dev_evaluator(evaluation) if evaluation.tasks is None else TaskEvaluator(evaluation.tasks)
@@ -184,7 +184,7 @@ def dev_evaluator(evaluation: Evaluation) -> DevEvaluator:
 
     Raises:
         DataError: A file is missing or broken; the message names file and line.
-        StudyError: The metric does not fit the task.
+        TaskError: The metric does not fit the task.
     """
     return DevEvaluator(
         load_task(

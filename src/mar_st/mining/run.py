@@ -134,7 +134,7 @@ def _corpus(path: Path) -> list[str]:
 
 
 def _written(triples: Sequence[Triple]) -> str:
-    """Return the digest of output settings that do not influence the mining."""
+    """Return the digest of the triples that are mined for."""
     digest = hashlib.sha256()
     for triple in triples:
         digest.update(json.dumps(_row(triple), ensure_ascii=False).encode() + b"\n")

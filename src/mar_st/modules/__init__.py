@@ -1,4 +1,4 @@
-"""Building blocks of a MAR folder: how modules are arranged, and which of this package there are.
+"""Building blocks of a MAR folder: the arrangement of modules, and the modules of this package.
 
 Names are imported on first use; the layout of saved folders (`mar_st.modules.layout`) imports no torch.
 """

@@ -1,9 +1,9 @@
 """Arrangement of a MAR's modules: encoders in a first `Router`, the following modules in a second one.
 
-sentence-transformers casts its top-level modules to the dtype of the model's first parameter and leaves
-modules inside the first `Router` alone. So a document encoder stored in bfloat16 needs the layers behind it
-outside of that router, and itself as the router's first route. A query encoder with a linear layer of its own
-keeps it beside it: the two are trained together in float32.
+sentence-transformers casts its top-level modules to the dtype of the model's first parameter, but not modules
+inside the first `Router`. So if a document encoder is stored in bfloat16, the layers behind it must be outside
+that router, and it must be the router's first route. A query encoder's own linear layer stays inside the
+router: the two are trained together in float32.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def arrange(chains: Mapping[str, Sequence[nn.Module]], default_route: str | None
     """Return top-level modules that compute the given routes and keep their dtypes in every loader.
 
     A cut between the pooling and a normalisation becomes inert (see `mar_st.modules.cut`); vectors
-    change by rounding alone.
+    change only by rounding.
 
     Args:
         chains: Modules of every route, in order; those of `document` may end in linear layers.
@@ -79,7 +79,7 @@ def _start_of_tail(chain: Sequence[nn.Module], *, keep_dense: bool) -> int:
 
 
 def _inert(tail: Sequence[Any]) -> list[nn.Module]:
-    """Return the tail of a route with every cut before a normalisation inert, between two of them."""
+    """Return a route's tail in which cuts before a normalisation are inert, between two normalisations."""
     found: list[nn.Module] = []
     for index, module in enumerate(tail):
         followed = index + 1 < len(tail) and isinstance(tail[index + 1], Normalize)
@@ -89,7 +89,7 @@ def _inert(tail: Sequence[Any]) -> list[nn.Module]:
             cut = truncation(module.in_features, module.out_features, scale=INERT)
             found.append(cut.to(module.linear.weight))
         elif isinstance(module, Normalize):
-            found.append(Normalize())  # one of its own: a router saves a module that routes share once
+            found.append(Normalize())  # a separate one: a router saves a shared module only once
         else:
             found.append(module)
     return found

@@ -1,8 +1,8 @@
 """Matryoshka truncation as a module that plain sentence-transformers can load, in any dtype.
 
-sentence-transformers truncates in `encode`, after every module and so after `Normalize`, and for all routes
-alike. MAR must cut the document route alone, before or after normalisation, and stock losses need both routes
-to be of one width. Of sentence-transformers' own classes only a `Dense` can do that: one without bias or
+sentence-transformers truncates in `encode`, after every module and so after `Normalize`, and for all routes.
+MAR must cut only the document route, before or after normalisation, and stock losses need both routes to have
+the same width. Of sentence-transformers' own classes only a `Dense` can do that: one without bias or
 activation, whose weight is a multiple of the first rows of the identity. Two things make it safe:
 
 - **Dtype.** sentence-transformers casts top-level modules to the dtype of the first encoder, those inside its

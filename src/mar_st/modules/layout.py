@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 ROUTER = "router_config.json"
 
-#: Where a router's configuration keeps the routes that need this package, out of sight of plain
-#: sentence-transformers, which would refuse the whole folder for one class of another package.
+#: Where a router's configuration keeps the routes that need this package, hidden from plain
+#: sentence-transformers, which would refuse the whole folder because of one class of another package.
 FURTHER = "further"
 
 
@@ -84,7 +84,7 @@ def write_router(folder: Path, listing: dict[str, Any]) -> None:
 
 
 def with_further(listing: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return a router's configuration with the routes that were kept apart among the others.
+    """Return a router's configuration with the separately kept routes among the others.
 
     Raises:
         MarError: It names a folder outside the router's.
@@ -100,9 +100,9 @@ def with_further(listing: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _parted(listing: dict[str, Any]) -> dict[str, Any]:
-    """Return a router's configuration with the routes kept apart that have modules of this package.
+    """Return a router's configuration that keeps routes with modules of this package separately.
 
-    Where `query` is one of them, all stay together: without it the model would answer no query.
+    If `query` is one of them, all stay together: without it the model could encode no query.
     """
     types, structure = listing["types"], listing["structure"]
     apart = {
@@ -131,13 +131,13 @@ def is_query_route(name: str) -> bool:
 
 
 def query_routes(root: Path) -> list[str]:
-    """Return the names of the query encoders of a saved model, in order; none where it has no routers."""
+    """Return the names of the query encoders of a saved model, in order; none if it has no routers."""
     found = routers(root)[:1]
     return [name for folder in found for name in read_router(folder)["structure"] if is_query_route(name)]
 
 
 def check_route(source: str | Path, side: str, name: str, routes: Iterable[str]) -> None:
-    """Make sure that a saved model has a route for a side.
+    """Check that a saved model has a route for a side.
 
     Args:
         source: The model, for the message.

@@ -1,7 +1,7 @@
 """Modules of this package that saved models use.
 
 sentence-transformers imports classes of other packages for a saved model only with `trust_remote_code=True`.
-These here come from the package that does the loading, so its own loaders need no such consent.
+The classes here belong to the package that loads them, so its own loaders need no such consent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-#: Classes by the name that saved models know them by.
+#: Classes by their names in saved models.
 OWN_MODULES: Mapping[str, type[nn.Module]] = {
     f"{kind.__module__}.{kind.__qualname__}": kind for kind in (LookupEncoder,)
 }

@@ -26,7 +26,7 @@ class MLMHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocab_size))
 
     def forward(self, states: Tensor, embeddings: Tensor) -> Tensor:
-        """Logits `(n, vocab_size)` of hidden states `(n, hidden_size)`; `embeddings` are the encoder's."""
+        """Return logits `(n, vocab_size)` for states `(n, hidden_size)`; `embeddings` are the encoder's."""
         states = self.norm(nn.functional.gelu(self.dense(states)))
         return nn.functional.linear(states, embeddings, self.bias)
 
@@ -35,8 +35,8 @@ class EnhancedDecoder(nn.Module):
     """One transformer layer that rebuilds a text from its sentence vector (RetroMAE, section 3.3).
 
     The query stream is the sentence vector at every position, the key and value stream the sentence vector
-    at position 0 and the token embeddings behind it; each row has a mask of its own. Positions are learned
-    here: with rotary positions all rows of the query stream would be one vector.
+    at position 0 and the token embeddings behind it; each row has its own mask. Positions are learned here:
+    with rotary positions all rows of the query stream would be the same vector.
 
     Args:
         config: Configuration of the encoder: its width and number of heads are taken over.

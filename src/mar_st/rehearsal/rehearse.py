@@ -39,7 +39,7 @@ SAVE_STEPS = 10
 #: The step after which a stage is stopped for the first time.
 STOP = 12
 
-#: Batches of data a stage gets; beyond them it goes round.
+#: Batches of data per stage, which it repeats.
 BATCHES = 2
 
 SHORTENED = Shortened(steps=STEPS, rows=BATCHES, batches=BATCHES, every=SAVE_STEPS)
@@ -70,7 +70,7 @@ class StageReport:
         losses: Loss of every step, by step.
         seconds: Wall-clock time of every step.
         evaluations: Steps after which the development set was evaluated.
-        peak_bytes: Memory at most: of the CUDA device, or of the process so far on a CPU.
+        peak_bytes: Peak memory: of the CUDA device, or of the process so far on a CPU.
     """
 
     name: str
@@ -85,7 +85,7 @@ class StageReport:
     def line(self) -> str:
         """Return the result as one line for a terminal."""
         first, last = self.losses[min(self.losses)], self.losses[max(self.losses)]
-        # The first step of either call pays for what the others find warm.
+        # The first step of each call includes the warm-up.
         typical = sorted(self.seconds)[len(self.seconds) // 2]
         return (
             f"{self.name:16} {self.steps} steps, resumed from {self.resumed_from}, {typical:.2f} s/step, "
@@ -94,7 +94,7 @@ class StageReport:
 
 
 class Watch(RunCallback):
-    """Records every step of every stage, stops each stage once and checks what it leaves.
+    """Records every step of every stage, stops each stage once and checks its result.
 
     Args:
         evaluated: Whether stages evaluate on a development set.
@@ -127,7 +127,7 @@ class Watch(RunCallback):
         self._say(report.line())
 
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Have every step logged."""
+        """Log every step."""
         del state, control, kwargs
         args.logging_steps = 1
 
@@ -186,7 +186,7 @@ def without_loading_bars() -> Iterator[None]:
 
 
 def rehearse(recipe: Recipe, out: str | Path, *, say: Callable[[str], None] = print) -> list[StageReport]:
-    """Run every stage of a recipe for twenty steps, stop it after twelve, resume it, check what it leaves.
+    """Run every stage of a recipe for twenty steps, stop it after twelve, resume it and check its result.
 
     Args:
         recipe: The recipe as it will be run, or a shrunk one (`mar_st.rehearsal.tiny.shrink`).
@@ -217,7 +217,7 @@ def rehearse(recipe: Recipe, out: str | Path, *, say: Callable[[str], None] = pr
                     say=lambda _: None,
                     read=read,
                     callbacks=[watch],
-                    # A rehearsal keeps its stages and its teacher's vectors to itself.
+                    # A rehearsal does not share its stages or its teacher's vectors.
                     stages=False,
                     store=out / "teacher-store",
                 )
@@ -235,7 +235,7 @@ def rehearse(recipe: Recipe, out: str | Path, *, say: Callable[[str], None] = pr
 
 
 def _reader() -> Callable[[Data, int], Source]:
-    """Read a data entry once for all calls of a rehearsal, and once for entries that share their rows."""
+    """Return a reader that reads rows once for all calls of a rehearsal and all entries that share them."""
     known: dict[tuple[str, int], Source] = {}
 
     def read(entry: Data, seed: int) -> Source:

@@ -15,8 +15,8 @@ class Shortened:
 
     Attributes:
         steps: Steps of each stage.
-        rows: Rows of each source of data at least.
-        batches: Batches of its largest stage that each source of data has at least.
+        rows: Minimum rows of each data entry.
+        batches: Minimum rows of each data entry, in batches of its largest stage.
         every: Steps between two evaluations.
     """
 

@@ -1,8 +1,8 @@
-"""`--tiny`: a recipe with everything as it is but the sizes.
+"""`--tiny`: a recipe in which only the sizes are changed.
 
 Each backbone becomes random weights of a small configuration of the same architecture (model type, pooling,
 rotary positions, grouped heads, tied embeddings), data become samples of the packaged mini edition in the
-same forms, and dimensions, batches and lengths shrink with them. A rehearsal of it takes a CPU a minute.
+same forms, and dimensions, batches and lengths shrink with them. Its rehearsal takes a minute on a CPU.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Hidden sizes: the narrower encoder of a recipe, the wider one.
 WIDTHS = (32, 64)
-#: Layers of a query encoder, and of a document encoder (which must be deep enough to give layers away).
+#: Layers of a query encoder, and of a document encoder (deep enough to take a query encoder's layers from).
 LAYERS: dict[str, int] = {"query": 2, "document": 4}
 HEADS = 4
 MAX_LENGTH = 32
@@ -45,8 +45,8 @@ class TinyError(MarError):
 def shrink(recipe: Recipe, dtype: str | None = None) -> Recipe:
     """Return the same recipe on small random encoders and packaged data.
 
-    What is kept: stages with their losses, rates, schedules and flags, the names of everything, which
-    dimensions are equal to each other, prompts, precision.
+    It keeps stages with their losses, rates, schedules and flags, all names, which dimensions are equal to
+    each other, prompts and precision.
 
     Args:
         recipe: Any recipe.
@@ -76,7 +76,7 @@ def shrink(recipe: Recipe, dtype: str | None = None) -> Recipe:
         content["precision"] = "bf16"
     content["dim"] = widths[recipe.dim]
     content["storage_dtype"] = None
-    content["compile"] = False  # compiling takes longer than all that is trained
+    content["compile"] = False  # compiling takes longer than the training
     content["data"] = [_data(entry) for entry in recipe.data]
     content["stages"] = [_stage(stage, widths) for stage in recipe.stages]
     if recipe.evaluation is not None:
@@ -117,9 +117,9 @@ def write_evaluation(folder: Path, *, queries: int = 20, documents: int = 100) -
 
 
 def _widths(recipe: Recipe, shapes: dict[Side, Shape]) -> dict[int, int]:
-    """Small counterpart of every width and dimension in a recipe; equal stay equal, order stays.
+    """Return the small counterpart of every width and dimension; equality and order are kept.
 
-    The hidden sizes go to `WIDTHS`; numbers between two of them are spread evenly between their counterparts.
+    Hidden sizes become `WIDTHS`; numbers between two of them are spread evenly between their counterparts.
     """
     hidden = sorted({shape.width for shape in shapes.values()})
     fixed = dict(zip(hidden, WIDTHS, strict=False))

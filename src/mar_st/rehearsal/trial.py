@@ -1,8 +1,8 @@
-"""`mar plan --trial`: what a step of every stage takes here, measured on real steps of the recipe.
+"""`mar plan --trial`: time and memory of every stage here, measured on real steps of the recipe.
 
 The stages are those of a run, on a sample of the data: the same encoders, batches, losses and compilation,
 one after the other in one process, so its memory is that of a run, compiler and allocator included. Each
-trains for `STEPS` steps. The last ones are typical; what the first ones took beyond that is paid once.
+trains for `STEPS` steps. The last ones are typical; the extra time of the first ones counts once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 #: Steps of a stage, and those of them that warm up: kernels are compiled for several shapes.
 STEPS, WARM = 48, 16
-#: Rows that a data entry is cut to at least, and batches of its largest stage.
+#: Minimum rows that a data entry keeps, and minimum batches of its largest stage.
 ROWS, BATCHES = 2048, 16
 
 SHORTENED = Shortened(steps=STEPS, rows=ROWS, batches=BATCHES, every=STEPS)
@@ -85,7 +85,7 @@ def try_stages(recipe: Recipe, *, say: Callable[[str], None] = print) -> dict[st
 
 @dataclass
 class _Times:
-    """When a stage did what, seconds since the epoch; and what its teacher encoded."""
+    """Times of a stage's events, in seconds since the epoch, and the work of its teacher."""
 
     started: float
     steps: list[float] = field(default_factory=list)
@@ -118,36 +118,36 @@ class _Clock(RunCallback):
         self.times = _Times(started)
 
     def on_stage_end(self, stage: Stage, folder: Path) -> None:
-        """The model of the stage is saved."""
+        """Print the measurements of a stage whose model is saved."""
         del stage, folder
         now = time.time()
         print(MARK + json.dumps(asdict(self.times.trial(now))), flush=True)  # noqa: T201 -- read by us
         self.times = _Times(now)
 
     def on_teacher_encode(self, texts: int, seconds: float) -> None:
-        """A teacher encoded texts."""
+        """Add the work of a teacher."""
         self.times.texts += texts
         self.times.encoding += seconds
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """The stage has its data and its teacher's vectors."""
+        """Note when the stage has its data and its teacher's vectors."""
         del args, state, control, kwargs
         self.times.begun = time.time()
         self.times.steps = [self.times.begun]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """A step is done."""
+        """Note the end of a step."""
         del args, state, control, kwargs
         _wait()
         self.times.steps.append(time.time())
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """The evaluation after the last step is done."""
+        """Note the time of the evaluation after the last step."""
         del args, state, control, kwargs
         self.times.evaluated = time.time() - self.times.steps[-1]
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """The last step is done, and evaluated."""
+        """Note the end of training and the peak memory."""
         del args, state, control, kwargs
         self.times.ended, self.times.memory = time.time(), peak_bytes()
 
@@ -169,7 +169,7 @@ def _main(place: str, started: str) -> None:
                 save_steps=10 * STEPS,
                 callbacks=[clock],
                 fit=False,
-                # A trial keeps its stages and its teacher's vectors to itself.
+                # A trial does not share its stages or its teacher's vectors.
                 stages=False,
                 store=folder / "teacher-store",
             )

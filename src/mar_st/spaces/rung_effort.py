@@ -40,7 +40,7 @@ class Graph:
     Attributes:
         searchable: The index.
         vectors: What it was built of, `(documents, dim)` float32.
-        params: Settings of building.
+        params: Build settings.
     """
 
     searchable: IndexKind

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
     from mar_st.export.formats import GraphSource
 
-#: Size in bytes from which a weight is stored beside the graph, where it can be mapped.
-_EXTERNAL = 1024
-
 
 @graph_format("onnx", after="openvino")
 class OnnxGraphs(GraphFormat):
