@@ -1,9 +1,9 @@
 """Arrangement of a MAR's modules: encoders in a first `Router`, the following modules in a second one.
 
 sentence-transformers casts its top-level modules to the dtype of the model's first parameter, but not modules
-inside the first `Router`. So if a document encoder is stored in bfloat16, the layers behind it must be outside
-that router, and it must be the router's first route. A query encoder's own linear layer stays inside the
-router: the two are trained together in float32.
+inside the first `Router`. So if a document encoder is stored in bfloat16, the layers behind it must be
+outside that router, and it must be the router's first route. A query encoder's own linear layer stays inside
+the router: the two are trained together in float32.
 """
 
 from __future__ import annotations
