@@ -12,7 +12,7 @@ __all__ = ["BuildError", "Dropped", "Text"]
 
 
 class BuildError(ValueError):
-    """A build that cannot start or continue; the message says what was expected, what was found, what to do."""
+    """A build that cannot start or continue; the message says what was expected and found, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)

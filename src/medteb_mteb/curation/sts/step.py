@@ -163,8 +163,8 @@ def sts(
     """Write `out/MedTEBSTS`, `out/train/sts.jsonl`, and `out/sts` with the outcome of every query.
 
     For each query that has a term of the dictionary the LLM writes three questions, which are checked; a test
-    query is paired with one of them, drawn at random, a training query with all. With `MEDTEB_DATA=out` mteb scores
-    models on the edition. All answers are in the journal and never requested again; the same answers
+    query is paired with one of them, drawn at random, a training query with all. With `MEDTEB_DATA=out` mteb
+    scores models on the edition. All answers are in the journal and never requested again; the same answers
     give the same bytes, however often the run was interrupted.
 
     Args:

@@ -1,7 +1,8 @@
 """Redundancy of a new task with existing ones, and leakage of a test into training sets.
 
 Two groups of tasks that order models alike are redundant; the rank correlation of their averages over models
-measures how much (MAR paper, Table 9: 0.354 between CMedQA reranking and the new tasks, p = 0.215, 14 models).
+measures how much (MAR paper, Table 9: 0.354 between CMedQA reranking and the new tasks, p = 0.215,
+14 models).
 """
 
 from __future__ import annotations
