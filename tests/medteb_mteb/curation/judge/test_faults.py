@@ -129,7 +129,7 @@ def kill_at(arrivals, pid):
 
 @pytest.mark.thorough(but=["0.0-False"])
 @pytest.mark.parametrize(("rate", "idempotent"), [(0.0, True), (0.1, True), (0.0, False)])
-def test_a_kill_at_any_moment_loses_no_paid_answer(clean, make_server, endpoint, judges_of, content, rate, idempotent):
+def test_kills_lose_no_paid_answer(clean, make_server, endpoint, judges_of, content, rate, idempotent):
     source, expected = clean(4, 20)
     context = multiprocessing.get_context("fork")
     pid = context.Value("i", 0)
@@ -186,7 +186,7 @@ def fill(disk):
 
 
 @pytest.mark.parametrize("room", [True, False])
-def test_a_full_disk_loses_no_answer_under_way(clean, make_server, endpoint, judges_of, content, small_disk, monkeypatch, room):
+def test_a_full_disk(clean, make_server, endpoint, judges_of, content, small_disk, monkeypatch, room):
     """The room kept in reserve takes the answers under way; without it there is one clear error."""
     monkeypatch.setattr("medteb_mteb.curation.llm.database.SYNC_SECONDS", 60)  # the log is not used again
     source, expected = clean(3, 20)

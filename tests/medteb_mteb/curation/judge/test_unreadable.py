@@ -74,7 +74,7 @@ def test_the_command_says_why_a_judge_was_stopped(make_input, make_server, endpo
 
 
 @pytest.mark.parametrize(("allowed", "complete"), [(0.2, False), (0.25, True)])
-def test_max_failed_bounds_the_share_of_failures(make_input, make_server, endpoint, judges_of, allowed, complete):
+def test_max_failed_bounds_the_failed_share(make_input, make_server, endpoint, judges_of, allowed, complete):
     source, server = make_input(4, 3), endpoint()
     bad = source.rows("queries")[1]["text"]
     server.instead.append(saying(PROSE, "rule-words", lambda prompt: bad in prompt))
@@ -102,9 +102,7 @@ def test_too_many_unreadable_answers_in_a_row_stop_a_judge(
     assert sum(body["model"] == "rule-strict" for body in server.bodies) < 40
 
 
-def test_a_usable_answer_in_between_restarts_the_count(
-    make_input, make_server, endpoint, judges_of
-):
+def test_a_usable_answer_in_between_restarts_the_count(make_input, make_server, endpoint, judges_of):
     source, server = make_input(6, 4), endpoint()
     numbers = iter(range(1000))
     server.instead.append(saying(PROSE, "rule-words", lambda prompt: next(numbers) % 3 > 0))

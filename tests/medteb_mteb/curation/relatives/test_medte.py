@@ -109,7 +109,7 @@ def test_texts_of_the_benchmark_are_left_out(raw, tmp_path):
         build_pairs(only, tmp_path / "out", against=tmp_path)
 
 
-def test_what_was_written_is_kept_and_what_changed_is_written_again(raw, tmp_path):
+def test_finished_files_are_kept_and_changed_ones_written_again(raw, tmp_path):
     said = []
     first = build_pairs(raw, tmp_path / "out")
     assert build_pairs(raw, tmp_path / "out", say=said.append) == first
@@ -125,7 +125,7 @@ def test_what_was_written_is_kept_and_what_changed_is_written_again(raw, tmp_pat
         build_pairs(raw, tmp_path / "out")
 
 
-def test_a_file_that_was_added_and_another_benchmark_are_noticed(raw, tmp_path):
+def test_an_added_file_and_a_changed_benchmark_are_noticed(raw, tmp_path):
     only = tmp_path / "only"
     only.mkdir()
     (raw / "pubmed").rename(only / "pubmed")

@@ -162,7 +162,7 @@ def test_negatives_are_of_another_diagnosis(tmp_path):
     assert found["options"] == {"negatives": "bm25"}
 
 
-def test_a_draw_keeps_the_order_and_those_of_a_smaller_one():
+def test_a_draw_keeps_the_order_and_includes_smaller_draws():
     texts = [f"text {number}" for number in range(200)]
     draws = {}
     for most in (10, 50, 500):
@@ -178,7 +178,7 @@ def test_a_draw_keeps_the_order_and_those_of_a_smaller_one():
     assert draw.items(10) == draws[10]
 
 
-def test_more_rows_than_published_are_left_out_by_lot(tmp_path, monkeypatch):
+def test_rows_beyond_the_published_number_are_dropped_at_random(tmp_path, monkeypatch):
     monkeypatch.setattr(mimic, "MOST_ROWS", 4)
     raw = write_notes(tmp_path / "raw", [note(f"Disease {number}", number) for number in range(9)])
     rows, _ = build(raw, TO_DIAGNOSIS, tmp_path / "a")
@@ -188,7 +188,7 @@ def test_more_rows_than_published_are_left_out_by_lot(tmp_path, monkeypatch):
     assert rows == sorted(rows, key=lambda row: int(row["query"].split()[1]))
 
 
-def test_the_file_is_for_its_user_alone(tmp_path):
+def test_only_the_user_can_read_the_file(tmp_path):
     raw = write_notes(tmp_path / "raw", [note("Pneumonia", 0), note("Sepsis", 1)])
     path, _, _ = build_snapshot_task(TO_DIAGNOSIS, raw, tmp_path / "data")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -213,7 +213,7 @@ def test_a_malformed_copy_is_one_clear_error_without_its_texts(tmp_path, content
     assert not (tmp_path / "data" / "MedTEB-eng").exists()
 
 
-def test_no_llm_sees_a_note(tmp_path, medteb):
+def test_no_note_is_sent_to_an_llm(tmp_path, medteb):
     raw = write_notes(tmp_path / "raw", [note("Pneumonia", 0), note("Sepsis", 1)])
     file = tmp_path / "llm.yaml"
     file.write_text("llm: {name: w, model: w, base_url: 'http://127.0.0.1:9/v1'}\n", encoding="utf-8")

@@ -35,7 +35,7 @@ def test_xml_with_a_document_type_is_refused(data):
         parse_xml(data, "page.xml")
 
 
-def test_xml_that_is_none_is_one_clear_error():
+def test_invalid_xml_is_one_clear_error():
     with pytest.raises(BuildError, match=r"page\.xml is not valid XML \(mismatched tag"):
         parse_xml(b"<a><b></a>", "page.xml")
     with pytest.raises(BuildError, match=r"page\.xml is not valid XML \(undefined entity"):
@@ -54,7 +54,7 @@ def test_a_zip_bomb_is_refused(tmp_path):
         list(Archive(tmp_path / "b.zip").members("xml$"))
 
 
-def test_a_tar_bomb_is_refused_even_in_a_file_that_nobody_asked_for(tmp_path):
+def test_a_tar_bomb_is_refused_even_in_an_unused_member(tmp_path):
     write_tar(tmp_path / "b.tar.gz", {"junk.bin": bomb(), "a.xml": b"<a/>"})
     with pytest.raises(BuildError, match=r"b\.tar\.gz unpacks to more than [\d,]+ bytes; it is refused"):
         list(Archive(tmp_path / "b.tar.gz").members("xml$"))
@@ -127,7 +127,7 @@ def test_links_out_of_the_folder_are_refused(tmp_path):
         Raw(tmp_path / "in").find("a.json")
 
 
-def test_files_are_named_where_they_are_missing_or_double(tmp_path):
+def test_missing_and_duplicate_files_are_named(tmp_path):
     with pytest.raises(BuildError, match="no such folder"):
         Raw(tmp_path / "none")
     folder = Raw(tmp_path)

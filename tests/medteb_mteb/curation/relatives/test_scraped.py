@@ -72,7 +72,7 @@ def test_articles_have_the_label_of_their_term(raw, tmp_path):
     assert [row["label"] for row in rows] == sorted(row["label"] for row in rows)
 
 
-def test_more_rows_than_published_are_left_out_by_lot(raw, tmp_path, monkeypatch):
+def test_rows_beyond_the_published_number_are_dropped_at_random(raw, tmp_path, monkeypatch):
     monkeypatch.setattr(rows_module, "MOST_LABELLED", 5)
     rows, _ = build(raw / "wikipedia", FEVER, tmp_path / "a")
     again, _ = build(raw / "wikipedia", FEVER, tmp_path / "b")
@@ -189,7 +189,7 @@ def test_a_damaged_list_is_one_clear_error(tmp_path, content):
         build(tmp_path, "retrieval_pubmed_retrieval", tmp_path / "data")
 
 
-def test_what_was_fetched_for_other_tasks_or_not_at_all_is_said(raw, tmp_path):
+def test_responses_of_other_tasks_or_no_fetch_are_refused(raw, tmp_path):
     with pytest.raises(BuildError, match="holds no categories 'Cardiology'; it was fetched for other tasks"):
         build(raw / "wikipedia", "classification_wiki_core_medical_specialties_dataset", tmp_path)
     with pytest.raises(

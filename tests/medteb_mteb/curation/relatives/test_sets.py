@@ -113,7 +113,7 @@ def test_snippets_become_documents(built):
     }
 
 
-def test_artificial_abstracts_join_the_corpus_where_they_are_there(built, tmp_path):
+def test_artificial_abstracts_join_the_corpus_if_available(built, tmp_path):
     _, data = built("PubMedQA500Retrieval")
     assert data.qrels == {"q1": {"1": 1}, "q2": {"2": 1}}
     assert len(data.corpus) == 4
@@ -189,7 +189,7 @@ def test_a_set_is_built_by_command_twice_alike_and_scored(
     assert all(0 <= abs(cell["score"]) <= 1 for row in rows for cell in row["scores"].values())
 
 
-def test_what_is_there_is_not_overwritten(tmp_path):
+def test_changed_files_are_not_overwritten(tmp_path):
     source = raw_samples.write_ontology(tmp_path / "raw")
     build_set("DiseaseOntologyRetrieval", source, tmp_path / "data")
     (tmp_path / "data" / "DiseaseOntologyRetrieval" / "corpus.jsonl").write_text("changed")
@@ -197,7 +197,7 @@ def test_what_is_there_is_not_overwritten(tmp_path):
         build_set("DiseaseOntologyRetrieval", source, tmp_path / "data")
 
 
-def test_unknown_names_and_options_are_said(tmp_path, medteb):
+def test_unknown_names_and_options_are_refused(tmp_path, medteb):
     code, _, err = medteb("build", "relatives", "MedQuADLiveQARetrival", tmp_path, tmp_path)
     assert code == 2
     assert "No set 'MedQuADLiveQARetrival' can be built. Did you mean 'MedQuADLiveQARetrieval'?" in err

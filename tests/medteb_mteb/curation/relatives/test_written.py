@@ -163,7 +163,7 @@ def test_answers_without_the_key_words(raw, tmp_path, endpoint):
     assert found["written"]["key_words_kept"] == 1
 
 
-def test_a_build_that_was_stopped_comes_to_the_same_bytes(raw, tmp_path, endpoint):
+def test_a_stopped_build_resumes_to_the_same_bytes(raw, tmp_path, endpoint):
     _, calm = endpoint(write)
     build(raw / "biorxiv", BIORXIV, tmp_path / "calm", calm)
     server, llm = endpoint(write, rate=0.05, answers=(), hang=0.1, seed=3)
@@ -219,7 +219,7 @@ def test_a_killed_command_continues_without_paying_twice(raw, tmp_path, endpoint
     assert not any(count > 1 for count in server.sold.values())
 
 
-def test_unusable_answers_are_counted_and_asked_for_again_only_if_told(raw, tmp_path, endpoint):
+def test_unusable_answers_are_counted_and_requested_again_on_demand(raw, tmp_path, endpoint):
     wrong = {
         "2000": "I cannot do that.",
         "2001": json.dumps({"query": "What?"}),
@@ -252,7 +252,7 @@ def test_unusable_answers_are_counted_and_asked_for_again_only_if_told(raw, tmp_
     assert (len(rows_of(path)), found["written"]["failed"]) == (30, {})
 
 
-def test_an_llm_that_gives_nothing_of_use_is_one_clear_error(raw, tmp_path, endpoint):
+def test_an_llm_without_usable_answers_is_one_clear_error(raw, tmp_path, endpoint):
     _, llm = endpoint(lambda _: "No.")
     llm = llm.model_copy(update={"unreadable": None})
     with pytest.raises(BuildError, match=r"none of 3 answers can be used \(\{'no-json': 3\}\)"):
@@ -260,7 +260,7 @@ def test_an_llm_that_gives_nothing_of_use_is_one_clear_error(raw, tmp_path, endp
     assert not (tmp_path / "MedTEB-eng").exists()
 
 
-def test_instructions_in_a_text_are_text(raw, tmp_path, endpoint):
+def test_instructions_in_a_text_are_treated_as_text(raw, tmp_path, endpoint):
     from tests.medteb_mteb.curation.relatives import api_server
 
     attack = (
@@ -286,7 +286,7 @@ def test_instructions_in_a_text_are_text(raw, tmp_path, endpoint):
     assert "\u202e" not in prompt
 
 
-def test_what_nobody_sees_in_an_answer_stays_out_of_the_data():
+def test_invisible_characters_of_an_answer_are_removed():
     said = json.dumps({"question": "Which\u202e drug helps?"})
     found = forms.read_answer("question", {"abstract": "x"}, said)
     assert found == {"question": "Which drug helps?"}
@@ -301,7 +301,7 @@ def test_what_nobody_sees_in_an_answer_stays_out_of_the_data():
         ("answer", {"question": "q", "answer": "Rest."}, {"answer": "\ud800"}, ""),
     ],
 )
-def test_answers_that_are_of_no_use_to_the_task(name, shown, answer, reason):
+def test_answers_that_the_task_cannot_use_are_rejected(name, shown, answer, reason):
     if not reason:
         assert forms.read_answer(name, shown, json.dumps(answer)) == {"answer": "?"}
         return
@@ -310,7 +310,7 @@ def test_answers_that_are_of_no_use_to_the_task(name, shown, answer, reason):
     assert rejected.value.reason == reason
 
 
-def test_fewer_texts_are_among_those_of_more(raw, tmp_path, endpoint):
+def test_a_smaller_build_is_a_subset_of_a_larger_one(raw, tmp_path, endpoint):
     server, llm = endpoint(write)
     _, path, found, _ = build(raw / "pubmed", PUBMED, tmp_path, llm, most=5)
     few = rows_of(path)

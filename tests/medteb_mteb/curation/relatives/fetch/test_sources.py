@@ -81,7 +81,7 @@ def test_a_source_is_fetched_once(apis, tmp_path, name, tasks, responses):
     assert names == {"fetched.json", "responses", ".lock"}
 
 
-def test_the_list_says_what_was_asked_without_secrets(apis, tmp_path, monkeypatch):
+def test_the_list_records_requests_without_secrets(apis, tmp_path, monkeypatch):
     monkeypatch.setenv("NCBI_API_KEY", "s3cret")
     fetch(apis, "pubmed", tmp_path / "a")
     text = (tmp_path / "a" / "fetched.json").read_text()
@@ -130,7 +130,7 @@ def test_a_killed_fetch_continues_and_gives_the_same_bytes(apis, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["torn line", "no line", "changed body", "body gone"])
-def test_what_a_power_cut_leaves_is_fetched_again(apis, tmp_path, damage):
+def test_files_torn_by_a_power_cut_are_fetched_again(apis, tmp_path, damage):
     fetch(apis, "clinical-trials", tmp_path / "whole")
     apis.faults["/studies"] = []
     before = apis.answer
@@ -155,7 +155,7 @@ def test_what_a_power_cut_leaves_is_fetched_again(apis, tmp_path, damage):
     assert content(tmp_path / "cut") == content(tmp_path / "whole")
 
 
-def test_a_folder_is_of_one_fetch(apis, tmp_path):
+def test_a_folder_of_another_fetch_is_refused(apis, tmp_path):
     fetch(apis, "clinical-trials", tmp_path / "a")
     with pytest.raises(BuildError, match="complete fetch of another extent"):
         fetch(apis, "clinical-trials", tmp_path / "a", most=5)
@@ -226,14 +226,14 @@ def test_xml_with_entities_is_refused(apis, tmp_path, body):
     ],
     ids=["page", "cut", "error"],
 )
-def test_an_answer_that_is_no_set_of_articles_is_asked_for_again(apis, tmp_path, body, monkeypatch):
+def test_an_answer_without_articles_is_requested_again(apis, tmp_path, body, monkeypatch):
     monkeypatch.setattr(web.time, "sleep", lambda _: None)
     apis.faults["/efetch.fcgi"] = [Answer(body)]
     fetch(apis, "pubmed", tmp_path / "a")
     assert len(apis.asked) == 3
 
 
-def test_ids_that_are_no_numbers_are_refused(apis, tmp_path):
+def test_ids_that_are_not_numbers_are_refused(apis, tmp_path):
     result = {"esearchresult": {"count": "1", "idlist": ["1&db=nuccore"]}}
     apis.faults["/esearch.fcgi"] = [Answer(json.dumps(result).encode())]
     with pytest.raises(BuildError, match="a search gives no list of numbers"):

@@ -34,7 +34,7 @@ def ask(client):
     return client.get("/studies", ASK, parse_json_body)[1]["studies"]
 
 
-def test_requests_name_the_program_and_whom_to_write_to(client, apis):
+def test_requests_name_the_program_and_the_contact(client, apis):
     assert len(ask(client)) == 2
     ((target, headers),) = apis.asked
     assert headers["User-Agent"].startswith("medteb/")
@@ -75,7 +75,7 @@ def test_a_server_that_stays_down_is_given_up_with_growing_pauses(client, apis, 
 
 
 @pytest.mark.parametrize("zipped", [False, True])
-def test_what_a_server_refuses_is_not_asked_again(client, apis, zipped):
+def test_a_refused_request_is_not_repeated(client, apis, zipped):
     apis.zipped = zipped
     apis.faults["/studies"] = [Answer(b"unknown\x1b[2J field", 400)]
     with pytest.raises(BuildError, match=r"refused with status 400: unknown\\x1b\[2J field") as caught:
@@ -101,7 +101,7 @@ def test_a_redirect_on_the_same_server_is_followed(client, apis):
     assert len(ask(client)) == 1
 
 
-def test_a_page_in_the_place_of_json_is_asked_for_again(client, apis):
+def test_an_html_page_in_place_of_json_is_requested_again(client, apis):
     apis.faults["/studies"] = [Answer(b"<html>We are back soon</html>")]
     assert len(ask(client)) == 2
     apis.faults["/studies"] = [Answer(b"<html>We are back soon</html>")] * 4
@@ -138,7 +138,7 @@ def test_a_body_that_is_too_large_is_refused(client, apis, monkeypatch, zipped):
     assert len(apis.asked) == 1
 
 
-def test_json_that_nests_too_deeply_is_no_crash(client, apis):
+def test_json_that_nests_too_deeply_does_not_crash(client, apis):
     apis.faults["/studies"] = [Answer(b"[" * 100_000)] * 4
     with pytest.raises(BuildError, match="no usable answer in 4 attempts"):
         ask(client)
@@ -151,7 +151,7 @@ def test_a_server_that_is_not_there_is_one_clear_error(slept):
 
 
 @pytest.mark.parametrize("contact", ["", "me", "a@b.c\r\nHost: x", "me @example.org", "ftp://x.org"])
-def test_a_contact_that_is_none_is_refused(contact):
+def test_an_invalid_contact_is_refused(contact):
     with pytest.raises(BuildError, match="contact must be an e-mail address or a web page"):
         Manners(contact, 1)
 
@@ -163,6 +163,6 @@ def test_an_impossible_pace_is_refused(pace):
 
 
 @pytest.mark.parametrize("base", ["http://example.org", "file:///etc", "example.org", "https://"])
-def test_other_addresses_than_https_are_refused(base):
+def test_addresses_other_than_https_are_refused(base):
     with pytest.raises(BuildError, match="is not an https address"):
         Web(base, Manners(ME, 1))
