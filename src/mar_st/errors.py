@@ -1,10 +1,10 @@
-"""The error that users can mend."""
+"""The error that users can fix."""
 
 from __future__ import annotations
 
 
 class MarError(ValueError):
-    """Something the caller gave does not fit.
+    """An input of the caller is invalid.
 
-    The message says what was expected, what came, and what to do next.
+    The message says what was expected, what was given, and what to do next.
     """

@@ -23,7 +23,7 @@ COUNTED, TIMED, WARM_UP = 20, 100, 10
 
 
 def query_encoder(model: SentenceTransformer) -> SentenceTransformer:
-    """Return what a query process loads: the query route of a MAR, or the whole of a symmetric model."""
+    """Return the part that encodes queries: the query route of a MAR, or a whole symmetric model."""
     return SentenceTransformer(
         modules=list(route(model, "query")),
         prompts={name: text or "" for name, text in model.prompts.items()},
@@ -32,10 +32,10 @@ def query_encoder(model: SentenceTransformer) -> SentenceTransformer:
 
 
 def query_cost(model: SentenceTransformer, queries: Sequence[str]) -> dict[str, float]:
-    """Size of a query encoder and operations per query.
+    """Return the size of a query encoder and its operations per query.
 
-    Operations are counted while real queries pass at batch 1, as the multiplications and additions of its
-    matrix products; attention is counted in full, without the half that a causal mask would spare.
+    Operations are the multiplications and additions of its matrix products, counted on real queries at batch
+    size 1; attention is counted in full, even if a causal mask would save half of it.
 
     Args:
         model: The query encoder.
@@ -74,7 +74,7 @@ def query_cost(model: SentenceTransformer, queries: Sequence[str]) -> dict[str, 
 
 
 def query_time(model: SentenceTransformer, queries: Sequence[str]) -> dict[str, Any]:
-    """Milliseconds from text to vector at batch 1 on this machine, tokenisation included.
+    """Measure the milliseconds from text to vector at batch size 1 here, tokenisation included.
 
     Args:
         model: The query encoder.

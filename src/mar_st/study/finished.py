@@ -1,4 +1,4 @@
-"""Rows of a study that nothing is trained for: finished models, and BM25."""
+"""Rows of a study without training: finished models, and BM25."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mar_st.evaluation.tasks import TaskData
     from mar_st.study.schema import Row
 
-#: What `model` of a row says for BM25 over character bigrams.
+#: Value of a row's `model` for BM25 over character bigrams.
 BM25 = "bm25"
 
 #: Documents ranked for a query.
@@ -31,7 +31,7 @@ def finished_digest(row: Row) -> str:
 
 
 def load_finished(row: Row) -> SentenceTransformer:
-    """Load the model of a row, with the row's prompts in the place of its own of these names.
+    """Load the model of a row; the row's prompts replace its own of the same names.
 
     Raises:
         MarError: There is no such model.
@@ -44,7 +44,7 @@ def load_finished(row: Row) -> SentenceTransformer:
 
 
 def score_bm25(data: TaskData) -> list[float]:
-    """Score of every item of a task by BM25; of a pair, the score of its second text for its first.
+    """Score every item of a task with BM25; for a pair, score its second text for its first.
 
     Args:
         data: The task. The corpus of a pair task is its second texts.

@@ -1,4 +1,4 @@
-"""The plot of a study: a line per row with its interval, and what its query encoder costs."""
+"""The plot of a study: a line per row with its interval, and the cost of its query encoder."""
 
 from __future__ import annotations
 

@@ -48,9 +48,9 @@ def run_study(
 ) -> Path | None:
     """Train and score every row with every seed, then write the table.
 
-    A run that was killed resumes where it stopped: finished stages lie in `stages`, finished scores in
-    `out/scores`. Several processes may work on one study, each on its own device: a run that another process
-    has in hand is left to it, and the last one to finish writes the table.
+    A run that was killed resumes where it stopped: finished stages are in `stages`, finished scores in
+    `out/scores`. Several processes may work on one study, each on its own device: a process skips runs that
+    another process is working on, and the last one to finish writes the table.
 
     Args:
         study: The study.
@@ -73,7 +73,7 @@ def run_study(
     runs = grid.runs
     places = {run: f"[{number}/{len(runs)}] {run[0]}, seed {run[1]}" for number, run in enumerate(runs, 1)}
     waiting = runs
-    for _ in range(2):  # once more at the end: what others had in hand may be finished or abandoned by now
+    for _ in range(2):  # once more at the end: runs of other processes may be finished or abandoned by now
         left = []
         for row, seed in waiting:
             try:
@@ -161,7 +161,7 @@ class Grid:
         ]
 
     def open(self) -> None:
-        """Check all that can be checked before anything is trained, and claim the folder."""
+        """Check the study before anything is trained, and claim the folder."""
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise StudyError(
                 "mar ablate runs in one process per device. Start it once per device with the same --out and "
@@ -195,7 +195,7 @@ class Grid:
                 )
 
     def read(self, entry: Data, seed: int) -> Source:
-        """A data entry, read once for all rows of a seed."""
+        """Return a data entry, read once for all rows of a seed."""
         key = (seed, entry.model_dump_json())
         if key not in self._data:
             if any(known != seed for known, _ in self._data):  # one seed in memory at a time
@@ -205,7 +205,7 @@ class Grid:
         return self._data[key]
 
     def digests(self, recipe: Recipe) -> list[str]:
-        """Digests of the stages of a recipe, see `mar_st.runs.lineage`."""
+        """Return the digests of the stages of a recipe, see `mar_st.runs.lineage`."""
         contents = {}
         for entry in recipe.data:
             key = (recipe.seed, entry.model_dump_json())
@@ -215,7 +215,7 @@ class Grid:
         return stage_digests(recipe, contents)
 
     def identity(self, row: str, seed: int) -> str:
-        """Identity of a model: last stage and dtype of the weights, or the files of a finished one."""
+        """Return a model's identity: last stage and dtype of the weights, or the files of a finished one."""
         if row not in self.recipes:
             return finished_digest(self.study.row(row))
         recipe = self.recipes[row][seed]
@@ -223,7 +223,7 @@ class Grid:
         return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def _document_digest(self, row: str, seed: int) -> str:
-        """Identity of the encoder of a model's documents, which rows may share."""
+        """Return the identity of a model's document encoder, which rows may share."""
         if row not in self.recipes:
             return self.identity(row, seed)
         recipe = self.recipes[row][seed]
@@ -233,7 +233,7 @@ class Grid:
         return encoder_digest(recipe, contents, side)
 
     def run(self, row: str, seed: int, save_steps: int, place: str) -> bool:
-        """Train and score one model; `False` where another process is at it."""
+        """Train and score one model; return `False` if another process works on it."""
         folder = self.out / "runs" / row / str(seed)
         folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -258,7 +258,7 @@ class Grid:
     def _model(
         self, row: str, seed: int, folder: Path, save_steps: int, place: str
     ) -> SentenceTransformer | None:
-        """The model of a row, trained where it is not finished; `None` for BM25."""
+        """Return the model of a row, trained if it is not finished; `None` for BM25."""
         from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
 
         from mar_st.runs.train import train  # lazy: sentence_transformers
@@ -306,7 +306,7 @@ class Grid:
             self.say(f"{place}: {data.task.name} {data.metric} {found:.4f}")
 
     def _documents(self, encoder: str, data: TaskData) -> Callable[[Callable[[], Tensor]], Tensor]:
-        """Keeps the vectors of a corpus for all rows whose documents go through one encoder."""
+        """Return a cache of a corpus's vectors for all rows that share a document encoder."""
         path = self.out / "vectors" / encoder[:32] / f"{data.task.name}-{data.digest[:16]}.npy"
 
         def stored(encode: Callable[[], Tensor]) -> Tensor:
@@ -319,7 +319,7 @@ class Grid:
         return stored
 
     def _measure(self, model: SentenceTransformer, row: str, identity: str) -> None:
-        """Cost of the query encoder: what is the same everywhere, and what this machine takes."""
+        """Measure the query encoder: its cost, the same everywhere, and its time on this machine."""
         from mar_st.study.cost import query_cost, query_encoder, query_time  # lazy: sentence_transformers
 
         encoder = query_encoder(model)
@@ -342,7 +342,7 @@ class Grid:
         return self.out / "scores" / row / str(seed) / f"{data.task.name}.json"
 
     def kept(self, row: str, seed: int, data: TaskData, identity: str) -> list[float] | None:
-        """Values that were measured on this model and these data before."""
+        """Return stored values of this model on these data; `None` if there are none."""
         path = self._score_file(row, seed, data)
         if not path.is_file():
             return None

@@ -126,7 +126,7 @@ class Study(_Strict):
         return self
 
     def row(self, name: str) -> Row:
-        """A row by name.
+        """Return a row by name.
 
         Raises:
             StudyError: There is none.
@@ -137,16 +137,16 @@ class Study(_Strict):
         raise StudyError(f"The study has no row {name!r}; it has {', '.join(r.name for r in self.rows)}.")
 
     def seeds_of(self, row: Row) -> tuple[int, ...]:
-        """Return the seeds of a row; a finished model stands at the first one."""
+        """Return the seeds of a row; a finished model has only the first one."""
         return self.seeds[: 1 if row.model is not None else row.seeds]
 
     @property
     def trained(self) -> tuple[Row, ...]:
-        """The rows that have a recipe."""
+        """Return the rows that have a recipe."""
         return tuple(row for row in self.rows if row.model is None)
 
     def narrowed(self, rows: list[str] | None = None, seeds: int | None = None) -> Study:
-        """The same study with some of its rows (the full model stays) and its first seeds.
+        """Return the study with some of its rows (the full model stays) and its first seeds.
 
         Raises:
             StudyError: No such row, or fewer seeds in the study.
@@ -169,7 +169,7 @@ class Study(_Strict):
 
 
 def study_names() -> list[str]:
-    """Names of the studies that come with the package."""
+    """Return the names of the studies that come with the package."""
     return sorted(path.stem for path in STUDIES.glob("*.yaml"))
 
 
@@ -206,7 +206,7 @@ def load_study(name: str | Path) -> Study:
 
 
 def _absolute(study: Study, folder: Path) -> Study:
-    """Recipe files named in a study lie beside it."""
+    """Resolve the recipe files that a study names against its folder."""
 
     def resolve(name: str | None) -> str | None:
         is_file = name is not None and Path(name).suffix in (".yaml", ".yml")
@@ -217,10 +217,10 @@ def _absolute(study: Study, folder: Path) -> Study:
 
 
 def row_recipes(study: Study, folder: Path) -> dict[str, dict[int, Recipe]]:
-    """The recipe of every row that is trained, and seed.
+    """Return the recipe of every trained row, by row and seed.
 
     Each row's recipe is written to `folder/ROW.yaml`, so `mar train folder/ROW.yaml --set seed=...` trains
-    the very model of the table.
+    exactly the model of the table.
 
     Raises:
         MarError: A row whose recipe is impossible; the message names the file.
@@ -240,7 +240,7 @@ def row_recipes(study: Study, folder: Path) -> dict[str, dict[int, Recipe]]:
         found[row.name] = {
             seed: load_recipe(path, [*settings, f"seed={seed}"]) for seed in study.seeds_of(row)
         }
-        if row.set:  # settings by dotted key have no place in a file that extends
+        if row.set:  # a file that extends another cannot hold settings by dotted key
             whole = found[row.name][study.seeds[0]].model_dump(mode="json", exclude_none=True)
             _dump(path, whole)
     return found

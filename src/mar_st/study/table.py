@@ -40,7 +40,7 @@ def make_table(
     models: Mapping[str, Mapping[int, str]],
     costs: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """All numbers of a study, as JSON holds them.
+    """Return all numbers of a study, ready for JSON.
 
     Every row gets, for each task and for the mean over the tasks: the mean and the standard deviation over
     the seeds, a bootstrap interval over the queries, and the p-value of a paired randomisation test over the
@@ -107,12 +107,12 @@ def make_table(
 
 
 def _per_seed(scores: list[Scores]) -> Any:
-    """Mean over the tasks for every seed."""
+    """Return the mean over the tasks for every seed."""
     return np.mean([task.per_seed() for task in scores], axis=0)
 
 
 def _drawn(study: Study, scores: list[Scores]) -> list[Any]:
-    """Scores of every task on resampled items; those of one task are the same for all rows."""
+    """Return scores of every task on resampled items; all rows use the same items of a task."""
     return [
         bootstrap(task, resamples=study.resamples, seed=(study.test_seed, index, 0))
         for index, task in enumerate(scores)
@@ -137,7 +137,7 @@ def _row(
 
 
 def _test(study: Study, first: list[Scores], second: list[Scores]) -> tuple[list[float], list[Any]]:
-    """Differences per task, and what randomisation makes of them."""
+    """Return the differences per task, and the differences under randomisation."""
     nulls = [
         randomised(a, b, permutations=study.permutations, seed=(study.test_seed, index, 1))
         for index, (a, b) in enumerate(zip(first, second, strict=True))
@@ -159,7 +159,7 @@ def _summary(per_seed: Any, drawn: Any) -> dict[str, Any]:
 def _published(
     study: Study, table: Published, scores: Mapping[str, list[Scores]], names: list[str]
 ) -> dict[str, Any]:
-    """Our order of the rows beside a published one."""
+    """Compare our order of the rows with a published one."""
     chosen = [names.index(table.task)] if table.task is not None else list(range(len(names)))
     kept = {name: [scores[name][index] for index in chosen] for name in table.scores}
     ours = {name: float(_per_seed(tasks).mean()) for name, tasks in kept.items()}
@@ -192,7 +192,7 @@ def _published(
 def write_table(
     table: Mapping[str, Any], timings: Mapping[str, Mapping[str, Any]], out: Path, say: Callable[[str], None]
 ) -> Path:
-    """Write `table.json`, `table.md`, `table.png`, and apart from them `timings.json`.
+    """Write `table.json`, `table.md` and `table.png`, and separately `timings.json`.
 
     The first three are the same bytes whenever the study is run again on the same machine; timings are not.
 
@@ -213,7 +213,7 @@ def write_table(
 
 
 def markdown(table: Mapping[str, Any]) -> str:
-    """The table for a page: a line per row, then how it compares with published numbers."""
+    """Return the table for a page: a line per row, then the comparison with published numbers."""
     tasks = [task["name"] for task in table["tasks"]]
     published = table["published"]
     head = [
@@ -308,7 +308,7 @@ def _comparison(table: Mapping[str, Any], entry: Mapping[str, Any]) -> list[str]
 
 
 def timings_markdown(table: Mapping[str, Any], timings: Mapping[str, Mapping[str, Any]]) -> str:
-    """Time per query of every row."""
+    """Return the table of the time per query of every row."""
     first = next(iter(timings.values()), {"device": "no device", "threads": 0})
     lines = [
         _line(["row", "ms / query (median)", "ms / query (95 %)"]),
