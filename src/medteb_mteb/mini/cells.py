@@ -332,7 +332,7 @@ def _exams(kb: Knowledge) -> list[Entity]:
 
 
 def seeded(*parts: object) -> random.Random:
-    """Return a generator of its own for every unit, so that adding one unit never changes another.
+    """Return a unit's own random generator, so that adding one unit never changes another.
 
     ``random.Random`` hashes a string seed with SHA-512, the same on every platform and Python version.
     """

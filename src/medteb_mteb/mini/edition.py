@@ -61,7 +61,7 @@ def generate(seed: int = 42) -> MiniEdition:
 
 
 def build_mini(out: Path, seed: int = 42) -> list[Edition]:
-    """Write the mini edition's three task folders below ``out``, replacing what is there.
+    """Write the mini edition's three task folders below ``out``, replacing any that exist.
 
     Args:
         out: folder that will hold ``MedTEBRetrieval``, ``MedTEBReranking`` and ``MedTEBSTS``.

@@ -30,7 +30,7 @@ _TERM_SHARE = {"name": 0.63, "alias": 0.13, "lay": 0.24}
 _HELD_OUT_SHARE = 0.3
 # The first patterns of an intent are the plain ones, which most people type.
 _PLAIN, _PLAIN_WEIGHT = 3, 6
-# How many documents a tested cell gets of its own.
+# How many own documents a tested cell gets, and the weights of the draw.
 _OWN_DOCUMENTS, _OWN_WEIGHTS = (1, 2, 3, 4), (30, 35, 22, 13)
 
 _AMBIGUOUS = frozenset(TWINS) | frozenset(TWINS.values())

@@ -33,7 +33,7 @@ class IntentWording:
 
     @property
     def held_out(self) -> range:
-        """Return the indices of the query patterns of the test splits alone."""
+        """Return the indices of the query patterns used only in the test splits."""
         return range(len(self.ask) - HELD_OUT, len(self.ask))
 
 

@@ -2,8 +2,8 @@
 
     python -m medteb_mteb.curation.anonymize.fit MARKED ... --texts FILE.jsonl [--out bare-names.json]
 
-MARKED are files as for `medteb anonymize --check`; each sentence is used several times, with other names in
-the place of the marked ones. FILE.jsonl holds texts without names of persons (`{"text": ...}`). The shipped
+MARKED are files as for `medteb anonymize --check`; each sentence is used several times, with different names
+in place of the marked ones. FILE.jsonl holds texts without names of persons (`{"text": ...}`). The shipped
 weights were fitted on the sentences of the tests, except `strangers-b.txt`, and on Chinese questions and
 answers under open licences.
 """

@@ -1,7 +1,7 @@
 """Identifiers that are known beforehand: names of patients and staff, numbers of their records.
 
-A name without a label or a title is not found by rules. Where a hospital can write down whom its texts may
-name, every mention is found.
+Rules do not find a name without a label or a title. If a hospital can list whom its texts may name, every
+mention of them is found.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _even(text: str) -> tuple[str, Sequence[int]]:
 
 
 def merged(known: Known | None, values: Mapping[str, Sequence[str]]) -> Known | None:
-    """Return the known identifiers and further ones; None where there are none."""
+    """Return the known identifiers together with further ones; None if there are none at all."""
     there = known.values if known is not None else {}
     kinds = {*there, *values}
     every = {kind: (*there.get(kind, ()), *values.get(kind, ())) for kind in kinds}

@@ -16,7 +16,7 @@ _SHORTEST = 16
 
 
 def salt_for(out: str | Path, file: str | Path | None = None) -> bytes:
-    """Return the secret of a build, from its file; the file is made where there is none.
+    """Return the secret of a build, from its file; the file is created if it is missing.
 
     Args:
         out: Folder that the step writes.
@@ -49,7 +49,7 @@ def salt_id(salt: bytes) -> str:
 
 
 def _make(path: Path) -> None:
-    """Write a new secret aside, then give it its name, unless another process was faster."""
+    """Write a new secret to a part file, then move it into place unless another process was faster."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     part.touch(mode=0o600)

@@ -1,4 +1,4 @@
-"""The step `anonymize`: texts, titles and what is kept of their meta without identifiers of persons."""
+"""The step `anonymize`: replaces identifiers of persons in texts, titles and the kept keys of `meta`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FOUND = "identifiers"
 #: File beside the manifest with the counts over all texts.
 ENTITIES = "entities.json"
 
-#: Ids that are digests or random: one in some thousands has the digits of a phone.
+#: Ids that are digests or random: one in a few thousand contains what looks like a phone number.
 _DIGEST = re.compile(
     r"(?=[0-9-]*[a-f])(?:[0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64}"
     r"|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:-\d+)?"
@@ -49,7 +49,7 @@ Ids = Literal["check", "keep", "digest"]
 
 
 class Anonymise:
-    """The step: replaces identifiers of persons; keeps every text, and all of it that is not an identifier.
+    """The step: replaces identifiers of persons; every text is kept, and the rest of it is unchanged.
 
     Args:
         mode: `placeholder` puts `[姓名]` in place of a name (`[NAME]` in a text without Chinese),

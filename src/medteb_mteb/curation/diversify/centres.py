@@ -1,7 +1,7 @@
 """Centres of an inverted file's lists: spherical k-means over a sample, computed once.
 
-FAISS has k-means too; this one computes its products in the type that is faster here, which is ten times as
-fast in bfloat16. Exact it need not be.
+FAISS has k-means too; this one computes its products in the type that is faster on this machine; in bfloat16
+it is ten times as fast. It need not be exact.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Diversify given vectors: from an array or a memory-mapped file to a mask."""
+"""Diversification of given vectors: an array or a memory-mapped file in, a mask of the kept ones out."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Disagreement:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson's 95 % interval of the share."""
+        """Return Wilson's 95 % interval of the share."""
         if not self.sampled:
             return 0.0, 1.0
         n, p = self.sampled, self.share
@@ -57,7 +57,7 @@ class Disagreement:
         return low, (middle + half) / scale if p < 1 else 1.0
 
     def to_json(self) -> dict[str, Any]:
-        """Count, share and interval."""
+        """Return count, share and interval."""
         return {**asdict(self), "share": self.share, "interval": list(self.interval)}
 
 

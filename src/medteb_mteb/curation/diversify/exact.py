@@ -61,7 +61,7 @@ class Exact:
         open_rows = np.arange(len(vectors))
         counts = np.zeros(len(vectors), dtype=np.int64)
         found = []
-        for number in reversed(range(len(self._tiles))):  # what is alike is often close in the source
+        for number in reversed(range(len(self._tiles))):  # similar texts are often close in the source
             tile = self._tiles[number]
             filled = min(self.tile, self._filled - number * self.tile)
             there = self.product.find(block, Rounded(tile.values[:filled], tile.length, tile.lost))

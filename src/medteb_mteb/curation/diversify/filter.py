@@ -74,7 +74,7 @@ class DiversityFilter:
         self.block, self.neighbours = block, neighbours
 
     def restore(self, vectors: Rows, rows: np.ndarray | None = None) -> None:
-        """Take vectors as kept that an earlier run has kept, in order; all, or those of some rows."""
+        """Add vectors that an earlier run kept, in order; all, or those of some rows."""
         rows = np.arange(len(vectors)) if rows is None else rows
         for start, stop in _blocks(0, len(rows), self.block):
             some = rows[start:stop]

@@ -1,4 +1,4 @@
-"""Decisions on disk as they fall, so that a run that is killed resumes where it was."""
+"""Decisions written to disk as they are made, so that a killed run resumes where it stopped."""
 
 from __future__ import annotations
 

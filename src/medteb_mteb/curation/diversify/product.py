@@ -128,7 +128,7 @@ class Product:
         return CandidatePairs(*(np.concatenate(column) for column in zip(*found, strict=True)))
 
     def _bits(self, value: float, *, up: bool) -> int:
-        """Bits of the nearest number of the type that is not above (`up`: not below) a positive value."""
+        """Return the bits of the type's nearest number not above (`up`: not below) a positive value."""
         number = torch.tensor(value, dtype=torch.float64).to(self.dtype)
         bits = int(number.view(_INTEGERS[self.dtype][0]))
         if up:

@@ -42,7 +42,7 @@ def run_diversify(
     sample: int = 1000,
     show_progress: bool = True,
 ) -> tuple[TextsReport, Disagreement | None]:
-    """Run the step and, where the search is approximate, measure how far it is from an exact one.
+    """Run the step and, if the search is approximate, measure how far it is from an exact one.
 
     Args:
         source: See `medteb_mteb.curation.files.read.read_texts`.

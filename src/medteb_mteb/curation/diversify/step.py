@@ -65,7 +65,7 @@ class Diversify:
         return {**self.rule.to_json(), **self.search.to_json(), "vectors": self.source.identity()}
 
     def restore(self, kept: Sequence[Text]) -> None:
-        """Put texts back into the index that an earlier run has kept."""
+        """Put texts that an earlier run kept back into the index."""
         if kept:
             vectors = self.source.vectors(kept)
             self._ready(vectors).restore(vectors)
@@ -105,7 +105,7 @@ class Diversify:
 
 @contextmanager
 def _named(texts: Sequence[Text]) -> Iterator[None]:
-    """Call a vector of no use by the id of its text; its row in a shard says nothing."""
+    """Report an unusable vector by the id of its text; its row in a shard would tell the user nothing."""
     try:
         yield
     except NotFiniteError as error:

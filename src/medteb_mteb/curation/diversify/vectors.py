@@ -51,7 +51,7 @@ class Pairs(NamedTuple):
 
 
 def unit(vectors: np.ndarray, first: int = 0) -> np.ndarray:
-    """Return vectors brought to length 1; the same bits whatever rows they come with.
+    """Return vectors scaled to length 1; each has the same bits whichever rows it comes with.
 
     Lengths are computed in float64. A vector of zeros stays as it is: it is similar to nothing.
 

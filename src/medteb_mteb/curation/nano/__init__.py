@@ -1,4 +1,4 @@
-"""Nano sets out of retrieval folders, by the protocol of HAKARI-Bench (arXiv 2606.22778 and its builder)."""
+"""Nano sets from retrieval folders, by the protocol of HAKARI-Bench (arXiv 2606.22778 and its builder)."""
 
 from __future__ import annotations
 

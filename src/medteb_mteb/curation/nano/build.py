@@ -1,4 +1,4 @@
-"""Builds a split of a Nano set and writes it in the published layout, beside those that are there."""
+"""Builds a split of a Nano set and writes it in the published layout, beside the existing splits."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def open_dense(
 
 
 def list_name(model: str) -> str:
-    """Return the name of a model's candidate list, as the published one: `harrier_oss_v1_270m`.
+    """Return the name of a model's candidate list, in the published form: `harrier_oss_v1_270m`.
 
     Args:
         model: Name of the model.

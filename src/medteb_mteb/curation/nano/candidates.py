@@ -1,4 +1,4 @@
-"""Hybrid candidate lists: two lists fused by rank, and a safeguard where no candidate is positive."""
+"""Hybrid candidate lists: two lists fused by rank, and a safeguard for lists without a positive."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """BM25 lists as published: bm25s (Robertson's idf, k1 1.5, b 0.75) over words as they come from the text.
 
-bm25s leaves open which of several documents with one score it gives; here a digest of the id decides, which
-says nothing of a document's relevance (its place would: positives are drawn first). The two cards of one
-published split differ by 0.0002 in nDCG@10, which such a difference can explain.
+bm25s leaves open which of several documents with the same score it returns; here a digest of the id decides,
+which says nothing about a document's relevance (its position would: positives are drawn first). The two cards
+of one published split differ by 0.0002 in nDCG@10, which such a difference can explain.
 """
 
 from __future__ import annotations

@@ -189,8 +189,8 @@ def build_pairs(
 ) -> dict[str, dict[str, Any]]:
     """Write the pairs of every source whose folder is there, as the recipe `medte` reads them.
 
-    A source that was written before from the same raw files in the same form is kept, so the same call
-    continues where it was stopped.
+    A source that was written before from the same raw files in the same form is kept, so repeating the
+    call continues where it was stopped.
 
     Args:
         source: Folder with a folder of raw files per source, named as in `SOURCES`.

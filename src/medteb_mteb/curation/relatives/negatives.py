@@ -22,7 +22,7 @@ _ROWS = 512
 def hard_negatives(
     texts: Sequence[str], top: int, by: str, groups: Sequence[str] | None = None
 ) -> list[int | None]:
-    """Return the index of a hard negative for every text; None where no other text is there.
+    """Return the index of a hard negative for every text; None if there is no other text.
 
     Args:
         texts: The right texts. Equal ones are no negatives of each other.

@@ -65,7 +65,7 @@ class Note:
 
     @property
     def diagnosis(self) -> str:
-        """The discharge diagnosis in small letters; empty if there is none."""
+        """The discharge diagnosis in lower case; empty if there is none."""
         return self.fields.get(DIAGNOSIS, "").lower()
 
 

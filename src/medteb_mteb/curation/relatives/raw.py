@@ -337,7 +337,7 @@ class _NoDoctype(ET.TreeBuilder):
 
 
 def parse_xml(data: bytes, what: str) -> ET.Element:
-    """Root of an XML document that has no document type, and so no entities of its own.
+    """Return the root of an XML document that has no document type, and so no entities of its own.
 
     Raises:
         BuildError: It is not XML, or has a document type.

@@ -77,7 +77,7 @@ class Draw(Generic[Item]):
 
 
 def labelled(task: str, texts: Mapping[str, Iterable[str]], hint: str) -> list[dict[str, str]]:
-    """Return rows with the first label of every text; those beyond the most are left out by lot.
+    """Return rows with the first label of every text; if there are too many, some are dropped at random.
 
     Args:
         task: Name of the task.

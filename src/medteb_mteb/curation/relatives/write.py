@@ -1,4 +1,4 @@
-"""Writes what was built as an edition: a folder in the Hub layout with a card and a manifest."""
+"""Writes the built tasks as an edition: a folder in the Hub layout with a card and a manifest."""
 
 from __future__ import annotations
 

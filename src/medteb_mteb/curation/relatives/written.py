@@ -1,4 +1,4 @@
-"""The tasks of English MedTEB whose texts an LLM writes: what it is shown, and the rows that come of it."""
+"""The tasks of English MedTEB whose texts an LLM writes: its material, and the rows made of its answers."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def _chosen(name: str, raw: Raw, settings: WriterSettings) -> tuple[dict[str, Ma
     if not found:
         raise BuildError(f"{name}: the raw files hold nothing to write about.")
     most = min(task.most, settings.most or task.most)
-    # By a digest rather than by a draw: a larger number holds the smaller one, so buys only what is new.
+    # Ranked by digest, not drawn: a larger selection contains the smaller one, so only new answers are paid.
     ranks = sorted(range(len(found)), key=lambda i: _rank(found[i]))[:most]
     return {str(i): found[i] for i in sorted(ranks)}, len(found)
 

@@ -94,7 +94,7 @@ class Seen:
         self._grams: list[tuple[str, frozenset[str]]] = []
 
     def near(self, text: str) -> str:
-        """Return the first of the texts that a text is nearly the same as; empty if there is none."""
+        """Return the first of the texts that is nearly the same as the given one; empty if there is none."""
         grams = shingles(text, 2)
         return next((known for known, g in self._grams if jaccard(grams, g) >= self._threshold), "")
 

@@ -90,8 +90,8 @@ def draw(task: str, number: int, seed: int) -> list[tuple[Constraints, str]]:
     """Constraints of a task's examples, each with the variant of its prompt.
 
     Every cell of the grid comes once before one comes twice; a cell's second prompt has another variant, so
-    is another answer. The draw depends on the task alone, and the cells of fewer examples are the first of
-    those of more: a longer list of tasks or more examples of each leave what was bought as it is.
+    gets another answer. The draw depends on the task alone, and a smaller number of examples uses the first
+    cells of a larger one: answers already paid for stay valid with more tasks or more examples of each.
 
     Args:
         task: The task sentence.

@@ -99,9 +99,9 @@ def synthesize_queries(
 ) -> SynthesisReport:
     """Have an LLM write queries for documents, check them, and write the pairs.
 
-    The journal of answers is what counts: the same document is never paid for twice under the same settings,
-    and a larger sample buys only what is new. The folder is made from it when nothing is left to ask for, to
-    the same bytes however often the run was interrupted.
+    All answers are in the journal: the same document is never paid for twice under the same settings, and a
+    larger sample pays only for the added documents. Once every answer is there, the folder is written from
+    the journal, with the same bytes however often the run was interrupted.
 
     Args:
         documents: Documents, see `read_texts`.
@@ -213,7 +213,7 @@ def _chosen(
     rows.details["documents"] = number
     chosen = list(found.values())
     if asked.sample is not None and asked.sample < len(chosen):
-        # By a digest rather than by a draw: a larger sample holds the smaller one, so buys only what is new.
+        # Ranked by digest, not drawn: a larger sample contains the smaller one, so pays only for the rest.
         ranks = sorted(range(len(chosen)), key=lambda i: _rank(chosen[i], asked.seed))
         kept = sorted(ranks[: asked.sample])
         rows.uncounted["not-sampled"] = len(chosen) - len(kept)

@@ -106,9 +106,9 @@ def synthesize_tasks(
 ) -> SynthesisReport:
     """Have an LLM think of tasks and write examples of each, check them, and write the triples.
 
-    No text of yours is sent, but for a file of tasks. Answers are kept in the journal, and never bought
-    twice; more examples of each task buy only what is new. The folder is made from the journal when nothing
-    is left to ask for, to the same bytes however often the run was interrupted.
+    Of your texts only a file of tasks, if given, is sent. Answers are kept in the journal and never paid for
+    twice; more examples of each task cost only the added ones. Once every answer is there, the folder is
+    written from the journal, with the same bytes however often the run was interrupted.
 
     Args:
         out: Folder to write.
@@ -175,7 +175,7 @@ def estimate_tasks(
 
     The tasks are those of the file or of an earlier run into the folder. If there are none yet, sample tasks
     give the lengths of the prompts, and one round of brainstorms is counted; further rounds and repeated
-    requests for invalid answers come on top.
+    requests for invalid answers cost extra.
 
     Raises:
         BuildError: The file of tasks or the journal cannot be used.

@@ -153,7 +153,7 @@ def _parse_search(body: bytes) -> dict[str, Any]:
 
 
 def _parse_articles(body: bytes, expected: str) -> ET.Element:
-    """Root of a set of articles. A document type is passed over unread; one with entities is refused.
+    """Return the root of a set of articles. A document type is skipped; one with entities is refused.
 
     Raises:
         Again: It is another answer, or was cut.

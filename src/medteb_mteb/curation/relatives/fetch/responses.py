@@ -1,9 +1,9 @@
-"""Responses of a source in a folder: written one by one while they are fetched, frozen when all are there.
+"""Responses of a source in a folder: written one by one as they arrive, frozen when the fetch is complete.
 
-`responses/` holds a file per response, named by a digest of its address. `fetched.part` lists those that are
-there while the fetch is under way; a killed one is continued from it. `fetched.json` takes its place when
-the last response is there: address, file, sha256 and day of each, in the order of the requests. Nothing is
-fetched into a frozen folder any more, so whatever is built from it can be built again.
+`responses/` holds a file per response, named by a digest of its address. During the fetch `fetched.part`
+lists those received so far; a killed fetch is continued from it. After the last response `fetched.json`
+takes its place: address, file, sha256 and day of each, in the order of the requests. Nothing more is fetched
+into a frozen folder, so whatever is built from it can be built again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _file_of(address: str, suffix: str) -> str:
 
 
 class Fetching:
-    """A folder that responses are fetched into; `ask` gives those that are there without a request.
+    """A folder that responses are fetched into; for those it already holds, `ask` sends no request.
 
     Args:
         folder: The folder; only one process may work on it.

@@ -37,7 +37,7 @@ Content = TypeVar("Content")
 
 #: Bytes of an answer, unpacked.
 MOST_BODY = 128 << 20
-#: A server that asks for a longer pause than this is left alone.
+#: Seconds; the fetch gives up on a server that asks for a longer pause than this.
 MOST_PAUSE = 600.0
 _CHUNK = 1 << 16
 _CONTACT = re.compile(r"[\x21-\x7e]+@[\x21-\x7e]+\.[\x21-\x7e]+|https?://[\x21-\x7e]+")
@@ -67,7 +67,7 @@ class _LeavesServerError(Exception):
 
 
 class _SameServer(HTTPRedirectHandler):
-    """Follows redirects on the same server alone."""
+    """Follows redirects only within the same server."""
 
     def redirect_request(
         self,
