@@ -101,7 +101,7 @@ def test_near_duplicate_queries_stay_together(tmp_path):
 
 
 @pytest.mark.parametrize(("corpus", "size"), [("all", 30), ("labelled", None), ("undisputed", 26)])
-def test_the_corpus_is_a_choice(tmp_path, corpus, size):
+def test_the_corpus_follows_its_setting(tmp_path, corpus, size):
     how = Assembly("c", "mit", test=4, threshold=0.8, corpus=corpus)
     built = assemble(LABELS, QUERIES, DOCUMENTS, tmp_path / "out", how)
     edition = built.editions["MedTEBRetrieval"]
@@ -185,7 +185,7 @@ def test_training_queries_without_a_negative_have_a_file_of_their_own(tmp_path):
     assert built.statistics["training queries without a negative"] == len(pairs)
 
 
-def test_lists_have_places_for_both(tmp_path):
+def test_lists_hold_positives_and_negatives(tmp_path):
     many = [Label("q0", name, int(name.endswith("a"))) for name in DOCUMENTS]
     how = Assembly("c", "mit", test=1, list_size=12, list_positives=3)
     built = assemble(many, QUERIES, DOCUMENTS, tmp_path / "out", how)
@@ -204,7 +204,7 @@ def test_lists_have_places_for_both(tmp_path):
         ([Label("q0", "d0a", 0)], "No query has a positive"),
     ],
 )
-def test_labels_of_no_use(tmp_path, labels, message):
+def test_unusable_labels_are_refused(tmp_path, labels, message):
     with pytest.raises(BuildError, match=message):
         assemble(labels, QUERIES, DOCUMENTS, tmp_path / "out", HOW)
 

@@ -216,7 +216,7 @@ def test_another_panel_is_refused(panel, go, system):
     assert [one["rule"] for one in made["consensus"]] == ["weighted", "majority"]
 
 
-def test_editions_that_cannot_be_extended(built, go, system, tmp_path):
+def test_editions_that_cannot_be_extended_are_refused(built, go, system, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(built, folder)
     (folder / "provenance.json").unlink()

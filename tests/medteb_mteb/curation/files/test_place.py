@@ -55,7 +55,7 @@ def test_existing_files_are_never_overwritten(tmp_path):
         refuse_taken(out / "notes.txt", "sts", NAMES)
 
 
-def test_an_error_leaves_nothing(tmp_path):
+def test_an_error_leaves_no_files(tmp_path):
     out = tmp_path / "out"
 
     def fail():
@@ -69,7 +69,7 @@ def test_an_error_leaves_nothing(tmp_path):
 
 
 class Killed(BaseException):
-    """In the place of SIGKILL: nothing is tidied up after it."""
+    """Replaces SIGKILL: nothing is cleaned up after it."""
 
 
 @pytest.mark.parametrize("moves", range(4))
@@ -103,7 +103,7 @@ def test_killed_at_any_move_and_started_again(tmp_path, monkeypatch, moves):
     assert files(out) == WHOLE
 
 
-def test_an_error_in_the_middle_of_the_moves_leaves_nothing(tmp_path, monkeypatch):
+def test_an_error_in_the_middle_of_the_moves_leaves_no_files(tmp_path, monkeypatch):
     out = tmp_path / "out"
     replace = Path.replace
 

@@ -51,7 +51,7 @@ def test_columns_may_be_named_and_ids_follow_from_the_content(tmp_path):
         list(read_texts(file, {"body": "问题"}))
 
 
-def test_a_column_called_anonymised_is_not_believed(tmp_path):
+def test_a_column_named_anonymised_is_not_trusted(tmp_path):
     file = jsonl(tmp_path / "q.jsonl", [{"text": "张三，电话 13800138000", "anonymised": "yes"}])
     (text,) = read_texts(file)
     assert text.anonymised == ""
@@ -67,7 +67,7 @@ def test_a_column_called_anonymised_is_not_believed(tmp_path):
         ([{"_id": "a", "text": "x", "title": 3}], r"q.jsonl:1: 'title' is not text"),
     ],
 )
-def test_rows_of_no_use_are_named_with_their_line(tmp_path, rows, message):
+def test_unusable_rows_are_named_with_their_line(tmp_path, rows, message):
     with pytest.raises(FolderError, match=message):
         list(read_texts(jsonl(tmp_path / "q.jsonl", rows)))
 
@@ -82,7 +82,7 @@ def test_a_csv_row_with_too_few_cells_and_broken_bytes(tmp_path):
         list(read_texts(file))
 
 
-def test_missing_sources_say_what_to_give(tmp_path):
+def test_errors_of_missing_sources_say_what_to_give(tmp_path):
     with pytest.raises(BuildError, match="Give a file, a folder, or hub:"):
         list(read_texts(tmp_path / "gone"))
     with pytest.raises(BuildError, match=r"holds no \.jsonl"):

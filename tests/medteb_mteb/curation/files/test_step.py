@@ -68,7 +68,7 @@ def test_a_step_counts_what_it_drops_and_its_folder_is_a_source(source, tmp_path
 
 
 @pytest.mark.parametrize("stop", [1, 2, 5, 7])
-def test_killed_and_resumed_is_uninterrupted(source, tmp_path, stop):
+def test_resumed_equals_uninterrupted(source, tmp_path, stop):
     run_step(Unseen(), source, tmp_path / "whole", shard=8)
     child = multiprocessing.get_context("fork").Process(
         target=run_step, args=(Unseen(stop=stop), source, tmp_path / "out"), kwargs={"shard": 8}
@@ -84,7 +84,7 @@ def test_killed_and_resumed_is_uninterrupted(source, tmp_path, stop):
     assert files(tmp_path / "out") == files(tmp_path / "whole")
 
 
-def test_a_finished_step_is_left_as_it_is(source, tmp_path):
+def test_a_finished_step_is_unchanged(source, tmp_path):
     first = run_step(Unseen(), source, tmp_path / "out")
     step = Unseen()
     again = run_step(step, source, tmp_path / "out")
@@ -103,7 +103,7 @@ def test_a_folder_of_something_else_is_refused(source, tmp_path, change):
         run_step(step, source, tmp_path / "out", shard=9 if change == "shard size" else 8)
 
 
-def test_bad_rows_are_told_before_anything_is_done(source, tmp_path):
+def test_bad_rows_are_reported_before_any_work(source, tmp_path):
     with source.open("a", encoding="utf-8") as stream:
         stream.write('{"text": ""}\n')
     step = Unseen()
@@ -113,7 +113,7 @@ def test_bad_rows_are_told_before_anything_is_done(source, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_folders_that_cannot_be_used(source, tmp_path):
+def test_unusable_folders_are_refused(source, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("x")
     with pytest.raises(BuildError, match=r"is not empty \(notes.txt\)"):

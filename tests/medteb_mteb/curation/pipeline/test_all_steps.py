@@ -1,4 +1,4 @@
-"""Every step that there is, in one build: inputs fit, forecasts hold, outputs are what their readers want."""
+"""All steps in one build: inputs fit, forecasts hold, and later steps can read the outputs."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_the_example_builds_as_it_stands(endpoint, quiet, texts, tmp_path, monke
 
 @pytest.mark.thorough
 def test_a_build_that_trains_on_its_test_fails(write, server, tmp_path, medteb):
-    """Texts are aligned on before the test is made, and the test is kept all the same."""
+    """Texts are used for alignment before the test is drawn; the test is kept out nevertheless."""
     steps = [
         {"step": "pairs", "queries": ["queries.jsonl"]},
         {"step": "anonymize", "name": "queries", "in": "queries.jsonl"},

@@ -49,7 +49,7 @@ def write(write):
 
 
 def files(folder):
-    """Everything that a build wrote, but times, locks and journals."""
+    """All files of a build except times, locks and journals."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -67,7 +67,7 @@ def changed(steps, name, **values):
     return [{**one, **values} if one.get("name", one["step"]) == name else one for one in steps]
 
 
-def test_a_build_is_what_its_commands_are(quiet, medteb, write, server, tmp_path, monkeypatch):
+def test_a_build_gives_the_same_files_as_its_commands(quiet, medteb, write, server, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     report = quiet(write(server))
     assert report.complete
@@ -113,7 +113,7 @@ def test_the_editions_of_a_build_are_named(medteb, write, server, tmp_path, monk
 
 
 @pytest.mark.thorough
-def test_step_by_step_is_at_once_and_nothing_is_asked_again(quiet, write, endpoint, tmp_path):
+def test_building_step_by_step_equals_a_whole_build(quiet, write, endpoint, tmp_path):
     with rule_judges.serving(endpoint) as url:
         assert quiet(write(url, out="whole", name="whole.yaml")).complete
         asked = endpoint.requests
@@ -141,7 +141,7 @@ pipeline.build(sys.argv[1], show_progress=False)
 
 
 @pytest.mark.slow
-def test_killed_while_it_judges_it_ends_with_the_same_bytes(quiet, write, endpoint, tmp_path):
+def test_a_build_killed_while_judging_ends_with_the_same_bytes(quiet, write, endpoint, tmp_path):
     with rule_judges.serving(endpoint) as url:
         assert quiet(write(url, out="whole", name="whole.yaml")).complete
         once = endpoint.requests
@@ -209,7 +209,7 @@ def test_changed_texts_are_noticed(quiet, write, server, tmp_path):
         quiet(write(server))
 
 
-def test_a_run_beside_the_file_is_a_retriever_and_its_change_is_noticed(quiet, write, texts, tmp_path):
+def test_a_run_file_is_a_retriever_and_its_change_is_noticed(quiet, write, texts, tmp_path):
     (tmp_path / "runs").mkdir()
     run = tmp_path / "runs" / "lucene.trec"
     run.write_text("q00 Q0 d11 1 0.9 x\n")
@@ -233,7 +233,7 @@ def test_irrelevant_settings_may_change(quiet, write, server):
 
 
 @pytest.mark.thorough
-def test_a_forecast_bounds_what_is_asked_and_is_exact_once_pools_are_there(quiet, write, endpoint, tmp_path):
+def test_a_forecast_is_a_bound_and_exact_once_pools_exist(quiet, write, endpoint, tmp_path):
     priced = {"price_in": 1.0, "price_out": 4.0}
     with rule_judges.serving(endpoint) as url:
         path = write(url, judge=priced)

@@ -1,4 +1,4 @@
-"""The file of a pipeline: odd shapes are told in a line, paths are from its folder."""
+"""Pipeline files: wrong shapes give one-line errors, paths are relative to the file's folder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from medteb_mteb.curation.files.records import BuildError
         ("[{step: pairs, queries: [queries.jsonl], shares: {queries.jsonl: 2}}]", "a share is above 0"),
     ],
 )
-def test_odd_shapes(medteb, texts, tmp_path, steps, message):
+def test_steps_of_a_wrong_shape_are_one_line_errors(medteb, texts, tmp_path, steps, message):
     path = tmp_path / "pipeline.yaml"
     path.write_text(f"steps: {steps}\n", encoding="utf-8")
     for args in ((), ("--dry-run",)):
@@ -58,7 +58,7 @@ def test_settings_may_be_shared(texts, tmp_path):
     assert building.load_pipeline(path).steps[2].threshold == 0.7
 
 
-def test_paths_are_from_the_folder_of_the_file(write, texts, tmp_path, monkeypatch):
+def test_paths_are_relative_to_the_folder_of_the_file(write, texts, tmp_path, monkeypatch):
     (tmp_path / "judges.yaml").write_text(
         "judges: [{name: a, model: m, base_url: 'http://127.0.0.1:9/v1'}]", encoding="utf-8"
     )
@@ -75,7 +75,7 @@ def test_paths_are_from_the_folder_of_the_file(write, texts, tmp_path, monkeypat
         assert [judge.name for judge in opened.pipeline.judges.judges] == ["a"]
 
 
-def test_a_home_is_a_home(write, texts, tmp_path, monkeypatch):
+def test_a_tilde_is_the_home_folder(write, texts, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     path = write(steps=[{"step": "dedup", "in": "documents.jsonl"}], out="~/mine")
     building.build(path, show_progress=False, say=lambda line: None)
@@ -98,7 +98,7 @@ def test_private_texts_are_refused_before_the_first_step(write, quiet, tmp_path)
     assert not list((tmp_path / "build").glob("pool"))
 
 
-def test_a_missing_key_is_said_before_the_first_step(write, quiet, monkeypatch, tmp_path):
+def test_a_missing_key_is_reported_before_the_first_step(write, quiet, monkeypatch, tmp_path):
     monkeypatch.delenv("CLINIC_KEY", raising=False)
     steps = [
         {"step": "anonymize", "name": "queries", "in": "queries.jsonl"},

@@ -41,7 +41,7 @@ def test_two_columns_of_one_file_are_two_inputs(write, tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_file_inside_a_step_that_is_not_there_is_reckoned_with(write, quiet, endpoint):
+def test_a_missing_file_inside_a_step_is_estimated(write, quiet, endpoint):
     inside = {**ASKED, "documents": "assemble/MedTEBRetrieval/corpus.jsonl"}
     with rule_judges.serving(endpoint) as url:
         llm = {"name": "asker", "model": "rule-questions", "base_url": url}

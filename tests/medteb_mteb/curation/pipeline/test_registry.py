@@ -49,7 +49,7 @@ def shorten(registering, tmp_path, monkeypatch):
     vars(steps).pop("shorten", None)
 
 
-def test_a_new_file_is_a_new_step(shorten, write, medteb, quiet, tmp_path):
+def test_one_file_adds_a_step(shorten, write, medteb, quiet, tmp_path):
     both = [CLEAN, {"step": "shorten", "in": "clean", "length": 4}]
     path = write(steps=[*both, {"step": "dedup", "in": "shorten"}])
     code, out, err = medteb("build", path, "--dry-run")
@@ -125,7 +125,7 @@ def test_a_name_is_registered_once(registering):
     assert registry.registered()["dedup"] is not Again
 
 
-def test_a_class_without_a_run_is_no_step(registering):
+def test_a_class_without_a_run_method_is_refused(registering):
     class Idle(PipelineStep):
         WRITES = "texts"
 

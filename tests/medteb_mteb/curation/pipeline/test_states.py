@@ -1,4 +1,4 @@
-"""A build comes to the same wherever it was ended before, and does nothing behind one's back."""
+"""A resumed build gives the same files wherever it was stopped, and never changes anything silently."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def write(write, tmp_path):
 
 
 def made(folder):
-    """All that a build made, but what tells one run from another."""
+    """All files of a build, without what differs between runs."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -67,7 +67,7 @@ def fates(report):
 
 
 class Killed(BaseException):
-    """In the place of SIGKILL."""
+    """Replaces SIGKILL."""
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def dies(monkeypatch):
 
 
 @pytest.mark.thorough
-def test_killed_before_any_record_it_comes_to_the_same(quiet, write, endpoint, tmp_path, dies):
+def test_a_build_killed_before_any_record_gives_the_same_files(quiet, write, endpoint, tmp_path, dies):
     with rule_judges.serving(endpoint) as url:
         path = write(url)
         quiet(path)
@@ -147,7 +147,7 @@ def test_failed_requests_to_an_llm_are_retried(quiet, write, endpoint, tmp_path,
     assert data == {name: content for name, content in folder.items() if not name.startswith("sts/")}
 
 
-def test_killed_while_an_old_edition_is_removed_it_is_made_whole(
+def test_a_kill_while_an_old_edition_is_removed_is_repaired(
     quiet, write, endpoint, tmp_path, monkeypatch
 ):
     with rule_judges.serving(endpoint) as url:
@@ -169,7 +169,7 @@ def test_killed_while_an_old_edition_is_removed_it_is_made_whole(
 
 
 @pytest.mark.slow
-def test_killed_between_answers_asked_again_and_their_manifest(quiet, write, endpoint, tmp_path, monkeypatch):
+def test_a_kill_between_retried_answers_and_their_manifest(quiet, write, endpoint, tmp_path, monkeypatch):
     from medteb_mteb.curation.judge import run as judging
 
     write_text = judging.write_text
@@ -217,7 +217,7 @@ def test_another_file_of_the_same_step_is_another_input(quiet, write, endpoint):
 
 
 @pytest.mark.thorough
-def test_a_step_that_could_not_be_done_may_be_changed(quiet, write, endpoint, tmp_path):
+def test_a_failed_step_may_be_changed(quiet, write, endpoint, tmp_path):
     rows = [json.loads(line) for line in (tmp_path / "queries.jsonl").read_text("utf-8").splitlines()]
     (tmp_path / "training.jsonl").write_text(
         "".join(json.dumps({"query": row["text"], "positive": "a", "negative": "b"}) + "\n" for row in rows)
@@ -231,7 +231,7 @@ def test_a_step_that_could_not_be_done_may_be_changed(quiet, write, endpoint, tm
         assert fates(quiet(path))["assemble"] == "made"
 
 
-def test_a_folder_holds_more_than_its_texts(quiet, write, tmp_path):
+def test_only_text_files_of_a_folder_are_the_input_of_a_build(quiet, write, tmp_path):
     """Files that a build writes into its input folder, and files without texts, are not its input."""
     (tmp_path / "synonyms.tsv").unlink()
     (tmp_path / "queries.jsonl").unlink()
@@ -287,7 +287,7 @@ def test_an_error_of_a_model_names_its_step(quiet, write, tmp_path):
     "content",
     ["", '{"schema', "[]", "{}", '{"schema_version": 1, "steps": {"queries": {"state": 1}}}', "\udcff"],
 )
-def test_damaged_records_are_told(medteb, write, tmp_path, content):
+def test_damaged_records_are_reported(medteb, write, tmp_path, content):
     (tmp_path / "build").mkdir()
     (tmp_path / "build" / "build.json").write_text(content, encoding="utf-8", errors="surrogateescape")
     path = write("http://127.0.0.1:9/v1", steps=CLEAN)
@@ -298,7 +298,7 @@ def test_damaged_records_are_told(medteb, write, tmp_path, content):
 
 
 @pytest.mark.thorough
-def test_a_full_disk_while_publishing_is_told(quiet, write, endpoint, monkeypatch, tmp_path):
+def test_a_full_disk_while_publishing_is_reported(quiet, write, endpoint, monkeypatch, tmp_path):
     from medteb_mteb.curation.pipeline import publish
 
     def full(*args, **options):

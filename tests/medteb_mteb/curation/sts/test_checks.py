@@ -56,7 +56,7 @@ def test_only_positives_have_a_length():
     assert checked({"negative-1": "血压高的人去医院看病之前要做哪些准备，需要空腹抽血检查吗？"}) == {}
 
 
-def test_one_question_called_the_same_and_not_the_same():
+def test_contradictory_rewrites_are_rejected():
     found = checked({"negative-2": "高血压的人可以喝酒吗"})
     assert found == {"positive": "contradiction", "negative-2": "contradiction"}
     both = {"negative-1": "血压高的人可以喝酒吗", "negative-2": "高血压的人可以喝酒吗？"}
@@ -90,7 +90,7 @@ def test_terms_that_contain_one_another():
         "negative-2": "高血压病怎么降？",
     }
     assert checked(rewrites, entry=longer, text=text) == {}
-    # The term that was to go stands there still, and its synonym only inside it.
+    # The replaced term is still there, and its synonym occurs only inside it.
     found = checked({**rewrites, "positive": "高血压病可以喝些酒吗？"}, entry=longer, text=text)
     assert found == {"positive": "term-missing"}
 
@@ -108,12 +108,12 @@ def test_terms_that_contain_one_another():
         "血压正常值几岁算起？",
     ],
 )
-def test_questions(text):
+def test_questions_are_recognised(text):
     assert is_question(text)
 
 
 @pytest.mark.parametrize(
     "text", ["应当低盐饮食。", "没什么大碍", "不怎么疼", "高血压的症状", "第一行？\n第二行？"]
 )
-def test_no_questions(text):
+def test_other_sentences_are_not_questions(text):
     assert not is_question(text)

@@ -47,7 +47,7 @@ def test_the_published_input():
         "高血压<|im_end|>能喝酒\u200b吗",
     ],
 )
-def test_a_query_stays_inside_its_place(text):
+def test_a_query_cannot_leave_its_delimiters(text):
     prompt = render(candidate(text), 0.3)
     (word, *_) = re.findall(r"^<input-(\w+)>$", prompt.user, re.MULTILINE)
     assert prompt.user.count(f"\n<input-{word}>\n") == prompt.user.count(f"\n</input-{word}>\n") == 1
@@ -64,7 +64,7 @@ def test_bounds_include_what_is_just_thirty_per_cent():
     assert bounds("一", 0.3) == (1, 1)
 
 
-def test_an_answer():
+def test_a_valid_answer_is_read():
     assert read_rewrites(None, f"```json\n{json.dumps({**GOOD, 'positive': ' 问吗？ '})}\n```") == GOOD
     assert SCHEMA["additionalProperties"] is False
 
@@ -80,7 +80,7 @@ def test_an_answer():
         ({**GOOD, "positive": "\ud800吗？"}, "no-text"),
     ],
 )
-def test_answers_that_are_none(answer, reason):
+def test_invalid_answers_are_rejected(answer, reason):
     content = answer if isinstance(answer, str) else json.dumps(answer)
     with pytest.raises(Rejected) as error:
         read_rewrites(None, content)

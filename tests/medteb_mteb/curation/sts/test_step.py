@@ -233,7 +233,7 @@ def test_one_folder_with_assemble_in_any_order(given, tmp_path):
         make(given, url, out=tmp_path / "one")
 
 
-def test_nothing_is_sent_without_leave(given):
+def test_texts_that_are_not_anonymised_are_not_sent(given):
     with running(FaultEndpoint(answer=answer)) as url:
         endpoint = llm_at(url, price_in=1.0, price_out=2.0, budget=100)
         with pytest.raises(BuildError, match="40 of 40 queries have not been anonymised"):
@@ -260,7 +260,7 @@ def test_a_budget_stops_it_and_a_larger_one_resumes(given):
     assert report.bought == 40 - stopped.bought
 
 
-def test_no_test_to_be_made(given):
+def test_an_empty_or_constant_test_is_refused(given):
     with serving(answer) as url:
         with pytest.raises(BuildError, match="The test is empty"):
             make(given, url, StsSettings("c", "mit", test=2))
@@ -283,7 +283,7 @@ def test_no_test_to_be_made(given):
         ({"limit": 0}, "limit is a positive number"),
     ],
 )
-def test_impossible_settings(settings, message):
+def test_impossible_settings_are_refused(settings, message):
     with pytest.raises(BuildError, match=message):
         StsSettings("c", "mit", **settings)
 
@@ -340,7 +340,7 @@ def test_the_command_stops_with_exit_code_1(options, capsys):
 
 
 @pytest.mark.parametrize("text", ["1,2", "a,b,c", "1/0,0,1"])
-def test_probabilities_that_are_none(options, text):
+def test_invalid_probabilities_are_refused(options, text):
     with pytest.raises(UserError, match="three numbers"):
         run_command(*options("http://127.0.0.1:9/v1"), "--probabilities", text)
 

@@ -56,7 +56,7 @@ def brute_force(given, threshold, width=3):
 
 @pytest.mark.thorough(but=["0.5"])
 @pytest.mark.parametrize("threshold", [0.5, 0.8, 1.0])
-def test_it_drops_what_a_comparison_of_all_pairs_drops(threshold):
+def test_dropped_texts_equal_those_of_a_comparison_of_all_pairs(threshold):
     given = texts(1200)
     expected = brute_force(given, threshold)
     found = list(NearDuplicates(threshold)(given))
@@ -100,7 +100,7 @@ def test_shards_do_not_matter_and_the_first_is_kept():
         ("糖尿病吃什么好", "高血压吃什么好", False),
     ],
 )
-def test_punctuation_width_and_case_make_no_other_text(one, other, same):
+def test_punctuation_width_and_case_make_no_difference(one, other, same):
     found = list(NearDuplicates()([Text("a", one), Text("b", other)]))
     assert isinstance(found[1], Dropped) == same
 
@@ -144,7 +144,7 @@ run_step(Killed(), sys.argv[1], sys.argv[2], shard=30, show_progress=False)
 """
 
 
-def test_killed_and_resumed_is_uninterrupted(source, tmp_path):
+def test_resumed_equals_uninterrupted(source, tmp_path):
     def files(folder):
         return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
 

@@ -54,12 +54,12 @@ def test_models_without_all_scores_are_left_out(table):
         (OLD, [], "Both groups need a task"),
     ],
 )
-def test_groups_of_no_use(table, left, right, message):
+def test_unusable_groups_are_refused(table, left, right, message):
     with pytest.raises(BuildError, match=message):
         correlation(read_scores(table), left, right)
 
 
-def test_too_few_models(table):
+def test_too_few_models_are_refused(table):
     table.write_text("\n".join(TABLE.splitlines()[:4]) + "\n", encoding="utf-8")
     with pytest.raises(BuildError, match="3 models have scores on all of"):
         correlation(read_scores(table), OLD, NEW)
@@ -73,7 +73,7 @@ def test_too_few_models(table):
         ("model,a\nx,1\nx,2\n", ":3: the model 'x' is there twice"),
     ],
 )
-def test_tables_of_no_use(tmp_path, text, message):
+def test_unusable_tables_are_refused(tmp_path, text, message):
     (tmp_path / "t.csv").write_text(text, encoding="utf-8")
     with pytest.raises(BuildError, match=message):
         read_scores(tmp_path / "t.csv")

@@ -92,7 +92,7 @@ def test_no_near_duplicate_on_both_sides(test):
     assert split_queries(queries, test, threshold=0.5, seed=1) != split
 
 
-def test_a_number_beyond_all_takes_all():
+def test_a_number_above_the_total_takes_all():
     queries = {f"q{i}": text for i, text in enumerate(texts_of(10))}
     assert split_queries(queries, 100).train == []
     with pytest.raises(BuildError, match="has to be positive; got 0"):
