@@ -1,4 +1,4 @@
-"""Names of persons that nothing announces: a linear classifier over candidates that begin with a surname."""
+"""Names of persons without label or title: a linear classifier over candidates that begin with a surname."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ __all__ = ["LEAST", "Finder", "analyzer", "recognisers"]
 
 #: Score from which a find counts outside strict mode.
 LEAST = 0.5
-#: Kinds of which one mention that is sure makes the bare mentions in the same record known too, and from how
-#: many characters on.
+#: Kinds of which one certain mention makes the bare mentions in the same record known too, with the least
+#: number of characters for that.
 _REPEATED = {"NAME": 3, "RECORD_NUMBER": 6, "PASSPORT": 7, "BANK_CARD": 10, "ACCOUNT": 7, "ID_CARD": 15}
 #: How sure such a mention must be; a name that is a wrong find must not spread.
 _SURE = {"NAME": 0.9}

@@ -17,7 +17,7 @@ SEP = (
 
 
 class IdentityCard(Recogniser):
-    """Resident identity cards; one with a wrong check digit is taken for a slip of the pen."""
+    """Resident identity cards; one with a wrong check digit is taken for a typing error."""
 
     kind = "ID_CARD"
     needs = r"\d{6}"
@@ -133,7 +133,7 @@ class RecordNumber(Recogniser):
 
 
 class Code(Recogniser):
-    """Numbers of six digits or more that nothing announces, with or without letters: doubtful."""
+    """Numbers of six digits or more without a label, with or without letters: doubtful."""
 
     kind = "RECORD_NUMBER"
     needs = r"\d"

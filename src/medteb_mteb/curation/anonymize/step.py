@@ -85,9 +85,9 @@ class Anonymise:
         answers: Answers | None = None,
     ) -> None:
         if mode not in {"placeholder", "surrogate"}:
-            raise BuildError(f"There is no mode {mode!r}; there is placeholder and surrogate.")
+            raise BuildError(f"There is no mode {mode!r}; use placeholder or surrogate.")
         if ids not in {"check", "keep", "digest"}:
-            raise BuildError(f"There is no way {ids!r} to treat ids; there is check, keep and digest.")
+            raise BuildError(f"There is no way {ids!r} to treat ids; use check, keep or digest.")
         if mode == "surrogate" and not salt:
             raise BuildError("Surrogates need a secret: give salt, for instance of salt_for(out).")
         if (known is not None or answers is not None) and not salt:

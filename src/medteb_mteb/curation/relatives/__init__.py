@@ -1,4 +1,4 @@
-"""Data of published English sets out of the raw files of their sources."""
+"""Data of published English sets, built from the raw files of their sources."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def _medmcqa(raw: Raw, form: str) -> Iterator[tuple[str, str]]:
 
 
 def _medqa(raw: Raw, form: str) -> Iterator[tuple[str, str]]:
-    """Question and text of the right option: the published files have not the paper's explanations."""
+    """Question and text of the right option: the published files lack the paper's explanations."""
     del form
     name = "*train.jsonl" if raw.has("*train.jsonl") else "*test.jsonl"
     yield from ((row["question"], row["options"][row["answer"]]) for row in medqa(raw, name))

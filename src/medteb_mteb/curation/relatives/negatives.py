@@ -32,8 +32,8 @@ def hard_negatives(
     """
     draw = random.Random(SEED)
     found: list[int | None] = []
-    # Of the nearest, those of the same group are passed over; a text has `top` others among four times as
-    # many unless its group is most of its surroundings.
+    # Of the nearest, those of the same group are skipped; among four times `top` texts there are `top` others
+    # unless most of the text's neighbours are of its own group.
     depth = (2 if groups is None else 4) * top + 1
     ranked = _nearest_by_words(texts, depth) if by == "bm25" else _nearest(texts, depth)
     for place, nearest in enumerate(ranked):

@@ -1,4 +1,4 @@
-"""Reads raw files as their sources publish them; every one of them is taken as hostile.
+"""Reads raw files as their sources publish them, and treats every one of them as hostile.
 
 Files are found by name in a folder, and may lie in `.gz`, `.zip` or `.tar.gz` files there. Sizes are limited
 before anything is unpacked, nothing is unpacked onto the disk, and XML may declare no entities.
@@ -41,8 +41,8 @@ __all__ = ["Archive", "Raw", "clean", "in_one_line", "parse_csv", "parse_json", 
 MOST_BYTES = 2 << 30
 #: Members of an archive.
 MOST_MEMBERS = 200_000
-#: Decompressed bytes per compressed one beyond which an archive is taken for a bomb; text compresses by 3
-#: to 20.
+#: Decompressed bytes per compressed byte above which an archive counts as a zip bomb; text compresses by a
+#: factor of 3 to 20.
 MOST_RATIO = 200
 _CHUNK = 1 << 20
 ARCHIVE_ERRORS = (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile, RuntimeError,

@@ -32,7 +32,7 @@ SEED = 42
 
 
 class Draw(Generic[Item]):
-    """Draws so many items out of a stream, whose length need not be known.
+    """Draws a number of items from a stream whose length need not be known.
 
     The lot is a digest of seed and text, so the items of a smaller draw are among those of a larger one, and
     equal texts count once.

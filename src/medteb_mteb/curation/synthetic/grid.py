@@ -70,7 +70,7 @@ _CHINESE: dict[str, str] = {
     "college": "大学",
     "PhD": "博士",
 }
-#: In words; the last length of a query has no published end. Its 40 is ours.
+#: In words; the last length of a query has no published upper limit, its 40 is ours.
 _WORDS: dict[str, Length] = {
     "less than 5 words": Length(1, 4),
     "5-10 words": Length(5, 10),

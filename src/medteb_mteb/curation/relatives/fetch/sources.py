@@ -67,7 +67,7 @@ SOURCES: Mapping[str, WebSource] = {
     ),
     "pmc": WebSource(entrez.OFFICIAL, 3.0, tuple(PMC_TERMS), entrez.fetch_pmc, "not specified"),
     "pubmed": WebSource(entrez.OFFICIAL, 3.0, PUBMED_TASKS, entrez.fetch_pubmed, "not specified"),
-    # Nothing is stated about the pace of this API; one request per second bothers nobody.
+    # This API documents no rate limit; one request per second bothers nobody.
     **{
         server: WebSource(preprints.OFFICIAL, 1.0, (task,), preprints.fetch, "each preprint has its own")
         for server, task in PREPRINT_TASKS.items()

@@ -22,12 +22,12 @@ __all__ = [
     "most_of",
 ]
 
-#: Most pages of a category and articles of a term by type of task, as published; for pairs ours.
+#: Maximum pages of a category and articles of a term, by type of task, as published; that of pairs is ours.
 MOST = {"classification": 2_000, "clustering": 1_000, "pairclassification": 2_000}
 #: Studies as published: 17 pages of 1,000.
 STUDIES, PAGE = 17_000, 1_000
 PUBMED_TERM = "medicine"
-#: Days of the preprints as published, and the most preprints, which are the most rows of a retrieval task.
+#: First and last day of the preprints, as published, and their maximum: that of a retrieval task's rows.
 PREPRINT_DAYS, PREPRINTS = ("2018-01-01", "2022-12-20"), 16_384
 
 _SYNDROMES = tuple(

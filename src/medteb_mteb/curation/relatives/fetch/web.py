@@ -1,6 +1,6 @@
-"""A client that asks one public API politely, and takes every answer as hostile.
+"""A client that asks one public API politely, and treats every answer as hostile.
 
-Requests are made one after the other with a least pause between them, name their program and a contact
+Requests are made one after the other with a minimum pause between them, name their program and a contact
 address, and wait as long as the server asks for. Redirects stay on the server, bodies have a limit, and a
 body that was cut or is not of the expected form is asked for again.
 """
