@@ -59,7 +59,7 @@ def test_the_papers_means_by_source_say_which_51_tasks_it_has():
     assert set(published_results()) - close == ODD_SOURCES
 
 
-def test_averages_want_every_task():
+def test_averages_need_every_task():
     names = list(english_tasks())
     with pytest.raises(ValueError, match=r"1 of 51 tasks have no score \(such as classification_wiki_syn"):
         averages(dict.fromkeys(names[1:], 0.5))

@@ -47,7 +47,7 @@ def scored(name, model):
 
 
 @pytest.mark.thorough
-def test_what_is_there_is_run_and_the_rest_is_listed(snapshot, tmp_path, medteb, encoder_folder):
+def test_available_tasks_are_run_and_the_others_listed(snapshot, tmp_path, medteb, encoder_folder):
     snapshot(CLS, CLU, PAIR, RET)
     models = ("-m", "mar-mini", "-m", encoder_folder)
     code, out, err = medteb(
@@ -90,7 +90,7 @@ def test_all_51_tasks_run_and_average_as_published(tmp_path, monkeypatch, medteb
     assert len({task.metadata.main_score for task in benchmark.tasks}) == 4
 
 
-def test_what_is_not_there_says_what_it_needs(snapshot, monkeypatch):
+def test_missing_tasks_say_what_they_need(snapshot, monkeypatch):
     snapshot(RET)
     needs = {name: needs_of(mteb.get_task(name)) for name in (RET, CLS, MIMIC, "retrieval_biorxiv_dataset")}
     assert list(needs.values()) == ["nothing", "network", "credentials", "an LLM"]
@@ -126,7 +126,7 @@ def test_documents_have_no_title_unless_asked_for(snapshot, encoder_folder):
     assert titled.metadata.revision != plain.metadata.revision
 
 
-def test_options_change_the_revision_of_their_tasks_alone(snapshot):
+def test_options_change_only_the_revision_of_their_tasks(snapshot):
     snapshot(RET, PAIR, CLS, CLU)
     before = {name: mteb.get_task(name).metadata.revision for name in (RET, PAIR, CLS, CLU)}
     snapshot(RET, PAIR, CLS, CLU, threshold="train")
@@ -194,7 +194,7 @@ def test_fine_tuning_changes_a_copy(snapshot, encoder_folder, monkeypatch):
     assert tuned == [(28, [0, 1])]
 
 
-def test_fine_tuning_wants_one_encoder():
+def test_fine_tuning_needs_a_model_with_one_encoder():
     with pytest.raises(TypeError, match="model with one encoder; BM25Model is not one"):
         fine_tuned(mteb.get_model("bm25-english"), ["a", "b"], [0, 1])
     with pytest.raises(TypeError, match="Use classifier=frozen"):

@@ -84,7 +84,7 @@ def test_opposite_polarity_is_a_wrong_answer(world, intent, wrong):
     assert grade(world, Cell(HYPERTENSION, intent), document) == "B"
 
 
-def test_raised_is_not_lowered(world):
+def test_a_raised_value_does_not_answer_about_a_lowered_one(world):
     document = document_about(world, Cell("exam:血常规", "high"))
     assert grade(world, Cell("exam:血常规", "low"), document) == "B"
 
@@ -122,7 +122,7 @@ def test_joined_phrases_keep_every_fact():
                 assert all(fact in joined for fact in facts)
 
 
-def test_ointments_are_not_eaten(world):
+def test_questions_about_ointments_do_not_say_eat(world):
     cream = world.entities["drug:卤米松"]
     assert fit("{t}一天吃几次", cream) == "{t}一天用几次"
     assert fit("{t}一天吃几次", world.entities["drug:二甲双胍"]) == "{t}一天吃几次"

@@ -45,7 +45,7 @@ def naive_bm25(query: str, texts: list[str], k1: float = 1.2, b: float = 0.75) -
     return scores
 
 
-def test_normalisation_and_tokens():
+def test_texts_are_normalised_and_split_into_tokens():
     assert normalise("Ｖitamin Ｃ，０.5g！") == "vitamin c 0 5g "
     assert character_bigrams("发烧 吃药。") == ["发烧", "烧吃", "吃药"]
     assert character_bigrams("痛") == ["痛"]
@@ -92,7 +92,7 @@ def test_instructions_and_conversations():
     assert next(iter(model.search(data, top_k=3)["q"])) == "b"
 
 
-def test_a_corpus_without_tokens_and_none_at_all():
+def test_a_corpus_without_tokens_and_a_missing_corpus():
     model = BM25Model("char-bigram")
     with pytest.raises(RuntimeError, match="index"):
         model.search(queries("感冒"), top_k=3)
@@ -105,7 +105,7 @@ def test_an_unknown_tokeniser_lists_the_known():
         BM25Model("trigram")
 
 
-def test_vectors():
+def test_encode_gives_hashed_word_vectors():
     model = BM25Model("char-bigram")
     texts = ["感冒发烧", "发烧感冒感冒", "高血压", "。"]
     loader = DataLoader(Dataset.from_dict({"text": texts}), batch_size=2)

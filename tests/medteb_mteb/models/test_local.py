@@ -120,7 +120,7 @@ def test_get_model_takes_folders_with_their_prompts(router_folder, no_hub, tmp_p
         mteb.get_model_meta(str(folder), revision="0123")
 
 
-def test_names_of_folders_are_never_asked_of_the_hub(no_hub, tmp_path):
+def test_the_hub_is_never_asked_for_names_of_folders(no_hub, tmp_path):
     with pytest.raises(ModelFolderError, match="no such folder"):
         mteb.get_model("./absent")
     with pytest.raises(KeyError, match="local/absent"):

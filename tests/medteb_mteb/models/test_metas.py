@@ -168,7 +168,7 @@ training_code: mar train mine
         ("---\n[broken\n---\n", (None, None, None, None)),
     ],
 )
-def test_the_card_tells_what_weights_cannot(saved, card, expected):
+def test_the_card_adds_metadata_that_weights_do_not_have(saved, card, expected):
     (saved / "README.md").write_text(card)
     told = describe_folder(saved)
     fields = ("license", "languages", "release_date", "public_training_code")

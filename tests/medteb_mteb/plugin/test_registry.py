@@ -130,7 +130,7 @@ def test_a_taken_name_undoes_the_whole_registration(stock, monkeypatch):
         assert snapshot() == before
 
 
-def test_tasks_at_run_time(stock):
+def test_tasks_are_registered_at_run_time(stock):
     registry.register()
     before = snapshot()
     task = make_task("RunTimeTask", adapted_from=["NFCorpus"])
@@ -154,7 +154,7 @@ def test_a_duplicate_refuses_the_whole_call():
 @pytest.mark.parametrize(
     "alias", ["mar-mini", "mar-0.3b-4b", "mar-0.3b-8b", "bm25-jieba", "bm25-char-bigram", "bm25-english"]
 )
-def test_names_without_an_organisation(alias):
+def test_models_are_found_by_names_without_an_organisation(alias):
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # mteb's table of renamed models would warn
         meta = mteb.get_model_meta(alias)
@@ -192,7 +192,7 @@ def no_hub(monkeypatch):
     assert not asked
 
 
-def test_our_names_are_never_asked_of_the_hub(no_hub):
+def test_the_hub_is_never_asked_for_names_of_this_project(no_hub):
     meta = mteb.get_model_meta("medteb/mar-mini")
     assert ModelMeta.from_hub("medteb/mar-mini").name == "medteb/mar-mini"
     with pytest.warns(DeprecationWarning, match="fill_missing"):  # mteb's own
@@ -204,7 +204,7 @@ def test_our_names_are_never_asked_of_the_hub(no_hub):
         meta.push_eval_results()
 
 
-def test_an_unknown_name_of_ours_is_not_asked_of_the_hub_either(no_hub):
+def test_the_hub_is_not_asked_for_unknown_names_of_this_project(no_hub):
     with pytest.raises(KeyError, match="Did you mean: 'medteb/mar-mini'"):
         mteb.get_model("medteb/mar-mimi")
 
@@ -272,7 +272,7 @@ def test_the_stock_commands_know_the_project(data_root, tmp_path, monkeypatch, c
 
 
 @pytest.mark.thorough
-def test_a_new_process_needs_no_import_of_ours(data_root, tmp_path):
+def test_a_new_process_need_not_import_medteb_mteb(data_root, tmp_path):
     arguments = ["run", "-t", "MedTEBRetrieval", "-m", "bm25-char-bigram", "--output-folder", "out"]
     environment = {**os.environ, "MEDTEB_DATA": str(data_root), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(

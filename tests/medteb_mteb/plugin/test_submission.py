@@ -43,7 +43,7 @@ def packaged_sts(monkeypatch):
 
 
 def committed(cache: ResultCache) -> str:
-    """All that the submission's commit holds, names and contents."""
+    """All names and contents in the commit of the submission."""
     shown = subprocess.run(
         ["git", "show", "HEAD"], cwd=cache.remote_repo_path, check=True, capture_output=True, text=True
     )
@@ -76,7 +76,7 @@ def test_aliases_find_the_results_of_their_model(cache, data_root, monkeypatch):
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_names_of_a_clinic_stay_here(cache, clinic, monkeypatch, caplog, named):
+def test_names_of_a_clinic_are_not_submitted(cache, clinic, monkeypatch, caplog, named):
     evaluate(cache, clinic, packaged_sts(monkeypatch))
     with caplog.at_level(logging.WARNING):
         outcome = cache.submit_results(MODEL if named else None)
@@ -90,7 +90,7 @@ def test_names_of_a_clinic_stay_here(cache, clinic, monkeypatch, caplog, named):
     )
 
 
-def test_nor_do_they_leave_a_session_that_does_not_know_the_folder(cache, clinic, caplog):
+def test_names_of_an_unregistered_folder_are_not_submitted(cache, clinic, caplog):
     evaluate(cache, clinic)
     unregister_tasks(["st-mary-oncology"])
     try:
@@ -99,7 +99,7 @@ def test_nor_do_they_leave_a_session_that_does_not_know_the_folder(cache, clinic
         register_tasks([clinic])
 
 
-def test_own_editions_and_model_folders_stay_here(cache, data_root, encoder_folder, monkeypatch, caplog):
+def test_own_editions_and_model_folders_are_not_submitted(cache, data_root, encoder_folder, monkeypatch, caplog):
     evaluate(cache, mteb.get_task("MedTEBSTS"))
     with caplog.at_level(logging.WARNING):
         assert cache.submit_results(MODEL)["status"] == "no_changes"

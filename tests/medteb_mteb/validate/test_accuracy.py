@@ -28,7 +28,7 @@ def test_the_interval_holds_what_neither_tail_refuses(successes, drawn, populati
     assert high - 1 / population <= wide[1]
 
 
-def test_nobody_doubts_what_all_were_asked_for():
+def test_a_complete_sample_has_an_interval_of_width_zero():
     assert finite_interval(3, 10, 10) == (0.3, 0.3)
     assert np.isnan(finite_interval(0, 0, 10)[0])
 
@@ -41,7 +41,7 @@ def test_strata_count_by_their_sizes():
     assert stratified([alone]) == alone.share()
 
 
-def test_intervals_of_strata_hold_the_truth_as_often_as_they_say():
+def test_intervals_of_strata_cover_the_truth_at_their_nominal_rate():
     draw, inside, sizes, rates = np.random.default_rng(5), 0, (300, 5000), (0.3, 0.05)
     for _ in range(500):
         truth = [draw.random(size) < rate for size, rate in zip(sizes, rates, strict=True)]
@@ -54,7 +54,7 @@ def test_intervals_of_strata_hold_the_truth_as_often_as_they_say():
     assert inside / 500 > 0.93
 
 
-def test_weights_take_out_what_unequal_draws_put_in():
+def test_weights_correct_the_bias_of_unequal_draws():
     """A type of query with wrong labels is sampled ten times as often as the others."""
     draw, plain, weighted, inside = np.random.default_rng(6), [], [], 0
     for _ in range(300):
@@ -99,7 +99,7 @@ class Stub:
         self.experts = found
 
 
-def test_misses_among_negatives_are_weighed_up():
+def test_misses_among_negatives_are_weighted_by_stratum_size():
     found = accuracy_of_labels(
         Stub(experts(positive=(200, 40, 38), negative=(10_000, 50, 1), disputed=(30, 30, 6)))
     )
@@ -128,7 +128,7 @@ def test_a_total_stands_below_strata_of_one_label():
     assert found.numbers["positives confirmed"] == round((30 + 240) / 330, 4)
 
 
-def test_what_is_not_known():
+def test_accuracy_is_not_known_with_too_few_answers():
     assert accuracy_of_labels(Stub(None)).verdict == "not known"
     few = accuracy_of_labels(Stub(experts(positive=(200, 10, 10), negative=(200, 19, 0))))
     assert (few.verdict, "fewer than 20" in few.reason) == ("not known", True)

@@ -74,11 +74,11 @@ def honest(place, passage, relevant, draw):
 
 
 def lazy(place, passage, relevant, draw):
-    """Likes what comes first."""
+    """Prefers the passages that come first."""
     return "A" if place <= 3 else honest(place, passage, relevant, draw)
 
 
-def test_a_judge_that_likes_what_comes_first_fails(look, judged):
+def test_a_judge_that_prefers_first_passages_fails(look, judged):
     found = look(position_bias, judgements=judged(lazy=lazy, honest=honest))
     assert found.verdict == "fail"
     assert "of lazy with the place is -0." in found.reason
@@ -97,7 +97,7 @@ def test_the_file_of_judgements_has_its_places_beside_it(look, judged):
     assert look(position_bias, judgements=folder).verdict == "not known"
 
 
-def test_without_places_or_judgements_nothing_is_known(look, write_judgements):
+def test_position_bias_is_not_known_without_places_or_judgements(look, write_judgements):
     assert look(position_bias).verdict == look(length_bias).verdict == "not known"
     found = look(position_bias, judgements=write_judgements("other", one={"q0 p0": "S", "q1 n1": "D"}))
     assert (found.verdict, "no places" in found.reason) == ("not known", True)
@@ -106,7 +106,7 @@ def test_without_places_or_judgements_nothing_is_known(look, write_judgements):
 @pytest.mark.parametrize(
     "row", ["{", "{}", '{"query-id":"q0","corpus-id":"p0","judge":"a","place":3,"of":2}']
 )
-def test_places_that_are_none(look, judged, row):
+def test_invalid_places_are_refused(look, judged, row):
     folder = judged(honest=honest)
     with (folder / "places.jsonl").open("a", encoding="utf-8") as stream:
         stream.write(row + "\n")
@@ -114,7 +114,7 @@ def test_places_that_are_none(look, judged, row):
         look(position_bias, judgements=folder)
 
 
-def test_a_judge_that_likes_long_passages_differs_from_the_others(look, judged):
+def test_a_judge_that_prefers_long_passages_differs_from_the_others(look, judged):
     def verbose(place, passage, relevant, draw):
         return "S" if passage.startswith("p") else honest(place, passage, relevant, draw)  # the longest ones
 

@@ -72,7 +72,7 @@ def rows(page):
     return [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
 
 
-def test_what_was_recorded_is_there(edition, build):
+def test_recorded_facts_are_on_the_sheet(edition, build):
     page = datasheet(edition, build)
     found = rows(page)
     for row in (
@@ -98,7 +98,7 @@ def test_what_was_recorded_is_there(edition, build):
     assert "licence of web \\| pages | not recorded" in page  # a name is no table
 
 
-def test_what_nobody_recorded_says_so(edition):
+def test_missing_facts_are_marked_as_not_recorded(edition):
     found = rows(datasheet(edition))
     for row in (
         ["version of the anonymiser", "not recorded"],
@@ -133,7 +133,7 @@ def test_an_edition_says_how_it_was_made_without_its_build(edition, build):
         assert row in found
 
 
-def test_builds_that_are_none(edition, build, tmp_path):
+def test_folders_without_a_valid_build_are_refused(edition, build, tmp_path):
     with pytest.raises(BuildError, match="holds no step of a build"):
         datasheet(edition, tmp_path / "gone")
     (build / "judged/manifest.json").write_text("[]")

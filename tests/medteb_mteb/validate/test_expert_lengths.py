@@ -44,7 +44,7 @@ def material(*, beyond=0.0, drawn=1.0, judges=("one", "two")):
     return SimpleNamespace(experts=experts, judgements=tuple(judgements), data=SimpleNamespace(corpus=corpus))
 
 
-def test_a_bias_that_all_judges_share_is_seen_by_experts_alone():
+def test_only_experts_reveal_a_bias_that_all_judges_share():
     found = material(beyond=0.6)
     assert length_bias(found).verdict == "ok"  # the judges agree with each other
     seen = length_bias_by_experts(found)
@@ -55,14 +55,14 @@ def test_a_bias_that_all_judges_share_is_seen_by_experts_alone():
     assert [row[0] for row in seen.table.rows] == [LABELS, "one", "two"]
 
 
-def test_judges_like_the_experts_have_none():
+def test_judges_that_agree_with_experts_have_no_length_bias():
     seen = length_bias_by_experts(material())
     assert seen.verdict == "ok"
     assert seen.numbers["one, rank correlation beyond the experts"] == 0.0
     assert abs(seen.numbers["one, rank correlation with the length"]) < 0.1
 
 
-def test_a_sample_that_favours_positives_says_the_same():
+def test_a_sample_that_favours_positives_gives_the_same_bias():
     every = length_bias_by_experts(material(beyond=0.6)).numbers
     some = length_bias_by_experts(material(beyond=0.6, drawn=0.3)).numbers
     key = "experts on the pairs of one, rank correlation with the length"
@@ -71,7 +71,7 @@ def test_a_sample_that_favours_positives_says_the_same():
         assert some[name] == pytest.approx(every[name], abs=0.06)
 
 
-def test_a_pair_that_counts_twice_is_one_that_is_there_twice():
+def test_a_pair_of_weight_two_equals_a_repeated_pair():
     draw = np.random.default_rng(0)
     queries, grades = draw.integers(0, 8, 200), draw.integers(0, 2, 200)
     bins, twice = binned(draw.random(200)), draw.integers(1, 3, 200)
@@ -80,7 +80,7 @@ def test_a_pair_that_counts_twice_is_one_that_is_there_twice():
     assert weighted == repeated
 
 
-def test_what_is_not_known():
+def test_length_bias_is_not_known_with_too_few_answers():
     found = material()
     found.experts = None
     assert length_bias_by_experts(found).verdict == "not known"

@@ -11,7 +11,7 @@ from medteb_mteb.validate import Sources, read_material
 from medteb_mteb.validate.experts import corrected_mean, precision_of_systems
 
 
-def test_without_errors_it_is_the_mean_of_the_labels():
+def test_without_errors_the_corrected_mean_is_that_of_the_labels():
     labels = [[1, 0], [1, 1], [0, 0], [1, 0]]
     found = corrected_mean(labels, {1: [1] * 40, 0: [0] * 40})
     assert found.judged == found.value == 0.5
@@ -21,14 +21,14 @@ def test_without_errors_it_is_the_mean_of_the_labels():
     assert more.high - more.low < found.high - found.low
 
 
-def test_a_systematic_error_is_taken_out():
+def test_a_systematic_error_is_corrected():
     labels = [[1, 1], [1, 1], [1, 0]]
     found = corrected_mean(labels, {1: [1, 0] * 50, 0: [0] * 100})
     assert found.value == pytest.approx(5 / 6 / 2)
     assert corrected_mean([[1], [1]], {1: [1, 1, 0, 0], 0: []}).value == 0.5
 
 
-def test_intervals_hold_the_truth_as_often_as_they_say():
+def test_intervals_cover_the_truth_at_their_nominal_rate():
     draw, inside, by_labels = np.random.default_rng(2), 0, 0
     for _ in range(400):
         truth = draw.random((150, 10)) < 0.4
@@ -71,7 +71,7 @@ def test_experts_that_confirm_the_labels(look, sheet, write_run):
     assert found.table.rows[0][1] == "12 + 12"
 
 
-def test_experts_that_refuse_positives(look, sheet, write_run):
+def test_experts_that_reject_positives_give_a_warning(look, sheet, write_run):
     runs = [write_run("one", "pnu"), write_run("other", "nu")]
     found = look(precision_of_systems, runs=runs, **sheet(6))
     assert found.verdict == "warning"
@@ -80,7 +80,7 @@ def test_experts_that_refuse_positives(look, sheet, write_run):
     assert "experts move precision@10 of one by 0.250" in found.reason
 
 
-def test_what_is_not_known(look, sheet, write_run, folder):
+def test_precision_is_not_known_with_too_few_answers(look, sheet, write_run, folder):
     assert look(precision_of_systems).verdict == "not known"
     few = look(precision_of_systems, runs=[write_run("one", "pnu", queries=range(3))], **sheet(12))
     assert (few.verdict, "fewer than 5" in few.reason) == ("not known", True)

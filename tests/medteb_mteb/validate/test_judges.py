@@ -11,7 +11,7 @@ TRUE = {pair: "S" if "p" in pair else "D" for pair in PAIRS}
 
 
 def changed(number, **grades):
-    """The true grades with some of them turned round."""
+    """The true grades with some of them inverted."""
     return {
         pair: ("D" if grade == "S" else "S") if place < number else grade
         for place, (pair, grade) in enumerate(TRUE.items())
@@ -20,7 +20,7 @@ def changed(number, **grades):
 
 @pytest.mark.thorough(but=["0-ok"])
 @pytest.mark.parametrize(("number", "verdict"), [(0, "ok"), (5, "warning"), (9, "fail")])
-def test_alpha_decides(look, write_judgements, number, verdict):
+def test_the_verdict_depends_on_krippendorffs_alpha(look, write_judgements, number, verdict):
     path = write_judgements("judged", one=TRUE, two=changed(number))
     found = look(agreement_of_judges, judgements=path)
     assert found.verdict == verdict
@@ -35,7 +35,7 @@ def test_judgements_of_other_queries_do_not_count(look, write_judgements):
     assert look(agreement_of_judges, judgements=path).numbers["agreement of labels"] == 1.0
 
 
-def test_one_judge_and_none_are_not_known(look, write_judgements):
+def test_agreement_is_not_known_with_fewer_than_two_judges(look, write_judgements):
     assert look(agreement_of_judges).verdict == "not known"
     found = look(agreement_of_judges, judgements=write_judgements("judged", one=TRUE))
     assert (found.verdict, "two judges or more" in found.reason) == ("not known", True)
@@ -66,7 +66,7 @@ def test_letters_may_differ_where_labels_do_not(look, write_judgements):
     assert (found.numbers["one, equal labels"], found.numbers["one, equal letters"]) == (1.0, 0.5)
 
 
-def test_without_a_second_asking_nothing_is_known(look, write_judgements):
+def test_consistency_is_not_known_without_repeated_judgements(look, write_judgements):
     first, other = write_judgements("first", one=TRUE), write_judgements("second", two=TRUE)
     assert look(self_consistency, judgements=first).verdict == "not known"
     found = look(self_consistency, judgements=first, second=other)
@@ -74,7 +74,7 @@ def test_without_a_second_asking_nothing_is_known(look, write_judgements):
 
 
 def test_a_judge_that_guesses_among_negatives_does_not_pass(look, write_judgements):
-    """By equal labels alone it would be fine."""
+    """By the share of equal labels alone it would pass."""
     pairs = [f"q{i % 12} {kind}{j}" for i in range(12) for j in range(12) for kind in "pnu"]
     first = {pair: "S" if place in (10, 200) else "D" for place, pair in enumerate(pairs)}
     second = {pair: "S" if place in (40, 300) else "D" for place, pair in enumerate(pairs)}

@@ -33,5 +33,5 @@ def test_test_queries_in_training_sets_are_counted(look, training, query, positi
     assert found.numbers["relevant documents in training"] == (verdict == "warning")
 
 
-def test_without_training_sets_nothing_is_known(look):
+def test_leaks_are_not_known_without_training_sets(look):
     assert look(leaks).verdict == "not known"

@@ -40,7 +40,7 @@ def test_pages_hold_no_text_of_the_data(report, folder):
         assert not any(text in page for text in texts)
 
 
-def test_names_from_folders_are_text_and_nothing_else():
+def test_names_from_folders_are_escaped():
     evil = "<script>alert(1)</script>|[x](http://example.org)\n# `y`\x1b[31m"
     table = Table(("run", "score"), ((evil, "0.1"),))
     report = Report(evil, "Retrieval", evil, "0", (Finding("key", "Point", "fail", evil, {evil: 1}, table),))

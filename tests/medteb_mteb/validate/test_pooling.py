@@ -31,7 +31,7 @@ def test_the_run_with_most_holes_decides(look, write_run, orders, verdict, share
     assert len(found.table.rows) == len(orders)
 
 
-def test_without_negatives_nothing_is_known(look, folder, write_run):
+def test_holes_are_not_known_without_negatives(look, folder, write_run):
     (folder / "judged_negatives.tsv").unlink()
     found = look(holes, runs=[write_run("run", "up")])
     assert found.verdict == "not known"
@@ -91,7 +91,7 @@ def test_queries_that_lose_their_last_positive_are_counted(look, write_pools):
     assert {row[0]: row[5] for row in found.table.rows} == {"bm25": "12", "dense": "0"}
 
 
-def test_unknown_pools_and_pools_of_one_say_nothing(look, write_pools):
+def test_bias_is_not_known_without_pools_of_two_retrievers(look, write_pools):
     assert look(pool_bias).verdict == "not known"
     found = look(pool_bias, pools=write_pools(bm25="pn"))
     assert (found.verdict, "one retriever alone" in found.reason) == ("not known", True)
@@ -106,7 +106,7 @@ def test_unknown_pools_and_pools_of_one_say_nothing(look, write_pools):
         ('{"query-id": "q0", "corpus-ids": [[]], "ranks": {"a": [1]}}', "documents have ids"),
     ],
 )
-def test_pools_of_no_use_are_named(look, tmp_path, line, message):
+def test_unusable_pools_are_named(look, tmp_path, line, message):
     (tmp_path / "pools.jsonl").write_text(line + "\n")
     with pytest.raises(FolderError, match=message):
         look(pool_bias, pools=tmp_path / "pools.jsonl")

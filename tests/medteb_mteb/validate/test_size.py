@@ -22,13 +22,13 @@ def test_the_smallest_difference_decides(look, monkeypatch):
     assert look(size).verdict == "ok"
 
 
-def test_so_many_queries_would_do(look):
+def test_the_number_of_queries_needed_is_stated(look):
     needed = int(look(size).reason.rpartition("; ")[2].partition(" ")[0])
     assert smallest_difference(needed) <= 0.05 < smallest_difference(needed - 1)
 
 
 @pytest.mark.parametrize("few", [6, 2])
-def test_runs_that_are_alike_do_not_make_a_test_larger(look, write_run, few):
+def test_runs_that_are_alike_do_not_strengthen_a_test(look, write_run, few):
     found = look(size, runs=[write_run("good", "pun"), write_run("bad", "unp", range(few))])
     # So many queries differ by 1 - 1/2, the others by 1 - 0.
     differences = [0.5] * few + [1.0] * (12 - few)
@@ -39,7 +39,7 @@ def test_runs_that_are_alike_do_not_make_a_test_larger(look, write_run, few):
     assert f"a difference of {smallest_difference(12):.3f}" in found.reason
 
 
-def test_runs_that_differ_more_make_it_smaller(look, write_run):
+def test_runs_that_differ_more_weaken_a_test(look, write_run):
     found = look(size, runs=[write_run("good", "pun"), write_run("half", "p", range(6))])
     deviation = statistics.stdev([0.0] * 6 + [1.0] * 6)
     assert f"a difference of {smallest_difference(12, deviation):.3f}" in found.reason

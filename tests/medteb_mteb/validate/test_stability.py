@@ -57,7 +57,7 @@ def test_a_contrary_judge_is_seen_alone_and_in_the_majority(look, write_judgemen
     assert "the lowest tau is -0.8" in found.reason
 
 
-def test_an_order_that_some_queries_turn_round_is_a_warning(look, write_judgements, runs):
+def test_an_order_that_some_queries_reverse_is_a_warning(look, write_judgements, runs):
     mixed = {pair: CONTRARY[pair] if int(pair.split()[0][1:]) < 3 else TRUE[pair] for pair in PAIRS}
     found = look(order_of_systems, judgements=write_judgements("judged", one=TRUE, two=mixed), runs=runs)
     assert found.verdict == "warning"
@@ -67,7 +67,7 @@ def test_an_order_that_some_queries_turn_round_is_a_warning(look, write_judgemen
     assert low < found.numbers["judges: two, tau"] <= high
 
 
-def test_shallow_pools_are_other_labels(look, write_pools, runs):
+def test_shallower_pools_give_other_labels(look, write_pools, runs):
     ranks = {"bm25": "p" + "n" * 1, "dense": "u"}
     found = look(order_of_systems, pools=write_pools(**ranks), runs=runs)
     # The pools are one or two documents deep, less than the first depth.
