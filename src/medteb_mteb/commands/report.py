@@ -110,7 +110,7 @@ def similarities(
 ) -> None:
     """Draw how similar positives and other documents are.
 
-    Every positive of a query is compared with a random document that is not a positive.
+    Every positive of a query is compared with a random document that was not judged.
     """
     from medteb_mteb.report.figures import draw_similarities  # lazy: numpy
     from medteb_mteb.report.vectors import pair_similarities  # lazy: mteb

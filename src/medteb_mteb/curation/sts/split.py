@@ -36,7 +36,8 @@ class QuerySplit:
         train: Ids of training.
         left_out: Reason by id, for queries in neither. For an entry of the test: `incomplete` (a rewrite is
             missing), `leak` (near a query of a known training set). For the others: `near-test` (near a test
-            query), `shared-sentence` (one of its sentences is also in the test).
+            query), `near-other-test` (near a query of another edition's test), `shared-sentence` (one of its
+            sentences is also in the test).
         entries: Number of entries of the test and of training.
     """
 
