@@ -86,7 +86,7 @@ def test_the_milvus_example_finds_by_meaning_and_department(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_example_of_a_million_passages_finds_what_is_asked(tmp_path):
+def test_the_example_of_a_million_passages_finds_the_answers(tmp_path):
     lines = (ROOT / "tasks" / "MedTEBRetrieval" / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
     wanted = [line for line in lines if "胃镜" in line or "高血压" in line][:60]
     (tmp_path / "corpus.jsonl").write_text("\n".join(dict.fromkeys(wanted + lines[:100])), encoding="utf-8")

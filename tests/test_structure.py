@@ -23,14 +23,14 @@ IMPORT = re.compile(r"^\s*(?:from|import) tests[\w.]*\.test_\w+", re.MULTILINE)
     ids=lambda path: path.relative_to(TESTS).as_posix(),
 )
 def test_no_test_imports_another(folder):
-    """What several share stands in `conftest.py` or a module of its own: a test can be renamed or removed."""
+    """Shared code is in `conftest.py` or a helper module, so that any test can be renamed or removed."""
     importing = {
         path.name: IMPORT.findall(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.py"))
     }
     assert {name: lines for name, lines in importing.items() if lines} == {}
 
 
-#: What makes starting a test run slow, or depends on the machine: only fixtures and tests may do it.
+#: Calls that slow down the start of a test run or depend on the machine. Only fixtures and tests make them.
 NOT_AT_COLLECTION = ("subprocess.", "multiprocessing.", "socket.", "build_kernel", "compiled(", "train(")
 
 
@@ -70,7 +70,7 @@ def test_nothing_is_compiled_or_started_at_collection():
         ("run = lambda: subprocess.run(['c++'])", 0),
     ],
 )
-def test_the_rule_for_collection(source, count):
+def test_calls_at_collection_are_found(source, count):
     assert len(slow_calls(source)) == count
 
 
@@ -104,7 +104,7 @@ def test_no_docstring_begins_with_what_whether_or_see():
 
 
 @pytest.mark.parametrize("package", ["mar_st", "medteb_mteb"])
-def test_no_two_modules_of_a_package_give_classes_one_name(package):
+def test_class_names_are_unique_within_a_package(package):
     trees = [imports.tree(module) for module in imports.MODULES if module.split(".")[0] == package]
     names = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
     assert len(names) > 200
@@ -116,7 +116,7 @@ def test_no_two_modules_of_a_package_give_classes_one_name(package):
 IN_BOTH_PACKAGES = {"FolderError", "JournalError", "Judged", "Options", "Row", "Triple"}
 
 
-def test_the_two_packages_give_public_classes_names_of_their_own():
+def test_the_two_packages_share_no_public_class_names():
     names = {
         package: {
             node.name
@@ -192,7 +192,7 @@ def test_imports_inside_functions_keep_a_heavy_library_out_of_start_up(at_start_
     assert faults == {}
 
 
-def test_what_start_up_loads_is_light():
+def test_start_up_loads_no_heavy_library():
     for command in ("mar_st.cli", "medteb_mteb.cli", "mar_st", "medteb_mteb"):
         assert imports.loaded(command)[1] == frozenset()
 
@@ -212,7 +212,7 @@ def test_what_start_up_loads_is_light():
         ("from mar_st.errors import MarError  # lazy: start-up", "nothing is saved at start-up"),
     ],
 )
-def test_the_rule_for_imports_inside_functions(source, expected, at_start_up, tmp_path, monkeypatch):
+def test_wrong_imports_inside_functions_are_found(source, expected, at_start_up, tmp_path, monkeypatch):
     module = f"mar_st.{tmp_path.name}"  # a name of its own: what was read of it stays in caches
     file = tmp_path / "one.py"
     file.write_text(f"import numpy\ndef run():\n    {source}\n", encoding="utf-8")
@@ -222,8 +222,8 @@ def test_the_rule_for_imports_inside_functions(source, expected, at_start_up, tm
     assert found is None if expected is None else expected in found
 
 
-def test_no_module_imports_itself_over_others():
-    """Circles are impossible at module level: what is imported has been loaded before."""
+def test_imports_have_no_cycles():
+    """Without cycles every imported module is complete when it is imported."""
     graph = {
         module: {one for one in imports.direct(module)[0] if not f"{module}.".startswith(f"{one}.")}
         for module in imports.MODULES

@@ -37,7 +37,7 @@ def test_ways_to_encode_agree(work):
     assert len(result(work, "serve")["answer"]["hits"]) == 3
 
 
-def test_run_again_it_does_what_is_missing_and_prints_the_tables(work, capsys):
+def test_a_second_run_does_missing_steps_and_prints_the_tables(work, capsys):
     before = {path.name: path.stat().st_mtime_ns for path in (work / "results").iterdir()}
     (work / "results" / "index.json").unlink()
     flagship.main([str(work), "--tiny", "--documents", "20"])

@@ -62,7 +62,7 @@ def record(runner, name):
 
 
 @pytest.mark.thorough
-def test_a_step_that_fails_hangs_or_crashes_is_lost_alone(runner):
+def test_a_failed_hanging_or_crashed_step_does_not_stop_the_others(runner):
     started = time.monotonic()
     assert runner("bad", "hang", "crash", "lacking", "good").run() == 0
     assert time.monotonic() - started < 40
@@ -81,7 +81,7 @@ def test_a_step_that_fails_hangs_or_crashes_is_lost_alone(runner):
     assert "peft is not installed" in table
 
 
-def test_a_second_call_runs_what_is_not_done(runner):
+def test_a_second_call_runs_only_unfinished_steps(runner):
     runner("good", "bad").run()
     runner("good", "bad").run()
     assert runner.counts() == ["good", "bad", "bad"]
@@ -115,7 +115,7 @@ sys.exit(runner.run())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_call_writes_what_there_is(tmp_path, number):
+def test_an_interrupted_call_writes_the_results_so_far(tmp_path, number):
     call = subprocess.Popen([sys.executable, "-c", INTERRUPTED, str(ROOT / "benchmarks"), str(tmp_path)])
     result = tmp_path / "logs" / "second.result"
     for _ in range(600):

@@ -14,7 +14,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "judge_faults.py"
 
 
 @pytest.mark.parametrize("name", ["judge", "judge_faults"])
-def test_the_endpoint_is_there(name):
+def test_the_endpoint_file_exists(name):
     assert importlib.import_module(name).FAULT_SERVER.is_file()
 
 

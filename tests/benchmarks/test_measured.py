@@ -60,7 +60,7 @@ def test_pages_of_mapped_files_count_as_resident_and_not_as_own(tmp_path):
     assert found["own_mb"] < 20
 
 
-def test_a_load_that_fails_says_so():
+def test_a_failed_load_is_reported():
     with pytest.raises(SystemExit, match="loading failed"):
         measured.loading(lambda: 1 / 0, measured.weight_bytes)
 

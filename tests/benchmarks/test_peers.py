@@ -42,7 +42,7 @@ class Side:
         return [self.seconds(self.turn)] * max(0, min(count, 60 - first))
 
 
-def test_ratios_are_of_the_same_moment(monkeypatch):
+def test_ratios_compare_engines_in_the_same_turn(monkeypatch):
     monkeypatch.setattr(peers, "REST", 0)
     log = []
     # The processor becomes ten times slower in every turn, for both.
@@ -56,7 +56,7 @@ def test_ratios_are_of_the_same_moment(monkeypatch):
     assert asked == [(0, 25), (25, 25), (50, 25)]
 
 
-def test_the_first_of_each_column_is_named_of_all_and_of_the_accurate():
+def test_the_best_of_all_and_of_accurate_engines_are_named():
     results = [
         result("baseline", 0.53, 20), result("quick", 0.40, 1, rss_mib=20),
         result("fair", 0.527, 5, times_faster=4.0, times_faster_range=[3.5, 4.5]),
@@ -146,7 +146,7 @@ def test_missing_packages_are_listed(rehearsed):
 
 
 @pytest.mark.slow
-def test_the_same_call_again_measures_what_is_missing(rehearsed, capsys):
+def test_a_second_call_measures_only_missing_engines(rehearsed, capsys):
     out, arguments = rehearsed
     before = {path.name: path.stat().st_mtime_ns for path in (out / "results").iterdir()}
     (out / "results" / "onnxruntime.json").unlink()

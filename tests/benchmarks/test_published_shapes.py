@@ -72,7 +72,7 @@ def test_shards_hold_every_weight_once_and_the_same_bytes(texts, tmp_path):
     assert sorted(stored) == sorted(expected)
 
 
-def test_a_folder_that_is_there_is_left_alone(texts, tmp_path):
+def test_an_existing_folder_is_not_changed(texts, tmp_path):
     folder = shapes.write_backbone(shapes.GTE, tmp_path / "encoder", tiny=True, texts=texts)
     before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     shapes.write_backbone(shapes.GTE, folder, tiny=True, texts=texts)

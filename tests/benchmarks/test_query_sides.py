@@ -35,7 +35,7 @@ def test_calls_are_answered_in_order_and_errors_go_to_the_log(tmp_path):
     assert (tmp_path / "log").read_text() == "to the log\n" * 3
 
 
-def test_a_process_that_ends_says_so():
+def test_the_end_of_a_process_is_reported():
     side = start()
     with pytest.raises(SystemExit, match="echo, fail ended with status 3"):
         side.call("fail")

@@ -1,4 +1,4 @@
-"""The examples of proxies, before a real server; ports, names and certificates are replaced."""
+"""The example proxies in front of a real server; ports, names and certificates are replaced."""
 
 from __future__ import annotations
 
@@ -151,11 +151,11 @@ def check(url: str, too_large: frozenset[int] = frozenset({413})) -> None:
         assert refusal(asks) in too_large
 
 
-def test_nginx(behind_nginx: str) -> None:
+def test_nginx_example_forwards_requests(behind_nginx: str) -> None:
     check(behind_nginx)
 
 
-def test_nginx_lets_one_address_ask_so_often(behind_nginx: str) -> None:
+def test_nginx_limits_the_request_rate_of_an_address(behind_nginx: str) -> None:
     with client(behind_nginx) as asks:
         began = time.monotonic()
         found = [asks.post("/search", json={"query": "头疼"}).status_code for _ in range(60)]
@@ -182,7 +182,7 @@ def test_nginx_speaks_http_2(behind_nginx: str) -> None:
     assert done.stdout == "2 200"
 
 
-def test_caddy(behind_caddy: str) -> None:
+def test_caddy_example_forwards_requests(behind_caddy: str) -> None:
     check(behind_caddy, frozenset({413, 502}))
 
 

@@ -26,7 +26,7 @@ def test_changed_inputs_are_accepted_or_refused(name: str, tmp_path: Path) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SANITIZED)
-def test_kernels_keep_to_their_memory(name: str) -> None:
+def test_kernels_stay_within_their_memory(name: str) -> None:
     reason = engine.module(name).missing()
     if reason:
         pytest.skip(reason)

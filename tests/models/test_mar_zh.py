@@ -49,7 +49,7 @@ def test_plain_sentence_transformers_answers_questions(folder):
 
 
 @pytest.mark.thorough
-def test_every_rung_answers_most_of_them(folder):
+def test_every_rung_answers_most_questions(folder):
     names = query_encoders(folder)
     assert len(names) > 1
     documents = MAR.from_pretrained(folder, routes="document", device="cpu").encode_corpus(
@@ -76,5 +76,5 @@ def test_the_package_is_small():
     assert sum(path.stat().st_size for path in PACKAGE.rglob("*") if path.is_file()) < 60e6
 
 
-def test_the_number_of_parameters_is_stated_where_the_package_is_absent():
+def test_the_recorded_number_of_parameters_is_that_of_the_package():
     assert count_packed(PACKAGE / "model") == ZH_PARAMETERS

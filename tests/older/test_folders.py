@@ -35,14 +35,14 @@ def test_the_model_gives_the_same_vectors(written):
     np.testing.assert_allclose(plain.encode_query(QUERIES), stored, atol=1e-5)
 
 
-def test_vectors_are_those_of_the_model_today(written):
+def test_stored_vectors_equal_newly_encoded_ones(written):
     old = VectorFolder.open(written / "vectors")
     new = encode_corpus(written / "model", written / "corpus.jsonl", written / "new")
     assert old.ids.to_pylist() == new.ids.to_pylist() == [f"d{number}" for number in range(8)]
     np.testing.assert_allclose(old[:8], new[:8], atol=1e-5)
 
 
-def test_the_index_finds_what_its_vectors_say(written):
+def test_the_index_finds_the_nearest_vectors(written):
     stored = np.load(written / "queries.npy")
     vectors = VectorFolder.open(written / "vectors")
     products = stored @ vectors[:8].T

@@ -1,4 +1,4 @@
-"""Folders of tasks and editions in which one file is another."""
+"""Folders of tasks and editions with one changed file."""
 
 from __future__ import annotations
 

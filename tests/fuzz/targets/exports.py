@@ -1,4 +1,4 @@
-"""Exported encoders in which one file is another: listings of graphs, and lookup encoders whole."""
+"""Exported encoders with one changed file: listings of graphs, and complete lookup encoders."""
 
 from __future__ import annotations
 

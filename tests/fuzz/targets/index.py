@@ -1,4 +1,4 @@
-"""Folders of an index in which one file is another; digests agree, as a stranger can write them."""
+"""Index folders with one changed file; the digests match it, as an attacker can write them."""
 
 from __future__ import annotations
 

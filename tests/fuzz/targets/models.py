@@ -1,4 +1,4 @@
-"""Saved models in which a listing or a digest is another: what they are made of, and `mar verify`."""
+"""Saved models with a changed listing or digest: reading their parts, and `mar verify`."""
 
 from __future__ import annotations
 

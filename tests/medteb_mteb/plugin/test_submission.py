@@ -99,7 +99,7 @@ def test_names_of_an_unregistered_folder_are_not_submitted(cache, clinic, caplog
         register_tasks([clinic])
 
 
-def test_own_editions_and_model_folders_are_not_submitted(cache, data_root, encoder_folder, monkeypatch, caplog):
+def test_own_editions_and_models_are_not_submitted(cache, data_root, encoder_folder, monkeypatch, caplog):
     evaluate(cache, mteb.get_task("MedTEBSTS"))
     with caplog.at_level(logging.WARNING):
         assert cache.submit_results(MODEL)["status"] == "no_changes"
