@@ -1,8 +1,8 @@
-"""Document spaces that exist already, and small query encoders for them.
+"""Existing document spaces, and small query encoders for them.
 
-The vectors of the documents are not touched: an index stays as it is. What is trained is a query encoder
-whose vectors fall where the teacher's own would (LEAF; Stage I of MAR with any teacher), and then, if there
-are labelled triples, contrastively against the stored documents (HARNESS-LM, phase three).
+The vectors of the documents do not change, so an existing index can be used unchanged. A query encoder is
+trained to reproduce the teacher's own vectors (LEAF; Stage I of MAR with any teacher), and then, if there are
+labelled triples, contrastively against the stored documents (HARNESS-LM, phase three).
 """
 
 from __future__ import annotations

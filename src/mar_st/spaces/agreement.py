@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from mar_st.teachers.vectors import Vectors
 
-#: Documents that are ranked at most.
+#: Maximum documents that are ranked.
 MOST_DOCUMENTS = 100_000
 #: Rows of the corpus that are scored at a time.
 BLOCK = 8192
@@ -23,13 +23,13 @@ RESAMPLES = 2000
 
 
 def mean_cosine(one: np.ndarray, other: np.ndarray) -> float:
-    """Mean cosine of the vectors of the same texts, both `(n, dim)`."""
+    """Return the mean cosine of two vectors per text, both arrays `(n, dim)`."""
     lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
     return float(np.mean((one * other).sum(axis=1) / np.maximum(lengths, 1e-12)))
 
 
 def ranked(queries: np.ndarray, corpus: Vectors, own: Sequence[int] | None, *, top: int = 10) -> np.ndarray:
-    """Rows of the highest inner products for each query, `(queries, top)`, best first.
+    """Return the rows of the highest inner products for each query, `(queries, top)`, best first.
 
     Args:
         queries: Query vectors, `(n, dim)`.
@@ -47,7 +47,7 @@ def ranked(queries: np.ndarray, corpus: Vectors, own: Sequence[int] | None, *, t
         scores[excluded[:, None] == here[None]] = -np.inf
         best = np.concatenate([best, scores], axis=1)
         rows = np.concatenate([rows, np.broadcast_to(here, scores.shape)], axis=1)
-        # Stable, so that of equal scores the first document wins whatever the blocks.
+        # Stable, so that the first of equally scored documents wins, whatever the block size.
         order = np.argsort(-best, axis=1, kind="stable")[:, :top]
         best, rows = np.take_along_axis(best, order, axis=1), np.take_along_axis(rows, order, axis=1)
     return rows
@@ -56,13 +56,13 @@ def ranked(queries: np.ndarray, corpus: Vectors, own: Sequence[int] | None, *, t
 def overlaps(
     students: np.ndarray, teachers: np.ndarray, corpus: Vectors, own: Sequence[int] | None, *, top: int = 10
 ) -> np.ndarray:
-    """Share of the teacher's `top` documents that are among the student's `top`, `(queries,)` float64."""
+    """Return the share of the teacher's `top` documents in the student's `top`, `(queries,)` float64."""
     first, second = (ranked(vectors, corpus, own, top=top) for vectors in (students, teachers))
     return np.array([len(set(a) & set(b)) / len(b) for a, b in zip(first, second, strict=True)])
 
 
 def interval(values: np.ndarray, *, seed: int) -> list[float]:
-    """95 % bootstrap interval of a mean over queries."""
+    """Return the 95 % bootstrap interval of a mean over queries."""
     drawn = bootstrap(Scores(values[None]), resamples=RESAMPLES, seed=[seed])
     return [round(float(bound), 4) for bound in np.quantile(drawn, (0.025, 0.975))]
 
@@ -75,7 +75,7 @@ def agreement(
     *,
     seed: int,
 ) -> dict[str, Any]:
-    """Agreement on held-out texts.
+    """Measure the agreement on held-out texts.
 
     Args:
         encoded: The student's vectors of held-out texts by role (`query`, `document`), `(n, dim)` each.

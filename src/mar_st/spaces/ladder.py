@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 
 REPORT, FIGURE = "ladder.json", "ladder.png"
 
-#: Learning rate of the rungs. Two layers of a trained encoder came nearer to it in 140 steps the higher the
-#: rate was, among 5e-4, 1e-3 and 2e-3.
+#: Learning rate of the rungs. Among 5e-4, 1e-3 and 2e-3, two layers of a trained encoder came nearer to it in
+#: 140 steps the higher the rate was.
 RATE = 1e-3
 
 
 @dataclass(frozen=True)
 class Ladder:
-    """Rungs of a ladder, and the tasks that they are measured on.
+    """Rungs of a ladder, and the tasks on which they are measured.
 
     Attributes:
         rungs: List such as `lookup,1,2,4,full`.
@@ -88,12 +88,12 @@ def align_ladder(
 ) -> dict[str, Any]:
     """Train query encoders of several sizes for the space of a teacher, and measure them.
 
-    A rung of N layers is made of the teacher's own last layers and embeddings, pooled as the teacher pools,
-    where the teacher is a model; of the layers of `student` where one is given; else it is a new encoder.
-    `full` is a copy of the teacher. `lookup` sums vectors of n-grams that a regression on the teacher's
-    vectors of the queries finds (of the documents, where there are no queries). All learn from the same
-    texts and the same stored vectors. A call that was killed resumes with the rung and the step where it
-    stopped; finished rungs are kept.
+    If the teacher is a model, a rung of N layers takes the teacher's own last layers and embeddings, pooled
+    as the teacher pools. If `student` is given, it takes the layers of that. Otherwise it is a new encoder.
+    `full` is a copy of the teacher. `lookup` sums vectors of n-grams from a regression on the teacher's
+    vectors of the queries (of the documents, if there are no queries). All learn from the same texts and the
+    same stored vectors. A call that was killed resumes with the rung and the step where it stopped; finished
+    rungs are kept.
 
     Args:
         teacher: See `open_teacher`.
@@ -158,7 +158,7 @@ class LadderRun(SpaceRun):
         space = self._space()
         judged = Judged.of(self.tasks, space, self.options.seed)
         claim(self.work, {name: value for name, value in settings.items() if name != "evaluate"})
-        # From large to small: what costs most is there first, and is the best to look at meanwhile.
+        # From large to small: the costliest and best rung is available first.
         for rung in reversed(self.rungs):
             self._rung(rung, space, train)
         part = self._assembled(space)
@@ -186,7 +186,7 @@ class LadderRun(SpaceRun):
         return {**super()._settings(), "ladder": ladder, "evaluate": tasks}
 
     def _checked_side(self) -> Side | None:
-        """The side of the teacher that the rungs are made of.
+        """Return the side of the teacher whose layers the rungs take.
 
         Raises:
             SpaceError: The teacher is not a model and a copy of it is asked for, or it has too few layers.
@@ -201,11 +201,11 @@ class LadderRun(SpaceRun):
         return None if model is None or self.student is not None else source_side(model, most)
 
     def _rate(self) -> float:
-        """Learning rate of the rungs with layers."""
+        """Return the learning rate of the rungs with layers."""
         return self.options.learning_rate or RATE
 
     def _documents_prompt(self) -> str:
-        """Prompt that rungs put before documents: the teacher's if they are made of its layers, else none."""
+        """Return the rungs' prompt for documents: the teacher's if they take its layers, else none."""
         if self.side is None or not isinstance(self.teacher, ModelTeacher):
             return ""
         return self.teacher.asks["document"].prompt
@@ -213,7 +213,7 @@ class LadderRun(SpaceRun):
     # -- one rung --
 
     def _rung(self, rung: Rung, space: Space, train: Mapping[Side, list[str]]) -> None:
-        """Train a rung, or leave what was trained before."""
+        """Train a rung, unless it is finished."""
 
         def trained(folder: Path) -> MAR:
             model = self._untrained(rung, space, train)
@@ -232,7 +232,7 @@ class LadderRun(SpaceRun):
         return self.work / f"rung-{rung.name}{'-refined' if refined else ''}"
 
     def _untrained(self, rung: Rung, space: Space, train: Mapping[Side, list[str]]) -> MAR:
-        """The encoder that a rung starts from."""
+        """Return the encoder that a rung starts from."""
         options = self.options
         set_seed(options.seed)
         modules: list[Any]
@@ -329,7 +329,7 @@ class LadderRun(SpaceRun):
         }
 
     def _timed(self) -> list[str]:
-        """Texts that encoding is timed with: queries of the tasks, else held-out or other texts."""
+        """Return the texts for timing: queries of the tasks, else held-out or other texts."""
         asked = [text for task in self.tasks for text in task.queries.values()]
         found: Sequence[str] = asked or self.held["query"] or self.queries or self.documents
         return list(found[:128])

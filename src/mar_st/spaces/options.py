@@ -13,30 +13,30 @@ class Options:
     """Options of `align_space`.
 
     Attributes:
-        dim: Dimensions of the space that are used, the first of the teacher's; default all.
+        dim: Number of the teacher's first dimensions to use; default all.
         epochs: Passes over the texts.
         batch_size: Texts per step.
         mini_batch_size: Texts encoded at a time (GradCache); default all of a step.
-        learning_rate: Default 1e-3 for a new student and 1e-4 for a given one; of a ladder see `Ladder`.
+        learning_rate: Default 1e-3 for a new student and 1e-4 for a given one; for a ladder see `Ladder`.
         temperature: tau of the contrastive part.
         length_groups: Batches that are sorted by length together, which saves padding; 0: none.
         contrastive_weight: Weight of the contrastive part.
         mse_weight: Weight of the squared distance.
         cosine_weight: Weight of 1 - cosine.
-        prompt: Put before queries, in training and in use; default the teacher's, where it is a model.
+        prompt: Put before queries, in training and in use; default the teacher's, if it is a model.
         document_prompt: Put before documents by an endpoint; a model has its own.
         max_length: Tokens per text of the student.
         layers: Layers of a new student.
         dropout: Train a given student, or a rung made of the teacher's layers, with the dropout of its
-            configuration. Default without: its targets are vectors, one for each text.
+            configuration. Default: without, because its targets are fixed vectors, one for each text.
         width: Hidden size of a new student.
-        vocabulary: Tokens of a new student at most.
+        vocabulary: Maximum tokens of a new student's vocabulary.
         held_out: Queries, and documents, kept from training for the report; never more than a tenth.
         refine_epochs: Passes over the triples.
         refine_batch_size: Triples per step.
         refine_learning_rate: Default a fifth of `learning_rate`.
         refine_temperature: tau of the refinement.
-        refine_negatives: Hard negatives per triple; default 1 where all have some, else 0.
+        refine_negatives: Hard negatives per triple; default 1 if all have some, else 0.
         dtype: Dtype that student and teacher compute in; `bfloat16` uses autocast.
         seed: Seed.
         save_steps: Steps between checkpoints.
@@ -80,7 +80,7 @@ class Options:
 
     @property
     def autocast(self) -> bool:
-        """True if student and teacher compute in bfloat16."""
+        """Return True if student and teacher compute in bfloat16."""
         return self.dtype == "bfloat16"
 
     def to_json(self) -> dict[str, Any]:

@@ -35,12 +35,12 @@ def claim(work: Path, settings: dict[str, Any]) -> None:
 
 
 def digest(texts: Sequence[str]) -> str:
-    """Digest of texts in their order."""
+    """Return the digest of texts in their order."""
     return hashlib.sha256(text_keys(texts).tobytes()).hexdigest()
 
 
 def summary(report: Mapping[str, Any]) -> str:
-    """The agreement of a student with its teacher as a line of text."""
+    """Return the agreement of a student with its teacher as a line of text."""
     names = {"cosine_query": "cosine of queries", "cosine_document": "cosine of documents",
              "overlap_at_10": "overlap@10"}  # fmt: skip
     return ", ".join(f"{text} {report[name]:.3f}" for name, text in names.items() if name in report) or (
@@ -49,7 +49,7 @@ def summary(report: Mapping[str, Any]) -> str:
 
 
 def card(name: str, manifest: Mapping[str, Any], *, whole: bool, extra: Sequence[str] = ()) -> str:
-    """The model card of a result.
+    """Return the model card of a result.
 
     Args:
         name: Name of its folder.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def load_tasks(folders: Sequence[str], split: str) -> list[TaskData]:
-    """Tasks to measure on.
+    """Load the tasks to measure on.
 
     Args:
         folders: Folders in the Hub layout (corpus, queries, qrels), or names of packaged tasks.
@@ -48,13 +48,13 @@ def load_tasks(folders: Sequence[str], split: str) -> list[TaskData]:
 
 @dataclass
 class Judged:
-    """Tasks with the vectors of their documents, and what the teacher's own queries score.
+    """Tasks with the vectors of their documents, and the scores of the teacher's own query vectors.
 
     Attributes:
         tasks: The tasks.
         documents: Vectors of their documents, `(documents, dim)` each.
         taught: The teacher's vectors of their queries, `(queries, dim)` each.
-        teacher: What these score.
+        teacher: Scores of these vectors.
         seed: Seed of the bootstrap.
     """
 
@@ -80,7 +80,7 @@ class Judged:
         return [model.encode_queries(list(task.queries.values())) for task in self.tasks]
 
     def report(self, queries: Sequence[np.ndarray]) -> dict[str, Any]:
-        """Scores of an encoder and its retention, by task and on average.
+        """Return an encoder's scores and retention, by task and on average.
 
         Args:
             queries: What `queries` returned for it.
@@ -113,7 +113,7 @@ class Judged:
         return report
 
     def _drawn(self, scores: Scores, number: int) -> np.ndarray:
-        """Means over resampled queries, the same for every encoder."""
+        """Return means over resampled queries, which are the same for every encoder."""
         return bootstrap(scores, resamples=RESAMPLES, seed=[self.seed, number])
 
 
@@ -127,7 +127,7 @@ def _mean(scores: Sequence[Scores]) -> float:
 
 
 def _ratio(score: float, teacher: float, drawn: np.ndarray, taught: np.ndarray) -> dict[str, Any]:
-    """Retention of a score, with its interval from scores of the same resampled queries."""
+    """Return the retention of a score, with its interval from scores of the same resampled queries."""
     usable = taught > 0
     found: dict[str, Any] = {"score": round(score, 5), "teacher": round(teacher, 5)}
     if not teacher or not usable.any():  # the teacher finds nothing, so there is nothing to keep

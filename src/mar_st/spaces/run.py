@@ -103,7 +103,7 @@ class SpaceRun:
         options: The settings.
         say: Receives one line per phase.
         held: Held-out texts by role; `_split` sets them.
-        digest: The teacher's document space, where it is known.
+        digest: The teacher's document space, if it is known.
     """
 
     spec: str
@@ -151,16 +151,16 @@ class SpaceRun:
 
     @property
     def _whole(self) -> bool:
-        """True if the result includes the teacher's document encoder."""
+        """Return True if the result includes the teacher's document encoder."""
         return isinstance(self.teacher, ModelTeacher) and not self.options.query_only
 
     @property
     def work(self) -> Path:
-        """Folder of what is unfinished."""
+        """Return the folder of unfinished work."""
         return self.out.with_name(f"{self.out.name}.run")
 
     def _finished(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The manifest of a result that is there already, with the same settings.
+        """Return the manifest of an existing result with the same settings.
 
         Raises:
             SpaceError: The folder of the result holds something else.
@@ -190,7 +190,7 @@ class SpaceRun:
         }
 
     def _settings(self) -> dict[str, Any]:
-        """Everything that the result depends on, as JSON."""
+        """Return everything that the result depends on, as JSON."""
         if self.student is not None:
             check_source(self.student, what="student")
         content = {
@@ -209,7 +209,7 @@ class SpaceRun:
         return found
 
     def _split(self) -> dict[Side, list[str]]:
-        """Texts for training; sets `held`."""
+        """Return the texts for training, and set `held`."""
         train: dict[Side, list[str]] = {}
         texts: dict[Side, list[str]] = {"query": self.queries, "document": self.documents}
         for role, whole in texts.items():
@@ -227,7 +227,7 @@ class SpaceRun:
         return Space.of(self.teacher, texts, self.options.dim)
 
     def _new(self, space: Space, train: Mapping[Side, list[str]]) -> MAR:
-        """The student that training starts from."""
+        """Return the student that training starts from."""
         options = self.options
         set_seed(options.seed)
         if self.student is not None:
@@ -313,7 +313,7 @@ class SpaceRun:
         return model
 
     def _phase(self, folder: Path, train: Callable[[Path], MAR]) -> MAR:
-        """Train, or load what was trained before."""
+        """Train a phase, or load its finished model."""
         if (folder / DONE).is_file():
             self.say(f"{folder.name}: finished before, kept")
             return saved_student(folder / "model")
@@ -323,7 +323,7 @@ class SpaceRun:
         return model
 
     def _report(self, space: Space, model: MAR, document_prompt: str = "") -> dict[str, Any]:
-        """Agreement of a student with the teacher on the held-out texts."""
+        """Return the agreement of a student with the teacher on the held-out texts."""
         held = self.held
         encoded = {
             "query": model.encode_queries(held["query"]) if held["query"] else np.empty((0, space.dim)),
@@ -337,7 +337,7 @@ class SpaceRun:
         return agreement(encoded, {str(k): v for k, v in taught.items()}, corpus, own, seed=self.options.seed)
 
     def _saved(self, space: Space, model: MAR) -> Path:
-        """Write a student, and the teacher where it is a model, beside the result; returns the folder."""
+        """Write a student, and the teacher if it is a model, beside the result; return the folder."""
         result = model
         if isinstance(self.teacher, ModelTeacher) and self._whole:
             prompt = self.teacher.asks["document"].prompt
@@ -352,7 +352,7 @@ class SpaceRun:
         return part
 
     def _keep_records(self, phase: str, part: Path) -> None:
-        """Keep what was logged while a phase trained."""
+        """Keep the training records of a phase."""
         for name in ("metrics.jsonl", "loss.png"):
             if (self.work / phase / name).is_file():
                 shutil.copy2(self.work / phase / name, part / f"{phase}-{name}")
@@ -368,7 +368,7 @@ class SpaceRun:
         self.say(f"model: {self.out}")
 
     def _document_space(self) -> str | None:
-        """Digest of the space of the teacher's documents, so that their index takes the result."""
+        """Return the digest of the teacher's document space, so that its index accepts the result."""
         if isinstance(self.teacher, FolderTeacher):
             return self.teacher.space
         if not isinstance(self.teacher, ModelTeacher):

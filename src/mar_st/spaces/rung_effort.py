@@ -1,8 +1,8 @@
 """Search effort that a rung needs: a graph of the teacher's documents, searched with the rung's queries.
 
 A graph finds the neighbours of the teacher's own queries with little effort (`ef`, the candidates that a
-search keeps). The vectors of a weaker encoder lie elsewhere, and may need more for the same share of what
-exact search finds for them. The report says what to expect; `mar index tune` sets the effort on an index.
+search keeps). The vectors of a weaker encoder are elsewhere, and may need more effort to find the same share
+of the results of exact search. The report says what to expect; `mar index tune` sets the effort on an index.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: Share of the exact ten nearest documents that must be found.
 TARGET = 0.99
 
-#: Documents and queries that are measured with at most, evenly drawn.
+#: Maximum documents and queries of a measurement, evenly drawn.
 MOST_DOCUMENTS, MOST_QUERIES = 100_000, 1000
 
 
@@ -39,7 +39,7 @@ class Graph:
 
     Attributes:
         searchable: The index.
-        vectors: What it was built of, `(documents, dim)` float32.
+        vectors: Vectors from which it was built, `(documents, dim)` float32.
         params: Build settings.
     """
 
@@ -99,13 +99,13 @@ def graph_of(documents: Sequence[np.ndarray]) -> Iterator[Graph | None]:
 
 
 def _distinct(vectors: np.ndarray) -> np.ndarray:
-    """The different vectors, in the order in which they first come; equal ones would be ranked at will."""
+    """Return the distinct vectors in the order of their first occurrence; ties have no fixed order."""
     rows = np.ascontiguousarray(vectors).view(np.dtype((np.void, vectors.itemsize * vectors.shape[1])))
     return vectors[np.sort(np.unique(rows.ravel(), return_index=True)[1])]
 
 
 def _drawn(vectors: np.ndarray, most: int) -> np.ndarray:
-    """Evenly drawn vectors, `most` at most, C-contiguous."""
+    """Return at most `most` evenly drawn vectors, C-contiguous."""
     if len(vectors) > most:
         vectors = vectors[np.linspace(0, len(vectors) - 1, most).round().astype(int)]
     return np.ascontiguousarray(vectors)

@@ -36,7 +36,7 @@ def method() -> str:
 
 
 def speed(model: MAR, texts: Sequence[str]) -> dict[str, float]:
-    """Times of a query encoder on this processor.
+    """Measure the times of a query encoder on this processor.
 
     Args:
         model: A MAR with its query route.
@@ -65,7 +65,7 @@ def speed(model: MAR, texts: Sequence[str]) -> dict[str, float]:
 
 
 def parameters(model: MAR) -> dict[str, int]:
-    """Parameters of a query encoder, and those that are not embeddings."""
+    """Count the parameters of a query encoder, and those that are not embeddings."""
     every = {id(p): p.numel() for module in model.route_modules("query") for p in module.parameters()}
     tables = (nn.Embedding, nn.EmbeddingBag)
     embedded = {
@@ -80,7 +80,7 @@ def parameters(model: MAR) -> dict[str, int]:
 
 
 def mebibytes(folder: Path, route: str) -> float:
-    """Size of the files of a saved query encoder in MiB."""
+    """Return the size of the files of a saved query encoder in MiB."""
     parts = {part.path for part in saved_chain(folder, route)}
     size = sum(file.stat().st_size for path in parts for file in path.rglob("*") if file.is_file())
     return round(size / 2**20, 2)
@@ -101,7 +101,7 @@ def headline(row: Mapping[str, Any]) -> tuple[str, float | None, list[float] | N
 
 
 def table_lines(report: Mapping[str, Any]) -> list[str]:
-    """The rungs of a report as lines of text."""
+    """Return the rungs of a report as lines of text."""
     rows = report["rungs"]
     label = next((headline(row)[0] for row in rows.values()), "retention")
     lines = [
@@ -129,7 +129,7 @@ def table_lines(report: Mapping[str, Any]) -> list[str]:
 
 
 def _ef(effort: Mapping[str, Any] | None) -> str:
-    """The effort of a graph, `-` where it was not measured, `>` where the most was not enough."""
+    """Return the effort of a graph; `-` if it was not measured, with `>` if the maximum was not enough."""
     return "-" if not effort else f"{'' if effort['reached'] else '>'}{effort['ef']}"
 
 

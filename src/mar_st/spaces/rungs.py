@@ -1,4 +1,4 @@
-"""The rungs of a ladder: query encoders of several sizes for one document space, and what each is made of."""
+"""The rungs of a ladder: query encoders of several sizes for one document space, and their layers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: The rung without a transformer, and the copy of the teacher.
 LOOKUP, FULL = "lookup", "full"
 
-#: The rung that answers where none is named, if the ladder has it.
+#: The default rung, if the ladder has it.
 DEFAULT = "2"
 
 #: Which of an encoder's layers a rung takes.
@@ -52,17 +52,17 @@ class Rung:
 
     @property
     def layers(self) -> int:
-        """Number of layers of a rung that is neither `lookup` nor `full`."""
+        """Return the number of layers of a rung that is neither `lookup` nor `full`."""
         return int(self.size)
 
     @property
     def trained(self) -> bool:
-        """Return True for what is made of transformer layers and trained."""
+        """Return True if the rung has transformer layers that are trained."""
         return self.name not in (LOOKUP, FULL)
 
 
 def parse_ladder(text: str) -> tuple[Rung, ...]:
-    """The rungs that a list such as `lookup,1,2,4,full` names, from small to large.
+    """Return the rungs of a list such as `lookup,1,2,4,full`, from small to large.
 
     Raises:
         SpaceError: Something else than `lookup`, `full` and numbers of layers, the same rung twice, or none.
@@ -88,7 +88,7 @@ def parse_ladder(text: str) -> tuple[Rung, ...]:
 
 
 def default_rung(rungs: Sequence[Rung], name: str | None) -> Rung:
-    """The rung that becomes `query`: the one named, else that of two layers, else the largest.
+    """Return the rung that becomes `query`: the one named, else that of two layers, else the largest.
 
     Raises:
         SpaceError: The ladder has no rung of this name.
@@ -103,7 +103,7 @@ def default_rung(rungs: Sequence[Rung], name: str | None) -> Rung:
 
 
 def teacher_layers(model: SentenceTransformer) -> dict[Side, int]:
-    """Numbers of layers of a teacher's encoders; those that start with no transformer are left out."""
+    """Return the layer counts of a teacher's encoders that start with a transformer."""
     found: dict[Side, int] = {}
     sides: tuple[Side, ...] = ("query", "document")
     for side in sides:
@@ -114,10 +114,10 @@ def teacher_layers(model: SentenceTransformer) -> dict[Side, int]:
 
 
 def source_side(model: SentenceTransformer, most: int) -> Side | None:
-    """The side of a teacher whose layers make the rungs.
+    """Return the side of a teacher whose layers the rungs take.
 
-    That of its queries, whose vectors the rungs learn; where it has fewer layers than the ladder asks for,
-    that of its documents.
+    It is the query side, whose vectors the rungs learn, or the document side if the query side has fewer
+    layers than the ladder asks for.
 
     Args:
         model: The teacher.
@@ -142,7 +142,7 @@ def source_side(model: SentenceTransformer, most: int) -> Side | None:
 
 
 def copied(chain: Sequence[Any], dim: int) -> list[Any]:
-    """A copy of an encoder without its normalisation, whose vectors keep the first `dim` dimensions."""
+    """Return a copy of an encoder without its normalisation, cut to the first `dim` dimensions."""
     kept = [module for module in chain if not isinstance(module, Normalize)]
     # A cut between two normalisations is scaled, which only they undo.
     modules = [

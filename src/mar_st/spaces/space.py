@@ -1,4 +1,4 @@
-"""A document space that exists already: whose vectors it holds, and how they are compared."""
+"""An existing document space: its teacher, and how its vectors are compared."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class SpaceError(MarError):
 class Space:
     """A document space: its teacher, and how much of the teacher's vectors it keeps.
 
-    As a teacher it gives vectors of length 1: the direction of a query decides what it retrieves, its length
-    does not, so students learn directions whatever the lengths in the index.
+    As a teacher it gives vectors of length 1: only the direction of a query vector decides what it retrieves,
+    so students learn directions, whatever the lengths in the index.
 
     Attributes:
         teacher: Gives the vectors.
@@ -55,7 +55,7 @@ class Space:
 
     @classmethod
     def of(cls, teacher: Teacher, texts: Mapping[Side, Sequence[str]], dim: int | None) -> Space:
-        """The space of a teacher; asks it for the vectors of all texts.
+        """Return the space of a teacher, after it has encoded all texts.
 
         Args:
             teacher: The teacher.
@@ -81,14 +81,14 @@ class Space:
 
     @property
     def similarity(self) -> str:
-        """Similarity function of the space."""
+        """Return the similarity function of the space."""
         model = getattr(self.teacher, "model", None)
         if isinstance(model, SentenceTransformer):
             return str(model.similarity_fn_name)
         return "cosine" if self.unit else "dot"
 
     def identity(self, role: Side) -> dict[str, Any]:
-        """The teacher's."""
+        """Return the teacher's identity."""
         return self.teacher.identity(role)
 
     def vectors(self, texts: Sequence[str], role: Side) -> Vectors:
@@ -97,7 +97,7 @@ class Space:
         return found if self.unit and self.dim == self.full else found.cut(self.dim, normalised=True)
 
     def documents(self, texts: Sequence[str]) -> Vectors:
-        """Vectors of documents as an index of this space holds them (for cosine: of length 1)."""
+        """Return vectors of documents as an index of this space holds them (for cosine: of length 1)."""
         if self.unit or self.similarity == "cosine":
             return self.vectors(texts, "document")
         return self.teacher.vectors(texts, "document").cut(self.dim)
@@ -111,7 +111,7 @@ def open_teacher(
     prompts: Mapping[Side, str] | None = None,
     autocast: bool = False,
 ) -> Teacher:
-    """A teacher by its name: a model, a folder of vectors, or an endpoint.
+    """Open a teacher by its name: a model, a folder of vectors, or an endpoint.
 
     Args:
         spec: Folder or Hub name of a sentence-transformers model, a folder of vectors (see
@@ -131,8 +131,8 @@ def open_teacher(
         return FolderTeacher(folder, read_ids(corpus) if corpus else None)
     check_source(spec, what="teacher")
     with torch.random.fork_rng(devices=[]):
-        # Weights that a checkpoint lacks, such as the unused pooler of a BERT, are drawn; the teacher must be
-        # the same each time, or none of its stored vectors would be found again.
+        # Weights that a checkpoint lacks, such as the unused pooler of a BERT, are drawn at random. The
+        # teacher must be the same each time, or none of its stored vectors would be found again.
         torch.manual_seed(0)
         model = SentenceTransformer(model_source(spec)).eval()
     return ModelTeacher.of_model(model, TeacherStore(root), autocast=autocast)
@@ -146,7 +146,7 @@ def open_inputs(
     store: str | Path | None,
     options: Options,
 ) -> tuple[Teacher, list[str], list[str]]:
-    """Teacher, queries and documents of an alignment; the arguments are those of `align_space`.
+    """Open the teacher, queries and documents of an alignment; the arguments are those of `align_space`.
 
     Raises:
         MarError: A file or model is missing, or there are no texts.

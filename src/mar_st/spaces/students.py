@@ -1,4 +1,4 @@
-"""Query encoders for a document space that exists already: given ones, or small new ones."""
+"""Query encoders for an existing document space: given ones, or small new ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DONE = "done.json"
 def small_encoder(
     texts: Sequence[str], *, layers: int, width: int, vocabulary: int, max_length: int
 ) -> list[Module]:
-    """A `gte` encoder with random weights and a tokenizer trained on texts, as `[Transformer, Pooling]`.
+    """Build a `gte` encoder with random weights and a trained tokenizer, as `[Transformer, Pooling]`.
 
     Args:
         texts: Texts for the tokenizer. It drops white space, which suits Chinese; for other languages give a
@@ -78,7 +78,7 @@ def small_encoder(
 
 
 def given_encoder(source: str, *, max_length: int, dropout: bool = False) -> list[Module]:
-    """Modules of a model that becomes the query encoder, without its normalisation.
+    """Return the modules of a model that becomes the query encoder, without its normalisation.
 
     Args:
         source: Folder or Hub name: a sentence-transformers model (its pooling is kept; of one with routes the
@@ -107,9 +107,9 @@ def given_encoder(source: str, *, max_length: int, dropout: bool = False) -> lis
 
 
 def student(modules: Sequence[Module], dim: int, *, prompt: str, similarity: str, seed: int) -> MAR:
-    """A MAR with a query route alone, whose vectors have `dim` dimensions and length 1.
+    """Return a MAR with only a query route, whose vectors have `dim` dimensions and length 1.
 
-    A linear layer is added where the encoder has another width (LEAF); its weights are drawn with the seed.
+    A linear layer is added if the encoder has another width (LEAF); its weights are drawn with the seed.
     """
     chain: list[Any] = list(modules)
     sized = [module for module in chain if hasattr(module, "get_embedding_dimension")]
@@ -127,9 +127,9 @@ def student(modules: Sequence[Module], dim: int, *, prompt: str, similarity: str
 def with_documents(
     query: MAR, teacher: SentenceTransformer, *, dim: int, unit: bool, document_prompt: str
 ) -> MAR:
-    """A student and the teacher that encodes the documents, as one model with two routes.
+    """Return a student and the teacher that encodes the documents as one model with two routes.
 
-    The document route is made of the teacher's own modules; where the space is narrower than the teacher they
+    The document route is made of the teacher's own modules. If the space is narrower than the teacher, they
     are followed by the cut, and by a normalisation if the teacher's vectors have length 1.
 
     Args:
@@ -154,7 +154,7 @@ def with_documents(
 
 
 def saved_student(folder: Path) -> MAR:
-    """A student that a finished phase left."""
+    """Load the student that a finished phase saved."""
     return MAR.from_pretrained(folder, routes="query")
 
 

@@ -38,4 +38,4 @@ class Teacher(Protocol):
         """Return, as JSON, everything the vectors of texts in this role depend on."""
 
     def vectors(self, texts: Sequence[str], role: Side) -> Vectors:
-        """Vectors of texts, in their order."""
+        """Return vectors of texts, in their order."""

@@ -26,7 +26,7 @@ class CrossEncoderTeacher:
     """Scores of (query, document) pairs, kept in a store like vectors of width 1.
 
     A score is the logit, without the activation that the model applies when it ranks: a sigmoid would flatten
-    the differences that a student is to learn.
+    the differences that a student should learn.
 
     Args:
         model: The cross-encoder.
@@ -51,7 +51,7 @@ class CrossEncoderTeacher:
         self._digest = ""
 
     def identity(self, role: Side) -> dict[str, Any]:
-        """Digest of the model and how it is asked."""
+        """Return the digest of the model, its prompt and the kind of score."""
         del role  # a pair has both
         if not self._digest:
             self._digest = modules_digest(list(self.model.children()))
@@ -59,7 +59,7 @@ class CrossEncoderTeacher:
         return {"kind": "cross-encoder", "modules": self._digest, "prompt": prompt or "", "score": "logit"}
 
     def encode(self, texts: Sequence[str], role: Side) -> np.ndarray:
-        """Scores of pairs as `pair_key` writes them, `(len(texts), 1)` float32."""
+        """Return scores of pairs as `pair_key` writes them, `(len(texts), 1)` float32."""
         del role
         pairs = [tuple(json.loads(text)) for text in texts]
         options: dict[str, Any] = {"activation_fn": nn.Identity(), "show_progress_bar": False}
@@ -67,7 +67,7 @@ class CrossEncoderTeacher:
         return scores.reshape(len(pairs), 1)
 
     def scores(self, pairs: Sequence[tuple[str, str]]) -> Vectors:
-        """Scores of (query, document) pairs, `(len(pairs), 1)`; those that are missing are computed."""
+        """Return scores of (query, document) pairs, `(len(pairs), 1)`; missing ones are computed."""
         return self.store.vectors(self, _Keys(pairs), "document", show_progress=self.show_progress)
 
 
@@ -88,5 +88,5 @@ class _Keys(Sequence[str]):
 
 
 def pair_key(query: str, document: str) -> str:
-    """The text that a pair is stored by."""
+    """Return the text under which a pair is stored."""
     return json.dumps([query, document], ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible embeddings endpoint as the teacher; every vector is bought once."""
+"""An OpenAI-compatible embeddings endpoint as the teacher; every vector is requested once."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ PREFIX = "openai:"
 KEY_VARIABLE, OPENAI_VARIABLE = "MAR_ENDPOINT_KEY", "OPENAI_API_KEY"
 OPENAI_HOST = "api.openai.com"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-#: Characters of one request at most, unless a single text has more.
+#: Maximum characters of one request, unless a single text has more.
 CHARACTERS = 60_000
 
 
 class EndpointError(MarError):
-    """An endpoint that does not answer as expected; what was bought before is kept."""
+    """An endpoint that does not answer as expected; vectors received before are kept."""
 
 
 class EndpointTeacher:
     """A model behind `POST BASE_URL/embeddings`.
 
     Answers go into a journal as they come: records of a text's key and its vector, appended and synced. A
-    process that is killed loses the requests under way and no more; a torn last record is cut off. The key
-    for the service comes from `MAR_ENDPOINT_KEY`, or for OpenAI's own address from `OPENAI_API_KEY`, which is
-    sent to no other. It is written nowhere; a server on this machine needs none.
+    process that is killed loses only the requests in progress; a torn last record is cut off. The API key
+    comes from `MAR_ENDPOINT_KEY`, or for OpenAI's own address from `OPENAI_API_KEY`, which is sent to no
+    other address. The key is never written anywhere; a server on this machine needs none.
 
     Args:
         model: Name of the model at the endpoint.
@@ -86,7 +86,7 @@ class EndpointTeacher:
 
     @classmethod
     def parse(cls, spec: str, root: Path, **options: Any) -> Self:
-        """A teacher from `openai:MODEL@BASE_URL`."""
+        """Return a teacher from `openai:MODEL@BASE_URL`."""
         model, separator, base_url = spec.removeprefix(PREFIX).rpartition("@http")
         if not model:
             raise EndpointError(
@@ -96,12 +96,12 @@ class EndpointTeacher:
         return cls(model, f"{separator[1:]}{base_url}", root, **options)
 
     def identity(self, role: Side) -> dict[str, Any]:
-        """Model, address and prompt."""
+        """Return model, address and prompt."""
         prompt = self.prompts.get(role, "")
         return {"kind": "endpoint", "model": self.model, "base_url": self.base_url, "prompt": prompt}
 
     def vectors(self, texts: Sequence[str], role: Side) -> Vectors:
-        """Vectors of texts, from the journal; those that are missing are asked for.
+        """Return vectors of texts from the journal; missing ones are requested.
 
         Raises:
             EndpointError: The endpoint refuses, or gives something else than one vector per text.
@@ -189,7 +189,7 @@ class EndpointTeacher:
         return client
 
     def _request(self, client: Any, texts: list[str]) -> None:
-        """One request; its vectors go into the journal."""
+        """Send one request and add its vectors to the journal."""
         import openai  # lazy: openai
 
         try:

@@ -1,4 +1,4 @@
-"""Vectors that were encoded before, by whatever model, as the teacher."""
+"""Vectors that any model encoded earlier, as the teacher."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class FolderError(MarError):
 
 
 class FolderTeacher:
-    """Vectors in files and the texts of their rows; they are read where they lie, nothing is copied.
+    """Vectors in files and the texts of their rows; the files are read in place, without a copy.
 
-    The folder is one of `mar encode` (float32 or float16), whose ids `corpus` knows; or it has `vectors.npy`
-    (or `vectors.safetensors`) and `texts.jsonl`, where a line holds `text` (and maybe `title`, which is
-    joined to it as everywhere), or an `_id` that `corpus` knows.
+    The folder is one of `mar encode` (float32 or float16), whose ids are in `corpus`; or it has `vectors.npy`
+    (or `vectors.safetensors`) and `texts.jsonl`, whose lines hold `text` (and maybe `title`, which is joined
+    to it as everywhere), or an `_id` that is in `corpus`.
 
     Attributes:
         texts: The text of each vector.
@@ -81,7 +81,7 @@ class FolderTeacher:
         self._digest: str | None = None
 
     def identity(self, role: Side) -> dict[str, Any]:
-        """Digests of the vectors' files and of the texts."""
+        """Return the digests of the vectors' files and of the texts."""
         del role
         if self._digest is None:
             if self._encoded is not None:  # the manifest has the digest of every file
@@ -94,7 +94,7 @@ class FolderTeacher:
         return {"kind": "folder", "vectors": self._digest, "texts": texts}
 
     def vectors(self, texts: Sequence[str], role: Side) -> Vectors:
-        """Vectors of texts that the folder has.
+        """Return the vectors of texts that the folder has.
 
         Raises:
             FolderError: Some are not there.
@@ -122,7 +122,7 @@ _FILES = ("vectors.npy", "vectors.safetensors")
 
 
 def _encoded(folder: Path) -> VectorFolder | None:
-    """The folder as `mar encode` wrote it; `None` if it did not."""
+    """Open a folder of `mar encode`; `None` for any other folder."""
     if not (folder / SHARDS).is_dir() or any((folder / name).is_file() for name in _FILES):
         return None
     return VectorFolder.open(folder)
@@ -134,7 +134,7 @@ def _shards(folder: VectorFolder) -> list[Part]:
             f"{folder.path} holds {folder.dtype} vectors; what they were rounded from cannot be learnt. "
             "Encode with --precision float16 or float32."
         )
-    folder.verify()  # what is learnt from damage is not found again
+    folder.verify()  # after training, damage could not be traced
     names = (shard_name(number) for number in range(len(folder.manifest["shards"])))
     return [_safetensors(folder.path / SHARDS / f"{name}.safetensors") for name in names]
 
@@ -151,7 +151,7 @@ def _find(folder: Path) -> Part:
 
 
 def _safetensors(path: Path) -> Part:
-    """The one matrix of a safetensors file, without loading it."""
+    """Return the only matrix of a safetensors file, without loading it."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))

@@ -30,13 +30,13 @@ _CHUNK = 64 * 2**20
 
 
 class JournalError(MarError):
-    """Vectors that the journal does not take, or a header that cannot be read."""
+    """Vectors that the journal does not accept, or a header that cannot be read."""
 
 
 class Journal:
     """An append-only file of vectors: records of a key (16 bytes) and `dim` float32.
 
-    A record whose checksum does not agree is not used, so its text is asked for again; no record is deleted.
+    A record whose checksum does not match is not used, so its text is requested again; no record is deleted.
     Journals of earlier versions get their checksums when they are first opened.
 
     Args:
@@ -55,13 +55,13 @@ class Journal:
 
     @property
     def lock(self) -> FileLock:
-        """Held by the process that buys; another one waits and finds what it bought."""
+        """Return the lock of the process that requests vectors; others wait and then find them."""
         self.folder.mkdir(parents=True, exist_ok=True)
         return FileLock(self.folder / "lock")
 
     @property
     def part(self) -> Part | None:
-        """The vectors, for reading."""
+        """Return the vectors for reading."""
         return Part(self.path, self._record, (self.rows,), field="vector") if self.rows else None
 
     @property
@@ -102,7 +102,7 @@ class Journal:
             os.truncate(self._checks, 4 * self.rows)
 
     def append(self, keys: np.ndarray, vectors: Iterable[Sequence[float]]) -> None:
-        """Write vectors behind the others.
+        """Append vectors.
 
         Raises:
             JournalError: They are not finite, or of another width than those before.
@@ -134,7 +134,7 @@ class Journal:
 
 
 def record_type(dim: int) -> np.dtype[Any]:
-    """The type of a record: key and vector."""
+    """Return the type of a record: key and vector."""
     return np.dtype([("key", f"S{KEY}"), ("vector", "<f4", (dim,))])
 
 
@@ -144,7 +144,7 @@ def is_journal(folder: Path) -> bool:
 
 
 def width(folder: Path) -> int:
-    """Dimensions of the vectors of a journal.
+    """Return the dimensions of the vectors of a journal.
 
     Raises:
         JournalError: Its header cannot be read.
@@ -162,14 +162,14 @@ def width(folder: Path) -> int:
 
 
 def read_checks(folder: Path) -> np.ndarray:
-    """Checksums of the records of a journal, `(n,)` uint32; a torn last one is left out."""
+    """Return the checksums of the records of a journal, `(n,)` uint32; a torn last one is left out."""
     path = folder / CHECKS
     content = path.read_bytes() if path.is_file() else b""
     return np.frombuffer(content[: len(content) // 4 * 4], dtype="<u4")
 
 
 def checksums(path: Path, record: np.dtype[Any], start: int, stop: int) -> np.ndarray:
-    """CRC-32 of some records, `(stop - start,)` uint32."""
+    """Return the CRC-32 of some records, `(stop - start,)` uint32."""
     found = np.empty(stop - start, dtype=np.uint32)
     size, done = record.itemsize, 0
     with path.open("rb") as stream:

@@ -38,7 +38,7 @@ class Ask:
 
 
 class ModelTeacher:
-    """A model that encodes texts when they are asked for the first time.
+    """A model that encodes texts when they are first requested.
 
     Args:
         model: The model, in evaluation mode.
@@ -74,7 +74,7 @@ class ModelTeacher:
         normalised: bool = True,
         **options: Any,
     ) -> Self:
-        """The document encoder of a MAR, which encodes queries too (Stage I).
+        """Return the document encoder of a MAR as a teacher, which encodes queries too (Stage I).
 
         Args:
             mar: The MAR.
@@ -94,7 +94,7 @@ class ModelTeacher:
 
     @classmethod
     def of_model(cls, model: SentenceTransformer, store: TeacherStore, **options: Any) -> Self:
-        """Any model: queries and documents as its `encode_query` and `encode_document` encode them."""
+        """Return any model as a teacher, which encodes as its `encode_query` and `encode_document` do."""
         found = (model.prompts[name] for name in DOCUMENT_PROMPTS if name in model.prompts)
         asks: dict[Side, Ask] = {
             "query": Ask("query", model.prompts.get("query") or ""),
@@ -103,13 +103,13 @@ class ModelTeacher:
         return cls(model, store, asks, **options)
 
     def with_query_prompt(self, prompt: str) -> Self:
-        """The same teacher with another prompt before queries; its weights are digested once."""
+        """Return the same teacher with another query prompt; its weights are digested once."""
         teacher = copy.copy(self)
         teacher.asks = {**self.asks, "query": replace(self.asks["query"], prompt=prompt)}
         return teacher
 
     def identity(self, role: Side) -> dict[str, Any]:
-        """Digest of the modules that encode this role, and the settings of the vectors."""
+        """Return the digest of the modules that encode this role, and the settings of the vectors."""
         ask = self.asks[role]
         if ask.task not in self._digests:
             self._digests[ask.task] = modules_digest(route(self.model, ask.task))
@@ -121,7 +121,7 @@ class ModelTeacher:
         }
 
     def encode(self, texts: Sequence[str], role: Side) -> np.ndarray:
-        """Vectors of texts, `(len(texts), dim)` float32."""
+        """Return vectors of texts, `(len(texts), dim)` float32."""
         ask = self.asks[role]
         engine = Engine(
             self.model,
@@ -134,5 +134,5 @@ class ModelTeacher:
         return engine.encode(texts)
 
     def vectors(self, texts: Sequence[str], role: Side) -> Vectors:
-        """Vectors of texts, from the store; those that are missing are computed."""
+        """Return vectors of texts from the store; missing ones are computed."""
         return self.store.vectors(self, texts, role, show_progress=self.show_progress)

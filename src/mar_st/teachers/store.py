@@ -1,11 +1,11 @@
 """Teacher vectors on disk: computed once, memory-mapped, shared by recipes and runs.
 
-A store is a folder. Below it, one folder per teacher and settings (named by a digest of both), and in that
-one folder per shard, `NNNNNN-DIGEST`, with `vectors.npy` `(n, dim)` and `keys.npy`, the digests of the `n`
-texts. A shard is written aside and moved into place when it is whole, so what can be seen is complete. Which
-vector a text has does not depend on the run that asked: it is the one that came first. Its bytes depend on
-the texts it was encoded with no more than by rounding (padding and the shapes of matrix products differ), and
-once written they stay.
+A store is a folder. It has one folder per teacher and settings (named by a digest of both), and in that one
+folder per shard, `NNNNNN-DIGEST`, with `vectors.npy` `(n, dim)` and `keys.npy`, the digests of the `n` texts.
+A shard is written aside and moved into place when it is whole, so visible shards are complete. The vector of
+a text does not depend on the run that asks: it is the first one that was written, and it never changes. The
+other texts that it was encoded with affect it only by rounding (padding and the shapes of matrix products
+differ).
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ logger = logging.getLogger(__name__)
 #: Environment variable that names the folder of teacher vectors.
 VECTORS_VARIABLE = "MAR_STORE"
 
-#: Texts that are encoded between two writes; a kill loses these at most.
+#: Texts that are encoded between two writes; a kill loses at most these.
 SHARD = 4096
-#: Texts that are handed to the teacher at once.
+#: Texts per call of the teacher.
 BLOCK = 512
 
 StoredType: TypeAlias = Literal["float32", "float16"]
@@ -52,7 +52,7 @@ class Encoder(Protocol):
         """Return, as JSON, everything the vectors of texts in this role depend on."""
 
     def encode(self, texts: Sequence[str], role: Side) -> np.ndarray:
-        """Vectors of texts, `(len(texts), dim)` floats."""
+        """Return vectors of texts, `(len(texts), dim)` floats."""
 
 
 def store_root(run: str | Path) -> Path:
@@ -92,11 +92,11 @@ class TeacherStore:
         dtype: StoredType = "float32",
         show_progress: bool = True,
     ) -> Vectors:
-        """Vectors of texts, in their order; those that are missing are computed and written.
+        """Return vectors of texts, in their order; missing ones are computed and written.
 
         They are encoded sorted by length, longest first, so that a batch holds texts of one length and a lack
-        of memory shows at once. Killed and asked again, only shards that were not finished are computed, and
-        they hold the same texts in the same order.
+        of memory shows at once. If the process is killed, the next call computes only unfinished shards, with
+        the same texts in the same order.
 
         Args:
             encoder: The teacher.
@@ -129,7 +129,7 @@ class TeacherStore:
     def _plan(
         self, texts: Sequence[str], keys: np.ndarray, index: KeyIndex
     ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-        """Shards to compute: name, row numbers of the texts and their keys."""
+        """Yield the shards to compute: name, row numbers of the texts and their keys."""
         missing = np.flatnonzero(index.find(keys) < 0)
         if not len(missing):
             return

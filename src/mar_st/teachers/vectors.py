@@ -22,7 +22,7 @@ KEY = 16
 
 #: Texts whose keys are made at once.
 BLOCK_KEYS = 4096
-#: Files that one array keeps open at most.
+#: Maximum files that one array keeps open.
 OPEN_FILES = 256
 
 
@@ -31,7 +31,7 @@ class StoreError(MarError):
 
 
 def text_keys(texts: Sequence[str]) -> np.ndarray:
-    """Digests of texts, `(len(texts),)` of dtype `S16`."""
+    """Return digests of texts, `(len(texts),)` of dtype `S16`."""
     rest, digests = iter(texts), bytearray()
     while block := list(itertools.islice(rest, BLOCK_KEYS)):
         digests += b"".join(hashlib.sha256(text.encode()).digest()[:KEY] for text in block)
@@ -39,7 +39,7 @@ def text_keys(texts: Sequence[str]) -> np.ndarray:
 
 
 class KeyIndex:
-    """Positions of keys in a long list of keys; of equal keys the first.
+    """Positions of keys in a long list of keys; for equal keys, the first position.
 
     Args:
         keys: Keys, `(n,)` of dtype `S16`.
@@ -49,7 +49,7 @@ class KeyIndex:
         self._sorted, self._first = np.unique(keys, return_index=True)
 
     def find(self, keys: np.ndarray) -> np.ndarray:
-        """Position of each key, `(len(keys),)` int64; -1 where there is none."""
+        """Return the position of each key, `(len(keys),)` int64; -1 if there is none."""
         if not len(self._sorted):
             return np.full(len(keys), -1, dtype=np.int64)
         places = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
@@ -76,7 +76,7 @@ class Part:
 
     @classmethod
     def npy(cls, path: Path) -> Self:
-        """The array of an `.npy` file.
+        """Return the array of an `.npy` file.
 
         Raises:
             StoreError: Not a matrix of floats, row after row.
@@ -94,11 +94,11 @@ class Part:
 
     @property
     def width(self) -> int:
-        """Width of its vectors."""
+        """Return the width of its vectors."""
         return int(self.dtype[self.field].shape[0] if self.field else self.shape[1])
 
     def open(self) -> np.ndarray:
-        """The vectors, `(rows, width)`, mapped into memory."""
+        """Return the vectors, `(rows, width)`, mapped into memory."""
         array: np.ndarray = np.memmap(
             self.path, dtype=self.dtype, mode="r", shape=self.shape, offset=self.offset
         )
@@ -106,10 +106,10 @@ class Part:
 
 
 class Vectors:
-    """Vectors in files, read row by row; nothing is loaded before it is asked for.
+    """Vectors in files, read row by row on request.
 
     Indexing with a number gives `(dim,)`, with a slice or a sequence of row numbers `(rows, dim)`, float32 in
-    both cases. It can be pickled (for the workers of a data loader): it then carries names of files, no
+    both cases. It can be pickled (for the workers of a data loader); the pickle holds file names, no
     vectors.
 
     Args:
@@ -138,7 +138,7 @@ class Vectors:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """`(n, dim)`."""
+        """Return `(n, dim)`."""
         return len(self.places), self.dim
 
     def __len__(self) -> int:
@@ -164,18 +164,18 @@ class Vectors:
         return {**self.__dict__, "_open": {}}
 
     def blocks(self, rows: int = 8192) -> Iterator[np.ndarray]:
-        """All vectors in order, `rows` at a time."""
+        """Yield all vectors in order, `rows` at a time."""
         for start in range(0, len(self), rows):
             yield self[start : start + rows]
 
     def select(self, rows: np.ndarray) -> Vectors:
-        """Some of the vectors, by row number."""
+        """Return some of the vectors, by row number."""
         return Vectors(
             self.parts, self.places[rows], width=self._width, dim=self.dim, normalised=self.normalised
         )
 
     def cut(self, dim: int | None, *, normalised: bool = False) -> Vectors:
-        """The same vectors, their first `dim` dimensions alone (`None`: all), maybe brought to length 1."""
+        """Return the first `dim` dimensions of the vectors (`None`: all), normalised on request."""
         return Vectors(
             self.parts,
             self.places,

@@ -8,6 +8,6 @@ __all__ = ["normalise"]
 
 
 def normalise(text: str) -> str:
-    """NFKC, lower case, letters and digits only."""
+    """Return the letters and digits of a text, after NFKC and in lower case."""
     folded = unicodedata.normalize("NFKC", text).lower()
     return "".join(character for character in folded if character.isalnum())

@@ -14,7 +14,7 @@ from mar_st.text.normalisation import normalise
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: jieba's dictionary as it is loaded fastest.
+#: jieba's dictionary in its fastest form.
 _CACHE = "jieba.cache"
 
 
@@ -26,7 +26,7 @@ def character_bigrams(text: str) -> list[str]:
 
 @lru_cache(maxsize=1)
 def segmenter() -> Any:
-    """Return jieba's tokenizer, with its cache in a folder of this user alone.
+    """Return jieba's tokenizer, with its cache in a folder that belongs only to this user.
 
     By default jieba reads `jieba.cache` in the folder for temporary files, whoever put it there.
     """

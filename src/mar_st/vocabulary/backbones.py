@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from mar_st.files.processes import Processes
     from mar_st.recipes.schema import Backbone, Recipe, Side
 
-#: Raised when the same settings keep other pieces.
+#: Incremented when a change of the code makes the same settings keep other pieces.
 FORMAT = 1
 
 
 def check_cut(recipe: Recipe, side: Side) -> None:
-    """Make sure that the vocabulary of a backbone can be cut as its recipe asks, before anything is loaded.
+    """Check that the vocabulary of a backbone can be cut as its recipe asks, before anything is loaded.
 
     Raises:
         VocabularyError: Texts that are neither a data entry nor a file, or no fewer pieces than there are.
@@ -64,7 +64,7 @@ def cut_backbones(
     processes: Processes,
     say: Callable[[str], None],
 ) -> dict[Side, Path]:
-    """Cut the vocabularies of backbones for which the recipe asks for it; earlier results are reused.
+    """Cut the vocabularies of backbones as the recipe asks; earlier results are reused.
 
     Args:
         recipe: The recipe.

@@ -2,14 +2,14 @@
 
 The rule, with room for `keep` pieces:
 
-1. What the tokenizer needs: special and added tokens, symbols of bytes, see `Pieces.required`.
+1. Pieces that the tokenizer needs: special and added tokens, symbols of bytes, see `Pieces.required`.
 2. Pieces of a single character that occurs in the texts, most frequent first: dropped pieces can be spelled.
 3. Pieces that the texts use, most frequent first, each with the pieces that build it.
 4. Pieces of a single character of the scripts of the texts (`SCRIPT_SHARE` of their letters at least) and of
    ASCII, so that other texts have few unknown characters.
 5. Other pieces whose characters all occur in the texts, in the order of the vocabulary.
 
-Where not all of 2 and 3 fit, the rare pieces of 3 (those beyond `COMMON` of the tokens) come after 4.
+If not all of 2 and 3 fit, the rare pieces of 3 (those beyond `COMMON` of the tokens) come after 4.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def fit_of(
     *,
     show_progress: bool = False,
 ) -> Fit:
-    """Say how texts fare with a cut tokenizer; make sure that those whose pieces stay are split as before.
+    """Measure how a cut tokenizer fits texts; check that texts whose pieces stay are split as before.
 
     Args:
         backend: The tokenizer before.
@@ -226,7 +226,7 @@ class _Room:
         self.kept = set(kept)
 
     def take(self, numbers: Iterable[int]) -> None:
-        """Keep pieces in this order; one that does not fit with its parts is passed over."""
+        """Keep pieces in this order; skip one that does not fit with its parts."""
         for number in numbers:
             if len(self.kept) >= self._size:
                 return
@@ -248,7 +248,7 @@ def _consists(surface: str | None, characters: Counter[str]) -> bool:
 
 
 def _scripts(characters: Counter[str]) -> set[str]:
-    """Return the scripts of the texts' letters, without those that occur here and there."""
+    """Return the scripts of the texts' letters, without rare ones."""
     found: Counter[str] = Counter()
     for character, count in characters.items():
         script = script_of(character)
@@ -260,7 +260,7 @@ def _scripts(characters: Counter[str]) -> set[str]:
 
 @lru_cache(maxsize=2**17)
 def script_of(character: str) -> str | None:
-    """Return the first word of a letter's Unicode name (`CJK`, `LATIN`, `HIRAGANA`); `None` of no letter."""
+    """Return the first word of a letter's Unicode name (`CJK`, `LATIN`, `HIRAGANA`); else `None`."""
     if not unicodedata.category(character).startswith("L"):
         return None
     return unicodedata.name(character, "").partition(" ")[0] or None

@@ -1,4 +1,4 @@
-"""A model folder with smaller vocabularies, everything else as it was."""
+"""A model folder with smaller vocabularies, everything else unchanged."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class Trimmed:
     """One encoder whose vocabulary was cut.
 
     Attributes:
-        folder: Its folder below the model's; empty where they are one.
+        folder: Its folder below the model's; empty if they are the same.
         pieces: Pieces before and after.
         parameters: Parameters before and after.
-        enough: How many pieces to keep for no text to change.
-        fit: How the texts fare.
+        enough: How many pieces to keep so that no text changes.
+        fit: How well the kept pieces cover the texts.
     """
 
     folder: str

@@ -89,11 +89,11 @@ class Pieces:
 
     @property
     def size(self) -> int:
-        """Return the highest number and one."""
+        """Return the highest number plus one."""
         return max(self._names) + 1
 
     def required(self) -> set[int]:
-        """Return the pieces without which the tokenizer is another one.
+        """Return the pieces that must stay for the tokenizer to work as before.
 
         Added and special tokens, the unknown token, those that the post-processor adds, the symbols of all
         bytes, and of Unigram the piece of the lowest score.
@@ -210,7 +210,7 @@ class Pieces:
 
 
 def mapped_rows(order: Sequence[int], size: int) -> np.ndarray:
-    """New number of every old one, -1 for those that went; `(size,)` int64."""
+    """Return the new number of every old one, -1 for removed ones; `(size,)` int64."""
     new = np.full(size, -1, dtype=np.int64)
     new[np.asarray(order)] = np.arange(len(order))
     return new

@@ -1,4 +1,4 @@
-"""The texts that a vocabulary is chosen by."""
+"""The texts that decide which pieces of a vocabulary are kept."""
 
 from __future__ import annotations
 
