@@ -136,7 +136,7 @@ def train(
     from mar_st.recipes.load import load_recipe  # lazy: numpy
 
     if dtype is not None and not tiny:
-        raise typer.BadParameter("--dtype is for --tiny; for a recipe use --set query.dtype=...")
+        raise typer.BadParameter("--dtype is for --tiny; a recipe sets it by backbone: --set query.dtype=...")
     if workers is not None:
         overrides = [*(overrides or ()), f"workers={workers}"]
     loaded = load_recipe(recipe, overrides)
