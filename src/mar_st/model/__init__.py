@@ -12,7 +12,7 @@ __all__ = ["MAR"]
 
 def __getattr__(name: str) -> Any:
     if name != "MAR":
-        raise AttributeError(f"module 'mar_st.model.mar' has no attribute {name!r}")
+        raise AttributeError(f"module 'mar_st.model' has no attribute {name!r}")
     from mar_st.model.mar import MAR  # lazy: torch
 
     return MAR

@@ -32,10 +32,11 @@ PUBLISHED_PROMPTS = {
 def source_prompts(query: EncoderSource, document: EncoderSource) -> dict[str, str] | None:
     """Return the prompts that two encoders were saved with; `None` if neither has one."""
     found = []
-    for source in (document, query):  # what the query encoder says about queries comes last
+    for source in (document, query):
         saved = None if isinstance(source, tuple) else saved_modules(source)
         found.append(saved.prompts if saved is not None else {})
     of_document, of_query = found
+    # Prompts of tasks are for queries: those of the query encoder, if it has any.
     asked = {name: text for name, text in (of_query or of_document).items() if name != "document"}
     if not asked and "document" not in of_document:
         return None

@@ -41,7 +41,7 @@ def create_app(
 
     Args:
         index: An index's folder or URI, or an open searcher. Only the former can be opened again.
-        settings: Limits and keys; host, port and workers are the business of what runs the application.
+        settings: Limits and keys. Host, port and workers have no effect here.
         encoder: Encodes queries; default that of an open searcher.
         documents: Encodes documents for `input_type: document`.
         fleet: Folder through which workers are asked to open the index again.
