@@ -97,7 +97,7 @@ def test_the_example_of_a_million_passages_finds_the_answers(tmp_path):
     assert "胃镜" in texts[best[1]]
 
 
-def test_the_how_to_on_training_leads_from_two_files_to_triples_and_a_recipe(tmp_path, monkeypatch):
+def test_the_how_to_on_training_mines_triples_and_loads_the_recipe(tmp_path, monkeypatch):
     """Its mining command and its recipe as they stand, on a few rows."""
     from mar_st.cli import app as mar
     from mar_st.data import read_source

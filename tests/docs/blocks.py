@@ -196,7 +196,7 @@ FRESH = {
     "studies/mar-small.md:0": ("mined",),
 }
 
-#: What stands for a model or a file of the user, in all pages.
+#: Placeholders for a model or a file of the user, in all pages.
 STAND_INS = {
     "BAAI/bge-m3": "mar-mini",
     "BAAI/bge-base-zh-v1.5": "mar-mini",

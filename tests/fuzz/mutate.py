@@ -83,7 +83,7 @@ def mutated(
 
 
 def _json(body: bytes, values: random.Random) -> bytes | None:
-    """Change a value of a JSON text, or of one of its lines; `None` where it is none."""
+    """Change a value of a JSON text, or of one of its lines; return `None` if it is not JSON."""
     if body[:1] not in (b"{", b"["):
         return None
     try:

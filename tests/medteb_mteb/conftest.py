@@ -1,4 +1,4 @@
-"""Tiny editions, written by hand, that stand in for the packaged ones."""
+"""Tiny hand-written editions that replace the packaged ones."""
 
 from __future__ import annotations
 

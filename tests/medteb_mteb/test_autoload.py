@@ -1,4 +1,4 @@
-"""The import hook, on a stand-in for mteb: nothing here pays for importing the real one."""
+"""The import hook, with a fake mteb: no test here has to import the real one."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def with_modules(tmp_path):
     return with_modules
 
 
-def test_waits_for_the_module_that_pulled_mteb_in(run, with_modules):
+def test_waits_for_the_module_that_imported_mteb(run, with_modules):
     code = with_modules(first=PULLS_IN)
     assert run(f"{code}import medteb_mteb.first; print(registered)") == "[True]"
 
@@ -177,7 +177,7 @@ def test_waits_for_the_outermost_module(run, with_modules):
     assert run(f"{code}import medteb_mteb.outer; print(registered)") == "[True]"
 
 
-def test_a_module_that_fails_after_it_pulled_mteb_in_does_not_stop_registration(run, with_modules):
+def test_a_module_that_fails_after_importing_mteb_does_not_stop_it(run, with_modules):
     code = with_modules(broken=PULLS_IN + "raise ValueError('broken')\n")
     code += "try:\n    import medteb_mteb.broken\nexcept ValueError as error:\n    print(error, registered)"
     assert run(code) == "broken [True]"

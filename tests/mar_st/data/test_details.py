@@ -138,7 +138,7 @@ def test_a_data_set_is_loaded_by_its_name(tmp_path, monkeypatch):
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     for name in ("hub:org/nli", "hub:org/nli@abc:zh:dev", "hub:org/nli:test"):
-        # The numbers are turned round here; the names of the classes say what they are.
+        # The label numbers are reversed here; the class names give their meaning.
         assert read_source(_entry(name)).triples == [Triple("前", ("是",), ("否",))]
     assert list(dict.fromkeys(asked)) == [  # 'auto' looks at the first row first
         ("org/nli", None, "train", None),

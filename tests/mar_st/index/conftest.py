@@ -1,4 +1,4 @@
-"""A small library of documents with vectors that lie in clusters, as those of texts do."""
+"""A small library of documents whose vectors form clusters, like those of real texts."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_the_ridge_is_chosen_on_held_out_texts(vectors, texts, fitted):
     assert of_noise < fit_lookup(texts, noise, ridge=0.03).embedding.weight.norm() / 2
 
 
-def test_the_dictionary_keeps_frequent_features_and_none_that_cannot_be_saved():
+def test_the_dictionary_keeps_only_frequent_and_storable_features():
     texts = ["头疼\ud83d"] * 2 + ["头热", "头"]
     features, held = dictionary(texts, lengths=(1, 2), min_count=2, max_features=10, max_length=8)
     assert dict(zip(features.names, held, strict=True)) == {"头": 4, "疼": 2, "头疼": 2}

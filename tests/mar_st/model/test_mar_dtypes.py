@@ -207,7 +207,7 @@ def test_the_documents_weights_are_saved_in_their_dtype(query_source, document_s
     assert {tensor.dtype for tensor in load_file(path).values()} == {torch.bfloat16}
     config = json.loads((path.parent / "config.json").read_text())
     assert config["dtype"] == "bfloat16"
-    # a cut that a stranger changed is restored only if it still is one
+    # a cut with changed weights is restored only if it is still recognised as a cut
     (dense,) = tmp_path.rglob("*Dense/model.safetensors")
     weights = load_file(dense)
     save_file({name: torch.ones_like(tensor) for name, tensor in weights.items()}, dense)

@@ -1,4 +1,4 @@
-"""Names of this project stand for folders of this machine; the Hub is never asked for them."""
+"""Names of this project are resolved to local folders; the Hub is never asked for them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def _configs(folder):
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 2e-3), ("bfloat16", 2e-2)])
-def test_16_bits_take_half_the_bytes_and_keep_the_vectors(mar, queries, documents, tmp_path, dtype, tolerance):
+def test_16_bits_halve_the_bytes_and_keep_the_vectors(mar, queries, documents, tmp_path, dtype, tolerance):
     mar.save_pretrained(str(tmp_path))
     before, configs = _bytes(tmp_path), _configs(tmp_path)
     stored = sum(parameter.numel() for parameter in mar.parameters())

@@ -1,4 +1,4 @@
-"""Many callers, one encoder: every caller gets its own vectors, and nobody waits without bound."""
+"""Many callers, one encoder: every caller gets its own vectors, and waiting times are bounded."""
 
 from __future__ import annotations
 

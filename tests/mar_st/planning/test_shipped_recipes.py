@@ -64,7 +64,7 @@ FLEETS = [("H100", 1), ("H100", 8), ("A100-40GB", 1)]
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", _marked(recipe_names(), quick={"medte"}))
 def test_every_stage_of_a_shipped_recipe_fits_after_the_printed_change(name):
-    """The change that is printed is applied as it stands, and then the stage fits."""
+    """The printed change is applied unchanged, and then the stage fits."""
     recipe = load_recipe(name)
     if any(entry.path.startswith(RETRIEVAL) for entry in recipe.data):
         recipe = shrink(recipe)

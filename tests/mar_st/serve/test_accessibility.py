@@ -13,12 +13,12 @@ from tests.mar_st.serve.browser import NO_BROWSER, ask
 
 STYLE = Path(mar_st.serve.__file__).parent / "page" / "page.css"
 
-#: Colours of texts and what they stand on.
+#: Colours of texts and their backgrounds.
 TEXTS = [
     ("text", "back"), ("text", "card"), ("text", "mark"), ("soft", "back"), ("soft", "card"),
     ("accent", "back"), ("accent", "card"), ("on-accent", "accent"), ("bad", "back"), ("doubt", "card"),
 ]  # fmt: skip
-#: What is no text but must be seen: the edges of controls, the focus.
+#: Visible elements without text: the edges of controls, the focus.
 SHAPES = [("edge", "back"), ("edge", "card"), ("accent", "back"), ("accent", "card")]
 
 STATES = ("empty", "options", "results", "doubtful", "error", "document", "docs")

@@ -239,7 +239,7 @@ def test_oversized_requests_are_refused_before_the_application_sees_them(monkeyp
     with_server(client, app)
 
 
-def test_too_many_reads_of_documents_are_refused_before_the_application_sees_them(monkeypatch):
+def test_too_many_document_requests_do_not_reach_the_application(monkeypatch):
     monkeypatch.setattr(guard, "MAX_READS", 3)
     go = threading.Event()
 
@@ -301,7 +301,7 @@ def test_simultaneous_connections_are_accepted_together():
 
 
 def test_a_burst_beyond_the_connections_is_answered_or_told_to_retry():
-    """Whoever is accepted in a turn of the event loop has sent a request, which nobody has read yet."""
+    """Every client accepted in a turn of the event loop has sent a request that has not been read yet."""
     answers = Counter()
 
     def client(port):

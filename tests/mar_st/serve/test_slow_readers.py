@@ -1,4 +1,4 @@
-"""Callers who do not read their answers, ask without end, or say more than a request holds."""
+"""Clients that do not read their answers, send endless requests, or send oversized heads and trailers."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def test_a_head_sent_in_one_piece_has_the_same_limit(lasting, size, status, trai
 
 
 @pytest.mark.thorough
-def test_callers_who_leave_while_their_requests_wait_leave_no_line_in_the_log(serve):
+def test_clients_that_disconnect_while_waiting_are_not_logged(serve):
     server = serve(seconds=0.4)
     body = b'{"query": "x"}'
     request = (

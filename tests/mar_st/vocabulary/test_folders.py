@@ -71,7 +71,7 @@ def test_trimming_keeps_the_vectors_of_the_given_texts(family, dtype, tmp_path):
     assert done.parameters == (count_parameters(folder), count_parameters(tmp_path / "cut"))
 
 
-def test_positions_do_not_move_where_they_are_counted_from_the_padding_token(tmp_path):
+def test_positions_counted_from_the_padding_token_do_not_move(tmp_path):
     """XLM-RoBERTa's positions start behind the number of its padding token."""
     pieces = ["<s>", "</s>", "<unk>", "龍", "囍", "<pad>"]
     folder = encoder_folder(tmp_path / "full", "xlm-roberta", unigram(pieces))

@@ -127,7 +127,7 @@ def test_files_other_than_journals_are_refused(tmp_path):
         assert said in error
 
 
-def test_a_name_of_a_table_that_is_not_text_is_a_problem_and_not_a_traceback(judgements):
+def test_a_table_name_that_is_not_text_is_reported_as_a_problem(judgements):
     content = judgements.read_bytes()
     assert b"TABLE accounts" in content
     judgements.write_bytes(content.replace(b"TABLE accounts", b"TABLE \x80ccounts"))

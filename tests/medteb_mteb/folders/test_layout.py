@@ -77,7 +77,7 @@ def test_malformed_cards_are_refused(make_folder, card, expected):
     assert expected in str(problems_of(folder))
 
 
-def test_revision_follows_the_data_and_what_changes_scores_but_not_the_place(make_folder, tmp_path):
+def test_revision_follows_data_and_settings_but_not_the_place(make_folder, tmp_path):
     folder = make_folder("STS")
     first = inspect_folder(folder).revision()
     folder.rename(tmp_path / "elsewhere")

@@ -232,7 +232,7 @@ def test_a_build_resumes_after_a_repair(make_input, make_server, endpoint, judge
 
 
 def test_a_power_cut_costs_only_what_was_not_synced(tmp_path, monkeypatch):
-    """The rest is whole: a row for each of the first answers and none that nobody wrote."""
+    """All other rows are complete: one for each of the first answers and no others."""
     monkeypatch.setattr("medteb_mteb.curation.llm.database.SYNC_SECONDS", 600)
     path, rng, lost = tmp_path / "journal.sqlite", random.Random(0), set()
     with JudgementJournal(path) as journal:

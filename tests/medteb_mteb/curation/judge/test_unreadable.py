@@ -174,7 +174,7 @@ def test_labels_count_the_judges_that_were_asked(make_input, make_server, endpoi
     assert content["labels"]["discarded: a judge is missing"] == 3
     assert sum(content["labels"].values()) == 12
     assert content["agreement"]["missing"] == {"generous": 0, "strict": 3, "words": 3}
-    # With nobody to see it, a judge that gave no grade at all would leave the others unanimous.
+    # If it were not counted, a judge without any grade would leave the others unanimous.
     rows = [json.loads(line) for line in (folder / "judgements.jsonl").read_text("utf-8").splitlines()]
     (folder / "judgements.jsonl").write_text(
         "".join(json.dumps(row) + "\n" for row in rows if row["judge"] != "strict")

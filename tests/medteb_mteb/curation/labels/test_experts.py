@@ -55,7 +55,7 @@ def test_answers_are_weighted_by_the_size_of_their_stratum(sheet, fill):
     assert found.weight(("t0", "t0")) == 8 / 4
     assert found.weight(("t4", "t4")) == 600 / 5  # one of six has no answer
     assert found.weight(("t11", "t11")) == 1.0
-    # Together they stand for everything.
+    # Together they represent all pairs.
     assert sum(found.weight(pair) for pair in found.answers) == sum(PAIRS.values())
 
 
@@ -107,7 +107,7 @@ def test_too_few_experts_and_reserved_names_are_refused(sheet, fill, tmp_path):
         read_experts(sheet, [one, fill("two", "0" * 12)], one)
 
 
-def test_agreement_counts_strata_by_their_sizes_and_leaves_disputed_pairs_out(sheet, fill):
+def test_agreement_weights_strata_by_size_without_disputed_pairs(sheet, fill):
     found = import_review(sheet, {"li": fill("li", "1110" + "000000" + "10")})
     assert (found.pairs, found.unanswered) == (10, 0)
     assert found.agreement == pytest.approx((8 * 3 / 4 + 600) / 608)

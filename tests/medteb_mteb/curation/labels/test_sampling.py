@@ -32,7 +32,7 @@ def test_budgets_above_the_total_and_below_the_minimum():
     assert allocate(SIZES, 72, 30) == {"positive": 30, "negative": 30, "disputed": 12}
 
 
-def test_a_larger_sample_holds_the_smaller_one_whatever_the_other_strata_are():
+def test_a_larger_sample_includes_the_smaller_one_of_each_stratum():
     pairs = {name: [(f"q{i}", f"d{i}", 1) for i in range(50)] for name in ("a", "b")}
     few = draw({"a": pairs["a"]}, {"a": 5}, 7)
     many = draw(pairs, {"a": 20, "b": 10}, 7)

@@ -14,7 +14,7 @@ from medteb_mteb.curation.texts.split import near_duplicates
 TERMS = ["高血压", "糖尿病", "冠心病", "支气管哮喘", "痛风", "湿疹", "胃溃疡", "贫血", "白内障", "失眠症"]
 ASKED = ["{}患者每天走路多少步合适", "得了{}还能不能打新冠疫苗", "哪些化验可以查出{}"]
 CANDIDATES = [
-    # Half of the entries are turned round.
+    # Half of the entries are reversed.
     SwappedQuery(
         Text(f"q{i}{j}", asked.format(term)),
         DictionaryEntry(f"{term}病", term) if j == 1 else DictionaryEntry(term, f"{term}病"),

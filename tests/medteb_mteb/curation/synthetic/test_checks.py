@@ -75,7 +75,7 @@ def test_a_query_of_an_english_document(query, form, reason):
     assert QueryCheck(ENGLISH, "en")(query, form)[0] == reason
 
 
-def test_a_query_that_says_nearly_the_same_as_an_earlier_one_of_the_document():
+def test_a_near_duplicate_of_an_earlier_query_is_rejected():
     check = QueryCheck(CHINESE, "zh")
     assert check("痛风急性发作期间应该吃什么药？", "question") == ("", "")
     assert check("痛风急性发作期间应该吃什么药呢？", "question") == (
@@ -83,7 +83,7 @@ def test_a_query_that_says_nearly_the_same_as_an_earlier_one_of_the_document():
         "痛风急性发作期间应该吃什么药？",
     )
     assert check("痛风急性发作期间能不能喝酒？", "question") == ("", "")
-    # Of another document it is none.
+    # A query of another document may be a near-duplicate.
     assert QueryCheck(CHINESE, "zh")("痛风急性发作期间应该吃什么药呢？", "question") == ("", "")
 
 
