@@ -1,4 +1,4 @@
-"""What the modules of src/ import, read from their source: at module level, and inside functions."""
+"""Imports of the modules of src/, read from their source: at module level, and inside functions."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def at_start_up():
 
 
 def fault(module, node, at_start_up):
-    """What is wrong with an import inside a function; `None`: nothing."""
+    """Return the fault of an import inside a function, or `None`."""
     name = imports.mark(module, node)
     own, libraries = imports.brought(node)
     if name is None:

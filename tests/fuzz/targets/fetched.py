@@ -53,7 +53,7 @@ _ADDRESS = address_of(trials.OFFICIAL, "/studies", {})
 
 
 def _made(kind: str, body: bytes) -> Iterator[Any]:
-    """What is made of an answer; the other answers of the same source are as they should be."""
+    """Process one changed answer; the other answers of the same source are valid."""
 
     def ask(path: str, _params: Any, parse: Any, _suffix: str) -> Any:
         if path == "/esearch.fcgi" and kind != "search":

@@ -61,7 +61,7 @@ def prepare(place: Path) -> Target:
             journal.open()
             rows = journal.index.find(text_keys(_TEXTS))
             if journal.part is not None and name == RECORDS:
-                # What stands behind the records that have a checksum is as if it had just been written.
+                # Bytes after the last record with a checksum count as just written.
                 kept = np.memmap(work / RECORDS, journal.part.dtype, "r")["vector"]
                 for text, row in enumerate(rows):
                     assert not 0 <= row < len(vectors) or (kept[row] == vectors[text]).all()

@@ -130,7 +130,7 @@ def test_a_failed_or_killed_reading_leaves_no_files(tmp_path, monkeypatch):
     expected = list(read_source(entry).triples)
     (rows,) = (tmp_path / "cache").glob("*/rows.arrow")
     whole = rows.read_bytes()
-    # What a kill leaves: a part folder, or a file that was cut off before it was on the disk.
+    # A kill can leave a part folder, or a file that was truncated before it was on the disk.
     rows.write_bytes(whole[:-100])
     part = rows.parent.with_name(f"{rows.parent.name}.part")
     part.mkdir()

@@ -28,7 +28,7 @@ from mar_st.graded import (
 from mar_st.model.reranker import Reranker
 from tests.mar_st.conftest import make_config, make_tokenizer
 
-#: What a document says decides its label, whatever the query is.
+#: The label depends only on the document, not on the query.
 DOCUMENTS = {0: "感冒发热", 2: "咳嗽怎么办", 4: "高血压医生你好"}
 HOW = GraderSettings(
     max_length=24, epochs=12, batch_size=16, learning_rate=2e-2, calibration=0.3, folds=3, save_steps=5

@@ -84,7 +84,7 @@ def test_the_threshold_is_chosen_on_one_half_and_measured_on_the_other(index):
     )
     assert detected["letters"]["share"] > 0.95
     assert match["scores"]["others"]["50%"] == pytest.approx(np.median(best(index, WORDS)), abs=1e-4)
-    # What it is measured with takes no part in the choice; a smaller share is a lower threshold.
+    # Texts given for measuring do not affect the choice; a smaller share gives a lower threshold.
     again = calibrate_match(index, ASKED, encoder=Encoder())
     assert again["threshold"] == match["threshold"]
     assert {"everyday-zh", "everyday-en"} <= set(again["detected"])

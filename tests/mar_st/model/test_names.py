@@ -66,7 +66,7 @@ def run(*arguments: object) -> None:
     CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
 
 
-#: All that takes a model by its name: what is called with a name, and a scratch folder.
+#: Everything that takes a model by its name: functions of a name and a scratch folder.
 ENTRIES = {
     "MAR": lambda name, _: MAR(name),
     "MAR.from_pretrained": lambda name, _: MAR.from_pretrained(name),

@@ -252,7 +252,7 @@ def test_a_query_waits_for_one_batch_of_many_texts_at_most(make_client):
                 await asyncio.sleep(0.005)
             while client.app.state.generations.current.waiting < 190:
                 await asyncio.sleep(0.005)
-            # What waits there is more than may; a query is taken, and is next.
+            # The queue of texts is over its limit; a query is still accepted, and is next.
             probe = asyncio.create_task(sender.post("/search", json={"query": "头疼"}))
             while not client.app.state.generations.current.encoding.batcher.waiting_short:
                 await asyncio.sleep(0.005)

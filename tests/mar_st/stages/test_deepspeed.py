@@ -56,7 +56,7 @@ def engine(monkeypatch):
 
 
 def test_the_engine_knows_the_parameters_of_the_loss(tmp_path, engine):
-    """All that the optimiser steps are parameters of the model that is wrapped, as the engine asks."""
+    """The engine requires that all optimised parameters are parameters of the wrapped model."""
     model = encoder()
     keys = list(model.state_dict())
     train_contrastive(

@@ -8,12 +8,12 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
-#: What the vocabulary is cut to.
+#: Texts that the cut vocabulary has to cover.
 OURS = [
     "感冒发烧吃什么药，多喝水多休息", "高血压患者应低盐饮食，规律服药", "糖尿病需要控制饮食和体重",
     "fever and cough in children", "low salt diet for high blood pressure", "剂量 20 mg, 每天 3 次",
 ]  # fmt: skip
-#: What it can do without.
+#: Texts that it need not cover.
 THEIRS = [
     "股票市场今天大幅下跌，投资者担忧", "足球比赛昨晚进行了加时", "новости сегодня на рынке акций",
     "the quarterly earnings of the company", "compilers translate programs", "주식 시장 뉴스",

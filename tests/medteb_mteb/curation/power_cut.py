@@ -1,4 +1,4 @@
-"""What a disk may hold of a SQLite database in WAL mode after its power was cut."""
+"""Models the files of a SQLite database in WAL mode that a disk may hold after a power cut."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from medteb_mteb.nano.table import BM25, DENSE, HYBRID, NanoSplit, PublishedList
 
 
 def as_published(data) -> NanoSplit:
-    """What a card of this data would say."""
+    """Return the figures that a card of this data would have."""
     lists = {}
     for name, rows in data.lists.items():
         scores = score_rankings(rows, data.qrels)

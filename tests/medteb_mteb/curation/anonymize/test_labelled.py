@@ -113,7 +113,7 @@ def test_anonymising_twice_changes_nothing(sentences):
 
 
 def test_presidio_finds_the_same_with_these_recognisers(finder, sentences, monkeypatch):
-    # What it has read with a label the finder finds again without; presidio's engine does not.
+    # The finder also finds a labelled value where it occurs without its label; presidio's engine does not.
     monkeypatch.setattr("medteb_mteb.curation.anonymize.find._REPEATED", {})
     engine = analyzer()
     for sentence in sentences[::3]:

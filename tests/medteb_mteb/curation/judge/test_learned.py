@@ -67,7 +67,7 @@ def test_a_cross_encoder_judges_together_with_an_llm(folder, make_input, make_se
     assert len(found) == source.pairs == len(graded(report, "words"))
     (result,) = [one for one in report.judges if one.name == "learned"]
     assert (result.bought, result.account.answers, result.account.cost) == (source.pairs, 0, 0.0)
-    # What is known is not graded again.
+    # Pairs with a known grade are not graded again.
     again = run(source, config, "again")
     assert [(one.bought, one.known) for one in again.judges] == [(0, source.pairs)] * 2
     assert graded(again, "learned") == found

@@ -104,7 +104,7 @@ def test_all_steps_in_one_build(every, quiet, endpoint, tmp_path, medteb, monkey
         report = quiet(path)
         assert report.complete
         asked = endpoint.requests
-        # All that was estimated to be asked at most.
+        # The estimates are upper bounds of the requests.
         assert 0 < asked <= first["requests"]
     names = {step.name: step.result for step in report.steps}
     read = sources(tmp_path / "build")

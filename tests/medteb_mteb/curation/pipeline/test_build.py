@@ -195,7 +195,7 @@ def test_a_change_is_refused_and_rebuilt_on_request(quiet, write, endpoint, tmp_
         said = []
         report = building.build(smaller, redo=True, show_progress=False, say=said.append)
     assert [step.fate for step in report.steps] == ["kept"] * 3 + ["made"] * 5
-    # What was judged is in the journal, and what clinicians may have filled in is still there.
+    # All judgements are in the journal, and sheets that clinicians may have filled in are kept.
     assert endpoint.requests == asked
     assert (tmp_path / "build/review.old-1/sheet.csv").read_bytes() == before
     assert any("review.old-1" in line for line in said)
@@ -246,7 +246,7 @@ def test_a_forecast_is_a_bound_and_exact_once_pools_exist(quiet, write, endpoint
     bound, known = first.to_json(), exact.to_json()
     assert not bound["exact"]
     assert known["exact"]
-    # What checks positives depends on the answers.
+    # The number of checks of positives depends on the answers.
     checks = endpoint.requests - known["requests"]
     assert 0 < checks <= known["checks"]
     for what in ("requests", "tokens_in", "tokens_out", "cost"):
@@ -414,5 +414,5 @@ def test_the_step_that_fails_is_named(quiet, write, tmp_path):
     with pytest.raises(ValueError, match=r"documents\.jsonl") as error:
         quiet(write())
     assert "d1" in str(error.value) or ":1" in str(error.value)
-    # What was done before it is kept.
+    # The finished steps before it are kept.
     assert running.State(tmp_path / "build").records["queries"].finished

@@ -78,7 +78,7 @@ def material_in(messages) -> dict[str, str]:
 
 
 def write(messages) -> str:
-    """What a diligent LLM would write."""
+    """Return a good answer to a prompt."""
     shown = material_in(messages)
     if "abstract" in shown:
         return json.dumps({"question": f"What is known of {shown['abstract'].split()[1]}?"})

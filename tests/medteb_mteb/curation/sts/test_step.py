@@ -151,7 +151,7 @@ def test_faults_and_further_runs_change_nothing(given, tmp_path):
         make(given, url, out=tmp_path / "clean", journal=tmp_path / "clean.sqlite")
     endpoint = FaultEndpoint(answer=answer, rate=0.15, answers=("invalid", "refusal"), hang=0.2)
     with running(endpoint) as url:
-        # What is answered badly twice has failed, until it is asked for again.
+        # A prompt with two bad answers has failed until it is requested again.
         for number in range(10):
             report = make(given, url, out=tmp_path / f"{number}", retry_failed=True)
             if not number:
@@ -319,7 +319,7 @@ def test_the_command(given, options, capsys):
     assert found["rewrites"]["positive"]["good"] + found["rewrites"]["positive"].get("length", 0) == 40
     kinds = Counter(row.get("drawn") for row in lines(given[2] / "sts" / "rewrites.jsonl"))
     assert kinds["positive"] > 3
-    # What was trained on does not come back, and other data are made of the same answers.
+    # Training queries are left out, and other data are made from the same answers.
     out = given[2].with_name("other")
     trained = given[2] / "train" / "sts.jsonl"
     args[2] = out
