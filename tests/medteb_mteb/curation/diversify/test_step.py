@@ -181,12 +181,14 @@ def test_vectors_are_found_by_id(source, vectors, tmp_path):
         Given(tmp_path / "gone.npy", names)
 
 
-def test_an_unusable_vector_is_named_by_the_id_of_its_text(source, vectors, tmp_path):
+@pytest.mark.parametrize("row", [47, 57])
+def test_an_unusable_vector_is_named_by_the_id_of_its_text(source, vectors, tmp_path, row):
+    """In the first and in the second block of its shard."""
     bad = np.load(vectors)
-    bad[47, 3] = np.nan
+    bad[row, 3] = np.nan
     np.save(vectors, bad)
     for index in ("exact", "ivf"):
-        with pytest.raises(BuildError, match="text 't47' has NaN"):
+        with pytest.raises(BuildError, match=f"text 't{row}' has NaN"):
             run(Diversify, source, vectors, tmp_path / index, index)
 
 
