@@ -1,4 +1,4 @@
-"""The OpenAPI document is true: what follows it is answered, the rest refused, and answers are as it says."""
+"""The OpenAPI document is true: the server accepts what it allows, refuses the rest, and answers as it says."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_the_document_has_the_bounds_of_this_index(client):
     assert set(search["where"]["anyOf"][0]["properties"]) == {"department", "year"}
     for name in document["components"]["schemas"]:
         whole = {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
-        Draft202012Validator(whole)  # raises if it is none
+        Draft202012Validator(whole)  # raises if invalid
     assert set(document["paths"]) >= {"/search", "/v1/embeddings", "/healthz", "/readyz"}
 
 
@@ -64,7 +64,7 @@ def test_response_has_the_fields_of_its_model_and_no_others(client, model, path,
 
 
 def schemathesis(server, examples, keys=()):
-    """A run of schemathesis with all its checks; what it says where something is wrong."""
+    """Run schemathesis with all its checks; the test fails with its report."""
     command = [sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/openapi.json", "--checks",
                "all", "--max-examples", str(examples), "--seed", "1", "--no-color", "--request-timeout", "20",
                "--suppress-health-check", "all"]  # fmt: skip
@@ -77,11 +77,11 @@ def schemathesis(server, examples, keys=()):
 
 
 @pytest.mark.thorough
-def test_requests_that_follow_the_document_and_others(serve):
+def test_server_conforms_to_its_document(serve):
     schemathesis(serve(max_k=50, max_texts=8), 2)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("keys", [[], ["a-key-of-enough-characters"]])
-def test_many_requests_that_follow_the_document_and_others(serve, keys):
+def test_server_conforms_to_its_document_in_many_requests(serve, keys):
     schemathesis(serve(max_k=50, max_texts=8, api_keys=keys), 200, keys)
