@@ -96,7 +96,7 @@ def as_text(study: Study, planned: list[PlannedStage]) -> str:
 
     Args:
         study: The study.
-        planned: What `mar_st.study.run.plan_study` found.
+        planned: Result of `mar_st.study.run.plan_study`.
     """
     lines = [f"{study.name}: {len(study.rows)} rows x {len(study.seeds)} seeds, full model {study.full}"]
     width = max(len(row.name) for row in study.rows)

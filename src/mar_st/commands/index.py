@@ -175,7 +175,7 @@ def parse_bytes(written: str) -> int:
     """Return the bytes of a size such as `2GB`, `512MiB` or `1000000`.
 
     Raises:
-        IndexingError: It is not a size.
+        IndexingError: The text is not a size.
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", written.lower())
     if not found:

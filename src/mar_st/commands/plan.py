@@ -37,14 +37,14 @@ def make(
         recipe: The recipe.
         gpu: Name of a device; default H100, or the local CPU if speed is measured without a GPU.
         world: Number of devices.
-        mfu: Share of the device's peak; not with `calibrate` or `trial`.
+        mfu: Assumed share of the device's peak speed; not allowed with `calibrate` or `trial`.
         calibrate: Measure speed on this machine with random weights.
         trial: Measure time and memory on this machine with real steps of every stage.
         note: Receives a line per measurement.
 
     Raises:
-        PlanError: Unknown device, settings that exclude each other, or measurements asked for another device.
-        LaunchError: Stages that this number of devices, or DeepSpeed (`MAR_DEEPSPEED`), cannot train.
+        PlanError: The device is unknown, settings exclude each other, or another device is to be measured.
+        LaunchError: A stage cannot be trained on this number of devices, or with DeepSpeed (`MAR_DEEPSPEED`).
         TrialError: A stage could not be tried.
     """
     if not calibrate and not trial:

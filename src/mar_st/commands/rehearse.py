@@ -23,13 +23,13 @@ def run(
 
     Args:
         recipe: The recipe as loaded.
-        out: Folder that is kept; default: a folder below `runs/`, deleted if all stages pass.
+        out: Folder to write to and keep; default: a folder below `runs/`, deleted if all stages pass.
         tiny: Use small random encoders and packaged data.
         say: Receives the lines.
         dtype: Dtype of the small encoders, see `mar_st.rehearsal.tiny.shrink`.
 
     Raises:
-        MarError: A stage failed; its name and the reason. The folder is kept.
+        MarError: A stage failed; the message gives its name and the reason. The folder is kept.
     """
     folder = out or Path("runs") / f"{recipe.name}-rehearsal"
     with tempfile.TemporaryDirectory() as place:

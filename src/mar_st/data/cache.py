@@ -69,8 +69,8 @@ def cached_table(
     Args:
         key: See `cache_key`.
         schema: Columns of the table.
-        make: Gives its record batches.
-        about: Returns data to keep about it, as JSON; called after the last batch.
+        make: Returns the record batches of the table.
+        about: Returns the data to keep about the table, as JSON; called after the last batch.
     """
     folder = cache_root() / key
     if not _is_complete(folder):

@@ -50,16 +50,16 @@ def to_dataset(
         triples: The data.
         negatives: Hard negatives per row; drawn with replacement if a triple has fewer.
         seed: Seed of the draw.
-        positives: A row for each positive of a query, or for one drawn from them; `one-per-epoch` draws it,
-            and the negatives, again for every epoch.
-        weight: Rows, relative to those of the triples: 0.5 keeps a drawn half, 2 gives every row twice, each
+        positives: One row for each positive of a query, or one row with a random positive; `one-per-epoch`
+            draws the positive and the negatives again for every epoch.
+        weight: Number of rows relative to the triples: 0.5 keeps a random half, 2 repeats every row, each
             time with its own positives and negatives.
-        missing_negatives: Treatment of a triple without any: an error, or a row whose negatives are empty
-            (null) until `TrainRows` fills them from the batch.
+        missing_negatives: Treatment of a triple without negatives: an error, or a row whose negatives are
+            empty (null) until `TrainRows` fills them from the batch.
 
     Returns:
         A dataset with string columns `query`, `positive`, `negative_1` ... `negative_n`; with `one-per-epoch`
-        a `RedrawnDataset`, whose texts `TrainRows` asks for by epoch.
+        a `RedrawnDataset`, whose texts `TrainRows` requests by epoch.
 
     Raises:
         DataError: Negatives are requested and a triple has none.
@@ -91,7 +91,7 @@ def dataset_of(table: pa.Table, rows: np.ndarray | None = None) -> Dataset:
 
     Args:
         table: The table, in memory or mapped.
-        rows: Its rows that are in the dataset, in order; `None`: all.
+        rows: Indices of the rows to include, in order; `None`: all.
     """
     from datasets import Dataset  # lazy: datasets
     from datasets.fingerprint import generate_random_fingerprint  # lazy: datasets
@@ -130,10 +130,10 @@ def with_negatives(triples: Sequence[Triple], name: str) -> Triples:
 
     Args:
         triples: The data.
-        name: Their name, for messages.
+        name: Name of the data, for messages.
 
     Raises:
-        DataError: None has a negative.
+        DataError: No triple has a negative.
     """
     table = Triples.of(triples)
     kept = table.negatives > 0

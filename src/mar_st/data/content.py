@@ -25,11 +25,11 @@ def data_digest(data: str | Data) -> str:
     """Return the sha256 over the files of a data source, names and contents, those of sub-folders included.
 
     Args:
-        data: Path of the source, or a data entry; for an entry, settings that change what is read also count,
-            unless they are the default.
+        data: Path of the source, or a data entry. The digest of an entry also covers the settings that change
+            what is read, unless they have their defaults.
 
     Raises:
-        DataError: Nothing is there, or it is a data set of the Hub, which has no files here.
+        DataError: The source does not exist, or is a data set of the Hub, which has no local files.
     """
     path = locate(data if isinstance(data, str) else data.path)
     folder = path.parent if path.is_file() else path
@@ -61,7 +61,7 @@ def vocabulary_cut(cut: VocabularyCut, data: Mapping[str, str]) -> dict[str, Any
     """Return what decides which pieces of a vocabulary are kept.
 
     Args:
-        cut: The setting of a backbone.
+        cut: Vocabulary setting of a backbone.
         data: Digest of the content of every data entry, by name.
     """
     return {"keep": cut.keep, "texts": [data.get(name) or data_digest(name) for name in cut.texts]}

@@ -64,14 +64,14 @@ def converted(
     """Return the table of a data entry, the data kept about it, and its key in the cache.
 
     Args:
-        rows: Where the rows come from.
-        read: Gives checked triples or texts.
+        rows: Source of the rows.
+        read: Returns checked triples or texts.
         schema: Columns of the table.
-        settings: Settings that decide what `read` gives.
+        settings: Settings that change the result of `read`.
         limit: Maximum number of rows.
-        draw: Draws row numbers: how many there are, how many to keep.
+        draw: Draws row numbers, given the number of rows and the number to keep.
         seed: Seed of the draw.
-        large: Bytes from which on the table is a file of the cache.
+        large: Size of the rows in bytes from which the table is a file in the cache.
     """
     if rows.size < large:
         conversion = _Conversion(rows, read, schema)

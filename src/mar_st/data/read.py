@@ -75,7 +75,7 @@ def read_triples(name: str) -> Triples:
         name: File, folder, `package:` or `hub:` name.
 
     Raises:
-        DataError: Bad JSON, a missing column, an unknown id, or a triple without a positive; the message
+        DataError: Invalid JSON, a missing column, an unknown id, or a triple without a positive; the message
             names file and line.
     """
     from mar_st.recipes.schema import Data  # lazy: pydantic
@@ -91,7 +91,7 @@ def read_source(entry: Data, seed: int = 0) -> Source:
         seed: Seed of the draw if there are more rows than `limit`; their order is kept.
 
     Raises:
-        DataError: Nothing is there, bad JSON, a missing column, an unknown id, a triple without a positive,
+        DataError: No such source, invalid JSON, a missing column, an unknown id, a triple without a positive,
             or no rows; the message names file and line.
     """
     rows = _Rows(entry)

@@ -27,7 +27,7 @@ class Triple:
         positives: Documents that answer it.
         negatives: Hard negatives.
         instruction: Prefix of the query in training, instead of a prompt; includes separators.
-        source: Where the row comes from, if it says so.
+        source: Origin of the row, if the row names it.
     """
 
     query: str
@@ -57,8 +57,8 @@ class Source:
         form: Resolved `form` of the entry.
         triples: Its triples.
         texts: Its texts, only for the form `texts`.
-        left_out: Rows, triples or texts of the files that are not in it, by reason.
-        ignored: Columns of other libraries in the files that are not read, with the library of each.
+        left_out: Number of rows, triples or texts of the files that were left out, by reason.
+        ignored: Columns in the files that only other libraries read, with the library of each.
         digest: sha256 of the content, if it was computed while reading, see `content.source_digest`.
     """
 

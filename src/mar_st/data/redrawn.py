@@ -32,13 +32,13 @@ class Draws:
     Args:
         table: The data.
         queries: The query of each triple, with its instruction.
-        rows: Triple of each row, `(rows,)`; a triple with several rows has a turn in each.
+        rows: Index of each row's triple, `(rows,)`; a triple with several rows takes a turn in each.
         negatives: Hard negatives per row.
         seed: Seed of the order.
 
     Attributes:
-        queries: As given.
-        documents: The documents that a row may hold.
+        queries: The given queries.
+        documents: The documents that rows may hold.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Draws:
             rows: Row numbers; default all.
 
         Returns:
-            The triple of each row, `(rows,)`, and its positive and negatives as numbers of `documents`,
+            The triple of each row, `(rows,)`, and its positive and negatives as indices into `documents`,
             `(rows, 1 + negatives)` int64.
         """
         own, triples = (self._turn, self._rows) if rows is None else (self._turn[rows], self._rows[rows])
@@ -103,9 +103,9 @@ class RedrawnDataset(Dataset):  # type: ignore[misc]  # datasets has no types
     texts.
 
     Args:
-        draws: Which documents a row holds.
-        label: Computes further content of a batch from the numbers of `Draws.drawn`; default nothing.
-        read: Columns whose texts a batch holds; default all.
+        draws: Documents of each row in an epoch.
+        label: Computes the column `label` of a batch from the result of `Draws.drawn`; default no such column.
+        read: Text columns that a batch holds; default all.
     """
 
     def __init__(
@@ -140,13 +140,13 @@ class RedrawnDataset(Dataset):  # type: ignore[misc]  # datasets has no types
     def values(
         self, epoch: int, of_queries: np.ndarray, of_documents: np.ndarray, missing: Any = None
     ) -> np.ndarray:
-        """Return a number for each text of an epoch, `(rows, 2 + negatives)`.
+        """Return a value for each text of an epoch, `(rows, 2 + negatives)`.
 
         Args:
             epoch: Number of the epoch.
-            of_queries: That of each of `draws.queries`.
-            of_documents: That of each of `draws.documents`.
-            missing: Number for a missing negative; default that of the row's query.
+            of_queries: Value of each query in `draws.queries`.
+            of_documents: Value of each document in `draws.documents`.
+            missing: Value of a missing negative; default the value of the row's query.
         """
         triples, documents = self.draws.drawn(epoch)
         own = of_queries[triples][:, None]

@@ -36,7 +36,7 @@ def locate(name: str) -> Path:
     """Path of a data source; `package:medteb_mteb/FOLDER` means data packaged with an installed package.
 
     Raises:
-        DataError: Nothing is there, or it is on the Hub.
+        DataError: The source does not exist, or is on the Hub.
     """
     if name.startswith("hub:"):
         raise DataError(f"{name} is a data set of the Hub; a file or a folder is needed here.")
@@ -64,7 +64,7 @@ def file_rows(path: Path, position: Position) -> Iterator[tuple[str, dict[str, A
     """Yield rows of a file with their places; its suffix gives the format, by default JSONL.
 
     Raises:
-        DataError: It is missing, or not what its name says.
+        DataError: The file is missing, or not of the format that its suffix names.
     """
     kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if kind == ".parquet":
@@ -80,7 +80,7 @@ def parquet_rows(path: Path, position: Position | None = None) -> Iterator[tuple
     """Yield the rows of a Parquet file with their places.
 
     Raises:
-        DataError: It is not a Parquet file.
+        DataError: The file is not a Parquet file.
     """
     try:
         file = ParquetFile(path)
@@ -100,7 +100,7 @@ def hub_data(name: str) -> Any:
     """Return data set `hub:ORG/NAME[@REVISION][:CONFIG][:SPLIT]`; the split is `train` unless it is named.
 
     Raises:
-        DataError: It could not be loaded.
+        DataError: The data set could not be loaded.
     """
     from datasets import load_dataset  # lazy: datasets
 
@@ -134,7 +134,7 @@ def json_rows(path: Path, position: Position | None = None) -> Iterator[tuple[in
     """Yield the rows of a JSONL file, maybe gzipped, with their line numbers.
 
     Raises:
-        DataError: It is missing, or a line is not a JSON object.
+        DataError: The file is missing, or a line is not a JSON object.
     """
     if not path.is_file():
         raise DataError(
@@ -163,7 +163,7 @@ def separated_rows(
     """Yield the rows of a CSV or TSV file with a header, maybe gzipped; empty fields are left out.
 
     Raises:
-        DataError: It has no header, or a row with another number of fields.
+        DataError: The file has no header, or a row has another number of fields.
     """
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # texts of more than 128 kB are not a mistake here
     with path.open("rb") as raw:

@@ -47,7 +47,7 @@ class Texts(Sequence[str]):
 
     Args:
         chunks: String arrays, one after another.
-        rows: Numbers of the texts of the arrays that are in it, in order; `None`: all.
+        rows: Indices of the texts to include, counted over all arrays, in order; `None`: all.
     """
 
     def __init__(self, chunks: Sequence[pa.Array], rows: np.ndarray | None = None) -> None:
@@ -174,7 +174,7 @@ class Triples(Sequence[Triple]):
 
     Args:
         table: Columns as in `TRIPLES`.
-        key: Digest of the content, where the table is in a mapped file.
+        key: Digest of the content, if the table is in a mapped file.
     """
 
     def __init__(self, table: pa.Table, key: str | None = None) -> None:

@@ -43,7 +43,7 @@ def check_run_name(path: Path) -> None:
     """Refuse a name whose suffix does not tell the format, before anything is computed.
 
     Raises:
-        RunError: It has another suffix.
+        RunError: The suffix is unknown.
     """
     if not is_run(path):
         raise RunError(f"{path}: name a run *.trec or *.run (TREC) or *.json; the suffix decides its format.")
@@ -55,12 +55,12 @@ def write_run(path: Path, run: Run, tag: str = "medteb") -> None:
     Scores are written so that reading gives the same numbers.
 
     Args:
-        path: Where to; `.trec` and `.run` are TREC's format, `.json` and `.jsonl` one JSON object.
+        path: File to write; `.trec` and `.run` are TREC's format, `.json` and `.jsonl` one JSON object.
         run: Scores by query and document.
-        tag: Name of the system, last on each line of TREC's format.
+        tag: Name of the system, at the end of each line of TREC's format.
 
     Raises:
-        RunError: An unknown suffix; an id or a tag that is empty or holds blanks, in TREC's format.
+        RunError: The suffix is unknown; in TREC's format also if an id or the tag is empty or holds blanks.
     """
     check_run_name(path)
     if path.suffix.lower() in JSON:
@@ -80,7 +80,7 @@ def write_qrels(path: Path, qrels: dict[str, dict[str, int]]) -> None:
     """Write judgements in TREC's format; the file appears only when it is complete.
 
     Raises:
-        RunError: An id that is empty or holds blanks.
+        RunError: An id is empty or holds blanks.
     """
     lines = []
     for query, grades in qrels.items():
@@ -101,16 +101,16 @@ def read_run(
     """Return the scores by query and document, each query's documents best first.
 
     Args:
-        path: A run in TREC's format (`.trec`, `.run`), or JSON: query to document to score, as `mar search`
-            writes it, or mteb's predictions.
-        queries: Known query ids; others are refused. Default any.
-        documents: Known document ids; others are refused. Default any.
+        path: A run in TREC's format (`.trec`, `.run`) or in JSON: query id -> document id -> score, as
+            `mar search` writes it, or mteb's predictions.
+        queries: Known query ids; others are refused. Default: all are accepted.
+        documents: Known document ids; others are refused. Default: all are accepted.
         split: Split of mteb's predictions; default the only one.
         subset: Subset of mteb's predictions.
 
     Raises:
         RunError: No such file, not a run, unknown or repeated ids, a score that is not a finite number, ranks
-            that repeat or contradict the scores; the message names the line, in JSON the query.
+            that repeat or contradict the scores; the message names the line, or in JSON the query.
     """
     check_run_name(path)
     if not path.is_file():
@@ -211,7 +211,7 @@ def lines_of(path: Path, columns: int, form: str) -> Iterator[tuple[int, list[st
     """Yield number and words of every line that is not blank.
 
     Raises:
-        RunError: A line of another number of words, or that is not UTF-8.
+        RunError: A line has another number of words, or is not UTF-8.
     """
     with path.open("rb") as stream:
         for number, raw in enumerate(stream, 1):

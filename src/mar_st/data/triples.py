@@ -57,7 +57,7 @@ def triple_of(place: str, row: dict[str, Any], template: str) -> Triple:
     Args:
         place: File and line, for messages.
         row: The columns.
-        template: How an instruction is put before the query.
+        template: Template that puts an instruction before the query.
 
     Raises:
         DataError: The query or the positive is missing, or a text is empty or null.
