@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import random
 import sqlite3
+from contextlib import closing
 
 import pytest
 from tests.medteb_mteb.curation.judge.earlier import as_version_1
@@ -198,6 +199,21 @@ def test_a_grade_that_was_changed_on_the_disk_is_noticed(tmp_path):
         assert journal.grades([key(n) for n in (1, 2, 3)]) == {key(3): "A"}
 
 
+def test_an_entry_in_the_row_of_another_number_is_damage_and_a_repair_recovers_it(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    with JudgementJournal(path) as journal:
+        settle(journal, [1, 2])
+        settle(journal, [3])
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE log SET number = 9 WHERE number = 2")
+    for opened in (JudgementJournal, JudgementJournal.snapshot):
+        with pytest.raises(JournalError, match="does not agree with its checksum"):
+            opened(path)
+    assert repair_journal(path).judgements == 3
+    with JudgementJournal(path) as journal:
+        assert journal.grades([key(n) for n in range(5)]) == {key(n): "A" for n in (1, 2, 3)}
+
+
 def test_a_repair_needs_a_journal_for_itself(tmp_path):
     with pytest.raises(JournalError, match="There is no journal"):
         repair_journal(tmp_path / "none.sqlite")
@@ -292,6 +308,30 @@ def test_a_journal_of_an_earlier_version_is_continued(tmp_path):
     assert repair_journal(path).judgements == 7
     with JudgementJournal(path) as journal:
         assert journal.requests(SETTINGS) == [again]
+
+
+def test_a_row_of_an_earlier_version_that_was_changed_is_noticed(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    with JudgementJournal(path) as journal:
+        settle(journal, [1, 2])
+    assert as_version_1(path) == (2, 0)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE judgements SET grade = 'B' WHERE key = ?", (key(2),))
+    for opened in (JudgementJournal.snapshot, JudgementJournal):
+        with opened(path) as journal:
+            assert journal.grades([key(1)]) == {key(1): "A"}
+            with pytest.raises(JournalError, match="does not agree with its checksum"):
+                journal.grades([key(1), key(2)])
+
+
+def test_a_repair_of_an_earlier_version_keeps_open_requests(tmp_path):
+    path, following = tmp_path / "journal.sqlite", [Request((key(7), key(8)), 1, 3), Request((key(9),), 2)]
+    with JudgementJournal(path) as journal:
+        settle(journal, range(5), follow=following)
+    assert as_version_1(path) == (5, 2)
+    assert repair_journal(path).judgements == 5
+    with JudgementJournal(path) as journal:
+        assert sorted(journal.requests(SETTINGS), key=lambda request: request.attempt) == following
 
 
 def test_an_answer_writes_a_few_pages(tmp_path, monkeypatch):

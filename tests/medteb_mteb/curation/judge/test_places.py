@@ -48,6 +48,17 @@ def test_places_are_those_of_the_prompts_that_were_sent(make_input, make_server,
     assert len(server.prompts) == number
 
 
+def test_places_of_an_earlier_version_are_still_read(make_input, make_server, endpoint, judges_of):
+    source, server = make_input(), endpoint()
+    config = judges_of(make_server(server), "rule-words")
+    expected = places(run(source, config, "out"))
+    assert len(expected) == source.pairs
+    as_version_1(source.folder / "judgements.sqlite")
+    number = len(server.prompts)
+    assert places(run(source, config, "later")) == expected
+    assert len(server.prompts) == number
+
+
 def test_a_journal_of_an_earlier_version_has_none(make_input, make_server, endpoint, judges_of):
     source, server = make_input(), endpoint()
     config = judges_of(make_server(server), "rule-words")
