@@ -1,4 +1,4 @@
-"""The OpenAPI document is true: the server accepts what it allows, refuses the rest, and answers accordingly."""
+"""The OpenAPI document is true: the server accepts what it allows, refuses the rest, answers accordingly."""
 
 from __future__ import annotations
 
