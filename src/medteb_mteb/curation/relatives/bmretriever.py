@@ -1,4 +1,4 @@
-"""The evaluation sets of BMRetriever that mteb lacks, each from the raw files of its source."""
+"""The evaluation sets of BMRetriever that mteb lacks, each built from the raw files of its source."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ QRELS = "qrels.beir-v1.0.0-bioasq.test.txt"
 
 
 def build_bioasq(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
-    """`BioASQ500SnippetsRetrieval`: BEIR's 500 BioASQ topics over the snippets of gold documents.
+    """Build `BioASQ500SnippetsRetrieval`: BEIR's 500 BioASQ topics over the snippets of gold documents.
 
     Args:
-        raw: Golden batches of BioASQ (`*_golden.json`), and topics and qrels of BEIR as Anserini keeps them.
-        options: None.
+        raw: Golden batches of BioASQ (`*_golden.json`), and BEIR's topics and qrels in Anserini's files.
+        options: Not used.
 
     Raises:
         BuildError: A raw file is missing or malformed.
@@ -117,7 +117,7 @@ def _snippet(snippet: Any, path: Path) -> tuple[str, tuple[str, int, str]]:
 
 
 def _document(snippets: Iterable[tuple[str, int, str]]) -> tuple[str, str]:
-    """Title and text out of snippets, in the order of the abstract; one inside another is not repeated."""
+    """Return title and text joined from snippets in abstract order, without snippets inside another one."""
     titles = [text for section, _, text in sorted(snippets) if section == "title" and text]
     texts = [text for section, _, text in sorted(snippets) if section != "title" and text]
     kept = [text for place, text in enumerate(texts) if not _inside(text, place, texts)]
@@ -153,11 +153,11 @@ def _trec_qrels(path: Path) -> dict[str, list[str]]:
 
 
 def build_pubmedqa(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
-    """`PubMedQA500Retrieval`: the 500 test questions of PubMedQA over abstracts without their conclusions.
+    """Build `PubMedQA500Retrieval`: PubMedQA's 500 test questions over abstracts without conclusions.
 
     Args:
-        raw: `test_set.json` (500 questions), `ori_pqal.json` (1,000) and, if it is there, `ori_pqaa.json`.
-        options: None.
+        raw: `test_set.json` (500 questions), `ori_pqal.json` (1,000) and, optionally, `ori_pqaa.json`.
+        options: Not used.
 
     Raises:
         BuildError: A raw file is missing or malformed.
@@ -205,11 +205,11 @@ def build_pubmedqa(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
 
 
 def build_biosses(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
-    """`BIOSSES`: 100 pairs of biomedical sentences with the mean of five people's scores, 0 to 4.
+    """Build `BIOSSES`: 100 pairs of biomedical sentences with the mean of five people's scores, 0 to 4.
 
     Args:
         raw: `all.tsv` of github.com/Markus-Zlabinger/ssts.
-        options: None.
+        options: Not used.
 
     Raises:
         BuildError: The file is missing or malformed.
@@ -243,11 +243,11 @@ def build_biosses(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
 
 
 def build_disease_ontology(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
-    """`DiseaseOntologyRetrieval`: names of diseases to their definitions, in the place of MeSH.
+    """Build `DiseaseOntologyRetrieval`: names of diseases and their definitions, as a substitute for MeSH.
 
     Args:
         raw: An `.obo` file of the Disease Ontology.
-        options: None.
+        options: Not used.
 
     Raises:
         BuildError: The file is missing or holds no terms.

@@ -36,10 +36,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class SetBuilder:
-    """How a task's data are made.
+    """Builder of a task's data.
 
     Attributes:
-        make: Makes the data of the raw files and the options.
+        make: Builds the data from the raw files and the options.
         options: Allowed values by option; the first one is the default.
     """
 
@@ -66,20 +66,20 @@ def build_set(
 ) -> tuple[Edition, bool]:
     """Build the data of a task.
 
-    The same raw files and options give the same bytes. What was built before is compared and kept.
+    The same raw files and options give the same bytes. An existing edition is compared and kept.
 
     Args:
-        name: Name of the task, one of `SETS`.
+        name: Name of the task, a key of `SETS`.
         source: Folder of the raw files.
         out: Root of editions; the data are written to `out/<name>`.
-        options: Options of the set; default the first value of each.
+        options: Options of the set; the default of each is its first value.
 
     Returns:
-        The edition, and True if it was there already.
+        The edition, and True if it already existed.
 
     Raises:
-        BuildError: The set or option is unknown, a raw file is missing or malformed, or another edition is
-            there.
+        BuildError: The set or option is unknown, a raw file is missing or malformed, or the folder holds
+            another edition.
     """
     if name not in SETS:
         known = [*SETS, *SNAPSHOT_TASKS]
@@ -99,18 +99,18 @@ def build_snapshot_task(
     """Build the file of a task of English MedTEB in the snapshot `out/MedTEB-eng`.
 
     Args:
-        name: Name of the task, one of `SNAPSHOT_TASKS`.
+        name: Name of the task, a key of `SNAPSHOT_TASKS`.
         source: Folder of the raw files.
         out: Root of editions.
-        options: Options of the task, and of the whole snapshot; of the latter those that are not given stay
-            as they are there.
+        options: Options of the task and of the whole snapshot. Options of the snapshot that are not given
+            keep their values.
 
     Returns:
-        The file, what `snapshot.json` says of it, and True if it was there already.
+        The file, its entry in `snapshot.json`, and True if it already existed.
 
     Raises:
-        BuildError: As `build_set`.
-        FolderError: The snapshot that is there is malformed.
+        BuildError: See `build_set`.
+        FolderError: The existing snapshot is malformed.
     """
     builder, raw = SNAPSHOT_TASKS[name], Raw(Path(source).expanduser())
     shared, own = _options(name, builder.options, options or {})
@@ -128,20 +128,20 @@ def build_written_task(
 ) -> tuple[Drafts, tuple[Path, dict[str, Any], bool] | None]:
     """Have an LLM write the texts of a task, and build its file in the snapshot `out/MedTEB-eng`.
 
-    The same call continues where it was stopped, and no answer is paid for twice.
+    The same call resumes an interrupted run, and no answer is paid for twice.
 
     Args:
-        name: Name of the task, one of `WRITTEN_TASKS`.
+        name: Name of the task, a key of `WRITTEN_TASKS`.
         source: Folder of the raw files.
         out: Root of editions.
-        writer: How the texts are written.
-        options: As `build_snapshot_task`.
+        writer: Settings of the LLM's requests.
+        options: See `build_snapshot_task`.
 
     Returns:
-        What was written, and the result of `build_snapshot_task`; None if texts are left to write.
+        The written texts, and a result as of `build_snapshot_task`; None if texts are left to write.
 
     Raises:
-        BuildError: As `build_set`; or no LLM writes for this task, or it gave no usable answer.
+        BuildError: See `build_set`; or this task has no texts of an LLM, or the LLM gave no usable answer.
     """
     task, raw = _written(name), Raw(Path(source).expanduser())
     shared, own = _options(name, task.options, options or {})
@@ -164,7 +164,7 @@ def estimate_written_task(name: str, source: Path | str, writer: WriterSettings)
     """Estimate the requests and cost of `build_written_task`; nothing is sent.
 
     Raises:
-        BuildError: No LLM writes for this task, or a raw file is missing or malformed.
+        BuildError: This task has no texts of an LLM, or a raw file is missing or malformed.
     """
     _written(name)
     return estimate_drafts(name, Raw(Path(source).expanduser()), writer)
@@ -182,7 +182,7 @@ def _written(name: str) -> WrittenTask:
 def _options(
     name: str, known: Mapping[str, tuple[str, ...]], given: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the given options of the whole snapshot, and every option of the task."""
+    """Return the given options of the whole snapshot, and the values of all options of the task."""
     chosen = chosen_options(name, {**Options.allowed(), **known}, given)
     shared = {option: value for option, value in given.items() if option not in known}
     return shared, {option: chosen[option] for option in known}
@@ -203,7 +203,7 @@ def chosen_options(
     """Return the value of every option: the given one or the default.
 
     Raises:
-        BuildError: An option or a value is not known.
+        BuildError: An option or a value is unknown.
     """
     for option, value in given.items():
         if option not in known:

@@ -37,12 +37,12 @@ __all__ = ["SNAPSHOT_TASKS", "SnapshotBuilder", "write_rows"]
 
 @dataclass(frozen=True)
 class SnapshotBuilder:
-    """How a task's rows are made.
+    """Builder of a task's rows.
 
     Attributes:
-        make: Makes the rows of the raw files and the options.
-        differs: How they differ from the published ones.
-        licence: What the source states.
+        make: Builds the rows from the raw files and the options.
+        differs: Differences between the rows and the published ones.
+        licence: Licence stated by the source.
         options: Allowed values by option of the task; the first one is the default.
     """
 
@@ -61,7 +61,7 @@ def _medquad_rows(raw: Raw, options: Mapping[str, str]) -> list[dict[str, str]]:
 def _scraped(
     make: Callable[..., Sequence[Mapping[str, Any]]], *given: str, differs: str, licence: str
 ) -> SnapshotBuilder:
-    """A builder from frozen responses, whose live source changes."""
+    """Return a builder from frozen responses of a source that changes."""
     return SnapshotBuilder(
         lambda raw, _: make(raw, *given), f"{differs}; of the day when it was fetched", licence
     )
@@ -75,15 +75,15 @@ def _needs_llm(raw: Raw, options: Mapping[str, str]) -> Sequence[Mapping[str, An
     """
     del raw, options
     raise BuildError(
-        "An LLM writes the texts of this task and nothing stands in for them: give --llm FILE, the YAML "
-        "file of an LLM."
+        "An LLM writes the texts of this task, and there is no substitute for them: give --llm FILE, the "
+        "YAML file of an LLM."
     )
 
 
 def _with_negatives(
     make: Callable[..., Sequence[Mapping[str, Any]]], *given: str, differs: str, licence: str
 ) -> SnapshotBuilder:
-    """A builder of pairs, whose hard negatives an option chooses."""
+    """Return a builder of pairs with an option for the hard negatives."""
     return SnapshotBuilder(
         lambda raw, options: make(raw, *given, options["negatives"]),
         f"{differs}; one negative per positive, of the 64 texts nearest to the right one, by a model whose "
@@ -249,13 +249,13 @@ def write_rows(
     Args:
         name: Name of the task.
         rows: Its rows, with the columns of its type.
-        described: What `snapshot.json` says of them besides digest and number.
+        described: Entry of `snapshot.json` without digest and number of rows.
         out: Root of editions, as `MEDTEB_DATA`.
-        options: Options of the whole snapshot (`medteb_mteb.english.snapshot.Options`); those that are not
-            given stay as they are there.
+        options: Options of the whole snapshot (`medteb_mteb.english.snapshot.Options`); options that are not
+            given keep their values.
 
     Returns:
-        The file, what `snapshot.json` says of it, and True if it was there already.
+        The file, its entry in `snapshot.json`, and True if it already existed.
 
     Raises:
         BuildError: There are no rows, or the snapshot holds another file of the task.

@@ -21,11 +21,11 @@ MEDQA = "MedQA-US's test split (MIRAGE: rawdata/medqa)"
 
 
 def medmcqa(raw: Raw, name: str = "dev.json") -> Iterator[dict[str, Any]]:
-    """Questions of MedMCQA: `question`, `options` (four), `answer` (0 to 3), `explanation` (may be empty).
+    """Yield MedMCQA's questions: `question`, `options` (4), `answer` (0 to 3), `explanation` (may be empty).
 
     Args:
         raw: The raw files.
-        name: Name of the file of a split.
+        name: File name of a split.
 
     Raises:
         BuildError: The file is missing or malformed.
@@ -41,11 +41,11 @@ def medmcqa(raw: Raw, name: str = "dev.json") -> Iterator[dict[str, Any]]:
 
 
 def medqa(raw: Raw, name: str = "*test.jsonl") -> Iterator[dict[str, Any]]:
-    """Questions of MedQA: `question`, `options`, `answer` (index).
+    """Yield the questions of MedQA: `question`, `options`, `answer` (index).
 
     Args:
         raw: The raw files.
-        name: Name of the file of a split.
+        name: File name of a split; may contain `*`.
 
     Raises:
         BuildError: The file is missing or malformed.
@@ -63,7 +63,7 @@ def medqa(raw: Raw, name: str = "*test.jsonl") -> Iterator[dict[str, Any]]:
 
 
 def medmcqa_pairs(raw: Raw) -> list[dict[str, Any]]:
-    """Pairs of question and option, label 1 for the right option.
+    """Return pairs of question and option, with label 1 for the right option.
 
     Raises:
         BuildError: The file is missing or malformed.
@@ -72,7 +72,7 @@ def medmcqa_pairs(raw: Raw) -> list[dict[str, Any]]:
 
 
 def medqa_pairs(raw: Raw) -> list[dict[str, Any]]:
-    """Pairs of question and option, label 1 for the right option.
+    """Return pairs of question and option, with label 1 for the right option.
 
     Raises:
         BuildError: The file is missing or malformed.

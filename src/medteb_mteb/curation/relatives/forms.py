@@ -1,7 +1,7 @@
-"""Prompts for the texts of English MedTEB that an LLM writes, and the check of what comes back.
+"""Prompts for the texts of English MedTEB that an LLM writes, and the check of its answers.
 
-The authors had GPT-4o write them (temperature 0.7, 1,000 tokens) and asked for the same JSON keys. The
-wording of these prompts is ours.
+The authors used GPT-4o (temperature 0.7, 1,000 tokens) and requested the same JSON keys. The wording of these
+prompts is ours.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMS", "LONGEST", "WritingForm", "form_version", "prompt_for", "read_answer"]
 
-#: Characters of a text that the LLM is shown.
+#: Maximum characters of a text in a prompt.
 LONGEST = 8_000
 
 _SYSTEM = (
@@ -55,10 +55,10 @@ class WritingForm:
     Attributes:
         task: The request.
         rules: Rules of this form.
-        keys: Keys of the answer, each with a string.
-        most: Characters of a string of the answer.
+        keys: Keys of the answer; each has a string.
+        most: Maximum characters of a string of the answer.
         tokens: Estimated tokens of an answer.
-        problem: Returns why an answer is of no use, given the material and the strings; empty if it is.
+        problem: Returns why an answer is rejected, given the material and the strings; empty if it passes.
     """
 
     task: str
@@ -133,10 +133,10 @@ FORMS: Mapping[str, WritingForm] = {
 
 
 def form_version(name: str) -> str:
-    """Return a digest (16 hex digits) of all that a form's prompt says besides the material.
+    """Return a digest (16 hex digits) of everything in a form's prompt except the material.
 
     Args:
-        name: One of `FORMS`.
+        name: A key of `FORMS`.
     """
     form = FORMS[name]
     parts = (_SYSTEM, _TEMPLATE, _MATERIAL, *_COMMON, form.task, *form.rules, *form.keys, str(LONGEST))
@@ -147,9 +147,9 @@ def prompt_for(key: str, name: str, shown: Mapping[str, str]) -> Prompt:
     """Return the prompt for one text.
 
     Args:
-        key: Name of the prompt.
-        name: One of `FORMS`.
-        shown: Material by name; it stands between marks that it cannot contain.
+        key: Key of the prompt.
+        name: A key of `FORMS`.
+        shown: Material by name; it is put between delimiters that it cannot contain.
     """
     form = FORMS[name]
     texts = {part: defused(text[:LONGEST]) for part, text in shown.items()}
@@ -179,19 +179,19 @@ def read_answer(name: str, shown: Mapping[str, str], content: str) -> dict[str, 
     """Return the strings of an answer by key.
 
     Args:
-        name: One of `FORMS`.
-        shown: The material that the LLM was shown.
+        name: A key of `FORMS`.
+        shown: Material of the prompt.
         content: The answer.
 
     Raises:
-        Rejected: `no-json`, `missing-key`, `not-strings`, `empty`, `too-long`, or a problem of the form.
+        Rejected: `no-json`, `missing-key`, `not-strings`, `empty`, `too-long`, or a reason of the form.
     """
     form, found = FORMS[name], json_object(content)
     if any(key not in found for key in form.keys):
         raise Rejected("missing-key")
     if not all(isinstance(found[key], str) for key in form.keys):
         raise Rejected("not-strings")
-    # Half of a surrogate pair is JSON, but no file can hold it.
+    # Half of a surrogate pair is valid JSON but cannot be encoded as UTF-8.
     said = {key: found[key].encode("utf-8", "replace").decode() for key in form.keys}
     tidy = {
         key: clean(defused(text)) if key == "answer" else in_one_line(defused(text))

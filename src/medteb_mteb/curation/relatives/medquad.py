@@ -1,8 +1,8 @@
 """MedQuAD: its question-answer pairs, and the answers that people graded for the questions of TREC LiveQA.
 
-The source (github.com/abachaa/MedQuAD, CC BY 4.0) is XML by collection, and a zip with 2,479 grades of 1,935
-answers for 103 of the 104 LiveQA questions. The grades are those of the track: 1 incorrect, 2 related,
-3 incomplete, 4 excellent. The zip numbers the questions; their texts are in the track's repository
+The source (github.com/abachaa/MedQuAD, CC BY 4.0) has XML files by collection, and a zip with 2,479 grades of
+1,935 answers for 103 of the 104 LiveQA questions. The grades are those of the track: 1 incorrect, 2 related,
+3 incomplete, 4 excellent. The zip refers to questions by number; their texts are in the track's repository
 (github.com/abachaa/LiveQA_MedicalTask_TREC2017).
 """
 
@@ -46,7 +46,7 @@ GRADES_ZIP = "QA-TestSet-LiveQA-Med-Qrels-2479-Answers.zip"
 QUESTIONS = "TREC-2017-LiveQA-Medical-Test-Questions-w-summaries.xml"
 PROMPT = "Given a consumer health question, retrieve answers from trusted medical sources"
 
-#: What stands for a query, and what is taken where a source leaves it empty.
+#: Elements with the text of a query, by form; a later one is used if the earlier ones are empty.
 QUERIES = {
     "original": ("Original-Question",),
     "paraphrase": ("NIST-PARAPHRASE", "NLM-Summary"),
@@ -72,7 +72,7 @@ class AnswerPair:
 
 @dataclass(frozen=True)
 class Grade:
-    """One grade of an answer for a question.
+    """A grade of an answer for a question.
 
     Attributes:
         question: Number of the LiveQA question.
@@ -86,11 +86,11 @@ class Grade:
 
 
 def read_pairs(raw: Raw) -> tuple[list[AnswerPair], Counter[str]]:
-    """The pairs of all collections that have an answer, each text once.
+    """Return the pairs of all collections that have an answer, each once.
 
     Returns:
-        The pairs in the order of collections, pages and pairs, and what was left out: answers that the source
-        removed for copyright, repeated pairs.
+        The pairs in the order of collections, pages and pairs, and the number of pairs left out by reason:
+        answers that the source removed for copyright, repeated pairs.
 
     Raises:
         BuildError: There is no MedQuAD, or a page cannot be read.
@@ -126,10 +126,10 @@ def _medquad(raw: Raw) -> Archive:
 
 
 def read_grades(raw: Raw) -> list[Grade]:
-    """The grades in file order.
+    """Return the grades in file order.
 
     Raises:
-        BuildError: They are missing, or a line is malformed.
+        BuildError: The grades are missing, or a line is malformed.
     """
     name, data = _in_zip(raw, r"qrels_LiveQAMed2017[^/]*\.txt$")
     grades = []
@@ -142,10 +142,10 @@ def read_grades(raw: Raw) -> list[Grade]:
 
 
 def read_judged_answers(raw: Raw) -> dict[str, AnswerPair]:
-    """The graded answers by id, with the question under which their source answers.
+    """Return the graded answers by id, each with the question that it answers in its source.
 
     Raises:
-        BuildError: They are missing, or a row is malformed.
+        BuildError: The answers are missing, or a row is malformed.
     """
     name, data = _in_zip(raw, r"Answers-retrieved-from-MedQuAD\.csv$")
     found: dict[str, AnswerPair] = {}
@@ -154,16 +154,16 @@ def read_judged_answers(raw: Raw) -> dict[str, AnswerPair]:
         if parts is None:
             raise BuildError(f"{name}: {row['AnswerID']} is not Question, URL and Answer.")
         question = re.sub(r"\s*\(Also called:.*\Z", "", parts["question"], flags=re.DOTALL)
-        # Every text ends in a bracket that its source does not have.
+        # Every text ends with a parenthesis that is not in its source.
         answer = re.sub(r"\)\s*\Z", "", parts["answer"])
         pair = AnswerPair(row["AnswerID"], in_one_line(question), clean(answer))
         if found.setdefault(pair.id, pair) != pair:  # an answer has a row for each grade
-            raise BuildError(f"{name}: a second, other text of {pair.id}.")
+            raise BuildError(f"{name}: {pair.id} has two different texts.")
     return found
 
 
 def _in_zip(raw: Raw, pattern: str) -> tuple[str, bytes]:
-    """The one member of the zip of grades, which lies in the folder or in the archive of MedQuAD."""
+    """Return the matching file of the zip of grades, which is in the folder or in MedQuAD's archive."""
     beside = raw.find(GRADES_ZIP)
     inside = [] if beside else list(_medquad(raw).members(re.escape(GRADES_ZIP) + "$"))
     if not beside and not inside:
@@ -176,11 +176,11 @@ def _in_zip(raw: Raw, pattern: str) -> tuple[str, bytes]:
 
 
 def read_live_questions(raw: Raw, form: str = "original") -> dict[str, str]:
-    """The LiveQA test questions by number.
+    """Return the LiveQA test questions by number.
 
     Args:
         raw: The raw files.
-        form: `original` (what people wrote: subject and message), `paraphrase` (the assessors') or `summary`.
+        form: `original` (subject and message as sent), `paraphrase` (by the assessors) or `summary`.
 
     Raises:
         BuildError: The file is missing or malformed.
@@ -193,7 +193,7 @@ def read_live_questions(raw: Raw, form: str = "original") -> dict[str, str]:
         for tag in QUERIES[form]:
             parts = question.find(tag)
             inside = [] if parts is None else [clean(part.text) for part in [parts, *parts]]
-            # Some subjects only begin the message.
+            # Some subjects only repeat the beginning of the message.
             kept = [one for one in inside if one and not any(one in o and one != o for o in inside)]
             texts.append("\n".join(dict.fromkeys(kept)))
         text = next((one for one in texts if one), "")
@@ -206,13 +206,12 @@ def read_live_questions(raw: Raw, form: str = "original") -> dict[str, str]:
 
 
 def build_live_qa(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
-    """`MedQuADLiveQARetrieval`: LiveQA questions, MedQuAD's answers, grades as gains 0 to 3.
+    """Build `MedQuADLiveQARetrieval`: LiveQA questions, MedQuAD's answers, grades as gains 0 to 3.
 
     Args:
         raw: The raw files.
-        options: `queries` (see `read_live_questions`) and `grades` (`lower` or `higher`: which counts where
-            an
-            answer was graded twice).
+        options: `queries` (see `read_live_questions`) and `grades` (`lower` or `higher`: the grade that
+            counts if an answer has two).
 
     Raises:
         BuildError: A raw file is missing or malformed.
@@ -258,7 +257,7 @@ def _note(grades: int, twice: int, options: Mapping[str, str]) -> str:
 
 
 def _gains(grades: Sequence[Grade], *, lower: bool) -> tuple[dict[str, dict[str, int]], int]:
-    """Gains 0 to 3 by question and answer, and the number of pairs with two different grades."""
+    """Return gains 0 to 3 by question and answer, and the number of pairs with two different grades."""
     gains: dict[str, dict[str, int]] = {}
     twice: set[tuple[str, str]] = set()
     for one in grades:

@@ -1,4 +1,4 @@
-"""MedTE's training pairs out of the raw files of its ten sources, as its paper or its code takes them."""
+"""MedTE's training pairs from the raw files of its ten sources, formed as in its paper or in its code."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ __all__ = ["FORMS", "SOURCES", "build_pairs", "first_sentence"]
 
 logger = logging.getLogger(__name__)
 
-#: Pairs as the paper describes them, or as the authors' code makes them.
+#: Pairs as described in the paper, or as built by the authors' code.
 FORMS = ("paper", "code")
 MANIFEST = "pairs.json"
 
 
 def first_sentence(text: str) -> str:
-    """The first sentence of a text: up to a mark that ends one, before a capital letter or a number."""
+    """Return the first sentence of a text: up to an end mark before a capital letter, digit or parenthesis."""
     return re.split(r"(?<=[.!?])\s+(?=[A-Z0-9(])", in_one_line(text), maxsplit=1)[0]
 
 
 def _titled(raw: Raw, form: str) -> Iterator[tuple[str, str]]:
-    """Title, and the first sentence of the abstract (paper) or all of it (code)."""
+    """Yield title and the first sentence of the abstract (paper) or the whole abstract (code)."""
     for title, abstract in _articles(raw):
         abstract = in_one_line(abstract)
         yield title, first_sentence(abstract) if form == "paper" else abstract
 
 
 def _articles(raw: Raw) -> Iterator[tuple[str, str]]:
-    """Yield title and abstract of JSON lines, and of responses of `medteb build fetch`.
+    """Yield titles and abstracts from JSON lines and from responses of `medteb build fetch`.
 
     Raises:
         BuildError: There are neither, or a file is malformed.
@@ -82,7 +82,7 @@ def _text(row: dict[str, Any], *names: str) -> str:
 
 
 def _mimic(raw: Raw, form: str) -> Iterator[tuple[str, str]]:
-    """History and chief complaint (paper); diagnosis, and complaint with history (code)."""
+    """Yield history and chief complaint (paper); diagnosis, and complaint with history (code)."""
     for note in read_notes(raw):
         if form == "paper":
             yield note.fields.get(HISTORY, ""), note.fields.get(COMPLAINT, "")
@@ -91,7 +91,7 @@ def _mimic(raw: Raw, form: str) -> Iterator[tuple[str, str]]:
 
 
 def _trials(raw: Raw, form: str) -> Iterator[tuple[str, str]]:
-    """Official title and detailed description, of pages of the API or of Trial2Vec's table."""
+    """Yield official title and detailed description, from pages of the API or Trial2Vec's table."""
     del form
     pages, tables = raw.find("*.json*"), raw.find("*.csv")
     if not pages and not tables:
@@ -110,27 +110,27 @@ def _trials(raw: Raw, form: str) -> Iterator[tuple[str, str]]:
 
 
 def _medmcqa(raw: Raw, form: str) -> Iterator[tuple[str, str]]:
-    """Question and explanation."""
+    """Yield question and explanation."""
     del form
     name = "train.json" if raw.has("train.json") else "dev.json"
     yield from ((row["question"], row["explanation"]) for row in medmcqa(raw, name))
 
 
 def _medqa(raw: Raw, form: str) -> Iterator[tuple[str, str]]:
-    """Question and text of the right option: the published files lack the paper's explanations."""
+    """Yield question and text of the right option: the published files lack the paper's explanations."""
     del form
     name = "*train.jsonl" if raw.has("*train.jsonl") else "*test.jsonl"
     yield from ((row["question"], row["options"][row["answer"]]) for row in medqa(raw, name))
 
 
 def _medquad(raw: Raw, form: str) -> Iterator[tuple[str, str]]:
-    """Question and answer."""
+    """Yield question and answer."""
     del form
     yield from ((pair.question, pair.answer) for pair in medquad.read_pairs(raw)[0])
 
 
 def _beir(raw: Raw, form: str) -> Iterator[tuple[str, str]]:
-    """Query and relevant passage (paper), or title and text of every document (code)."""
+    """Yield query and relevant passage (paper), or title and text of every document (code)."""
     path = raw.one("corpus.jsonl*", "a set in BEIR's layout: corpus.jsonl, queries.jsonl, qrels/*.tsv")
     corpus = {
         str(row.get("_id")): (in_one_line(_text(row, "title")), clean(_text(row, "text")))
@@ -156,7 +156,7 @@ class PairSource:
     """A source of pairs.
 
     Attributes:
-        read: Yields the pairs of its raw files in a form; a pair with an empty text is left out.
+        read: Yields the pairs of its raw files in a form; pairs with an empty text are left out later.
         published: Number of its pairs in the paper.
     """
 
@@ -164,7 +164,7 @@ class PairSource:
     published: int
 
 
-#: By the names that the recipe `medte` gives its files.
+#: Sources by the names of their files in the recipe `medte`.
 SOURCES: dict[str, PairSource] = {
     "pubmed": PairSource(_titled, 572_300),
     "biorxiv-medrxiv": PairSource(_titled, 231_400),
@@ -187,25 +187,25 @@ def build_pairs(
     against: Path | str | None = None,
     say: Callable[[str], None] = logger.info,
 ) -> dict[str, dict[str, Any]]:
-    """Write the pairs of every source whose folder is there, as the recipe `medte` reads them.
+    """Write the pairs of every source that has a folder, in the format of the recipe `medte`.
 
-    A source that was written before from the same raw files in the same form is kept, so repeating the
-    call continues where it was stopped.
+    A source already written from the same raw files in the same form is kept, so the same call resumes an
+    interrupted run.
 
     Args:
         source: Folder with a folder of raw files per source, named as in `SOURCES`.
         out: Folder of the pairs: `<source>.jsonl` with `query` and `positive`.
         form: One of `FORMS`.
-        against: Root of editions with a snapshot of English MedTEB, whose texts must not be in the pairs; a
-            pair whose second text is a cell of it is dropped, as in the authors' code.
-        say: Receives a line per source.
+        against: Root of editions with a snapshot of English MedTEB. Pairs whose second text is a cell of the
+            snapshot are dropped, as in the authors' code.
+        say: Called with one line per source.
 
     Returns:
-        By source: number of pairs, of those left out by reason, of the published ones, digests.
+        By source: number of pairs, number left out by reason, number in the paper, and digests.
 
     Raises:
-        BuildError: No source is there, a raw file is malformed, a written file was changed, or no pair comes
-            of a source; the others are written then.
+        BuildError: There is no source, a raw file is malformed, a written file was changed, or a source gives
+            no pairs; in the last case the other sources are written.
     """
     if form not in FORMS:
         raise BuildError(f"form is one of {', '.join(FORMS)}; got {form!r}.")
@@ -235,7 +235,7 @@ def build_pairs(
         reasons = "; ".join(f"{name} (left out: {left or 'nothing'})" for name, left in empty.items())
         raise BuildError(
             f"No pair comes of {reasons}. The pairs of the other sources are written. Give these sources "
-            "other files, or take their folders away."
+            "other files, or remove their folders."
         )
     return {name: record[name] for name in there}
 
@@ -274,7 +274,7 @@ def _write(name: str, raw: Raw, out: Path, form: str, tested: frozenset[str]) ->
 
 
 def _unchanged(path: Path, before: dict[str, Any], raw: Raw, form: str, tested: frozenset[str]) -> bool:
-    """Return True if a source was written from the same raw files, none added, in the same form.
+    """Return True if a source was written from the same raw files, with none added, in the same form.
 
     Raises:
         BuildError: The written file was changed.
@@ -293,13 +293,13 @@ def _unchanged(path: Path, before: dict[str, Any], raw: Raw, form: str, tested: 
 
 
 def _files(raw: Raw) -> list[str]:
-    """Return the paths of all files of a folder but hidden ones."""
+    """Return the paths of all files of a folder except hidden ones."""
     paths = (path.relative_to(raw.folder) for path in raw.folder.rglob("*") if path.is_file())
     return [path.as_posix() for path in paths if not any(part.startswith(".") for part in path.parts)]
 
 
 def _digest(texts: Iterable[str]) -> str:
-    """Return a digest (sha256, hex) of texts, whatever their order."""
+    """Return a digest (sha256, hex) of texts that is independent of their order."""
     found = hashlib.sha256()
     for text in sorted(texts):
         found.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
@@ -307,7 +307,7 @@ def _digest(texts: Iterable[str]) -> str:
 
 
 def _cells(root: Path) -> frozenset[str]:
-    """Texts of all cells of a snapshot, as pairs have them."""
+    """Return the texts of all cells of a snapshot, normalised like the texts of pairs."""
     folder = root / FOLDER
     files = sorted(folder.glob("*.csv"))
     if not files:

@@ -1,4 +1,4 @@
-"""The 26 tasks of English MedTEB from MIMIC-IV, out of a user's own credentialed copy."""
+"""The 26 tasks of English MedTEB from MIMIC-IV, built from a user's own credentialed copy."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ __all__ = [
     "return_rows",
 ]
 
-#: Hard negatives are drawn from so many nearest texts.
+#: Number of nearest texts from which hard negatives are drawn.
 NEAREST = 128
 _EMPTY = "this copy has no note with one of its discharge diagnoses; the published one has all notes"
 
-#: Discharge diagnoses by label and by end of the task's name. The names of the labels of the general tasks
-#: are those in the tasks' names.
+#: Discharge diagnoses by the end of the task's name and by label. The labels of the general tasks are those
+#: in the tasks' names.
 DIAGNOSES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "specific_Infectious_Diseases": {
         "Respiratory": ("Pneumonia", "COPD exacerbation"),
@@ -91,10 +91,10 @@ DIAGNOSES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
 }  # fmt: skip
 
-#: Days within which a patient returns, by end of the task's name.
+#: Days within which a patient returns, by the end of the task's name.
 READMISSIONS: Mapping[str, int] = {"readmission_3_days": 3, "readmission_30_days": 30}
 
-#: Two sections of a note, by end of the task's name.
+#: Two sections of a note, by the end of the task's name.
 FIELD_PAIRS: Mapping[str, tuple[str, str]] = {
     f"{first}_vs_{second}".replace(" ", "_"): (first, second)
     for first, second in (
@@ -109,12 +109,12 @@ FIELD_PAIRS: Mapping[str, tuple[str, str]] = {
 
 
 def label_rows(raw: Raw, task: str, group: str) -> list[dict[str, str]]:
-    """Return complaint and history of the notes whose whole discharge diagnosis is one of the task's.
+    """Return complaint and history of the notes whose entire discharge diagnosis is one of the task's.
 
     Args:
         raw: A copy of MIMIC-IV-Note.
         task: Name of the task.
-        group: One of `DIAGNOSES`.
+        group: A key of `DIAGNOSES`.
 
     Raises:
         BuildError: A file is missing or malformed, or a label has no note.
@@ -129,7 +129,7 @@ def label_rows(raw: Raw, task: str, group: str) -> list[dict[str, str]]:
 
 
 def return_rows(raw: Raw, task: str, days: int) -> list[dict[str, str]]:
-    """Return complaint and history of as many notes of patients who returned as of others.
+    """Return complaint and history of notes, half of patients who returned and half of others.
 
     Args:
         raw: A copy of MIMIC-IV and MIMIC-IV-Note.
@@ -137,7 +137,7 @@ def return_rows(raw: Raw, task: str, days: int) -> list[dict[str, str]]:
         days: Days within which a patient returned.
 
     Raises:
-        BuildError: A file is missing or malformed, or nobody or everybody returned.
+        BuildError: A file is missing or malformed, or one of the two labels has no note.
     """
     returned = read_returns(raw, days)
     draws: dict[bool, Draw[str]] = {answer: Draw(MOST_LABELLED // 2) for answer in (True, False)}
@@ -158,7 +158,7 @@ def return_rows(raw: Raw, task: str, days: int) -> list[dict[str, str]]:
 
 
 def note_retrieval(raw: Raw, fields: tuple[str, str]) -> list[dict[str, str]]:
-    """Return a section of a note as query, and another section of it as its document.
+    """Return one section of each note as query and another section as its document.
 
     Args:
         raw: A copy of MIMIC-IV-Note.
@@ -171,14 +171,14 @@ def note_retrieval(raw: Raw, fields: tuple[str, str]) -> list[dict[str, str]]:
 
 
 def note_pairs(raw: Raw, fields: tuple[str, str], negatives: str) -> list[dict[str, str | int]]:
-    """Return two sections of a note with label 1, and the first one with a near text of another, label 0.
+    """Return pairs of two sections of a note (label 1), and of the first one and a negative (label 0).
 
-    A negative is of a note with another discharge diagnosis.
+    The negative is a similar section of a note with another discharge diagnosis.
 
     Args:
         raw: A copy of MIMIC-IV-Note.
         fields: Headings of the two sections.
-        negatives: How near texts are found, as `hard_negatives` takes it.
+        negatives: Method that finds near texts, see `by` of `hard_negatives`.
 
     Raises:
         BuildError: The file is missing or malformed.
@@ -189,7 +189,7 @@ def note_pairs(raw: Raw, fields: tuple[str, str], negatives: str) -> list[dict[s
 
 
 def _drawn(raw: Raw, fields: tuple[str, str], most: int) -> list[tuple[tuple[str, str], str]]:
-    """Return pairs of sections and the diagnosis of their note, in file order, each pair once."""
+    """Return at most `most` distinct pairs of sections with the diagnosis of their note, in file order."""
     draw: Draw[tuple[tuple[str, str], str]] = Draw(most)
     for note in read_notes(raw):
         first, second = (note.fields.get(name, "") for name in fields)

@@ -1,4 +1,4 @@
-"""Hard negatives as English MedTEB draws them: one of the texts that are nearest to the right one."""
+"""Hard negatives as in English MedTEB: one of the texts nearest to the positive, drawn at random."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def hard_negatives(
     """Return the index of a hard negative for every text; None if there is no other text.
 
     Args:
-        texts: The right texts. Equal ones are no negatives of each other.
-        top: The negative is drawn, with seed 42, from so many nearest texts.
+        texts: The positives. Equal texts are never negatives of each other.
+        top: Number of nearest texts from which the negative is drawn, with seed 42.
         by: `all-MiniLM-L6-v2`, the authors' model, from the Hub; or `bm25`.
-        groups: Group of each text; texts of one group are no negatives of each other. None: no groups.
+        groups: Group of each text; texts of one group are never negatives of each other. None: no groups.
     """
     draw = random.Random(SEED)
     found: list[int | None] = []
-    # Of the nearest, those of the same group are skipped; among four times `top` texts there are `top` others
-    # unless most of the text's neighbours are of its own group.
+    # Texts of the same group are skipped; four times `top` neighbours hold `top` texts of other groups unless
+    # most of the neighbours are in the text's own group.
     depth = (2 if groups is None else 4) * top + 1
     ranked = _nearest_by_words(texts, depth) if by == "bm25" else _nearest(texts, depth)
     for place, nearest in enumerate(ranked):
@@ -47,7 +47,7 @@ def hard_negatives(
 
 
 def _nearest(texts: Sequence[str], depth: int) -> Iterator[NDArray[np.int64]]:
-    """Indices of the nearest texts, the text itself among them."""
+    """Yield the indices of the nearest texts for every text, itself included."""
     vectors = _encode(texts)
     for first in range(0, len(texts), _ROWS):
         similar = vectors[first : first + _ROWS] @ vectors.T

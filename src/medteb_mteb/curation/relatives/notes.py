@@ -1,6 +1,6 @@
 """MIMIC-IV from a user's own credentialed copy: discharge notes in sections, and admissions.
 
-Nothing of it leaves the machine: no module that reads it sends anything, and no error quotes a note.
+Its data never leave the machine: no module that reads them sends anything, and no error quotes a note.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LICENCE = "PhysioNet Credentialed Health Data License 1.5.0"
 NOTES = "discharge notes of MIMIC-IV-Note, as published (note/discharge.csv.gz; PhysioNet, credentials)"
 ADMISSIONS = "admissions of MIMIC-IV, as published (hosp/admissions.csv.gz; PhysioNet, credentials)"
 COMPLAINT, HISTORY, DIAGNOSIS = "Chief Complaint", "History of Present Illness", "Discharge Diagnosis"
-#: Headings of MIMIC-IV's discharge notes that end a section.
+#: Headings that end the previous section in MIMIC-IV's discharge notes.
 _HEADINGS = (
     "Chief Complaint|Major Surgical or Invasive Procedure|History of Present Illness|Past Medical History|"
     "Social History|Family History|Physical Exam|Pertinent Results|Brief Hospital Course|"
@@ -51,7 +51,7 @@ class Note:
 
     Attributes:
         admission: Its `hadm_id`.
-        fields: Sections by heading, each in one line.
+        fields: Sections by heading, each as a single line.
     """
 
     admission: str
@@ -70,7 +70,7 @@ class Note:
 
 
 def note_fields(note: str) -> dict[str, str]:
-    """Return the sections of a discharge note by heading; the first of each.
+    """Return the sections of a discharge note by heading; if a heading occurs twice, the first counts.
 
     Args:
         note: Text of a note of MIMIC-IV-Note.
@@ -101,11 +101,11 @@ def read_notes(raw: Raw) -> Iterator[Note]:
 
 
 def read_returns(raw: Raw, days: int) -> dict[str, bool]:
-    """Return for each admission that the patient survived whether the next one began within so many days.
+    """Return whether the next admission began within `days`, by admission that the patient survived.
 
     Args:
         raw: Folder with `admissions.csv.gz` or `admissions.csv`.
-        days: Days from discharge to the next admission.
+        days: Maximum days from discharge to the next admission.
 
     Raises:
         BuildError: The file is missing or malformed.

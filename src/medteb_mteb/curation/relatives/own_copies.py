@@ -1,4 +1,4 @@
-"""The evaluation sets of BMRetriever that a user brings: iCliniq, DrugBank (licensed), RELISH."""
+"""The evaluation sets of BMRetriever that need a user's own copy: iCliniq, DrugBank (licensed), RELISH."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ ARTICLE_PROMPT = "Given an article, retrieve Pubmed articles that are relevant t
 
 
 def build_icliniq(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
-    """`ICliniqRetrieval`: patients' questions on iCliniq to their doctors' answers.
+    """Build `ICliniqRetrieval`: patients' questions on iCliniq and their doctors' answers.
 
     Args:
         raw: `iCliniq.json` of github.com/Kent0n-Li/ChatDoctor: `input` and `answer_icliniq`.
-        options: None.
+        options: Not used.
 
     Raises:
         BuildError: The file is missing or malformed.
@@ -67,11 +67,11 @@ def build_icliniq(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
 
 
 def build_drugbank(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
-    """`DrugBankRetrieval`: names of drugs to their descriptions, from a user's own licensed copy.
+    """Build `DrugBankRetrieval`: names of drugs and their descriptions, from a user's own licensed copy.
 
     Args:
         raw: DrugBank's XML, `drugbank.xml` or `full database.xml`.
-        options: None.
+        options: Not used.
 
     Raises:
         BuildError: The file is missing or malformed.
@@ -105,7 +105,7 @@ def build_drugbank(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
 def _one_to_one(
     pairs: Iterable[tuple[str, str]], *, task: str, note: str, licence: str, prompt: str
 ) -> BuiltSet:
-    """A set with one document per query. Equal documents are one; equal queries have all their documents."""
+    """Return a set of query-document pairs; equal queries and equal documents are merged."""
     left: Counter[str] = Counter()
     queries: dict[str, str] = {}
     documents: dict[str, str] = {}
@@ -132,12 +132,12 @@ def _one_to_one(
 
 
 def build_relish(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
-    """`RELISHReranking`: articles, each with candidates that authors graded 0, 1 or 2.
+    """Build `RELISHReranking`: articles, each with candidates that its authors graded 0, 1 or 2.
 
     Args:
         raw: The evaluation split of `allenai/scirepeval`, configuration `relish`: `evaluation*.parquet` or
             `evaluation*.jsonl` with `query` and `candidates`.
-        options: None.
+        options: Not used.
 
     Raises:
         BuildError: The file is missing or malformed.

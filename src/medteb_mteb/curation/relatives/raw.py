@@ -1,7 +1,7 @@
-"""Reads raw files as their sources publish them, and treats every one of them as hostile.
+"""Reads raw files as published by their sources, and treats every file as hostile.
 
-Files are found by name in a folder, and may lie in `.gz`, `.zip` or `.tar.gz` files there. Sizes are limited
-before anything is unpacked, nothing is unpacked onto the disk, and XML may declare no entities.
+Files are found by name in a folder, and may be inside `.gz`, `.zip` or `.tar.gz` files there. Sizes are
+limited before anything is unpacked, nothing is unpacked onto the disk, and XML must not declare entities.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
         """A stream that is read in pieces."""
 
         def read(self, size: int, /) -> bytes:
-            """Up to so many bytes."""
+            """Return up to `size` bytes."""
             ...
 
 
 __all__ = ["Archive", "Raw", "clean", "in_one_line", "parse_csv", "parse_json", "parse_xml"]
 
-#: Bytes of one file, and of all files that are read from one archive.
+#: Maximum bytes of one file, and of all files read from one archive.
 MOST_BYTES = 2 << 30
-#: Members of an archive.
+#: Maximum members of an archive.
 MOST_MEMBERS = 200_000
 #: Decompressed bytes per compressed byte above which an archive counts as a zip bomb; text compresses by a
 #: factor of 3 to 20.
@@ -54,7 +54,7 @@ class Raw:
 
     Attributes:
         folder: The folder, absolute.
-        used: sha256 of the files that were read, by their path in the folder.
+        used: sha256 of the files that were read, by path in the folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -69,14 +69,14 @@ class Raw:
         self.used: dict[str, str] = {}
 
     def find(self, pattern: str, *, needed: str = "") -> list[Path]:
-        """Files anywhere in the folder whose name matches, by path; they count as read.
+        """Return the matching files anywhere in the folder, sorted by path; they count as read.
 
         Args:
-            pattern: Name with `*`.
-            needed: What the file is and where it comes from; with it, finding none is an error.
+            pattern: File name; may contain `*`.
+            needed: What the file is and where it comes from. If given, finding no file is an error.
 
         Raises:
-            BuildError: There is none, or one is a link out of the folder.
+            BuildError: A needed file is missing, or a file is a link out of the folder.
         """
         found = sorted(path for path in self.folder.rglob(pattern) if path.is_file())
         if needed and not found:
@@ -88,10 +88,10 @@ class Raw:
         return found
 
     def one(self, pattern: str, needed: str) -> Path:
-        """The one file of a name.
+        """Return the only file that matches a name.
 
         Raises:
-            BuildError: There is none, or more than one.
+            BuildError: No file matches, or more than one.
         """
         found = self.find(pattern, needed=needed)
         if len(found) > 1:
@@ -100,10 +100,10 @@ class Raw:
         return found[0]
 
     def as_archive(self, name: str) -> Archive:
-        """The folder itself in the place of an archive; one digest stands for all its files.
+        """Return the folder itself as an archive; its XML files get a single digest.
 
         Args:
-            name: Name of what the folder holds.
+            name: Name of the digest in `used`.
         """
         digest = hashlib.sha256()
         for path in sorted(self.folder.rglob("*.xml")):
@@ -113,7 +113,7 @@ class Raw:
         return Archive(self.folder)
 
     def has(self, pattern: str) -> bool:
-        """Return True if there is a file of that name; it does not count as read."""
+        """Return True if a file matches; it does not count as read."""
         return any(path.is_file() for path in self.folder.rglob(pattern))
 
 
@@ -121,8 +121,8 @@ class Archive:
     """A `.zip` or `.tar.gz`, or a folder of the same files.
 
     Args:
-        path: The archive or folder.
-        content: Bytes of a zip that lies in another archive, of which `path` is then the name.
+        path: The archive or folder; with `content`, only its name in messages.
+        content: Bytes of a zip that is inside another archive.
     """
 
     def __init__(self, path: Path, content: bytes | None = None) -> None:
@@ -132,10 +132,10 @@ class Archive:
         self._most = min(MOST_BYTES, max(size, 1) * MOST_RATIO)
 
     def members(self, pattern: str) -> Iterator[tuple[str, bytes]]:
-        """Names and contents of the members whose path matches a regular expression, by path.
+        """Yield path and content of the members whose path matches a regular expression, sorted by path.
 
         Raises:
-            BuildError: It cannot be read, or what it holds is too large.
+            BuildError: The archive cannot be read, or its content is too large.
         """
         wanted = re.compile(pattern)
         if self._content is None and self.path.is_dir():
@@ -167,7 +167,7 @@ class Archive:
                     total += len(data)
                     yield name, data
             return
-        # As a stream: one pass, no seeks. Not by tarfile's own gzip, which takes a cut file for a whole one.
+        # As a stream: one pass, no seeks. Not with tarfile's own gzip, which accepts a truncated file.
         opened: Any = gzip.open if self.path.suffix in (".gz", ".tgz") else open
         with (
             opened(self.path, "rb") as unpacked,
@@ -188,13 +188,13 @@ class Archive:
 
 
 class _Limited:
-    """A stream that refuses to give more than so many bytes."""
+    """A stream that fails after a maximum number of bytes."""
 
     def __init__(self, stream: Readable, most: int, path: Path) -> None:
         self._stream, self._left, self._most, self._path = stream, most, most, path
 
     def read(self, size: int) -> bytes:
-        """Bytes of the stream."""
+        """Return bytes of the stream."""
         data = self._stream.read(min(size, self._left + 1))
         self._left -= len(data)
         if self._left < 0:
@@ -203,7 +203,7 @@ class _Limited:
 
 
 def limited(stream: Readable, most: int, what: str) -> bytes:
-    """All bytes of a stream.
+    """Return all bytes of a stream.
 
     Raises:
         BuildError: There are more than allowed.
@@ -218,10 +218,10 @@ def limited(stream: Readable, most: int, what: str) -> bytes:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Content of a file; of a `.gz` file, unpacked.
+    """Return the content of a file; `.gz` files are unpacked.
 
     Raises:
-        BuildError: It cannot be read, or is too large.
+        BuildError: The file cannot be read, or is too large.
     """
     size = path.stat().st_size
     try:
@@ -235,10 +235,10 @@ def read_bytes(path: Path) -> bytes:
 
 
 def decode(data: bytes, what: str) -> str:
-    """UTF-8 text without a byte order mark.
+    """Return UTF-8 text without its byte order mark.
 
     Raises:
-        BuildError: It is not UTF-8.
+        BuildError: The bytes are not UTF-8.
     """
     try:
         return data.decode("utf-8-sig")
@@ -247,23 +247,23 @@ def decode(data: bytes, what: str) -> str:
 
 
 def read_text(path: Path) -> str:
-    """Text of a file, which may be packed with gzip.
+    """Return the text of a file; `.gz` files are unpacked.
 
     Raises:
-        BuildError: It cannot be read, is too large, or is not UTF-8.
+        BuildError: The file cannot be read, is too large, or is not UTF-8.
     """
     return decode(read_bytes(path), str(path))
 
 
 def parse_json(path: Path, kind: type) -> Any:
-    """Content of a JSON file.
+    """Return the content of a JSON file.
 
     Args:
         path: The file.
-        kind: `dict` or `list`, which the content must be.
+        kind: Required type of the content, `dict` or `list`.
 
     Raises:
-        BuildError: It is not JSON, or of another kind.
+        BuildError: The file is not JSON, or its content has another type.
     """
     content = json_of(read_text(path), str(path))
     if not isinstance(content, kind):
@@ -276,10 +276,10 @@ def json_of(text: str, what: str) -> Any:
 
     Args:
         text: The text.
-        what: Its name in errors.
+        what: Name of the text in errors.
 
     Raises:
-        BuildError: It is not JSON.
+        BuildError: The text is not JSON.
     """
     try:
         return json.loads(text)
@@ -288,7 +288,7 @@ def json_of(text: str, what: str) -> Any:
 
 
 def unexpected(what: str, expected: str, found: Any) -> NoReturn:
-    """Raise the error of content of another kind.
+    """Raise the error for content of an unexpected type.
 
     Raises:
         BuildError: Always.
@@ -297,16 +297,16 @@ def unexpected(what: str, expected: str, found: Any) -> NoReturn:
 
 
 def parse_csv(text: str, what: str, columns: tuple[str, ...], delimiter: str = ",") -> list[dict[str, str]]:
-    """Rows of a table with a header.
+    """Return the rows of a table with a header.
 
     Args:
         text: The table.
-        what: Its name in errors.
-        columns: Columns that there must be.
-        delimiter: Between two cells.
+        what: Name of the table in errors.
+        columns: Required columns.
+        delimiter: Separator of cells.
 
     Raises:
-        BuildError: A column is missing, or a row has another number of cells than the header.
+        BuildError: A column is missing, or a row and the header differ in their number of cells.
     """
     csv.field_size_limit(1 << 24)  # the default, 128 KiB, is less than some answers and notes
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
@@ -329,18 +329,18 @@ def parse_csv(text: str, what: str, columns: tuple[str, ...], delimiter: str = "
 
 
 class _NoDoctype(ET.TreeBuilder):
-    """Builds a tree, and refuses the declarations that entities need."""
+    """Builds a tree, and rejects document types, which could declare entities."""
 
     def doctype(self, *_: str | None) -> None:
-        """Refuse the declaration."""
+        """Reject the declaration."""
         raise BuildError("declares a document type, which could hold entities")
 
 
 def parse_xml(data: bytes, what: str) -> ET.Element:
-    """Return the root of an XML document that has no document type, and so no entities of its own.
+    """Return the root of an XML document without a document type, which therefore declares no entities.
 
     Raises:
-        BuildError: It is not XML, or has a document type.
+        BuildError: The document is not XML, or has a document type.
     """
     parser = ET.XMLParser(target=_NoDoctype())  # noqa: S314 -- without declarations nothing expands
     try:
@@ -354,11 +354,11 @@ def parse_xml(data: bytes, what: str) -> ET.Element:
 
 
 def in_one_line(text: str | None) -> str:
-    """A text without line breaks and repeated blanks; None counts as empty."""
+    """Return a text without line breaks and repeated blanks; None counts as empty."""
     return " ".join((text or "").split())
 
 
 def clean(text: str | None) -> str:
-    """A text with its paragraphs: blanks at both ends of lines and repeated ones go; None counts as empty."""
+    """Return a text with its paragraphs, each line without outer or repeated blanks; None counts as empty."""
     lines = (in_one_line(line) for line in (text or "").replace("\r\n", "\n").split("\n"))
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()

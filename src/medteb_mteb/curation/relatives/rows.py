@@ -26,36 +26,36 @@ __all__ = [
 
 Item = TypeVar("Item")
 
-#: Most rows of classification and clustering, and of pairs and retrieval, as published.
+#: Maximum rows of classification and clustering, and of pairs and retrieval, as published.
 MOST_LABELLED, MOST_ROWS = 8_192, 16_384
 SEED = 42
 
 
 class Draw(Generic[Item]):
-    """Draws a number of items from a stream whose length need not be known.
+    """Draws a number of items from a stream of unknown length.
 
-    The lot is a digest of seed and text, so the items of a smaller draw are among those of a larger one, and
-    equal texts count once.
+    Items are ranked by a digest of seed and text, so a smaller draw is a subset of a larger one, and equal
+    texts count once.
 
     Args:
-        most: Most items that are kept in memory.
+        most: Maximum items kept in memory.
     """
 
     def __init__(self, most: int) -> None:
         self.most = most
         self._seen: set[int] = set()
-        self._heap: list[tuple[int, int, Item]] = []  # the highest lot first, so that it is dropped first
+        self._heap: list[tuple[int, int, Item]] = []  # the largest digest first, so that it is dropped first
 
     def __len__(self) -> int:
-        """Return the number of items that were drawn so far."""
+        """Return the number of items drawn so far."""
         return len(self._heap)
 
     def add(self, text: str, item: Item) -> None:
         """Add an item to the draw.
 
         Args:
-            text: What the item is.
-            item: What is kept.
+            text: Text that identifies the item.
+            item: The item to keep.
         """
         digest = hashlib.sha256(f"{SEED}\0{text}".encode("utf-8", "surrogatepass")).digest()
         lot = int.from_bytes(digest[:16], "big")
@@ -70,22 +70,22 @@ class Draw(Generic[Item]):
         """Return the items in the order of the stream.
 
         Args:
-            number: Most items; None: all that were drawn.
+            number: Maximum items; None: all that were drawn.
         """
         kept = heapq.nlargest(self.most if number is None else number, self._heap, key=lambda one: one[0])
         return [item for _, _, item in sorted(kept, key=lambda one: one[1])]
 
 
 def labelled(task: str, texts: Mapping[str, Iterable[str]], hint: str) -> list[dict[str, str]]:
-    """Return rows with the first label of every text; if there are too many, some are dropped at random.
+    """Return rows with the first label of every text; if there are too many rows, draw a sample of them.
 
     Args:
         task: Name of the task.
         texts: Texts by label, in order.
-        hint: What may be wrong where a label has no text, for the error.
+        hint: Possible causes of a label without texts, for the error.
 
     Raises:
-        BuildError: A label has no text of its own.
+        BuildError: A label is not the first label of any text.
     """
     label_of: dict[str, str] = {}
     for label, found in texts.items():
@@ -101,7 +101,7 @@ def labelled(task: str, texts: Mapping[str, Iterable[str]], hint: str) -> list[d
 
 
 def distinct(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the pairs without empty texts and repetitions, in their order."""
+    """Return the pairs in their order, without duplicates and without pairs that have an empty text."""
     return list(dict.fromkeys(pair for pair in pairs if all(pair)))
 
 
@@ -116,10 +116,10 @@ def pair_rows(
     """Return as many positives as negatives, at most `MOST_ROWS` together.
 
     Args:
-        pairs: First text and its right second text.
-        nearest: A negative is drawn from so many second texts that are nearest to the right one.
-        negatives: How near texts are found, as `hard_negatives` takes it.
-        groups: Group of each pair; second texts of the same group are no negatives. None: no groups.
+        pairs: First texts with their positives.
+        nearest: Number of second texts nearest to the positive from which a negative is drawn.
+        negatives: Method that finds near texts, see `by` of `hard_negatives`.
+        groups: Group of each pair; second texts of the same group are never negatives. None: no groups.
     """
     pairs = pairs[: MOST_ROWS // 2]
     if not pairs:

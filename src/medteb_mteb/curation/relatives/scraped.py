@@ -1,4 +1,4 @@
-"""Tasks of English MedTEB out of frozen responses of open APIs: Wikipedia, NCBI, trials, preprints."""
+"""Tasks of English MedTEB built from frozen responses of open APIs: Wikipedia, NCBI, trials, preprints."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ __all__ = [
     "wiki_sections",
 ]
 
-#: Sections are longer than so many characters.
+#: Sections with this number of characters or fewer are left out.
 SHORTEST = 50
-#: Hard negatives are drawn from so many nearest texts.
+#: Number of nearest texts from which hard negatives are drawn.
 NEAREST = 64
 _EMPTY = "a category that was renamed, or a fetch of too few items"
 
 
 def wiki_rows(raw: Raw, task: str) -> list[dict[str, str]]:
-    """Sections of pages, labelled with the category of the page.
+    """Return sections of pages, labelled with the category of the page.
 
     Args:
         raw: Frozen responses of Wikipedia.
         task: Name of the task.
 
     Raises:
-        BuildError: They were fetched for other tasks, or a category is empty.
+        BuildError: The responses were fetched for other tasks, or a category is empty.
     """
     frozen = frozen_source(raw, "wikipedia")
     texts = {category: _sections(frozen, task, category) for category in WIKI_CATEGORIES[task]}
@@ -59,14 +59,14 @@ def wiki_rows(raw: Raw, task: str) -> list[dict[str, str]]:
 
 
 def wiki_sections(raw: Raw, task: str) -> list[str]:
-    """Return the sections of the pages that a task of pairs is written about, each text once.
+    """Return the sections about which the sentences of a pair task are written, each text once.
 
     Args:
         raw: Frozen responses of Wikipedia.
         task: Name of the task.
 
     Raises:
-        BuildError: They were fetched for other tasks.
+        BuildError: The responses were fetched for other tasks.
     """
     frozen = frozen_source(raw, "wikipedia")
     found = (_sections(frozen, task, category) for category in WIKI_PAIRS[task])
@@ -74,7 +74,7 @@ def wiki_sections(raw: Raw, task: str) -> list[str]:
 
 
 def _sections(frozen: Frozen, task: str, category: str) -> Iterator[str]:
-    """Yield the sections of a category's pages that are long enough."""
+    """Yield the long enough sections of a category's pages."""
     most = min(most_of(task), frozen.most("categories", category))
     depth = frozen.most("depths", category) if category in WIKI_DEPTHS else 1
     for page in wikipedia.members(frozen.ask, category, most, depth):
@@ -82,14 +82,14 @@ def _sections(frozen: Frozen, task: str, category: str) -> Iterator[str]:
 
 
 def pmc_rows(raw: Raw, task: str) -> list[dict[str, str]]:
-    """Abstracts, or else introductions, labelled with the term that found the article.
+    """Return abstracts, or else introductions, labelled with the search term that found the article.
 
     Args:
         raw: Frozen responses of PubMed Central.
         task: Name of the task.
 
     Raises:
-        BuildError: They were fetched for other tasks, or a term finds nothing.
+        BuildError: The responses were fetched for other tasks, or a term finds nothing.
     """
     frozen = frozen_source(raw, "pmc")
     return labelled(
@@ -103,7 +103,7 @@ def pmc_rows(raw: Raw, task: str) -> list[dict[str, str]]:
 
 
 def trial_retrieval(raw: Raw, task: str) -> list[dict[str, str]]:
-    """Official titles, and the description or the outcomes of the same study.
+    """Return official titles with the description or the outcomes of the same study.
 
     Args:
         raw: Frozen responses of ClinicalTrials.gov.
@@ -113,12 +113,12 @@ def trial_retrieval(raw: Raw, task: str) -> list[dict[str, str]]:
 
 
 def trial_pairs(raw: Raw, task: str, negatives: str) -> list[dict[str, str | int]]:
-    """Official titles with the text of the same study, label 1, and with that of a near one, label 0.
+    """Return official titles with the text of the same study (label 1) and of a similar study (label 0).
 
     Args:
         raw: Frozen responses of ClinicalTrials.gov.
         task: Name of the task.
-        negatives: How near texts are found, as `hard_negatives` takes it.
+        negatives: Method that finds near texts, see `by` of `hard_negatives`.
     """
     return pair_rows(_trial_texts(raw, task), NEAREST, negatives)
 
@@ -131,7 +131,7 @@ def _trial_texts(raw: Raw, task: str) -> list[tuple[str, str]]:
 
 
 def pubmed_titles(raw: Raw) -> list[dict[str, str]]:
-    """Titles, and the abstracts of the same articles.
+    """Return titles with the abstracts of the same articles.
 
     Args:
         raw: Frozen responses of PubMed.
@@ -140,17 +140,17 @@ def pubmed_titles(raw: Raw) -> list[dict[str, str]]:
 
 
 def pubmed_pairs(raw: Raw, negatives: str) -> list[dict[str, str | int]]:
-    """Titles with the abstract of the same article, label 1, and with that of a near one, label 0.
+    """Return titles with the abstract of the same article (label 1) and of a similar article (label 0).
 
     Args:
         raw: Frozen responses of PubMed.
-        negatives: How near texts are found, as `hard_negatives` takes it.
+        negatives: Method that finds near texts, see `by` of `hard_negatives`.
     """
     return pair_rows(pubmed_texts(raw), NEAREST, negatives)
 
 
 def pubmed_texts(raw: Raw) -> list[tuple[str, str]]:
-    """Return title and abstract of the articles that have both, each pair once.
+    """Return titles and abstracts of the articles that have both, each pair once.
 
     Args:
         raw: Frozen responses of PubMed.
@@ -160,7 +160,7 @@ def pubmed_texts(raw: Raw) -> list[tuple[str, str]]:
 
 
 def preprint_titles(raw: Raw, server: str) -> list[dict[str, str]]:
-    """Return titles, and the abstracts of the same preprints.
+    """Return titles with the abstracts of the same preprints.
 
     Args:
         raw: Frozen responses of the server's API.
@@ -170,14 +170,14 @@ def preprint_titles(raw: Raw, server: str) -> list[dict[str, str]]:
 
 
 def preprint_texts(raw: Raw, server: str) -> list[tuple[str, str]]:
-    """Return title and abstract of the preprints that have both, each pair once.
+    """Return titles and abstracts of the preprints that have both, each pair once.
 
     Args:
         raw: Frozen responses of the server's API.
         server: `biorxiv` or `medrxiv`.
 
     Raises:
-        BuildError: There are none, or they are malformed.
+        BuildError: The responses are missing or malformed.
     """
     frozen = frozen_source(raw, server)
     start, end = (str(frozen.extent.get(name)) for name in ("start", "end"))

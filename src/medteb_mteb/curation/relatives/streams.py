@@ -1,4 +1,4 @@
-"""Reads tables and JSON lines that are larger than memory row by row; they are taken as hostile, too."""
+"""Reads tables and JSON lines larger than memory row by row; these files are treated as hostile, too."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 __all__ = ["iter_csv", "parse_jsonl"]
 
-#: Bytes of a table, unpacked; the notes of MIMIC-IV have some 3.5 GB.
+#: Maximum bytes of an unpacked table; the notes of MIMIC-IV have about 3.5 GB.
 MOST_TABLE = 64 << 30
-#: Bytes of a line, and characters of a cell, which may have many lines.
+#: Maximum bytes of a line, and characters of a cell, which may span many lines.
 MOST_LINE, MOST_CELL = 1 << 24, 1 << 24
 
 
 def iter_csv(path: Path, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:
-    """Yield the rows of a table with a header; `.gz` is unpacked on the way.
+    """Yield the rows of a table with a header; `.gz` files are unpacked while they are read.
 
     Args:
         path: The table, in UTF-8.
-        columns: Columns that there must be; only these are in the rows.
+        columns: Required columns; the rows hold only these.
 
     Raises:
-        BuildError: The table cannot be read or is too large, a column is missing, or a row has another number
-            of cells than the header. Messages hold nothing of the rows.
+        BuildError: The table cannot be read or is too large, a column is missing, or a row and the header
+            differ in their number of cells. Messages never quote rows.
     """
     csv.field_size_limit(MOST_CELL)
     opened: Any = gzip.open if path.suffix == ".gz" else open
@@ -58,10 +58,10 @@ def iter_csv(path: Path, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:
 
 
 def parse_jsonl(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a JSON lines file; `.gz` is unpacked on the way, empty lines are skipped.
+    """Yield the objects of a JSON lines file; `.gz` is unpacked while it is read, empty lines are skipped.
 
     Raises:
-        BuildError: The file cannot be read or is too large, or a line holds no JSON object.
+        BuildError: The file cannot be read or is too large, or a line is not a JSON object.
     """
     opened: Any = gzip.open if path.suffix == ".gz" else open
     try:
@@ -77,10 +77,10 @@ def parse_jsonl(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _lines(stream: Any, path: Path) -> Iterator[str]:
-    """Yield lines with their ends.
+    """Yield lines with their line endings.
 
     Raises:
-        BuildError: A line or the whole is too large, or is not UTF-8.
+        BuildError: A line or the whole file is too large, or a line is not UTF-8.
     """
     most = MOST_TABLE
     if path.suffix == ".gz":

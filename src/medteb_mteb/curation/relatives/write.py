@@ -1,4 +1,4 @@
-"""Writes the built tasks as an edition: a folder in the Hub layout with a card and a manifest."""
+"""Writes a built task as an edition: a folder in the Hub layout with a card and a manifest."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class BuiltSet:
 
     Attributes:
         task: Name of the task.
-        type: Type of the task, in mteb's words.
-        licence: What the source states; `not specified` where it states nothing.
-        note: What the data are and how they differ from the published ones, for the card and the manifest.
+        type: Type of the task, as named by mteb.
+        licence: Licence stated by the source; `not specified` if it states none.
+        note: Description of the data and their differences from the published ones, for card and manifest.
         queries: Texts by id, in order.
         corpus: Title and text by id, in order.
         qrels: Grades by query and document.
-        candidates: Documents to rank by query; empty for retrieval.
-        rows: Rows of a task that is no retrieval.
+        candidates: Documents to rerank, by query; empty for retrieval.
+        rows: Rows of a task that is neither retrieval nor reranking.
         prompt: Instruction for queries.
         left_out: Number of records left out, by reason.
         options: Options of the build.
@@ -60,7 +60,7 @@ class BuiltSet:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def counts(self) -> dict[str, int]:
-        """Number of records by kind, for the manifest."""
+        """Return the number of records by kind, for the manifest."""
         if self.rows:
             return {"pairs": len(self.rows)}
         pairs = sum(map(len, self.qrels.values()))
@@ -70,7 +70,7 @@ class BuiltSet:
         """Check that there is something to score.
 
         Raises:
-            BuildError: There is not.
+            BuildError: There is nothing to score.
         """
         if not self.rows and not (self.queries and self.corpus and self.qrels):
             raise BuildError(
@@ -80,18 +80,18 @@ class BuiltSet:
 
 
 def write_built(built: BuiltSet, out: Path, used: Mapping[str, str]) -> tuple[Edition, bool]:
-    """Write a set to `out/<task>`, aside and then moved.
+    """Write a set to a temporary folder, then move it to `out/<task>`.
 
     Args:
         built: The set.
         out: Root of editions, as `MEDTEB_DATA`.
-        used: sha256 of the raw files by name.
+        used: sha256 of the raw files, by name.
 
     Returns:
-        The edition, and True if it was there already.
+        The edition, and True if it already existed.
 
     Raises:
-        BuildError: Another edition is there, or nothing can be written.
+        BuildError: The folder holds another edition, or the edition cannot be written.
     """
     built.check()
     with alone(out):

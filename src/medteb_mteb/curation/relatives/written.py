@@ -1,4 +1,4 @@
-"""The tasks of English MedTEB whose texts an LLM writes: its material, and the rows made of its answers."""
+"""The tasks of English MedTEB whose texts an LLM writes: material for it, and rows built from its answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WRITTEN_TASKS", "Drafts", "WriterSettings", "WrittenTask", "estimate_drafts", "write_drafts"]
 
-#: Hard negatives of the sentences about Wikipedia are drawn from so many nearest ones.
+#: Number of nearest sentences from which hard negatives of the Wikipedia task are drawn.
 _NEAREST_WIKI = 32
 _PROMPTS = "with prompts of our own and the LLM that `written` names, where the authors had GPT-4o"
 _FETCHED = "of the day when it was fetched"
@@ -38,14 +38,14 @@ _FETCHED = "of the day when it was fetched"
 
 @dataclass(frozen=True)
 class WriterSettings:
-    """How texts are written.
+    """Settings of the LLM's requests.
 
     Attributes:
         llm: The LLM.
         journal: The journal of its answers, see `medteb_mteb.curation.llm.answers_path`.
-        most: Most texts that it is shown, drawn; None: as many as the task has rows for.
+        most: Maximum number of texts to show the LLM, sampled; None: as many as the task has rows for.
         retry_failed: Ask again for texts that failed in earlier runs.
-        show_progress: Show a bar.
+        show_progress: Show a progress bar.
     """
 
     llm: LLM
@@ -64,12 +64,12 @@ class WrittenTask:
     """A task whose texts an LLM writes.
 
     Attributes:
-        form: What it writes, one of `medteb_mteb.curation.relatives.forms.FORMS`.
-        material: Returns what it is shown, by part, for every text of the raw files.
-        rows: Makes the rows of material and answer of every text, and the options.
-        most: Most texts that it is shown, as the task has rows for.
-        differs: How the rows differ from the published ones.
-        licence: What the source states.
+        form: Form of its texts, a key of `medteb_mteb.curation.relatives.forms.FORMS`.
+        material: Returns the material for the LLM, by part, for every text of the raw files.
+        rows: Builds the rows from the material and answer of every text and from the options.
+        most: Maximum number of texts to show the LLM: as many as the task has rows for.
+        differs: Differences between the rows and the published ones.
+        licence: Licence stated by the source.
         options: Allowed values by option of the task; the first one is the default.
     """
 
@@ -88,8 +88,8 @@ class Drafts:
 
     Attributes:
         texts: Material and answer of every text with a usable answer, in the order of the raw files.
-        written: What `snapshot.json` says of it: the LLM's settings, who answered when, counts.
-        made: What the run took.
+        written: Entry of `snapshot.json`: the LLM's settings, which model answered when, counts.
+        made: Report of the run.
     """
 
     texts: Texts
@@ -101,12 +101,12 @@ def write_drafts(name: str, raw: Raw, settings: WriterSettings) -> Drafts:
     """Have an LLM write about the texts of a task; no answer is paid for twice.
 
     Args:
-        name: Name of the task, one of `WRITTEN_TASKS`.
+        name: Name of the task, a key of `WRITTEN_TASKS`.
         raw: The raw files.
-        settings: How.
+        settings: Settings of the LLM's requests.
 
     Raises:
-        BuildError: A raw file is missing or malformed, a key is missing, or the journal cannot be used.
+        BuildError: A raw file is missing or malformed, the API key is missing, or the journal is unusable.
     """
     task = WRITTEN_TASKS[name]
     material, all_of_them = _chosen(name, raw, settings)
@@ -145,9 +145,9 @@ def estimate_drafts(name: str, raw: Raw, settings: WriterSettings) -> Cost:
     """Estimate the requests and cost of `write_drafts`; nothing is sent.
 
     Args:
-        name: Name of the task, one of `WRITTEN_TASKS`.
+        name: Name of the task, a key of `WRITTEN_TASKS`.
         raw: The raw files.
-        settings: How.
+        settings: Settings of the LLM's requests.
 
     Raises:
         BuildError: A raw file is missing or malformed, or the journal cannot be used.
@@ -168,13 +168,13 @@ def _prompts(task: WrittenTask, material: Mapping[str, Mapping[str, str]]) -> li
 
 
 def _chosen(name: str, raw: Raw, settings: WriterSettings) -> tuple[dict[str, Mapping[str, str]], int]:
-    """Return the material that is shown, by key in source order, and the number of all texts."""
+    """Return the material of the prompts, by key in source order, and the number of all texts."""
     task = WRITTEN_TASKS[name]
     found = list(task.material(raw))
     if not found:
         raise BuildError(f"{name}: the raw files hold nothing to write about.")
     most = min(task.most, settings.most or task.most)
-    # Ranked by digest, not drawn: a larger selection contains the smaller one, so only new answers are paid.
+    # Ranked by digest, not drawn: a larger selection contains the smaller one, so only new answers cost.
     ranks = sorted(range(len(found)), key=lambda i: _rank(found[i]))[:most]
     return {str(i): found[i] for i in sorted(ranks)}, len(found)
 
@@ -203,7 +203,7 @@ def _sentences(nearest: int) -> Callable[[Texts, Mapping[str, str]], Rows]:
 
 
 def _key_words_kept(texts: Texts) -> int:
-    """Return the number of answers that hold a word of five letters or more of their question."""
+    """Return the number of answers that contain a word of their question with five letters or more."""
     words = re.compile(r"[^\W\d_]{5,}")
     return sum(
         not set(words.findall(shown["question"].lower())).isdisjoint(words.findall(answer["answer"].lower()))
@@ -216,7 +216,7 @@ def _abstracts(texts: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
 
 
 def _of_abstracts(read: Callable[[Raw], Sequence[tuple[str, str]]], licence: str) -> WrittenTask:
-    """Return the task of questions about abstracts."""
+    """Return a task of questions about abstracts."""
     return WrittenTask(
         "question",
         lambda raw: _abstracts(read(raw)),
@@ -229,7 +229,7 @@ def _of_abstracts(read: Callable[[Raw], Sequence[tuple[str, str]]], licence: str
 
 
 def _of_sentences(read: Callable[[Raw], Sequence[str]], nearest: int, what: str, licence: str) -> WrittenTask:
-    """Return the task of pairs of sentences about texts."""
+    """Return a task of pairs of sentences about texts."""
     return WrittenTask(
         "sentences",
         lambda raw: [{"text": text} for text in read(raw)],

@@ -1,4 +1,4 @@
-"""Fetches what open APIs publish into a folder that is frozen when it is complete."""
+"""Fetches data of open APIs into a folder that is frozen when the fetch is complete."""
 
 from __future__ import annotations
 
