@@ -233,7 +233,7 @@ class JudgementJournal(Database[JudgeAccount]):
         with self._transaction() as db:
             db.executemany("DELETE FROM log WHERE number = ?", [(self._asked[one],) for one in ids])
         for one in ids:
-            del self._asked[one]
+            self._asked.pop(one, None)  # a request may be given twice
 
     def settle(
         self,
