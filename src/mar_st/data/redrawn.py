@@ -104,7 +104,7 @@ class RedrawnDataset(Dataset):  # type: ignore[misc]  # datasets has no types
 
     Args:
         draws: Documents of each row in an epoch.
-        label: Computes the column `label` of a batch from the result of `Draws.drawn`; default no such column.
+        label: Computes the column `label` of a batch from the result of `Draws.drawn`; default: no column.
         read: Text columns that a batch holds; default all.
     """
 

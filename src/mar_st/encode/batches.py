@@ -15,8 +15,8 @@ def token_batches(
 ) -> list[np.ndarray]:
     """Split texts into batches of about `budget` tokens, longest texts first.
 
-    Texts of the same length come together, so that there is almost no padding. The order depends only on the
-    lengths.
+    Texts of the same length are batched together, so there is almost no padding. The order depends only on
+    the lengths.
 
     Args:
         lengths: Tokens of each text, `(n,)`.
@@ -25,7 +25,7 @@ def token_batches(
         rows: Maximum number of texts of a batch; default no limit.
 
     Returns:
-        Row numbers of each batch, int64; every row once.
+        Row numbers of each batch, int64; every row occurs once.
     """
     sizes = np.asarray(lengths, dtype=np.int64)
     order = np.argsort(-sizes, kind="stable")

@@ -18,10 +18,10 @@ STORED: dict[str, str] = {"float32": "float32", "float16": "float16", "int8": "i
 
 
 def check_type(dtype: str, dim: int | None = None) -> None:
-    """Refuse a type that does not exist, and bits that do not fill bytes.
+    """Refuse an unknown type, and for binary a dimension that is not a multiple of 8.
 
     Raises:
-        MarError: Naming the types, or the dimensions that fit.
+        MarError: The type or the dimension is refused; the message says what fits.
     """
     if dtype not in get_args(VectorType):
         raise MarError(f"Vectors are stored as {', '.join(get_args(VectorType))}; got {dtype!r}.")
@@ -30,11 +30,11 @@ def check_type(dtype: str, dim: int | None = None) -> None:
 
 
 def pack(vectors: np.ndarray, dtype: str) -> dict[str, np.ndarray]:
-    """Return vectors `(n, dim)` float32 in the form of a type.
+    """Return vectors `(n, dim)` float32 converted to a storage type.
 
-    int8 is symmetric with one scale per vector, its largest absolute value over 127. binary is 1 where a
-    dimension is above 0, the first dimension in the highest bit of the first byte (as `numpy.packbits` and
-    sentence-transformers' `ubinary` have it).
+    int8 is symmetric with one scale per vector, its largest absolute value divided by 127. A bit of binary is
+    1 if its dimension is above 0; the first dimension is the highest bit of the first byte (as in
+    `numpy.packbits` and sentence-transformers' `ubinary`).
 
     Returns:
         `vectors` `(n, dim)`, for binary `(n, dim / 8)` uint8; for int8 also `scale` `(n,)` float32.

@@ -68,11 +68,11 @@ def read_corpus(source: str | Path) -> Iterator[Entry]:
             (`org/name[:config[:split]]`, streamed).
 
     Yields:
-        Entries. Ids are not compared with each other; `mar encode` and `mar index build` refuse duplicates.
+        Entries. Duplicate ids are not detected here; `mar encode` and `mar index build` refuse them.
 
     Raises:
-        CorpusError: Nothing is there, its kind is unknown, or a row is not a document; the message names
-            file and line.
+        CorpusError: The source does not exist, its format is unknown, or a row is not a document; the message
+            names file and line.
     """
     for _, entry in marked_entries(source):
         yield entry
@@ -84,7 +84,7 @@ class Mark(NamedTuple):
     Attributes:
         file: Number of the file (`corpus_files`).
         offset: Bytes before the line; -1 if reading cannot start in the middle of the file.
-        line: Number of the line, or row, that comes next.
+        line: Number of the next line or row.
     """
 
     file: int
@@ -93,11 +93,11 @@ class Mark(NamedTuple):
 
 
 def marked_entries(source: str | Path, start: Mark | None = None) -> Iterator[tuple[Mark, Entry]]:
-    """Yield the entries of a corpus, each with its place.
+    """Yield the entries of a corpus, each with its position.
 
     Args:
         source: See `read_corpus`.
-        start: Begin here instead of at the first entry; a mark of an uncompressed JSONL file.
+        start: Position to begin at, in an uncompressed JSONL file; default the first entry.
 
     Raises:
         CorpusError: See `read_corpus`.

@@ -39,7 +39,7 @@ Item = TypeVar("Item")
 
 #: Tokens of a batch on a GPU.
 GPU_TOKENS = 32_768
-#: On a CPU as many tokens as make activations of this many bytes (the widest layer twice), to stay in cache.
+#: Bytes of activations (the widest layer twice) that a batch on a CPU may have, so that they stay in cache.
 CPU_BYTES = 12 * 2**20
 CPU_TOKENS = (512, 16_384)
 
@@ -56,27 +56,27 @@ class Engine:
     Args:
         model: The model, on its device. It is used in evaluation mode and not changed.
         role: Route and stored prompt of the texts; a model without routes uses its one encoder.
-        dim: First dimensions to keep (Matryoshka), normalised again if the model's vectors have length 1; a
-            model that cuts after normalisation keeps its scale. Default all, or the model's `truncate_dim`,
-            which only cuts (as `encode` does).
-        prompt: Put before every text; default the stored one.
+        dim: Number of leading dimensions to keep (Matryoshka). Vectors are normalised again if the model's
+            have length 1; a model that cuts after normalisation keeps its scale. Default all, or the model's
+            `truncate_dim`, which only cuts (as `encode` does).
+        prompt: Prefix of every text; default the stored prompt.
         max_length: Maximum number of tokens per text; default the model's.
         tokens: Maximum number of tokens of a batch; default by device and width of the model.
         rows: Maximum number of texts of a batch; default no limit.
         packed: Lay texts end to end instead of padding them; default on a GPU, if the backbone allows it.
         threads: Batches computed at once on a CPU; default torch's number of threads.
-        autocast: Compute in bfloat16 where torch deems it safe; weights do not change.
+        autocast: Compute in bfloat16 where torch considers it safe; weights do not change.
 
     Attributes:
         dim: Width of the vectors.
-        normalised: Whether they have length 1.
-        similarity: How the model compares them, `cosine` or `dot`.
+        normalised: Whether the vectors have length 1.
+        similarity: Similarity function of the model, `cosine` or `dot`.
         prompt: Prefix of every text.
         tokens: Maximum number of tokens of a batch.
         is_packed: Whether texts are laid end to end.
 
     Raises:
-        MarError: `dim` is more than the model has, or it has no such route.
+        MarError: `dim` exceeds the model's dimensions, or the model has no such route.
     """
 
     def __init__(
@@ -131,11 +131,11 @@ class Engine:
     def stream(self, windows: Iterable[tuple[Item, Sequence[str]]]) -> Iterator[tuple[Item, np.ndarray]]:
         """Yield the vectors of windows of texts, each `(n, dim)` float32, in order.
 
-        A vector depends only on the texts of its window (by rounding, through the batch it is in). Windows
-        are read and tokenised in a thread, at most two ahead.
+        The other texts of a window change a vector only by rounding, through its batch. Windows are read and
+        tokenised in a thread, at most two ahead.
 
         Args:
-            windows: Any object that identifies a window, and its texts.
+            windows: Pairs of any object that identifies a window, and the texts of the window.
         """
 
         def prepared() -> Iterator[tuple[Item, Window]]:
@@ -157,7 +157,7 @@ class Engine:
         def run(rows: np.ndarray) -> torch.Tensor:
             return self._forward(self._front.features(window, rows))
 
-        # Around all batches: weights are cast once, and torch keeps the casts for its threads together.
+        # One context around all batches: weights are cast once, and torch's threads share the casts.
         with torch.autocast(self.model.device.type, torch.bfloat16) if self.autocast else nullcontext():
             # Nothing waits for a GPU before the last batch is submitted.
             parts = list(pool.map(run, window.batches)) if pool else [run(rows) for rows in window.batches]
@@ -177,7 +177,7 @@ class Engine:
             }
         for module in self._chain:
             features = module(features)
-            # Half precision is for the transformer; pooling and what follows are cheap, see _full_precision.
+            # Only the transformer uses half precision; later modules are cheap, see _full_precision.
             if isinstance(module, Transformer) and not self.autocast:
                 features["token_embeddings"] = features["token_embeddings"].float()
         vectors = features["sentence_embedding"][:, : self.dim].float()
@@ -234,7 +234,7 @@ def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def stored_prompt(prompts: Mapping[str, str | None], role: Role) -> str:
-    """Return the prompt that sentence-transformers' `encode_query` or `encode_document` takes, or none."""
+    """Return the prompt that sentence-transformers' `encode_query` or `encode_document` uses, else ""."""
     names = DOCUMENT_PROMPTS if role == "document" else ("query",)
     return next((prompts[name] for name in names if name in prompts), "") or ""
 

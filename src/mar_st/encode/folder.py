@@ -2,7 +2,7 @@
 
 `manifest.json` says what the vectors are; `shards/NNNNNN.safetensors` hold them in the order of the corpus
 (`vectors`, for int8 also `scale`) and `shards/NNNNNN.arrow` their ids and the digests of their texts. All
-files are mapped into memory, none is loaded. Nothing here needs torch.
+files are mapped into memory; none is loaded. This module does not need torch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class VectorFolder:
     """A folder of vectors, read without loading it.
 
     Indexing with a number gives `(dim,)`, with a slice, a mask or a sequence of row numbers `(rows, dim)`,
-    float32 in both cases. It can be pickled: it carries names, no vectors.
+    float32 in both cases. A folder can be pickled; the pickle holds no vectors.
 
     Attributes:
         path: The folder.
@@ -57,8 +57,8 @@ class VectorFolder:
         """Open a folder; only the manifest is read. A shard is checked when it is first read.
 
         Raises:
-            VectorsError: The folder holds no vectors, is unfinished or of another version, or files are
-                missing or cut.
+            VectorsError: The folder holds no vectors, is unfinished, damaged or of another version, or a file
+                is missing.
         """
         root = Path(path)
         manifest = read_manifest(root)
@@ -138,7 +138,7 @@ class VectorFolder:
         """Yield all vectors in order as stored, at most `rows` at a time (views of the mapped files).
 
         Yields:
-            `vectors` `(rows, dim)`, for binary `(rows, dim / 8)` uint8, and for int8 `scale` `(rows,)`.
+            `vectors` `(rows, dim)`, for binary `(rows, dim / 8)` uint8; for int8 also `scale` `(rows,)`.
         """
         for number in range(len(self._ends)):
             tensors = self._shard(number).tensors
@@ -149,7 +149,7 @@ class VectorFolder:
         """Compare all bytes of every file with the manifest.
 
         Raises:
-            VectorsError: A file was changed or is gone.
+            VectorsError: A file was changed or is missing.
         """
         for number in range(len(self.manifest["shards"])):
             self._compare(number, "whole")
@@ -218,23 +218,23 @@ def write_vectors(
     similarity: str = "cosine",
     shard: int = SHARD_ROWS,
 ) -> VectorFolder:
-    """Write vectors that come from elsewhere as a folder of vectors.
+    """Write vectors from another source as a folder of vectors.
 
     Args:
         out: The folder; it must hold no vectors yet.
         ids: Ids, all different.
         vectors: `(len(ids), dim)` floats.
-        model: Name of the model they come from.
+        model: Name of the model that computed the vectors.
         space: Digest of its document space, if it is known.
-        dtype: How they are stored.
-        texts: The texts, for the column of digests; default none, digests of zeros.
-        normalised: Whether they have length 1; default measured.
+        dtype: Type to store the vectors in.
+        texts: The texts, from which digests are computed; without them, the digests are zeros.
+        normalised: Whether the vectors have length 1; by default this is measured.
         similarity: `cosine` or `dot`.
         shard: Vectors per shard.
 
     Raises:
         VectorsError: Lengths differ, ids repeat, or the folder holds vectors.
-        MarError: A type that does not exist, or values that are not finite.
+        MarError: The type is unknown, or a value is not finite.
     """
     root, vectors = Path(out), np.asarray(vectors)
     names = [str(name) for name in ids]
@@ -282,7 +282,7 @@ def shard_entry(root: Path, number: int) -> dict[str, Any]:
     """Return the manifest's entry of a finished shard, after comparing its content with its own digests.
 
     Raises:
-        MarError: The disk returns other bytes than were written.
+        MarError: A file is missing, or the disk returns other bytes than were written.
     """
     name = shard_name(number)
     paths = [root / SHARDS / f"{name}.safetensors", root / SHARDS / f"{name}.arrow"]
@@ -299,7 +299,7 @@ def shard_entry(root: Path, number: int) -> dict[str, Any]:
 
 
 def shard_files(shard: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return entries of a shard's files by name: `sha256`, and `bytes` and `sample` unless they are older."""
+    """Return entries of a shard's files by name: `sha256`, in newer folders also `bytes` and `sample`."""
     samples = shard.get("samples", {})
     return {name: {"sha256": digest, **samples.get(name, {})} for name, digest in shard["files"].items()}
 
@@ -337,7 +337,7 @@ def _check_manifest(manifest: Mapping[str, Any]) -> None:
     """Check that the fields that paths and sizes depend on hold what `write_manifest` writes.
 
     Raises:
-        ValueError: They differ, as with `KeyError`, `TypeError` and `AttributeError`.
+        ValueError: A field is invalid. `KeyError`, `TypeError` and `AttributeError` mean the same.
     """
     settings = manifest["settings"]
     check_type(settings["dtype"])

@@ -1,4 +1,4 @@
-"""Models by name: which folder, which digest, and the document side alone in memory."""
+"""Models by name: their folder, their digest, and loading of the document side alone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def resolve(source: str | Path) -> Path:
 
 
 def model_identity(source: str | Path) -> dict[str, Any]:
-    """Name, digest over the files of the document side, and space of a model; no weights are loaded.
+    """Return a model's name, the digest of its document side's files, and its space; no weights are loaded.
 
     Raises:
         MarError: See `resolve`.
@@ -57,7 +57,7 @@ def model_identity(source: str | Path) -> dict[str, Any]:
     return {"name": str(source), "digest": digest.hexdigest(), "space": space}
 
 
-#: Files at the top of a model's folder that also describe queries; the space covers what concerns documents.
+#: Files at the top of a model's folder that also describe queries; the space covers their document part.
 _OF_THE_WHOLE = (
     "modules.json",
     "router_config.json",
@@ -77,7 +77,7 @@ def check_memory(source: str | Path, dtype: Dtype, processes: int = 1) -> None:
         processes: Number of processes, each with a model.
 
     Raises:
-        MarError: The weights take more memory than is available; the message says how much, and what fits.
+        MarError: The weights take more memory than is available; the message gives both amounts and advice.
     """
     available = available_memory()
     weights = sum(count_parameters(part["path"]) for part in document_parts(resolve(source)) or ())
@@ -102,7 +102,7 @@ def check_memory(source: str | Path, dtype: Dtype, processes: int = 1) -> None:
 
 
 def available_memory() -> int | None:
-    """Return the bytes that new processes may take without swapping; `None` where the system does not say."""
+    """Return the bytes that new processes may take without swapping; `None` if the system does not say."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
@@ -118,12 +118,12 @@ def load_model(
     Args:
         source: Folder, Hub name or `mar-mini`.
         dtype: `bfloat16`, `float32`, or `auto`: float32 on a CPU, else that of the stored weights.
-        device: Such as `cpu` or `cuda:1`.
-        kernel: Implementation of linear layers; with one other than torch, the model can only be used for
+        device: Device, such as `cpu` or `cuda:1`.
+        kernel: Implementation of linear layers; with any other than `torch`, the model can only be used for
             inference.
 
     Raises:
-        MarError: See `resolve`; or this machine has no such kernel.
+        MarError: See `resolve`; also raised if this machine lacks the kernel.
     """
     import torch  # lazy: torch
 

@@ -28,16 +28,16 @@ def run_here(job: EncodeJob, numbers: Sequence[int], done: Callable[[int], None]
 def run_processes(
     job: EncodeJob, numbers: Sequence[int], done: Callable[[int], None], devices: Sequence[str]
 ) -> None:
-    """Encode shards in a process per device, each taking the next shard when it has finished one.
+    """Encode shards in one process per device; a process takes the next shard when it has finished one.
 
     Args:
         job: The job; its device and threads are replaced.
-        numbers: Shards.
-        done: Told of each finished shard, in any order.
-        devices: A device per process; `cpu` several times shares the processors.
+        numbers: Numbers of the shards.
+        done: Called with the number of each finished shard, in any order.
+        devices: One device per process; several processes on `cpu` share the processors.
 
     Raises:
-        MarError: A worker's error, or a killed worker.
+        MarError: A worker raised an error or was killed.
     """
     context = multiprocessing.get_context("spawn")
     devices = devices[: len(numbers)]
@@ -81,7 +81,7 @@ def run_processes(
 
 def _work(job: EncodeJob, numbers: tuple[int, ...], taken: Any, reports: Any, parent: int) -> None:
     def own() -> Iterator[int]:
-        while os.getppid() == parent:  # else it was killed, and a new run may have started
+        while os.getppid() == parent:  # else the parent was killed, and a new run may have started
             with taken.get_lock():
                 place, taken.value = taken.value, taken.value + 1
             if place >= len(numbers):

@@ -1,7 +1,7 @@
 """Distributing shards to the machines of a Ray cluster, by Ray Data.
 
 Only the numbers of shards are sent: a pool of actors, each with the model, reads the shards from the corpus
-and writes their vectors. If a machine is lost, only its unfinished shards are lost; Ray gives them to others.
+and writes their vectors. If a machine is lost, Ray assigns its unfinished shards to other machines.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ShardEncoder:
 
     def __init__(self, job: EncodeJob) -> None:
         self._job = job
-        # Loaded by the first batch: an error of a constructor looks to Ray like a lost actor, and is retried.
+        # Loaded with the first batch: Ray takes an error in a constructor for a lost actor and retries it.
         self._worker: Worker | None = None
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
@@ -43,11 +43,11 @@ def run_ray(job: EncodeJob, numbers: Sequence[int], done: Callable[[int], None])
 
     Args:
         job: The job.
-        numbers: Shards.
-        done: Told of each finished shard, in any order.
+        numbers: Numbers of the shards.
+        done: Called with the number of each finished shard, in any order.
 
     Raises:
-        MarError: Ray is not installed, or what a worker raised.
+        MarError: Ray is not installed or gave up, or a worker raised an error.
     """
     try:
         import ray  # lazy: ray

@@ -18,9 +18,9 @@ _TICK = 0.1
 
 @contextmanager
 def ahead(items: Iterable[Item], depth: int = 1) -> Iterator[Iterator[Item]]:
-    """Iterate in a thread, at most `depth` items ahead (and the one that is being made).
+    """Iterate in a thread, at most `depth` items ahead (plus the item that is being prepared).
 
-    An exception of the iteration is raised where the items are used. Leaving the block ends the thread.
+    An exception in the iteration is raised where the items are used. Leaving the block ends the thread.
     """
     queue: Queue[Any] = Queue(maxsize=depth)
     stop = threading.Event()
@@ -53,10 +53,10 @@ def ahead(items: Iterable[Item], depth: int = 1) -> Iterator[Iterator[Item]]:
 
 @contextmanager
 def behind(use: Callable[[Item], None], depth: int = 1) -> Iterator[Callable[[Item], None]]:
-    """Hand items to a thread that uses them in order, at most `depth` of them waiting.
+    """Hand items to a thread that uses them in order; at most `depth` items wait.
 
-    Leaving the block waits until all are used. An exception of `use` is raised at the next hand-over or on
-    leaving.
+    Leaving the block waits until all are used. An exception in `use` is raised when the next item is handed
+    over or the block is left.
     """
     queue: Queue[Any] = Queue(maxsize=depth)
     failed = threading.Event()
