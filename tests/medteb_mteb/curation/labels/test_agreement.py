@@ -51,6 +51,43 @@ def test_gwet_ac1_stays_high_where_kappa_collapses():
     assert fleiss_kappa(table) < 0
 
 
+def test_coefficients_of_three_categories_are_the_published_ones():
+    """From the manual of Gwet's R package irrCAC: two abstractors of 100 pregnancies; kappa is Scott's pi."""
+    table = np.repeat([[2, 0, 0], [0, 2, 0], [0, 1, 1], [0, 0, 2]], [13, 20, 7 + 4, 56], axis=0)
+    assert gwet_ac1(table) == pytest.approx(0.8493305, abs=1e-7)
+    assert fleiss_kappa(table) == pytest.approx(0.7962397, abs=1e-7)
+    assert krippendorff_alpha(table) == pytest.approx(0.7972585, abs=1e-7)
+
+
+def test_gwet_ac1_takes_the_mean_shares_of_items_with_unequal_numbers_of_ratings():
+    """Of the values 1 to 5 the shares, added up over 12 units, are 3, 3.25, 3.5, 1.25 and 1.
+
+    So chance agrees in (1 - 34.375 / 144) / 4 = 0.19032, and the observers do in 9 of the 11 units with two
+    values or more: in 8 wholly, in two by half, in one not at all.
+    """
+    assert gwet_ac1(krippendorff_counts()) == pytest.approx(0.77544, abs=5e-6)
+
+
+def test_fleiss_kappa_leaves_out_items_with_missing_ratings():
+    """Eight units have all four values: a 1, 2, 3 and 4 are 4, 13, 10 and 5 of the 32.
+
+    So chance agrees in 310 / 32 ** 2, and the observers do in 6 of the eight.
+    """
+    assert fleiss_kappa(krippendorff_counts()) == pytest.approx((768 - 310) / (1024 - 310))
+
+
+@pytest.mark.parametrize("coefficient", [fleiss_kappa, gwet_ac1, krippendorff_alpha])
+def test_items_without_ratings_change_no_coefficient(coefficient):
+    counts = krippendorff_counts()
+    more = np.vstack([counts, np.zeros((3, 5), dtype=int)])
+    assert coefficient(more) == pytest.approx(coefficient(counts))
+
+
+@pytest.mark.parametrize("coefficient", [fleiss_kappa, gwet_ac1, krippendorff_alpha])
+def test_items_with_one_rating_each_have_no_coefficient(coefficient):
+    assert np.isnan(coefficient(np.eye(3, dtype=int)))
+
+
 def naive_alpha(counts, distance):
     """Alpha from every pair of ratings, without matrices."""
     units = [[c for c, n in enumerate(row) for _ in range(n)] for row in counts.tolist()]
@@ -179,6 +216,111 @@ def test_agreement_of_all_pairs_is_not_certain():
     found = agreement(given).labels["agreement"]
     assert (found.value, found.high) == (1.0, 1.0)
     assert found.low == pytest.approx(0.025**0.25)
+
+
+@pytest.mark.parametrize("queries", [1, 4])
+def test_disagreement_on_all_pairs_is_not_certain(queries):
+    given = [
+        Judgement(f"q{i}", f"d{j}", judge, grade)
+        for i in range(queries)
+        for j in (0, 1)
+        for judge, grade in ("aS", "bD")
+    ]
+    found = agreement(given).labels["agreement"]
+    assert (found.value, found.low) == (0.0, 0.0)
+    assert found.high == pytest.approx(1 - 0.025 ** (1 / queries))
+
+
+def test_intervals_of_two_queries_end_at_resamples_with_one_of_them_twice_or_both():
+    """Each of the three has more than 2.5 % of the resamples, so the ends are the least and the largest."""
+    given = {"q1": ("SS", "SA", "DD", "SD"), "q2": ("DD", "AC")}
+    found = agreement(
+        Judgement(query, f"d{i}", judge, grade)
+        for query, pairs in given.items()
+        for i, pair in enumerate(pairs)
+        for judge, grade in zip("ab", pair, strict=True)
+    ).labels
+    assert (found["agreement"].low, found["agreement"].high) == pytest.approx((1 / 2, 3 / 4))
+    one, two = np.array([[0, 2], [0, 2], [2, 0], [1, 1]]), np.array([[2, 0], [1, 1]])
+    for coefficient in (fleiss_kappa, krippendorff_alpha, gwet_ac1):
+        values = [coefficient(np.concatenate(drawn)) for drawn in ((one, one), (one, two), (two, two))]
+        estimate = found[coefficient.__name__]
+        assert (estimate.low, estimate.high) == pytest.approx((min(values), max(values)))
+
+
+def textbook_judgements():
+    """Krippendorff's observers as judges A to D of twelve queries; their values 1 to 5 are grades D to S."""
+    return [
+        Judgement(f"q{unit:02}", "d", judge, "DCBAS"[int(digit) - 1])
+        for judge, row in zip("ABCD", KRIPPENDORFF, strict=True)
+        for unit, digit in enumerate(row)
+        if digit != "."
+    ]
+
+
+@pytest.fixture(scope="module")
+def textbook():
+    return agreement(textbook_judgements())
+
+
+def test_a_pair_with_one_grade_is_not_compared(textbook):
+    assert (textbook.pairs, textbook.complete) == (11, 8)
+
+
+def test_alpha_of_grades_takes_them_as_ordered_and_other_coefficients_do_not(textbook):
+    values = {name: estimate.value for name, estimate in textbook.grades.items()}
+    assert values == pytest.approx(
+        {
+            "agreement": 9 / 11,
+            "fleiss_kappa": 458 / 714,
+            "krippendorff_alpha": 0.815,
+            "gwet_ac1": 0.77544,
+        },
+        abs=5e-4,
+    )
+
+
+def test_missing_grades_are_no_negative_labels(textbook):
+    """Positive are one of four grades of the sixth unit, all four of the seventh and all three of the tenth.
+
+    Kappa: in 8 complete units 5 of 32, by chance (5 ** 2 + 27 ** 2) / 32 ** 2. Alpha: 8 of 40 grades make
+    2 * 8 * 32 / (40 * 39) by chance, and the sixth unit 2 / 40. AC1: the mean share of positives is 3 / 16.
+    """
+    values = {name: estimate.value for name, estimate in textbook.labels.items()}
+    assert values == pytest.approx(
+        {
+            "agreement": 21 / 22,
+            "fleiss_kappa": 206 / 270,
+            "krippendorff_alpha": 1 - 78 / 512,
+            "gwet_ac1": 1830 / 1958,
+        }
+    )
+
+
+def test_the_positive_rate_is_that_of_the_given_grades(textbook):
+    assert textbook.positive_rate == pytest.approx({"A": 1 / 9, "B": 2 / 11, "C": 2 / 10, "D": 3 / 11})
+
+
+def test_the_positive_grades_decide_labels_and_rates(textbook):
+    found = agreement(textbook_judgements(), positive=("S", "A", "B"))
+    assert found.positive_rate == pytest.approx({"A": 3 / 9, "B": 5 / 11, "C": 6 / 10, "D": 5 / 11})
+    # One of four is positive in the second unit: 3 of 6 pairs of judges agree. In the sixth two are: 2 of 6.
+    assert found.labels["agreement"].value == pytest.approx((9 + 1 / 2 + 1 / 3) / 11)
+    assert found.grades == textbook.grades
+
+
+def test_the_json_has_four_decimals(textbook):
+    found = textbook.to_json()
+    values = [found["grades"][name][0] for name in ("agreement", "fleiss_kappa", "gwet_ac1")]
+    assert values == [0.8182, 0.6415, 0.7754]
+    assert found["positive_rate"] == {"A": 0.1111, "B": 0.1818, "C": 0.2, "D": 0.2727}
+
+
+def test_an_undefined_coefficient_is_null_in_the_json():
+    given = [Judgement(f"q{i}", "d", judge, "S") for i in range(3) for judge in "ab"]
+    found = agreement(given).to_json()["labels"]
+    assert found["fleiss_kappa"] == found["krippendorff_alpha"] == [None, None, None]
+    assert found["gwet_ac1"] == [1.0, 1.0, 1.0]
 
 
 def test_the_json_names_every_part():

@@ -38,3 +38,33 @@ def test_perfect_opposite_and_undefined_agreement():
     assert weighted_kappa(opposite, 2).value == -1.0
     assert math.isnan(weighted_kappa([Rated(f"q{i}", 0, 0) for i in range(20)], 5).value)
     assert math.isnan(weighted_kappa([], 5).value)
+
+
+def test_one_query_has_the_kappa_of_its_table_but_no_interval():
+    """Squared distances add up to 2; those expected of margins 3, 2, 3 and 2, 2, 4 to 96 / 8: 1 - 2 / 12."""
+    table = [[2, 1, 0], [0, 1, 1], [0, 0, 3]]
+    items = [
+        Rated("q", first, second)
+        for first, row in enumerate(table)
+        for second, count in enumerate(row)
+        for _ in range(count)
+    ]
+    found = weighted_kappa(items, 3)
+    assert found.value == pytest.approx(5 / 6)
+    assert math.isnan(found.low)
+    assert math.isnan(found.high)
+
+
+def test_items_of_a_query_are_resampled_together():
+    """Each of two queries makes up a quarter of the resamples alone, so the ends are the queries' kappas.
+
+    By hand these are 1 - 1 / 2 and 1 - 2 / 2, and that of both queries is 1 - 3 / 4.
+    """
+    ratings = {"better": ["00", "11", "11", "10"], "worse": ["00", "01", "10", "11"]}
+    items = [Rated(query, int(a), int(b)) for query, pairs in ratings.items() for a, b in pairs]
+    found = weighted_kappa(items, 2)
+    assert (found.low, found.value, found.high) == pytest.approx((0, 0.25, 0.5), abs=1e-12)
+
+
+def test_two_items_of_different_categories_suffice_for_a_kappa():
+    assert weighted_kappa([Rated("a", 0, 0), Rated("b", 1, 1)], 2).value == 1.0
