@@ -44,7 +44,7 @@ MANIFEST = "pairs.json"
 
 
 def first_sentence(text: str) -> str:
-    """Return the first sentence of a text: up to an end mark before a capital letter, digit or parenthesis."""
+    """Return the first sentence of a text: up to an end mark before a capital, a digit or "("."""
     return re.split(r"(?<=[.!?])\s+(?=[A-Z0-9(])", in_one_line(text), maxsplit=1)[0]
 
 

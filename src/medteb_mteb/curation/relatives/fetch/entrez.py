@@ -1,4 +1,4 @@
-"""PubMed and PubMed Central by NCBI's E-utilities: esearch for ids, efetch for articles."""
+"""PubMed and PubMed Central through NCBI's E-utilities: esearch for ids, efetch for articles."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 __all__ = ["OFFICIAL", "fetch_pmc", "fetch_pubmed", "pmc_texts", "pubmed_articles"]
 
 OFFICIAL = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils"
-#: Ids of one search, and articles of one fetch: those of PubMed Central may hold their full text.
+#: Ids per search request, and articles per fetch request; those of PubMed Central may have full text.
 _IDS, _ARTICLES = 1000, {"pubmed": 200, "pmc": 20}
-#: NCBI gives no ids of PubMed beyond these.
+#: NCBI returns at most this number of PubMed ids per search.
 MOST_PUBMED = 9_999
-#: A declaration that names a document type elsewhere; nothing is read from there.
+#: A declaration of an external document type, which is never read.
 _DOCTYPE = re.compile(
     rb"""\A(\s*<\?xml[^>]*\?>)?\s*<!DOCTYPE\s+[\w:.-]+(\s+(PUBLIC\s+"[^"]*"\s+|SYSTEM\s+)"[^"]*")?\s*>"""
 )
 
 
 def fetch_pubmed(ask: Ask, extent: Mapping[str, Any]) -> None:
-    """Ask for everything that the extent names.
+    """Fetch everything in the extent.
 
     Args:
-        ask: Gives the response to a request.
-        extent: `terms`: the most articles by search term.
+        ask: Returns the response to a request.
+        extent: `terms`: maximum articles by search term.
     """
     for term, most in extent["terms"].items():
         for _ in pubmed_articles(ask, term, most):
@@ -41,11 +41,11 @@ def fetch_pubmed(ask: Ask, extent: Mapping[str, Any]) -> None:
 
 
 def fetch_pmc(ask: Ask, extent: Mapping[str, Any]) -> None:
-    """Ask for everything that the extent names.
+    """Fetch everything in the extent.
 
     Args:
-        ask: Gives the response to a request.
-        extent: `terms`: the most articles by search term.
+        ask: Returns the response to a request.
+        extent: `terms`: maximum articles by search term.
     """
     for term, most in extent["terms"].items():
         for _ in pmc_texts(ask, term, most):
@@ -53,12 +53,12 @@ def fetch_pmc(ask: Ask, extent: Mapping[str, Any]) -> None:
 
 
 def pubmed_articles(ask: Ask, term: str, most: int) -> Iterator[tuple[str, str]]:
-    """Title and abstract of the articles that a search finds, in its order; a missing text is empty.
+    """Yield title and abstract of the articles that a search finds, in its order; missing texts are empty.
 
     Args:
-        ask: Gives the response to a request.
-        term: The search.
-        most: Most articles.
+        ask: Returns the response to a request.
+        term: The search term.
+        most: Maximum articles.
     """
     for root in _articles(ask, "pubmed", term, min(most, MOST_PUBMED), "PubmedArticleSet"):
         for article in root.findall("PubmedArticle/MedlineCitation/Article"):
@@ -67,14 +67,14 @@ def pubmed_articles(ask: Ask, term: str, most: int) -> Iterator[tuple[str, str]]
 
 
 def pmc_texts(ask: Ask, term: str, most: int) -> Iterator[str]:
-    """The abstract, or else the introduction, of the open-access articles that a search finds, in its order.
+    """Yield the abstract or else the introduction of the open-access articles of a search, in its order.
 
     Articles with neither are left out.
 
     Args:
-        ask: Gives the response to a request.
-        term: The search.
-        most: Most articles.
+        ask: Returns the response to a request.
+        term: The search term.
+        most: Maximum articles.
     """
     for root in _articles(ask, "pmc", f"{term} AND open access[filter]", most, "pmc-articleset"):
         for article in root.findall("article"):
@@ -84,7 +84,7 @@ def pmc_texts(ask: Ask, term: str, most: int) -> Iterator[str]:
 
 
 def _abstract(article: ET.Element) -> str:
-    """The abstract; not a graphical one, a teaser and the like, which have a type."""
+    """Return the abstract. Graphical abstracts, teasers and the like have a type and are skipped."""
     for abstract in article.findall("front/article-meta/abstract"):
         if "abstract-type" not in abstract.attrib:
             return _paragraphs(abstract)
@@ -108,7 +108,7 @@ def _text(element: ET.Element | None) -> str:
 
 
 def _search(ask: Ask, database: str, term: str, most: int) -> Iterator[list[str]]:
-    """Ids page by page, without those of earlier pages."""
+    """Yield ids page by page, without those of earlier pages."""
     seen: set[str] = set()
     start = 0
     while start < most:
@@ -133,7 +133,7 @@ def _articles(ask: Ask, database: str, term: str, most: int, root: str) -> Itera
         return _parse_articles(body, root)
 
     size = _ARTICLES[database]
-    # Page by page: a search for fewer articles asks for the same sets as far as it goes.
+    # Page by page, so that a search for fewer articles sends the same first requests.
     for ids in _search(ask, database, term, most):
         for first in range(0, len(ids), size):
             query = {"db": database, "id": ",".join(ids[first : first + size]), "retmode": "xml"}
@@ -153,11 +153,11 @@ def _parse_search(body: bytes) -> dict[str, Any]:
 
 
 def _parse_articles(body: bytes, expected: str) -> ET.Element:
-    """Return the root of a set of articles. A document type is skipped; one with entities is refused.
+    """Return the root of a set of articles. A document type is ignored unless it declares entities.
 
     Raises:
-        Again: It is another answer, or was cut.
-        BuildError: It declares entities.
+        Again: The body is something else or was cut.
+        BuildError: The body declares entities.
     """
     body = _DOCTYPE.sub(b"", body, count=1)
     if b"<!ENTITY" in body or b"<!DOCTYPE" in body[:4096]:

@@ -1,4 +1,4 @@
-"""bioRxiv and medRxiv by their common API: pages of preprints between two days."""
+"""bioRxiv and medRxiv through their common API: pages of preprints between two days."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ if TYPE_CHECKING:
 __all__ = ["OFFICIAL", "SERVERS", "fetch", "preprints"]
 
 OFFICIAL = "https://api.biorxiv.org"
-#: Names of the servers in paths of the API.
+#: Names of the servers in the API's paths.
 SERVERS = ("biorxiv", "medrxiv")
-#: Postings of an interval; an API that claims more is not believed.
+#: Maximum plausible postings of an interval; a larger total is an error.
 _MOST_POSTINGS = 10_000_000
-#: What the API says where an interval has nothing (more).
+#: Status of the API if an interval has no (more) postings.
 _NOTHING = "no posts found"
 
 
 def fetch(ask: Ask, extent: Mapping[str, Any]) -> None:
-    """Ask for everything that the extent names.
+    """Fetch everything in the extent.
 
     Args:
-        ask: Gives the response to a request.
+        ask: Returns the response to a request.
         extent: `server`: one of `SERVERS`; `start` and `end`: first and last day (`YYYY-MM-DD`);
-            `preprints`: the most preprints.
+            `preprints`: maximum preprints.
     """
     for _ in preprints(ask, extent):
         pass
 
 
 def preprints(ask: Ask, extent: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield title and abstract of preprints in the order of the API, each DOI in its first version there.
+    """Yield title and abstract of preprints in API order; for each DOI, the version that the API lists first.
 
     Args:
-        ask: Gives the response to a request.
-        extent: As `fetch`.
+        ask: Returns the response to a request.
+        extent: See `fetch`.
 
     Raises:
-        BuildError: A response is not of the documented form, or the list does not end.
+        BuildError: A response does not have the documented format, or the list does not end.
     """
     server, start, end = extent["server"], extent["start"], extent["end"]
     dois: set[str] = set()
@@ -69,8 +69,8 @@ def _parse(body: bytes) -> tuple[int, list[tuple[str, str, str, str]]]:
     """Return the number of postings of the interval, and the page: DOI, version, title, abstract.
 
     Raises:
-        Again: It is an answer of another kind, such as an error page.
-        BuildError: It is not of the documented form.
+        Again: The body is something else, such as an error page.
+        BuildError: The body does not have the documented format.
     """
     content = parse_json_body(body)
     messages, collection = content.get("messages"), content.get("collection")
@@ -89,7 +89,7 @@ def _parse(body: bytes) -> tuple[int, list[tuple[str, str, str, str]]]:
 
 
 def _posting(one: Any) -> tuple[str, str, str, str]:
-    """Return DOI, version, title and abstract of a posting; a text that it lacks is empty."""
+    """Return DOI, version, title and abstract of a posting; missing texts are empty."""
     try:
         doi, version = one["doi"], str(one["version"])
         if not isinstance(doi, str) or not doi:

@@ -1,9 +1,9 @@
 """Responses of a source in a folder: written one by one as they arrive, frozen when the fetch is complete.
 
 `responses/` holds a file per response, named by a digest of its address. During the fetch `fetched.part`
-lists those received so far; a killed fetch is continued from it. After the last response `fetched.json`
-takes its place: address, file, sha256 and day of each, in the order of the requests. Nothing more is fetched
-into a frozen folder, so whatever is built from it can be built again.
+lists the responses received so far; an interrupted fetch resumes from it. After the last response it is
+replaced by `fetched.json`: address, file, sha256 and day of each response, in the order of the requests.
+Nothing more is fetched into a frozen folder, so builds from it are reproducible.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     Content = TypeVar("Content")
 
     class Ask(Protocol):
-        """Gives the content of the response to a request."""
+        """Returns the content of the response to a request."""
 
         def __call__(
             self, path: str, params: Mapping[str, Any], parse: Callable[[bytes], Content], suffix: str
         ) -> Content:
-            """Content of the response; `suffix` is that of its file."""
+            """Return the content of the response; `suffix` is the suffix of its file."""
             ...
 
 
@@ -53,13 +53,13 @@ class Fetching:
 
     Args:
         folder: The folder; only one process may work on it.
-        identity: Source and extent; a folder is continued with the same ones alone.
-        official: The API's own address, which names the responses also where a mirror is asked.
-        web: Asks the server.
-        say: Receives a line now and then.
+        identity: Source and extent; a fetch can be resumed only with the same ones.
+        official: Official address of the API; it names the responses, even those of a mirror.
+        web: Client of the server.
+        say: Called with a line of progress from time to time.
 
     Raises:
-        BuildError: The folder holds other responses, or something else.
+        BuildError: The folder holds responses of another fetch, or other files.
     """
 
     def __init__(
@@ -82,10 +82,10 @@ class Fetching:
     def ask(
         self, path: str, params: Mapping[str, Any], parse: Callable[[bytes], Content], suffix: str
     ) -> Content:
-        """Content of a response, from the folder or else from the server.
+        """Return the content of a response, from the folder or else from the server.
 
         Raises:
-            BuildError: There is none, or it cannot be written.
+            BuildError: There is no usable response, or it cannot be written.
         """
         address = address_of(self.official, path, params)  # without secrets and contact
         name = _file_of(address, suffix)
@@ -115,7 +115,7 @@ class Fetching:
         return content
 
     def freeze(self) -> None:
-        """Write the list of all responses that were asked for, and end the fetch."""
+        """Write the list of all requested responses, and end the fetch."""
         content = {
             "format": _FORMAT,
             "version": _VERSION,
@@ -128,7 +128,7 @@ class Fetching:
         sync_folder(self.folder)
 
     def _kept(self, name: str) -> bytes | None:
-        """Body of a response that was listed; None if it is not there or was changed."""
+        """Return the body of a listed response; None if it is missing or was changed."""
         entry, path = self._there.get(name), self.folder / FILES / name
         if entry is None or not path.is_file() or path.is_symlink():
             return None
@@ -136,7 +136,7 @@ class Fetching:
         return body if hashlib.sha256(body).hexdigest() == entry["sha256"] else None
 
     def _read_under_way(self) -> dict[str, dict[str, Any]]:
-        """Entries of `fetched.part`; a last line that was cut is dropped, also from the file."""
+        """Return the entries of `fetched.part`; a truncated last line is also removed from the file."""
         path = self.folder / UNDER_WAY
         first = json.dumps({"format": _FORMAT, "version": _VERSION, **self.identity}, ensure_ascii=False)
         if not path.is_file():
@@ -176,7 +176,7 @@ class Fetching:
 def _content(body: bytes, parse: Callable[[bytes], Content], what: str) -> Content:
     try:
         return parse(body)
-    except Again as again:  # it was usable when it was fetched, so by another version
+    except Again as again:  # it was usable when it was fetched, so another version fetched it
         raise BuildError(f"{what} is {again.reason}; fetch into a new folder.") from None
 
 
@@ -189,12 +189,12 @@ def _sound(entry: Any) -> bool:
 
 
 class Frozen:
-    """A folder of responses that is complete; `ask` reads them, and every digest is compared.
+    """A complete folder of responses; `ask` reads them and checks every digest.
 
     Attributes:
         folder: The folder.
-        official: The API's own address.
-        extent: What was fetched, as the source's module understands it.
+        official: Official address of the API.
+        extent: The fetched extent, in the format of the source's module.
     """
 
     def __init__(self, folder: Path, content: Mapping[str, Any], official: str) -> None:
@@ -204,14 +204,14 @@ class Frozen:
 
     @property
     def count(self) -> int:
-        """Number of responses."""
+        """Return the number of responses."""
         return len(self._entries)
 
     def most(self, kind: str, label: str | None = None) -> int:
-        """Most items of a kind that were asked for, such as `studies`, or pages of one of the `categories`.
+        """Return the requested maximum of a kind, such as `studies`, or pages of one of the `categories`.
 
         Raises:
-            BuildError: None were.
+            BuildError: The folder was fetched without this kind or label.
         """
         found = self.extent.get(kind)
         if label is not None:
@@ -224,10 +224,10 @@ class Frozen:
     def ask(
         self, path: str, params: Mapping[str, Any], parse: Callable[[bytes], Content], suffix: str
     ) -> Content:
-        """Content of a response.
+        """Return the content of a response.
 
         Raises:
-            BuildError: It was not fetched, is missing, or was changed.
+            BuildError: The response was not fetched, is missing, or was changed.
         """
         address = address_of(self.official, path, params)
         entry = self._entries.get(address)
@@ -251,12 +251,12 @@ def read_frozen(path: Path, source: str, official: str) -> Frozen:
     """Open a frozen folder.
 
     Args:
-        path: Its `fetched.json`.
-        source: Source that it must be of.
-        official: The API's own address.
+        path: The folder's `fetched.json`.
+        source: Required source.
+        official: Official address of the API.
 
     Raises:
-        BuildError: It is malformed, or of another source.
+        BuildError: The file is malformed, or belongs to another source.
     """
     try:
         content = read_json(path)

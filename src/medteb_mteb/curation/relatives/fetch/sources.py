@@ -1,4 +1,4 @@
-"""The open APIs that English MedTEB is made of, and how politely each is asked."""
+"""The open APIs from which English MedTEB is built, and the request rate of each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CONTACT_VARIABLE", "KEY_VARIABLE", "SOURCES", "WebSource", "fetch_source", "frozen_source"]
 
-#: Who runs the fetch, where no contact is given; NCBI's key, which allows 10 requests per second.
+#: Environment variables: the contact if none is given; NCBI's API key, which allows 10 requests per second.
 CONTACT_VARIABLE, KEY_VARIABLE = "MEDTEB_CONTACT", "NCBI_API_KEY"
 
 
@@ -40,11 +40,11 @@ class WebSource:
     """An API.
 
     Attributes:
-        official: Its address.
-        per_second: Most requests per second, as its operators ask where they state it.
-        tasks: Tasks that are made of it.
-        fetch: Asks for everything that an extent names.
-        licence: What its operators state.
+        official: Address of the API.
+        per_second: Maximum requests per second; the operators' limit if they state one.
+        tasks: Tasks built from the API.
+        fetch: Fetches everything in an extent.
+        licence: Licence stated by the operators.
     """
 
     official: str
@@ -67,7 +67,7 @@ SOURCES: Mapping[str, WebSource] = {
     ),
     "pmc": WebSource(entrez.OFFICIAL, 3.0, tuple(PMC_TERMS), entrez.fetch_pmc, "not specified"),
     "pubmed": WebSource(entrez.OFFICIAL, 3.0, PUBMED_TASKS, entrez.fetch_pubmed, "not specified"),
-    # This API documents no rate limit; one request per second bothers nobody.
+    # This API documents no rate limit; one request per second is a light load.
     **{
         server: WebSource(preprints.OFFICIAL, 1.0, (task,), preprints.fetch, "each preprint has its own")
         for server, task in PREPRINT_TASKS.items()
@@ -86,24 +86,25 @@ def fetch_source(
     address: str | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Fetch a source into a folder; the same call continues a fetch that was stopped.
+    """Fetch a source into a folder; the same call resumes an interrupted fetch.
 
     Args:
-        name: One of `SOURCES`.
-        folder: The folder; a complete one is kept as it is.
-        contact: E-mail address or web page of whoever runs this; default `$MEDTEB_CONTACT`.
+        name: A key of `SOURCES`.
+        folder: The folder; a complete one is left unchanged.
+        contact: Your e-mail address or web page; default `$MEDTEB_CONTACT`.
         tasks: Tasks to fetch for; default all of the source.
-        most: Most pages of a category, articles of a term, studies, or preprints, if fewer than published.
-        per_second: Most requests per second; default what the operators ask for.
+        most: Maximum pages of a category, articles of a term, studies or preprints; default as published.
+        per_second: Maximum requests per second; default `WebSource.per_second`.
         address: Address of a mirror.
-        say: Receives a line now and then.
+        say: Called with a line of progress from time to time.
 
     Returns:
-        `responses` and `requested` (numbers), `sha256` of `fetched.json`, and True for `fetched_before`.
+        `source`, the numbers `responses` and `requested`, `sha256` of `fetched.json`, and `fetched_before`:
+        whether the folder was already complete.
 
     Raises:
-        BuildError: The source or a task is unknown, the folder is of another fetch, or the server gives no
-            usable answer.
+        BuildError: The source or a task is unknown, the folder belongs to another fetch, or the server gives
+            no usable answer.
     """
     if name not in SOURCES:
         raise BuildError(f"No source {name!r}; sources are {', '.join(SOURCES)}.")
@@ -158,10 +159,10 @@ def frozen_source(raw: Raw, name: str) -> Frozen:
 
     Args:
         raw: The raw files.
-        name: One of `SOURCES`.
+        name: A key of `SOURCES`.
 
     Raises:
-        BuildError: There are none, or they are malformed.
+        BuildError: The responses are missing or malformed.
     """
     path = raw.one(FROZEN, f"complete responses, from `medteb build fetch {name} FOLDER`")
     return read_frozen(path, name, SOURCES[name].official)

@@ -1,4 +1,4 @@
-"""Which categories, search terms and studies the tasks of English MedTEB are made of."""
+"""Categories, search terms and studies from which the tasks of English MedTEB are built."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = [
     "most_of",
 ]
 
-#: Maximum pages of a category and articles of a term, by type of task, as published; that of pairs is ours.
+#: Maximum pages of a category and articles of a term, by type of task, as published; ours for pairs.
 MOST = {"classification": 2_000, "clustering": 1_000, "pairclassification": 2_000}
-#: Studies as published: 17 pages of 1,000.
+#: Number of studies as published: 17 pages of 1,000.
 STUDIES, PAGE = 17_000, 1_000
 PUBMED_TERM = "medicine"
-#: First and last day of the preprints, as published, and their maximum: that of a retrieval task's rows.
+#: First and last day of the preprints, as published; their maximum is that of a retrieval task's rows.
 PREPRINT_DAYS, PREPRINTS = ("2018-01-01", "2022-12-20"), 16_384
 
 _SYNDROMES = tuple(
@@ -36,7 +36,7 @@ _SYNDROMES = tuple(
 _DIAGNOSTIC = ("Radiology", "Pathology", "Nuclear medicine", "Anesthesiology", "Intensive care medicine")
 _IMAGING = ("MRI", "CT scan", "Ultrasound", "X-ray", "PET scan")
 
-#: Categories of Wikipedia by task; a category is a label.
+#: Categories of Wikipedia by task; each category is a label.
 WIKI_CATEGORIES: Mapping[str, tuple[str, ...]] = {
     "classification_wiki_syndromes_dataset": _SYNDROMES,
     "classification_wiki_pain_vs_fever_dataset": ("Pain", "Fever"),
@@ -62,13 +62,13 @@ WIKI_CATEGORIES: Mapping[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 
-#: The one task of pairs from Wikipedia, and its category, which is followed two levels of subcategories down.
+#: The only pair task from Wikipedia, and its category, with two levels of subcategories.
 WIKI_PAIRS: Mapping[str, tuple[str, ...]] = {
     "pairclassification_wiki_diseases_dataset": ("Diseases and disorders by system",)
 }
 WIKI_DEPTHS: Mapping[str, int] = {"Diseases and disorders by system": 2}
 
-#: Search terms of PubMed Central by task; a term is a label.
+#: Search terms of PubMed Central by task; each term is a label.
 PMC_TERMS: Mapping[str, tuple[str, ...]] = {
     "classification_pmc_medical_imaging_types_dataset": _IMAGING,
     "classification_pmc_diagnostic_vs_therapeutic_dataset": ("diagnostic", "therapeutic"),
@@ -82,7 +82,7 @@ TRIAL_FIELDS: Mapping[str, str] = {
     for field in ("detailedDescription", "primaryOutcomes")
 }
 
-#: Tasks by server of preprints.
+#: Tasks by preprint server.
 PREPRINT_TASKS: Mapping[str, str] = {
     "biorxiv": "retrieval_biorxiv_dataset",
     "medrxiv": "retrieval_medrxiv_dataset",
@@ -92,17 +92,18 @@ PUBMED_TASKS = ("pairclassification_pubmed_pair_classification", "retrieval_pubm
 
 
 def most_of(task: str) -> int:
-    """Return the most pages or articles of a label of a task."""
+    """Return the maximum number of pages or articles per label of a task."""
     return MOST[task.partition("_")[0]]
 
 
 def extent_of(source: str, tasks: tuple[str, ...], most: int | None) -> dict[str, Any]:
-    """Return what has to be fetched for tasks of a source.
+    """Return the extent to fetch for tasks of a source.
 
     Args:
         source: Name of the source.
         tasks: Names of the tasks.
-        most: Most pages of a category, articles of a term, studies, or preprints, if fewer than published.
+        most: Maximum pages of a category, articles of a term, studies or preprints; None: as published. Values
+            above the published ones have no effect.
     """
     limit = most if most is not None else 1 << 30
     if source == "clinical-trials":

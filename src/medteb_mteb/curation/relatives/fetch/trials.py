@@ -1,4 +1,4 @@
-"""ClinicalTrials.gov by version 2 of its API: pages of studies."""
+"""ClinicalTrials.gov through version 2 of its API: pages of studies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["FIELDS", "OFFICIAL", "fetch", "studies"]
 
 OFFICIAL = "https://clinicaltrials.gov/api/v2"
-#: Fields that the tasks use, by the names of the API.
+#: Fields that the tasks use, as named by the API.
 FIELDS = (
     "NCTId",
     "OfficialTitle",
@@ -27,27 +27,27 @@ FIELDS = (
 
 
 def fetch(ask: Ask, extent: Mapping[str, Any]) -> None:
-    """Ask for everything that the extent names.
+    """Fetch everything in the extent.
 
     Args:
-        ask: Gives the response to a request.
-        extent: `studies`: the most studies; `page`: studies of a page.
+        ask: Returns the response to a request.
+        extent: `studies`: maximum studies; `page`: studies per page.
     """
     for _ in studies(ask, extent):
         pass
 
 
 def studies(ask: Ask, extent: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    """Studies in the order of the API: `officialTitle`, `detailedDescription`, `primaryOutcomes`.
+    """Yield studies in API order: `officialTitle`, `detailedDescription`, `primaryOutcomes`.
 
-    A text that a study lacks is empty. Measures of outcomes stand on a line each, with their description.
+    Missing texts are empty. Each outcome is on its own line: its measure, then its description.
 
     Args:
-        ask: Gives the response to a request.
-        extent: As `fetch`.
+        ask: Returns the response to a request.
+        extent: See `fetch`.
 
     Raises:
-        BuildError: A response is not of the documented form.
+        BuildError: A response does not have the documented format, or the list of studies does not end.
     """
     query: dict[str, Any] = {"format": "json", "fields": "|".join(FIELDS)}
     seen: set[str] = set()

@@ -1,8 +1,8 @@
-"""A client that asks one public API politely, and treats every answer as hostile.
+"""A client for one public API that limits its request rate and treats every response as hostile.
 
-Requests are made one after the other with a minimum pause between them, name their program and a contact
-address, and wait as long as the server asks for. Redirects stay on the server, bodies have a limit, and a
-body that was cut or is not of the expected form is asked for again.
+Requests are sent one after the other with a minimum pause between them and name the program and a contact
+address; the client waits as long as the server asks. Redirects to other servers are refused, the size of
+bodies is limited, and a request is repeated if the body was cut or does not have the expected format.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ logger = logging.getLogger(__name__)
 
 Content = TypeVar("Content")
 
-#: Bytes of an answer, unpacked.
+#: Maximum bytes of an unpacked response.
 MOST_BODY = 128 << 20
-#: Seconds; the fetch gives up on a server that asks for a longer pause than this.
+#: Longest pause in seconds that a server may ask for; the fetch ends if it asks for more.
 MOST_PAUSE = 600.0
 _CHUNK = 1 << 16
 _CONTACT = re.compile(r"[\x21-\x7e]+@[\x21-\x7e]+\.[\x21-\x7e]+|https?://[\x21-\x7e]+")
@@ -50,11 +50,11 @@ def address_of(base: str, path: str, params: Mapping[str, Any]) -> str:
 
 
 class Again(Exception):  # noqa: N818 - an outcome, not a mistake
-    """An attempt that failed for the moment.
+    """An attempt that failed temporarily.
 
     Attributes:
-        reason: For people.
-        after: Seconds that the server asks to wait.
+        reason: Reason, for messages.
+        after: Seconds that the server asks clients to wait.
     """
 
     def __init__(self, reason: str, after: float = 0.0) -> None:
@@ -81,7 +81,7 @@ class _SameServer(HTTPRedirectHandler):
         """Return the next request.
 
         Raises:
-            _LeavesServerError: It would go to another server.
+            _LeavesServerError: The redirect leads to another server.
         """
         if urlsplit(newurl)[:2] != urlsplit(req.full_url)[:2]:
             raise _LeavesServerError(newurl)
@@ -90,14 +90,14 @@ class _SameServer(HTTPRedirectHandler):
 
 @dataclass(frozen=True)
 class Manners:
-    """How a server is asked.
+    """Settings of requests to a server.
 
     Attributes:
-        contact: E-mail address or web page of whoever runs the program, which NCBI and Wikimedia require.
-        per_second: Most requests per second.
-        attempts: Attempts at one request before it is given up.
-        backoff: Seconds before the second attempt; the pause doubles with each further one.
-        timeout: Seconds without a byte, and a tenth of the most seconds that one answer may take.
+        contact: E-mail address or web page of the user, which NCBI and Wikimedia require.
+        per_second: Maximum requests per second.
+        attempts: Maximum attempts per request.
+        backoff: Seconds before the second attempt; doubles before each further one.
+        timeout: Maximum seconds without a byte; a whole response may take ten times as long.
     """
 
     contact: str
@@ -120,13 +120,13 @@ class Web:
     """One API.
 
     Args:
-        base: Address that paths are added to; `https`, or `http` on this machine.
-        manners: How it is asked.
-        secret: Parameters that are sent with every request and appear in no message.
-        sleep: Waits so many seconds; default `time.sleep`.
+        base: Address to which paths are added; `https`, or `http` on this machine.
+        manners: Settings of the requests.
+        secret: Parameters that are sent with every request and never appear in messages.
+        sleep: Called with the seconds to wait; default `time.sleep`.
 
     Raises:
-        BuildError: The address is neither.
+        BuildError: The address is invalid.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Web:
         parts = urlsplit(base)
         local = parts.hostname in _LOOPBACK
         if not parts.hostname or parts.scheme not in (("http", "https") if local else ("https",)):
-            raise BuildError(f"{base[:200]!r} is not an https address; plain http is for this machine alone.")
+            raise BuildError(f"{base[:200]!r} is not an https address; http is allowed only on this machine.")
         self.base, self.manners = base.rstrip("/"), manners
         self._secret, self._sleep = dict(secret or {}), sleep or time.sleep
         handlers = [_SameServer(), *([ProxyHandler({})] if local else [])]
@@ -150,18 +150,18 @@ class Web:
     def get(
         self, path: str, params: Mapping[str, Any], parse: Callable[[bytes], Content]
     ) -> tuple[bytes, Content]:
-        """Ask until there is an answer.
+        """Send a request, and repeat it until there is a usable response.
 
         Args:
-            path: Added to the base address.
-            params: Of the query.
-            parse: Makes the content of a body, or raises `Again` if the server should be asked once more.
+            path: Path, added to the base address.
+            params: Parameters of the query string.
+            parse: Returns the content of a body, or raises `Again` to repeat the request.
 
         Returns:
             The body and its content.
 
         Raises:
-            BuildError: There is none.
+            BuildError: The server gives no usable response.
         """
         shown = address_of(self.base, path, params)[:300]
         for attempt in range(self.manners.attempts):
@@ -220,8 +220,8 @@ class Web:
         """Return the unpacked body.
 
         Raises:
-            Again: It was cut, is not what its header says, or takes too long.
-            BuildError: It is too large.
+            Again: The body was cut, is not encoded as its header says, or takes too long.
+            BuildError: The body is too large.
         """
         packed = response.headers.get("Content-Encoding", "identity").lower()
         if packed not in ("identity", "gzip"):
@@ -251,10 +251,10 @@ class Web:
 
 
 def parse_json_body(body: bytes) -> dict[str, Any]:
-    """Object of a JSON body.
+    """Return the object of a JSON body.
 
     Raises:
-        Again: It holds none, such as a page that says that the service is down.
+        Again: The body is not a JSON object; for example, it is a page that says that the service is down.
     """
     try:
         content = json.loads(body.decode("utf-8"))

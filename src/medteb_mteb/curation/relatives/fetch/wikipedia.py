@@ -1,4 +1,4 @@
-"""English Wikipedia by its API: pages of categories, and their text in sections."""
+"""English Wikipedia through its API: pages of categories, and their text in sections."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ __all__ = ["OFFICIAL", "fetch", "members", "sections"]
 OFFICIAL = "https://en.wikipedia.org"
 _PATH = "/w/api.php"
 _COMMON = {"action": "query", "format": "json", "formatversion": 2, "maxlag": 5}
-#: Errors that pass; the server asks for five seconds.
+#: Temporary errors; the server asks clients to wait five seconds.
 _PASSING = ("maxlag", "ratelimited", "readonly")
 _WAIT = 5.0
-#: Lists of one category; a server that never ends one is not believed.
+#: Maximum list pages of one category, in case a server never ends a list.
 _MOST_LISTS = 200
-#: Subcategories of one category, for the same reason.
+#: Maximum subcategories of one category, for the same reason.
 _MOST_CATEGORIES = 5_000
 _HEADING = re.compile(r"^(={2,6})[^\n]*\1[ \t]*$", re.MULTILINE)
 
 
 def fetch(ask: Ask, extent: Mapping[str, Any]) -> None:
-    """Ask for everything that the extent names.
+    """Fetch everything in the extent.
 
     Args:
-        ask: Gives the response to a request.
-        extent: `categories`: the most pages by category; `depths`: the depth of those categories whose
-            subcategories are followed further than one level down.
+        ask: Returns the response to a request.
+        extent: `categories`: maximum pages by category; `depths`: levels of subcategories, for categories
+            with more than one level.
     """
     depths = extent.get("depths", {})
     for category, most in extent["categories"].items():
@@ -46,13 +46,13 @@ def members(ask: Ask, category: str, most: int, depth: int = 1) -> list[int]:
     """Return ids of the pages of a category, then of its subcategories level by level, in list order.
 
     Args:
-        ask: Gives the response to a request.
+        ask: Returns the response to a request.
         category: Name without `Category:`.
-        most: Most pages.
-        depth: Levels of subcategories that are followed.
+        most: Maximum pages.
+        depth: Levels of subcategories.
 
     Raises:
-        BuildError: There are more subcategories than an encyclopedia would have.
+        BuildError: There are implausibly many subcategories.
     """
     found: dict[int, None] = {}
     level, seen = [category], {category}
@@ -75,14 +75,14 @@ def members(ask: Ask, category: str, most: int, depth: int = 1) -> list[int]:
 
 
 def sections(ask: Ask, page: int) -> list[str]:
-    """Texts of a page between its headings, the lead first; empty for a page that is gone.
+    """Return the texts of a page between its headings, the lead first; empty for a deleted page.
 
     Args:
-        ask: Gives the response to a request.
+        ask: Returns the response to a request.
         page: Id of the page.
 
     Raises:
-        BuildError: The response is not of the documented form.
+        BuildError: The response does not have the documented format.
     """
     query = {
         **_COMMON,
