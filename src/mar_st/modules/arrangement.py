@@ -29,7 +29,7 @@ def route_chain(modules: Iterable[nn.Module], name: str) -> list[nn.Module]:
         name: Name of the route.
 
     Raises:
-        KeyError: A router has neither.
+        KeyError: A router has neither this route nor a default route.
     """
     chain: list[nn.Module] = []
     for module in modules:
@@ -52,7 +52,7 @@ def arrange(chains: Mapping[str, Sequence[nn.Module]], default_route: str | None
 
     Args:
         chains: Modules of every route, in order; those of `document` may end in linear layers.
-        default_route: Route of texts without a role; `None` makes `encode` without a task an error.
+        default_route: Route for texts without a role; with `None`, `encode` without a task raises an error.
     """
     ordered = {name: list(chains[name]) for name in sorted(chains, key=lambda name: name != "document")}
     heads: dict[str, list[nn.Module]] = {}

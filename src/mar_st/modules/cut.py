@@ -37,7 +37,7 @@ def truncation(in_features: int, out_features: int, *, scale: float = 1.0) -> De
     Args:
         in_features: Width of the incoming embedding.
         out_features: Width to keep (the Matryoshka dimension).
-        scale: Factor of the kept dimensions; `INERT` if normalisations precede and follow the layer.
+        scale: Factor for the kept dimensions; `INERT` if normalisations precede and follow the layer.
 
     Returns:
         A frozen `Dense` mapping `(batch, in_features)` to `(batch, out_features)`.

@@ -35,7 +35,7 @@ def module_path(root: Path, name: object, listing: str | Path) -> Path:
     """Return the folder of a module that a listing names; an empty name is the folder of the model itself.
 
     Raises:
-        MarError: The name leads out of the model's folder.
+        MarError: The name points outside the model's folder.
     """
     return root if name in ("", ".") else listed_path(root, name, listing)
 
@@ -44,7 +44,7 @@ def listed_modules(root: Path) -> list[SavedModule]:
     """Return the modules that `modules.json` of a saved model lists, in order.
 
     Raises:
-        MarError: The file is damaged, or names a folder outside the model's.
+        MarError: The file is damaged, or names a folder outside the model's folder.
     """
     path = root / "modules.json"
     try:
@@ -65,7 +65,7 @@ def read_router(folder: Path) -> dict[str, Any]:
     """Return the content of a router's configuration: `types`, `structure`, `parameters`, of all routes.
 
     Raises:
-        MarError: The file is damaged, or names a folder outside the router's.
+        MarError: The file is damaged, or names a folder outside the router's folder.
     """
     path = folder / ROUTER
     try:
@@ -87,7 +87,7 @@ def with_further(listing: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Return a router's configuration with the separately kept routes among the others.
 
     Raises:
-        MarError: It names a folder outside the router's.
+        MarError: The configuration names a folder outside the router's folder.
     """
     for part in (listing, listing.get(FURTHER) or {}):
         keys = {key for chain in part.get("structure", {}).values() for key in chain}
@@ -140,10 +140,10 @@ def check_route(source: str | Path, side: str, name: str, routes: Iterable[str])
     """Check that a saved model has a route for a side.
 
     Args:
-        source: The model, for the message.
+        source: The model, for the error message.
         side: `query` or `document`.
         name: Name of the saved route.
-        routes: Names of all its routes.
+        routes: Names of all saved routes.
 
     Raises:
         MarError: There is no such route, or it is not a query route.
@@ -164,7 +164,7 @@ def saved_chain(root: Path, route: str) -> list[SavedModule]:
     A router that does not know the route takes its default one, or else that of queries.
 
     Raises:
-        MarError: A listing is damaged, or a router has none of these routes.
+        MarError: A listing is damaged, or a router has neither the route nor its substitute.
     """
     chain = []
     for entry in listed_modules(root):

@@ -27,8 +27,8 @@ def module_class(name: str, source: str, **hub: Any) -> type[nn.Module]:
     """Return the class of a saved module.
 
     Args:
-        name: Name of the class with its module.
-        source: Folder or Hub name of the model that it is in.
+        name: Full class name, including its module.
+        source: Folder or Hub name of the model that contains it.
         **hub: `token`, `cache_folder`, `revision`, `local_files_only`.
 
     Raises:

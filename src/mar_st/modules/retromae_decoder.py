@@ -39,8 +39,8 @@ class EnhancedDecoder(nn.Module):
     with rotary positions all rows of the query stream would be the same vector.
 
     Args:
-        config: Configuration of the encoder: its width and number of heads are taken over.
-        max_length: Positions.
+        config: Configuration of the encoder, which sets the width and the number of heads.
+        max_length: Maximum number of positions.
     """
 
     def __init__(self, config: PretrainedConfig, max_length: int) -> None:

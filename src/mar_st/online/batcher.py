@@ -49,16 +49,16 @@ class MicroBatcher:
 
     Args:
         encoder: The encoder; its `encode` is called from `workers` threads at once.
-        max_batch: Maximum number of texts per batch. A caller with more is served in several.
+        max_batch: Maximum number of texts per batch. A request with more texts is split into several batches.
         max_tokens: Maximum number of tokens per batch, by an upper estimate of one per character.
-        window_ms: Maximum number of milliseconds that a free worker waits for more; 0 never waits.
-        max_queue: Texts that may wait, of callers with little and of callers with much each. A caller with
-            more than that is taken when nothing else waits.
+        window_ms: Maximum number of milliseconds that a free worker waits for more texts; 0 never waits.
+        max_queue: Maximum number of waiting texts, separately for short and for long requests. A request with
+            more texts is accepted only if its queue is empty.
         workers: Threads that call the encoder.
         observe: Called with `queue_seconds` (per caller), `batch_size` (texts) and `encode_seconds`, from the
             threads of the batcher.
-        delivering: Entered while the answers of a batch are given, for those who want to take them together;
-            it is entered again for each batch.
+        delivering: Context manager that is entered for each batch while its results are set, so that they
+            can be handled together.
 
     Example:
         ```python
@@ -129,7 +129,7 @@ class MicroBatcher:
 
         Args:
             texts: Texts of one caller; may be empty.
-            deadline: Value of `time.monotonic()` after which the caller gives up; work not begun by then is
+            deadline: Value of `time.monotonic()` after which the caller gives up; work not started by then is
                 dropped.
             prompt_name: As for the encoder; texts with different prompts are not batched together.
 
@@ -168,7 +168,7 @@ class MicroBatcher:
         """Accept no more texts and end the threads; further calls do nothing.
 
         Args:
-            finish: Encode what waits first; otherwise it fails with `Closed`. What is being computed is
+            finish: Encode waiting texts first; otherwise they fail with `Closed`. Batches in progress are
                 finished in both cases.
         """
         with self._changed:

@@ -48,9 +48,9 @@ class ExportedEncoder:
 
     Args:
         listing: Listing of the folder.
-        variant: The form that is used.
-        front: Makes inputs of texts.
-        runtime: Computes the graph.
+        variant: The variant to use.
+        front: Turns texts into inputs of the graph.
+        runtime: Runs the graph.
     """
 
     def __init__(self, listing: Listing, variant: ExportVariant, front: Front, runtime: Runtime) -> None:
@@ -73,7 +73,7 @@ class ExportedEncoder:
         Args:
             folder: Folder that `mar export` wrote.
             backend: See `load_query_encoder`.
-            threads: Threads of a call; default all processors of this process.
+            threads: Threads per call; default all processors of this process.
 
         Raises:
             EncoderError: The folder is broken, has no such variant, or the runtime is not installed.

@@ -45,7 +45,7 @@ class QueryTokenizer:
 
     Args:
         path: `tokenizer.json`.
-        max_length: Tokens of a text that count, special tokens included.
+        max_length: Maximum tokens per text, including special tokens.
         side: Side on which a text is cut.
     """
 
@@ -89,7 +89,7 @@ class EmbeddingTable:
         path: An `.npy` file `(vocabulary, hidden)`.
 
     Raises:
-        EncoderError: The file is damaged, or holds something else.
+        EncoderError: The file is damaged, or is not such an array.
     """
 
     def __init__(self, path: Path) -> None:
@@ -114,7 +114,7 @@ class EmbeddingTable:
         """Return rows, float32 `(len(ids), width)`.
 
         Raises:
-            EncoderError: There are not as many rows as the tokenizer has tokens.
+            EncoderError: A token of the tokenizer has no row.
         """
         if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self._rows:
             raise EncoderError(f"A token has no row among {self._rows} embeddings. Export the encoder again.")
@@ -133,8 +133,8 @@ class Front:
     """Turns texts into packs.
 
     Args:
-        folder: Where tokenizer and tables are.
-        listing: The settings.
+        folder: Folder with the tokenizer and the tables.
+        listing: Listing of the folder.
         table: Type of the token embeddings to use.
     """
 
@@ -150,8 +150,8 @@ class Front:
         """Yield the packs of texts in their order, each of about `PACK_TOKENS` tokens or one text.
 
         Args:
-            texts: Texts with their prompt before them.
-            prompt: The prompt, for models that leave it out of pooling.
+            texts: Texts, each with its prompt in front.
+            prompt: The prompt, for models that exclude it from pooling.
         """
         skipped = 0 if self._listing.pooling["include_prompt"] or not prompt else self._prompt_length(prompt)
         rows: list[list[int]] = []

@@ -32,8 +32,8 @@ class ExportVariant:
         runtime: `native`, `onnx` or `openvino`.
         precision: `fp32`, `bf16`, `int8` or `int8-calibrated`.
         graph: File of the graph.
-        files: All files of the graph, with its weights.
-        table: Type of the token embeddings that it reads, a key of `EMBEDDING_TABLES`.
+        files: All files of the graph, including its weights.
+        table: Type of the token embeddings that the graph reads, a key of `EMBEDDING_TABLES`.
         options: Settings of the runtime.
         report: Measurements of the export.
     """
@@ -50,7 +50,7 @@ class ExportVariant:
         """Check that every field is of its type.
 
         Raises:
-            TypeError: One is not; the message has the name of the variant.
+            TypeError: A field has another type; the message names the variant.
         """
         texts = (self.runtime, self.precision, self.graph, self.table, *self.files)
         fits = isinstance(self.files, list) and all(isinstance(text, str) for text in texts)
@@ -72,7 +72,7 @@ class ExportListing:
         form: Name of the format.
         version: Version of the format.
         model: `source`, `identity` (digest of the modules that encode queries) and `query` (name of the query
-            encoder in its model; absent in folders of earlier versions).
+            encoder in its model; missing in folders of earlier versions).
         files: `bytes`, `sha256` and `sample` of each file, see `mar_st.files.digests`.
     """
 
@@ -86,7 +86,8 @@ class ExportListing:
         """Read the listing of an exported folder and check its files by their sizes and sampled blocks.
 
         Raises:
-            EncoderError: No listing, one of another format or version, or a file is missing or another.
+            EncoderError: The listing is missing or has another format or version, or a file is missing or
+                differs.
         """
         content = _content(folder, cls.form, cls.version)
         try:
@@ -113,8 +114,8 @@ class ExportListing:
         """Return the listing with a file's content.
 
         Raises:
-            KeyError: Something is missing, as with `TypeError`.
-            TypeError: Something is unknown.
+            KeyError: A setting is missing; this may also raise `TypeError`.
+            TypeError: A setting is unknown.
         """
         return cls(**content)
 
@@ -126,10 +127,10 @@ class ExportListing:
         """Check that settings are of their types and within their ranges, before anything is computed.
 
         Args:
-            least: Numbers, and the least that each may be.
+            least: Names of integer settings, and the minimum of each.
 
         Raises:
-            TypeError: One is not.
+            TypeError: A setting has another type or is out of range.
         """
         if not isinstance(self.model.get("identity"), str):
             raise TypeError("'identity' of 'model' is a text")
@@ -215,7 +216,7 @@ class Listing(ExportListing):
         """Return the variant of a back end, see `load_query_encoder`.
 
         Raises:
-            EncoderError: There is none.
+            EncoderError: There is no such variant.
         """
         if backend == "auto":
             return self.variants[self.chosen]
@@ -246,7 +247,7 @@ class Listing(ExportListing):
         """Check the content of every file.
 
         Raises:
-            EncoderError: A file was changed.
+            EncoderError: A file has changed.
         """
         for name, entry in self.files.items():
             found = check_file(folder / name, entry)
@@ -267,7 +268,7 @@ def _content(folder: Path, form: str, version: int) -> dict[str, Any]:
     """Return the content of `export.json` without its format and version.
 
     Raises:
-        EncoderError: No such file, or one of another format or version.
+        EncoderError: The file is missing, or has another format or version.
     """
     path = folder / LISTING_FILE
     if not path.is_file():
@@ -288,7 +289,7 @@ def _check_files(folder: Path, files: Mapping[str, dict[str, Any]]) -> None:
     """Check the files of an exported folder by their sizes and sampled blocks.
 
     Raises:
-        EncoderError: A file is missing, cut or another, or a name leads out of the folder.
+        EncoderError: A file is missing, truncated or different, or a name points outside the folder.
     """
     for name, entry in files.items():
         path = listed_path(folder, name, folder / LISTING_FILE, EncoderError)

@@ -28,17 +28,17 @@ def load_query_encoder(
     Args:
         source: A folder that `mar export` wrote (loaded without torch), any sentence-transformers folder, a
             saved MAR, a Hub name, or `mar-mini`.
-        backend: Of an exported folder `auto` (the variant that the export chose, or where this machine cannot
-            run it the fastest that it can), `native`, `onnx` or `openvino` (the chosen or fastest of that
-            runtime) or the name of a variant such as `openvino-int8`; of a lookup encoder `auto` or `numpy`,
-            and `torch` where it was not exported; of other sources `auto` or `torch`.
-        threads: Threads that one call computes with; default all processors of this process.
-        query: Which query encoder of a MAR that holds several; default `query`. An exported folder holds
-            one.
+        backend: For an exported folder: `auto` (the variant that the export chose, or the fastest one that
+            runs on this machine if that one does not), `native`, `onnx` or `openvino` (the chosen or fastest
+            variant of that runtime), or the name of a variant such as `openvino-int8`. For a lookup encoder:
+            `auto` or `numpy`, and `torch` if it was not exported. For other sources: `auto` or `torch`.
+        threads: Threads per call; default all processors of this process.
+        query: Name of the query encoder, for a MAR with several; default `query`. An exported folder holds
+            only one.
 
     Raises:
         EncoderError: There is no such variant or back end, or a package is missing.
-        MarError: There is no such model, or one without a query side, or a broken one.
+        MarError: The model does not exist, has no query side, or is broken.
     """
     folder = model_folder(source)
     if folder is not None and (folder / LISTING).is_file():

@@ -42,7 +42,7 @@ class LookupListing(ExportListing):
         dim: Width of the vectors.
         normalised: Whether they have length 1.
         similarity: Similarity function of the model.
-        lengths: Characters of the shortest and of the longest n-gram.
+        lengths: Length of the shortest and of the longest n-gram, in characters.
         max_length: Maximum characters of a normalised text.
         precision: Precision of the table, a key of `TABLE_DTYPES`.
         prompts: Stored prompts by name; this encoder does not use them.
@@ -96,7 +96,7 @@ class NumpyLookupEncoder:
 
     Args:
         listing: Listing of the folder.
-        features: Dictionary and rules.
+        features: Dictionary of features and rules for looking up texts.
         parts: `weights`, `bias`, `scales` and `table` of `lookup.bin`.
     """
 

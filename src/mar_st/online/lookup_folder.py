@@ -34,14 +34,14 @@ def open_lookup(folder: Path, query: str | None = None) -> NumpyLookupEncoder | 
 
     Args:
         folder: A saved sentence-transformers model.
-        query: Which query encoder of a MAR that holds several; default `query`.
+        query: Name of the query encoder, for a MAR with several; default `query`.
 
     Returns:
-        `None` where the query encoder is of another kind, is not there, or is in a type that numpy lacks.
+        `None` if the query encoder is of another kind, is missing, or has a dtype that numpy lacks.
 
     Raises:
-        LookupEncoderError: Its files are damaged or do not belong together.
-        EncoderError: As above.
+        LookupEncoderError: Its files are damaged or do not match.
+        EncoderError: Its files cannot be read.
     """
     found = _parts(folder, query)
     if found is None:

@@ -91,8 +91,8 @@ class Description:
 
     Attributes:
         model: Sizes and settings.
-        layers: An array of its layers.
-        steps: Array of the modules after pooling; with one unused element if there are none.
+        layers: Array of the layers.
+        steps: Array of the modules after pooling; if there are none, it has one unused element.
         tables: Number of positions.
     """
 
@@ -107,10 +107,10 @@ class Description:
 
         Args:
             content: The content of the JSON file.
-            size: Bytes of the file of weights.
+            size: Size of the weights file in bytes.
 
         Raises:
-            EncoderError: Something is missing, is not a valid number, or is outside the file.
+            EncoderError: A value is missing, is not a valid number, or is outside the file.
         """
         try:
             layers, steps, tables = content["layers"], content["steps"], content["tables"]
@@ -135,7 +135,7 @@ class Description:
         """Return where arrays are in the file, -1 for none, and the bytes that they must have there.
 
         Raises:
-            EncoderError: Sizes do not belong together.
+            EncoderError: Sizes do not match.
         """
         model, tables = self.model, self.tables
         hidden, inner, size = model.hidden, model.inner, model.head_size

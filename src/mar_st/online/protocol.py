@@ -49,7 +49,7 @@ class QueryEncoder(Protocol):
 
         Args:
             texts: The queries; may be empty.
-            prompt_name: Which stored prompt goes before each text; default `query`, if there is one.
+            prompt_name: Name of the stored prompt to put before each text; default `query`, if it exists.
 
         Returns:
             float32 array `(len(texts), dim)`, C-contiguous.

@@ -24,10 +24,10 @@ class Runtime(ABC):
     Args:
         path: File of the graph.
         options: Settings that the export chose (`ExportVariant.options`).
-        threads: Threads of a call.
+        threads: Threads per call.
 
     Raises:
-        EncoderError: It cannot run here.
+        EncoderError: The runtime cannot run on this machine.
     """
 
     @abstractmethod
@@ -47,11 +47,11 @@ def runtime(name: str) -> Callable[[type[R]], type[R]]:
     """Register a class as the runtime of a name.
 
     Args:
-        name: Name of the runtime, as `ExportVariant.runtime` has it, and of its module.
+        name: Name of the runtime, as in `ExportVariant.runtime`, and of its module.
 
     Raises:
-        ValueError: There is another runtime of that name, or its module is called otherwise.
-        TypeError: The class does not run.
+        ValueError: Another runtime has this name, or the module has another name.
+        TypeError: The class lacks a method.
     """
 
     def register(cls: type[R]) -> type[R]:

@@ -23,9 +23,9 @@ class TorchEncoder:
     """The query side of a sentence-transformers model.
 
     Args:
-        model: The model, in evaluation mode; a router in it needs a query route.
-        space: Digest of the document space, where it is known.
-        query: Name of the query encoder in its model, where it has one.
+        model: The model, in evaluation mode; if it has a router, this needs a query route.
+        space: Digest of the document space, if known.
+        query: Name of the query encoder in its model, if it has one.
 
     Raises:
         EncoderError: The model has no tokenizer.
@@ -57,7 +57,7 @@ class TorchEncoder:
         Args:
             source: Folder, a name such as `mar-mini`, or Hub name.
             threads: Threads of torch, for the whole process.
-            query: Which query encoder of a MAR that holds several.
+            query: Name of the query encoder, for a MAR with several.
 
         Raises:
             EncoderError: There is no such model.

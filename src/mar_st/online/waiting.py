@@ -33,10 +33,10 @@ def check_deadline(deadline: float | None) -> None:
     """Stop work whose caller has given up.
 
     Args:
-        deadline: Value of `time.monotonic()` until which the caller waits; `None`: without limit.
+        deadline: Value of `time.monotonic()` until which the caller waits; `None`: no limit.
 
     Raises:
-        DeadlinePassed: It has passed.
+        DeadlinePassed: The deadline has passed.
     """
     if deadline is not None and time.monotonic() > deadline:
         raise DeadlinePassed("The deadline passed, so the work was stopped.")
@@ -47,10 +47,10 @@ class Piece:
     """Texts of one caller that go through the encoder together.
 
     Attributes:
-        request: The request that they belong to.
-        start: Position of the first of them.
+        request: The request that the texts belong to.
+        start: Position of the first text in the request.
         texts: The texts.
-        tokens: Upper estimate of their tokens.
+        tokens: Upper estimate of the number of tokens.
     """
 
     request: EncodeRequest
@@ -68,12 +68,12 @@ class EncodeRequest:
         deadline: Value of `time.monotonic()` after which the caller no longer waits.
         pieces: Pieces that no worker has taken yet.
         future: Result that the caller holds.
-        submitted: Value of `time.monotonic()` when the request came.
+        submitted: Value of `time.monotonic()` when the request arrived.
         vectors: Vectors computed so far, by position of the first text.
-        missing: Texts without a vector.
+        missing: Number of texts without a vector.
         tokens: Upper estimate of the tokens of all texts.
-        answered: True if the future has, or is about to get, its result or error.
-        lock: Held while the above change; several workers may have pieces of one request.
+        answered: True if the future has its result or error, or is about to get it.
+        lock: Held while the fields above change; several workers may have pieces of one request.
     """
 
     prompt_name: str | None
@@ -165,7 +165,7 @@ class RequestQueue:
     Not safe for threads; its owner holds a lock.
 
     Args:
-        limit: Texts that may wait.
+        limit: Maximum number of waiting texts.
     """
 
     def __init__(self, limit: int) -> None:
@@ -242,7 +242,7 @@ class RequestQueues:
     Not safe for threads; its owner holds a lock.
 
     Args:
-        limit: Texts that may wait in each.
+        limit: Maximum number of waiting texts in each queue.
     """
 
     def __init__(self, limit: int) -> None:
@@ -271,9 +271,9 @@ class RequestQueues:
         """Return the pieces that make a batch, and requests that are too late; see `RequestQueue.take`.
 
         Args:
-            max_texts: Maximum number of texts of the batch.
-            max_tokens: Its tokens, if it is one of short requests.
-            long_tokens: Its tokens, if it is one of long requests.
+            max_texts: Maximum number of texts in the batch.
+            max_tokens: Maximum number of tokens in a batch of short requests.
+            long_tokens: Maximum number of tokens in a batch of long requests.
         """
         late: list[EncodeRequest] = []
         for long in (True, False) if self._long_next else (False, True):

@@ -29,7 +29,7 @@ def kernels() -> ctypes.CDLL:
     """Return the compiled encoder.
 
     Raises:
-        EncoderError: This processor lacks what it needs, or it cannot be compiled.
+        EncoderError: The processor lacks required instructions, or compilation fails.
     """
     missing = sorted(NEEDS - processor().flags)
     if missing:
@@ -63,13 +63,13 @@ class NativeRuntime(Runtime):
     """An encoder with 8-bit weights and activations, see `encoder.cpp`.
 
     Args:
-        path: The `.json` file that describes it; the weights are in the `.npy` file of the same name, and are
-            mapped into memory.
-        options: None are known.
-        threads: Threads of a call.
+        path: The `.json` file that describes the graph; the weights are in the `.npy` file of the same name,
+            which is mapped into memory.
+        options: None are supported.
+        threads: Threads per call.
 
     Raises:
-        EncoderError: It cannot run here.
+        EncoderError: The runtime cannot run on this machine.
     """
 
     def __init__(self, path: Path, options: dict[str, Any], threads: int) -> None:
@@ -123,9 +123,9 @@ def _weights(path: Path) -> np.ndarray:
     """Map the file of weights; it must hold bytes that begin at a cache line.
 
     Raises:
-        EncoderError: It is something else.
-        ValueError: It is not a `.npy` file, or is cut.
-        OSError: It cannot be read.
+        EncoderError: The file has other content.
+        ValueError: The file is not a `.npy` file, or is truncated.
+        OSError: The file cannot be read.
     """
     found = load_array(path, mapped=True)
     if not isinstance(found, np.memmap) or found.dtype != np.uint8 or found.ndim != 1:

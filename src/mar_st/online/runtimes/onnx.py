@@ -18,9 +18,9 @@ class OnnxRuntime(Runtime):
     """A graph in ONNX Runtime.
 
     Args:
-        path: The `.onnx` file; weights beside it are mapped into memory.
-        options: None are known.
-        threads: Threads of a call.
+        path: The `.onnx` file; its external weights are mapped into memory.
+        options: None are supported.
+        threads: Threads per call.
     """
 
     def __init__(self, path: Path, options: dict[str, Any], threads: int) -> None:

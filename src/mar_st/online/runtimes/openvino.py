@@ -32,9 +32,9 @@ class OpenVINORuntime(Runtime):
 
     Args:
         path: The `.xml` file; its weights are mapped into memory.
-        options: `inference_precision` (`f32`, `bf16`), `dynamic_quantization_group` (0 computes with the
-            weights' values as floats).
-        threads: Threads of a call.
+        options: `inference_precision` (`f32`, `bf16`), `dynamic_quantization_group` (0 computes with weights
+            as floats).
+        threads: Threads per call.
     """
 
     def __init__(self, path: Path, options: dict[str, Any], threads: int) -> None:
