@@ -45,7 +45,7 @@ class Shape:
     """Architecture of an encoder: its configuration and the dtype of its published weights.
 
     Attributes:
-        name: Where it comes from, for messages.
+        name: Source of the shape, for messages.
         config: transformers configuration values, `model_type` included.
         dtype: Dtype of its published weights: float32, float16 or bfloat16.
         head: Parameters of a linear layer after pooling.
@@ -79,8 +79,8 @@ class Counts:
     """Parameters of an encoder.
 
     Attributes:
-        total: All of them, a linear layer after pooling included, a language-model head not.
-        embeddings: Those of the token embeddings.
+        total: All parameters, including a linear layer after pooling but not a language-model head.
+        embeddings: Parameters of the token embeddings.
         linear: Weights that multiply every token's hidden state.
     """
 
@@ -104,7 +104,7 @@ def shape_of(backbone: Backbone, document: Backbone | None = None) -> Shape:
         document: The document side, for a query side that is `layers_of_document`.
 
     Raises:
-        BackboneError: A `source` that is neither known, nor a folder, nor in the local cache of the Hub.
+        BackboneError: A `source` is neither a known name, nor a folder, nor in the local cache of the Hub.
     """
     if backbone.layers_of_document is not None:
         assert document is not None  # noqa: S101 -- the recipe's validator saw to it
@@ -136,7 +136,7 @@ def source_shape(source: str, revision: str | None = None) -> Shape:
     """Return the shape of a folder, a known backbone, or a model in the local cache of the Hub.
 
     Raises:
-        BackboneError: None of these.
+        BackboneError: The source is none of these.
     """
     folder = model_folder(source)
     if folder is not None:
@@ -210,7 +210,7 @@ def meta_model(shape: Shape, **options: Any) -> Any:
 
     Args:
         shape: The encoder.
-        **options: For transformers' `from_config`.
+        **options: Options of transformers' `from_config`.
     """
     import torch  # lazy: torch
     from transformers import AutoConfig, AutoModel  # lazy: transformers

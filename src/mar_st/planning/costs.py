@@ -40,11 +40,11 @@ class Training:
     """Training settings of an encoder in a stage.
 
     Attributes:
-        mode: All weights trained, a LoRA adapter trained, or nothing.
+        mode: Train all weights, a LoRA adapter, or nothing.
         lora_r: Rank of the adapter.
-        lora_targets: Linear layers that carry it; default all.
+        lora_targets: Linear layers with an adapter; default all.
         checkpointing: Recompute the activations of each layer in the backward pass.
-        gradcache: Encode rows in mini-batches, first without a graph (GradCache).
+        gradcache: Encode rows in mini-batches, first without gradients (GradCache).
         bf16: Run passes under bf16 autocast.
         dtype: Dtype of its weights (a LoRA adapter is always float32).
     """
@@ -67,7 +67,7 @@ def forward_flops(shape: Shape, rows: float, length: float) -> float:
 
     Args:
         shape: The encoder.
-        rows: Texts.
+        rows: Number of texts.
         length: Tokens per text, padding included.
     """
     attention = 4 * length * _attention_width(shape) * shape.layers

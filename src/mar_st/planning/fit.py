@@ -70,10 +70,10 @@ def search(
     """Return the first of the candidates with which a stage fits; `None` if none does.
 
     Args:
-        stage: A stage that does not fit as it is.
+        stage: A stage that does not fit unchanged.
         launch: How training is started.
-        memory_of: Gives the bytes that a stage takes on a device.
-        usable: Bytes of a device.
+        memory_of: Returns the bytes that a stage needs on a device.
+        usable: Usable bytes of a device.
     """
     for change in candidates(stage, launch.world):
         changed = stage.model_copy(update=change)

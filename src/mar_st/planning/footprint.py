@@ -82,8 +82,8 @@ def _retromae_bytes(shape: Shape, stage: RetroMAEStage, rows: float, whole: floa
     Args:
         shape: The encoder.
         stage: The stage.
-        rows: Texts of a pass.
-        whole: Texts of the step.
+        rows: Texts per pass.
+        whole: Texts per step.
         length: Tokens per text.
     """
     tokens, vocabulary = rows * length, int(shape.config["vocab_size"])
@@ -107,9 +107,9 @@ def stage_memory(
 
     Args:
         stage: The stage.
-        sides: Encoders that take part and how.
-        columns: Texts of an optimiser step, for each data entry; the largest counts.
-        launch: Number of devices, DeepSpeed.
+        sides: Encoders that take part, and the training settings of each.
+        columns: Texts of an optimiser step, for each data entry; the largest one counts.
+        launch: Number of devices and DeepSpeed settings.
         dim: Width of the vectors.
         max_length: Maximum number of tokens per text, on the query side.
     """
@@ -223,8 +223,8 @@ def stage_disk(
 
     Args:
         stage: The stage.
-        sides: Encoders that take part and how.
-        texts: Texts whose vectors a frozen encoder gives.
+        sides: Encoders that take part, and the training settings of each.
+        texts: Number of texts that a frozen encoder encodes.
         dim: Width of these vectors, float32.
     """
     trained = sum(trained_parameters(*side) for side in sides.values())

@@ -36,9 +36,9 @@ class Launch:
     """Launch settings of training.
 
     Attributes:
-        world: Processes, one per device.
+        world: Number of processes, one per device.
         deepspeed: Path of a DeepSpeed configuration.
-        installed: True if DeepSpeed is installed there.
+        installed: True if DeepSpeed is installed.
         bf16: True if the devices support bfloat16.
     """
 
@@ -52,7 +52,7 @@ class Launch:
         """Return the launch of this process.
 
         Args:
-            deepspeed: Path of a DeepSpeed configuration; default: environment `MAR_DEEPSPEED`.
+            deepspeed: Path of a DeepSpeed configuration; default `$MAR_DEEPSPEED`.
         """
         import torch  # lazy: torch
 
@@ -120,7 +120,7 @@ def pass_sizes(stage: Stage, rows: int) -> list[int]:
 
     Args:
         stage: The stage.
-        rows: Rows of the device.
+        rows: Rows per device.
     """
     if isinstance(stage, RetroMAEStage) and stage.mini_batch_size is not None:
         whole, rest = divmod(rows, stage.mini_batch_size)
@@ -137,7 +137,7 @@ def check_stage(stage: Stage, launch: Launch) -> None:
     per pass. ZeRO 2 reduces each gradient as soon as it is computed and accepts no second one.
 
     Raises:
-        LaunchError: It cannot.
+        LaunchError: The stage cannot be trained.
     """
     rows = rows_per_device(stage, launch.world)
     compares = not isinstance(stage, RetroMAEStage)
@@ -161,10 +161,10 @@ def check_launch(recipe: Recipe, launch: Launch, names: Collection[str] | None =
     Args:
         recipe: The recipe.
         launch: How training is started.
-        names: Stages that are still to be trained; default all.
+        names: Stages that still have to be trained; default all.
 
     Raises:
-        LaunchError: Names every stage that cannot be trained, and why.
+        LaunchError: Stages cannot be trained; the message names each of them and the reason.
     """
     _ = launch.zero  # an invalid configuration affects all stages
     if recipe.precision == "bf16" and not launch.bf16:

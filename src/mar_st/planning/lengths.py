@@ -37,11 +37,11 @@ class EntryStats:
     """Rows and sampled texts of a data entry.
 
     Attributes:
-        triples: Queries with their positives and negatives; `None` if neither data nor recipe tell.
+        triples: Queries with positives and negatives; `None` if neither data nor recipe give their number.
         pairs: (query, positive) pairs.
         queries: Distinct queries, or texts of the role `query`.
         documents: Distinct documents, or texts of the role `document`.
-        sampled: Whether the texts below were read; else lengths are not known.
+        sampled: Whether the texts below were read; otherwise lengths are not known.
         query_texts: Sampled queries.
         document_texts: Sampled documents.
     """
@@ -59,7 +59,7 @@ def entry_stats(entry: Data) -> EntryStats:
     """Return rows and a sample of a data entry, from the data or from what the recipe expects.
 
     Raises:
-        DataError: The data are there and cannot be read.
+        DataError: The data exist but cannot be read.
     """
     try:
         path = None if entry.path.startswith("hub:") else locate(entry.path)
@@ -180,7 +180,7 @@ def padded_length(lengths: Sequence[int], batch: int, groups: int = 0) -> float:
     Args:
         lengths: Tokens of the sampled texts.
         batch: Texts of a column that are padded together.
-        groups: Batches sorted by length together (`length_groups`), which brings it down to the mean.
+        groups: Batches sorted by length together (`length_groups`), which reduces the result to the mean.
     """
     rng = random.Random(0)
     together = min(batch * max(groups, 1), 50 * len(lengths))

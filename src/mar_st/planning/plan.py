@@ -59,18 +59,18 @@ def plan(
 
     Args:
         recipe: The recipe.
-        device: A name of `DEVICES`.
-        world: Number of devices; batch sizes of recipes are over all of them.
+        device: A name in `DEVICES`.
+        world: Number of devices; a recipe's batch sizes are totals over all devices.
         deepspeed: Path of a DeepSpeed configuration.
-        mfu: Share of the device's peak that a step is taken to reach.
-        measure: Measures speed instead, see `mar_st.rehearsal.calibrate.measure`.
-        trials: What every stage took in a trial, by name; time and memory are made of that.
+        mfu: Share of the device's peak that a step is assumed to reach.
+        measure: Measures the speed instead, see `mar_st.rehearsal.calibrate.measure`.
+        trials: Measurements of each stage in a trial, by name; time and memory are computed from them.
 
     Raises:
         PlanError: Unknown device.
-        LaunchError: Stages that cannot be trained so, for instance a batch that the devices cannot share.
-        BackboneError: A backbone whose shape is not known.
-        DataError: Data that are there and cannot be read.
+        LaunchError: A stage cannot be trained, for instance because the devices cannot share its batch.
+        BackboneError: The shape of a backbone is not known.
+        DataError: Data exist but cannot be read.
     """
     if device not in DEVICES:
         raise PlanError(f"No device {device!r}; known are {', '.join(DEVICES)}.")
@@ -118,9 +118,9 @@ def fitted(
         names: Names of the stages to plan; default all.
 
     Raises:
-        LaunchError: A stage does not fit, whatever is done for memory.
-        BackboneError: A backbone whose shape is not known.
-        DataError: Data that are there and cannot be read.
+        LaunchError: A stage does not fit even with mini-batches and activation checkpointing.
+        BackboneError: The shape of a backbone is not known.
+        DataError: Data exist but cannot be read.
     """
     needs = Planner(recipe, device, launch)
     changes: list[str] = []

@@ -10,13 +10,14 @@ class Trial:
     """Measured times and memory of a stage.
 
     Attributes:
-        step: Seconds of a typical step, the mean after those that warm up.
+        step: Seconds of a typical step: the mean after the warm-up steps.
         once: Seconds that the first steps took beyond typical ones: compilation, first allocations.
-        start: Seconds until the first step, without the teacher's vectors; of the first stage from the call.
-        teacher: Seconds per text of the teacher's vectors; 0 for a stage without a teacher.
+        start: Seconds until the first step, without those for teacher vectors; for the first stage, since the
+            call.
+        teacher: Seconds per text for teacher vectors; 0 for a stage without a teacher.
         evaluation: Seconds of one evaluation on the development set; 0 without one.
         finish: Seconds from the last step to the saved model.
-        memory: Peak bytes: of a CUDA device; or of the process on a CPU, which returns memory when it has
+        memory: Peak bytes of a CUDA device, or of the process on a CPU, which returns memory only after it has
             grown by half (`mar_st.stages.memory`), so half is added to the peak of the trial.
     """
 

@@ -27,11 +27,11 @@ class Column:
     """Texts of one side in an optimiser step, over all devices.
 
     Attributes:
-        side: The encoder they go through.
+        side: The encoder of the texts.
         rows: Number of texts.
-        length: Tokens that they are padded to.
+        length: Tokens per text, with padding.
         mean: Tokens per text without padding.
-        read: Their vectors are read; they are encoded before the first step.
+        read: Whether their vectors are stored; these texts are encoded before the first step.
     """
 
     side: Side
@@ -46,8 +46,8 @@ class Group:
     """Rows that make batches together.
 
     Attributes:
-        entry: The data entry they are from.
-        rows: How many; `None` if neither data nor recipe tell.
+        entry: The data entry of the rows.
+        rows: Number of rows; `None` if neither data nor recipe give it.
         columns: Texts of a batch.
         queries: Whether single texts are queries.
     """
@@ -63,11 +63,11 @@ class Workload:
 
     Args:
         recipe: The recipe.
-        shapes: Its encoders.
+        shapes: Shapes of its encoders.
         world: Number of devices that share a batch.
 
     Raises:
-        DataError: Data that are there and cannot be read.
+        DataError: Data exist but cannot be read.
     """
 
     def __init__(self, recipe: Recipe, shapes: Mapping[Side, Shape], world: int) -> None:
@@ -145,7 +145,7 @@ class Workload:
         """Count the texts over which a stage averages hidden states of the document encoder.
 
         Returns:
-            Number of texts, 0 where none are averaged, and the mean number of tokens.
+            Number of texts (0 if none are averaged) and the mean number of tokens.
         """
         query = self.recipe.query
         if query is None or query.context_means is None or not averages(self.recipe, stage):

@@ -31,15 +31,16 @@ def load_recipe(name: str | Path, overrides: list[str] | None = None) -> Recipe:
     """Read a recipe by shipped name or file.
 
     Args:
-        name: A name of `recipe_names()` or a path to a YAML file. `extends: NAME` in it takes over another
-            recipe; mappings are merged, lists and values replaced, `null` takes a side away. A mapping in
-            the place of a list of named entries (data, stages) changes the entries it names:
+        name: A name of `recipe_names()` or a path to a YAML file. With `extends: NAME` the file builds on
+            another recipe: mappings are merged, lists and values replaced, `null` removes a side. A mapping
+            in place of a list of named entries (data, stages) changes only the entries that it names:
             `stages: {align: {epochs: 2}, joint: null}`.
         overrides: `a.b=value` settings applied on top; list entries by index or name
             (`stages.0.epochs=2`, `stages.align.epochs=2`), values are YAML.
 
     Raises:
-        RecipeError: No such recipe, broken YAML, unknown key or impossible combination.
+        RecipeError: The recipe does not exist, its YAML is broken, a key is unknown or a combination is
+            impossible.
     """
     path = _find(name)
     content = _read(path, ())
@@ -59,8 +60,8 @@ def changed(recipe: Recipe, overrides: list[str]) -> Recipe:
     """Return a recipe with `--set` settings applied on top.
 
     Raises:
-        RecipeError: No such key.
-        ValidationError: An impossible combination.
+        RecipeError: A key does not exist.
+        ValidationError: A combination is impossible.
     """
     content = recipe.model_dump(mode="json")
     for override in overrides:

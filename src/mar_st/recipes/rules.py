@@ -101,7 +101,7 @@ def head_file(path: str | Path) -> Path:
     """Return the `retromae.safetensors` that `resume_head` names.
 
     Raises:
-        MarError: There is none.
+        MarError: The file does not exist.
     """
     file = Path(path).expanduser()
     file = file / HEAD if file.is_dir() else file

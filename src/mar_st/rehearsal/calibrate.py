@@ -30,9 +30,9 @@ def measure(
 
     Args:
         shape: The encoder.
-        training: How it is trained; GradCache is left out here and counted as operations.
+        training: How it is trained; GradCache is not run here but counted as operations.
         length: Tokens per text.
-        seconds: Time to measure for, after compiling.
+        seconds: Seconds to measure, after compilation.
         compiled: Compile the encoder as training does with `compile: true`.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"

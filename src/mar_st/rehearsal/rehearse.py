@@ -190,15 +190,15 @@ def rehearse(recipe: Recipe, out: str | Path, *, say: Callable[[str], None] = pr
 
     Args:
         recipe: The recipe as it will be run, or a shrunk one (`mar_st.rehearsal.tiny.shrink`).
-        out: Folder of the rehearsal; made again.
+        out: Folder of the rehearsal; an earlier one is replaced.
         say: Receives one line per stage.
 
     Returns:
         A report per stage, in order.
 
     Raises:
-        RehearsalError: A stage failed, did not resume, had a loss that is not finite, was not evaluated, or
-            left a model that sentence-transformers alone cannot load and use.
+        RehearsalError: A stage failed, did not resume, had a non-finite loss, was not evaluated, or left a
+            model that sentence-transformers alone cannot load and use.
     """
     out, short = Path(out), shorten(recipe, SHORTENED)
     if out.exists():

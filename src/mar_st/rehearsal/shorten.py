@@ -31,7 +31,7 @@ def shorten(recipe: Recipe, to: Shortened) -> Recipe:
 
     Args:
         recipe: The recipe.
-        to: Remaining number.
+        to: The limits.
     """
     content = recipe.model_dump()
     for stage in content["stages"]:

@@ -50,16 +50,16 @@ def shrink(recipe: Recipe, dtype: str | None = None) -> Recipe:
 
     Args:
         recipe: Any recipe.
-        dtype: What both backbones are held in, in the place of their own `dtype`: `float32`, `float16` or
-            `bfloat16`. Below float32 the recipe computes in bf16.
+        dtype: Dtype of both backbones instead of their own `dtype`: `float32`, `float16` or `bfloat16`. Below
+            float32 the recipe computes in bf16.
 
     Returns:
-        A recipe that trains in seconds per stage on a CPU. Random encoders start so wide apart that its
-        losses mean nothing.
+        A recipe that trains in seconds per stage on a CPU. Its losses mean nothing, because random encoders
+        start so far apart.
 
     Raises:
-        TinyError: A stage learns from a model of its own (`teacher`), which has no small counterpart.
-        BackboneError: A backbone whose shape is not known.
+        TinyError: A stage has a separate teacher model (`teacher`), which has no small counterpart.
+        BackboneError: The shape of a backbone is not known.
     """
     if dtype not in (None, "float32", "float16", "bfloat16"):
         raise TinyError(f"dtype is float32, float16 or bfloat16; got {dtype!r}.")
@@ -88,9 +88,9 @@ def write_evaluation(folder: Path, *, queries: int = 20, documents: int = 100) -
     """Write the first queries of the packaged edition with their documents and some more, for quick checks.
 
     Args:
-        folder: Where to; made again.
+        folder: Output folder; existing files are overwritten.
         queries: Queries kept.
-        documents: Documents kept besides those in the qrels of the kept queries.
+        documents: Documents kept in addition to those in the qrels of the kept queries.
 
     Returns:
         The folder: `corpus.jsonl`, `queries.jsonl`, `qrels/test.tsv`.

@@ -35,8 +35,8 @@ def write_card(
         folder: The model folder.
         recipe: The recipe it was trained with.
         data_digests: `data_digest` of every data source, in the recipe's order.
-        stages: By name of the stage the folder that it was trained in, whose `metrics.jsonl` has the results;
-            stages without one are left out of the results.
+        stages: Training folder of each stage, by stage name; its `metrics.jsonl` has the results. Stages
+            without a folder are left out of the results.
     """
     kind = "asymmetric" if recipe.asymmetric else "symmetric"
     parameters = count_parameters(folder)

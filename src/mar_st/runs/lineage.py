@@ -59,7 +59,7 @@ def stage_digests(recipe: Recipe, data: Mapping[str, str]) -> list[str]:
 
     Args:
         recipe: The recipe.
-        data: Digest of the content of every data entry, by name, see `data.content.source_digest`.
+        data: Content digest of every data entry, by name, see `data.content.source_digest`.
     """
     trained: dict[Side, str] = {}
     digests = []

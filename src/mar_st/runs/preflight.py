@@ -38,18 +38,18 @@ def ready(
 
     Args:
         recipe: The recipe.
-        marker: `recipe.json` of the run, whether it is there or not.
+        marker: `recipe.json` of the run; it need not exist.
         launch: How training is started.
-        device: The GPU; `None` where there is none.
-        names: Stages that are still to be trained; default all.
-        fit: True changes stages that do not fit the device, `None` refuses them, False does not look.
+        device: The GPU; `None` if there is none.
+        names: Stages that still have to be trained; default all.
+        fit: True changes stages that do not fit the device, `None` refuses them, False skips the check.
         say: Receives a line per change.
 
     Returns:
-        The recipe, and what was changed: `set` as `--set` takes it, and `was`, the value before.
+        The recipe, and the changes: `set` as `--set` takes it, and `was`, the previous value.
 
     Raises:
-        LaunchError: Stages that cannot be trained so, or that do not fit and are not to be changed.
+        LaunchError: A stage cannot be trained by this launch, or does not fit and must not be changed.
     """
     check_launch(recipe, launch, names)
     record = [entry for entry in _recorded(marker) if _value(recipe, entry["set"]) == entry["was"]]

@@ -60,9 +60,9 @@ def check_models(recipe: Recipe) -> None:
     """Check that all models a recipe starts from or learns from exist, before anything is trained.
 
     Raises:
-        MarError: A backbone or a teacher that is neither a folder with a model nor known to the Hub, a
-            backbone of modules that an encoder cannot have or without the attention it is to run with, a
-            vocabulary that cannot be cut as asked, or a `resume_head` that is not a file.
+        MarError: A backbone or a teacher is neither a model folder nor a model on the Hub, a backbone has
+            unsupported modules or lacks the requested attention implementation, a vocabulary cannot be cut
+            as requested, or a `resume_head` is not a file.
     """
     sides: tuple[Role, ...] = ("query", "document")
     for name in sides:
@@ -88,9 +88,9 @@ class Sides:
 
     Attributes:
         recipe: The recipe.
-        sources: Its data; a tokenizer may be trained on its texts.
+        sources: Data of the recipe; a tokenizer may be trained on their texts.
         folders: Model folder of the stage that trained a side last.
-        cut: Folder of a side's source with its vocabulary cut, see `mar_st.vocabulary.backbones`.
+        cut: Folder of a side's source model after its vocabulary was cut, see `mar_st.vocabulary.backbones`.
     """
 
     recipe: Recipe

@@ -80,29 +80,29 @@ def train(
         save_steps: Steps between checkpoints.
         say: Receives one line per stage.
         until: Name of the last stage to run; default all.
-        resume: Refuse to start from nothing.
-        stages: Folder in which stages are kept by digest, for several runs to share; default `$MAR_STAGES`,
-            or else the run folder itself, as `out/01-NAME`. False keeps them in the run folder whatever the
-            environment names.
+        resume: Raise an error if there is no run to resume.
+        stages: Folder that keeps stages by digest, shared by several runs; default `$MAR_STAGES`, else the
+            run folder itself, as `out/01-NAME`. False keeps stages in the run folder, whatever the
+            environment says.
         store: Folder of teacher vectors; default `$MAR_STORE`, or else `teacher-store` beside the run folder.
         read: Reads a data entry with a seed; default `mar_st.data.read_source`.
-        callbacks: transformers callbacks, instances or classes; every stage has a trainer of its own and
-            calls them. A `mar_st.stages.reports.RunCallback` also receives the begin and end of stages.
+        callbacks: transformers callbacks, instances or classes; every stage has its own trainer, which calls
+            them. A `mar_st.stages.reports.RunCallback` also receives the begin and end of stages.
         report_to: Trackers that transformers reports to: `wandb`, `mlflow`, ...; each stage becomes a run
             there, called `RUN/STAGE`. TensorBoard records are written if it is installed.
         fit: For stages that do not fit the GPU: change their memory settings (True), refuse them (`None`), or
             try anyway (False), see `mar_st.runs.preflight.ready`.
 
     Returns:
-        Folder of the finished model (`out/model`), a plain sentence-transformers folder; with `until` that of
-        the stage's model.
+        Folder of the finished model (`out/model`), a plain sentence-transformers folder; with `until`, the
+        folder of that stage's model.
 
     Raises:
-        TrainError: The folder belongs to another recipe, there is nothing to resume, or no such stage.
-        LaunchError: Stages that this launch cannot train, or that do not fit the GPU.
+        TrainError: The folder belongs to another recipe, there is nothing to resume, or no stage has this name.
+        LaunchError: A stage cannot be trained by this launch, or does not fit the GPU.
         DataError: Training data are missing or broken.
         MarError: A backbone or a teacher does not exist.
-        ReportError: Something that is not a callback, or a tracker that is unknown or not installed.
+        ReportError: An entry is not a callback, or a tracker is unknown or not installed.
     """
     heard = check_callbacks(callbacks), check_reports(report_to)
     shared = None if stages is False else stages or os.environ.get(STAGES_VARIABLE) or None
@@ -166,7 +166,7 @@ class RecipeRun:
         """Check the recipe, claim the folder, read the data and compute the digests of the stages.
 
         Args:
-            last: Index of the last stage that is to be run.
+            last: Index of the last stage to run.
         """
         marker = self.out / "recipe.json"
         name = self.recipe.name
