@@ -234,7 +234,7 @@ def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def stored_prompt(prompts: Mapping[str, str | None], role: Role) -> str:
-    """Return the prompt that sentence-transformers' `encode_query` or `encode_document` uses, else ""."""
+    """Return the prompt that sentence-transformers' `encode_query` or `encode_document` uses, or no text."""
     names = DOCUMENT_PROMPTS if role == "document" else ("query",)
     return next((prompts[name] for name in names if name in prompts), "") or ""
 

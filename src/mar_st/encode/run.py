@@ -2,7 +2,7 @@
 
 A shard is a file of the vectors of a fixed number of consecutive documents; its bytes depend only on the
 model, the settings and its own documents. So interrupted and distributed runs give the same files. If
-documents are appended to a corpus, full shards stay as they are; the last, partial one is encoded again with
+documents are appended to a corpus, full shards stay unchanged; the last, partial one is encoded again with
 the new documents.
 """
 
@@ -71,26 +71,26 @@ def encode_corpus(
     Args:
         model: A saved MAR (only its document side is loaded), another sentence-transformers folder, a Hub
             name, or `mar-mini`.
-        corpus: See `mar_st.encode.corpus.read_corpus`. It is read twice: once before anything is computed.
-        out: The folder.
-        settings: Dimension, type, precision, ...
+        corpus: See `mar_st.encode.corpus.read_corpus`. It is read twice, first before anything is computed.
+        out: Folder to write.
+        settings: Dimension, precision, dtype, ...
         devices: Devices with one process each, such as `["cuda:0", "cuda:1"]`; default by `workers`.
         workers: Number of processes; each holds the model. They are assigned to the GPUs in turn. Without a
-            GPU they share the processors, where one process with several threads is usually as fast.
+            GPU they share the processors; one process with several threads is then usually as fast.
         threads: Batches computed at once on a CPU, over all workers; default all processors.
-        engine: `local`, or `ray`: the shards are distributed on a Ray cluster, whose machines see the model,
-            the corpus and `out` under the same paths.
-        show_progress: Show bars.
+        engine: `local`, or `ray`, which distributes the shards over a Ray cluster. All its machines must see
+            the model, the corpus and `out` under the same paths.
+        show_progress: Show progress bars.
         say: Receives a line for each step.
 
     Returns:
-        The folder, open.
+        The opened folder.
 
     Raises:
         EncodeError: The folder was started with another model, other settings or another corpus, or another
             process is writing it; or `workers` is given with `devices` or Ray, which set the number.
         CorpusError: The corpus cannot be read, or an id occurs twice.
-        MarError: There is no such model, or it does not support the settings, or it does not fit into memory.
+        MarError: There is no such model, or it does not support the settings or fit into memory.
     """
     settings, root = settings or EncodeSettings(), Path(out)
     chosen = _devices(devices, workers, engine)
@@ -205,7 +205,7 @@ def _kernel(root: Path, settings: EncodeSettings, kinds: set[str]) -> Kernel:
 
 
 def _begin(root: Path, asked: dict[str, Any]) -> None:
-    """Record what the folder is made with, or compare it with the record."""
+    """Record model and settings of a new folder, or compare them with the record."""
     path = root / BEGUN
     asked = json.loads(json.dumps(asked))
     if not path.is_file():
@@ -235,12 +235,12 @@ def _shown(value: Any) -> str:
 
 
 def _missing(root: Path, scan: Scan, say: Callable[[str], None]) -> list[int]:
-    """Return shards to encode: those that are not there, and those that are damaged.
+    """Return the shards to encode: missing and damaged ones.
 
     The others must be of this corpus; the last one may be of an earlier, shorter version.
 
     Raises:
-        EncodeError: The corpus is a different one.
+        EncodeError: The folder was started with another corpus.
     """
     there = sorted(int(path.stem) for path in (root / SHARDS).glob("[0-9]*.safetensors"))
     if there and there[-1] >= len(scan.shards):

@@ -1,4 +1,4 @@
-"""One pass over a corpus before anything is computed: errors, duplicate ids, digests, where shards begin."""
+"""One pass over a corpus before anything is computed: finds errors, duplicate ids, digests and shards."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Scan:
     Attributes:
         source: The corpus.
         rows: Documents per shard.
-        count: Documents.
-        digest: Over ids and texts of all documents, in order.
-        shards: Digest of each shard, over ids and texts of its documents.
-        marks: Place of the first document of each shard.
+        count: Number of documents.
+        digest: Digest of ids and texts of all documents, in order.
+        shards: Digest of each shard: ids and texts of its documents.
+        marks: Position of the first document of each shard.
     """
 
     source: str
@@ -44,15 +44,15 @@ class Scan:
 
 
 def scan_corpus(source: str | Path, rows: int, *, show_progress: bool = True) -> Scan:
-    """Read a corpus once. Eight bytes per document are held.
+    """Read a corpus once; memory holds eight bytes per document.
 
     Args:
         source: See `mar_st.encode.corpus.read_corpus`.
         rows: Documents per shard.
-        show_progress: Show a bar.
+        show_progress: Show a progress bar.
 
     Raises:
-        CorpusError: It cannot be read, is empty, or an id is there twice.
+        CorpusError: The corpus cannot be read or is empty, or an id occurs twice.
     """
     whole, part = hashlib.sha256(), hashlib.sha256()
     shards: list[str] = []
@@ -88,7 +88,7 @@ def rows_digest(entries: Sequence[Entry]) -> str:
 
 
 def _content(entry: Entry) -> bytes:
-    """Id and text, each after its length, so that no two different rows give the same bytes."""
+    """Return id and text, each after its length, so that no two different rows give the same bytes."""
     parts = (entry.id.encode(), entry.document.encode())
     return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
 
@@ -126,7 +126,7 @@ class ShardReader:
         """Return the documents of a shard.
 
         Raises:
-            CorpusError: They are not those that the scan saw.
+            CorpusError: The documents changed since the scan.
         """
         scan = self.scan
         mark = scan.marks[number]

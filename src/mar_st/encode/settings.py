@@ -25,18 +25,18 @@ ENGINE_VERSION = 1
 
 @dataclass(frozen=True)
 class EncodeSettings:
-    """Settings of encoding a corpus.
+    """Settings for encoding a corpus.
 
     Attributes:
-        dim: First dimensions to keep (Matryoshka); default all.
+        dim: Number of leading dimensions to keep (Matryoshka); default all.
         precision: Precision of the stored vectors: `float32`, `float16`, `int8` (a scale per vector),
             `binary`.
-        dtype: Dtype that the model computes in. `auto`: float32 on a CPU, on a GPU that of the stored
-            weights. On a CPU the fastest kernel of the dtype computes linear layers
+        dtype: Dtype that the model computes in. `auto` is float32 on a CPU, and the dtype of the stored
+            weights on a GPU. On a CPU the fastest kernel for the dtype computes linear layers
             (`mar_st.kernels.linear`); for `float32`, torch's own does.
         prompt: Prefix of every document; default the model's stored prompt.
         max_length: Maximum number of tokens per document; default the model's.
-        shard: Documents per shard. They are sorted by length together; a killed run loses at most one.
+        shard: Documents per shard. They are sorted by length together; a killed run loses at most one shard.
         tokens: Maximum number of tokens of a batch; default by model and device.
     """
 

@@ -53,7 +53,7 @@ class Shard:
     """A shard, mapped into memory.
 
     Attributes:
-        tensors: `vectors` and maybe `scale`, read-only arrays over the file.
+        tensors: `vectors`, for int8 also `scale`: read-only arrays over the file.
         table: Columns `id` and `digest`.
     """
 
@@ -94,7 +94,7 @@ def read_header(path: Path) -> Header:
     """Return the header of a safetensors file.
 
     Raises:
-        MarError: It is damaged.
+        MarError: The file is damaged.
     """
     try:
         with path.open("rb") as stream:
@@ -148,15 +148,15 @@ def write_shard(
 
     Args:
         folder: The folder `shards`.
-        number: Its number.
+        number: Number of the shard.
         ids: Ids of the documents.
         digests: Digests of their texts, 16 bytes each.
         vectors: `(len(ids), dim)` floats.
-        dtype: How they are stored.
-        metadata: Written into the header.
+        dtype: Type to store the vectors in.
+        metadata: Metadata for the header.
 
     Raises:
-        MarError: Values that are not finite.
+        MarError: A value is not finite.
     """
     tensors = pack(vectors, dtype)
     name = shard_name(number)
@@ -174,7 +174,7 @@ def write_shard(
     # One entry: several would be written in an order that changes from process to process.
     said = {"shard": json.dumps({**facts, "check": check}, sort_keys=True)}
     parts[1].write_bytes(save(tensors, metadata=said))
-    paths[1].unlink(missing_ok=True)  # of a shard that is replaced: never new ids beside old vectors
+    paths[1].unlink(missing_ok=True)  # a replaced shard must never have new ids beside old vectors
     for part, path in zip(parts, paths, strict=True):
         move_file(part, path)
 
@@ -206,7 +206,7 @@ def check_shard(folder: Path, number: int) -> bool:
 
 
 def _content(facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str:
-    """Return the digest of a shard's description of its vectors, and of the vectors."""
+    """Return one digest of a shard's metadata and vectors."""
     shapes = {name: [tensor.dtype.name, list(tensor.shape)] for name, tensor in tensors.items()}
     digest = hashlib.sha256(json.dumps([dict(facts), shapes], sort_keys=True).encode())
     for name in sorted(tensors):

@@ -29,8 +29,8 @@ class Window:
 
     Attributes:
         lengths: Tokens of each distinct text (characters if it is not tokenised yet), `(distinct,)`.
-        batches: Distinct texts of each batch.
-        inverse: Distinct text of each text, `(n,)`.
+        batches: Indices of the distinct texts in each batch.
+        inverse: Index of the distinct text that equals each text, `(n,)`.
         columns: Outputs of the tokenizer by name, all texts concatenated, int32.
         texts: The distinct texts, if they are not tokenised yet.
         constants: Values shared by all texts (prompt length, modality).
@@ -50,7 +50,7 @@ class Window:
 
     @cached_property
     def ends(self) -> np.ndarray:
-        """End of each distinct text in a column."""
+        """Return the end of each distinct text in a column."""
         return np.cumsum(self.lengths)
 
     def span(self, row: int) -> slice:
@@ -59,7 +59,7 @@ class Window:
 
 
 class FrontEnd(Protocol):
-    """Makes features of texts."""
+    """Turns texts into features."""
 
     def window(self, texts: Sequence[str], budget: int) -> Window:
         """Tokenise texts and plan their batches."""
@@ -73,7 +73,7 @@ def front_end(module: nn.Module, **options: Any) -> FrontEnd:
 
     Args:
         module: The first module.
-        **options: `prompt`, `task`, `max_length`, `rows`, `packed`.
+        **options: `prompt`, `task`, `max_length`, `rows`, `packed`, see `TokenFrontEnd`.
     """
     if isinstance(module, Transformer) and set(module.modality_config) == {"text"} and module.tokenizer:
         return TokenFrontEnd(module, **options)
@@ -89,12 +89,12 @@ def distinct(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
 
 
 class TokenFrontEnd:
-    """For transformers: sentence-transformers tokenises without padding, batches are padded here.
+    """Front end for transformers: sentence-transformers tokenises without padding, batches are padded here.
 
     Args:
         module: The transformer.
-        prompt: Put before every text.
-        task: `document`, `query` or none.
+        prompt: Prefix of every text.
+        task: `document`, `query` or `None`.
         max_length: Maximum number of tokens per text; default the module's.
         rows: Maximum number of texts of a batch.
         packed: Lay texts end to end instead of padding them (`mar_st.kernels.attention`).
@@ -186,7 +186,7 @@ class TokenFrontEnd:
 
 
 class PlainFrontEnd:
-    """For other first modules (static embeddings, chat templates): their own preprocessing, batch by batch.
+    """Front end for other first modules (static embeddings, chat templates): they preprocess each batch.
 
     Lengths are counted in characters.
     """

@@ -32,8 +32,8 @@ class EncodeJob:
         model: Folder of the model.
         out: Folder of the vectors.
         scan: The corpus.
-        settings: How it is encoded.
-        device: Where the model computes.
+        settings: Settings to encode with.
+        device: Device of the model.
         kernel: Implementation of linear layers.
         threads: Batches computed at once on a CPU.
     """
@@ -72,7 +72,7 @@ class Worker:
         """Encode shards; `done` is called for each when its files are in place.
 
         Raises:
-            MarError: The corpus changed, or the model gives values that are not finite.
+            MarError: The corpus changed, or the model returns a value that is not finite.
         """
 
         def windows() -> Iterator[tuple[tuple[int, list[Entry]], list[str]]]:
