@@ -17,8 +17,8 @@ class Trial:
         teacher: Seconds per text for teacher vectors; 0 for a stage without a teacher.
         evaluation: Seconds of one evaluation on the development set; 0 without one.
         finish: Seconds from the last step to the saved model.
-        memory: Peak bytes of a CUDA device, or of the process on a CPU, which returns memory only after it has
-            grown by half (`mar_st.stages.memory`), so half is added to the peak of the trial.
+        memory: Peak bytes of a CUDA device, or of the process on a CPU, which returns memory only after it
+            has grown by half (`mar_st.stages.memory`), so half is added to the peak of the trial.
     """
 
     step: float

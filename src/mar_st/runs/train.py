@@ -98,7 +98,7 @@ def train(
         folder of that stage's model.
 
     Raises:
-        TrainError: The folder belongs to another recipe, there is nothing to resume, or no stage has this name.
+        TrainError: The folder belongs to another recipe, there is nothing to resume, or `until` is unknown.
         LaunchError: A stage cannot be trained by this launch, or does not fit the GPU.
         DataError: Training data are missing or broken.
         MarError: A backbone or a teacher does not exist.
