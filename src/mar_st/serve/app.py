@@ -40,14 +40,14 @@ def create_app(
     """Return the server as an ASGI application.
 
     Args:
-        index: An index's folder or URI, or an open searcher. Only the former can be opened again.
+        index: Folder or URI of an index, or an open searcher. An open searcher cannot be reopened.
         settings: Limits and keys. Host, port and workers have no effect here.
-        encoder: Encodes queries; default that of an open searcher.
+        encoder: Encodes queries; default the encoder of an open searcher.
         documents: Encodes documents for `input_type: document`.
-        fleet: Folder through which workers are asked to open the index again.
+        fleet: Folder through which workers are asked to reopen the index.
 
     Raises:
-        MarError: The index or an encoder cannot be opened, or they do not belong together.
+        MarError: The index or an encoder cannot be opened, or they do not match.
     """
     settings = settings or ServeSettings()
     metrics = Metrics()

@@ -57,7 +57,7 @@ class ServeConfig(Config):
 
     Args:
         limits: Limits on connections.
-        **options: Those of uvicorn.
+        **options: Options of uvicorn.
     """
 
     def __init__(self, limits: ConnectionLimits, **options: Any) -> None:

@@ -26,8 +26,8 @@ class DocumentEncoder:
 
     Args:
         model: The model, in evaluation mode.
-        identity: Name of where it came from.
-        space: Digest of the document space, where it is known.
+        identity: Name of the source that the model was loaded from.
+        space: Digest of the document space, if known.
     """
 
     def __init__(self, model: Any, identity: str, space: str | None = None) -> None:

@@ -40,7 +40,7 @@ class Encoding:
     Args:
         encoder: The encoder.
         settings: Limits of batches and of the queue.
-        metrics: Where times and sizes are counted.
+        metrics: Records times and sizes.
         delivering: See `MicroBatcher`.
     """
 
@@ -80,11 +80,11 @@ class Encoding:
 
         Args:
             texts: The texts.
-            deadline: Until when they are of use, on the clock of `time.monotonic()`.
-            after: Seconds that pass between a vector and its answer.
+            deadline: Value of `time.monotonic()` until which the results are useful.
+            after: Expected seconds between a vector and its response.
 
         Raises:
-            ApiError: 429: the queue is full, or the answer would come too late. 503: the server stops.
+            ApiError: 429: the queue is full, or the response would come too late. 503: the server stops.
         """
         expected = self.expected_wait(short=is_short(texts, self.encoder.max_length)) + after
         if expected > FILL * self.timeout:
@@ -122,22 +122,22 @@ class SearchEngine:
 
     Args:
         searcher: The open index.
-        encoder: Encodes queries; without one only vectors can be searched.
+        encoder: Encodes queries; without it, only vectors can be searched.
         settings: Limits.
-        metrics: Where times and sizes are counted.
+        metrics: Records times and sizes.
 
     Attributes:
         dim: Dimensions of the index.
         fields: Metadata fields and their types.
-        hybrid: Whether it can be searched by words.
+        hybrid: Whether the index supports BM25.
         rerank: Whether there is a reranker.
-        texts: Whether it keeps the texts of documents.
+        texts: Whether the index stores the texts of documents.
         documents: Number of documents.
-        query: Name of the query encoder in its model; `None` where it has none, or nothing encodes queries.
+        query: Name of the query encoder in its model; `None` if it has no name or there is no encoder.
         effort: Search settings for this encoder.
         reader: Reads documents by id.
-        match: Threshold of good matches for this encoder and the share of false rejects that it was chosen
-            for; `None` where nothing was calibrated.
+        match: Threshold of good matches for this encoder, and the share of false rejects that it was chosen
+            for; `None` without a calibration.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class SearchEngine:
             text: Text to encode, if the search has no vector.
 
         Raises:
-            ApiError: 429: too much waits. 400: a text, but no encoder.
+            ApiError: 429: too many searches wait. 400: a text is given, but there is no encoder.
         """
         lane = self.stage.lane(search)
         after = lane.expected_wait
@@ -242,7 +242,7 @@ class SearchEngine:
         """Return the vector of a request as float32 `(dim,)`.
 
         Raises:
-            ApiError: 400: no list of `dim` finite numbers, or one that is too large to be compared.
+            ApiError: 400: not a list of `dim` finite numbers, or values too large to compare.
         """
         dim = self.dim
         if not isinstance(vector, list) or not set(map(type, vector)) <= {float, int}:
@@ -259,7 +259,7 @@ class SearchEngine:
         """Return the filter of a request, with values of the types of the index's fields.
 
         Raises:
-            ApiError: 400: there is no such field, or a condition that cannot be read.
+            ApiError: 400: a field does not exist, or a condition is invalid.
         """
         if where is None:
             return None

@@ -30,7 +30,7 @@ class ApiError(Exception):
         status: HTTP status.
         code: Short name of the error, also the label `kind` of the metric `mar_errors_total`.
         param: The invalid field, if one is invalid.
-        headers: More headers of the answer.
+        headers: Additional headers of the response.
     """
 
     def __init__(

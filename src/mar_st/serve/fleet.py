@@ -35,10 +35,10 @@ class WorkerReport:
     """A worker's report on its index.
 
     Attributes:
-        pid: The worker.
+        pid: Process id of the worker.
         wanted: The last number for which it has reloaded.
         ok: True if it could open the index.
-        documents: Number of documents in the index that answers.
+        documents: Number of documents in the index that it serves.
         message: The error, if any.
     """
 
@@ -53,8 +53,8 @@ class Fleet:
     """The folder through which workers are asked to reload.
 
     Args:
-        folder: It exists, and belongs to this server alone.
-        parent: The process that supervises this one; a worker does not outlive it.
+        folder: An existing folder that only this server uses.
+        parent: The process that supervises this one; a worker ends when its parent has ended.
     """
 
     def __init__(self, folder: Path, parent: int | None = None) -> None:
@@ -101,7 +101,7 @@ class Fleet:
         """Return the reports of all workers once they have reloaded for a number.
 
         Raises:
-            MarError: Some have not within the time limit.
+            MarError: Some workers have not reloaded within the time limit.
         """
         end = time.monotonic() + seconds
         while True:
@@ -123,10 +123,10 @@ async def follow(fleet: Fleet, generations: Generations, *, seen: int, watch: bo
     """Reload whenever the fleet's number rises, and with `watch` whenever the folder changes; never ends.
 
     Args:
-        fleet: The folder of the workers.
+        fleet: The folder shared by the workers.
         generations: Generations to reload.
         seen: The fleet's number before the index was opened.
-        watch: Look at the folder of the index too.
+        watch: Watch the folder of the index, too.
     """
     pid = os.getpid()
     fleet.report(WorkerReport(pid, seen, True, generations.current.documents))

@@ -31,8 +31,8 @@ class AccessRule:
     """Access rule of a path.
 
     Attributes:
-        open: Answers without a key.
-        keyed: Answers only on a server that has keys configured.
+        open: Allowed without a key.
+        keyed: Allowed only on a server that has keys configured.
     """
 
     open: bool = False
@@ -77,9 +77,9 @@ class Gate:
     Args:
         app: The application.
         settings: Keys, hosts, logs.
-        metrics: Where requests are counted.
-        direct: Endpoints by method and path: those that are to be fast go past the layers and the routing of
-            the application.
+        metrics: Counts requests.
+        direct: Fast endpoints by method and path; they bypass the middleware and the routing of the
+            application.
     """
 
     def __init__(

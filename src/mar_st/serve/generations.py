@@ -37,9 +37,9 @@ class SearcherSource:
 
     Attributes:
         index: Folder (or link to one) or URI of the index.
-        encoder: Model of the queries, or an open one; `None` to search by vectors alone.
+        encoder: Model that encodes queries, or an open encoder; `None` to search by vectors alone.
         reranker: A cross-encoder.
-        query: Name of the query encoder, in a model that holds several; without `encoder` in the model that
+        query: Name of the query encoder, for a model with several; without `encoder`, in the model that
             encoded the documents.
         backend: Back end of an exported encoder.
         threads: Threads of the encoder.
@@ -56,7 +56,7 @@ class SearcherSource:
         """Open the searcher; the encoder of `before` is reused if its files are the same.
 
         Raises:
-            MarError: Index or encoder cannot be opened, or do not belong together.
+            MarError: Index or encoder cannot be opened, or do not match.
         """
         of_index = stamp(self.index)
         index = Index.open(self.index)
@@ -88,7 +88,7 @@ class Opened:
         searcher: The searcher.
         encoder: Its query encoder.
         stamps: Stamps of the files of index and encoder when they were opened, see `stamp`.
-        model: Where the encoder was loaded from, if it was.
+        model: Source that the encoder was loaded from; `None` if it was already open.
     """
 
     searcher: Searcher
@@ -113,10 +113,10 @@ class Generations:
     """The engine that answers, and the change to the next one.
 
     Args:
-        source: Where to open the next one from; `None` where a searcher was given.
-        opened: The first one.
+        source: Opens the next generation; `None` for an open searcher.
+        opened: The first generation.
         settings: Limits.
-        metrics: Where openings are counted.
+        metrics: Counts reloads.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Generations:
         """Reopen the index and switch to it; requests in progress finish on the old one.
 
         Raises:
-            MarError: It cannot be opened; the old one keeps answering.
+            MarError: The index cannot be opened; the old generation stays in use.
         """
         async with self._changing:
             if self.source is None:
@@ -174,8 +174,8 @@ class Generations:
         """Return an engine that has answered once, so that first callers do not wait for disk and runtime.
 
         Args:
-            opened: What it is made of.
-            warm: An encoder that has been used already.
+            opened: Searcher and encoder of the engine.
+            warm: An encoder that needs no warm-up.
         """
         searcher, dim = opened.searcher, opened.searcher.index.dim
         searcher.search_vectors(np.full((1, dim), dim**-0.5, dtype=np.float32), k=1)

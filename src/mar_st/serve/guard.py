@@ -41,9 +41,9 @@ class ConnectionLimits:
     """Limits on connections.
 
     Attributes:
-        most: Open connections.
-        head_seconds: Time for the head of a request.
-        send_seconds: Time in which a caller must read `TAKEN` bytes of its answer, or the rest of it.
+        most: Maximum number of open connections.
+        head_seconds: Time limit for the head of a request.
+        send_seconds: Time limit for a client to read `TAKEN` bytes of its response, or the rest of it.
     """
 
     most: int = 1024
@@ -202,7 +202,7 @@ class Guard:
         """Return seconds to wait if queues are full and even refusals would be late, else `None`.
 
         Args:
-            requests: Requests that were begun and are not answered.
+            requests: Requests that have started and have no response yet.
         """
         if self.generations is None or requests < MAX_IN_PROGRESS:
             return None

@@ -46,7 +46,7 @@ class Handlers:
 
     Args:
         generations: Holds the engine.
-        documents: Encodes documents, if anything does.
+        documents: Encodes documents; `None` if nothing does.
         settings: Limits.
     """
 

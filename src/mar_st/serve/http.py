@@ -37,9 +37,9 @@ class ReceivedRequest:
 
     Attributes:
         body: The body; empty if none is read.
-        started: When its head had arrived, on the clock of `time.monotonic()`.
-        deadline: Until when the caller waits for an answer, on the same clock.
-        query: The query string, as it was sent.
+        started: Value of `time.monotonic()` when the head of the request had arrived.
+        deadline: Value of `time.monotonic()` until which the client waits for a response.
+        query: The query string, as received.
     """
 
     body: bytes
@@ -51,7 +51,7 @@ class ReceivedRequest:
         """Return the body's JSON object; NaN, invalid UTF-8, lone surrogates and deep nesting are not JSON.
 
         Raises:
-            ApiError: 400.
+            ApiError: 400: the body is not a JSON object.
         """
         try:
             found = orjson.loads(self.body)
@@ -68,7 +68,7 @@ class ReceivedRequest:
         """Return the value of a parameter of the query string.
 
         Raises:
-            ApiError: 400: it is missing, empty, there more than once, or not UTF-8.
+            ApiError: 400: it is missing, empty, repeated, or not UTF-8.
         """
         try:
             found = parse_qs(self.query.decode("ascii"), errors="strict", max_num_fields=16).get(name, [])
@@ -84,9 +84,9 @@ class HttpResponse:
     """An answer.
 
     Attributes:
-        body: Its body.
+        body: Body of the response.
         status: HTTP status.
-        headers: More headers; a `content-type` among them replaces that of JSON.
+        headers: Additional headers; a `content-type` among them replaces that of JSON.
     """
 
     body: bytes
@@ -122,7 +122,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int, seconds: float) 
     limit, the request is refused before its body is read.
 
     Raises:
-        ApiError: 415 no JSON, 413 too large, 408 not there in time, 400 the client went away.
+        ApiError: 415: not JSON. 413: too large. 408: not received in time. 400: the client disconnected.
     """
     kind = b""
     for name, value in scope["headers"]:
@@ -175,10 +175,10 @@ class Direct:
     times as much as a handler here; only its routing is used.
 
     Args:
-        handler: What answers.
-        limit: Bytes of the body; `None` where no body is read.
-        body_seconds: For the body to arrive.
-        seconds: For the answer, counted from the head of the request; `None` for no limit.
+        handler: Function that returns the response.
+        limit: Maximum bytes of the body; `None` if no body is read.
+        body_seconds: Time limit for receiving the body.
+        seconds: Time limit for the response, counted from the head of the request; `None` for no limit.
     """
 
     def __init__(

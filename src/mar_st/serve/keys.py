@@ -25,7 +25,7 @@ def read_keys(path: Path | None) -> tuple[str, ...]:
 
     Raises:
         ServeError: The file is missing, readable by others or without keys, or a key is too short or holds
-            what no header can.
+            characters that a header cannot hold.
     """
     if path is None:
         found = os.environ.get(VARIABLE, "").replace(",", " ").split()

@@ -29,7 +29,7 @@ class CheckedTexts:
     Attributes:
         texts: Texts for the encoder, which cuts them to its maximum length.
         counts: Number of tokens of each, if they had to be counted.
-        cut: Whether a text is longer than the encoder takes.
+        cut: Whether a text is longer than the encoder's limit.
     """
 
     texts: list[str]
@@ -46,8 +46,8 @@ async def check_lengths(
     no tokenizer processes text beyond the limit.
 
     Raises:
-        ApiError: 400: a text is longer than the model takes (and may not be cut), or all together have more
-            than `most` tokens.
+        ApiError: 400: a text is longer than the model's limit and may not be cut, or all texts together have
+            more than `most` tokens.
     """
     if encoding.surely_fits(texts, most):
         return CheckedTexts(list(texts), None, False)

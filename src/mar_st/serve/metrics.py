@@ -85,7 +85,7 @@ class Metrics:
 
         Args:
             model: Name of the model.
-            query: Name of the encoder in it, where it has one.
+            query: Name of the query encoder in it, if it has one.
         """
         if self._answering is not None:
             self._answering.set(0)

@@ -44,7 +44,7 @@ def asked_side(request: EmbeddingsRequest, name: str) -> InputType:
         name: Name of the model.
 
     Raises:
-        ApiError: 404: another model. 400: the model of documents with `input_type: query`.
+        ApiError: 404: the request names another model. 400: the document model with `input_type: query`.
     """
     if request.model == name + DOCUMENT_SUFFIX:
         if request.input_type == "query" and "input_type" in request.model_fields_set:
@@ -62,7 +62,7 @@ def model_entry(model: str, query: str | None) -> dict[str, Any]:
 
     Args:
         model: Name of the model.
-        query: Name of the query encoder that answers, where it has one; of a model of documents `None`.
+        query: Name of the query encoder in use, if it has one; `None` for a document model.
     """
     entry = {"id": model, "object": "model", "created": 0, "owned_by": "medteb"}
     return entry if query is None else {**entry, "query_encoder": query}

@@ -37,8 +37,8 @@ def openapi(
     Args:
         dim: Dimensions of the index.
         fields: Metadata fields and their types.
-        max_k: Most hits of a search.
-        max_texts: Most texts of a request.
+        max_k: Maximum number of hits of a search.
+        max_texts: Maximum number of texts of a request.
         model: Name of the model.
         documents: Whether documents can be encoded.
         hybrid: Whether the index has BM25.

@@ -42,7 +42,7 @@ def add_pages(app: FastAPI, document: Callable[[], dict[str, Any]]) -> None:
 
     Args:
         app: The application.
-        document: Gives the OpenAPI document.
+        document: Returns the OpenAPI document.
     """
     _add_file(app, "/", _FOLDER / "index.html")
     for name in ("page.js", "texts.js", "page.css"):

@@ -87,7 +87,7 @@ def read(model: type[Model], content: dict[str, Any]) -> Model:
     """Validate JSON content and return it as a request.
 
     Raises:
-        ApiError: 400, naming the field and what was expected, never what came.
+        ApiError: 400; the message names the field and the expected value, never the value received.
     """
     try:
         return model.model_validate(content)

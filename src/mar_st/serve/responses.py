@@ -179,7 +179,7 @@ def response_schemas(ref_template: str) -> dict[str, Any]:
     """Return the JSON Schemas of all responses, by name.
 
     Args:
-        ref_template: Form of references between them, with `{model}` for the name.
+        ref_template: Template of references between schemas, with `{model}` for the name.
     """
     models: tuple[type[BaseModel], ...] = (
         SearchResponse,

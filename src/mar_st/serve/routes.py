@@ -46,13 +46,13 @@ def add_routes(
     Args:
         app: The application.
         generations: Holds the engine that answers.
-        documents: Encodes documents, if anything does.
-        fleet: The workers to reload, if there may be several.
+        documents: Encodes documents; `None` if nothing does.
+        fleet: The workers to reload; `None` if there is only this process.
         settings: Limits.
         metrics: Metrics for `/metrics`.
 
     Returns:
-        Endpoints by method and path that bypass the layers around the application.
+        Endpoints by method and path that bypass the middleware of the application.
     """
     handlers = Handlers(generations, documents, settings)
     limits: dict[str, Any] = {"limit": settings.max_body, "body_seconds": settings.body_timeout}

@@ -57,9 +57,9 @@ def run(
 
     Args:
         index: Folder or URI of the index.
-        encoder: Model of the queries; `None` to search by vectors alone.
-        settings: How to listen, limits, keys.
-        say: Told where the server listens.
+        encoder: Model that encodes queries; `None` to search by vectors alone.
+        settings: Address, limits and keys.
+        say: Receives the address of the server.
 
     Raises:
         ServeError: The address is taken, a package is missing, or a worker cannot start.
@@ -79,10 +79,10 @@ def launch(
     """Run an application of `create_app` as `run` does.
 
     Args:
-        make: Makes the application, given the folder that workers share; pickled to workers.
-        settings: How to listen; the application has its own copy for the rest.
-        folders: Served folders, to name a truncated file if it ends a process.
-        say: Told where the server listens.
+        make: Makes the application from the folder that workers share; it is pickled for the workers.
+        settings: Address and processes; the application has its own copy for the rest.
+        folders: Served folders, to name a truncated file that ended a process.
+        say: Receives the address of the server.
 
     Raises:
         ServeError: See `run`.
@@ -130,7 +130,7 @@ def worker(index: str, encoder: str | None, settings: ServeSettings, folder: Pat
         index: See `run`.
         encoder: See `run`.
         settings: See `run`.
-        folder: What the workers share.
+        folder: Folder that workers share.
     """
     from mar_st.serve.app import create_app  # lazy: fastapi
     from mar_st.serve.documents import load_document_encoder  # lazy: numpy
@@ -162,7 +162,7 @@ def join_fleet(folder: Path, settings: ServeSettings) -> Fleet:
     """Make this process a worker.
 
     Args:
-        folder: What the workers share.
+        folder: Folder that workers share.
         settings: Settings with the number of workers.
     """
     from mar_st.serve.fleet import Fleet  # lazy: orjson
@@ -200,7 +200,7 @@ def need_packages() -> None:
     """Check that the optional packages are installed.
 
     Raises:
-        ServeError: Some are not; the message holds the pip command.
+        ServeError: A package is missing; the message holds the pip command.
     """
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:

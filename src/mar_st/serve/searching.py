@@ -38,15 +38,15 @@ class PendingSearch:
         text: The query, cut to the encoder's maximum length; needed for hybrid search and reranking.
         k: Number of hits.
         where: Filter.
-        hybrid: Whether BM25 takes part.
-        rerank: How many hits the reranker sees; 0 for none.
+        hybrid: Whether to use BM25, too.
+        rerank: Number of hits to rerank; 0 for none.
         deadline: Value of `time.monotonic()` until which the caller waits.
-        answer: Gets the hits, on its own event loop.
-        vector: float32 `(dim,)`; for a text it is set later.
+        answer: Receives the hits, on its own event loop.
+        vector: float32 `(dim,)`; set later for a text.
         encoded: When the vector was ready.
         searched: When the hits were ready.
         key: Searches with the same key are run together.
-        large: Whether it takes long, see `SearchStage`.
+        large: Whether the search takes long, see `SearchStage`.
     """
 
     text: str | None
@@ -87,13 +87,13 @@ class SearchStage:
 
     Args:
         searcher: The open index.
-        max_batch: Queries per call.
-        metrics: Where times and sizes are counted.
+        max_batch: Maximum queries per call.
+        metrics: Records times and sizes.
 
     Attributes:
         small: Searches for few hits.
         large: Searches for many hits, with many conditions or words, or with a reranker.
-        filling: Lock held while several searches are put, so that none is begun before all are there: an
+        filling: Lock held while several searches are queued, so that none starts before all are queued: an
             exact search for one query reads as many vectors as one for many.
     """
 
@@ -129,10 +129,10 @@ class Lane:
     Hits go back to an event loop in one call per batch: waking a loop costs more than a small search.
 
     Args:
-        name: Its name.
+        name: Name of the thread.
         searcher: The open index.
-        max_batch: Queries per call.
-        metrics: Where times and sizes are counted.
+        max_batch: Maximum queries per call.
+        metrics: Records times and sizes.
         filling: See `SearchStage`.
         waiting: Returns the number of waiting searches in all lanes.
     """

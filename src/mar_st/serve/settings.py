@@ -22,35 +22,36 @@ class ServeSettings:
     Attributes:
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one.
-        workers: Processes that answer; they share the memory-mapped index.
+        workers: Number of server processes; they share the memory-mapped index.
         model_name: Name of the model in `/v1/embeddings`; default the name of the encoder's folder.
-            With the suffix `-document` it names the encoder of documents.
-        api_keys: Keys that callers must send one of; empty if no key is required.
+            With the suffix `-document` it names the document encoder.
+        api_keys: API keys; a caller must send one of them. Empty: no key is required.
         insecure: Allow a host that other machines can reach without keys.
-        allow_hosts: More names that a request's `Host` may have; `*` allows any.
-        query: Name of the query encoder, in a model that holds several; without a query model, in the model
+        allow_hosts: Additional names allowed in a request's `Host`; `*` allows any.
+        query: Name of the query encoder, for a model with several; without a query model, in the model
             that encoded the documents.
         backend: Back end of an exported query encoder, see `mar_st.online.load_query_encoder`.
         threads: Threads of one call of the query encoder; by default `mar serve` divides the processors among
             the workers.
-        document_encoder: Model that encodes documents: for the model of that name, or `input_type: document`.
+        document_encoder: Model that encodes documents, for requests to the document model or with
+            `input_type: document`.
         reranker: A cross-encoder for `rerank`.
-        max_body: Size of a request's body.
-        max_texts: Texts of one `/v1/embeddings` request.
-        max_tokens: Tokens of one request, all texts together.
-        max_k: Results of one search.
-        max_batch: Texts per call of the encoder and queries per call of the index.
-        max_batch_tokens: Tokens per call of the encoder.
-        window_ms: Milliseconds that a free encoder waits for callers it expects.
-        max_queue: Texts that may wait; more are refused with 429.
-        timeout: From the arrival of a request to its answer; after that it is answered with 504.
-        body_timeout: For the body of a request to arrive.
-        header_timeout: For a connection to send the head of a request.
-        send_timeout: For a caller to read 64 KiB of its answer, or the rest of it; otherwise the connection
-            is closed.
-        keep_alive: How long a connection may be idle between two requests.
-        max_connections: Open connections of one worker. At the limit the one that has been silent longest
-            is closed for a new one.
+        max_body: Maximum size of a request body.
+        max_texts: Maximum number of texts in a `/v1/embeddings` request.
+        max_tokens: Maximum number of tokens in a request, over all its texts.
+        max_k: Maximum number of results of a search.
+        max_batch: Maximum number of texts per encoder call, and of queries per index call.
+        max_batch_tokens: Maximum number of tokens per encoder call.
+        window_ms: Maximum number of milliseconds that a free encoder waits for expected callers.
+        max_queue: Maximum number of waiting texts; more are refused with 429.
+        timeout: Time limit from the arrival of a request to its response; after that the response is 504.
+        body_timeout: Time limit for receiving the body of a request.
+        header_timeout: Time limit for receiving the head of a request.
+        send_timeout: Time limit for a client to read 64 KiB of its response, or the rest of it; otherwise the
+            connection is closed.
+        keep_alive: Maximum idle time of a connection between two requests.
+        max_connections: Maximum number of open connections per worker. At the limit, the connection that has
+            been silent longest is closed for a new one.
         shutdown_timeout: Time limit for accepted requests once the server is stopping.
         log_queries: Write query texts to the log.
         access_log: Write one line per request to the log, without its query string.

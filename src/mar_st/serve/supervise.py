@@ -26,7 +26,7 @@ class LoneServer(Server):
 
     Args:
         config: uvicorn's configuration.
-        folder: Folder that workers share; here only the number that asks for a reload.
+        folder: Folder that workers share; here it only holds the number that requests a reload.
         ready: Called once connections are accepted.
     """
 
@@ -50,10 +50,10 @@ class Workers(Multiprocess):
 
     Args:
         config: uvicorn's configuration, pickled to the workers.
-        listening: The socket on which all accept.
+        listening: The socket on which all workers accept connections.
         folder: Folder that the workers share.
-        served: Folders that are served.
-        ready: Called once all accept connections.
+        served: Served folders.
+        ready: Called once all workers accept connections.
     """
 
     def __init__(

@@ -26,10 +26,10 @@ def feed(parser: Any, data: bytes, parsed: Callable[[], tuple[bytes, Iterable[He
     Args:
         parser: The parser.
         data: Received bytes.
-        parsed: Gives the target and the headers of the head that was parsed last.
+        parsed: Returns the target and the headers of the head that was parsed last.
 
     Raises:
-        HttpParserError: It is not HTTP, or `CONNECT`, which has no other form.
+        HttpParserError: The data is not HTTP, or is a `CONNECT` request, which cannot be rewritten.
     """
     rest = memoryview(data)
     while rest:
@@ -49,10 +49,10 @@ def without_offer(method: bytes, url: bytes, version: str, headers: Iterable[Hea
     """Return the head of a request without the offer of another protocol.
 
     Args:
-        method: Its method.
-        url: Its target, as it came.
+        method: Method of the request.
+        url: Target of the request, as received.
         version: Version of HTTP, such as `1.1`.
-        headers: Names in lower case, and values, as a parser gave them: without line breaks.
+        headers: Lower-case names, and values as returned by a parser, without line breaks.
     """
     lines = [b"%s %s HTTP/%s" % (method, url, version.encode())]
     for name, value in headers:
