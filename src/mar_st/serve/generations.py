@@ -88,7 +88,7 @@ class Opened:
         searcher: The searcher.
         encoder: Its query encoder.
         stamps: Stamps of the files of index and encoder when they were opened, see `stamp`.
-        model: Source that the encoder was loaded from; `None` if it was already open.
+        model: Source that the encoder was loaded from, if any.
     """
 
     searcher: Searcher

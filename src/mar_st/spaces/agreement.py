@@ -33,9 +33,9 @@ def ranked(queries: np.ndarray, corpus: Vectors, own: Sequence[int] | None, *, t
 
     Args:
         queries: Query vectors, `(n, dim)`.
-        corpus: Document vectors; they are read block by block.
-        own: For each query a row of the corpus that does not count: the query itself. -1: none.
-        top: Rows per query; fewer where the corpus is smaller.
+        corpus: Document vectors, read block by block.
+        own: For each query, the corpus row to exclude because it is the query itself; -1: none.
+        top: Rows per query; fewer if the corpus is smaller.
     """
     excluded = np.full(len(queries), -1) if own is None else np.asarray(own)
     top = min(top, len(corpus) - (own is not None))
@@ -79,9 +79,9 @@ def agreement(
 
     Args:
         encoded: The student's vectors of held-out texts by role (`query`, `document`), `(n, dim)` each.
-        taught: The teacher's, of the same texts.
+        taught: The teacher's vectors of the same texts.
         corpus: Vectors of the documents to retrieve from; `None` leaves retrieval out.
-        own: Rows of the held-out documents in the corpus, which are the queries where there are no others.
+        own: Corpus rows of the held-out documents; these are the queries if there are no others.
         seed: Seed of the sample of a corpus of more than 100,000 documents.
 
     Returns:

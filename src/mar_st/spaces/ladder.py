@@ -57,10 +57,10 @@ class Ladder:
     Attributes:
         rungs: List such as `lookup,1,2,4,full`.
         layers: Which of the teacher's (or the given student's) layers a rung takes.
-        embeddings: Token embeddings of rungs whose first layer is not that of the encoder: `context-means`,
-            each token's mean hidden state over the texts (see `mar_st.model.context_means`), or `copied`,
-            those of the encoder.
-        default: The rung that becomes `query`; default that of two layers, else the largest.
+        embeddings: Token embeddings of rungs that do not start with the encoder's first layer:
+            `context-means`, each token's mean hidden state over the texts (see `mar_st.model.context_means`),
+            or `copied`, those of the encoder.
+        default: The rung that becomes `query`; default the one with two layers, else the largest.
         evaluate: Folders of tasks in the Hub layout.
         split: Split of their qrels.
     """
@@ -98,21 +98,21 @@ def align_ladder(
     Args:
         teacher: See `open_teacher`.
         out: Folder of the result: one MAR with the rungs as `query` (the default one) and `query-NAME`, and
-            the teacher as its document route where it is a model. `OUT.run` holds what is unfinished.
+            the teacher as its document route if it is a model. `OUT.run` holds unfinished work.
         ladder: The rungs and what they are measured on.
-        queries: See `align_space`, as the other arguments.
+        queries: See `align_space`.
         texts: See `align_space`.
         student: See `align_space`; the rungs take its layers.
         refine: See `align_space`; rungs with layers are refined.
         store: See `align_space`.
-        options: See `align_space`; `learning_rate` holds for every rung.
+        options: See `align_space`; `learning_rate` applies to every rung.
         say: Receives one line per phase, and the table at the end.
 
     Returns:
-        The content of `OUT/space.json`. `OUT/ladder.json` holds what was measured.
+        The content of `OUT/space.json`. `OUT/ladder.json` holds the measurements.
 
     Raises:
-        MarError: The ladder names what cannot be, a file or model is missing, or `out` holds something else.
+        MarError: The ladder is invalid, a file or model is missing, or `out` holds other content.
     """
     options = options or Options()
     rungs = parse_ladder(ladder.rungs)
@@ -131,7 +131,7 @@ class LadderRun(SpaceRun):
     """One call of `align_ladder`.
 
     Attributes:
-        ladder: What was asked for.
+        ladder: The requested ladder.
         rungs: The rungs, from small to large.
         default: The rung that becomes `query`.
         tasks: Tasks to measure on.
@@ -189,7 +189,7 @@ class LadderRun(SpaceRun):
         """Return the side of the teacher whose layers the rungs take.
 
         Raises:
-            SpaceError: The teacher is not a model and a copy of it is asked for, or it has too few layers.
+            SpaceError: A copy is requested of a teacher that is not a model, or it has too few layers.
         """
         model = self.teacher.model if isinstance(self.teacher, ModelTeacher) else None
         if model is None and any(rung.name == FULL for rung in self.rungs):

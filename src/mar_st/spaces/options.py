@@ -16,22 +16,22 @@ class Options:
         dim: Number of the teacher's first dimensions to use; default all.
         epochs: Passes over the texts.
         batch_size: Texts per step.
-        mini_batch_size: Texts encoded at a time (GradCache); default all of a step.
+        mini_batch_size: Texts encoded at a time (GradCache); default all texts of a step.
         learning_rate: Default 1e-3 for a new student and 1e-4 for a given one; for a ladder see `Ladder`.
         temperature: tau of the contrastive part.
         length_groups: Batches that are sorted by length together, which saves padding; 0: none.
         contrastive_weight: Weight of the contrastive part.
         mse_weight: Weight of the squared distance.
         cosine_weight: Weight of 1 - cosine.
-        prompt: Put before queries, in training and in use; default the teacher's, if it is a model.
-        document_prompt: Put before documents by an endpoint; a model has its own.
+        prompt: Prompt for queries, in training and in use; default the teacher's, if it is a model.
+        document_prompt: Prompt for documents of an endpoint teacher; a model has its own.
         max_length: Tokens per text of the student.
         layers: Layers of a new student.
         dropout: Train a given student, or a rung made of the teacher's layers, with the dropout of its
             configuration. Default: without, because its targets are fixed vectors, one for each text.
         width: Hidden size of a new student.
         vocabulary: Maximum tokens of a new student's vocabulary.
-        held_out: Queries, and documents, kept from training for the report; never more than a tenth.
+        held_out: Number of queries, and of documents, held out for the report; at most a tenth of them.
         refine_epochs: Passes over the triples.
         refine_batch_size: Triples per step.
         refine_learning_rate: Default a fifth of `learning_rate`.

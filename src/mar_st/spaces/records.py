@@ -52,10 +52,10 @@ def card(name: str, manifest: Mapping[str, Any], *, whole: bool, extra: Sequence
     """Return the model card of a result.
 
     Args:
-        name: Name of its folder.
+        name: Name of the folder.
         manifest: The content of `space.json`.
         whole: Whether the folder holds the teacher's document encoder.
-        extra: Lines that follow.
+        extra: Additional lines.
     """
     last = list(manifest["agreement"].items())[-1]
     documents = (

@@ -54,7 +54,7 @@ class Judged:
         tasks: The tasks.
         documents: Vectors of their documents, `(documents, dim)` each.
         taught: The teacher's vectors of their queries, `(queries, dim)` each.
-        teacher: Scores of these vectors.
+        teacher: Scores of the teacher's vectors.
         seed: Seed of the bootstrap.
     """
 
@@ -83,10 +83,10 @@ class Judged:
         """Return an encoder's scores and retention, by task and on average.
 
         Args:
-            queries: What `queries` returned for it.
+            queries: Vectors that `queries` returned for the model.
 
         Returns:
-            By the name of a task, and `average` where there are several: `metric`, `score`, `teacher`,
+            For each task name, and `average` if there are several: `metric`, `score`, `teacher`,
             `retention` (score over that of the teacher's queries on the same documents), `interval` (95 %,
             the same resampled queries for both), `queries`.
         """

@@ -67,21 +67,21 @@ def align_space(
     Args:
         teacher: See `open_teacher`.
         out: Folder of the result: a MAR with the teacher as its document route, or, if the teacher is not
-            a model here, with a query route alone. `OUT.run` holds what is unfinished.
+            a local model, with only a query route. `OUT.run` holds unfinished work.
         queries: File of queries (JSONL with `text` or `query`, or one per line).
-        texts: File of documents (JSONL with `text`, maybe `title` and `_id`); default for a folder of
-            vectors: its own.
+        texts: File of documents (JSONL with `text`, optionally `title` and `_id`); default for a folder of
+            vectors: its own texts.
         student: Folder or Hub name of the query encoder; default a new small one.
         refine: Labelled triples, see `mar_st.data.read_triples`.
-        store: Where the teacher's vectors are kept; default `$MAR_STORE`, else beside `out`.
-        options: Everything else.
+        store: Folder of the teacher's vectors; default `$MAR_STORE`, else beside `out`.
+        options: All other settings.
         say: Receives one line per phase.
 
     Returns:
         The content of `OUT/space.json`: the space, the settings and the agreement on held-out texts.
 
     Raises:
-        MarError: A file or model is missing, vectors are missing, or `out` holds something else.
+        MarError: A file or model is missing, vectors are missing, or `out` holds other content.
     """
     options = options or Options()
     opened, asked, documents = open_inputs(teacher, out, queries, texts, store, options)
@@ -95,7 +95,7 @@ class SpaceRun:
     Attributes:
         spec: The teacher's name.
         teacher: The teacher.
-        out: Folder of the result; `OUT.run` holds what is unfinished.
+        out: Folder of the result; `OUT.run` holds unfinished work.
         queries: Queries.
         documents: Documents.
         student: Folder or Hub name of the query encoder.
@@ -103,7 +103,7 @@ class SpaceRun:
         options: The settings.
         say: Receives one line per phase.
         held: Held-out texts by role; `_split` sets them.
-        digest: The teacher's document space, if it is known.
+        digest: Digest of the teacher's document space, if known.
     """
 
     spec: str
@@ -163,7 +163,7 @@ class SpaceRun:
         """Return the manifest of an existing result with the same settings.
 
         Raises:
-            SpaceError: The folder of the result holds something else.
+            SpaceError: The folder of the result holds other content.
         """
         if (self.out / MANIFEST).is_file():
             manifest: dict[str, Any] = json.loads((self.out / MANIFEST).read_text(encoding="utf-8"))

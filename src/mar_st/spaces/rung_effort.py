@@ -54,7 +54,7 @@ class Graph:
             queries: Vectors of the queries of each task, `(queries, dim)`.
 
         Returns:
-            `ef`, `recall@10` with it, and `reached`: whether that is `TARGET`.
+            `ef`, its `recall@10`, and `reached`: whether this reaches `TARGET`.
         """
         asked = _drawn(np.concatenate([np.asarray(part, dtype=np.float32) for part in queries]), MOST_QUERIES)
         _, rows = flat.search(asked, self.vectors, AT)
@@ -79,10 +79,10 @@ def graph_of(documents: Sequence[np.ndarray]) -> Iterator[Graph | None]:
     """Build a graph for as long as the context lasts.
 
     Args:
-        documents: Vectors of the documents of each task, as an index holds them. Equal vectors count once.
+        documents: Vectors of the documents of each task, as stored in an index. Equal vectors count once.
 
     Yields:
-        The graph; `None` without documents, or where FAISS is not installed.
+        The graph; `None` without documents, or if FAISS is not installed.
     """
     if not documents or find_spec("faiss") is None:
         yield None

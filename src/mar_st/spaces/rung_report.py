@@ -40,10 +40,10 @@ def speed(model: MAR, texts: Sequence[str]) -> dict[str, float]:
 
     Args:
         model: A MAR with its query route.
-        texts: Queries to time, one at least.
+        texts: Queries to time, at least one.
 
     Returns:
-        `p50_ms` and `p99_ms` of one query, `per_second` of queries in calls of 16.
+        `p50_ms` and `p99_ms` of one query, and `per_second`: queries per second in calls of 16.
     """
 
     def encode(block: Sequence[str]) -> np.ndarray:
@@ -137,7 +137,7 @@ def plot(report: Mapping[str, Any], path: Path) -> bool:
     """Draw retention against the median latency of one query, on a logarithmic axis.
 
     Returns:
-        False where matplotlib is not installed, or no rung has a retention.
+        False if matplotlib is not installed, or no rung has a retention.
     """
     points: list[tuple[str, float, float, list[float] | None]] = []
     label = ""

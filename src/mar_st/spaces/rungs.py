@@ -43,8 +43,8 @@ class Rung:
     """One query encoder of a ladder; rungs are ordered by size.
 
     Attributes:
-        size: Layers; 0 for `lookup`, infinite for `full`.
-        name: What the user calls it: `lookup`, a number of layers, `full`.
+        size: Number of layers; 0 for `lookup`, infinite for `full`.
+        name: Name as the user writes it: `lookup`, a number of layers, or `full`.
     """
 
     size: float
@@ -65,7 +65,7 @@ def parse_ladder(text: str) -> tuple[Rung, ...]:
     """Return the rungs of a list such as `lookup,1,2,4,full`, from small to large.
 
     Raises:
-        SpaceError: Something else than `lookup`, `full` and numbers of layers, the same rung twice, or none.
+        SpaceError: A rung is not `lookup`, `full` or a number of layers, one is repeated, or there is none.
     """
     rungs: list[Rung] = []
     for part in text.split(","):
@@ -124,10 +124,10 @@ def source_side(model: SentenceTransformer, most: int) -> Side | None:
         most: Layers of the largest rung.
 
     Returns:
-        `None` where neither side starts with a transformer.
+        `None` if neither side starts with a transformer.
 
     Raises:
-        SpaceError: Neither has so many layers.
+        SpaceError: Neither side has that many layers.
     """
     depths = teacher_layers(model)
     for side, depth in depths.items():
@@ -161,12 +161,12 @@ def kept_layers(modules: Sequence[Any], layers: int, choice: Choice) -> list[int
 
     Args:
         modules: Modules that start with a Transformer.
-        layers: How many.
-        choice: `last`: the last ones, whose output is what the rung has to make; `first`: the first ones;
-            `spread`: evenly spaced, the first and the last among them.
+        layers: Number of layers to keep.
+        choice: `last`: the last ones, whose output the rung has to reproduce; `first`: the first ones;
+            `spread`: evenly spaced, including the first and the last.
 
     Raises:
-        SpaceError: The encoder has fewer.
+        SpaceError: The encoder has fewer layers.
     """
     depth = int(modules[0].model.config.num_hidden_layers)
     if layers > depth:
@@ -184,7 +184,7 @@ def cut_to_layers(modules: Sequence[Module], layers: Sequence[int], means: Hidde
 
     Args:
         modules: Modules that start with a Transformer.
-        layers: Their indices.
+        layers: Indices of the layers to keep.
         means: Mean hidden states of the encoder, which become the token embeddings; `None`: keep its own.
     """
     keep_layers(modules, layers, what="--ladder")

@@ -42,8 +42,8 @@ class Space:
     so students learn directions, whatever the lengths in the index.
 
     Attributes:
-        teacher: Gives the vectors.
-        full: Their width.
+        teacher: The teacher that gives the vectors.
+        full: Width of the teacher's vectors.
         dim: Dimensions kept.
         unit: Whether vectors of the space have length 1.
     """
@@ -59,12 +59,12 @@ class Space:
 
         Args:
             teacher: The teacher.
-            texts: Queries and documents; some of one of them at least.
+            texts: Queries and documents; at least one side must have texts.
             dim: Dimensions to keep, the first ones; `None` keeps all.
 
         Raises:
-            SpaceError: The teacher has fewer dimensions, or compares vectors in a way that lengths matter
-                for.
+            SpaceError: The teacher has fewer dimensions, or its vectors have various lengths and a similarity
+                other than cosine or dot product.
         """
         vectors = [teacher.vectors(asked, role) for role, asked in texts.items() if asked]
         full = vectors[0].shape[1]
@@ -116,9 +116,9 @@ def open_teacher(
     Args:
         spec: Folder or Hub name of a sentence-transformers model, a folder of vectors (see
             `FolderTeacher`), or `openai:MODEL@BASE_URL`.
-        root: Teacher store.
+        root: Folder of the teacher store.
         corpus: File with the texts of the ids that a folder of vectors names.
-        prompts: Put before queries and documents by an endpoint; a model has its own.
+        prompts: Prompts for queries and documents of an endpoint; a model has its own.
         autocast: Let a model compute in bfloat16.
 
     Raises:

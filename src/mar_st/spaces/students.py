@@ -44,14 +44,14 @@ def small_encoder(
 
     Args:
         texts: Texts for the tokenizer. It drops white space, which suits Chinese; for other languages give a
-            student with a tokenizer of its own.
+            student that has its own tokenizer.
         layers: Layers.
         width: Hidden size; a multiple of 64, or less than 128.
-        vocabulary: Tokens at most.
+        vocabulary: Maximum number of tokens in the vocabulary.
         max_length: Tokens per text.
 
     Raises:
-        MarError: The width does not divide into heads.
+        MarError: The width cannot be divided into heads.
     """
     heads = max(width // HEAD, 1)
     if width % (2 * heads):
@@ -81,9 +81,9 @@ def given_encoder(source: str, *, max_length: int, dropout: bool = False) -> lis
     """Return the modules of a model that becomes the query encoder, without its normalisation.
 
     Args:
-        source: Folder or Hub name: a sentence-transformers model (its pooling is kept; of one with routes the
-            `query` route is taken) or a transformers model (pooled at its first token).
-        max_length: Tokens per text, at most.
+        source: Folder or Hub name: a sentence-transformers model (its pooling is kept; if it has routes, the
+            `query` route is used) or a transformers model (pooled at its first token).
+        max_length: Maximum tokens per text.
         dropout: Keep the dropout of its configuration.
 
     Raises:
