@@ -31,7 +31,7 @@ class AccumulatingTrainer(ResumableTrainer):
 
     Args:
         sizes: Rows of each pass of this process, see `mar_st.planning.launch.pass_sizes`.
-        **kwargs: Those of the trainer.
+        **kwargs: Arguments of the trainer.
     """
 
     def __init__(self, sizes: Sequence[int], **kwargs: Any) -> None:
@@ -75,8 +75,8 @@ def split(
     """Return the inputs of each pass: `PASS`, `WEIGHT` and `PASSES`.
 
     Args:
-        loss: The loss; see the module's text for its `prepare`.
-        features: What the tokenizer made of each column.
+        loss: The loss; for its `prepare` see the module docstring.
+        features: Output of the tokenizer for each column.
         labels: The label column.
         sizes: Rows of each pass.
     """

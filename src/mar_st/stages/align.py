@@ -71,8 +71,8 @@ def train_align(
         prompts: Prompt texts by name.
 
     Raises:
-        AlignError: No data entry has texts of the kind that `stage.texts` asks for, or a second text is asked
-            for and there are no documents.
+        AlignError: No data entry has texts of the kind that `stage.texts` requires, or a second text is
+            required and there are no documents.
     """
     for module in model.route_modules("document"):
         module.requires_grad_(False)
@@ -122,16 +122,17 @@ def align_to(
     """Train the query route of a model towards a teacher, in place.
 
     Args:
-        model: A MAR with a query route; other routes are left alone.
-        teacher_of: The teacher that gives the vectors of a group of texts.
+        model: A MAR with a query route; other routes are not changed.
+        teacher_of: Returns the teacher for a group of texts.
         sources: Data settings with their triples or texts.
         stage: Hyperparameters and loss weights.
         settings: Run folder, seed, precision.
-        prompts: Prompt texts by name, for the query encoder; that of the empty name goes before documents.
+        prompts: Prompt texts by name, for the query encoder; the one with an empty name goes before
+            documents.
 
     Raises:
-        AlignError: There are no texts, or the teacher's vectors are of another width than the query
-            encoder's.
+        AlignError: There are no texts, or the vectors of the teacher and of the query encoder differ in
+            width.
     """
     data: dict[str, Dataset] = {}
     texts_prompts: dict[str, dict[str, str]] = {}
@@ -224,10 +225,10 @@ class TextGroup:
     """Texts of one data entry and one role.
 
     Attributes:
-        name: Name of the dataset made of them.
+        name: Name of the dataset.
         role: Whether they are queries or documents.
         texts: Distinct texts.
-        prompt: Name of the prompt that the query encoder sees before them; empty for documents.
+        prompt: Name of the prompt that the query encoder puts before them; empty for documents.
         weight: Share in the mixture, relative to the number of texts.
     """
 
@@ -244,7 +245,7 @@ def text_groups(sources: Sequence[Source], stage: AlignStage) -> list[TextGroup]
     Both columns of a symmetric entry are queries.
 
     Raises:
-        AlignError: There are none.
+        AlignError: There are no texts.
     """
     groups = []
     for source in sources:

@@ -40,16 +40,16 @@ def training_arguments(
 
     Args:
         stage: Optimisation settings.
-        settings: Those of the run.
+        settings: Settings of the run.
         device: Device of the model.
         evaluate: Whether to evaluate every `settings.evaluation.every` steps and at the end.
-        metric: The score that decides, where the scores decide which weights stay.
+        metric: The score that decides which weights are kept, if the evaluation decides it.
         prompts: Dataset name -> column -> prompt text.
         router_mapping: Dataset name -> column -> route.
         learning_rate_mapping: Pattern of parameter names -> learning rate.
 
     Raises:
-        LaunchError: A batch that the devices cannot share, or a DeepSpeed configuration of no use.
+        LaunchError: The devices cannot share a batch, or the DeepSpeed configuration is invalid.
     """
     evaluation = settings.evaluation if evaluate else None
     decides = evaluation is not None and evaluation.decides

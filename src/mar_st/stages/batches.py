@@ -50,8 +50,8 @@ class RecordingCollator(SentenceTransformerDataCollator):
     the model's `preprocess` would do.
 
     Args:
-        mixed: Whether a batch may hold rows of several datasets. `prompts` and `router_mapping` are by
-            dataset and column in either case.
+        mixed: Whether a batch may hold rows of several datasets. In both cases, `prompts` and
+            `router_mapping` are keyed by dataset and column.
         dropout: Hides tokens of the batch.
     """
 
@@ -129,7 +129,7 @@ def check_mixture(
         prompts: Prompt of each column, by dataset.
 
     Raises:
-        BatchError: Their columns or the routes of a column differ, or prompts that pooling leaves out.
+        BatchError: Columns, or routes of a column, differ between datasets, or pooling leaves prompts out.
     """
     (first, *others) = columns
     advice = "Use 'batches: one-source', or leave one of them out with 'data'."

@@ -127,7 +127,7 @@ def last_checkpoint(folder: Path, *, delete: bool = True) -> str | None:
 
     Args:
         folder: Folder of the checkpoints.
-        delete: Delete those that were cut off while they were written; one process alone should.
+        delete: Delete checkpoints that were not written completely; only one process should do so.
     """
     numbered = {int(path.name.rpartition("-")[2]): path for path in folder.glob("checkpoint-*")}
     for _, path in sorted(numbered.items(), reverse=True):

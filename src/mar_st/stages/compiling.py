@@ -73,8 +73,8 @@ def compiled_encoders(encoders: list[Any], *, on_cpu: bool) -> Iterator[None]:
     kernel meanwhile, because the compiler's code is faster in the backward pass.
 
     Args:
-        encoders: transformers models. Where there is no compiler, a warning is given and they stay as they
-            are: the results are the same to rounding, later.
+        encoders: transformers models. Without a compiler they stay unchanged and a warning is given: results
+            are the same up to rounding, but training is slower.
         on_cpu: Whether they are on a CPU.
     """
     if encoders and not has_compiler(on_cpu=on_cpu):

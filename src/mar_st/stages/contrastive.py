@@ -53,12 +53,12 @@ def train_contrastive(
         sources: Data settings with their triples.
         stage: Hyperparameters.
         settings: Run folder, seed, precision.
-        prompts: Prompt texts by name: that of the data entry stands before queries (both columns of symmetric
-            data), the one called `document`, if any, before documents.
+        prompts: Prompt texts by name: that of the data entry goes before queries (both columns of symmetric
+            data), the one named `document`, if any, before documents.
 
     Raises:
         LoRAError: The transformer lacks one of `stage.lora_targets`.
-        LaunchError: The devices or a DeepSpeed configuration cannot do the stage.
+        LaunchError: The devices or the DeepSpeed configuration do not support the stage.
     """
     transformer: Any = model[0]
     start = copy_weights(model) if stage.start_share else {}
@@ -129,7 +129,7 @@ def stage_columns(
     """Return the rows of each data entry, with the stage's number of hard negatives if it gives one.
 
     Raises:
-        DataError: Negatives are asked for and a query has none.
+        DataError: Negatives are required, but a query has none.
     """
     data = {}
     for source in sources:

@@ -33,9 +33,9 @@ def train_stage(
         model: What the stage trains, in place: one encoder, or a MAR.
         sources: Data entries of the stage.
         stage: The stage.
-        settings: Those of the run.
+        settings: Settings of the run.
         prompts: Prompts of the recipe by name.
-        teacher: Model that scores, where a distillation or joint stage learns from one.
+        teacher: Teacher model, if a distillation or joint stage learns from one.
         head: Masked-LM head that a RetroMAE stage starts from.
     """
     match stage:

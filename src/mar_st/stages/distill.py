@@ -36,16 +36,16 @@ def train_distill(
 
     Args:
         student: A symmetric model.
-        teacher: A symmetric model of any width or a cross-encoder; moved to the CPU when it is not needed any
-            more.
+        teacher: A symmetric model of any width or a cross-encoder; moved to the CPU when it is no longer
+            needed.
         sources: Data settings with their triples.
         stage: Hyperparameters and loss weights.
         settings: Run folder, seed, precision.
         prompts: Prompt texts by name, for the student, as in `train_contrastive`.
 
     Raises:
-        DistillError: There is no teacher, or it scores by neither cosine nor dot product.
-        LaunchError: The devices or a DeepSpeed configuration cannot do the stage.
+        DistillError: There is no teacher, or its similarity is neither cosine nor dot product.
+        LaunchError: The devices or the DeepSpeed configuration do not support the stage.
     """
     data = stage_columns(sources, stage, settings)
     of_columns = column_prompts(sources, data, prompts)

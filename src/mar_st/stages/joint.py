@@ -64,15 +64,15 @@ def train_joint(
         sources: Data settings with their triples.
         stage: Hyperparameters.
         settings: Run folder, seed, precision.
-        prompts: Prompt texts by name: that of the data entry stands before queries (both columns of symmetric
-            data), the one called `document`, if any, before documents.
-        teacher: A model to learn scores from in the place of the document encoder.
+        prompts: Prompt texts by name: that of the data entry goes before queries (both columns of symmetric
+            data), the one named `document`, if any, before documents.
+        teacher: A model to learn scores from instead of the document encoder.
 
     Raises:
-        DistillError: The teacher scores by neither cosine nor dot product.
-        JointError: The queries are frozen and some data have nothing but queries.
+        DistillError: The similarity of the teacher is neither cosine nor dot product.
+        JointError: The query encoder is frozen and some data are symmetric.
         LoRAError: The document encoder lacks one of `stage.lora_targets`.
-        LaunchError: The devices or a DeepSpeed configuration cannot do the stage.
+        LaunchError: The devices or the DeepSpeed configuration do not support the stage.
     """
     if stage.freeze == "query":
         symmetric = [source.entry.name for source in sources if source.entry.symmetric]

@@ -31,13 +31,13 @@ def labelled(
 
     Args:
         table: Columns of texts.
-        places: For each row of the table the row of its vector, or several of them.
+        places: For each row of the table, the row or rows of its vectors.
         vectors: The vectors.
         rows: Rows of the table that are in the dataset, in order; `None`: all.
 
     Returns:
-        A dataset with the first column and a `label`: `(dim,)` per row, or `(number, dim)` for several. The
-        other columns are not handed out, but samplers can see them.
+        A dataset with the first column and a `label`: `(dim,)` per row, or `(number, dim)` for several. Rows
+        do not contain the other columns, but samplers can see them.
     """
     dataset = dataset_of(table.append_column("label", _label(places)), rows)
     return dataset.with_transform(_Labels(table.column_names[0], vectors))
@@ -55,12 +55,12 @@ def with_vectors(
     Args:
         dataset: Columns of texts.
         roles: Whether a column holds queries or documents.
-        vectors_of: Gives the vectors of distinct texts in a role; it is asked once for each role.
-        read: Columns whose texts a batch holds; default all. Samplers see the others, too.
+        vectors_of: Returns the vectors of distinct texts in a role; called once for each role.
+        read: Columns whose texts a batch holds; default all. Samplers also see the others.
 
     Returns:
         The columns of `read`, and `label`: `(columns, width)` float32 per row, in the order of all columns.
-        Of documents that are drawn for every epoch the label follows the draw.
+        If documents are drawn for every epoch, the label follows the draw.
 
     Raises:
         DataError: A row lacks a negative, so there is no vector to learn from.
@@ -94,11 +94,11 @@ def with_scores(dataset: Dataset, scores_of: Callable[[Sequence[tuple[str, str]]
 
     Args:
         dataset: Columns `query`, `positive`, then any number of negatives.
-        scores_of: Gives the scores of (query, document) pairs, as vectors of width 1.
+        scores_of: Returns the scores of (query, document) pairs, as vectors of width 1.
 
     Returns:
-        The columns, and `label`: `(1 + negatives,)` float32 per row, in the order of the columns. Of
-        documents that are drawn for every epoch the label follows the draw.
+        The columns, and `label`: `(1 + negatives,)` float32 per row, in the order of the columns. If
+        documents are drawn for every epoch, the label follows the draw.
 
     Raises:
         DataError: A row lacks a negative, so there is no score to learn from.

@@ -25,7 +25,7 @@ def worker_count(asked: int | None, device: torch.device) -> int:
     memory is too small for batches (containers often have 64 MB). On a CPU the step itself needs the cores.
 
     Args:
-        asked: What the recipe says; `None`: the default.
+        asked: Number in the recipe; `None`: the default.
         device: Device of the model.
     """
     if asked is not None:

@@ -55,8 +55,8 @@ class ReturnMemory(TrainerCallback):
     It changes no result, and does nothing on systems without glibc.
 
     Args:
-        measure: Gives the bytes occupied.
-        give_back: Trims.
+        measure: Returns the bytes in use.
+        give_back: Trims the heap.
     """
 
     def __init__(

@@ -128,7 +128,7 @@ class TensorBoard(TrainerCallback):
     """Writes every record to TensorBoard event files; a resumed run replaces records after its checkpoint.
 
     Args:
-        folder: Where the event files go.
+        folder: Folder of the event files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -172,7 +172,7 @@ def plot_run(folder: Path) -> Path | None:
         folder: Folder of the stage.
 
     Returns:
-        The file; `None` where there is nothing to draw or matplotlib is not installed, which is logged.
+        The file; `None` if there is nothing to draw, or if matplotlib is not installed, which is logged.
     """
     rows = read_metrics(folder / METRICS)
     losses = [row for row in rows if "loss" in row]

@@ -56,7 +56,7 @@ def check_callbacks(callbacks: Iterable[Any]) -> tuple[Any, ...]:
     """Return the callbacks, each an instance or a class of transformers' `TrainerCallback`.
 
     Raises:
-        ReportError: Something else, or a class of `RunCallback`, which needs one instance for all stages.
+        ReportError: An entry is not a callback, or is a `RunCallback` class instead of an instance.
     """
     found = tuple(callbacks)
     for callback in found:

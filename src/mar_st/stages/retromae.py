@@ -47,12 +47,12 @@ def train_retromae(
         sources: Data settings with their texts or triples.
         stage: Hyperparameters and mask rates.
         settings: Run folder, seed, precision.
-        prompts: Not used; texts are read bare.
-        head: Head to start from where the stage has no `resume_head`, see `model.mlm_head.source_head`;
-            default random weights. The decoder is new in either case.
+        prompts: Not used; texts are read without prompts.
+        head: Head to start from if the stage has no `resume_head`, see `model.mlm_head.source_head`; default
+            random weights. In both cases the decoder starts with random weights.
 
     Raises:
-        MarError: There are no texts, or `head` or `resume_head` is missing or of another shape.
+        MarError: There are no texts, or `head` or `resume_head` is missing or has another shape.
     """
     del prompts
     data = {}

@@ -143,7 +143,7 @@ class BatchPlan:
         keys: Integer keys of the texts of each row, `(rows, texts)`; `None` allows equal texts.
         lengths: Length of each row, `(rows,)`, any unit; needed for `groups`.
         groups: Batches that are sorted by length together and cut from the sorted rows; 0 for none.
-        seed: Together with the epoch it decides everything, so a resumed run draws the same batches.
+        seed: Determines the batches together with the epoch, so a resumed run draws the same ones.
     """
 
     def __init__(
@@ -251,8 +251,8 @@ class TrainBatches(BatchSampler):
     """Batches of several pools of rows in a random order that gives each its share.
 
     Args:
-        plans: The pools, of an epoch; their numbers of rows and batches are the same in every epoch.
-        starts: What to add to the row numbers of each pool.
+        plans: Returns the pools of an epoch; their numbers of rows and batches are the same in every epoch.
+        starts: Offset of each pool's row numbers.
         seed: Seed of the order.
         world: Processes that take equal slices of a batch. Its rows, which may be sorted by length, are dealt
             out so that each gets short and long ones.
@@ -304,8 +304,8 @@ def train_batches(
     Args:
         data: Datasets by name.
         batch_size: Rows per optimiser step, over all processes.
-        mixed: Let a batch hold rows of several datasets; else each batch is of one of them.
-        no_duplicates: Keep rows that share a text, in whichever column, out of one batch.
+        mixed: Let a batch hold rows of several datasets; otherwise all rows of a batch are of one dataset.
+        no_duplicates: Never put rows that share a text, in any column, into the same batch.
         groups: Batches that are sorted by length together; 0 for none.
         document_columns: By dataset, the columns whose longest text is a row's length (characters).
         seed: Seed.

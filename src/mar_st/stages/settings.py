@@ -19,13 +19,13 @@ class StageSettings:
     """Settings that a stage receives from the run it belongs to.
 
     Attributes:
-        folder: Where checkpoints, metrics and plots go.
+        folder: Folder of checkpoints, metrics and plots.
         seed: Seed of the stage, see `mar_st.recipes.rules.stage_seed`.
         precision: `fp32`, or `bf16` for autocast.
         save_steps: Steps between checkpoints.
         evaluation: Retrieval on a development set while training.
-        deepspeed: Path of a DeepSpeed configuration (ZeRO 0 to 2); default: environment `MAR_DEEPSPEED`.
-        workers: Processes that read and tokenise ahead; 0 does it between the steps, `None` chooses.
+        deepspeed: Path of a DeepSpeed configuration (ZeRO 0 to 2); default `$MAR_DEEPSPEED`.
+        workers: Processes that read and tokenise ahead; 0 does it between the steps, `None` is automatic.
         compile: Compile the encoders with `torch.compile`.
         callbacks: transformers callbacks of the caller, for every stage.
         report_to: Trackers that transformers reports to (`wandb`, `mlflow`, ...).

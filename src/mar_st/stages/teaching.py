@@ -54,7 +54,7 @@ def taught(
         read: Columns whose texts the student encodes, see `with_vectors`; default all.
 
     Raises:
-        DistillError: There is no teacher, or it scores by neither cosine nor dot product.
+        DistillError: There is no teacher, or its similarity is neither cosine nor dot product.
     """
     store = settings.teacher_store()
     if isinstance(teacher, CrossEncoder):

@@ -34,10 +34,10 @@ class TokenDropout:
     same up to rounding.
 
     Args:
-        model: Its tokenizers tell which tokens are special.
+        model: The model; its tokenizers tell which tokens are special.
         share: Probability that a token is hidden, at least 0 and below 1.
-        seed: Of the draw. It depends on seed, epoch, column and texts alone, so a resumed run repeats it.
-        epoch: Tells the epoch.
+        seed: Seed of the draw, which depends only on seed, epoch, column and texts; a resumed run repeats it.
+        epoch: Returns the epoch.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class TokenDropout:
         """Hide tokens of one column of a collated batch, in place.
 
         Raises:
-            MarError: The texts lie end to end, without an attention mask.
+            MarError: The texts are packed without an attention mask.
         """
         tokens: Tensor | None = batch.get(f"{column}_input_ids")
         mask: Tensor | None = batch.get(f"{column}_attention_mask")
@@ -94,7 +94,7 @@ def _encoders(model: SentenceTransformer) -> dict[str, Transformer]:
     """Return the transformer of every route; under "" for a model without routes.
 
     Raises:
-        MarError: One is something else.
+        MarError: A route does not start with a transformer.
     """
     first: Any = model[0]
     found = {"": first}

@@ -82,7 +82,7 @@ class StageTrainer(AccumulatingTrainer):
         rows: The training data.
         batches: Which rows make up a batch.
         watch: Stops the run at a bad loss or gradient.
-        **kwargs: Those of the trainer.
+        **kwargs: Arguments of the trainer.
     """
 
     def __init__(self, rows: TrainRows, batches: TrainBatches, watch: NonFiniteWatch, **kwargs: Any) -> None:
@@ -233,20 +233,20 @@ def fit(
     Args:
         model: The model, on its device.
         data: Datasets by name.
-        loss: One loss for all datasets, or one for each. It may tell its parts, see `mar_st.stages.meter`.
-        stage: Optimisation settings; `mini_batch_size` is the loss's affair.
-        settings: Those of the run.
+        loss: One loss for all datasets, or one for each. It may report its parts, see `mar_st.stages.meter`.
+        stage: Optimisation settings; the loss handles `mini_batch_size`.
+        settings: Settings of the run.
         prompts: Dataset name -> column -> prompt text.
         router_mapping: Dataset name -> column -> route.
-        no_duplicates: Keep equal texts out of one batch, where they would be false negatives.
+        no_duplicates: Never put equal texts into the same batch, where they would be false negatives.
         learning_rate_mapping: Regular expression of parameter names, as `loss.named_parameters()` gives them
-            (`model.0...`) -> learning rate, in place of the stage's.
+            (`model.0...`) -> learning rate, instead of the stage's.
 
     Raises:
-        BatchError: The data do not make the batches that the stage asks for.
-        LaunchError: The devices or a DeepSpeed configuration cannot do it.
+        BatchError: The data cannot form the batches that the stage requires.
+        LaunchError: The devices or the DeepSpeed configuration do not support the stage.
         NonFiniteError: A loss or gradient was NaN or infinite.
-        CheckpointError: The folder holds a checkpoint of something else.
+        CheckpointError: The folder holds a checkpoint with other parameters.
     """
     prompts = {name: (prompts or {}).get(name, {}) for name in data}
     router_mapping = {name: (router_mapping or {}).get(name, {}) for name in data}

@@ -43,7 +43,7 @@ class NonFiniteWatch:
     continues, so it may be known a step or two later; no checkpoint is written before it is known.
 
     Args:
-        file: Where the batch is written (`bad_batch.json`).
+        file: Output file of the batch (`bad_batch.json`).
         stage: Name of the stage, for the message.
         checkpoints: Folder of the checkpoints, for the message.
     """
@@ -63,7 +63,7 @@ class NonFiniteWatch:
         """Take the loss and the gradient norm of a step.
 
         Raises:
-            NonFiniteError: This step, or one before it, was not finite.
+            NonFiniteError: The loss or the gradient norm of this or an earlier step was not finite.
         """
         entry = _Step(step, loss, norm, record, inputs)
         if loss.device.type != "cuda":
@@ -85,7 +85,7 @@ class NonFiniteWatch:
         """Wait for the verdict on all steps so far.
 
         Raises:
-            NonFiniteError: One of them was not finite.
+            NonFiniteError: The loss or the gradient norm of a step was not finite.
         """
         while self._open:
             self._settle_one()

@@ -78,10 +78,10 @@ def query_time(model: SentenceTransformer, queries: Sequence[str]) -> dict[str, 
 
     Args:
         model: The query encoder.
-        queries: Texts of the study; repeated where there are few.
+        queries: Texts of the study; repeated if there are too few.
 
     Returns:
-        `median_ms` and `p95_ms` over `TIMED` queries, after a warm-up, and what they were measured on.
+        `median_ms` and `p95_ms` over `TIMED` queries, after a warm-up, and the device and threads used.
     """
     texts = [queries[index % len(queries)] for index in range(TIMED)]
     for text in texts[:WARM_UP]:

@@ -47,7 +47,7 @@ def score_bm25(data: TaskData) -> list[float]:
     """Score every item of a task with BM25; for a pair, score its second text for its first.
 
     Args:
-        data: The task. The corpus of a pair task is its second texts.
+        data: The task. The corpus of a pair task consists of its second texts.
     """
     retriever = retrievers.BM25()
     if data.type == "sts":

@@ -14,7 +14,7 @@ def plot(table: Mapping[str, Any], path: Path) -> None:
     """Draw the average of every row with its 95 % interval beside the operations of its query encoder.
 
     Args:
-        table: As `mar_st.study.table.make_table` gives it.
+        table: Table from `mar_st.study.table.make_table`.
         path: PNG file to write.
 
     Raises:

@@ -55,17 +55,17 @@ def run_study(
     Args:
         study: The study.
         out: Folder for recipes, runs, scores and the table.
-        stages: Folder in which stages are kept by digest; default `out/stages`.
+        stages: Folder that keeps stages by digest; default `out/stages`.
         save_steps: Steps between checkpoints.
         say: Receives one line per step of the work.
 
     Returns:
-        `out/table.json`, with `table.md` and, where matplotlib is installed, `table.png` beside it; `None`
-        where other processes still work on runs of this study.
+        `out/table.json`, with `table.md` and, if matplotlib is installed, `table.png` beside it; `None` if
+        other processes still work on runs of this study.
 
     Raises:
         StudyError: The folder belongs to another study, or runs failed (the others are kept).
-        MarError: A recipe, model, data entry or task is missing or broken; before anything is trained.
+        MarError: A recipe, model, data entry or task is missing or broken; raised before any training.
     """
     grid = Grid(study, Path(out), Path(stages) if stages else Path(out) / "stages", say)
     grid.open()
@@ -103,7 +103,7 @@ class PlannedStage:
         seed: Seed of the model.
         name: Name of the stage in the row's recipe.
         digest: Identity of the stage.
-        state: `train`; `shared` with a row before it; `finished` in the store.
+        state: `train`; `shared` with an earlier row; `finished` in the store.
     """
 
     row: str
@@ -118,7 +118,7 @@ def plan_study(study: Study, folder: str | Path, *, stages: str | Path | None = 
 
     Args:
         study: The study.
-        folder: Receives the recipes of the rows.
+        folder: Folder to write the rows' recipes to.
         stages: Folder of finished stages to reuse.
     """
     store = Path(stages) if stages else Path(folder) / "stages"

@@ -129,7 +129,7 @@ class Study(_Strict):
         """Return a row by name.
 
         Raises:
-            StudyError: There is none.
+            StudyError: There is no such row.
         """
         for row in self.rows:
             if row.name == name:
@@ -149,7 +149,7 @@ class Study(_Strict):
         """Return the study with some of its rows (the full model stays) and its first seeds.
 
         Raises:
-            StudyError: No such row, or fewer seeds in the study.
+            StudyError: There is no such row, or the study has fewer seeds.
         """
         kept = {self.row(name).name for name in rows or [row.name for row in self.rows]} | {self.full}
         if seeds is not None and not 1 <= seeds <= len(self.seeds):
@@ -177,7 +177,7 @@ def load_study(name: str | Path) -> Study:
     """Read a study by shipped name or file.
 
     Raises:
-        StudyError: No such study, broken YAML, unknown key or impossible combination.
+        StudyError: The study does not exist, its YAML is broken, a key is unknown or a value is invalid.
     """
     path = Path(name)
     if path.suffix not in (".yaml", ".yml"):
@@ -223,7 +223,7 @@ def row_recipes(study: Study, folder: Path) -> dict[str, dict[int, Recipe]]:
     exactly the model of the table.
 
     Raises:
-        MarError: A row whose recipe is impossible; the message names the file.
+        MarError: The recipe of a row is invalid; the message names the file.
     """
     folder.mkdir(parents=True, exist_ok=True)
     base = folder / "_base.yaml"

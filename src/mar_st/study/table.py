@@ -49,7 +49,7 @@ def make_table(
 
     Args:
         study: The study.
-        tasks: Its tasks, read.
+        tasks: Loaded tasks of the study.
         values: Row -> task -> one list of values per seed.
         models: Row -> seed -> digest of the model.
         costs: Row -> cost of its query encoder, see `mar_st.study.cost.query_cost`.
