@@ -30,12 +30,12 @@ class CrossEncoderTeacher:
 
     Args:
         model: The cross-encoder.
-        store: Where its scores are kept.
+        store: Teacher store that keeps its scores.
         batch_size: Pairs per forward pass.
         show_progress: Show a bar while scores are computed.
 
     Raises:
-        MarError: It gives several scores per pair.
+        MarError: The model gives several scores per pair.
     """
 
     def __init__(

@@ -44,16 +44,16 @@ class EndpointTeacher:
 
     Args:
         model: Name of the model at the endpoint.
-        base_url: Address, up to and without `/embeddings`.
-        root: Folder for the journals; one teacher store can hold them too.
-        prompts: Put before queries and documents; default nothing.
-        batch_size: Texts per request at most.
-        workers: Requests under way at once.
-        retries: Further attempts at a request that failed for the moment (connection, 408, 409, 429, 5xx),
-            with growing pauses.
+        base_url: Address without the final `/embeddings`.
+        root: Folder of the journals; it may be a teacher store.
+        prompts: Prompts for queries and documents; default none.
+        batch_size: Maximum texts per request.
+        workers: Number of concurrent requests.
+        retries: Retries of a request after a temporary failure (connection, 408, 409, 429, 5xx), with growing
+            pauses.
 
     Raises:
-        EndpointError: The address holds a user or password, or the key is missing.
+        EndpointError: The address contains a user or password, or the key is missing.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class EndpointTeacher:
         """Return vectors of texts from the journal; missing ones are requested.
 
         Raises:
-            EndpointError: The endpoint refuses, or gives something else than one vector per text.
+            EndpointError: The endpoint refuses a request, or does not return one vector per text.
         """
         prompt = self.prompts.get(role, "")
         asked = [prompt + text for text in texts] if prompt else texts

@@ -37,8 +37,8 @@ class FolderTeacher:
 
     Attributes:
         texts: The text of each vector.
-        by_id: Whether ids stand for texts.
-        space: The document space of the vectors, if the folder says it.
+        by_id: Whether some rows have an id instead of a text.
+        space: The document space of the vectors, if the folder names it.
 
     Args:
         folder: The folder.
@@ -97,7 +97,7 @@ class FolderTeacher:
         """Return the vectors of texts that the folder has.
 
         Raises:
-            FolderError: Some are not there.
+            FolderError: Some texts have no vector.
         """
         rows = self._index.find(text_keys(texts))
         missing = int((rows < 0).sum())

@@ -40,8 +40,8 @@ class Journal:
     Journals of earlier versions get their checksums when they are first opened.
 
     Args:
-        folder: Its folder: `journal.bin`, `journal.crc`, `journal.json` (dim and what the vectors are).
-        about: What the vectors are, for people.
+        folder: Folder of `journal.bin`, `journal.crc` and `journal.json` (dim and description of vectors).
+        about: Description of the vectors, for readers of the folder.
     """
 
     def __init__(self, folder: Path, about: Mapping[str, str]) -> None:
@@ -105,7 +105,7 @@ class Journal:
         """Append vectors.
 
         Raises:
-            JournalError: They are not finite, or of another width than those before.
+            JournalError: The vectors are not finite, or differ in width from those before.
         """
         found = np.array(list(vectors), dtype=np.float32)
         if found.ndim != 2 or not np.isfinite(found).all():
@@ -147,7 +147,7 @@ def width(folder: Path) -> int:
     """Return the dimensions of the vectors of a journal.
 
     Raises:
-        JournalError: Its header cannot be read.
+        JournalError: The header cannot be read.
     """
     try:
         dim = json.loads((folder / HEADER).read_text(encoding="utf-8"))["dim"]

@@ -29,8 +29,8 @@ class Ask:
     """Settings by which a teacher encodes texts of a role.
 
     Attributes:
-        task: The task that a `Router` finds its route by.
-        prompt: Put before the text.
+        task: The task by which a `Router` finds its route.
+        prompt: Prompt before the text.
     """
 
     task: Side
@@ -42,10 +42,10 @@ class ModelTeacher:
 
     Args:
         model: The model, in evaluation mode.
-        store: Where its vectors are kept.
-        asks: How queries and documents are encoded.
+        store: Teacher store that keeps its vectors.
+        asks: How to encode queries and documents.
         autocast: Compute in bfloat16 where torch deems it safe.
-        batch_size: Texts per forward pass at most; fewer where they are long.
+        batch_size: Maximum texts per forward pass; fewer if they are long.
         show_progress: Show a bar while vectors are computed.
     """
 
@@ -78,11 +78,11 @@ class ModelTeacher:
 
         Args:
             mar: The MAR.
-            store: Where the vectors are kept.
-            query_prompt: Put before queries; default the prompt of documents, so that both are encoded as
+            store: Teacher store that keeps its vectors.
+            query_prompt: Prompt before queries; default the prompt of documents, so that both are encoded as
                 `encode_corpus` does.
-            normalised: False: its vectors before their normalisation, cut as the route cuts them.
-            **options: As for the class.
+            normalised: False: vectors before normalisation, with the dimensions that the route keeps.
+            **options: Further arguments of the class.
         """
         document = Ask("document", mar.prompts.get("document") or "")
         query = document if query_prompt is None else Ask("document", query_prompt)

@@ -68,9 +68,9 @@ class TeacherStore:
     them, the others take the next shard and wait at the end.
 
     Args:
-        root: The folder; made when the first vector is written.
+        root: The folder; created when the first vector is written.
         shard: Texts per shard.
-        on_encode: Called with the number of texts and the seconds after texts were encoded.
+        on_encode: Called after texts were encoded, with their number and the seconds that it took.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class TeacherStore:
             show_progress: Show a progress bar.
 
         Raises:
-            StoreError: The teacher gives vectors that are not finite, or of another shape than before.
+            StoreError: The teacher returns vectors that are not finite, or of another shape than before.
         """
         identity = encoder.identity(role)
         folder = self.folder(encoder, role) / dtype

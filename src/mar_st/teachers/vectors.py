@@ -62,8 +62,8 @@ class Part:
 
     Attributes:
         path: The file.
-        dtype: Type of its elements; with `field` that of a record.
-        shape: `(rows, width)`; with `field` `(rows,)`.
+        dtype: Type of its elements, or of a record if there is a `field`.
+        shape: `(rows, width)`, or `(rows,)` if there is a `field`.
         offset: Bytes before the first element.
         field: Name of the vector's field in a record.
     """
@@ -79,7 +79,7 @@ class Part:
         """Return the array of an `.npy` file.
 
         Raises:
-            StoreError: Not a matrix of floats, row after row.
+            StoreError: The array is not a matrix of floats in row-major order.
         """
         try:
             array: Any = load_array(path, mapped=True)
@@ -115,9 +115,9 @@ class Vectors:
     Args:
         parts: The files.
         places: Part and row of each vector, `(n, 2)` int64.
-        width: Width of the vectors, where there are no parts.
+        width: Width of the vectors, if there are no parts.
         dim: Keep the first `dim` dimensions.
-        normalised: Bring what is kept to length 1.
+        normalised: Normalise the kept dimensions to length 1.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ class BM25Index:
         documents: Tokens of each document.
         k1: Saturation of term counts.
         b: Weight of a document's length.
-        method: The variant's name in bm25s; default that of Lucene.
+        method: Name of the BM25 variant in bm25s; default that of Lucene.
 
     Raises:
         ImportError: bm25s is not installed.

@@ -27,7 +27,7 @@ def join_document(document: Document) -> str:
 
     Raises:
         TypeError: `document` is neither a string nor a mapping.
-        KeyError: A mapping without `text`.
+        KeyError: `document` is a mapping without `text`.
     """
     if isinstance(document, str):
         return document
@@ -46,8 +46,8 @@ class TextRow:
     """One line of a file of texts.
 
     Attributes:
-        id: Its `_id`, if it has one.
-        text: Its `text` (with its title), or its `query`; `None` if it has neither.
+        id: The `_id`, if there is one.
+        text: The `text` (with the title) or the `query`; `None` if there is neither.
     """
 
     id: str | None
@@ -58,7 +58,7 @@ def read_rows(path: Path) -> Iterator[tuple[int, TextRow]]:
     """Yield the rows of a JSONL file with their line numbers.
 
     Raises:
-        TextsError: No such file, bad JSON, or a line without a text and without an `_id`.
+        TextsError: There is no such file, its JSON is invalid, or a line has neither a text nor an `_id`.
     """
     if not path.is_file():
         raise TextsError(f"There is no file {path}. Give a JSONL file with 'text', or a text file.")
@@ -95,7 +95,7 @@ def read_texts(path: Path) -> dict[str, str | None]:
     """Return the distinct texts of a file in their order, each with the first `_id` it has.
 
     Raises:
-        TextsError: See `read_rows`; also a line without a text.
+        TextsError: See `read_rows`; also if a line has no text.
     """
     found: dict[str, str | None] = {}
     for number, row in read_rows(path):

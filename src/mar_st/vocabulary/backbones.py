@@ -30,7 +30,7 @@ def check_cut(recipe: Recipe, side: Side) -> None:
     """Check that the vocabulary of a backbone can be cut as its recipe asks, before anything is loaded.
 
     Raises:
-        VocabularyError: Texts that are neither a data entry nor a file, or no fewer pieces than there are.
+        VocabularyError: A name in `texts` is neither a data entry nor a file, or no piece would be removed.
     """
     backbone: Backbone = getattr(recipe, side)
     cut = backbone.vocabulary
@@ -69,15 +69,15 @@ def cut_backbones(
     Args:
         recipe: The recipe.
         sources: Its data.
-        root: Folder in which cut backbones are kept, by a digest of all that decides what they are.
+        root: Folder that keeps cut backbones, by a digest of everything that determines them.
         processes: The processes of the launch: the first one cuts, the others wait.
-        say: Receives one line per vocabulary that is cut.
+        say: Receives one line for each vocabulary that is cut.
 
     Returns:
         Folders of the cut backbones by side.
 
     Raises:
-        VocabularyError: A vocabulary that cannot be cut as asked.
+        VocabularyError: A vocabulary cannot be cut as requested.
     """
     folders: dict[Side, Path] = {}
     known = {source.entry.name: source for source in sources}

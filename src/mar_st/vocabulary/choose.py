@@ -76,8 +76,8 @@ class Choice:
     """The pieces that are kept.
 
     Attributes:
-        kept: Their numbers.
-        enough: How many have to be kept for no text to change.
+        kept: Numbers of the kept pieces.
+        enough: Number of pieces to keep so that no text changes.
     """
 
     kept: frozenset[int]
@@ -111,7 +111,7 @@ def usage_of(
 
     Args:
         backend: The tokenizer.
-        pieces: Its pieces.
+        pieces: Pieces of the tokenizer.
         texts: The texts.
         prompts: Possible prefixes of a text; each text is counted alone and after each of them.
         show_progress: Show a progress bar.
@@ -143,10 +143,10 @@ def choose(pieces: Pieces, usage: Usage, keep: int, required: Iterable[int] = ()
         pieces: All pieces.
         usage: How the texts use them.
         keep: Maximum number to keep.
-        required: Pieces that have to stay besides `Pieces.required`.
+        required: Pieces to keep in addition to `Pieces.required`.
 
     Raises:
-        VocabularyError: `keep` has no room for what must stay, or leaves nothing to cut.
+        VocabularyError: `keep` is too small for the required pieces, or leaves nothing to cut.
     """
     if keep >= len(pieces):
         raise VocabularyError(
@@ -189,15 +189,15 @@ def fit_of(
     """Measure how a cut tokenizer fits texts; check that texts whose pieces stay are split as before.
 
     Args:
-        backend: The tokenizer before.
-        new: New number of every old one, -1 for those that went.
-        cut: The tokenizer after.
+        backend: The tokenizer before the cut.
+        new: New number of each old piece; -1 for removed pieces.
+        cut: The tokenizer after the cut.
         texts: The texts.
         prompts: Possible prefixes of a text.
         show_progress: Show a progress bar.
 
     Raises:
-        VocabularyError: A text whose pieces all stay is split otherwise.
+        VocabularyError: A text whose pieces are all kept is tokenised differently.
     """
     tokens = kept_tokens = number = unchanged = 0
     unknown = backend.token_to_id(getattr(backend.model, "unk_token", None) or "")

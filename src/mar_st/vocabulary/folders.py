@@ -55,10 +55,10 @@ class Trimmed:
     """One encoder whose vocabulary was cut.
 
     Attributes:
-        folder: Its folder below the model's; empty if they are the same.
-        pieces: Pieces before and after.
-        parameters: Parameters before and after.
-        enough: How many pieces to keep so that no text changes.
+        folder: Folder of the encoder, relative to the model's folder; empty if they are the same.
+        pieces: Number of pieces before and after.
+        parameters: Number of parameters before and after.
+        enough: Number of pieces to keep so that no text changes.
         fit: How well the kept pieces cover the texts.
     """
 
@@ -93,21 +93,21 @@ def trim(
 
     Args:
         source: Folder or Hub name of a transformers or sentence-transformers model, or a saved MAR.
-        out: Folder to write; aside first, then moved.
+        out: Output folder; written as `OUT.part` first, then moved.
         keep: Maximum number of pieces of a vocabulary that are kept, see `mar_st.vocabulary.choose`.
-        texts: Texts that decide which.
-        routes: Encoders of a saved MAR; default all that have more pieces than that.
+        texts: Texts that decide which pieces are kept.
+        routes: Encoders of a saved MAR; default all with more than `keep` pieces.
         revision: Branch, tag or commit of a Hub name.
         prompts: Possible prefixes of a text; default the prompts that the model was saved with.
         overwrite: Replace `out`.
         show_progress: Show progress bars.
 
     Returns:
-        What was cut, by encoder.
+        The cut encoders.
 
     Raises:
-        VocabularyError: No such route, a vocabulary or model that cannot be cut, `keep` out of range, or
-            `out` is taken.
+        VocabularyError: There is no such route, a vocabulary or model cannot be cut, `keep` is out of range,
+            or `out` exists.
         MarError: The model does not exist.
     """
     root, out = fetch(source, revision), Path(out)

@@ -38,7 +38,7 @@ class Pieces:
 
     Args:
         backend: The tokenizer.
-        name: Where it comes from, for messages.
+        name: Source of the tokenizer, for messages.
 
     Attributes:
         kind: Unigram, BPE, WordPiece or WordLevel.
@@ -46,7 +46,7 @@ class Pieces:
         added: Number of every added token, by its string; special tokens are among them.
 
     Raises:
-        VocabularyError: A tokenizer of another kind.
+        VocabularyError: The tokenizer is of another kind.
     """
 
     def __init__(self, backend: Tokenizer, name: str = "the tokenizer") -> None:
@@ -167,7 +167,7 @@ class Pieces:
             kept: Numbers of the pieces that stay; `required()` must be among them.
 
         Returns:
-            The tokenizer, and the old number of every new one.
+            The tokenizer, and the old number of each new piece.
         """
         pieces = [(piece, number) for piece, number in self.model.items() if number in kept]
         pieces.sort(key=lambda entry: entry[1])

@@ -20,12 +20,12 @@ def file_texts(name: str) -> Texts:
     """Read all texts of a file or folder; large files are mapped, not held in memory.
 
     Args:
-        name: A text file (`.txt`, a text per line), any file of training data (all its texts count: queries,
+        name: A text file (`.txt`, one text per line), a file of training data (all its texts count: queries,
             positives, negatives), or a folder with `corpus.jsonl` and `queries.jsonl`; also `package:` and
             `hub:` names.
 
     Raises:
-        DataError: It is missing or broken, or holds no texts.
+        DataError: The file is missing or broken, or holds no texts.
     """
     if name.startswith("hub:"):
         return source_texts(read_source(Data(name="texts", path=name)))

@@ -38,8 +38,8 @@ class VocabularyTensors:
 
     Attributes:
         names: Names of parameters whose first dimension is the size of the vocabulary.
-        others: Names of all other parameters; numbers of layers are `#`.
-        offset: The number of the padding token, where positions are counted from it (RoBERTa); else `None`.
+        others: Names of all other parameters, with `#` for numbers of layers.
+        offset: Number of the padding token if positions are counted from it (RoBERTa); else `None`.
     """
 
     names: frozenset[str]
@@ -64,7 +64,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Return the effective configuration of an encoder, with the defaults of its class.
 
     Raises:
-        VocabularyError: It is missing, broken or of no model of transformers.
+        VocabularyError: The configuration is missing, broken or not of a transformers model.
     """
     try:
         content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -84,7 +84,7 @@ def vocabulary_tensors(config: Mapping[str, Any]) -> VocabularyTensors:
     The encoder is built twice on the meta device with one layer, with each head that transformers has for it.
 
     Raises:
-        VocabularyError: None does.
+        VocabularyError: No tensor has a row per piece.
     """
     size = int(config.get("vocab_size") or 0)
     shape = Shape("encoder", {key: value for key, value in config.items() if key != "architectures"})
@@ -128,7 +128,7 @@ def weight_files(folder: Path) -> list[Path]:
     """Return the safetensors files of an encoder.
 
     Raises:
-        VocabularyError: There are none, or there is an adapter beside them.
+        VocabularyError: There are no weight files, or there is an adapter beside them.
     """
     if (folder / "adapter_config.json").is_file():
         raise VocabularyError(
@@ -186,10 +186,10 @@ def write_weights(
         files: The files before.
         out: Folder to write into.
         tensors: Which tensors have a row per piece.
-        order: Old number of every new row.
+        order: Old number of each new row.
 
     Returns:
-        Parameters before and after.
+        Number of parameters before and after.
     """
     rows = torch.from_numpy(np.asarray(order, dtype=np.int64))
     before = after = size = 0
@@ -233,10 +233,10 @@ def write_configs(folder: Path, out: Path, config: Mapping[str, Any], new: np.nd
     """Write the configurations with the new numbers of tokens.
 
     Args:
-        folder: Where they are.
-        out: Where they go.
-        config: The effective configuration: numbers that its class gives by default are written too.
-        new: New number of every old one, -1 for those that went.
+        folder: Folder of the old configurations.
+        out: Folder to write into.
+        config: The effective configuration; numbers that its class sets by default are written too.
+        new: New number of each old piece; -1 for removed pieces.
         rows: Rows of the embedding.
     """
     for name in CONFIGS:
