@@ -52,7 +52,7 @@ class AlignmentLoss(PassesMixin, nn.Module):
             batch split over processes has the gradients of the whole batch.
         mini_batch_size: Texts encoded at a time (GradCache); the gradients stay the same. `None`: all at
             once.
-        mini_batch_tokens: Tokens encoded at a time, with padding: passes of short texts hold more of them.
+        mini_batch_tokens: Tokens encoded at a time, padding included: passes of short texts hold more texts.
 
     Requirements:
         1. As many text columns as `text_weights`.
@@ -124,10 +124,10 @@ class AlignmentLoss(PassesMixin, nn.Module):
         self.last_parts: dict[str, Tensor] = {}
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None) -> Tensor:
-        """Loss of one batch; its weighted parts are in `last_parts` afterwards.
+        """Return the loss of one batch; its weighted parts are in `last_parts` afterwards.
 
         Raises:
-            ValueError: No teacher vectors, another number of text columns, or widths that differ.
+            ValueError: Teacher vectors are missing, the number of text columns is wrong, or widths differ.
         """
         features = list(sentence_features)
         wanted = len(self.text_weights)
@@ -146,7 +146,7 @@ class AlignmentLoss(PassesMixin, nn.Module):
     def calculate_loss(
         self, reps: list[list[Tensor]], labels: Any = None, *, with_backward: bool = False
     ) -> Tensor:
-        """Loss of one batch from the vectors of its mini-batches (GradCache)."""
+        """Return the loss of one batch from the vectors of its mini-batches (GradCache)."""
         batch: Cached = labels
         loss = self.compute_loss(_joined(batch.joined(reps)), batch.labels)
         if with_backward:
@@ -155,7 +155,7 @@ class AlignmentLoss(PassesMixin, nn.Module):
         return loss
 
     def compute_loss(self, students: Tensor, teachers: Tensor) -> Tensor:
-        """Loss from student vectors and teacher vectors, computed in float32.
+        """Return the loss from student vectors and teacher vectors, computed in float32.
 
         Both are `(batch, dim)`, or `(batch, columns, dim)` for several texts in a row.
         """
@@ -202,7 +202,7 @@ class AlignmentLoss(PassesMixin, nn.Module):
         return divergence * self.kl_temperature**2
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Settings, for the model card."""
+        """Return the settings for the model card."""
         return {
             **{f"{name}_weight": weight for name, weight in self.weights.items()},
             "temperature": self.temperature,
@@ -214,5 +214,5 @@ class AlignmentLoss(PassesMixin, nn.Module):
 
 
 def _joined(columns: Sequence[Tensor]) -> Tensor:
-    """Vectors of the columns, `(batch, dim)` for one and `(batch, columns, dim)` for several."""
+    """Return the vectors of the columns, `(batch, dim)` for one and `(batch, columns, dim)` for several."""
     return columns[0] if len(columns) == 1 else torch.stack(list(columns), dim=1)

@@ -23,14 +23,14 @@ class AsymInfoNCELoss(InBatchLoss):
 
     With `both_directions` it is the mean of this and of the reverse direction, in which each positive ranks
     the queries. With `dims` it is the mean over Matryoshka prefixes,
-    `L = (1/|M|) * sum_m L(first m dimensions)`. The similarity is the model's own: the cosine, each prefix
-    renormalised; or the dot product of the unchanged vectors (the released form of MAR, BMRetriever),
-    prefixes included.
+    `L = (1/|M|) * sum_m L(first m dimensions)`. The similarity is the model's own: either the cosine, with
+    each prefix renormalised, or the dot product of the unchanged vectors and prefixes (the released form of
+    MAR, BMRetriever).
 
     Args:
-        model: The MAR (any model whose `router_mapping` sends the columns to its routes; a symmetric one
-            works too).
-        temperature: tau, its initial value if it is learnt.
+        model: The MAR, or any model whose `router_mapping` sends the columns to its routes; symmetric models
+            work too.
+        temperature: tau; its initial value if it is learnt.
         learnable_temperature: Learn `log(1 / tau)`; tau is kept between 1/1000 and 1.
         dims: Matryoshka dimensions; empty means only the full width.
         both_directions: Also rank the queries for each positive.
@@ -40,7 +40,7 @@ class AsymInfoNCELoss(InBatchLoss):
         gather_across_devices: Also use the documents of the other processes as negatives.
         mini_batch_size: Rows of a column that are encoded at a time (GradCache); the gradients stay the
             same. `None`: all at once.
-        mini_batch_tokens: Tokens encoded at a time, with padding: passes of short texts hold more of them.
+        mini_batch_tokens: Tokens encoded at a time, padding included: passes of short texts hold more texts.
 
     Requirements:
         1. Columns `query`, `positive`, then any number of negatives, in this order.
@@ -99,7 +99,7 @@ class AsymInfoNCELoss(InBatchLoss):
         self.false_negative_margin = false_negative_margin
 
     def parts(self, queries: Tensor, documents: Tensor, scope: Scope) -> dict[str, Tensor]:
-        """InfoNCE of some rows, summed over them."""
+        """Return the InfoNCE of some rows, summed over them."""
         loss = both_infonce(
             queries[scope.rows] @ documents.T,
             queries,
@@ -111,7 +111,7 @@ class AsymInfoNCELoss(InBatchLoss):
         return {"dim": loss}
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Settings, for the model card."""
+        """Return the settings for the model card."""
         return {
             **super().get_config_dict(),
             "both_directions": self.both_directions,
@@ -128,13 +128,13 @@ def both_infonce(
     both_directions: bool,
     margin: float | None,
 ) -> Tensor:
-    """InfoNCE of some rows, summed over them, alone or as the mean with that of the other direction.
+    """Return the InfoNCE of some rows, summed over them; with both directions, the mean of the two.
 
     Args:
         scores: Scores of the rows, `(rows, blocks * world)`.
         queries: Vectors of all queries.
         documents: Vectors of all documents, positives first.
-        scope: Which rows, and tau.
+        scope: The rows, and tau.
         both_directions: Also rank the queries for each positive.
         margin: See `infonce`.
     """
@@ -148,7 +148,7 @@ def check_margin(margin: float | None) -> None:
     """Refuse a false-negative margin below zero.
 
     Raises:
-        ValueError: It is negative.
+        ValueError: The margin is negative.
     """
     if margin is not None and margin < 0:
         raise ValueError(f"false_negative_margin must not be negative; got {margin}.")

@@ -34,8 +34,8 @@ def attach(value: Tensor, gradients: dict[int, Tensor], tensors: Sequence[Tensor
 
     Args:
         value: A value that does not need gradients, such as a loss.
-        gradients: Its gradients, by index into `tensors`.
-        tensors: The tensors.
+        gradients: Gradients of the value, by index into `tensors`.
+        tensors: Tensors that the gradients belong to.
     """
     chosen = [tensors[index] for index in gradients]
     if not chosen:

@@ -1,8 +1,8 @@
 """Vectors of the columns of a batch, with little padding.
 
-The rows of a batch may be sorted by length with others (`length_groups`), but by one length each: if a row
-has a short query, a long positive and a short negative, its columns are still padded. Here the texts of a
-column are encoded a few at a time, the long ones together, and put back into their order.
+Rows may be grouped into batches by length (`length_groups`), but each row has one length there: if a row has
+a short query, a long positive and a short negative, its columns are still padded. Here the texts of a column
+are encoded a few at a time, long ones together, and put back into their order.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ FEWEST = 4
 
 
 def embed_columns(model: nn.Module, features: Iterable[dict[str, Any]]) -> list[Tensor]:
-    """Vectors of every column, `(rows, dim)` each, in their order.
+    """Return the vectors of every column, `(rows, dim)` each, in their order.
 
     The first column is encoded by itself; the others together if they go through one encoder, as
-    sentence-transformers' function of this name does. Gradients are the same to rounding, up to the dropout
-    that is drawn. If the features contain their spans (see `SPANS`), nothing waits for the device.
+    sentence-transformers' function of this name does. Gradients are the same up to rounding and the drawn
+    dropout. If the features contain their spans (see `SPANS`), nothing waits for the device.
 
     Args:
         model: The model.
-        features: Output of its tokenizer for each column.
+        features: Output of the model's tokenizer for each column.
     """
     first, *others = (without_spans(column) for column in features)
     found = [_embed(model, *first)]
@@ -61,9 +61,9 @@ def embed_columns(model: nn.Module, features: Iterable[dict[str, Any]]) -> list[
 
 
 def spans_of(mask: Tensor) -> np.ndarray:
-    """First position of each text and the one after its last, `(2, rows)` int32.
+    """Return the first position of each text and the one after its last, `(2, rows)` int32.
 
-    This waits for a mask on a device, so collators call it before the batch is sent there.
+    This waits for a mask on a device, so collators call it before they send the batch there.
     """
     first, end = _ends(mask)
     return torch.stack([first, end]).to("cpu", torch.int32).numpy()
@@ -146,7 +146,7 @@ def _cost(lengths: Sequence[int], sizes: Sequence[int]) -> int:
 
 
 def some_rows(features: dict[str, Any], chosen: Tensor | slice, spans: np.ndarray) -> dict[str, Any]:
-    """Some rows of the features, without the columns that are padding in all of them.
+    """Return some rows of the features, without the columns that are padding in all of them.
 
     Args:
         features: Features of a column.

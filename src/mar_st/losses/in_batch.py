@@ -34,11 +34,11 @@ class Scope:
     """Inputs of a part of a loss besides its scores.
 
     Attributes:
-        rows: Numbers of the queries of this part, `(n,)` int64; the positive of query `i` is document `i`.
+        rows: Indices of the queries of this part, `(n,)` int64; the positive of query `i` is document `i`.
         world: Rows of the batch over all processes. Documents come in blocks of this size: positives, first
             negatives, and so on, so document `j` belongs to row `j % world`.
         scale: 1 / tau.
-        targets: What `InBatchLoss.targets` returned for the labels.
+        targets: Result of `InBatchLoss.targets` for the labels.
     """
 
     rows: Tensor
@@ -73,12 +73,12 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
 
     Args:
         model: The model.
-        temperature: tau, its initial value if it is learnt.
+        temperature: tau; its initial value if it is learnt.
         learnable_temperature: Learn `log(1 / tau)`; tau is kept between 1/1000 and 1.
         dims: Matryoshka dimensions; the loss is the mean over them. Empty: the full width.
         gather_across_devices: Score against the documents of the other processes too.
         mini_batch_size: Rows of a column that are encoded at a time. `None`: all at once.
-        mini_batch_tokens: Tokens of a column, with padding, that are encoded at a time.
+        mini_batch_tokens: Tokens of a column, padding included, that are encoded at a time.
 
     Raises:
         ValueError: A temperature or dimension is out of range, or the model's similarity is neither the
@@ -126,13 +126,13 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
 
     @abstractmethod
     def parts(self, queries: Tensor, documents: Tensor, scope: Scope) -> dict[str, Tensor]:
-        """Parts of the loss of some rows, each *summed* over them; the loss is the mean of their sum.
+        """Return the parts of the loss of some rows, each *summed* over them; the loss averages their sum.
 
         Args:
             queries: Vectors of all queries, `(world, dim)` float32, of length 1 if the model's similarity
                 is the cosine.
             documents: Vectors of all documents, `(blocks * world, dim)`, in the same form.
-            scope: Which rows, and what else they need.
+            scope: The rows, and further inputs.
         """
 
     def targets(self, labels: Tensor | None, columns: int) -> Any:
@@ -148,16 +148,16 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
 
     @property
     def temperature(self) -> float:
-        """The current value of tau."""
+        """Return the current value of tau."""
         return float(torch.exp(-self.log_scale.detach()))
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
-        """Loss of one batch; its parts are in `last_parts` afterwards.
+        """Return the loss of one batch; its parts are in `last_parts` afterwards.
 
         A single text column holds the queries: the document vectors are then read from the labels.
 
         Raises:
-            ValueError: One text column, and labels that are not vectors of its rows' texts.
+            ValueError: There is one text column, and the labels are not vectors of its rows' texts.
         """
         features = list(sentence_features)
         stored = _stored_documents(labels) if len(features) == 1 else []
@@ -181,7 +181,7 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
         return loss
 
     def compute_loss_from_embeddings(self, embeddings: Sequence[Tensor], labels: Tensor | None) -> Tensor:
-        """Loss from the vectors of the columns, each `(rows, width)`; queries first, then positives."""
+        """Return the loss from the vectors of the columns, each `(rows, width)`: queries, positives, ..."""
         wanted = [vectors.requires_grad and torch.is_grad_enabled() for vectors in embeddings]
         loss, gradients, of_scale = self._evaluate([v.detach() for v in embeddings], labels, wanted)
         loss = attach(loss, gradients, embeddings)
@@ -190,7 +190,7 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
     def calculate_loss(
         self, reps: list[list[Tensor]], labels: Any = None, *, with_backward: bool = False
     ) -> Tensor:
-        """Loss from the vectors of the mini-batches (GradCache); with `with_backward` these get gradients."""
+        """Return the loss from mini-batch vectors (GradCache); `with_backward` also gives them gradients."""
         batch: _Batch = labels
         places = [i for i in range(len(reps) + len(batch.frozen)) if i not in batch.frozen]
         columns = dict(batch.frozen)
@@ -210,7 +210,7 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
         return loss
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Settings, for the model card."""
+        """Return the settings for the model card."""
         return {
             "temperature": self.temperature,
             "learnable_temperature": self.learnable_temperature,
@@ -228,7 +228,7 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
     def _evaluate(
         self, columns: Sequence[Tensor], labels: Tensor | None, wanted: Sequence[bool]
     ) -> tuple[Tensor, dict[int, Tensor], Tensor | None]:
-        """Loss, its gradients by column for those wanted, and that of `log_scale` where it is learnt."""
+        """Return the loss, its gradients by wanted column, and that of `log_scale` if it is learnt."""
         _check_columns(len(columns))
         if len({column.shape for column in columns}) > 1:
             shapes = ", ".join(str(tuple(column.shape)) for column in columns)
@@ -259,7 +259,7 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
         dim: int,
         rows: int,
     ) -> None:
-        """Add up the parts at one dimension, and the gradients of what they were computed from."""
+        """Add the parts at one dimension, and the gradients of their inputs."""
         cut = [self._prefix(vectors, dim) for vectors in (queries, documents)]
         # The truncated vectors accumulate the gradients of all scores, which are then backpropagated once.
         leaves = [vectors.detach().requires_grad_(vectors.requires_grad) for vectors in cut]
@@ -290,7 +290,7 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
         return self.gather_across_devices and distributed.is_available() and distributed.is_initialized()
 
     def gathered(self, tensor: Tensor) -> Tensor:
-        """The tensors of all processes one after another, `(world * rows, ...)`; without gradient."""
+        """Return the tensors of all processes, concatenated, `(world * rows, ...)`; without gradient."""
         if not self._is_gathering():
             return tensor
         found = [torch.empty_like(tensor) for _ in range(torch.distributed.get_world_size())]
@@ -298,7 +298,7 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
         return torch.cat(found)
 
     def _returned(self, queries: Tensor, documents: Tensor, wanted: Sequence[bool]) -> dict[int, Tensor]:
-        """Gradients of this process's vectors, by column; all processes add to them."""
+        """Return the gradients of this process's vectors by column, summed over all processes."""
         pieces: dict[int, Tensor] = {}
         if queries.grad is not None:
             pieces[0] = queries.grad
@@ -315,17 +315,17 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
 
 
 def blocks(columns: Tensor) -> Tensor:
-    """`(rows, columns, dim)` to `(columns * rows, dim)`, column after column."""
+    """Reshape `(rows, columns, dim)` to `(columns * rows, dim)`, column after column."""
     return columns.transpose(0, 1).flatten(0, 1).contiguous()
 
 
 def infonce(scores: Tensor, scope: Scope, margin: float | None = None) -> Tensor:
-    """InfoNCE of some rows, summed over them.
+    """Return the InfoNCE of some rows, summed over them.
 
     Args:
         scores: Scores of the rows, not divided by tau, `(rows, blocks * world)`.
-        scope: Which rows, and tau.
-        margin: Leave out what belongs to another row and scores more than this above the row's own positive.
+        scope: The rows, and tau.
+        margin: Leave out texts of other rows that score more than this above the row's own positive.
     """
     logits = scores * scope.scale
     if margin is not None:
@@ -346,7 +346,7 @@ def _check_columns(number: int) -> None:
 
 
 def _stored_documents(labels: Tensor | None) -> list[Tensor]:
-    """Return the document vectors, `(rows, width)` for each column, of labels that begin with the query's."""
+    """Return the document vectors, `(rows, width)` per column, of labels that begin with the query vector."""
     if labels is None or labels.ndim != 3 or labels.shape[1] < 2:
         got = "no labels" if labels is None else f"labels of shape {tuple(labels.shape)}"
         raise ValueError(
@@ -358,7 +358,7 @@ def _stored_documents(labels: Tensor | None) -> list[Tensor]:
 
 
 def _cut(stored: Sequence[Tensor], width: int) -> list[Tensor]:
-    """Stored vectors at the width of the shared space; `InBatchLoss` normalises them like any prefix."""
+    """Cut stored vectors to the width of the shared space; `InBatchLoss` normalises them like any prefix."""
     return [vectors[:, :width] for vectors in stored]
 
 

@@ -27,14 +27,14 @@ class Cached:
 
     Attributes:
         labels: Labels of the batch.
-        orders: For each column the rows of its passes, one after another; `None`: in their order.
+        orders: Order of the rows in the passes of each column; `None`: unchanged.
     """
 
     labels: Any
     orders: list[Tensor | None]
 
     def joined(self, reps: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-        """Vectors of the columns in the order of their rows, from those of the passes."""
+        """Return the vectors of the columns in the order of their rows, from those of the passes."""
         whole = [torch.cat(list(column)) for column in reps]
         return [
             vectors if order is None else vectors[torch.argsort(order)]
@@ -43,7 +43,7 @@ class Cached:
 
 
 class PassesMixin(CachedLossMixin):
-    """sentence-transformers' GradCache whose passes are limited in rows, in tokens, or in both.
+    """GradCache of sentence-transformers with passes limited in rows, in tokens, or in both.
 
     Padding counts as tokens. With a limit on tokens, the texts of a column are encoded longest first, so that
     a pass of short texts holds many. With spans that a collator adds to the features (`SPANS`), nothing waits
@@ -67,12 +67,12 @@ class PassesMixin(CachedLossMixin):
 
     @property
     def passes_config(self) -> dict[str, int | None]:
-        """The limits, for the model card."""
+        """Return the limits for the model card."""
         rows = self.mini_batch_size if self.uses_gradient_cache and self.mini_batch_size != ALL else None
         return {"mini_batch_size": rows, "mini_batch_tokens": self.mini_batch_tokens}
 
     def orders_of(self, features: Sequence[dict[str, Any]]) -> list[Tensor | None]:
-        """Order of the rows in the passes of each column."""
+        """Return the order of the rows in the passes of each column."""
         found: list[Tensor | None] = []
         for column in features:
             plain, spans = without_spans(column)
