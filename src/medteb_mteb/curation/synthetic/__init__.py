@@ -1,4 +1,4 @@
-"""Synthetic training data: queries written for documents, and examples of tasks that an LLM thinks of."""
+"""Synthetic training data: queries written for documents, and examples of brainstormed tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading answers: a list of strings, or a query with its two documents."""
+"""Parses answers: a list of strings, or a query with its two documents."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = [
     "tidied",
 ]
 
-#: Keys of an example, as BMRetriever prints them: query, a document that answers it, one that does not.
+#: Keys of an example, as published by BMRetriever: query, a document that answers it, one that does not.
 PAIR_KEYS = ("user_query", "positive_document", "hard_negative_document")
 
-#: "1. ", "2、", "- ": a list inside a string. The point in "2.5 mg" does not mark a list.
+#: Marks of a list item inside a string: "1. ", "2、", "- ". The point in "2.5 mg" is no such mark.
 _NUMBER = re.compile(r"^\s*(?:[-*•]\s+|\(?\d{1,2}(?:[、)）]|[.．:：](?!\d))\s*)")
 _QUOTES = (("“", "”"), ("「", "」"), ('"', '"'), ("'", "'"))
 
@@ -39,7 +39,7 @@ class Example:
 
 
 def tidied(line: str) -> str:
-    """Return a line without numbering and quotation marks of an LLM, with single blanks."""
+    """Return a line without the numbering and quotation marks added by an LLM, with single blanks."""
     text = " ".join(_NUMBER.sub("", line).split())
     for left, right in _QUOTES:
         inner = text[1:-1]
@@ -49,9 +49,9 @@ def tidied(line: str) -> str:
 
 
 def strings_of(key: str) -> Callable[[Prompt, str], tuple[str, ...]]:
-    """Return a reader of answers that are an object with a list of strings.
+    """Return a reader of answers that are a JSON object with a list of strings.
 
-    The reader rejects an answer as `no-json`, `missing-key`, or `not-strings`. An empty list is an answer.
+    The reader rejects an answer as `no-json`, `missing-key`, or `not-strings`. An empty list is valid.
 
     Args:
         key: Key of the list.
@@ -84,7 +84,7 @@ def read_example(prompt: Prompt, content: str) -> Example:
 
 
 def strings_schema(key: str) -> dict[str, Any]:
-    """Return JSON schema of an object with one list of strings."""
+    """Return the JSON schema of an object with one list of strings."""
     return {
         "type": "object",
         "properties": {key: {"type": "array", "items": {"type": "string"}}},
@@ -94,7 +94,7 @@ def strings_schema(key: str) -> dict[str, Any]:
 
 
 def example_schema() -> dict[str, Any]:
-    """Return JSON schema of an example."""
+    """Return the JSON schema of an example."""
     return {
         "type": "object",
         "properties": {key: {"type": "string"} for key in PAIR_KEYS},

@@ -1,4 +1,4 @@
-"""Asking in portions, with one account of it."""
+"""Requests in portions, with common counts and cost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PORTION", "Asking", "portions"]
 
-#: Prompts that are held in memory at once.
+#: Number of prompts held in memory at once.
 PORTION = 10_000
 
 T = TypeVar("T")
@@ -31,21 +31,21 @@ def portions(items: Iterable[Item], size: int = PORTION) -> Iterator[list[Item]]
 
 
 class Asking:
-    """Calls of `generate` that belong together.
+    """Calls of `generate` with common counts.
 
     Attributes:
-        known: Prompts whose answer was in the journal.
-        bought: Answers that came in.
-        failed: Prompts without a usable answer, by reason.
-        faults: Attempts that failed for the moment, by reason.
+        known: Number of prompts whose answer was in the journal.
+        bought: Number of answers received.
+        failed: Number of prompts without a usable answer, by reason.
+        faults: Number of attempts that failed temporarily, by reason.
         account: Cost of the LLM in the journal, over all runs.
         stopped: Why the last call ended early; empty if it did not.
 
     Args:
         llm: The LLM.
-        journal: Where answers are kept.
-        retry_failed: Ask again for what failed in earlier runs.
-        show_progress: Show bars.
+        journal: The journal of its answers.
+        retry_failed: Ask again for prompts that failed in earlier runs.
+        show_progress: Show progress bars.
     """
 
     def __init__(self, llm: LLM, journal: Path, *, retry_failed: bool, show_progress: bool) -> None:
@@ -60,7 +60,7 @@ class Asking:
     def __call__(
         self, prompts: list[Prompt], version: str, read: Callable[[Prompt, str], T], name: str
     ) -> tuple[dict[str, T], dict[str, str]]:
-        """Return answers by key, and the reason by key of those that failed; not all of them if `stopped`."""
+        """Return answers by key, and reasons of failed prompts by key; both are incomplete if `stopped`."""
         made = generate(
             prompts,
             self._llm,

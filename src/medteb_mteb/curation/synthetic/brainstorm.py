@@ -27,13 +27,13 @@ __all__ = ["Tasks", "brainstorm", "first_calls", "most_calls", "read_tasks"]
 
 @dataclass
 class Tasks:
-    """Task sentences, and what became of the others.
+    """Task sentences, with dropped ones and failed calls.
 
     Attributes:
         kept: Task sentences, in the order in which they were found.
-        dropped: Rows `task`, `reason`, maybe `detail`.
-        failed: Rows `call`, `reason`.
-        calls: Calls that were answered or failed.
+        dropped: Rows with `task`, `reason` and sometimes `detail`.
+        failed: Rows with `call` and `reason`.
+        calls: Number of calls that were answered or failed.
     """
 
     kept: list[str] = field(default_factory=list)
@@ -43,10 +43,10 @@ class Tasks:
 
 
 def read_tasks(path: str | Path) -> Tasks:
-    """Return the tasks of a text file, one on a line; blank lines and repeated ones are left out.
+    """Return the tasks of a text file, one per line; blank lines and repeated tasks are left out.
 
     Raises:
-        BuildError: It cannot be read, or holds none.
+        BuildError: The file cannot be read, or has no tasks.
     """
     file = Path(path)
     try:
@@ -80,13 +80,13 @@ def brainstorm(asking: Asking, wanted: int, language: Language, seed: int) -> Ta
     """Ask for tasks, round by round, until there are enough that differ from one another.
 
     Args:
-        asking: Asks.
+        asking: Sends the requests.
         wanted: Number of tasks.
-        language: Their language.
+        language: Language of the tasks.
         seed: See `brainstorm_prompt`.
 
     Returns:
-        At most `wanted` tasks; fewer where the LLM has no more, or where `asking` has stopped.
+        At most `wanted` tasks; fewer if the LLM only repeats itself or if `asking` has stopped.
     """
     found, check = Tasks(), TaskCheck(language)
     version, most = brainstorm_version(language), most_calls(wanted)

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["NEAR", "QueryCheck", "Seen", "copied", "text_problem"]
 
-#: Jaccard similarity of character 2-grams from which two short texts say nearly the same: another disease in
-#: a sentence of 20 characters leaves about .6, a particle more or less .9.
+#: Minimum Jaccard similarity of character 2-grams at which two short texts count as nearly the same. In a
+#: sentence of 20 characters, another disease gives about .6, and an added or removed particle .9.
 NEAR = 0.75
-#: Letters and digits from which a piece of a document is copied; shorter ones are names of things. An
-#: English word has about five letters.
+#: Minimum letters and digits of a copied piece of a document; shorter pieces are names of things. An English
+#: word has about five letters.
 _PIECE: dict[Language, int] = {"zh": 10, "en": 40}
-#: Letters and digits of a sentence from which it counts as one; a shorter one is a heading or a name.
+#: Minimum letters and digits of a sentence; shorter ones are headings or names.
 _SENTENCE: dict[Language, int] = {"zh": 5, "en": 15}
 
 _ENDS = re.compile(r"[。！？!?；;\n]|\.\s")
@@ -46,7 +46,7 @@ _ABOUT: dict[Language, re.Pattern[str]] = {
 _BACK: dict[Language, re.Pattern[str]] = {
     "zh": re.compile(
         r"(该|此|上述|前述)[类种]?(疾?病|症|药|患者|病人|病例|方法|疗法|方案|指标|综合征)|"
-        # "该" may be "should" before what is also a verb.
+        # "该" may mean "should" before a word that is also a verb.
         r"(此|上述|前述)[类种]?(检查|检验|手术|治疗)"
     ),
     "en": re.compile(
@@ -58,7 +58,7 @@ _BACK: dict[Language, re.Pattern[str]] = {
 _PLACEHOLDER = re.compile(
     r"\[(?:" + "|".join(f"{name}|{kind.chinese}" for name, kind in IDENTIFIER_KINDS.items()) + r")\d*\]"
 )
-#: Places that a prompt shows in its example and that an LLM may hand back.
+#: Placeholders in the example of a prompt, which an LLM may copy into its answer.
 _PLACE = re.compile(r"<第\d+[条个][^<>]*>|<(query|task)[ -]?\d+>|</?document")
 
 
@@ -79,7 +79,7 @@ def copied(text: str, document: str, language: Language) -> bool:
     Args:
         text: The text.
         document: The document, normalised.
-        language: Language of both; says from which length a piece is a copy rather than a name.
+        language: Language of both; determines the minimum length of a copy, since shorter pieces are names.
     """
     plain = normalise(text)
     width = max(_PIECE[language], -(-len(plain) * 4 // 5))
@@ -94,7 +94,7 @@ class Seen:
         self._grams: list[tuple[str, frozenset[str]]] = []
 
     def near(self, text: str) -> str:
-        """Return the first of the texts that is nearly the same as the given one; empty if there is none."""
+        """Return the first of the added texts that is nearly the same as `text`; empty if there is none."""
         grams = shingles(text, 2)
         return next((known for known, g in self._grams if jaccard(grams, g) >= self._threshold), "")
 
@@ -118,7 +118,7 @@ class QueryCheck:
         self._seen = Seen()
 
     def __call__(self, query: str, form: str) -> tuple[str, str]:
-        """Return the reason why a query is dropped, and more about it; two empty strings if it passes.
+        """Return the reason to drop a query, and a detail; two empty strings if it passes.
 
         Args:
             query: The query.
@@ -128,7 +128,7 @@ class QueryCheck:
         reason = text_problem(query, language) or self._length(query, form)
         if not reason and _ABOUT[language].search(query):
             reason = "about-the-document"
-        # A case may name its disease first and call it "this disease" then.
+        # A case may name its disease first and then call it "this disease".
         if not reason and form != "case" and _BACK[language].search(query):
             reason = "refers-back"
         reason = reason or form_problem(query, form, language)

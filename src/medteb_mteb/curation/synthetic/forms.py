@@ -54,7 +54,7 @@ FORMS: dict[str, Form] = {
         {"zh": (12, 200), "en": (8, 120)},
     ),
 }
-#: Share of each form. Nothing is published on the forms of synthetic queries; these are ours.
+#: Default share of each form. These are ours: nothing is published on the forms of synthetic queries.
 DEFAULT_FORMS: dict[str, float] = {"question": 0.6, "keywords": 0.25, "case": 0.15}
 
 _ASKS = {
@@ -83,7 +83,7 @@ def parse_forms(entries: Sequence[str] | None) -> dict[str, float]:
     """Return the weights of `FORM=WEIGHT` entries; without entries, `DEFAULT_FORMS`.
 
     Raises:
-        BuildError: There is no such form, or no weight above 0.
+        BuildError: A form is unknown, or no weight is above 0.
     """
     if not entries:
         return dict(DEFAULT_FORMS)
@@ -105,7 +105,7 @@ def parse_forms(entries: Sequence[str] | None) -> dict[str, float]:
 
 
 def draw_forms(weights: Mapping[str, float], number: int, seed: str) -> tuple[str, ...]:
-    """Forms of a document's queries; those of fewer queries are the first of those of more."""
-    # In the order of FORMS, so that the order in which weights are given means nothing.
+    """Draw the forms of a document's queries; a smaller number gives the first forms of a larger one."""
+    # In the order of FORMS, so that the order of the given weights has no effect.
     names = [name for name in FORMS if weights.get(name)]
     return tuple(random.Random(seed).choices(names, [weights[name] for name in names], k=number))

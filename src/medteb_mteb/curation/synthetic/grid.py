@@ -1,8 +1,8 @@
 """The constraints of a synthetic example (BMRetriever, prompt of the pairs), and their draw.
 
-The paper asks for English and counts words. For Chinese the same grid is told in characters, at 1.6
-characters to a word of English: 5, 10, 50, 100, 200, 300 and 400 words are 8, 16, 80, 160, 320, 480 and 640
-characters. That choice is ours; nothing is published for Chinese.
+The paper requests English texts and counts words. For Chinese, the same grid counts characters, 1.6 per
+English word: 5, 10, 50, 100, 200, 300 and 400 words are 8, 16, 80, 160, 320, 480 and 640 characters. That
+choice is ours; nothing is published for Chinese.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["GRID", "Constraints", "Length", "described", "draw", "length_of"]
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """One cell of the grid, by the names that the paper prints."""
+    """A cell of the grid, with the names of the paper."""
 
     query_type: str
     query_length: str
@@ -70,7 +70,7 @@ _CHINESE: dict[str, str] = {
     "college": "大学",
     "PhD": "博士",
 }
-#: In words; the last length of a query has no published upper limit, its 40 is ours.
+#: Lengths in words. The longest length of a query has no published upper limit; the 40 is ours.
 _WORDS: dict[str, Length] = {
     "less than 5 words": Length(1, 4),
     "5-10 words": Length(5, 10),
@@ -87,15 +87,16 @@ _CELLS = tuple(Constraints(*cell) for cell in itertools.product(*GRID.values()))
 
 
 def draw(task: str, number: int, seed: int) -> list[tuple[Constraints, str]]:
-    """Constraints of a task's examples, each with the variant of its prompt.
+    """Return the constraints of a task's examples, each with the variant of its prompt.
 
-    Every cell of the grid comes once before one comes twice; a cell's second prompt has another variant, so
-    gets another answer. The draw depends on the task alone, and a smaller number of examples uses the first
-    cells of a larger one: answers already paid for stay valid with more tasks or more examples of each.
+    Every cell of the grid is used once before any is used twice; the second prompt of a cell has another
+    variant and therefore gets another answer. The draw depends only on task and seed, and a smaller number of
+    examples uses the first cells of a larger one: answers already paid for stay valid with more tasks or more
+    examples of each.
 
     Args:
         task: The task sentence.
-        number: Examples of the task.
+        number: Number of examples of the task.
         seed: Seed of the draw.
     """
     order = list(_CELLS)

@@ -1,4 +1,4 @@
-"""The two languages that are written: how long a text is in each, and whether it is written in it."""
+"""The two languages of synthetic texts: the length of a text in each, and the check of its language."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ UNITS: dict[Language, str] = {"zh": "characters", "en": "words"}
 
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003134f]")
 _LATIN = re.compile(r"[A-Za-z]")
-#: A Chinese text may name a drug or a gene in letters; an English one holds no Chinese.
+#: Minimum share of Chinese characters in a Chinese text, which may name drugs or genes in Latin letters; an
+#: English text contains no Chinese characters.
 _SHARE = 0.2
 
 

@@ -1,13 +1,13 @@
-"""Synthetic queries: an LLM writes what a document answers; the pairs are training data.
+"""Synthetic queries: an LLM writes queries that a document answers; the pairs are training data.
 
-A synthesis's folder::
+The folder of a synthesis::
 
-    step.json       what it is: settings, the digest of the documents
+    step.json       identity of the folder: settings, the digest of the documents
     pairs.jsonl     query, positive, their ids, source, form of the query
-    dropped.jsonl   queries and documents that are left out, with the reason
+    dropped.jsonl   dropped queries and documents, with the reason
     failed.jsonl    documents without a usable answer, with the reason
-    report.json     what the last run took
-    manifest.json   written last: counts, digests of the files, the steps before this one
+    report.json     report of the last run
+    manifest.json   written last: counts, digests of the files, the earlier steps
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class QuerySettings:
 
     Attributes:
         language: Language of the queries.
-        per_document: Queries for each document.
+        per_document: Number of queries per document.
         forms: Weight of each form of a query, see `FORMS`.
-        shortest: Characters, without blanks, from which a document is worth a query.
-        longest: Characters of a document that the LLM is shown; the pair has the whole.
-        sample: Maximum documents, drawn; those of a smaller sample are among those of a larger. None: all.
-        seed: Draws documents and forms.
-        source: Source that the rows name.
-        instruction: Task sentence of every row, for recipes that put one before queries; empty: none.
+        shortest: Minimum characters of a document, without blanks; shorter ones are dropped.
+        longest: Maximum characters of a document in a prompt; the pair has the whole document.
+        sample: Maximum number of documents, sampled; a larger sample contains a smaller one. None: all.
+        seed: Seed of the samples of documents and forms.
+        source: Value of `source` in the rows.
+        instruction: Task sentence of every row, for recipes that prepend one to queries; empty: none.
     """
 
     language: Language = "zh"
@@ -73,11 +73,11 @@ class QuerySettings:
 
     def __post_init__(self) -> None:
         if not 1 <= self.per_document <= 20:
-            raise BuildError(f"A document is given 1 to 20 queries; got {self.per_document}.")
+            raise BuildError(f"Queries per document must be 1 to 20; got {self.per_document}.")
         if self.longest < 100:
-            raise BuildError(f"An LLM is shown at least 100 characters of a document; got {self.longest}.")
+            raise BuildError(f"A prompt must hold at least 100 characters of a document; got {self.longest}.")
         if self.sample is not None and self.sample < 1:
-            raise BuildError(f"A sample has at least one document; got {self.sample}.")
+            raise BuildError(f"A sample must have at least one document; got {self.sample}.")
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as stored in the manifest."""
@@ -99,9 +99,9 @@ def synthesize_queries(
 ) -> SynthesisReport:
     """Have an LLM write queries for documents, check them, and write the pairs.
 
-    All answers are in the journal: the same document is never paid for twice under the same settings, and a
-    larger sample pays only for the added documents. Once every answer is there, the folder is written from
-    the journal, with the same bytes however often the run was interrupted.
+    All answers are kept in the journal: a document is never paid for twice under the same settings, and with
+    a larger sample only the added documents cost. When all answers are in the journal, the folder is written
+    from it, with the same bytes after any number of interruptions.
 
     Args:
         documents: Documents, see `read_texts`.
@@ -111,14 +111,14 @@ def synthesize_queries(
         columns: See `read_texts`.
         journal: The journal, see `answers_path`.
         held_out: Queries that models will be tested on; near-duplicates of them are dropped.
-        already_anonymous: Send documents that have passed no anonymiser.
+        already_anonymous: Also send documents that were not processed by the anonymiser.
         retry_failed: Ask again for documents that failed in earlier runs.
-        show_progress: Show a bar.
+        show_progress: Show a progress bar.
 
     Raises:
-        BuildError: The documents cannot be used or are not anonymised, a key is missing, the folder or the
+        BuildError: The documents are unusable or not anonymised, the API key is missing, or the folder or the
             journal belongs to something else, is in use or cannot be written.
-        FolderError: Rows of the documents that cannot be used.
+        FolderError: The documents have unusable rows.
     """
     asked, writer = settings or QuerySettings(), llm if isinstance(llm, LLM) else load_llm(llm)
     folder, path = Path(out), answers_path(out, journal)
@@ -178,8 +178,8 @@ def estimate_queries(
     """Estimate the requests and cost of `synthesize_queries`; nothing is sent, and no journal is created.
 
     Raises:
-        BuildError: The documents or the journal cannot be used.
-        FolderError: Rows of the documents that cannot be used.
+        BuildError: The documents or the journal are unusable.
+        FolderError: The documents have unusable rows.
     """
     asked, writer = settings or QuerySettings(), llm if isinstance(llm, LLM) else load_llm(llm)
     chosen = _chosen(documents, columns, asked, SynthesisRows())
@@ -199,7 +199,7 @@ def estimate_queries(
 def _chosen(
     source: str | Path, columns: Mapping[str, str] | None, asked: QuerySettings, rows: SynthesisRows
 ) -> list[Text]:
-    """Return the documents that are sent, in their order; the others are counted."""
+    """Return the documents to send, in their order; count the others."""
     found: dict[str, Text] = {}
     number = 0
     for document in read_texts(source, columns):
@@ -213,14 +213,14 @@ def _chosen(
     rows.details["documents"] = number
     chosen = list(found.values())
     if asked.sample is not None and asked.sample < len(chosen):
-        # Ranked by digest, not drawn: a larger sample contains the smaller one, so pays only for the rest.
+        # Ranked by digest, not drawn: a larger sample contains the smaller one, so only the rest costs.
         ranks = sorted(range(len(chosen)), key=lambda i: _rank(chosen[i], asked.seed))
         kept = sorted(ranks[: asked.sample])
         rows.uncounted["not-sampled"] = len(chosen) - len(kept)
         chosen = [chosen[i] for i in kept]
     if not chosen:
         raise BuildError(
-            f"None of the {number} documents of {source} has {asked.shortest} characters; nothing to ask for."
+            f"None of the {number} documents of {source} has at least {asked.shortest} characters."
         )
     return chosen
 
@@ -239,7 +239,7 @@ def _prompt(document: Text, asked: QuerySettings) -> Prompt:
 
 
 def _take(document: Text, answer: Sequence[str], asked: QuerySettings, rows: SynthesisRows) -> None:
-    """Take the pairs of a document."""
+    """Add the checked pairs of a document to `rows`."""
     if not answer:
         rows.drop({"document-id": document.id}, "nothing-to-ask")
         return
@@ -289,6 +289,6 @@ def _notes(rows: SynthesisRows) -> list[str]:
     if rows.details["shared"]:
         notes.append(
             f"{rows.details['shared']} queries were written for more than one document; 'medteb round-trip' "
-            "leaves out those that do not find theirs."
+            "drops those that do not retrieve their document."
         )
     return notes

@@ -1,7 +1,7 @@
-"""The prompt that has queries written for a document.
+"""The prompt that requests queries for a document.
 
-BMRetriever had its synthetic queries written by gpt-3.5-turbo-1106 and does not print the prompt; this one is
-ours.
+BMRetriever generated its synthetic queries with gpt-3.5-turbo-1106 and does not publish the prompt; this one
+is ours.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def query_prompt(key: str, text: str, forms: Sequence[str], language: Language) 
     """Return the prompt for one document.
 
     Args:
-        key: Name of the prompt.
+        key: Key of the prompt.
         text: The document; it is shown between delimiters that it cannot contain.
         forms: Form of each query, see `FORMS`.
         language: Language of the queries.
@@ -113,7 +113,7 @@ def query_prompt(key: str, text: str, forms: Sequence[str], language: Language) 
         _LINE[language].format(number=number, form=FORMS[form].described[language])
         for number, form in enumerate(forms, 1)
     ]
-    # Words of an example draw an answer towards them; these stand for any.
+    # An LLM imitates the words of an example, so the example holds placeholders only.
     places = ", ".join(f'"{_PLACE[language].format(number=n + 1)}"' for n in range(min(2, len(forms))))
     user = _TEMPLATE[language].format(
         count=len(forms),

@@ -31,19 +31,19 @@ class SynthesisReport:
     """Report of a synthesis.
 
     Attributes:
-        folder: Where it is written.
-        journal: Where every answer is.
-        rows: The file of its rows.
+        folder: Folder of the synthesis.
+        journal: The journal with all answers.
+        rows: File of the rows.
         kept: Number of rows.
-        dropped: Texts that were written and dropped, or never used, by reason.
-        failed: Prompts without a usable answer, by reason.
+        dropped: Number of written texts that were dropped, and of unused documents, by reason.
+        failed: Number of prompts without a usable answer, by reason.
         details: Further counts.
-        known: Prompts whose answer was in the journal before.
-        bought: Answers that this run bought.
+        known: Number of prompts whose answer was already in the journal.
+        bought: Number of answers bought by this run.
         account: Cost of the LLM in the journal, over all runs.
-        faults: Attempts of this run that failed for the moment, by reason.
-        stopped: Why it ended before all requests were sent; empty if it did not. Only then the rows are
-            not written.
+        faults: Number of attempts of this run that failed temporarily, by reason.
+        stopped: Why the run ended before all requests were sent, in which case the rows are not written;
+            empty if it did not.
         notes: Notes for readers.
     """
 
@@ -90,9 +90,9 @@ class SynthesisRows:
 
     Attributes:
         kept: Rows of the training set.
-        dropped: Rows with a `reason`.
+        dropped: Rows of dropped texts, with a `reason`.
         failed: Rows of prompts without a usable answer, with a `reason`.
-        uncounted: Dropped without a row of their own, by reason.
+        uncounted: Number of dropped items that have no row, by reason.
         details: Further counts.
     """
 
@@ -103,11 +103,11 @@ class SynthesisRows:
     details: dict[str, int] = field(default_factory=dict)
 
     def drop(self, row: Mapping[str, Any], reason: str, detail: str = "") -> None:
-        """Leave a text out."""
+        """Add a dropped text."""
         self.dropped.append({**row, "reason": reason, **({"detail": detail} if detail else {})})
 
     def keep_away(self, held_out: HeldOut) -> None:
-        """Leave out the rows whose query is nearly one that models will be tested on."""
+        """Drop the rows whose query is a near-duplicate of one that models will be tested on."""
         leaks = held_out.leaks([str(row["query"]) for row in self.kept])
         for place, name in leaks.items():
             self.drop(self.kept[place], TEST, name)
@@ -134,16 +134,16 @@ def written(
 
     Args:
         folder: The folder.
-        name: Name of the file of the rows.
-        identity: What the folder is, see `claim`.
+        name: File name of the rows.
+        identity: Identity of the folder, see `claim`.
         rows: Collected rows.
-        read: Number of texts or prompts that it was made of.
-        before: The steps before, see `lineage`.
-        files: Rows of further files by their names.
+        read: Number of texts or prompts that the synthesis started from.
+        before: The earlier steps, see `lineage`.
+        files: Rows of further files, by file name.
         more: Further entries of the manifest.
     """
     manifest = folder / MANIFEST
-    # Asked again for what failed: the files are not those of an older manifest while they are replaced.
+    # After a retry of failed prompts an older manifest would not match the files while they are replaced.
     manifest.unlink(missing_ok=True)
     contents = {name: rows.kept, DROPPED: rows.dropped, FAILED: rows.failed, **(files or {})}
     for file, content in contents.items():
@@ -166,7 +166,7 @@ def written(
 def reported(
     folder: Path, journal: Path, name: str, rows: SynthesisRows, asking: Asking, notes: Sequence[str]
 ) -> SynthesisReport:
-    """Return the report of a run, also written to `report.json`; what a run took differs between runs."""
+    """Return the report of a run and write it to `report.json`; its counts of answers differ between runs."""
     report = SynthesisReport(
         folder,
         journal,
@@ -187,7 +187,7 @@ def reported(
 
 
 def finished(folder: Path, journal: Path, name: str) -> SynthesisReport:
-    """Return the report of a folder that an earlier run has finished, from its manifest."""
+    """Return the report of a folder finished by an earlier run, from its manifest."""
     found = read_json(folder / MANIFEST)
     return SynthesisReport(
         folder,

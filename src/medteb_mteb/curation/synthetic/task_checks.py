@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = ["ExampleCheck", "TaskCheck"]
 
-#: Smallest and largest length of a task sentence.
+#: Minimum and maximum length of a task sentence.
 _TASK: dict[Language, tuple[int, int]] = {"zh": (8, 100), "en": (5, 60)}
-#: By how much a length may miss what was asked for: LLMs write shorter documents than they are told, and
-#: count badly. What misses by more did not try.
+#: Factors by which a length may differ from the requested one: LLMs count badly and write shorter documents
+#: than requested. A larger difference means that the request was ignored.
 _QUERY_SLACK = 2.5
 _DOCUMENT_SLACK = 3.0
-#: Jaccard similarity of character 3-grams from which two documents are the same.
+#: Minimum Jaccard similarity of character 3-grams at which two documents count as the same.
 _SAME = 0.8
 
 
@@ -43,7 +43,7 @@ class TaskCheck:
             self._seen.add(example)
 
     def __call__(self, task: str) -> tuple[str, str]:
-        """Return the reason why a task is dropped, and more about it; two empty strings if it passes."""
+        """Return the reason to drop a task, and a detail; two empty strings if it passes."""
         reason = text_problem(task, self._language)
         least, most = _TASK[self._language]
         length = size(task, self._language)
@@ -71,7 +71,7 @@ class ExampleCheck:
         self._seen = Seen()
 
     def __call__(self, example: Example, constraints: Constraints) -> tuple[str, str]:
-        """Return the reason why an example is dropped, and more about it; two empty strings if it passes."""
+        """Return the reason to drop an example, and a detail; two empty strings if it passes."""
         reason = (
             self._query_problem(example.query, constraints)
             or self._document_problem("positive", example.positive, constraints)

@@ -1,9 +1,10 @@
 """The prompts that brainstorm tasks and write an example of one (BMRetriever, synthetic tasks), in our words.
 
-Published is what the prompts ask for, not all of their wording: a brainstorm of biomedical retrieval tasks
-with two example tasks, a statement of what query and documents are, a wide range, a list of about 20
-strings; then one example of a task as JSON with three keys under the constraints of the grid. The paper has
-a bare list as the answer; ours is an object with one key, since endpoints that promise JSON promise objects.
+The paper publishes the requests of its prompts, but not their full wording. The first prompt brainstorms
+biomedical retrieval tasks: it shows two example tasks and asks for a statement of what query and documents
+are, a wide range, and a list of about 20 strings. The second one asks for one example of a task, as JSON with
+three keys under the constraints of the grid. The paper's answer is a bare list; ours is an object with one
+key, since endpoints with a JSON mode return objects.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ __all__ = [
 
 #: Key of the list of tasks.
 TASKS_KEY = "tasks"
-#: Tasks that one call asks for.
+#: Number of tasks requested per call.
 PER_CALL = 20
 
-#: Two tasks that the brainstorm is shown: to verify a claim, and to answer frequent questions.
+#: Two example tasks in the brainstorm prompt: to verify a claim, and to answer frequent questions.
 EXAMPLE_TASKS: dict[Language, tuple[str, str]] = {
     "zh": (
         "给定一条关于疫苗的说法，检索能够证实或反驳它的研究摘要。",
@@ -46,7 +47,7 @@ EXAMPLE_TASKS: dict[Language, tuple[str, str]] = {
         "Given a parent's question on feeding infants, retrieve frequently asked questions that answer it.",
     ),
 }
-#: What a call is to dwell on; two calls with other words give other tasks, also at temperature 0.
+#: Fields that a call focuses on; calls with different fields give different tasks even at temperature 0.
 _FIELDS: dict[Language, tuple[str, ...]] = {
     "zh": (
         "内科常见病", "外科与手术", "妇产科", "儿科", "肿瘤", "心理与精神卫生", "口腔、眼科与耳鼻喉",
@@ -182,12 +183,12 @@ def example_version(language: Language) -> str:
 
 
 def brainstorm_prompt(call: int, language: Language, seed: int) -> Prompt:
-    """Return the prompt of one call for tasks; calls differ by what they dwell on, and by their variant.
+    """Return the prompt of one call for tasks; calls differ by their fields and by their variant.
 
     Args:
         call: Number of the call, from 0.
         language: Language of the tasks.
-        seed: Orders what the calls dwell on.
+        seed: Seed of the order of the fields.
     """
     fields = list(_FIELDS[language])
     random.Random(f"{seed}\0{call * _FIELDS_PER_CALL // len(fields)}").shuffle(fields)
@@ -211,11 +212,11 @@ def example_prompt(
     """Return the prompt for one example of a task.
 
     Args:
-        key: Name of the prompt.
+        key: Key of the prompt.
         task: The task sentence; it is shown between delimiters that it cannot contain.
-        constraints: What the example is to be like.
+        constraints: Constraints of the example.
         language: Language of the example.
-        variant: Asks for another example under the same constraints.
+        variant: Variant of the prompt, to get another example under the same constraints.
     """
     shown = defused(task)
     system, user = _EXAMPLE[language]

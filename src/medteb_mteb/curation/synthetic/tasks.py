@@ -1,13 +1,13 @@
-"""Synthetic tasks: an LLM thinks of retrieval tasks and writes examples of each, for training.
+"""Synthetic tasks: an LLM brainstorms retrieval tasks and writes examples of each, for training.
 
-A synthesis's folder::
+The folder of a synthesis::
 
-    step.json       what it is: its settings
+    step.json       identity of the folder: its settings
     tasks.jsonl     the tasks
     triples.jsonl   query, positive, negative, instruction (the task), source, constraints
-    dropped.jsonl   tasks and examples that are left out, with the reason
+    dropped.jsonl   dropped tasks and examples, with the reason
     failed.jsonl    prompts without a usable answer, with the reason
-    report.json     what the last run took
+    report.json     report of the last run
     manifest.json   written last: counts, digests of the files
 """
 
@@ -58,11 +58,11 @@ class TaskSettings:
 
     Attributes:
         language: Language of tasks and examples.
-        tasks: Tasks to brainstorm.
-        pairs_per_task: Examples of each task.
-        tasks_from: File of tasks, one on a line, in the place of a brainstorm.
-        seed: Draws constraints and what brainstorms dwell on.
-        source: Source that the rows name.
+        tasks: Number of tasks to brainstorm.
+        pairs_per_task: Number of examples of each task.
+        tasks_from: File of tasks, one per line, instead of a brainstorm.
+        seed: Seed for the constraints and for the medical fields that brainstorms focus on.
+        source: Value of `source` in the rows.
     """
 
     language: Language = "zh"
@@ -80,7 +80,7 @@ class TaskSettings:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the settings as stored in the manifest, with the digest of the tasks for a file of tasks."""
+        """Return the settings as stored in the manifest; a file of tasks is represented by a digest."""
         given: dict[str, Any] = {"tasks": self.tasks}
         if self.tasks_from is not None:
             lines = "\n".join(read_tasks(self.tasks_from).kept)
@@ -104,11 +104,11 @@ def synthesize_tasks(
     retry_failed: bool = False,
     show_progress: bool = True,
 ) -> SynthesisReport:
-    """Have an LLM think of tasks and write examples of each, check them, and write the triples.
+    """Have an LLM brainstorm tasks and write examples of each, check them, and write the triples.
 
-    Of your texts only a file of tasks, if given, is sent. Answers are kept in the journal and never paid for
-    twice; more examples of each task cost only the added ones. Once every answer is there, the folder is
-    written from the journal, with the same bytes however often the run was interrupted.
+    The only one of your texts that is sent is the file of tasks, if given. Answers are kept in the journal
+    and never paid for twice; with more examples per task, only the added ones cost. When all answers are in
+    the journal, the folder is written from it, with the same bytes after any number of interruptions.
 
     Args:
         out: Folder to write.
@@ -116,12 +116,12 @@ def synthesize_tasks(
         settings: Settings of the synthesis.
         held_out: Queries that models will be tested on; near-duplicates of them are dropped.
         journal: The journal, see `answers_path`.
-        retry_failed: Ask again for what failed in earlier runs.
-        show_progress: Show bars.
+        retry_failed: Ask again for prompts that failed in earlier runs.
+        show_progress: Show progress bars.
 
     Raises:
-        BuildError: No task could be used, a key is missing, the folder or the journal belongs to something
-            else, is in use or cannot be written.
+        BuildError: There is no usable task, the API key is missing, or the folder or the journal belongs to
+            something else, is in use or cannot be written.
     """
     asked, writer = settings or TaskSettings(), llm if isinstance(llm, LLM) else load_llm(llm)
     folder, path = Path(out), answers_path(out, journal)
@@ -178,7 +178,7 @@ def estimate_tasks(
     requests for invalid answers cost extra.
 
     Raises:
-        BuildError: The file of tasks or the journal cannot be used.
+        BuildError: The file of tasks or the journal is unusable.
     """
     asked, writer = settings or TaskSettings(), llm if isinstance(llm, LLM) else load_llm(llm)
     path, known = answers_path(out, journal), Path(out) / TASKS_FILE
@@ -202,7 +202,7 @@ def estimate_tasks(
 
 
 def _drawn(tasks: Sequence[str], asked: TaskSettings) -> Iterator[tuple[int, Constraints, Prompt]]:
-    """Yield the number of the task, constraints and prompt of every example."""
+    """Yield the task's number, the constraints and the prompt of every example."""
     for number, task in enumerate(tasks):
         for i, (constraints, variant) in enumerate(draw(task, asked.pairs_per_task, asked.seed)):
             key = f"t{number}-{i}"

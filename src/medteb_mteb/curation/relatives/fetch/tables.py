@@ -102,8 +102,7 @@ def extent_of(source: str, tasks: tuple[str, ...], most: int | None) -> dict[str
     Args:
         source: Name of the source.
         tasks: Names of the tasks.
-        most: Maximum pages of a category, articles of a term, studies or preprints; None: as published. Values
-            above the published ones have no effect.
+        most: Maximum pages of a category, articles of a term, studies or preprints, if fewer than published.
     """
     limit = most if most is not None else 1 << 30
     if source == "clinical-trials":
