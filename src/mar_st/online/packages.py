@@ -16,7 +16,7 @@ def optional(name: str, extra: str = "online") -> Any:
     imported. A process that sees medical queries must not send any.
 
     Raises:
-        EncoderError: It is not installed.
+        EncoderError: The package is not installed.
     """
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     try:

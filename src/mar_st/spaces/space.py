@@ -42,7 +42,7 @@ class Space:
     so students learn directions, whatever the lengths in the index.
 
     Attributes:
-        teacher: The teacher that gives the vectors.
+        teacher: The teacher.
         full: Width of the teacher's vectors.
         dim: Dimensions kept.
         unit: Whether vectors of the space have length 1.

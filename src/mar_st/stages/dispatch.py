@@ -30,7 +30,7 @@ def train_stage(
     """Train a stage; only the module for its kind is imported.
 
     Args:
-        model: What the stage trains, in place: one encoder, or a MAR.
+        model: The model to train in place: one encoder, or a MAR.
         sources: Data entries of the stage.
         stage: The stage.
         settings: Settings of the run.

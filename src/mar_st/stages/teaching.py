@@ -114,9 +114,9 @@ def teacher_vectors(
 
     Args:
         teacher: A symmetric model, in evaluation mode.
-        store: Where its vectors are kept.
+        store: Teacher store that keeps its vectors.
         entry: The data entry; `prompt` names the prompt before its queries.
-        autocast: Compute in bfloat16 where torch deems it safe.
+        autocast: Compute in bfloat16 where torch considers it safe.
     """
     own = {name: text or "" for name, text in teacher.prompts.items()}
     query = own.get(entry.prompt, own.get("query", "")) if entry.prompt else ""

@@ -44,7 +44,7 @@ class ModelTeacher:
         model: The model, in evaluation mode.
         store: Teacher store that keeps its vectors.
         asks: How to encode queries and documents.
-        autocast: Compute in bfloat16 where torch deems it safe.
+        autocast: Compute in bfloat16 where torch considers it safe.
         batch_size: Maximum texts per forward pass; fewer if they are long.
         show_progress: Show a bar while vectors are computed.
     """
