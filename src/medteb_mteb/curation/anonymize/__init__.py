@@ -1,5 +1,5 @@
-"""The first step of a build: identifiers of persons leave the text before the text leaves the machine.
+"""The first step of a build: replaces identifiers of persons before texts leave the machine.
 
-`step` holds the step and `anonymize`, `find` the recognisers and presidio's engine with them, `evaluate` what
-measures them. Modules are imported by name: presidio takes seconds to load.
+`step` has the step and `anonymize`, `find` has the recognisers and presidio's engine with them, and
+`evaluate` measures them. Import the modules by name: presidio takes seconds to load.
 """

@@ -20,7 +20,7 @@ OUTSIDE = (
     "做看吃打去到住至于自由为系患者病入寄送租查例以请址岁诉后前"
 )
 _CHAR = rf"[\p{{Han}}--[{OUTSIDE}]]"
-#: Once an address has begun, rarer of them may be part of a name: 莲前西路, 盈都大厦.
+#: The same inside an address, where some of these characters may be part of a name: 莲前西路, 盈都大厦.
 _INSIDE = (
     "的了是在有我你您他她它这那就被很不也还吗呢吧么什因此其且或但而及把让给从向跟着过说问做看吃患病址岁诉"
 )
@@ -30,7 +30,7 @@ _PREFECTURES = words("prefectures")
 _BARE = rf"(?![东南西北中一二三四五六七八九十]{{0,2}}大?[{_ENDS}])"
 _NUMBER = r"[甲乙丙丁]?\d{1,5}(?:[-—]\d{1,4}){0,2}\s?"
 
-#: One part of an address; the group that matched says which. CHAR stands for a character of a name.
+#: One part of an address; the matching group is its kind. CHAR is replaced by a character of a name.
 _PART = rf"""\s?(?:
     (?P<province>{"|".join(map("".join, _PROVINCES.items()))}|(?:{"|".join(_PROVINCES)}){_BARE})
     |(?P<city>(?:{"|".join(_PREFECTURES)})(?:市|地区|盟|\p{{Han}}{{1,6}}族?自治州|州(?!市)|{_BARE}))
@@ -66,7 +66,7 @@ _REGIONS = frozenset({"province", "city", "district"})
 
 
 class Address(Recogniser):
-    """Chinese addresses: below the district anywhere, down to the district after a label."""
+    """Chinese addresses: more precise than a district anywhere, down to the district only after a label."""
 
     kind = "ADDRESS"
     needs = r"[路街巷弄村镇乡区县栋幢楼室里苑号址道屯庄组大住]"
@@ -75,7 +75,7 @@ class Address(Recogniser):
         super().__init__(language)
 
     def spans(self, text: str) -> Iterator[tuple[int, int, float]]:
-        """Start, end and score; each address is read from the first place where one may begin."""
+        """Yield start, end and score; each address is read from the first place where one may begin."""
         done = 0
         for anchor in _ANCHOR.finditer(text):
             start = anchor.end("label") if anchor["label"] is not None else anchor.start()
@@ -88,7 +88,7 @@ class Address(Recogniser):
 
 
 def _read(text: str, start: int) -> tuple[int, list[str]]:
-    """Return the parts that follow each other from `start`, and where the last of them ends."""
+    """Return the end of the last of the consecutive parts from `start`, and the kinds of the parts."""
     parts: list[str] = []
     position = start
     while len(parts) < _LONGEST and (part := (_NEXT if parts else _FIRST).match(text, position)):
@@ -119,7 +119,7 @@ def _is_address(parts: list[str], *, labelled: bool) -> bool:
 
 
 class EnglishAddress(Recogniser):
-    """English street addresses: house number and street, with flat, city, state and ZIP code where given."""
+    """English street addresses: house number and street, with flat, city, state and ZIP code if given."""
 
     kind = "ADDRESS"
     needs = r"\d\s+[A-Z\d]"

@@ -1,4 +1,4 @@
-"""Names of persons without label or title: a linear classifier over candidates that begin with a surname."""
+"""Names of persons without label or title: a linear classifier of candidate names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TITLE = regex.compile(alternatives("titles"))
 _RUN = regex.compile(r"[\u4e00-\u9fff]{2,}")
 #: Length of the longest word in the dictionary look-up, in characters.
 _WORD = 5
-#: Frequency of words of medical text that jieba's dictionary lacks or takes for names; of 60 million.
+#: Frequency, in 60 million words, of medical words that jieba's dictionary lacks or tags as names.
 _CLINICAL = 300
 
 _KIN = regex.compile(
@@ -41,12 +41,12 @@ _AFTER = regex.compile(rf"(?:{alternatives('after-names')})")
 _VERB = regex.compile(
     r"[又也还说来去吃服做怀确诊咳昨今前上这那有没夫两二等她他才刚已就都家觉感送带背复近把跑收写打到听能要想会开坐拿]|[三四五六七八九十]+岁"
 )
-#: Words after a part of a longer name, or after a person whom something is named after.
+#: Words after a part of a longer name, or after an eponym.
 _NO_END = regex.compile(r"[·•・．‧∙⋅-]\p{Han}|[氏征症型]|病(?![情人房区历程案床重])|综合")
 _MARK = regex.compile(r"[，,。；;、：:（）()\[\]【】《》“”\"'！!？?…—\-/|\n~～<>＜＞·•]")
 
 
-#: A name of two characters with a blank between, as in forms.
+#: A name of two characters with a blank between them, as in forms.
 _SPACED = regex.compile(
     r"(?<!\p{Han})(?<!\p{Han}[ 　])(?P<name>(?P<surname>\p{Han})[ 　]{1,2}(?P<given>\p{Han}))"
     r"(?=[，,、。；;：:（(]|$)"
@@ -54,11 +54,11 @@ _SPACED = regex.compile(
 
 
 class NameCandidate(NamedTuple):
-    """Characters that may be a name.
+    """A span that may be a name.
 
     Attributes:
         start: Offset of the first character.
-        end: Offset after the last one.
+        end: Offset after the last character.
         features: Values of `FEATURES`.
     """
 
@@ -120,16 +120,16 @@ def _lexicon() -> _Lexicon:
 
 
 def is_common(word: str) -> bool:
-    """Return True for a word of two characters or more that is frequent in jieba's dictionary."""
+    """Return True for a word of at least two characters that is frequent in jieba's dictionary."""
     lexicon = _lexicon()
     return len(word) > 1 and lexicon.words.get(word, lexicon.rest) > lexicon.rest + math.log(_CLINICAL)
 
 
 def candidates(text: str) -> Iterator[NameCandidate]:
-    """Candidates of a text: a surname and one or two characters, or two that are common as a given name.
+    """Yield candidates: a surname with one or two characters, or two that are common as a given name.
 
-    A unigram model of words, jieba's, divides each run of Chinese characters once without names. `gain` is by
-    how much the best division becomes likelier if the candidate is one word with the probability of a name.
+    A unigram model with jieba's words segments each run of Chinese characters once without names. `gain` is
+    the increase of the best log probability if the candidate is one word with the probability of a name.
     """
     lexicon = _lexicon()
     for run in _RUN.finditer(text):
@@ -151,7 +151,7 @@ def candidates(text: str) -> Iterator[NameCandidate]:
 
 
 def _paths(part: str, lexicon: _Lexicon) -> tuple[list[float], list[float]]:
-    """Log probability of the best division of each beginning, and of each end, of a run."""
+    """Return the log probability of the best segmentation of each prefix, and of each suffix, of a run."""
     size = len(part)
     costs = [
         [
@@ -173,7 +173,7 @@ def _paths(part: str, lexicon: _Lexicon) -> tuple[list[float], list[float]]:
 
 
 def _shapes(part: str, start: int, lexicon: _Lexicon) -> Iterator[tuple[int, int]]:
-    """Yield the characters of the surname and of the whole name, for each name that may begin at `start`."""
+    """Yield the lengths of the surname and of the whole name, for each name that may begin at `start`."""
     if part[start : start + 2] in _COMPOUND:
         yield from ((2, length) for length in (3, 4) if start + length <= len(part))
     if part[start] in _SURNAMES:
@@ -268,7 +268,7 @@ def _weights() -> tuple[float, ...]:
 class BareName(Recogniser):
     """Names without a label or a title, by a logistic regression over `FEATURES`.
 
-    The score is the probability that the regression gives; from `LEAST_DOUBTFUL` on.
+    The score is the probability of the regression; candidates below `LEAST_DOUBTFUL` are left out.
     """
 
     kind = "NAME"
@@ -279,7 +279,7 @@ class BareName(Recogniser):
         super().__init__(language)
 
     def spans(self, text: str) -> Iterator[tuple[int, int, float]]:
-        """Start, end and score; of overlapping candidates the likeliest."""
+        """Yield start, end and score; of overlapping candidates, the one with the highest score."""
         for match in _SPACED.finditer(text):
             if match["surname"] in _SURNAMES and match["given"] in _GIVEN:
                 yield *match.span("name"), 0.3 if match["surname"] in _RARE else 0.6
@@ -296,6 +296,6 @@ class BareName(Recogniser):
                 yield start, end, 1 / (1 + math.exp(-value))
 
 
-#: Least probability of a doubtful name, which strict mode replaces and a review shows.
+#: Minimum probability of a doubtful name, which strict mode replaces and a review sheet shows.
 LEAST_DOUBTFUL = 0.02
 _LOGIT = math.log(LEAST_DOUBTFUL / (1 - LEAST_DOUBTFUL))

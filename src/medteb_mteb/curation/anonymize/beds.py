@@ -1,4 +1,4 @@
-"""Recogniser of hospital beds, with ward and hospital where they are given."""
+"""Recogniser of hospital beds, with ward and hospital if they are given."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Bed(Recogniser):
     needs = r"\d\s?号?床|[A-D]床|床\s?号|(?i:\bbed\b)"
 
     def spans(self, text: str) -> Iterator[tuple[int, int, float]]:
-        """Start, end and score, from the name of the hospital on."""
+        """Yield start, end and score of each bed; a name of the hospital before it is included."""
         for match in _BED.finditer(text):
             if match["bed"] is None:
                 yield *match.span("english" if match["english"] else "value"), 0.7

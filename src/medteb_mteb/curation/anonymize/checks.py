@@ -1,4 +1,4 @@
-"""Checksums and dates: what tells an identifier from a number that looks like one."""
+"""Checksums and dates, which distinguish identifiers from numbers that look like them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROVINCES = frozenset(
     f"{number}"
     for number in (*range(11, 16), 21, 22, 23, *range(31, 38), *range(41, 47), *range(50, 55), *range(61, 66))
 ) | {"71", "81", "82", "83"}
-#: Letters, digits and what joins them, of full width; punctuation stays, the rules know it.
+#: Full-width letters, digits and the characters that join them; the rules match full-width punctuation as is.
 _WIDE = "".join(map(chr, (*range(0xFF10, 0xFF1A), *range(0xFF21, 0xFF3B), *range(0xFF41, 0xFF5B)))) + "＠＿－"
 _NARROW = str.maketrans({char: unicodedata.normalize("NFKC", char) for char in _WIDE})
 _HAS_WIDE = re.compile(f"[{_WIDE}]")
@@ -28,9 +28,9 @@ def digits_of(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return the text as the rules know it; each character stays in its place.
+    """Return the text in the form that the rules match; every character keeps its position.
 
-    Letters and digits of full width become ASCII, traditional characters simplified ones.
+    Full-width letters and digits become ASCII, traditional characters become simplified ones.
     """
     if _HAS_WIDE.search(text):
         text = _WIDE_DOT.sub(".", text.translate(_NARROW))
@@ -39,7 +39,7 @@ def plain(text: str) -> str:
 
 @cache
 def _simplified() -> dict[int, str]:
-    """Simplified characters by the code of the traditional ones."""
+    """Return the simplified characters by the code point of the traditional ones."""
     from opencc import OpenCC  # lazy: opencc
 
     convert = OpenCC("t2s").convert
@@ -70,7 +70,7 @@ def is_id_card(number: str) -> bool:
 
 
 def luhn_digit(first: str) -> str:
-    """Return the check digit that makes a number pass Luhn's test."""
+    """Return the check digit with which a number passes the Luhn check."""
     return str(-_luhn_sum(f"{first}0") % 10)
 
 

@@ -1,4 +1,4 @@
-"""Ways to reach a person: phones, e-mail, accounts, pages."""
+"""Recognisers of contact data: phones, e-mail addresses, accounts, web pages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NUMERAL = "[一二三四五六七八九零〇幺]"
 
 
 class Phone(Recogniser):
-    """Mobile phones of the mainland, and numbers that are written for a call from abroad or in the US way."""
+    """Mobile phones of mainland China, and numbers in international or US format."""
 
     kind = "PHONE"
     needs = r"\d{3}|[一幺][三四五六七八九]"
@@ -44,7 +44,7 @@ class Phone(Recogniser):
     )
 
     def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
-        """Ignore free service numbers (400, 800, 888); a number from abroad must exist."""
+        """Reject free service numbers (400, 800, 888), and international numbers that cannot exist."""
         if of_a_thing(match):
             return 0
         found = match.group()
@@ -66,7 +66,7 @@ def _exists(number: str) -> bool:
 
 
 class Landline(Recogniser):
-    """Landlines of the mainland: with an area code, or with a label and without one."""
+    """Landlines of mainland China: with an area code, or without one but with a label."""
 
     kind = "LANDLINE"
     needs = r"\d{3}"
@@ -108,7 +108,7 @@ class Email(Recogniser):
 
 
 class Url(Recogniser):
-    """Web addresses that lead to one person's page: with a query, a number, a user or a long token."""
+    """Web addresses of a person's page: with a query, a number, a user or a long token."""
 
     kind = "URL"
     needs = r"://|www\.|\.(?:com|cn|net|org)/"
@@ -139,7 +139,7 @@ class Url(Recogniser):
 
 
 class MessengerAccount(Recogniser):
-    """Accounts of messengers and video sites, known by their label."""
+    """Accounts of messengers and video sites, recognised by their label."""
 
     kind = "ACCOUNT"
     needs = (

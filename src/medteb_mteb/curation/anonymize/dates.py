@@ -1,4 +1,4 @@
-"""Dates of birth, which a word announces, and other dates with a day, which stay outside strict mode."""
+"""Dates of birth, which have a label, and other dates with a day, which only strict mode replaces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAMES = (
     r"(?i:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
     r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
 )
-#: At least year and month; a year alone says no more than an age.
+#: At least year and month; a year alone reveals no more than an age.
 _DATE = (
     r"(?:"
     rf"(?:(?:1[89]|20)\d{{2}}|\d{{2}})\s?年\s?(?:农历|阴历)?\s?(?:{_MONTH}\s?月(?:\s?(?:{_DAY}\s?[日号]|初{_CN}|{_CN}{{2,3}}日?))?"
@@ -31,7 +31,7 @@ _DATE = (
 
 
 class BirthDate(Recogniser):
-    """Dates of birth, at least year and month, in figures or words, solar or lunar."""
+    """Dates of birth with at least year and month, in figures or words, solar or lunar."""
 
     kind = "BIRTH_DATE"
     needs = r"出生|生|(?i:dob|d\.o\.b|birth|born)"
@@ -57,7 +57,7 @@ class BirthDate(Recogniser):
 
 
 class AnyDate(Recogniser):
-    """Dates with a day, in figures or words, with or without a year; those of things stay."""
+    """Dates with a day, in figures or words, with or without a year; dates of things are kept."""
 
     kind = "DATE"
     needs = (

@@ -1,4 +1,4 @@
-"""Names with an interpunct, of other languages of China and from abroad."""
+"""Names with an interpunct: from other languages of China and from abroad."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["DottedName"]
 
 _SOUNDS = characters("foreign") | characters("transliteration")
 _DOT = regex.compile(r"(?<=\p{Han})[·•・．‧∙⋅](?=\p{Han})")
-#: Words after the name of a person whom something is named after; other parts may occur in between.
+#: Words after a person's name that make it an eponym (syndrome, test, ...); other parts may occur in between.
 _THING = regex.compile(
     r"(?:[·•・．‧∙⋅]?\p{Han}{0,3}[·•・．‧∙⋅]?\p{Han}{0,4}?(?:综合征|综合症)|[·•・．‧∙⋅]\p{Han}{1,4}?(?:病|征|症))"
     r"|\s?(?:氏|型|病(?![情人房区历程案床])|症|征|综合|试验|实验|反应|分[型级期类]|评分|量表|指数|体位|手法|染色|[疗分算方]?法|定律|公式|细胞|小体|线"
@@ -25,12 +25,12 @@ _THING = regex.compile(
 )
 #: Words of one character that may follow a name.
 _FUNCTION = frozenset("因和与及是由在已于将来")
-#: Characters of a part of such a name.
+#: Maximum characters of a part of such a name.
 _PART = 6
 
 
 class DottedName(Recogniser):
-    """Names with an interpunct, by their characters; eponyms stay."""
+    """Names with an interpunct, recognised by their characters; eponyms are kept."""
 
     kind = "NAME"
     needs = r"[·•・．‧∙⋅]"
@@ -39,7 +39,7 @@ class DottedName(Recogniser):
         super().__init__(language)
 
     def spans(self, text: str) -> Iterator[tuple[int, int, float]]:
-        """Start, end and score."""
+        """Yield start, end and score of each name."""
         done = 0
         for dot in _DOT.finditer(text):
             if dot.start() < done:
@@ -61,7 +61,7 @@ def _before(text: str, dot: int, least: int) -> int:
     start = dot
     while start > max(least, dot - _PART) and _sounds(text, start - 1):
         start -= 1
-    # Not the end of another word: 主任, 维族.
+    # Skip the end of another word: 主任, 维族.
     while start < dot - 1 and any(
         is_common(text[start - back : start + 1]) for back in (1, 2) if start >= back
     ):
@@ -70,7 +70,7 @@ def _before(text: str, dot: int, least: int) -> int:
 
 
 def _after(text: str, start: int) -> int:
-    """End of the part after a dot: a character that names do not hold, or the start of another word."""
+    """Return the end of the part after a dot, where a character does not occur in names or a word begins."""
     end = start
     while end < min(len(text), start + _PART) and _sounds(text, end):
         if end > start + 1 and (text[end] in _FUNCTION or is_common(text[end : end + 2])):

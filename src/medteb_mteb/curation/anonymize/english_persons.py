@@ -51,7 +51,7 @@ class EnglishName(Recogniser):
     )
 
     def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
-        """Refuse a first word that begins no name; after a role, any such word, and single words."""
+        """Reject a name that begins with an ordinary word; after a role, one that contains such a word."""
         found = match.group().replace(".", "").split()
         if found[0] in _COMMON or (rule.name == "role" and not _COMMON.isdisjoint(found)):
             return 0

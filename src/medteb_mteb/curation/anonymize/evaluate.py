@@ -1,4 +1,4 @@
-"""Precision and recall on sentences whose identifiers a person has marked."""
+"""Precision and recall on sentences with manually marked identifiers."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 __all__ = ["OVERLAP", "Marked", "Quality", "parse_marked", "quality", "read_marked"]
 
-#: Share of characters, of the longer of two spans, that a found and a marked one must have in common.
+#: Minimum characters that a found and a marked span have in common, as a share of the longer one.
 OVERLAP = 0.5
 _MARK = re.compile(r"\[\[([A-Za-z_]+):(.*?)\]\]")
 
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A sentence and the identifiers that a person has marked in it.
+    """A sentence with its manually marked identifiers.
 
     Attributes:
-        text: Without the marks.
-        spans: Sorted by start.
-        line: Its line in the file.
+        text: Text without the marks.
+        spans: The identifiers, sorted by start.
+        line: Line number in the file.
     """
 
     text: str
@@ -44,14 +44,14 @@ class Quality:
     Attributes:
         sentences: Number of sentences.
         plain: Number of sentences without a mark.
-        disturbed: Number of the latter in which something was found.
-        marked: Marked identifiers by kind.
-        found: Found ones by kind.
-        exact: By kind, found with the same kind, start and end.
-        near: By kind, found with the same kind and an overlap of at least `OVERLAP`.
-        characters: Marked characters.
-        covered: Of these, found as any kind: the rest would be left in the text.
-        errors: One line for each miss and each false find.
+        disturbed: Number of sentences without a mark in which something was found.
+        marked: Number of marked identifiers by kind.
+        found: Number of found identifiers by kind.
+        exact: Number found with the same kind, start and end, by kind.
+        near: Number found with the same kind and an overlap of at least `OVERLAP`, by kind.
+        characters: Number of marked characters.
+        covered: Number of marked characters found as any kind; the rest would be left in the text.
+        errors: A line for each missed and each false identifier.
     """
 
     sentences: int = 0
@@ -66,7 +66,7 @@ class Quality:
     errors: list[str] = field(default_factory=list)
 
     def recall(self, kind: str | None = None, *, exact: bool = False) -> float:
-        """Return the share of the marked identifiers that were found; 1 where none is marked."""
+        """Return the share of the marked identifiers that were found; 1 if none is marked."""
         return _share(self.exact if exact else self.near, self.marked, kind)
 
     def precision(self, kind: str | None = None, *, exact: bool = False) -> float:
@@ -74,7 +74,7 @@ class Quality:
         return _share(self.exact if exact else self.near, self.found, kind)
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the errors, which hold identifiers."""
+        """Return everything except the errors, which contain identifiers."""
         return {
             "sentences": self.sentences,
             "plain": self.plain,
@@ -104,10 +104,10 @@ def _share(part: Counter[str], whole: Counter[str], kind: str | None) -> float:
 
 
 def parse_marked(line: str, number: int = 0) -> Marked:
-    """Return a sentence of a line with marks such as `电话[[PHONE:13800138000]]`.
+    """Return the sentence of a line with marks such as `电话[[PHONE:13800138000]]`.
 
     Raises:
-        BuildError: An unknown kind, an empty mark or one that is not closed.
+        BuildError: A kind is unknown, or a mark is empty or not closed.
     """
     text, spans, end = "", [], 0
     for mark in _MARK.finditer(line):
@@ -128,10 +128,10 @@ def parse_marked(line: str, number: int = 0) -> Marked:
 
 
 def read_marked(path: str | Path) -> list[Marked]:
-    """Return the sentences of a file, one a line; empty lines and lines that begin with # are left out.
+    """Return the sentences of a file, one per line; empty lines and lines that begin with # are skipped.
 
     Raises:
-        BuildError: No such file, no sentences, or marks that cannot be read; all of them are named.
+        BuildError: The file cannot be read, has no sentences, or has invalid marks; the first five are named.
     """
     file = Path(path)
     try:
@@ -158,12 +158,12 @@ def quality(
     *,
     kinds: Sequence[str] = tuple(IDENTIFIER_KINDS),
 ) -> Quality:
-    """Compare what `find` finds with what is marked; each span counts for at most one of the other side.
+    """Compare found identifiers with the marked ones; each span matches at most one of the other side.
 
     Args:
         sentences: Marked sentences.
-        find: What is measured.
-        kinds: Kinds that count; marks of others are passed over.
+        find: Function to evaluate.
+        kinds: Kinds that count; marks of other kinds are ignored.
     """
     result = Quality()
     for given in sentences:
@@ -196,7 +196,7 @@ def _match(sentence: Marked, found: Sequence[Span], result: Quality) -> None:
 
 
 def _overlap(one: Span, other: Span) -> float:
-    """Return the characters in common over those of the longer span; 0 for two kinds."""
+    """Return the common characters as a share of the longer span; 0 if the kinds differ."""
     common = min(one.end, other.end) - max(one.start, other.start)
     return max(common, 0) / max(one.end - one.start, other.end - other.start) if one.kind == other.kind else 0
 

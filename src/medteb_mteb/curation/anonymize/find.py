@@ -1,4 +1,4 @@
-"""Finding identifiers: the recognisers one after the other, or in presidio's engine."""
+"""Finds identifiers with the recognisers, directly or in presidio's engine."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["LEAST", "Finder", "analyzer", "recognisers"]
 
-#: Score from which a find counts outside strict mode.
+#: Minimum score of a match outside strict mode.
 LEAST = 0.5
-#: Kinds of which one certain mention makes the bare mentions in the same record known too, with the least
-#: number of characters for that.
+#: Kinds of which a certain mention also reveals the mentions without label in the same record, with the
+#: minimum number of characters for that.
 _REPEATED = {"NAME": 3, "RECORD_NUMBER": 6, "PASSPORT": 7, "BANK_CARD": 10, "ACCOUNT": 7, "ID_CARD": 15}
-#: How sure such a mention must be; a name that is a wrong find must not spread.
+#: Minimum score of such a mention; a false name must not spread.
 _SURE = {"NAME": 0.9}
 
 
@@ -34,7 +34,7 @@ def recognisers(language: str = "zh") -> list[Recogniser]:
     """Return one of each recogniser, for a registry of presidio.
 
     Args:
-        language: The language that presidio is to know them under; each reads Chinese and English.
+        language: Language under which presidio registers them; each one handles Chinese and English.
 
     Raises:
         BuildError: presidio-analyzer is not installed.
@@ -108,14 +108,15 @@ def analyzer(language: str = "zh") -> AnalyzerEngine:
 class Finder:
     """Finds identifiers of some kinds.
 
-    Calls the recognisers itself: it finds what presidio's engine finds with them (`analyzer`) in about three
-    quarters of the time, and what is known by its label in one text of a record also in the others.
+    It calls the recognisers directly and finds what presidio's engine finds with them (`analyzer`) in about
+    three quarters of the time. In addition, an identifier with a label in one text of a record is also found
+    in the other texts.
 
     Args:
-        kinds: Kinds to look for, of `IDENTIFIER_KINDS`; default all.
+        kinds: Kinds to look for, of `IDENTIFIER_KINDS`; default all except those of strict mode.
         known: Identifiers that are known beforehand.
-        strict: Also find what is doubtful (a score below `LEAST`) and the kinds of strict mode.
-        cleared: Kinds and values that a reviewer said are not identifiers; they are left where only the
+        strict: Also find doubtful identifiers (with a score below `LEAST`) and the kinds of strict mode.
+        cleared: Kinds and values that are not identifiers according to a reviewer; they are ignored if only
             recognisers of last resort find them.
     """
 
@@ -140,7 +141,7 @@ class Finder:
     def together(self, texts: Sequence[str]) -> list[list[Span]]:
         """Return the identifiers of texts of one record, such as title and text.
 
-        What is known in one of them by its label is found in the others without it.
+        An identifier with a label in one of them is found in the others without it.
         """
         texts = list(map(plain, texts))
         scored = [self._raw(text) for text in texts]
@@ -157,7 +158,7 @@ class Finder:
                 start = text.find(value)
                 while start >= 0:
                     end = start + len(value)
-                    # A number inside a longer one is another number: of a lot, a date.
+                    # A number inside a longer one is another number, such as a lot number or a date.
                     if not (joined(text, start) or joined(text, end)):
                         spans.append(Span(start, end, kind))
                     start = text.find(value, end)

@@ -1,9 +1,9 @@
-"""Fit the weights of `BareName` on sentences marked by hand.
+"""Fit the weights of `BareName` on manually marked sentences.
 
     python -m medteb_mteb.curation.anonymize.fit MARKED ... --texts FILE.jsonl [--out bare-names.json]
 
 MARKED are files as for `medteb anonymize --check`; each sentence is used several times, with different names
-in place of the marked ones. FILE.jsonl holds texts without names of persons (`{"text": ...}`). The shipped
+instead of the marked ones. FILE.jsonl holds texts without names of persons (`{"text": ...}`). The shipped
 weights were fitted on the sentences of the tests, except `strangers-b.txt`, and on Chinese questions and
 answers under open licences.
 """
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["fit"]
 
-#: Times each sentence is used, once with its own names.
+#: Number of times each sentence is used, once with its own names.
 COPIES = 12
-#: Texts without names.
+#: Maximum number of texts without names.
 TEXTS = 6000
 RIDGE = 1.0
 _STEPS = 30
@@ -45,10 +45,10 @@ def fit(marked: Sequence[Marked], texts: Iterable[str], *, seed: int = 0) -> dic
     Args:
         marked: Sentences with their names marked; unmarked candidates are negatives.
         texts: Texts whose candidates are all negatives.
-        seed: Of the names that are put in the place of others.
+        seed: Seed of the replacement names.
 
     Returns:
-        A weight for each of `FEATURES`.
+        The weight of each of `FEATURES`.
     """
     drawn = random.Random(seed)
     rows: list[tuple[float, ...]] = []
@@ -87,7 +87,7 @@ def _own(sentence: Marked) -> tuple[str, set[tuple[int, int]]]:
 
 
 def _renamed(sentence: Marked, drawn: random.Random) -> tuple[str, set[tuple[int, int]]]:
-    """Return the sentence with other names of the same number of characters in the place of Chinese ones."""
+    """Return the sentence with its Chinese names replaced by others of the same length, and their places."""
     text, position, names = "", 0, set()
     for span in sentence.spans:
         text += sentence.text[position : span.start]

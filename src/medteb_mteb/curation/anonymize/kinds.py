@@ -1,4 +1,4 @@
-"""The kinds of identifiers, most specific first: of two equal spans the earlier kind wins."""
+"""The kinds of identifiers, most specific first: if two spans are equal, the earlier kind wins."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Kind:
     """A kind of identifier.
 
     Attributes:
-        chinese: Placeholder in a text with Chinese characters, without the brackets.
+        chinese: Placeholder without brackets for texts with Chinese characters.
         about: Description of the kind.
         strict: Recognised only in strict mode, or if requested by name.
     """
@@ -57,14 +57,14 @@ def chosen(names: Iterable[str] | None, *, strict: bool = False) -> tuple[str, .
     """Return the named kinds in the order of `IDENTIFIER_KINDS`; default all, strict ones only if `strict`.
 
     Raises:
-        BuildError: There is no such kind, or none is left.
+        BuildError: A kind is unknown, or no kind is left.
     """
     if names is None:
         return tuple(name for name, kind in IDENTIFIER_KINDS.items() if strict or not kind.strict)
     wanted = {name.strip().upper() for name in names}
     for name in sorted(wanted - set(IDENTIFIER_KINDS)):
         near = get_close_matches(name, IDENTIFIER_KINDS, n=1)
-        hint = f"Did you mean {near[0]}?" if near else f"There is {', '.join(IDENTIFIER_KINDS)}."
+        hint = f"Did you mean {near[0]}?" if near else f"Kinds are {', '.join(IDENTIFIER_KINDS)}."
         raise BuildError(f"There is no kind of identifier {name!r}. {hint}")
     if not wanted:
         raise BuildError("No kind of identifier is left to look for.")

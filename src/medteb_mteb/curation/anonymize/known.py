@@ -1,7 +1,7 @@
 """Identifiers that are known beforehand: names of patients and staff, numbers of their records.
 
-Rules do not find a name without a label or a title. If a hospital can list whom its texts may name, every
-mention of them is found.
+Rules miss names without a label or a title. With a list of the persons whom the texts may name, every mention
+of them is found.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ SHORTEST = 2
 _DOTS = str.maketrans(dict.fromkeys("•・･‧∙⋅．", "·"))
 _HAN = r"[\p{Han}·]"
 _BLANK = r"[^\S\r\n]|[\u200b-\u200d\ufeff]"
-#: Blanks in a name: none between Chinese characters, one between words.
+#: Blanks to normalise in a name: none between Chinese characters, one between words.
 _GAP = regex.compile(rf"(?P<none>(?<={_HAN})(?:{_BLANK})+(?={_HAN}))|[\u200b-\u200d\ufeff]+|\s{{2,}}|[^\S ]")
 
 
 class Known:
-    """Identifiers that are matched literally; case, width, blanks and the form of a dot are ignored.
+    """Identifiers that are matched literally; case, width, blanks and the form of dots are ignored.
 
     Args:
         values: Identifiers by kind.
@@ -52,7 +52,7 @@ class Known:
         return sum(map(len, self.values.values()))
 
     def spans(self, text: str, kinds: Sequence[str]) -> Iterator[Span]:
-        """Yield the mentions of those kinds in a text, those that overlap as well."""
+        """Yield the mentions of these kinds in a text, including overlapping ones."""
         even, places = _even(text)
         for kind, terms in self._terms.items():
             if kind in kinds:
@@ -66,7 +66,7 @@ class Known:
 
 
 def _even(text: str) -> tuple[str, Sequence[int]]:
-    """Return a text with dots of one form and single blanks between words alone; where each character was."""
+    """Return a text with uniform dots and blanks, and the original position of each of its characters."""
     text = text.translate(_DOTS)
     made: list[str] = []
     places: list[int] = []
@@ -84,7 +84,7 @@ def _even(text: str) -> tuple[str, Sequence[int]]:
 
 
 def merged(known: Known | None, values: Mapping[str, Sequence[str]]) -> Known | None:
-    """Return the known identifiers together with further ones; None if there are none at all."""
+    """Return the known identifiers together with further ones; None if there are none."""
     there = known.values if known is not None else {}
     kinds = {*there, *values}
     every = {kind: (*there.get(kind, ()), *values.get(kind, ())) for kind in kinds}
@@ -92,10 +92,10 @@ def merged(known: Known | None, values: Mapping[str, Sequence[str]]) -> Known | 
 
 
 def read_known(path: str | Path) -> Known:
-    """Return the known identifiers of a text file: one on a line, a name unless a tab and a kind follow.
+    """Return the known identifiers of a text file: one per line, a name unless a tab and a kind follow.
 
     Raises:
-        BuildError: The file cannot be read or holds none, or a line cannot be used.
+        BuildError: The file cannot be read or holds no identifiers, or a line is invalid.
     """
     file = Path(path)
     try:

@@ -1,4 +1,4 @@
-"""Numbers given to a person: identity cards, papers, records, bank cards, plates."""
+"""Recognisers of numbers of a person: identity cards, papers, records, bank cards, plates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEP = (
 
 
 class IdentityCard(Recogniser):
-    """Resident identity cards; one with a wrong check digit is taken for a typing error."""
+    """Resident identity cards; a wrong check digit counts as a typing error."""
 
     kind = "ID_CARD"
     needs = r"\d{6}"
@@ -34,7 +34,7 @@ class IdentityCard(Recogniser):
     )
 
     def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
-        """1 where the check digit is right, less where only province and date are."""
+        """Return 1 if the check digit is right, less if only province and date are valid."""
         number = digits_of(match.group())
         if not is_id_card(number):
             return 0
@@ -60,7 +60,7 @@ class SocialSecurity(Recogniser):
 
 
 class Papers(Recogniser):
-    """Passports, travel permits and officers' cards, known by their label."""
+    """Passports, travel permits and officers' cards, recognised by their label."""
 
     kind = "PASSPORT"
     needs = (
@@ -156,7 +156,7 @@ class Code(Recogniser):
 
 
 class BankCard(Recogniser):
-    """Bank cards that pass Luhn's test, and account numbers with a label."""
+    """Bank cards that pass the Luhn check, and account numbers with a label."""
 
     kind = "BANK_CARD"
     needs = r"\d{4}"
@@ -175,7 +175,7 @@ class BankCard(Recogniser):
     )
 
     def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
-        """1 where Luhn's test is passed; without a label it must be."""
+        """Return 1 if the number passes the Luhn check; without a label it must pass."""
         if rule.name == "card" and of_a_thing(match):
             return 0
         if passes_luhn(digits_of(match.group())):
@@ -184,7 +184,7 @@ class BankCard(Recogniser):
 
 
 class Plate(Recogniser):
-    """Vehicle plates of the mainland (GA 36-2018), the six characters of new-energy vehicles too."""
+    """Vehicle plates of mainland China (GA 36-2018), including the six characters of new-energy vehicles."""
 
     kind = "PLATE"
     needs = r"[京津沪渝冀豫云辽黑湘皖鲁新苏浙赣鄂桂甘晋蒙陕吉闽贵粤青藏川宁琼][A-HJ-NP-Z]"

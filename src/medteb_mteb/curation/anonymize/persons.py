@@ -1,4 +1,4 @@
-"""Names of persons in Chinese text: after a label (患者, 姓名, 联系人) or before a title (医生, 女士)."""
+"""Names of persons in Chinese texts: after a label (患者, 姓名, 联系人) or before a title (医生, 女士)."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _LABEL = regex.compile(
 _TITLE = regex.compile(alternatives("titles"))
 _HARD = regex.compile(r"$|[，,。；;、：:（）()\[\]【】《》“”\"'！!？?…—\-/|\s\d\n~～<>＜＞]|[A-Za-z]")
 _SOFT = regex.compile(alternatives("after-names"))
-#: A name without a label: after a bed or a long number, before sex, age, phone or another identifier, or
-#: before the person whom an action concerns.
+#: Places of a name without a label: after a bed or a long number; before sex, age, phone or another
+#: identifier; or where an action names the person it concerns.
 _ENTRY = regex.compile(
     r"(?<![\p{Han}A-Za-z])(?=\p{Han}{2,4}[，,、（(\s]{1,3}"
     r"(?:[男女](?:[性，,。、；;\s\d]|$)|\d{1,3}岁|性别|电话|手机|身份证|住院号|病[历案]号|微信|联系|1[3-9]\d{9}"
@@ -46,22 +46,22 @@ _OTHER_SCRIPT = regex.compile(
 _SPACED = regex.compile(r"\p{Han}[ 　]{1,3}\p{Han}(?!\p{Han})")
 _LATIN = regex.compile(r"[A-Z][a-z]+(?: [A-Z][a-z]+){1,2}(?![A-Za-z-])")
 _MORE = regex.compile(r"[、/／]\s?|[和与及]")
-#: What may precede a surname that is often another word.
+#: Words that may precede a surname that is often another word.
 _OPEN = regex.compile(
     r"(?:\P{Han}|[找请问谢叫姓挂给见看的是了烦帮转听遵跟和与经在让过科生师位名士我您有]|问下|一下|今天|昨天)$"
 )
-#: What must precede one that is nearly always another word.
+#: Words that must precede a surname that is nearly always another word.
 _ADDRESSED = ("找", "请", "问", "谢", "叫", "姓", "挂")
-#: Labels that a name follows for certain, even without a colon.
+#: Labels that a name always follows, even without a colon.
 _CERTAIN = ("姓名", "户名")
-#: Labels that leave little doubt.
+#: Labels that a name very often follows.
 _PATIENT = ("患者", "病人", "病员", "患儿", "产妇", "孕妇", "伤者", "死者")
-#: Labels that say little: a name must end at a mark.
+#: Labels that many other words follow: a name must end at a mark.
 _VAGUE = ("叫", "是", "主任", "院长", "教授", "麻醉")
 
 
 class PersonName(Recogniser):
-    """Names with a label or a title; the title itself stays, and so do 王某 and 老王."""
+    """Names with a label or a title; the title itself, 王某 and 老王 are kept."""
 
     kind = "NAME"
     needs = r"\p{Han}"
@@ -71,7 +71,7 @@ class PersonName(Recogniser):
         self.words = known_words()
 
     def spans(self, text: str) -> Iterator[tuple[int, int, float]]:
-        """Start, end and score."""
+        """Yield start, end and score of each name."""
         for match in _LABEL.finditer(text):
             yield from self._after_label(text, match)
         for match in _ENTRY.finditer(text):
@@ -100,8 +100,8 @@ class PersonName(Recogniser):
         Args:
             text: The text.
             start: Offset after the label.
-            sure: What the label says is a name and nothing else.
-            hard: The name must end at a mark, not at a word that may follow a name.
+            sure: Whether only a name can follow the label.
+            hard: Whether the name must end at a mark, not at a word that may follow a name.
         """
         if match := _OTHER_SCRIPT.match(text, start) or _LATIN.match(text, start):
             return int(match.end())
@@ -121,7 +121,7 @@ class PersonName(Recogniser):
                 return end
         if sure and (match := _SPACED.match(text, start)) and _HARD.match(text, match.end()):
             return int(match.end())
-        # 阿, 马, 白 begin such names too.
+        # 阿, 马, 白 also begin foreign names.
         return self._foreign(text, start, sure=False)
 
     def _ends(self, text: str, start: int, end: int) -> bool:
@@ -134,7 +134,10 @@ class PersonName(Recogniser):
         )
 
     def _foreign(self, text: str, start: int, *, sure: bool) -> int:
-        """End of a name of three to five characters without a known surname; outside a form by its sound."""
+        """Return the end of a name of three to five characters without a known surname, 0 if there is none.
+
+        Outside forms, all characters must be usual in foreign names.
+        """
         for length in (5, 4, 3):
             name = text[start : start + length]
             if len(name) == length and _is_han(name) and _HARD.match(text, start + length):
@@ -145,7 +148,7 @@ class PersonName(Recogniser):
         return 0
 
     def _plausible(self, name: str, surname: int, *, sure: bool, closed: bool) -> bool:
-        """Return True if characters that begin with a surname of `surname` characters are a name."""
+        """Return True if `name`, whose surname has `surname` characters, is probably a name."""
         given = name[surname:]
         if "某" in given or "氏" in given or _TITLE.search(f"{given} "):
             return False

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LANGUAGE", "IdentifierPattern", "Recogniser", "of_a_thing"]
 
-#: The language that the recognisers are registered under; each reads Chinese and English.
+#: Language under which the recognisers are registered; each one handles Chinese and English.
 LANGUAGE = "zh"
 
 _THING = regex.compile(
@@ -28,7 +28,7 @@ _THING = regex.compile(
 
 
 def of_a_thing(match: regex.Match[str]) -> bool:
-    """Return True if the text before a number marks it as that of a thing: a lot, an article, a bar code."""
+    """Return True if the text before a number says that a thing has it: a lot, an article, a bar code."""
     start = match.start()
     return _THING.search(match.string[max(0, start - 24) : start]) is not None
 
@@ -37,9 +37,9 @@ class IdentifierPattern(NamedTuple):
     r"""One pattern.
 
     Attributes:
-        name: Kind of identifier that it finds.
-        pattern: Of the `regex` library; the whole match is the identifier (`\K` drops what is before).
-        score: How sure a match is, above 0 up to 1.
+        name: Name of the rule.
+        pattern: Pattern of the `regex` library; the whole match is the identifier (`\K` drops what precedes).
+        score: Confidence in a match, above 0 and at most 1.
     """
 
     name: str
@@ -50,15 +50,15 @@ class IdentifierPattern(NamedTuple):
 class Recogniser(LocalRecognizer):
     """A recogniser of presidio for one kind, by patterns and a check.
 
-    Presidio's own `PatternRecognizer` skips a pattern that takes too long and continues, which would leave
-    identifiers in the text; here every pattern runs to its end.
+    Presidio's own `PatternRecognizer` skips patterns that take too long, which would leave identifiers in the
+    text; here every pattern runs to its end.
     """
 
     kind: ClassVar[str]
-    #: A text without a match of this has no such identifier; empty for any text.
+    #: Pattern that every text with such an identifier matches; empty: matches every text.
     needs: ClassVar[str] = ""
     rules: ClassVar[tuple[IdentifierPattern, ...]] = ()
-    #: Its finds count only where no other recogniser has found anything.
+    #: Its matches count only if they overlap no match of another recogniser.
     last_resort: ClassVar[bool] = False
 
     def __init__(self, language: str = LANGUAGE) -> None:
@@ -88,8 +88,8 @@ class Recogniser(LocalRecognizer):
         """Return the identifiers in a text; the interface of presidio.
 
         Args:
-            text: Any text.
-            entities: Requested kinds; empty for all.
+            text: The text.
+            entities: Requested kinds; empty: all.
             nlp_artifacts: Not used.
         """
         del nlp_artifacts

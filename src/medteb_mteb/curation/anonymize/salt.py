@@ -1,4 +1,4 @@
-"""The secret that surrogates are made with: a file beside the output, never in it."""
+"""The secret from which surrogates are derived: a file next to the output, never in it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ def salt_for(out: str | Path, file: str | Path | None = None) -> bytes:
     """Return the secret of a build, from its file; the file is created if it is missing.
 
     Args:
-        out: Folder that the step writes.
-        file: Where the secret is; default `OUT.salt`, beside the folder and readable by its owner only.
+        out: Output folder of the step.
+        file: File of the secret; default `OUT.salt`, next to the folder and readable only by its owner.
 
     Raises:
-        BuildError: The file is inside the output, so it would be passed on with it, or is too short.
+        BuildError: The file is inside the output and would be published with it, is too short, or cannot be
+            read or created.
     """
     path = Path(file) if file else Path(out).resolve().with_name(Path(out).resolve().name + ".salt")
     if path.resolve().is_relative_to(Path(out).resolve()):
-        raise BuildError(f"{path} is inside the output and would be passed on with it; keep it elsewhere.")
+        raise BuildError(f"{path} is inside the output and would be published with it; keep it elsewhere.")
     try:
         if not path.exists():
             _make(path)

@@ -1,4 +1,4 @@
-"""A sheet of doubtful identifiers, for a person who knows the site: written, filled in, read again."""
+"""A sheet of doubtful identifiers, to be filled in by a person who knows the site: writes and reads it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COLUMNS = ("identifier", "kind", "value", "count", "example")
 _YES, _NO = frozenset({"yes", "y", "1", "是", "true"}), frozenset({"no", "n", "0", "否", "false"})
 #: Characters shown before and after a value.
 _AROUND = 20
-#: A cell that begins with one of these is a formula to spreadsheets.
+#: Spreadsheets treat a cell that begins with one of these as a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -41,7 +41,7 @@ class Answers:
     """Answers of a reviewer on doubtful identifiers.
 
     Attributes:
-        identifiers: Values by kind that are identifiers.
+        identifiers: Values that are identifiers, by kind.
         cleared: Kinds and values that are not identifiers.
         open: Number of rows without an answer.
     """
@@ -66,17 +66,17 @@ def write_sheet(
     columns: Mapping[str, str] | None = None,
     show_progress: bool = True,
 ) -> int:
-    """Write what strict mode alone would replace, each value once, the most frequent first.
+    """Write the values that only strict mode would replace, each once, the most frequent first.
 
-    The sheet holds identifiers: it is readable by its owner only, and belongs where the source is.
+    The sheet holds identifiers: it is readable only by its owner, and must be kept with the source.
 
     Args:
         source: See `read_texts`.
         path: CSV file to write; it must not exist.
         kinds: Kinds to look for; default those of strict mode without `DATE`.
-        known: Identifiers that are known and need no review.
+        known: Known identifiers, which need no review.
         columns: See `read_texts`.
-        show_progress: Show a bar.
+        show_progress: Show a progress bar.
 
     Returns:
         Number of values.
@@ -118,7 +118,7 @@ def _example(text: str, start: int, end: int) -> str:
 
 
 def _cell(value: str) -> str:
-    """Return a value that no spreadsheet takes for a formula; `read_sheet` takes the apostrophe off again."""
+    """Return a value that spreadsheets do not treat as a formula; `read_sheet` removes the apostrophe."""
     return f"'{value}" if value.startswith((*_FORMULA, "'")) else value
 
 
@@ -126,7 +126,7 @@ def read_sheet(path: str | Path) -> Answers:
     """Return the answers of a sheet whose first column says yes or no; rows without an answer are counted.
 
     Raises:
-        BuildError: The file cannot be read, is not such a sheet, or a row cannot be used.
+        BuildError: The file cannot be read or is not such a sheet, or a row is invalid.
     """
     file = Path(path)
     try:

@@ -30,13 +30,13 @@ class Span(NamedTuple):
 
 
 def disjoint(spans: Iterable[Span], text: str) -> list[Span]:
-    """Return spans that do not overlap and cover every letter and digit that any of the given ones covers.
+    """Return spans that do not overlap and cover every letter and digit of the given spans.
 
-    Of overlapping spans the longest is kept, of equally long ones the more specific kind (the order of
-    `IDENTIFIER_KINDS`). The rest of a span that reaches beyond the kept one becomes a separate span.
+    Of overlapping spans, the longest one is kept; of equally long spans, the one with the more specific kind
+    (the order of `IDENTIFIER_KINDS`). The rest of a span beyond the kept one becomes a separate span.
 
     Returns:
-        Sorted by start.
+        The spans, sorted by start.
     """
     ranked = sorted(set(spans), key=lambda span: (span.start - span.end, _ORDER[span.kind], span.start))
     taken: list[Span] = []
@@ -52,7 +52,7 @@ def _start(span: Span) -> int:
 
 
 def _free(span: Span, taken: list[Span]) -> list[tuple[int, int]]:
-    """Return the parts of a span that no span of `taken` covers; these are sorted and do not overlap."""
+    """Return the parts of a span that no span of `taken` covers; `taken` is sorted and without overlap."""
     parts, position = [], span.start
     number = max(bisect_left(taken, span.start, key=_start) - 1, 0)
     while number < len(taken) and taken[number].start < span.end:

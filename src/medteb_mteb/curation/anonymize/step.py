@@ -1,4 +1,4 @@
-"""The step `anonymize`: replaces identifiers of persons in texts, titles and the kept keys of `meta`."""
+"""The step `anonymize`: replaces identifiers of persons in texts, titles and kept keys of `meta`."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 __all__ = ["ENTITIES", "FOUND", "VERSION", "Anonymise", "Anonymised", "Ids", "Mode", "anonymize"]
 
-#: Incremented with every change of what is recognised or of its replacement.
+#: Incremented with every change of recognition or replacement.
 VERSION = 3
-#: Key of `meta` that holds how many identifiers of each kind a text had.
+#: Key of `meta` with the number of identifiers of each kind in a text.
 FOUND = "identifiers"
-#: File beside the manifest with the counts over all texts.
+#: File next to the manifest with the counts over all texts.
 ENTITIES = "entities.json"
 
-#: Ids that are digests or random: one in a few thousand contains what looks like a phone number.
+#: Ids that are digests or random; one in a few thousand contains digits that look like a phone number.
 _DIGEST = re.compile(
     r"(?=[0-9-]*[a-f])(?:[0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64}"
     r"|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:-\d+)?"
@@ -49,23 +49,23 @@ Ids = Literal["check", "keep", "digest"]
 
 
 class Anonymise:
-    """The step: replaces identifiers of persons; every text is kept, and the rest of it is unchanged.
+    """The step: replaces identifiers of persons; every text is kept, and its other parts are unchanged.
 
     Args:
-        mode: `placeholder` puts `[姓名]` in place of a name (`[NAME]` in a text without Chinese),
-            `surrogate` another name, the same one for every occurrence.
+        mode: `placeholder` replaces a name by `[姓名]` (`[NAME]` in a text without Chinese), `surrogate` by
+            another name, the same one for every occurrence.
         kinds: Kinds to look for; default all of `IDENTIFIER_KINDS`.
-        salt: The secret of the surrogates; needed for them, and for `known`.
-        keep_meta: Keys of `meta` to keep. Their values are anonymised too, read with the key as their label;
-            all other keys are left out, since a bare name or number in a column cannot be recognised.
-        ids: What becomes of ids that came with the texts: `check` keeps them and refuses those that are an
-            identifier themselves, `keep` keeps them unseen, `digest` makes new ones from the anonymised text.
-            An id that `read_texts` made from the content is always made again: with it guesses of what was
-            replaced could be tested.
-        id_label: Column that ids were read from; `check` reads it as their label.
+        salt: The secret of the surrogates; needed for them, for `known` and for `answers`.
+        keep_meta: Keys of `meta` to keep. Their values are anonymised too, with the key as their label; all
+            other keys are left out, since a bare name or number in a column cannot be recognised.
+        ids: Treatment of ids that came with the texts: `check` keeps them but raises an error if one is itself
+            an identifier, `keep` keeps them unchecked, `digest` derives new ones from the anonymised text. An
+            id that `read_texts` derived from the content is always replaced, since guesses of the replaced
+            identifiers could be tested with it.
+        id_label: Column of the ids; `check` uses it as their label.
         known: Identifiers that are known beforehand.
-        strict: Also replace what is doubtful, and the kinds of strict mode.
-        answers: A person's decisions on doubtful identifiers.
+        strict: Also replace doubtful identifiers, and the kinds of strict mode.
+        answers: A reviewer's decisions on doubtful identifiers.
     """
 
     name = "anonymize"
@@ -87,11 +87,11 @@ class Anonymise:
         if mode not in {"placeholder", "surrogate"}:
             raise BuildError(f"There is no mode {mode!r}; use placeholder or surrogate.")
         if ids not in {"check", "keep", "digest"}:
-            raise BuildError(f"There is no way {ids!r} to treat ids; use check, keep or digest.")
+            raise BuildError(f"ids must be check, keep or digest; got {ids!r}.")
         if mode == "surrogate" and not salt:
-            raise BuildError("Surrogates need a secret: give salt, for instance of salt_for(out).")
+            raise BuildError("Surrogates need a secret: give salt, for instance salt_for(out).")
         if (known is not None or answers is not None) and not salt:
-            raise BuildError("Known identifiers need a secret: give salt, for instance of salt_for(out).")
+            raise BuildError("Known identifiers need a secret: give salt, for instance salt_for(out).")
         self.mode: Mode = mode
         self.kinds = chosen(kinds, strict=strict)
         self.strict = strict
@@ -133,12 +133,12 @@ class Anonymise:
         return f"{self.name}/{VERSION}:{digest[:12]}"
 
     def restore(self, kept: Sequence[Text]) -> None:
-        """Restore the ids that are taken."""
+        """Restore the ids already in use."""
         self._taken.update(text.id for text in kept)
         self._seen += len(kept)
 
     def __call__(self, texts: Sequence[Text]) -> Iterable[Text]:
-        """Return the texts without identifiers, one for each."""
+        """Return the texts without identifiers, one for each input text."""
         mark = self.mark
         return [self.one(text, mark) for text in texts]
 
@@ -212,7 +212,7 @@ def _content_id(title: str, text: str) -> str:
 
 
 def _label(key: str) -> str:
-    """Return a key as the recognisers know labels: `patient_name` as `patient name：`."""
+    """Return a key in the form of labels for the recognisers: `patient_name` becomes `patient name：`."""
     return f"{key.replace('_', ' ')}：" if key else ""
 
 
@@ -289,15 +289,15 @@ def anonymize(
     shard: int = SHARD,
     show_progress: bool = True,
 ) -> Anonymised:
-    """Run the step over a source, or resume an interrupted run, and count the identifiers replaced.
+    """Run the step on a source, or resume an interrupted run, and count the replaced identifiers.
 
-    Writes `entities.json` beside the manifest: counts by kind and the keys of `meta` that were left out,
+    Writes `entities.json` next to the manifest: counts by kind and the keys of `meta` that were left out,
     never the identifiers themselves.
 
     Args:
         source: See `read_texts`.
         out: Folder to write.
-        mode: See `Anonymise`, as are `kinds`, `keep_meta` and `ids`.
+        mode: See `Anonymise`.
         kinds: See `Anonymise`.
         salt: File of the secret of surrogates, see `salt_for`.
         keep_meta: See `Anonymise`.
@@ -308,10 +308,10 @@ def anonymize(
         columns: See `read_texts`.
         sources: See `run_step`.
         shard: Texts per shard.
-        show_progress: Show a bar.
+        show_progress: Show a progress bar.
 
     Raises:
-        BuildError: As `run_step`, `Anonymise` and `salt_for` do.
+        BuildError: See `run_step`, `Anonymise` and `salt_for`.
     """
     listed = read_known(known) if known is not None else None
     answers = read_sheet(reviewed) if reviewed is not None else None

@@ -1,8 +1,8 @@
 """Surrogates that keep the form of an identifier, consistent and irreversible.
 
-The surrogate of an identifier is derived from a secret (HMAC-SHA256). Where the form allows, a surrogate
-cannot exist: an identity card of no province with a wrong check digit, a phone in a range that is given to
-nobody.
+The surrogate of an identifier is derived from a secret (HMAC-SHA256). If the form allows it, a surrogate is
+an identifier that cannot exist: an identity card without a valid province and check digit, a phone number in
+an unassigned range.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Surrogates:
     """Surrogates of identifiers.
 
     Args:
-        salt: The secret, at least 16 bytes; who has it can test guesses.
+        salt: The secret, at least 16 bytes; anyone who has it can test guesses.
     """
 
     def __init__(self, salt: bytes) -> None:
@@ -75,7 +75,7 @@ class Surrogates:
         return options[(number + 1) % len(options)] if picked == avoid else picked
 
     def _refilled(self, kind: str, value: str, beginning: str, *, letters: str = "", key: str = "") -> str:
-        """Replace digits and letters in their places; `beginning` takes the first places."""
+        """Replace each digit and letter in its place; `beginning` fills the first places."""
         key = key or "".join(char.lower() for char in value if char.isalnum())
         digits = iter(self._digits(kind, key, sum(char.isalnum() for char in value)))
         alphabet = iter(self._digest(f"{kind} letters", key) * (1 + len(value) // 32))
@@ -132,7 +132,7 @@ class Surrogates:
         return self._pick("PLATE", key, _PROVINCES) + self._refilled("PLATE", value[1:], "I", key=key)
 
     def _birth_date(self, value: str) -> str:
-        """Return a date of a year at most two away, so that the age stays about right."""
+        """Return a date at most two years away, so that the age stays about right."""
         written = "".join(
             str("〇一二三四五六七八九".index(char)) if char in "〇一二三四五六七八九" else char
             for char in value.replace("零", "〇").replace("○", "〇")
@@ -146,7 +146,7 @@ class Surrogates:
         return f"{year}-{month:02d}" + (f"-{day:02d}" if len(digits_of(value)) > 6 or " " in value else "")
 
     def _date(self, value: str) -> str:
-        """Return the date moved by as many days as every date of the build, so that intervals stay."""
+        """Return the date moved by the same number of days as every date of the build; intervals are kept."""
         numbers = re.findall(r"\d+", value)
         if len(numbers) == 1 and len(numbers[0]) == 8:
             numbers = [numbers[0][:4], numbers[0][4:6], numbers[0][6:]]

@@ -1,4 +1,4 @@
-"""The word lists of the recognisers: text files in `words/`, this project's own compilation."""
+"""The word lists of the recognisers: text files in `words/`, compiled for this project."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FOLDER = Path(__file__).parent / "words"
 
 @cache
 def words(name: str) -> tuple[str, ...]:
-    """Return the words of `words/NAME.txt`, in their order; lines that begin with # are comments."""
+    """Return the words of `words/NAME.txt`, in file order; lines that begin with # are comments."""
     lines = (_FOLDER / f"{name}.txt").read_text(encoding="utf-8").splitlines()
     return tuple(word for line in lines if not line.startswith("#") for word in line.split())
 
@@ -24,7 +24,7 @@ def characters(name: str) -> frozenset[str]:
 
 
 def alternatives(name: str) -> str:
-    """Return the words of `words/NAME.txt` as alternatives of a pattern, longer ones first."""
+    """Return the words of `words/NAME.txt` as alternatives in a regular expression, longer ones first."""
     return "|".join(sorted(words(name), key=len, reverse=True))
 
 

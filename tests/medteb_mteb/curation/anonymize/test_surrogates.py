@@ -116,7 +116,7 @@ def test_only_the_owner_can_read_the_secret_next_to_the_output(tmp_path):
     assert salt_for(tmp_path / "out") == salt
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.salt"]
     assert salt.decode() not in salt_id(salt)
-    with pytest.raises(BuildError, match="passed on with it"):
+    with pytest.raises(BuildError, match="published with it"):
         salt_for(tmp_path / "out", tmp_path / "out" / "secret")
     file.write_text("short")
     with pytest.raises(BuildError, match="at least 16"):
