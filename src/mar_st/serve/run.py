@@ -39,12 +39,12 @@ SPARE = 256
 #: Packages of the extra `serve`.
 NEEDED = ("fastapi", "uvicorn", "httptools", "uvloop", "orjson", "prometheus_client")
 
-#: Bytes of an answer that the system buffers for a caller who does not read. The default may be megabytes,
-#: and many answers would be computed in vain.
+#: Bytes of responses that the system buffers for a client that does not read. The default may be megabytes,
+#: and the responses in it would be computed for nothing.
 UNSENT = 128 * 1024
 
-#: Connections that may wait to be accepted, if the system allows as many (`net.core.somaxconn`). A caller
-#: beyond that believes it is connected, and sends its request again after 1, 2, 4, ... seconds.
+#: Connections that may wait to be accepted, if the system allows as many (`net.core.somaxconn`). The system
+#: drops the packets of further clients, which send them again after 1, 2, 4, ... seconds.
 BACKLOG = 65_535
 
 
