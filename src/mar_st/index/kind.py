@@ -45,18 +45,18 @@ class IndexKind(ABC):
     `@kind("NAME")` (`mar_st.index.registry`) in a module of `mar_st.index.kinds`.
 
     Args:
-        folder: The files.
+        folder: Folder of the segment.
 
     Attributes:
         kind: Name of the kind.
         BUILD: Build settings, with their defaults.
         SEARCH: Search settings, with their defaults.
         LADDER: Search settings, from cheap to thorough.
-        EXACT: Every vector is compared unchanged: there is no FAISS index, and nothing to tune.
+        EXACT: Whether every vector is compared unchanged, without a FAISS index and with nothing to tune.
         REFITTED: Build settings that are chosen again when an index is compacted.
         EXACT_UP_TO: Number of vectors up to which an addition is built as `exact`.
         DTYPES: Types that the stored vectors may have; the first one is written.
-        vectors: `(n, dim)`, float32 or float16: what scores are computed with.
+        vectors: Vectors that scores are computed with, `(n, dim)` float32 or float16.
 
     Raises:
         IndexingError: A file is damaged.
@@ -140,16 +140,16 @@ class IndexKind(ABC):
 
         Args:
             built: Complete build settings for all vectors.
-            fitting: Those for the sample.
+            fitting: Complete build settings for the sample.
             count: Number of all vectors.
-            sample: Number of vectors of the sample.
+            sample: Number of vectors in the sample.
         """
         del built, fitting
         return count / sample
 
     @classmethod
     def milvus(cls, dim: int, count: int) -> MilvusIndexType | None:
-        """Return what Milvus builds for this kind; `None` if it has no equivalent."""
+        """Return the index that Milvus builds for this kind; `None` if it has no equivalent."""
         del dim, count
         return None
 
@@ -174,7 +174,7 @@ class IndexKind(ABC):
             source: The vectors.
             params: Complete build settings.
             like: Folder of a segment of the same kind whose trained codes are used.
-            progress: Show bars.
+            progress: Show progress bars.
         """
         if cls.stores_vectors(params) and not (folder / VECTORS).is_file():
             write_vectors(folder / VECTORS, source, cls.DTYPES[0], progress=progress)
@@ -222,7 +222,7 @@ class IndexKind(ABC):
         """Make sure that all files hold `count` vectors of `dim` dimensions, in row-major order.
 
         Raises:
-            IndexingError: They do not.
+            IndexingError: A file holds another shape, type or order.
         """
         for name, shape, expected in self.shapes(count, dim):
             if shape != expected:
@@ -295,7 +295,7 @@ class IndexKind(ABC):
     def search_parameters(
         self, count: int, mask: Mask | None, wanted: Mapping[str, int], chosen: Mapping[str, Any]
     ) -> Any:
-        """Return FAISS's parameters of a search.
+        """Return FAISS's search parameters.
 
         Args:
             count: Candidates per query.
@@ -311,7 +311,7 @@ def read_array(path: Path, *, mapped: bool = False) -> np.ndarray:
     """Return the array of an `.npy` file.
 
     Raises:
-        IndexingError: It is damaged.
+        IndexingError: The file is damaged.
         FileNotFoundError: The file is missing.
     """
     try:
@@ -328,7 +328,7 @@ def read_index(path: Path, *, binary: bool = False) -> Any:
     """Return a FAISS index, mapped into memory.
 
     Raises:
-        IndexingError: It is damaged.
+        IndexingError: The file is damaged.
         FileNotFoundError: The file is missing.
     """
     faiss = need("faiss")

@@ -46,9 +46,9 @@ class RetroMAELoss(nn.Module):
         model: `[Transformer, ...]` of an encoder whose texts begin with CLS.
         encoder_mask: Share of the words that the encoder does not see.
         decoder_mask: Share of the tokens that a row of the decoder does not see.
-        replacement: What the encoder reads instead of a masked token: `80-10-10` as above, or always the
+        replacement: Replacement of a masked token in the encoder's input: `80-10-10` as above, or always the
             `mask` token.
-        bf16: Compute under autocast.
+        bf16: Compute under bfloat16 autocast.
         gather_across_devices: Take the means over the targets of all processes, so that a batch split over
             processes has the gradients of the whole batch.
 
@@ -110,10 +110,10 @@ class RetroMAELoss(nn.Module):
         self.last_parts: dict[str, Tensor] = {}
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
-        """Loss of one batch; its two parts are in `last_parts` afterwards.
+        """Return the loss of one batch; its two parts are in `last_parts` afterwards.
 
         Raises:
-            ValueError: More than one column.
+            ValueError: There is more than one column.
         """
         del labels
         (column,) = self.prepare(list(sentence_features))
@@ -148,16 +148,16 @@ class RetroMAELoss(nn.Module):
         """Return the column with its random masks, drawn unless it has them already.
 
         Args:
-            features: One column.
+            features: A list of one column.
 
         Returns:
             The column with `masked` `(rows, length)` and `visible` `(rows, length, length)`, bool,
             `corrupted` (what the encoder reads) and `targets` (the number of targets of each of the two
-            means). Its rows can be given to `forward` part by part; the losses of the parts add up to that of
+            means). Its rows can be given to `forward` in parts; the losses of the parts add up to the loss of
             the whole.
 
         Raises:
-            ValueError: More than one column.
+            ValueError: There is more than one column.
         """
         if len(features) != 1:
             raise ValueError(f"RetroMAELoss takes one text column; got {len(features)}.")
@@ -178,7 +178,7 @@ class RetroMAELoss(nn.Module):
         return [{**column, **drawn, "targets": of_each}]
 
     def _cross_entropy(self, states: Tensor, targets: Tensor, embeddings: Tensor) -> Tensor:
-        """Summed over the targets."""
+        """Return the cross-entropy, summed over the targets."""
         if not len(targets):  # a batch of texts of one word
             return states.sum() * 0.0
         if len(targets) <= TARGETS:
@@ -193,7 +193,7 @@ class RetroMAELoss(nn.Module):
         return nn.functional.cross_entropy(logits, targets, reduction="sum")
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Settings, for the model card."""
+        """Return the settings for the model card."""
         return {
             "encoder_mask": self.encoder_mask,
             "decoder_mask": self.decoder_mask,
@@ -240,17 +240,17 @@ def word_pieces(tokenizer: Any, size: int) -> Tensor:
 
 
 def _ideograph(token: str) -> bool:
-    """Chinese is written without spaces, so SentencePiece does not mark where its words begin."""
+    """Return True for Chinese, whose word starts SentencePiece does not mark, as there are no spaces."""
     return bool(token) and "\u2e80" <= token[0] <= "\u9fff"
 
 
 def draw_words(plain: Tensor, continues: Tensor, rate: float) -> Tensor:
-    """Tokens of randomly drawn words, `(batch, length)` bool.
+    """Return the tokens of randomly drawn words, `(batch, length)` bool.
 
     Args:
         plain: Tokens that are neither special nor padding, `(batch, length)` bool.
         continues: Tokens that continue a word, `(batch, length)` bool.
-        rate: Share of the words; of every text with a word at least one is drawn.
+        rate: Share of the words to draw; at least one from every text that has a word.
     """
     before = torch.cat([torch.zeros_like(plain[:, :1]), plain[:, :-1]], dim=1)
     word = (plain & ~(continues & before)).cumsum(dim=1)
@@ -268,9 +268,9 @@ def replace_tokens(tokens: Tensor, masked: Tensor, mask_id: int, vocabulary: int
 
     Args:
         tokens: Token ids, `(batch, length)` int64.
-        masked: Which ones are to be predicted, `(batch, length)` bool.
+        masked: Tokens to predict, `(batch, length)` bool.
         mask_id: Id of the mask token.
-        vocabulary: Ids that a random token is drawn from.
+        vocabulary: Number of ids that a random token is drawn from.
     """
     chance = torch.rand(tokens.shape, device=tokens.device)
     drawn = torch.randint_like(tokens, vocabulary)
@@ -284,7 +284,7 @@ def draw_visible(attended: Tensor, plain: Tensor, rate: float) -> Tensor:
 
     Args:
         attended: Tokens that are not padding, `(batch, length)` bool.
-        plain: Those that are not special either.
+        plain: Tokens that are neither special nor padding, `(batch, length)` bool.
         rate: Share of the plain tokens that a row does not see, besides its own.
     """
     batch, length = plain.shape

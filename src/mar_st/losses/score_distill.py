@@ -25,9 +25,9 @@ class Taught:
     """Vectors or scores of a teacher for the rows of all processes.
 
     Attributes:
-        queries: Its vectors of the queries, `(world, width)`.
-        documents: Its vectors of the documents, `(blocks * world, width)`.
-        scores: Its scores of each query with its own documents, `(world, blocks)`, instead of vectors.
+        queries: Vectors of the queries, `(world, width)`.
+        documents: Vectors of the documents, `(blocks * world, width)`.
+        scores: Scores of each query with its own documents, `(world, blocks)`, instead of vectors.
     """
 
     queries: Tensor | None = None
@@ -66,7 +66,7 @@ class ScoreDistillLoss(InBatchLoss):
         gather_across_devices: Also use the documents of the other processes.
         mini_batch_size: Rows of a column that are encoded at a time (GradCache); the gradients stay the
             same. `None`: all at once.
-        mini_batch_tokens: Tokens encoded at a time, with padding: passes of short texts hold more of them.
+        mini_batch_tokens: Tokens encoded at a time, padding included: passes of short texts hold more texts.
 
     Requirements:
         1. Columns `query`, `positive`, then any number of negatives, in this order.
@@ -141,7 +141,7 @@ class ScoreDistillLoss(InBatchLoss):
         """Return the vectors or scores of the teacher for all rows.
 
         Raises:
-            ValueError: There are no labels, or not one for each text, or they do not fit the scope.
+            ValueError: The labels are missing, do not fit the columns, or do not fit the scope.
         """
         shape = () if labels is None else tuple(labels.shape[1:])
         if labels is None or (shape[:-1] != (columns,) and shape != (columns - 1,)):
@@ -167,7 +167,7 @@ class ScoreDistillLoss(InBatchLoss):
         return Taught(whole[:, 0], blocks(whole[:, 1:]))
 
     def parts(self, queries: Tensor, documents: Tensor, scope: Scope) -> dict[str, Tensor]:
-        """Both parts of some rows, weighted and summed over them."""
+        """Return both parts of some rows, weighted and summed over them."""
         whole = self.contrastive_weight or self.kl_scope == "batch"
         scores = queries[scope.rows] @ documents.T if whole else None
         found = {}
@@ -192,7 +192,7 @@ class ScoreDistillLoss(InBatchLoss):
         return found
 
     def _students(self, queries: Tensor, documents: Tensor, scores: Tensor | None, scope: Scope) -> Tensor:
-        """Scores of the rows within the scope of the KL."""
+        """Return the scores of the rows within the scope of the KL."""
         if scores is None:
             return group_scores(queries, documents, scope)
         if self.kl_scope == "batch":
@@ -211,7 +211,7 @@ class ScoreDistillLoss(InBatchLoss):
         return taught.queries[scope.rows] @ taught.documents.T
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Settings, for the model card."""
+        """Return the settings for the model card."""
         return {
             **super().get_config_dict(),
             "teacher_temperature": self.teacher_temperature,
@@ -224,6 +224,6 @@ class ScoreDistillLoss(InBatchLoss):
 
 
 def group_scores(queries: Tensor, documents: Tensor, scope: Scope) -> Tensor:
-    """Scores of some rows' queries with their own documents, `(rows, blocks)`."""
+    """Return the scores of some rows' queries with their own documents, `(rows, blocks)`."""
     own = documents.view(-1, scope.world, documents.shape[1])[:, scope.rows]
     return torch.einsum("nd,bnd->nb", queries[scope.rows], own)

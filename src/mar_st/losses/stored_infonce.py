@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class StoredInfoNCELoss(PassesMixin, nn.Module):
-    """InfoNCE on labelled pairs with documents that are not encoded but read (HARNESS-LM, phase three).
+    """InfoNCE on labelled pairs with stored document vectors (HARNESS-LM, phase three).
 
     With `q_i` the vector of query `i`, `d_j` the stored vectors of all documents of the batch (positives and
     hard negatives) and `i+` the positive of query `i`:
@@ -31,7 +31,7 @@ class StoredInfoNCELoss(PassesMixin, nn.Module):
         gather_across_devices: Also use the documents of the other processes as negatives.
         mini_batch_size: Queries encoded at a time (GradCache); the gradients stay the same. `None`: all at
             once.
-        mini_batch_tokens: Tokens encoded at a time, with padding: passes of short texts hold more of them.
+        mini_batch_tokens: Tokens encoded at a time, padding included: passes of short texts hold more texts.
 
     Requirements:
         1. One text column, the queries.
@@ -77,10 +77,10 @@ class StoredInfoNCELoss(PassesMixin, nn.Module):
         self.set_passes(mini_batch_size, mini_batch_tokens)
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None) -> Tensor:
-        """Loss of one batch.
+        """Return the loss of one batch.
 
         Raises:
-            ValueError: No document vectors, more than one text column, or shapes that do not fit.
+            ValueError: Document vectors are missing, there are several text columns, or shapes do not fit.
         """
         features = list(sentence_features)
         if len(features) != 1 or labels is None:
@@ -96,7 +96,7 @@ class StoredInfoNCELoss(PassesMixin, nn.Module):
     def calculate_loss(
         self, reps: list[list[Tensor]], labels: Any = None, *, with_backward: bool = False
     ) -> Tensor:
-        """Loss of one batch from the vectors of its mini-batches (GradCache)."""
+        """Return the loss of one batch from the vectors of its mini-batches (GradCache)."""
         batch: Cached = labels
         loss = self.compute_loss(batch.joined(reps)[0], batch.labels)
         if with_backward:
@@ -105,7 +105,7 @@ class StoredInfoNCELoss(PassesMixin, nn.Module):
         return loss
 
     def compute_loss(self, queries: Tensor, documents: Tensor) -> Tensor:
-        """Loss from query vectors `(batch, dim)` and document vectors `(batch, 1 + n, dim)`, in float32."""
+        """Return the float32 loss of queries `(batch, dim)` and documents `(batch, 1 + n, dim)`."""
         if documents.ndim != 3 or documents.shape[::2] != queries.shape:
             raise ValueError(
                 f"Queries are of shape {tuple(queries.shape)} and documents of {tuple(documents.shape)}; "
@@ -121,7 +121,7 @@ class StoredInfoNCELoss(PassesMixin, nn.Module):
             return nn.functional.cross_entropy(scores, rows * documents.shape[1])
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Settings, for the model card."""
+        """Return the settings for the model card."""
         return {
             "temperature": self.temperature,
             "gather_across_devices": self.gather_across_devices,

@@ -29,7 +29,7 @@ class ExactIndex(IndexKind):
 
     @classmethod
     def milvus(cls, dim: int, count: int) -> MilvusIndexType:
-        """FLAT."""
+        """Return FLAT."""
         del dim, count
         return MilvusIndexType("FLAT", {}, cls.LADDER)
 

@@ -47,7 +47,7 @@ class HnswIndex(IndexKind):
 
     @classmethod
     def memory(cls, params: Mapping[str, Any], dim: int, count: int) -> int:
-        """Return vectors and links."""
+        """Return the bytes of vectors and links."""
         links = 8 * params["M"] * (1 + 1 / max(params["M"] - 1, 1)) + 12
         return int(count * (dim * (1 if params["storage"] == "int8" else 4) + links))
 
@@ -67,7 +67,7 @@ class HnswIndex(IndexKind):
 
     @classmethod
     def milvus(cls, dim: int, count: int) -> MilvusIndexType:
-        """HNSW."""
+        """Return HNSW."""
         del dim, count
         return MilvusIndexType("HNSW", {"M": 32, "efConstruction": 100}, MILVUS_EFFORTS)
 
@@ -86,9 +86,9 @@ class HnswIndex(IndexKind):
         *,
         progress: bool,
     ) -> None:
-        """Link all vectors. It takes long, so the graph is saved every few minutes and resumes from there.
+        """Link all vectors. As this takes long, the graph is saved every few minutes for a later resume.
 
-        The random levels are seeded for every block, so that a resumed build gives the graph of an
+        The random levels are seeded for every block, so that a resumed build gives the same graph as an
         uninterrupted one. (With several threads, FAISS links neighbours in the order in which threads reach
         them: two builds of a graph then differ, resumed or not.)
         """
@@ -132,7 +132,7 @@ class HnswIndex(IndexKind):
     def search_parameters(
         self, count: int, mask: Mask | None, wanted: Mapping[str, int], chosen: Mapping[str, Any]
     ) -> Any:
-        """Return the effort; a filter drops most of the nodes that a walk visits, so the walk is longer."""
+        """Return the effort; it grows with a filter, which drops most of the nodes that a walk visits."""
         share = 1.0 if mask is None else mask.count / len(self)
         ef = min(int(max(wanted["ef"], count * 3 // 2) / share), len(self))
         return need("faiss").SearchParametersHNSW(efSearch=ef, **chosen)

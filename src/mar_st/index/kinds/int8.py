@@ -31,7 +31,7 @@ class Int8Index(IndexKind):
 
     @classmethod
     def milvus(cls, dim: int, count: int) -> MilvusIndexType:
-        """IVF_SQ8: Milvus has no plain scalar quantizer."""
+        """Return IVF_SQ8: Milvus has no plain scalar quantizer."""
         del dim
         return MilvusIndexType("IVF_SQ8", {"nlist": cells(count)}, MILVUS_PROBES)
 

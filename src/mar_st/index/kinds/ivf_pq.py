@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 #: Vectors that FAISS requires for every centroid that it trains.
 TRAINED_PER_CENTROID = 39
 
-#: Maximum number of vectors per cell that the cells are trained on.
+#: Maximum number of training vectors per cell.
 TRAINED_PER_CELL = 64
 
 
 @kind("ivf-pq", after="hnsw")
 class IvfPqIndex(IndexKind):
-    """Product codes of `m` bytes in `nlist` cells; 0 stands for a number that fits the vectors."""
+    """Product codes of `m` bytes in `nlist` cells; 0 means a number chosen for the vectors."""
 
     BUILD: ClassVar[Mapping[str, Any]] = {"nlist": 0, "m": 0, "bits": 0}
     REFITTED = ("nlist", "bits")
@@ -51,7 +51,7 @@ class IvfPqIndex(IndexKind):
 
     @classmethod
     def memory(cls, params: Mapping[str, Any], dim: int, count: int) -> int:
-        """Return codes and ids, centroids of the cells, centroids of the codes."""
+        """Return the bytes of codes and ids, centroids of the cells, and centroids of the codes."""
         return int(count * (params["m"] + 8) + params["nlist"] * 4 * dim + 256 * 4 * dim)
 
     @classmethod
@@ -67,7 +67,7 @@ class IvfPqIndex(IndexKind):
 
     @classmethod
     def milvus(cls, dim: int, count: int) -> MilvusIndexType:
-        """IVF_PQ."""
+        """Return IVF_PQ."""
         params = {"nlist": cells(count), "m": subvectors(dim, 4), "nbits": 8}
         return MilvusIndexType("IVF_PQ", params, MILVUS_PROBES)
 
