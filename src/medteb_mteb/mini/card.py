@@ -1,4 +1,4 @@
-"""Dataset cards of the packaged tasks: YAML header as the Hub reads it, then what the data is."""
+"""Dataset cards of the packaged tasks: a YAML header for the Hub, then a description of the data."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Cells: the unit of meaning that queries ask for and documents answer.
 
-A cell is (entity, intent, group). Polarity is part of the intent: ``diet_good``/``diet_avoid`` and
-``high``/``low`` are different cells, so that a text with the wrong answer never counts.
+A cell is (entity, intent, group). Polarity is part of the intent: ``diet_good`` and ``diet_avoid``, or
+``high`` and ``low``, are different cells, so a text with the wrong answer never counts.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ INTENTS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 SPECIAL = "special"
 GROUPED_INTENTS = ("causes", "exams", "diet_good", "diet_avoid", "prognosis")
-# Groups far enough apart for "other age group" to be a wrong answer; men, women and adults overlap with them.
+# Groups so different that advice for another one is a wrong answer; men, women and adults overlap with them.
 CONTRAST_GROUPS = ("婴幼儿", "儿童", "青少年", "孕妇", "哺乳期女性", "老年人")
 YOUNG = frozenset({"婴幼儿", "儿童", "青少年"})
 _ONE_KIND = (YOUNG, {"女性", "孕妇", "哺乳期女性"}, {"老年人"}, {"老年人", "男性"})
 _NAMES_GROUP = re.compile("小儿|儿童|婴|幼儿|妊娠|流产|孕|乳腺炎")
 NAME_LISTS = frozenset({"symptoms", "exams", "drugs", "department", "indication"})
 
-# A symptom and the condition that is little else than this symptom: people mean either by the same words,
-# so the tests ask for neither. Both stay in the corpus and in the train split.
+# A symptom and the condition that mainly consists of it: people use the same words for both, so the test
+# queries ask for neither. Both stay in the corpus and in the train split.
 TWINS = {
     "便秘": "功能性便秘", "失眠": "失眠障碍", "孕吐": "妊娠剧吐", "脱发": "雄激素性脱发",
     "遗尿": "儿童遗尿症",
@@ -50,7 +50,7 @@ TWINS = {
     "惊恐发作": "广泛性焦虑障碍",
 }  # fmt: skip
 
-# A phrase written for one intent that says something about another: the document then answers both in part.
+# Words with which a phrase of another intent also answers this one; the document then answers it in part.
 _LEAKS: dict[str, re.Pattern[str]] = {
     "diet_avoid": re.compile(
         r"少吃|忌口|不要吃|别吃|不吃|忌食|避免(?:进食|食用|吃)|[戒忌禁不少别]喝?酒|少喝|别喝"
@@ -64,7 +64,7 @@ _NUMBER_KINDS = frozenset({"血液检验", "尿液检验", "精液检验"})
 _NUMBERS = frozenset({"骨密度", "碳13呼气试验", "尿流率", "眼压测量", "动态血压监测", "唐氏筛查"})
 _SWALLOWED = re.compile("(?<!阴道)片|胶囊|颗粒|口服|丸|散|糖浆|酊剂")
 _OUTCOME = re.compile(r"不管|不治|拖|延误|失治|放任|发展|进展|恶变|累及|后遗")
-# Only advice tells a group what to do; a child among the causes or indications does not.
+# Only these intents give advice to a group; a child among the causes or indications is no advice.
 _GROUP_LEAKS_FROM = frozenset({"treatment", "care", "usage", "contraindications"})
 _GROUP_WORDS: dict[str, re.Pattern[str]] = {
     "孕妇": re.compile(r"孕|妊娠|怀胎"),
@@ -81,7 +81,7 @@ _GROUP_WORDS: dict[str, re.Pattern[str]] = {
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """One question a patient may have: ``entity`` key, ``intent`` and, where it matters, a patient group."""
+    """A question of a patient: the key of an entity, an intent and, if it matters, a patient group."""
 
     entity: str
     intent: str
@@ -90,18 +90,18 @@ class Cell:
 
 @dataclass(frozen=True)
 class Entity:
-    """A row of any table in one shape.
+    """A row of any table, in a common format.
 
     Attributes:
         key: ``kind:name``, unique over all tables.
-        aliases: clinical synonyms and brand names; documents and queries use them.
-        lay: what patients type instead; only queries (and a few forum replies) use them.
-        facts: intent -> phrases without final punctuation.
-        special: group -> phrases that hold for this group only.
-        circle: what near neighbours share (department, drug kind, body part, kind of examination).
-        links: keys of entities of other tables that this one mentions.
-        external: a drug that is not swallowed.
-        findings: an examination that describes what it finds instead of giving a number.
+        aliases: Clinical synonyms and brand names; documents and queries use them.
+        lay: Lay words; queries, titles and quotations in documents use them.
+        facts: Phrases without final punctuation, by intent.
+        special: Phrases that hold only for a patient group, by group.
+        circle: Property that near neighbours share (department, drug kind, body part, kind of examination).
+        links: Keys of entities of other tables that this one mentions.
+        external: Whether it is a drug that is not swallowed.
+        findings: Whether it is an examination that describes findings instead of giving a number.
     """
 
     key: str
@@ -157,7 +157,7 @@ class World:
         return self._cells_by_entity[entity]
 
     def facts(self, cell: Cell) -> tuple[str, ...]:
-        """Phrases that answer a cell."""
+        """Return the phrases that answer a cell."""
         entity = self.entities[cell.entity]
         return entity.special[cell.group] if cell.intent == SPECIAL else entity.facts[cell.intent]
 
@@ -188,7 +188,7 @@ class World:
 
     @cached_property
     def neighbours(self) -> dict[str, tuple[str, ...]]:
-        """Entity key -> related entities of the same kind, sorted."""
+        """Return the related entities of the same kind, sorted, by entity."""
         keys = sorted(self.entities)
         return {
             key: tuple(
@@ -202,7 +202,7 @@ class World:
         }
 
     def related(self, first: str, second: str) -> bool:
-        """Return True if two entities are related: one links to the other, or they share circle or links."""
+        """Return True if one entity links to the other, or if they share a circle or three links."""
         one, two = self.entities[first], self.entities[second]
         if one.key in two.links or two.key in one.links:
             return True
@@ -213,12 +213,12 @@ class World:
 
 def _contrasting(entity: Entity) -> list[str]:
     """Return groups whose documents may state the general facts of a condition; at most one young group."""
-    # A condition of a single patient group has no group to be contrasted with.
+    # A condition of a single patient group has no contrasting group.
     if any(set(entity.groups) <= only for only in _ONE_KIND) or _NAMES_GROUP.search(entity.name):
         return []
     groups = [group for group in CONTRAST_GROUPS if group in entity.groups]
     young = [group for group in groups if group in YOUNG]
-    # General advice is sound for the young only where they are the main patients.
+    # General advice suits the young only if they are the main patients.
     keep_young = young[:1] if entity.groups and entity.groups[0] in YOUNG else []
     return keep_young + [group for group in groups if group not in YOUNG]
 
@@ -332,8 +332,9 @@ def _exams(kb: Knowledge) -> list[Entity]:
 
 
 def seeded(*parts: object) -> random.Random:
-    """Return a unit's own random generator, so that adding one unit never changes another.
+    """Return a random generator for one unit, so that adding a unit never changes another one.
 
-    ``random.Random`` hashes a string seed with SHA-512, the same on every platform and Python version.
+    ``random.Random`` hashes a string seed with SHA-512, with the same result on every platform and Python
+    version.
     """
     return random.Random("/".join(str(part) for part in parts))

@@ -1,4 +1,4 @@
-"""Documents in seven registers, each knowing which cells it answers and how well."""
+"""Documents in seven registers, each with the cells that it answers and how well."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WEIGHTS: dict[str, tuple[int, ...]] = {
     "symptom": (30, 6, 18, 14, 0, 20, 12),
     "exam": (12, 12, 16, 12, 24, 12, 12),
 }
-# How often a document of a register also answers a second question about its subject.
+# Probability that a document of a register also answers a second question about its subject.
 _SIDE: dict[str, float] = {
     "consult": 0.35, "leaflet": 0.45, "encyc": 0.55, "nursing": 0.1, "report": 0.1, "forum": 0.1, "qa": 0.05,
 }  # fmt: skip
@@ -35,10 +35,10 @@ _PLAIN_TITLE = 0.22
 _PATIENT_TITLE = {"consult": 0.2, "forum": 0.25}
 _ALIAS = {"condition": 0.35, "drug": 0.2}
 _BOTH_NAMES = 0.8
-# How often a document quotes a lay word beside the clinical name.
+# Probability that a document quotes a lay word besides the clinical name.
 _LAY_QUOTED = 0.35
 _PATIENT_TITLES = ("{w}，请帮忙看看", "{w}", "{w}，有人懂吗", "“{w}”的问题", "{w}，是说{n}吗")
-# How often the question is repeated before it is answered.
+# Probability that the question is repeated before it is answered.
 _ECHO = {"consult": 0.45, "forum": 0.3, "nursing": 0.3, "report": 0.3, "qa": 0.7}
 _ECHOES = {
     "consult": ("您问的是“{q}”。", "您的问题：{q}？", "关于“{q}”，回复如下。"),
@@ -56,11 +56,11 @@ class Document:
     """A synthetic document.
 
     Attributes:
-        title: short, not part of ``text``.
-        text: 80 to 400 characters.
-        entity: key of its subject.
-        register: one of ``REGISTERS``.
-        answers: cell -> ``"S"`` (what the document is about) or ``"A"`` (answered in part).
+        title: A short title, not part of ``text``.
+        text: Text of 80 to 400 characters.
+        entity: Key of its subject.
+        register: One of ``REGISTERS``.
+        answers: By cell, ``"S"`` (the main question of the document) or ``"A"`` (answered in part).
     """
 
     title: str
@@ -71,14 +71,14 @@ class Document:
 
 
 class _Part(NamedTuple):
-    """One cell of a document with the phrases chosen for it."""
+    """A cell of a document with the phrases chosen for it."""
 
     cell: Cell
     phrases: tuple[str, ...]
 
 
 def choose_side(world: World, cell: Cell, register: str, rng: random.Random) -> list[Cell]:
-    """Second questions that a general document of this register also answers."""
+    """Return further questions that a general document of this register also answers."""
     if cell.group or rng.random() >= _SIDE[register]:
         return []
     others = [
@@ -90,7 +90,7 @@ def choose_side(world: World, cell: Cell, register: str, rng: random.Random) -> 
 
 
 def build_document(world: World, cell: Cell, *seed: object) -> Document:
-    """Write one document whose main question is ``cell``; equal arguments give equal text."""
+    """Write a document whose main question is ``cell``; equal arguments give equal text."""
     rng = seeded("document", *seed, cell)
     entity = world.entities[cell.entity]
     register = rng.choices(REGISTERS, _WEIGHTS[entity.kind])[0]
@@ -147,7 +147,7 @@ def _title(entity: Entity, cell: Cell, register: str, name: str, rng: random.Ran
 
 
 def join_phrases(phrases: Sequence[str], names: bool, spoken: bool, rng: random.Random) -> str:
-    """Join facts the way a writer would; ``names`` are nouns, otherwise clauses."""
+    """Join facts as a writer would; they are nouns if ``names`` is true, otherwise clauses."""
     if len(phrases) == 1:
         return phrases[0]
     if names:
@@ -203,7 +203,7 @@ def _frame(
 
 
 def _echo(register: str, entity: Entity, cell: Cell, name: str, rng: random.Random) -> str:
-    """Return the question again, rephrased by the writer."""
+    """Return the question as repeated by the writer in other words."""
     titles = wording_of(entity, cell.intent).titles
     questions = [title for title in titles if _QUESTION.search(title)]
     if not questions:
@@ -248,7 +248,7 @@ def _encyc(entity: Entity, parts: Sequence[_Part], name: str, rng: random.Random
 
 
 def _plain(register: str, spoken: bool = False) -> Body:
-    """Return the body of a register that simply says one thing after the other."""
+    """Return the body function of a register that states the answers one after the other."""
 
     def body(entity: Entity, parts: Sequence[_Part], name: str, rng: random.Random) -> str:
         opening, closing = _frame(register, entity, name, parts, rng)
@@ -269,7 +269,7 @@ _BODIES: dict[str, Body] = {
 
 
 def _pad(text: str, register: str, rng: random.Random) -> str:
-    """Lengthen short texts with further closing remarks, which carry no facts."""
+    """Lengthen short texts with further closing remarks, which contain no facts."""
     remarks = [remark for remark in register_wording()[register].close if remark not in text]
     rng.shuffle(remarks)
     while len(text) < MIN_CHARS and remarks:

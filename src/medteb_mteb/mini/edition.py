@@ -1,4 +1,4 @@
-"""Writing the mini edition: three task folders in the Hub layout with cards and manifests."""
+"""Writes the mini edition: three task folders in the Hub layout with cards and manifests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ VERSION = "1.0.0"
 
 @dataclass(frozen=True)
 class MiniEdition:
-    """Everything the three folders are written from."""
+    """All data of the three folders."""
 
     world: World
     test: TestSplit
@@ -64,8 +64,8 @@ def build_mini(out: Path, seed: int = 42) -> list[Edition]:
     """Write the mini edition's three task folders below ``out``, replacing any that exist.
 
     Args:
-        out: folder that will hold ``MedTEBRetrieval``, ``MedTEBReranking`` and ``MedTEBSTS``.
-        seed: 42 gives the packaged edition.
+        out: Parent folder of ``MedTEBRetrieval``, ``MedTEBReranking`` and ``MedTEBSTS``.
+        seed: Seed of the edition; 42 gives the packaged edition.
 
     Returns:
         The editions, with the digests of their manifests.
@@ -107,7 +107,7 @@ def build_mini(out: Path, seed: int = 42) -> list[Edition]:
 
 
 def write_edition(out: Path, seed: int = 42) -> list[Edition]:
-    """Return the same as ``build_mini``."""
+    """Do the same as ``build_mini``."""
     return build_mini(out, seed)
 
 
@@ -188,7 +188,7 @@ def _write_queries(path: Path, queries: Mapping[str, Query]) -> None:
 
 
 def _write_letters(folder: Path, letters: Mapping[str, Mapping[str, str]]) -> None:
-    """``qrels/test.tsv`` with the relevant pairs and ``grades.tsv`` with every judged pair."""
+    """Write ``qrels/test.tsv`` with the relevant pairs and ``grades.tsv`` with all judged pairs."""
     pairs = [(q, d, letter) for q, row in letters.items() for d, letter in sorted(row.items())]
     relevant = [f"{q}\t{d}\t1" for q, d, letter in pairs if letter in RELEVANT]
     write_text(folder / "qrels" / "test.tsv", "\n".join(["query-id\tcorpus-id\tscore", *relevant]) + "\n")
@@ -227,6 +227,6 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 with line feeds on every platform."""
+    """Write a text as UTF-8, with line feeds on every platform."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode("utf-8"))

@@ -15,12 +15,12 @@ Phrases = tuple[str, ...]
 
 
 class KnowledgeError(ValueError):
-    """A knowledge table breaks its schema; the message names file, row and field."""
+    """A knowledge table violates its schema; the message names file, row and field."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A disease or condition; names in other tables are referred to by ``name``."""
+    """A disease or condition; it refers to rows of other tables by their ``name``."""
 
     name: str
     aliases: Phrases
@@ -137,7 +137,7 @@ def _read(table: str, record: type[Record]) -> tuple[Record, ...]:
     """Read one table.
 
     Raises:
-        KnowledgeError: if a field is unknown, missing or of the wrong type, or names repeat or are unsorted.
+        KnowledgeError: A field is unknown, missing or of the wrong type, or names are not unique and sorted.
     """
     text = files(__package__).joinpath("knowledge", f"{table}.jsonl").read_text("utf-8")
     kinds = {field.name: str(field.type) for field in fields(record)}
@@ -159,7 +159,7 @@ def load_knowledge() -> Knowledge:
     """Load and check the packaged tables.
 
     Raises:
-        KnowledgeError: if a table breaks the schema or refers to a name that no table defines.
+        KnowledgeError: A table violates its schema or refers to a name that no table defines.
     """
     knowledge = Knowledge(
         conditions=_read("conditions", Condition),
@@ -176,7 +176,7 @@ def load_knowledge() -> Knowledge:
 
 
 def problems_of(kb: Knowledge) -> Iterator[str]:
-    """Yield every dangling reference and every lay term that is not unique or gives its own name away."""
+    """Yield every dangling reference, and every lay term that is not unique or contains its clinical name."""
     known = {
         "conditions": {c.name for c in kb.conditions},
         "symptoms": {s.name for s in kb.symptoms},

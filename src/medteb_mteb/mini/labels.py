@@ -1,7 +1,7 @@
-"""Letters of the five-letter relevance scale, decided by construction.
+"""Letters of the five-letter relevance scale, which follow from the construction.
 
 S: same subject and intent, answered directly. A: same subject and intent, answered in part. B: same subject,
-other intent. C: related subject. D: unrelated. S and A count as relevant.
+other intent. C: related subject. D: unrelated subject. S and A count as relevant.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ RELEVANT = frozenset("SA")
 def grade(world: World, asked: Cell, document: Document) -> str:
     """Return the letter for a query about ``asked`` and a document.
 
-    Only the document's own subject can answer: a leaflet that names a disease among its indications is
-    about the drug. Advice for one patient group answers the general question in part, and the general
-    advice answers the group's question in part; advice for another group does not.
+    A document answers only questions about its own subject: a leaflet that names a disease among its
+    indications is about the drug. Advice for one patient group answers the general question in part, and
+    general advice answers the group's question in part; advice for another group does not answer it.
     """
     if document.entity != asked.entity:
         return "C" if world.related(asked.entity, document.entity) else "D"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def jieba_words(text: str) -> list[str]:
-    """Return the words by jieba, without white space."""
+    """Return the words of a text by jieba, without white space."""
     return [word for word in segmenter().cut(text) if word.strip()]
 
 
@@ -51,13 +51,13 @@ def bm25_scores(folder: Path, tokenise: Callable[[str], list[str]]) -> dict[str,
 
 
 def ndcg_at_10(ranked: list[str], relevant: set[str]) -> float:
-    """nDCG@10 with binary gains."""
+    """Return nDCG@10 with binary gains."""
     gain = sum(1 / math.log2(rank + 2) for rank, doc_id in enumerate(ranked[:10]) if doc_id in relevant)
     return gain / sum(1 / math.log2(rank + 2) for rank in range(min(10, len(relevant))))
 
 
 def average_precision(ranked: list[str], relevant: set[str]) -> float:
-    """Return the average precision over the whole list."""
+    """Return the average precision of the whole list."""
     hits, total = 0, 0.0
     for rank, doc_id in enumerate(ranked, 1):
         if doc_id in relevant:
@@ -67,14 +67,14 @@ def average_precision(ranked: list[str], relevant: set[str]) -> float:
 
 
 def measure_retrieval(folder: Path, tokenise: Callable[[str], list[str]]) -> float:
-    """nDCG@10 of BM25."""
+    """Return nDCG@10 of BM25."""
     relevant = _qrels(folder)
     ranked = {q: [doc_id for doc_id, _ in row[:10]] for q, row in bm25_scores(folder, tokenise).items()}
     return fmean(ndcg_at_10(ranked[q], relevant[q]) for q in ranked)
 
 
 def measure_reranking(folder: Path, tokenise: Callable[[str], list[str]]) -> float:
-    """MAP of BM25 over the candidates; document frequencies come from the task's corpus."""
+    """Return MAP of BM25 over the candidates; document frequencies come from the task's corpus."""
     relevant = _qrels(folder)
     lists = {row["query-id"]: set(row["corpus-ids"]) for row in _rows(folder / "top_ranked.jsonl")}
     scored = bm25_scores(folder, tokenise)
@@ -83,14 +83,14 @@ def measure_reranking(folder: Path, tokenise: Callable[[str], list[str]]) -> flo
 
 
 def measure_sts(folder: Path) -> float:
-    """Pearson between the label and the cosine of character bigram counts."""
+    """Return the Pearson correlation of labels and cosines of character bigram counts."""
     pairs = _rows(folder / "test.jsonl")
     overlap = [bigram_cosine(pair["sentence1"], pair["sentence2"]) for pair in pairs]
     return correlation(overlap, [pair["score"] for pair in pairs])
 
 
 def measure(out: Path) -> dict[str, dict[str, float]]:
-    """Baselines of the three tasks below ``out``, rounded to four places."""
+    """Return the baselines of the three tasks below ``out``, rounded to four places."""
     tokenisers = {"jieba words": jieba_words, "character bigrams": bigrams}
     return {
         "MedTEBRetrieval": {

@@ -1,4 +1,4 @@
-"""Near misses: what a query must not find, from wrong answers to lexical look-alikes."""
+"""Near misses: documents that a query must not retrieve, from wrong answers to lexical look-alikes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def wrong_answers(world: World, asked: Cell, index: CorpusIndex) -> list[str]:
-    """B: documents about the right entity that answer another question, polarity or group."""
+    """Return the documents graded B: about the right entity, but with another question, polarity or group."""
     graded = index.graded(world, asked)
     return [doc_id for doc_id, letter in graded.items() if letter not in RELEVANT]
 
@@ -37,12 +37,12 @@ def same_intent(world: World, asked: Cell, index: CorpusIndex, related: bool) ->
 
 
 def sample(rng: random.Random, ids: Sequence[str], count: int) -> list[str]:
-    """At most ``count`` ids, in random order."""
+    """Return at most ``count`` ids, in random order."""
     return rng.sample(ids, min(count, len(ids)))
 
 
 class LexicalIndex:
-    """Character bigrams weighted by idf: finds documents that look like a query."""
+    """Index of character bigrams with idf weights, which finds documents that look like a query."""
 
     def __init__(self, corpus: dict[str, Document]) -> None:
         self._postings: dict[str, list[str]] = defaultdict(list)
@@ -52,7 +52,7 @@ class LexicalIndex:
         self._size = len(corpus)
 
     def nearest(self, text: str, count: int) -> list[str]:
-        """Return ids of the ``count`` documents that share most with ``text``; ties go to the smaller id."""
+        """Return ids of the ``count`` documents most similar to ``text``; ties go to the smaller id."""
         scores: dict[str, float] = defaultdict(float)
         for bigram in sorted(set(bigrams(text))):
             posting = self._postings.get(bigram, [])
@@ -63,7 +63,7 @@ class LexicalIndex:
 
 
 def bigrams(text: str) -> list[str]:
-    """Character bigrams of a text without spaces."""
+    """Return the character bigrams of a text without spaces."""
     packed = "".join(text.split())
     return [packed[i : i + 2] for i in range(len(packed) - 1)]
 
@@ -84,7 +84,7 @@ def _counted(text: str) -> tuple[Counter[str], int]:
 
 
 def judged(world: World, asked: Cell, index: CorpusIndex, rng: random.Random) -> dict[str, str]:
-    """Return pairs whose letters are published for a retrieval query: all of its entity, and near misses."""
+    """Return the published letters of a retrieval query, by document: all of its entity, and near misses."""
     letters = index.graded(world, asked)
     for doc_id in sample(rng, same_intent(world, asked, index, related=True), 8):
         letters[doc_id] = "C"

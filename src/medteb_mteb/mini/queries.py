@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from medteb_mteb.mini.cells import Entity, World
 
 _OMISSIBLE = ("的", "了", "吗", "要", "有", "会", "是", "该")
-_FIXED = re.compile("(.)[不没]\\1")  # 要不要, 是不是, 有没有: dropping a half would turn the question round
+_FIXED = re.compile("(.)[不没]\\1")  # 要不要, 是不是, 有没有: dropping one half would reverse the question
 _LONG_LAY = 5
 
 
@@ -25,9 +25,9 @@ class Query:
     """A query, the cell it asks for and how it was made.
 
     Attributes:
-        text: what the patient typed.
-        cell: the question behind it.
-        term: the surface form of the entity before any typo.
+        text: Text as typed by the patient.
+        cell: Cell that the query asks for.
+        term: Surface form of the entity before any typo.
         term_kind: ``name``, ``alias`` or ``lay``.
         pattern: ``kind.intent.index`` of the query pattern.
     """
@@ -52,7 +52,7 @@ def surfaces(entity: Entity) -> list[tuple[str, str]]:
 
 
 def fit(template: str, entity: Entity) -> str:
-    """Nobody eats an ointment: change the verbs of a template for drugs that are not swallowed."""
+    """Return a template with the verb "use" instead of "eat" for drugs that are not swallowed."""
     if not entity.external:
         return template
     return (
@@ -61,14 +61,14 @@ def fit(template: str, entity: Entity) -> str:
 
 
 def usable_patterns(entity: Entity, intent: str, term: str, kind: str, indices: Iterable[int]) -> list[int]:
-    """Pattern indices that read well with a term: clause-like lay words of conditions must come first."""
+    """Return the pattern indices that suit a term: clause-like lay words of conditions must come first."""
     ask = wording_of(entity, intent).ask
     clause = entity.kind == "condition" and kind == "lay" and len(term) >= _LONG_LAY
     return [index for index in indices if not clause or ask[index].startswith(("{t}", "{g}{t}"))]
 
 
 def build_query(world: World, cell: Cell, term: str, kind: str, index: int, *seed: object) -> Query:
-    """Write one query; equal arguments give equal text. The entity is always named, in some words."""
+    """Write a query; equal arguments give equal text. Every query names its entity in some form."""
     rng = seeded("query", *seed, cell, term, index)
     entity = world.entities[cell.entity]
     wording = query_wording()
@@ -100,7 +100,7 @@ def build_query(world: World, cell: Cell, term: str, kind: str, index: int, *see
 
 
 def _typo(text: str, rng: random.Random) -> str:
-    """Replace one character by one of the same sound or shape, if the text is long enough to survive it."""
+    """Replace a character by one of similar sound or shape, unless the text is too short for it."""
     typos = query_wording().typos
     places = [place for place, char in enumerate(text) if char in typos]
     if len(text) < 3 or not places:
@@ -110,7 +110,7 @@ def _typo(text: str, rng: random.Random) -> str:
 
 
 def _omit(pattern: str, rng: random.Random) -> str:
-    """Drop one small word, as hurried typing does."""
+    """Drop a function word, as in hurried typing."""
     fixed = {match[1] for match in _FIXED.finditer(pattern)}
     present = [word for word in _OMISSIBLE if word in pattern and word not in fixed]
     return pattern.replace(rng.choice(present), "", 1) if present else pattern

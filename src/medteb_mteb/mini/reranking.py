@@ -19,7 +19,7 @@ _WRONG, _SAME_INTENT, _LEXICAL = 12, 20, 25
 
 
 class CandidateList(NamedTuple):
-    """The candidates of one query, in list order, and the letter of each."""
+    """The candidates of a query in list order, and the letter of each."""
 
     ids: list[str]
     letters: dict[str, str]
@@ -28,7 +28,7 @@ class CandidateList(NamedTuple):
 def build_lists(
     world: World, queries: dict[str, Query], index: CorpusIndex, seed: int
 ) -> dict[str, CandidateList]:
-    """Lists of exactly ``LIST_SIZE``: positives, wrong answers, neighbours, look-alikes, random documents."""
+    """Return lists of ``LIST_SIZE`` positives, wrong answers, neighbours, look-alikes, random documents."""
     lexical = LexicalIndex(index.corpus)
     everything = list(index.corpus)
     lists: dict[str, CandidateList] = {}

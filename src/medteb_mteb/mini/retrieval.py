@@ -1,4 +1,4 @@
-"""The retrieval test split: 5,000 documents, and the queries of retrieval and reranking."""
+"""The retrieval test split: 5,000 documents, and the queries of the retrieval and reranking tasks."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from medteb_mteb.mini.queries import Query
 
 N_DOCUMENTS = 5_000
-N_QUERIES = 300  # of each of retrieval and reranking
+N_QUERIES = 300  # for retrieval, and again for reranking
 MAX_POSITIVES = 6
 
-# Shares of the queries; lay words are what makes exact matching fail.
+# Shares of the queries; exact matching fails on lay words.
 _KIND_SHARE = {"condition": 0.5, "drug": 0.22, "symptom": 0.15, "exam": 0.13}
 _GROUP_SHARE = 0.2
 _TERM_SHARE = {"name": 0.63, "alias": 0.13, "lay": 0.24}
 _HELD_OUT_SHARE = 0.3
-# The first patterns of an intent are the plain ones, which most people type.
+# The first patterns of an intent are plain ones, as most people type them.
 _PLAIN, _PLAIN_WEIGHT = 3, 6
-# How many own documents a tested cell gets, and the weights of the draw.
+# Possible numbers of documents written for a tested cell, and their weights.
 _OWN_DOCUMENTS, _OWN_WEIGHTS = (1, 2, 3, 4), (30, 35, 22, 13)
 
 _AMBIGUOUS = frozenset(TWINS) | frozenset(TWINS.values())
@@ -40,7 +40,7 @@ _AMBIGUOUS = frozenset(TWINS) | frozenset(TWINS.values())
 class TestSplit:
     """Documents by id and two disjoint sets of queries by id."""
 
-    __test__ = False  # not a test case, whatever pytest makes of the name
+    __test__ = False  # not a test case, despite its name
 
     corpus: dict[str, Document]
     retrieval: dict[str, Query]
@@ -48,7 +48,7 @@ class TestSplit:
 
 
 class CorpusIndex:
-    """Documents by entity, and by (kind, intent) then entity, for grading without looking at every pair."""
+    """Documents by entity, and by (kind, intent) and entity, so that not every pair must be graded."""
 
     def __init__(self, corpus: dict[str, Document]) -> None:
         self.corpus = corpus
@@ -62,7 +62,7 @@ class CorpusIndex:
                 of_intent.setdefault(document.entity, []).append(doc_id)
 
     def graded(self, world: World, asked: Cell) -> dict[str, str]:
-        """Letters of all documents about the asked entity; every other document is C or D."""
+        """Return the letters of all documents about the asked entity; all other documents are C or D."""
         return {
             doc_id: grade(world, asked, self.corpus[doc_id])
             for doc_id in self.by_entity.get(asked.entity, ())
@@ -70,12 +70,12 @@ class CorpusIndex:
 
 
 def positives(graded: dict[str, str]) -> list[str]:
-    """Return ids graded S or A."""
+    """Return the ids graded S or A."""
     return [doc_id for doc_id, letter in graded.items() if letter in RELEVANT]
 
 
 def build_test(world: World, seed: int) -> TestSplit:
-    """Choose the tested cells, write the corpus around them, then ask the questions."""
+    """Choose the tested cells, write a corpus for them, then write the queries."""
     rng = seeded("test", seed)
     tested = _choose_cells(world, 3 * N_QUERIES, rng)
     corpus = _build_corpus(world, tested, seed, rng)
@@ -93,7 +93,7 @@ def build_test(world: World, seed: int) -> TestSplit:
 
 
 def _choose_cells(world: World, count: int, rng: random.Random) -> list[Cell]:
-    """Return the distinct cells, stratified over kinds of entities, then over intents and groups."""
+    """Return distinct cells, stratified by kind of entity, then by intent and group."""
     pools: dict[str, dict[str, list[Cell]]] = {}
     for cell in world.cells:
         kind, _, name = cell.entity.partition(":")
@@ -116,7 +116,7 @@ def _choose_cells(world: World, count: int, rng: random.Random) -> list[Cell]:
 
 
 def _build_corpus(world: World, tested: Sequence[Cell], seed: int, rng: random.Random) -> dict[str, Document]:
-    """Own documents for the tested cells, then documents of other cells as near misses and distraction."""
+    """Write documents for the tested cells, then documents of other cells as near misses and distractors."""
     wanted: list[tuple[Cell, int]] = []
     for cell in tested[: 2 * N_QUERIES + N_QUERIES // 2]:
         wanted += [(cell, copy) for copy in range(rng.choices(_OWN_DOCUMENTS, _OWN_WEIGHTS)[0])]
@@ -137,7 +137,7 @@ def _build_corpus(world: World, tested: Sequence[Cell], seed: int, rng: random.R
 
 
 def distinct_document(world: World, cell: Cell, copy: int, taken: Container[str], *seed: object) -> Document:
-    """Return a document whose text is not taken yet."""
+    """Return a document whose text is not in ``taken``."""
     for attempt in range(100):
         document = build_document(world, cell, *seed, copy, attempt)
         if document.text not in taken:

@@ -1,9 +1,9 @@
-"""Synonym STS: does a pair of questions ask the same thing, whatever words name the subject?
+"""Synonym STS: whether two questions ask the same thing, independently of the words for the subject.
 
-Three kinds of pairs after the published construction: ``positive`` replaces the term by a synonym and keeps
-the intent, ``negative-1`` replaces the term and changes the intent, ``negative-2`` keeps the term and changes
-the intent. About half of the positives are reworded and many negatives stay close to the wording of the first
-question, so that overlap of characters says little about the label.
+The three kinds of pairs follow the published construction: ``positive`` replaces the term by a synonym and
+keeps the intent, ``negative-1`` replaces the term and changes the intent, ``negative-2`` keeps the term and
+changes the intent. About half of the positives are reworded and many negatives stay close to the wording of
+the first question, so character overlap says little about the label.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ REWRITE_KINDS = ("positive", "negative-1", "negative-2")
 LENGTH_TOLERANCE = 0.3
 
 _KIND_SHARE = {"condition": 0.42, "drug": 0.28, "symptom": 0.2, "exam": 0.1}
-# Probability that a positive keeps the wording, and that a negative takes the closest other wording.
+# Probability that a positive keeps the wording, and that a negative uses one of the closest other wordings.
 _SAME_WORDING = 0.45
 _CLOSE_NEGATIVE = {"negative-1": 0.75, "negative-2": 0.1}
 _PREFIXES = ("", "", "", "请问", "请问医生，", "想了解一下，", "麻烦解答，", "咨询一下，")
 _QUOTED_FROM = 5
-# Intents too near for one to be a clearly changed version of the other.
+# Pairs of intents that are too similar for a negative.
 _NEAR = (
     {"treatment", "drugs"}, {"prognosis", "complications"}, {"care", "diet_good"}, {"care", "diet_avoid"},
     {"care", "treatment"}, {"prognosis", "treatment"}, {"handling", "alarm"}, {"alarm", "department"},
@@ -61,12 +61,12 @@ class _Sentence:
 
 
 def build_sts(world: World, taken: set[str], seed: int) -> tuple[list[Pair], list[Pair]]:
-    """Test and train pairs; they share no sentence and no (term, template) pair.
+    """Return test and train pairs, which share no sentence and no (term, template) pair.
 
     Args:
-        world: all entities.
-        taken: texts that no sentence may repeat (the test queries).
-        seed: seed of the edition.
+        world: All entities.
+        taken: Texts that no sentence may repeat (the test queries).
+        seed: Seed of the edition.
     """
     sentences = set(taken)
     pairs: set[tuple[str, str]] = set()
@@ -81,9 +81,9 @@ def build_sts(world: World, taken: set[str], seed: int) -> tuple[list[Pair], lis
 def _build(
     world: World, split: str, count: int, sentences: set[str], pairs: set[tuple[str, str]], seed: int
 ) -> list[Pair]:
-    """Return the pairs that avoid ``sentences`` and ``pairs``; no two pairs of a split are equal.
+    """Return distinct pairs without the given ``sentences`` and ``pairs``.
 
-    The test split holds one of the three rewrites of a question, the train split all three.
+    The test split has one of the three rewrites of a question, the train split all three.
     """
     by_kind: dict[str, list[Entity]] = {}
     for entity in world.entities.values():
@@ -114,7 +114,7 @@ def _build(
 
 
 class _Question:
-    """The question that is rewritten: an entity under one name, an intent, a wording."""
+    """The question to rewrite: an entity under one name, an intent, a wording."""
 
     def __init__(self, entity: Entity, rng: random.Random) -> None:
         self.entity = entity
@@ -127,7 +127,7 @@ class _Question:
 
 
 def _pair(question: _Question, kind: str, rng: random.Random) -> Pair | None:
-    """Return one rewrite of a question, or None where no wording meets the rule on lengths."""
+    """Return a rewrite of a question, or None if no wording satisfies the length tolerance."""
     first, index, entity = question.first, question.index, question.entity
     if kind == "positive":
         same = rng.random() < _SAME_WORDING
@@ -149,7 +149,7 @@ def _pair(question: _Question, kind: str, rng: random.Random) -> Pair | None:
 def _changed(
     entity: Entity, term: str, kind: str, first: _Sentence, intent: str, prefix: str, rng: random.Random
 ) -> _Sentence:
-    """Return a question with another intent, often the closest wording there is."""
+    """Return a question with another intent, often with one of the closest wordings."""
     others = [
         (other, index)
         for other, facts in entity.facts.items()

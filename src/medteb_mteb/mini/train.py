@@ -1,4 +1,4 @@
-"""The train split: shares entities with the tests, but no query, document or (term, pattern) pair."""
+"""The train split: shares entities with the test splits, but no query, document or (term, pattern) pair."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class TrainSplit:
 
 
 def build_train(world: World, tests: list[Query], texts: set[str], seed: int) -> TrainSplit:
-    """Write a train split that keeps clear of the tests.
+    """Write a train split without overlap with the test splits.
 
     Args:
-        world: all entities and cells.
-        tests: every test query; their texts and (term, pattern) pairs are not used.
-        texts: further texts that must not occur (test documents, STS sentences).
-        seed: seed of the edition.
+        world: All entities and cells.
+        tests: All test queries; their texts and (term, pattern) pairs are not used.
+        texts: Further texts that must not occur (test documents, STS sentences).
+        seed: Seed of the edition.
     """
     rng = seeded("train", seed)
     corpus = _build_corpus(world, texts, seed, rng)
@@ -62,7 +62,7 @@ def build_train(world: World, tests: list[Query], texts: set[str], seed: int) ->
 
 
 def _build_corpus(world: World, texts: set[str], seed: int, rng: random.Random) -> dict[str, Document]:
-    """Return one document for every cell, then second, third, ... ones, the last round for random cells."""
+    """Return one document per cell, then second, third, ... ones; the last round covers random cells."""
     cells = list(world.cells)
     wanted: list[tuple[Cell, int]] = []
     copy = 0
@@ -84,7 +84,7 @@ def _build_corpus(world: World, texts: set[str], seed: int, rng: random.Random) 
 def _build_queries(
     world: World, tests: list[Query], texts: set[str], seed: int, rng: random.Random
 ) -> list[Query]:
-    """Go round the cells; each time the term of the entity that was asked least so far is asked."""
+    """Return queries for all cells in several rounds, each with the least used term of its entity."""
     used = {query.pair for query in tests}
     seen = {query.text for query in tests} | texts
     asked: Counter[str] = Counter()
@@ -114,7 +114,7 @@ def _query(
     seed: int,
     rng: random.Random,
 ) -> Query | None:
-    """Return a query for a cell through an unused (term, pattern) pair; None if all are used."""
+    """Return a query for a cell with an unused (term, pattern) pair; None if all are used."""
     entity = world.entities[cell.entity]
     wording = wording_of(entity, cell.intent)
     terms = surfaces(entity)

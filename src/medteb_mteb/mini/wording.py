@@ -1,4 +1,4 @@
-"""The wording files: how each intent is said in documents and asked in queries."""
+"""The wording files: how documents express each intent and how queries ask for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HELD_OUT = 3  # the last patterns of every intent are used in test splits only
 
 @dataclass(frozen=True)
 class IntentWording:
-    """Alternatives for one intent; slots are described in the wording files."""
+    """Alternatives for an intent; the wording files describe the slots."""
 
     titles: tuple[str, ...]
     heads: tuple[str, ...]
@@ -50,7 +50,7 @@ class RegisterWording:
 
 @dataclass(frozen=True)
 class QueryWording:
-    """Phrases that patients put around a question, and their typos."""
+    """Phrases that patients add to a question, and their typos."""
 
     leads: tuple[str, ...]
     tails: tuple[str, ...]
@@ -79,14 +79,14 @@ def intent_wording() -> dict[tuple[str, str], IntentWording]:
 
 
 def wording_of(entity: Entity, intent: str) -> IntentWording:
-    """Return wording of an intent for one entity; a scan has findings where a blood test has high values."""
+    """Return the wording of an intent for an entity; scans have findings instead of high or low values."""
     key = f"{intent}_finding" if entity.findings and intent in ("high", "low") else intent
     return intent_wording()[entity.kind, key]
 
 
 @lru_cache(maxsize=1)
 def register_wording() -> dict[str, RegisterWording]:
-    """Register -> wording."""
+    """Return the wording by register."""
     raw = _yaml("registers")
     titles = raw.pop("titles")
     return {
@@ -99,7 +99,7 @@ def register_wording() -> dict[str, RegisterWording]:
 
 @lru_cache(maxsize=1)
 def query_wording() -> QueryWording:
-    """Leads, tails, separators and typos of queries."""
+    """Return the leads, tails, separators and typos of queries."""
     raw = _yaml("queries")
     typos = dict(pair.split(":") for pair in raw["typos"].split())
     return QueryWording(_choices(raw["leads"]), _choices(raw["tails"]), _choices(raw["seps"]), typos)
@@ -107,5 +107,5 @@ def query_wording() -> QueryWording:
 
 @lru_cache(maxsize=1)
 def card_wording() -> dict[str, Any]:
-    """Prose of the dataset cards."""
+    """Return the prose of the dataset cards."""
     return _yaml("cards")

@@ -58,10 +58,10 @@ class Anonymise:
         salt: The secret of the surrogates; needed for them, for `known` and for `answers`.
         keep_meta: Keys of `meta` to keep. Their values are anonymised too, with the key as their label; all
             other keys are left out, since a bare name or number in a column cannot be recognised.
-        ids: Treatment of ids that came with the texts: `check` keeps them but raises an error if one is itself
-            an identifier, `keep` keeps them unchecked, `digest` derives new ones from the anonymised text. An
-            id that `read_texts` derived from the content is always replaced, since guesses of the replaced
-            identifiers could be tested with it.
+        ids: Treatment of ids that came with the texts: `check` keeps them but raises an error if one is
+            itself an identifier, `keep` keeps them unchecked, `digest` derives new ones from the anonymised
+            text. An id that `read_texts` derived from the content is always replaced, since guesses of the
+            replaced identifiers could be tested with it.
         id_label: Column of the ids; `check` uses it as their label.
         known: Identifiers that are known beforehand.
         strict: Also replace doubtful identifiers, and the kinds of strict mode.
