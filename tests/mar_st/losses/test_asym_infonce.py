@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 from mar_st.losses import AsymInfoNCELoss, in_batch
 from mar_st.model.encoders import load_encoder
+from mar_st.recipes.load import load_recipe
 
 QUERIES = ["头疼吃什么药", "高血压", "感冒发热怎么办呢", "咳嗽", "医生你好"]
 POSITIVES = ["头疼吃药好", "高血压吃什么药好", "发热", "感冒咳嗽怎么办", "你好"]
@@ -326,6 +327,11 @@ def test_dims_are_kept_from_wide_to_narrow(mar):
     loss = AsymInfoNCELoss(mar, dims=(1, 8, 4))
     assert loss.dims == (8, 4, 1)
     assert loss.get_config_dict()["dims"] == (8, 4, 1)
+
+
+def test_default_temperature_is_that_of_the_joint_stage_of_mar(mar):
+    (stage,) = (stage for stage in load_recipe("mar-0.3b-4b").stages if stage.stage == "joint")
+    assert AsymInfoNCELoss(mar).temperature == pytest.approx(stage.temperature, rel=1e-4)
 
 
 def test_value_is_that_of_cross_entropy(mar):

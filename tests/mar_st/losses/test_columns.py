@@ -5,7 +5,7 @@ import torch
 from sentence_transformers.base.losses.merged_forward import embed_columns as plain
 
 from mar_st.losses import columns as module
-from mar_st.losses.columns import embed_columns
+from mar_st.losses.columns import SPANS, embed_columns, spans_of
 from mar_st.model.encoders import load_encoder
 from mar_st.model.mar import MAR
 from tests.mar_st.conftest import make_config, make_tokenizer
@@ -99,6 +99,82 @@ def test_few_texts_and_packed_texts_are_one_pass(model, monkeypatch):
     assert len(counting.shapes) == 1
     flat = {"input_ids": torch.zeros(1, 90, dtype=torch.long), "attention_mask": torch.ones(1, 90)}
     assert not module.can_be_cut({**flat, "cu_seq_lens_q": torch.zeros(7)})
+
+
+class BagOfTokens(torch.nn.Module):
+    """An encoder that is not told where a text begins: the sum of the embeddings of its tokens."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = torch.nn.Embedding(50, 8)
+
+    def forward(self, features):
+        mask = features["attention_mask"][..., None]
+        return {"sentence_embedding": (self.embedding(features["input_ids"]) * mask).sum(dim=1)}
+
+
+def _column(lengths, padding="right"):
+    """Texts of these lengths; they are padded to the longest."""
+    mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
+    mask = mask if padding == "right" else mask.flip(1)
+    tokens = torch.randint(50, mask.shape, generator=torch.Generator().manual_seed(sum(lengths)))
+    return {"input_ids": tokens, "attention_mask": mask}
+
+
+def _with_spans(column):
+    return {**column, SPANS: spans_of(column["attention_mask"])}
+
+
+def _shapes(features):
+    """Rows and width of every pass, after a check of the vectors against those of whole columns."""
+    bag = BagOfTokens()
+    counting = Counting(bag)
+    for found, column in zip(embed_columns(counting, features), features, strict=True):
+        torch.testing.assert_close(found, bag(column)["sentence_embedding"], rtol=1e-4, atol=1e-4)
+    return counting.shapes
+
+
+@pytest.mark.parametrize("add", [dict, _with_spans])
+def test_the_document_columns_are_encoded_together_with_and_without_spans(model, add):
+    sides = ("query", "document", "document")
+    features = [add({**model.preprocess(["头疼"] * 24, task=side), "task": side}) for side in sides]
+    counting = Counting(model)
+    embed_columns(counting, features)
+    assert [rows for rows, _ in counting.shapes] == [24, 48]
+
+
+@pytest.mark.parametrize("add", [dict, _with_spans])
+@pytest.mark.parametrize("padding", ["right", "left"])
+def test_no_token_is_lost_where_columns_of_two_widths_are_merged_and_cut(padding, add, monkeypatch):
+    """Padded on the left, texts of 4 tokens end at place 10 in one column and at 4 in the other."""
+    _cheap_passes(monkeypatch)
+    lengths = ([4] * 8, [10] + [4] * 7, [4] * 8)
+    features = [add(_column(of_column, padding)) for of_column in lengths]
+    assert _shapes(features) == [(8, 4), (4, 10), (4, 4), (4, 4), (4, 4)]
+
+
+def test_a_column_with_a_prompt_length_in_a_tensor_is_one_pass(monkeypatch):
+    _cheap_passes(monkeypatch)
+    column = _column([40] * 4 + [4] * 20)
+    assert len(_shapes([column])) > 1
+    assert _shapes([{**column, "prompt_length": torch.tensor(3)}]) == [(24, 40)]
+    assert _shapes([{**column, "prompt_length": torch.tensor([3])}]) == [(24, 40)]
+    assert not module.can_be_cut({**column, "attention_mask": torch.ones(24, 1, 40, 40)})
+
+
+def test_a_pass_of_texts_without_tokens_keeps_its_columns(monkeypatch):
+    _cheap_passes(monkeypatch)
+    assert _shapes([_column([8] * 4 + [0] * 4)]) == [(4, 8), (4, 8)]
+
+
+def test_texts_are_one_pass_where_their_padding_costs_less_than_another():
+    assert _shapes([_column([2, 4] * 12)]) == [(24, 4)]
+
+
+def test_a_pass_has_four_texts_or_more_even_if_passes_cost_nothing(monkeypatch):
+    monkeypatch.setattr(module, "PASS", 0)
+    assert [rows for rows, _ in _shapes([_column(list(range(1, 25)))])] == [4] * 6
 
 
 @pytest.mark.parametrize("lengths", [[9] * 24, [90] * 3 + [5] * 21, list(range(64, 0, -1))])

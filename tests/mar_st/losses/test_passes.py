@@ -51,13 +51,13 @@ def features_of(model, routes, *, spans):
     return found
 
 
-def step(make, *, spans=True, **limits):
-    """Loss and gradients of one batch, and the shape of every pass."""
+def step(make, *, spans=True, extra=None, **limits):
+    """Loss and gradients of one batch, and the shape of every pass; `extra` goes into all columns."""
     model = mar()
     loss, routes, labels = make(model, **limits)
     shapes = []
     model.register_forward_pre_hook(lambda _, args: shapes.append(tuple(args[0]["input_ids"].shape)))
-    value = loss(features_of(model, routes, spans=spans), labels)
+    value = loss([column | (extra or {}) for column in features_of(model, routes, spans=spans)], labels)
     value.backward()
     gradients = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
     return value.detach(), gradients, shapes
@@ -69,7 +69,9 @@ def step(make, *, spans=True, **limits):
         "distill-limits1-False",
         "stored-limits0-True",
         "alignment-limits1-False",
+        "alignment-limits0-False",
         "frozen-limits1-True",
+        "frozen-limits0-True",
     ]
 )
 @pytest.mark.parametrize("spans", [True, False])
@@ -95,13 +97,39 @@ def test_a_pass_is_limited_by_tokens_not_rows():
     assert padded[0] < 0.8 * padded[1]
 
 
-def test_both_limits_hold_together():
-    spans = np.array([[0] * 7, [30, 20, 10, 4, 4, 4, 4]])
+@pytest.mark.parametrize("padding", ["right", "left"])
+def test_both_limits_hold_together(padding):
+    lengths = np.array([30, 20, 10, 4, 4, 4, 4])
+    spans = np.stack([lengths * 0, lengths] if padding == "right" else [30 - lengths, lengths * 0 + 30])
     assert token_cuts(spans, 100, 40) == [1, 3, 7]
     assert token_cuts(spans, 3, 40) == [1, 3, 6, 7]
     assert token_cuts(spans, 100, 8) == [1, 2, 3, 5, 7]  # a text beyond the limit goes alone
-    with pytest.raises(ValueError, match="mini_batch_tokens must be positive"):
-        alignment(mar(), mini_batch_tokens=0)
+
+
+@pytest.mark.parametrize("name", ["mini_batch_size", "mini_batch_tokens"])
+def test_a_limit_of_zero_is_refused(name):
+    with pytest.raises(ValueError, match=f"{name} must be positive; got 0"):
+        alignment(mar(), **{name: 0})
+
+
+@pytest.mark.parametrize("make", [alignment, stored, asym])
+@pytest.mark.parametrize("rows", [{}, {"mini_batch_size": 3}])
+@pytest.mark.parametrize("tokens", [{}, {"mini_batch_tokens": 60}])
+def test_settings_name_the_limits_that_were_given(make, rows, tokens):
+    config = make(mar(), **rows, **tokens)[0].get_config_dict()
+    expected = {"mini_batch_size": None, "mini_batch_tokens": None, **rows, **tokens}
+    assert {name: config[name] for name in expected} == expected
+
+
+def test_passes_keep_to_both_limits():
+    *_, shapes = step(alignment, mini_batch_size=3, mini_batch_tokens=BUDGET)
+    assert all(rows * width <= BUDGET or rows == 1 for rows, width in shapes)
+    assert max(rows for rows, _ in shapes) == 3
+
+
+def test_a_pass_of_one_row_has_no_padding():
+    *_, shapes = step(alignment, mini_batch_size=1)
+    assert shapes == 2 * [(1, len(text) + 2) for text in TEXTS]  # [CLS], a token per character, [SEP]
 
 
 def test_spans_are_where_texts_begin_and_end():
@@ -154,6 +182,58 @@ class Bag(torch.nn.Module):
         mask = features["attention_mask"][..., None]
         total = (self.embedding(features["input_ids"]) * mask).sum(1)
         return {"sentence_embedding": torch.nn.functional.normalize(total / mask.sum(1), dim=-1)}
+
+
+def test_a_limit_on_tokens_alone_does_not_limit_the_rows():
+    texts = torch.ones(100, 3, dtype=torch.long)
+    loss, *_ = alignment(mar(), mini_batch_tokens=300)
+    loss.model, shapes = Bag(loss.model), []
+    loss.model.register_forward_pre_hook(lambda _, args: shapes.append(tuple(args[0]["input_ids"].shape)))
+    loss([{"input_ids": texts, "attention_mask": texts}], torch.ones(100, 16))
+    assert shapes == [(100, 3)]
+
+
+class Packed(torch.nn.Module):
+    """An encoder of texts laid end to end, without a mask: the sum of the embeddings of each text."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = torch.nn.Embedding(50, 16)
+        self.passes = []
+
+    def forward(self, features):
+        lengths = features["cu_seq_lens_q"].diff().tolist()
+        self.passes.append(lengths)
+        texts = torch.split(features["input_ids"][0], lengths)
+        return {"sentence_embedding": torch.stack([self.embedding(text).sum(dim=0) for text in texts])}
+
+
+def test_packed_texts_are_cut_in_their_order_within_the_limit_of_tokens():
+    model, lengths, found = Packed(), [3, 1, 2, 5, 1, 2], []
+    tokens = torch.randint(50, (1, 14), generator=torch.Generator().manual_seed(0))
+    ends = torch.tensor([0, *lengths]).cumsum(0)
+    features = {"input_ids": tokens, "cu_seq_lens_q": ends, "max_length_q": 5}
+    for limits in ({}, {"mini_batch_tokens": 5}):
+        model.zero_grad()
+        model.passes.clear()
+        value = AlignmentLoss(model, **limits)([dict(features)], VECTORS[: len(lengths), 0])
+        value.backward()
+        found.append((value.detach(), model.embedding.weight.grad.clone()))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    assert model.passes == 2 * [[3, 1], [2], [5], [1, 2]]  # without gradients, and again with them
+
+
+def test_texts_with_a_prompt_length_in_a_tensor_are_cut_in_their_order():
+    prompt = {"prompt_length": torch.tensor([1])}
+    loss, expected, _ = step(alignment)
+    cached, gradients, shapes = step(alignment, extra=prompt, mini_batch_tokens=BUDGET)
+    torch.testing.assert_close(cached, loss)
+    for name, gradient in expected.items():
+        torch.testing.assert_close(gradients[name], gradient, rtol=1e-3, atol=1e-6)
+    assert sum(rows for rows, _ in shapes) == 2 * ROWS
+    assert len(shapes) > 2
 
 
 @pytest.mark.parametrize("limits", [{}, {"mini_batch_size": 3}, {"mini_batch_tokens": BUDGET}])

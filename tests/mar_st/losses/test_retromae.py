@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from torch.nn.functional import cross_entropy
 
+from mar_st.errors import MarError
 from mar_st.losses import retromae
 from mar_st.losses.retromae import RetroMAELoss, draw_visible, draw_words, replace_tokens, word_pieces
 from mar_st.model.encoders import load_encoder
+from mar_st.recipes.stage_schema import RetroMAEStage
 from tests.mar_st.stages.helpers import TRIPLES, encoder
 
 
@@ -48,6 +52,42 @@ def test_masks_have_the_given_rates_and_differ_by_row():
     drawn = draw_words(plain, torch.zeros_like(plain), 0.3)
     assert drawn[plain].float().mean() == pytest.approx(0.3, abs=0.03)
     assert not drawn[~plain].any()
+
+
+def _unseen(visible, plain):
+    """Share of the plain tokens that the rows do not see, besides their own."""
+    others = plain[:, None] & ~torch.eye(plain.shape[1], dtype=torch.bool)
+    return float((~visible)[others].float().mean())
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.7])
+def test_rows_of_the_decoder_do_not_see_the_given_share_of_other_tokens(rate):
+    torch.manual_seed(0)
+    attended, plain = _masks()
+    assert _unseen(draw_visible(attended, plain, rate), plain) == pytest.approx(rate, abs=0.02)
+
+
+def test_the_decoder_gets_the_mask_rate_of_the_decoder(model, queries):
+    torch.manual_seed(0)
+    loss = RetroMAELoss(model, encoder_mask=0.3, decoder_mask=0.9)
+    features = model.preprocess(queries * 40)
+    (column,) = loss.prepare([features])
+    plain = features["attention_mask"].bool() & ~loss.special[features["input_ids"]]
+    assert _unseen(column["visible"], plain) == pytest.approx(0.9, abs=0.04)
+    assert loss.get_config_dict() == {
+        "encoder_mask": 0.3,
+        "decoder_mask": 0.9,
+        "replacement": "80-10-10",
+    }
+
+
+def test_default_rates_are_those_of_the_stage_of_a_recipe(model):
+    stage = RetroMAEStage(stage="retromae", name="pre", batch_size=8, learning_rate=1e-3)
+    assert RetroMAELoss(model).get_config_dict() == {
+        "encoder_mask": stage.encoder_mask,
+        "decoder_mask": stage.decoder_mask,
+        "replacement": stage.mask_replacement,
+    }
 
 
 def test_words_are_masked_whole():
@@ -97,6 +137,42 @@ def test_masked_tokens_are_replaced_as_configured(model, queries, replacement, s
     plain = features["attention_mask"].bool() & ~loss.special[features["input_ids"]]
     assert float((read[0] == loss.mask_id)[plain].float().mean()) == pytest.approx(0.9 * share, abs=0.04)
     assert loss.get_config_dict()["replacement"] == replacement
+
+
+def test_masked_tokens_become_the_mask_token_where_the_tokenizer_has_one(encoder_folder):
+    torch.manual_seed(0)
+    model = SentenceTransformer(str(encoder_folder), device="cpu")
+    vocabulary = model[0].tokenizer.get_vocab()
+    loss = RetroMAELoss(model, encoder_mask=0.9, replacement="mask")
+    (column,) = loss.prepare([model.preprocess(["感冒多由病毒引起"] * 4)])
+    assert set(column["corrupted"][column["masked"]].tolist()) == {vocabulary["[MASK]"]}
+    assert vocabulary["[MASK]"] != vocabulary["[UNK]"]
+
+
+@pytest.mark.parametrize(("mask", "unknown", "expected"), [(0, 1, 0), (None, 1, 1), (None, 0, 0)])
+def test_the_unknown_token_replaces_masked_tokens_where_there_is_no_mask_token(mask, unknown, expected):
+    tokenizer = SimpleNamespace(mask_token_id=mask, unk_token_id=unknown)
+    assert retromae.mask_token_id(tokenizer) == expected
+
+
+def test_a_tokenizer_without_mask_and_unknown_tokens_is_refused():
+    with pytest.raises(MarError, match="SimpleNamespace has neither a mask nor an unknown token"):
+        retromae.mask_token_id(SimpleNamespace(mask_token_id=None, unk_token_id=None))
+
+
+def test_unknown_tokens_are_words_and_other_special_tokens_are_not(model):
+    (column,) = RetroMAELoss(model).prepare([model.preprocess(["龘龘龘"])])
+    assert column["masked"].any()
+    assert column["targets"][1] == 3  # not [CLS] and [SEP]
+
+
+def test_a_batch_without_words_costs_nothing(model):
+    tokens = torch.tensor([[2, 3], [2, 3]])  # [CLS] and [SEP]
+    loss = RetroMAELoss(model)
+    value = loss([{"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}])
+    value.backward()
+    assert value.item() == 0.0
+    assert all(p.grad.isfinite().all() for p in loss.parameters() if p.grad is not None)
 
 
 class _Vocabulary:
@@ -165,9 +241,11 @@ def test_the_sentence_vector_is_trained_by_the_decoder(model, queries):
     assert loss.decoder.query.weight.grad.abs().sum() > 0
 
 
-def test_bad_rates_are_refused(model):
+@pytest.mark.parametrize("name", ["encoder_mask", "decoder_mask"])
+@pytest.mark.parametrize("rate", [0.0, 1.0])
+def test_bad_rates_are_refused(model, name, rate):
     with pytest.raises(ValueError, match="between 0 and 1"):
-        RetroMAELoss(model, encoder_mask=1.0)
+        RetroMAELoss(model, **{name: rate})
 
 
 def test_logits_in_parts_give_the_same_loss_and_gradients(monkeypatch):

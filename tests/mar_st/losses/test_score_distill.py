@@ -69,7 +69,9 @@ def test_equals_the_naive_formula(mar, monkeypatch, weights, teacher, scores, sc
     assert (parts[0] - other[0]).abs() > 1e-3
 
 
-def test_labels_may_be_scores_of_the_group_or_vectors(mar):
+@pytest.mark.parametrize("held", [in_batch.SCORES, 20])
+def test_labels_may_be_scores_of_the_group_or_vectors(mar, monkeypatch, held):
+    monkeypatch.setattr(in_batch, "SCORES", held)  # 20: two rows of the matrix at a time
     students, teachers = _student(), _teacher()
     loss = ScoreDistillLoss(mar, temperature=0.3, teacher_temperature=0.5)
     scores = torch.einsum("nd,ncd->nc", teachers[:, 0], teachers[:, 1:])
@@ -129,6 +131,29 @@ def test_without_kl_it_equals_asym_infonce(mar):
             ours.compute_loss_from_embeddings(students, teachers),
             plain.compute_loss_from_embeddings(students, None),
         )
+
+
+def test_without_kl_rows_need_no_hard_negatives(mar):
+    students, teachers = _student(columns=2), _teacher(columns=2)
+    loss, plain = ScoreDistillLoss(mar, kl_weight=0, temperature=0.3), AsymInfoNCELoss(mar, temperature=0.3)
+    value = loss.compute_loss_from_embeddings(students, teachers)
+    assert torch.equal(value, plain.compute_loss_from_embeddings(students, None))
+
+
+def test_default_loss_is_infonce_and_the_kl_of_the_group_at_one_temperature(mar):
+    """Scores 0.02 apart are one unit of log-odds; a teacher who gives the same scores has no KL.
+
+    Both queries score the positives 1 and 0.98 and the negatives 0.98 and 0.96. The first costs
+    log(1 + 2/e + 1/e^2) = 2 log(1 + 1/e) = 0.626523, the second log(e + 2 + 1/e) = 1.626523.
+    """
+    mar.similarity_fn_name = "dot"
+    columns = [torch.tensor([[a, 0.0], [b, 0.0]]) for a, b in ((1.0, 1.0), (1.0, 0.98), (0.98, 0.96))]
+    loss = ScoreDistillLoss(mar)
+    value = loss.compute_loss_from_embeddings(columns, torch.tensor([[1.0, 0.98], [0.98, 0.96]]))
+    assert value.item() == pytest.approx(1.126523, rel=1e-4)
+    assert loss.last_parts["kl"].item() == pytest.approx(0.0, abs=1e-5)
+    changed = loss.compute_loss_from_embeddings(columns, torch.tensor([[1.0, 0.9], [0.98, 0.96]]))
+    assert changed > value + 0.01
 
 
 def test_the_margin_does_not_change_the_kl(mar):
@@ -191,5 +216,10 @@ def test_bad_labels_and_settings_are_refused(mar):
         ScoreDistillLoss(mar, kl_scope="batch").compute_loss_from_embeddings(_student(), torch.zeros(5, 2))
     with pytest.raises(ValueError, match="nor all zero"):
         ScoreDistillLoss(mar, kl_weight=0, contrastive_weight=0)
+    for weights in ({"kl_weight": -0.5}, {"contrastive_weight": -0.5}):
+        with pytest.raises(ValueError, match="weights must not be negative"):
+            ScoreDistillLoss(mar, **weights)
+    with pytest.raises(ValueError, match=r"margin must not be negative; got -0\.1"):
+        ScoreDistillLoss(mar, false_negative_margin=-0.1)
     with pytest.raises(ValueError, match="teacher_temperature must be positive"):
         ScoreDistillLoss(mar, teacher_temperature=0)

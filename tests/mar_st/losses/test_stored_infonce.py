@@ -51,8 +51,47 @@ def test_bad_batches_are_refused(mar):
         StoredInfoNCELoss(mar)([features], None)
     with pytest.raises(ValueError, match=r"\(3, 32\).*\(3, 32\)"):
         StoredInfoNCELoss(mar)([features], torch.zeros(3, 32))
+    for shape in ((3, 2, 16), (2, 2, 32)):
+        with pytest.raises(ValueError, match=rf"\(3, 32\) and documents of \({shape[0]}, 2, {shape[2]}\)"):
+            StoredInfoNCELoss(mar)([features], torch.zeros(shape))
+    with pytest.raises(ValueError, match=r"takes one text column .* got 2 text columns and labels"):
+        StoredInfoNCELoss(mar)([features, features], torch.zeros(3, 2, 32))
     with pytest.raises(ValueError, match="must be positive"):
         StoredInfoNCELoss(mar, temperature=0)
+
+
+def test_default_temperature_makes_a_gap_of_a_twentieth_one_unit_of_log_odds(mar):
+    """Both queries score the documents 1 and 0.95: the costs are log(1 + 1/e) and log(1 + e)."""
+    queries = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    documents = torch.tensor([[[1.0, 0.0]], [[0.95, 0.0]]])
+    value = StoredInfoNCELoss(mar).compute_loss(queries, documents)
+    assert value.item() == pytest.approx(0.813262, rel=1e-4)
+
+
+def test_a_loss_made_from_the_settings_of_another_is_the_same(mar):
+    given = {
+        "temperature": 0.3,
+        "gather_across_devices": True,
+        "mini_batch_size": 2,
+        "mini_batch_tokens": 40,
+    }
+    loss = StoredInfoNCELoss(mar, **given)
+    assert loss.get_config_dict() == given
+    again = StoredInfoNCELoss(mar, **loss.get_config_dict())
+    torch.manual_seed(0)
+    queries, documents = torch.randn(4, 8), torch.randn(4, 3, 8)
+    assert torch.equal(again.compute_loss(queries, documents), loss.compute_loss(queries, documents))
+
+
+def test_vectors_of_half_precision_are_scored_in_float32(mar):
+    torch.manual_seed(0)
+    queries = normalize(torch.randn(4, 8), dim=1).bfloat16()
+    documents = normalize(torch.randn(4, 3, 8), dim=2).half()
+    loss = StoredInfoNCELoss(mar)
+    with torch.autocast("cpu", torch.bfloat16):
+        value = loss.compute_loss(queries, documents)
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value, loss.compute_loss(queries.float(), documents.float()))
 
 
 def test_one_stored_document_per_row_is_enough(mar):

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy, normalize
+
+from mar_st.losses import AsymInfoNCELoss, in_batch
+
+ROWS, WIDTH = 4, 6
+
+
+class BagOfTokens(torch.nn.Module):
+    """An encoder: the sum of the embeddings of a text's tokens."""
+
+    similarity_fn_name, device = "cosine", torch.device("cpu")
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = torch.nn.Embedding(20, WIDTH)
+
+    def forward(self, features):
+        mask = features["attention_mask"][..., None]
+        return {"sentence_embedding": (self.embedding(features["input_ids"]) * mask).sum(dim=1)}
+
+
+def _features(columns):
+    """Texts of 5, 2, 3 and 1 tokens; every column has others."""
+    torch.manual_seed(1)
+    mask = (torch.arange(5) < torch.tensor([5, 2, 3, 1])[:, None]).long()
+    return [{"input_ids": torch.randint(20, mask.shape), "attention_mask": mask} for _ in range(columns)]
+
+
+def _infonce(columns, log_scale):
+    """Torch's cross-entropy of the cosines, positives before negatives; autograd does the rest."""
+    queries, *documents = [normalize(column, dim=1) for column in columns]
+    scores = queries @ torch.cat(documents).T * log_scale.exp()
+    return cross_entropy(scores, torch.arange(len(queries)))
+
+
+def _close(ours, theirs):
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+        assert one.abs().max() > 1e-3
+
+
+def test_with_a_learnt_temperature_vectors_get_the_gradient_of_the_formula():
+    torch.manual_seed(0)
+    columns = [torch.randn(ROWS, WIDTH, requires_grad=True) for _ in range(3)]
+    loss = AsymInfoNCELoss(BagOfTokens(), temperature=0.2, learnable_temperature=True)
+    log_scale = torch.tensor(math.log(5), requires_grad=True)
+    value, expected = loss.compute_loss_from_embeddings(columns, None), _infonce(columns, log_scale)
+    torch.testing.assert_close(value, expected)
+    ours = torch.autograd.grad(2.5 * value, [*columns, loss.log_scale])
+    _close(ours, torch.autograd.grad(2.5 * expected, [*columns, log_scale]))
+
+
+@pytest.mark.parametrize("limits", [{}, {"mini_batch_size": 3}, {"mini_batch_tokens": 6}])
+def test_with_a_learnt_temperature_the_encoder_gets_the_gradient_of_the_formula(limits):
+    model, features = BagOfTokens(), _features(3)
+    loss = AsymInfoNCELoss(model, temperature=0.2, learnable_temperature=True, **limits)
+    (2.5 * loss(features)).backward()
+    log_scale = torch.tensor(math.log(5), requires_grad=True)
+    expected = _infonce([model(column)["sentence_embedding"] for column in features], log_scale)
+    theirs = torch.autograd.grad(2.5 * expected, [model.embedding.weight, log_scale])
+    _close([model.embedding.weight.grad, loss.log_scale.grad], theirs)
+
+
+def test_a_learnt_temperature_starts_and_stays_at_a_thousandth_or_above():
+    model = BagOfTokens()
+    with pytest.raises(ValueError, match=r"between 0\.001 and 1; got 0\.0009"):
+        AsymInfoNCELoss(model, temperature=0.0009, learnable_temperature=True)
+    assert AsymInfoNCELoss(model, temperature=0.0009).temperature == pytest.approx(0.0009, rel=1e-4)
+    loss = AsymInfoNCELoss(model, temperature=0.002, learnable_temperature=True)
+    with torch.no_grad():
+        loss.log_scale.fill_(20.0)
+    loss(_features(2))
+    assert loss.temperature == pytest.approx(0.001, rel=1e-4)
+
+
+def test_queries_without_documents_are_refused():
+    with pytest.raises(ValueError, match=r"positive and any number of negatives; got 1 column\(s\)"):
+        AsymInfoNCELoss(BagOfTokens()).compute_loss_from_embeddings([torch.ones(ROWS, WIDTH)], None)
+
+
+def test_a_document_that_scores_as_much_as_the_positive_stays_with_a_margin_of_zero():
+    """Two rows with one and the same document: each query chooses between equals, which costs log 2."""
+    vectors = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    loss = AsymInfoNCELoss(BagOfTokens(), false_negative_margin=0.0)
+    value = loss.compute_loss_from_embeddings([vectors, vectors.clone()], None)
+    assert value.item() == pytest.approx(math.log(2), rel=1e-5)
+
+
+def test_each_query_is_scored_once_and_no_more_scores_are_held_than_allowed(monkeypatch):
+    monkeypatch.setattr(in_batch, "SCORES", 30)
+    seen = []
+
+    class Recording(AsymInfoNCELoss):
+        def parts(self, queries, documents, scope):
+            seen.append((scope.rows, len(scope.rows) * len(documents)))
+            return super().parts(queries, documents, scope)
+
+    Recording(BagOfTokens()).compute_loss_from_embeddings([torch.randn(5, WIDTH) for _ in range(4)], None)
+    assert torch.cat([rows for rows, _ in seen]).tolist() == [0, 1, 2, 3, 4]
+    assert max(scores for _, scores in seen) <= 30
+
+
+@pytest.mark.parametrize("limits", [{}, {"mini_batch_size": 2}])
+def test_stored_documents_are_cut_to_the_width_of_the_queries(limits):
+    model, features = BagOfTokens(), _features(1)
+    torch.manual_seed(2)
+    labels = torch.randn(ROWS, 3, WIDTH + 5)  # of the query, its positive and a negative
+    value = AsymInfoNCELoss(model, temperature=0.2, **limits)(features, labels)
+    queries = model(features[0])["sentence_embedding"]
+    columns = [queries, labels[:, 1, :WIDTH], labels[:, 2, :WIDTH]]
+    torch.testing.assert_close(value.detach(), _infonce(columns, torch.tensor(math.log(5))).detach())
