@@ -72,7 +72,7 @@ class TaskEvaluator(BaseEvaluator):
     Nothing is written into mteb's cache: the model is not finished.
 
     Args:
-        tasks: Names of tasks that mteb knows; those of an installed plugin are among them.
+        tasks: Names of mteb tasks, those of installed plugins included.
 
     Raises:
         EvaluationError: mteb is not installed, or has no such task.
@@ -179,8 +179,8 @@ def dev_evaluator(evaluation: Evaluation) -> DevEvaluator:
     """Return the evaluator of a recipe's development set.
 
     Args:
-        evaluation: Folder in the Hub layout (retrieval: corpus.jsonl, queries.jsonl, qrels; reranking and STS
-            too) or `package:` name, split and metric.
+        evaluation: Path, split and metric. The path is a `package:` name or a folder in the Hub layout of a
+            retrieval (corpus.jsonl, queries.jsonl, qrels), reranking or STS task.
 
     Raises:
         DataError: A file is missing or broken; the message names file and line.

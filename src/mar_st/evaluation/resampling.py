@@ -43,7 +43,7 @@ def swapped_means(
 
     Args:
         differences: Score of the first system minus that of the second, by item, `(items,)`.
-        swaps: Which items swap their two scores, `(some of the draws, items)` at a time.
+        swaps: True for items whose two scores are swapped, `(some of the draws, items)` at a time.
     """
     return np.concatenate([np.where(swap, -differences, differences).mean(axis=1) for swap in swaps])
 

@@ -84,12 +84,12 @@ def randomised(first: Scores, second: Scores, *, permutations: int, seed: Sequen
 
     Args:
         first: Values of one model.
-        second: Values of another on the same items.
+        second: Values of another model on the same items.
         permutations: Number of draws.
         seed: Seed of the draws.
 
     Raises:
-        ValueError: The two do not have the same items.
+        ValueError: The numbers of items differ.
     """
     if first.values.shape[1] != second.values.shape[1]:
         raise ValueError(

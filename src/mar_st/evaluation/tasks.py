@@ -48,7 +48,7 @@ class TaskData:
         task: Its settings.
         type: Retrieval, rerank or sts.
         metric: Name of the score.
-        digest: sha256 of data and settings; a stored score belongs to one.
+        digest: sha256 of data and settings; each stored score belongs to one digest.
         queries: Text by id.
         corpus: Text by id, title and text joined.
         qrels: Query id -> document id -> grade.
@@ -121,10 +121,10 @@ def score(
     """Return the score of every item of a task, in the order of `data.items`.
 
     Args:
-        model: Any sentence-transformers model; queries and documents go by its routes if it has any.
+        model: Any sentence-transformers model; queries and documents take its routes if it has any.
         data: The task.
         batch_size: Texts encoded at a time.
-        stored: Returns stored vectors of the corpus, or calls the given function and stores its result.
+        stored: Returns stored vectors of the corpus, or calls its argument to encode them and stores them.
 
     Returns:
         One value per judged query (its metric), or per pair (its predicted similarity).
@@ -160,7 +160,7 @@ def score_vectors(
         data: The task.
         queries: Tensor `(queries, dim)`, in the order of `data.queries`.
         documents: Tensor `(documents, dim)`, in the order of `data.corpus`.
-        similarity: Scores of queries and documents, `(queries, documents)`.
+        similarity: Returns the scores of queries and documents, `(queries, documents)`.
     """
     return score_run(_rank(similarity, data, queries, documents), data)
 

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GraphSource:
-    """An encoder to write graphs of.
+    """An encoder to write as graphs.
 
     Attributes:
-        graph: The encoder; it may be deleted once the formats are made.
+        graph: The encoder; it may be deleted once the formats are created.
         example: Inputs of the graph, of several texts.
         listing: Listing of the encoder.
         folder: Folder to write to.
@@ -43,8 +43,8 @@ class GraphFormat(ABC):
         source: The encoder.
 
     Attributes:
-        FORMS: Weight formats that it has, if only some; others are skipped if anything else is written.
-            `None`: each is tried, and may be refused with a reason.
+        FORMS: The only weight formats that it supports; others are skipped if anything else is written.
+            `None`: every weight format is tried, and may be refused with a reason.
 
     Raises:
         ExportError: The encoder cannot be written in this format, or a package is missing.
@@ -64,7 +64,7 @@ class GraphFormat(ABC):
         Args:
             precision: `fp32`, `bf16`, `int8` or `int8-calibrated`.
             folder: Folder to write to.
-            table: Type of the token embeddings it reads.
+            table: Type of the token embeddings that the variant reads.
             calibration: Inputs whose activations determine how activations are rounded to int8.
 
         Raises:
@@ -85,7 +85,7 @@ class LookupFormat(ABC):
     @staticmethod
     @abstractmethod
     def check(weight_format: str, vectors: object, documents: object) -> None:
-        """Refuse options that do not fit.
+        """Refuse options that do not fit the format.
 
         Args:
             weight_format: Format of the table.
@@ -93,7 +93,7 @@ class LookupFormat(ABC):
             documents: Corpus, if one was given.
 
         Raises:
-            ExportError: They do not fit.
+            ExportError: An option does not fit.
         """
 
     @staticmethod
@@ -129,10 +129,10 @@ def graph_format(name: str, *, after: str = "") -> Callable[[type[G]], type[G]]:
 
     Args:
         name: Name of the format, of its module, and of the runtime that computes it.
-        after: The format that it is listed after.
+        after: Format that comes before it in lists.
 
     Raises:
-        ValueError: There is another format of that name, or its module has another name.
+        ValueError: The name is taken, or differs from the module's.
         TypeError: The class does not define all methods.
     """
 
@@ -148,10 +148,10 @@ def lookup_format(name: str, *, after: str = "") -> Callable[[type[L]], type[L]]
 
     Args:
         name: Name of the format and of its module.
-        after: The format that it is listed after.
+        after: Format that comes before it in lists.
 
     Raises:
-        ValueError: There is another format of that name, or its module has another name.
+        ValueError: The name is taken, or differs from the module's.
         TypeError: The class does not define all methods.
     """
 

@@ -53,8 +53,8 @@ def parts_of(modules: Sequence[nn.Module]) -> Parts:
     """Take a chain of sentence-transformers modules apart.
 
     Raises:
-        ExportError: It does not start with a Transformer and a Pooling, or has an unsupported module or
-            pooling.
+        ExportError: The chain does not start with a Transformer and a Pooling, or has an unsupported module
+            or pooling.
     """
     names = [type(module).__name__ for module in modules]
     if names[0] == "LookupEncoder":

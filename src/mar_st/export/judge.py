@@ -67,7 +67,7 @@ def open_judge(
 
     Args:
         task: Folder in the Hub layout (`corpus.jsonl`, `queries.jsonl`, `qrels`), or a packaged task.
-        model: The model that is exported; its document side encodes, unless vectors are given.
+        model: The exported model; its document side encodes the documents unless vectors are given.
         split: Split of the qrels.
         vectors: A folder that `mar encode` wrote, with a vector of every document.
         cosine: Whether scores are cosines.

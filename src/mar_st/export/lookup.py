@@ -58,7 +58,7 @@ def export_lookup(
         The content of `export.json`.
 
     Raises:
-        ExportError: The query side is something else, an option does not fit the format, documents and
+        ExportError: The query side is not such an encoder, an option does not fit the format, documents and
             vectors do not fit each other or the encoder, or `out` may not be replaced.
         MarError: There is no such model or corpus.
     """

@@ -41,7 +41,7 @@ def measure(
         folder: An exported folder.
         variant: Name of the variant.
         texts: Queries, without prompts.
-        threads: Threads of a call.
+        threads: Threads per call.
 
     Returns:
         Vectors `(len(texts), dim)` and `start_s` (from the start of the process to the first answer),

@@ -95,13 +95,13 @@ def export(
         out: Folder to write; it is moved into place when it is complete.
         formats: `native` (AVX-512 VNNI under Linux, int8 only), `openvino`, `onnx`.
         weight_formats: `fp32`, `bf16`, `int8`. With `calibrate`, `int8` is also written in a calibrated form.
-        calibrate: Queries to calibrate the calibrated form of int8 on.
+        calibrate: Queries to calibrate int8 on.
         task: Folder of a retrieval task in the Hub layout, or a packaged one, to measure nDCG@10 on.
         split: Split of its qrels.
         vectors: Folder of document vectors for the task, see `mar encode`; by default the model's document
             side encodes them.
         query: Name of the query encoder in a MAR that has several.
-        limits: Largest losses of the chosen variant.
+        limits: Limits for the chosen variant.
         threads: Threads that the measurements use; default all processors of this process.
         overwrite: Replace an exported encoder in `out`.
         show_progress: Show a progress bar.
@@ -182,7 +182,7 @@ def check_place(out: Path, *, overwrite: bool) -> None:
     """Make sure that an exported encoder may be written to a folder.
 
     Raises:
-        ExportError: Something is there that may not be replaced.
+        ExportError: The folder holds something that may not be replaced.
     """
     if out.exists() and not overwrite:
         raise ExportError(f"{out} is there already. Give another folder, or overwrite it (--overwrite).")

@@ -38,7 +38,7 @@ class ExportSource(NamedTuple):
     Attributes:
         encoder: The encoder as sentence-transformers computes it.
         parts: Its modules.
-        name: Source that it was loaded from.
+        name: Source that the encoder was loaded from.
     """
 
     encoder: TorchEncoder
@@ -55,7 +55,7 @@ def open_source(name: str, query: str | None = None) -> ExportSource:
     """Load the query side of a model.
 
     Raises:
-        ExportError: Its modules cannot be exported.
+        ExportError: The modules cannot be exported.
         MarError: There is no such model, or it has no query side.
     """
     encoder = TorchEncoder.open(name, query=query)
@@ -155,7 +155,7 @@ def check_tokens(source: ExportSource, folder: Path, listing: Listing, texts: Se
     """Make sure that the exported tokenizer gives the tokens of the original.
 
     Raises:
-        ExportError: It does not; the message shows a text.
+        ExportError: The tokens of a text differ; the message shows the text.
     """
     exported = QueryTokenizer(folder / TOKENIZER, listing.max_length, listing.truncation)
     for text in [*PROBES, *texts]:

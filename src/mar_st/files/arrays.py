@@ -23,11 +23,11 @@ def load_array(path: Path, *, mapped: bool = False) -> np.ndarray:
 
     Args:
         path: The file.
-        mapped: Map it into memory, to be read only.
+        mapped: Map the file into memory, read-only.
 
     Raises:
         ValueError: The file is damaged.
-        OSError: It cannot be read.
+        OSError: The file cannot be read.
     """
     with path.open("rb") as stream:  # numpy would take archives and pickles, too
         if stream.read(len(MAGIC_PREFIX)) != MAGIC_PREFIX:
@@ -44,7 +44,7 @@ def _check_element(path: Path) -> None:
     """Make sure that elements are single values: numpy changes the shape of others when it maps them.
 
     Raises:
-        ValueError: They are arrays, or the header is damaged.
+        ValueError: The elements are arrays, or the header is damaged.
     """
     with path.open("rb") as stream:
         read = {(1, 0): read_array_header_1_0, (2, 0): read_array_header_2_0}.get(read_magic(stream))

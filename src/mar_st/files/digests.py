@@ -49,11 +49,11 @@ def check_file(path: Path, entry: Mapping[str, Any], check: Check = "whole") -> 
 
     Args:
         path: The file.
-        entry: Its entry; what it lacks is not compared.
+        entry: Entry of the file; fields that the entry lacks are not compared.
         check: How much is compared.
 
     Returns:
-        How they differ, for a message ("has 12 bytes; 34 were written"); `None` if they do not.
+        The difference, for a message ("has 12 bytes; 34 were written"); `None` if there is none.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -102,10 +102,10 @@ def refresh_digests(folder: Path, written: Callable[[str], bool]) -> None:
 
     Args:
         folder: The folder.
-        written: Whether a file of this name was written.
+        written: Returns whether the file of a name was written.
 
     Raises:
-        MarError: The file is damaged.
+        MarError: `digests.json` is damaged.
     """
     before = read_digests(folder)
     if before is None:

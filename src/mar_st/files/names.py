@@ -26,13 +26,13 @@ def listed_path(folder: Path, name: object, listing: str | Path, error: type[Mar
     Symbolic links may lead to files of the same folder, and to the blobs of the Hub's cache that contains it.
 
     Args:
-        folder: What the names of the listing are relative to.
+        folder: Folder that the names of the listing are relative to.
         name: The name, with `/` between its parts.
-        listing: Where the name was read, for the message.
-        error: What is raised.
+        listing: File that the name was read from, for the message.
+        error: Class of the error.
 
     Raises:
-        MarError: It is not a name, or leads out of the folder; of the class `error`.
+        MarError: The name is invalid or leads out of the folder; raised as `error`.
     """
     parts = name.split("/") if isinstance(name, str) else []
     if not parts or not all(_PART.fullmatch(part) for part in parts):
@@ -54,7 +54,7 @@ def refuse_links(folder: Path, error: type[MarError] = MarError) -> None:
     The folder itself may be one.
 
     Raises:
-        MarError: A link; of the class `error`.
+        MarError: There is a link; raised as `error`.
     """
     for place, folders, files in os.walk(folder):  # does not follow links
         for name in (*folders, *files):
@@ -72,10 +72,10 @@ def delete_listed(
     """Delete files that a listing names, and folders that become empty.
 
     Args:
-        folder: What the names are relative to.
+        folder: Folder that the names are relative to.
         names: The files; missing ones are skipped.
-        listing: Where the names were read, for the message.
-        error: What is raised.
+        listing: File that the names were read from, for the message.
+        error: Class of the error.
 
     Raises:
         MarError: A name leads out of the folder or through a symbolic link; then nothing is deleted.

@@ -23,9 +23,9 @@ def read_json(path: Path) -> Any:
     """Return the content of a JSON file.
 
     Raises:
-        JsonError: It is not JSON, is nested too deeply, or holds half of a surrogate pair, which cannot be
-            written to a file.
-        OSError: It cannot be read.
+        JsonError: The file is not JSON, is nested too deeply, or holds half of a surrogate pair, which cannot
+            be written to a file.
+        OSError: The file cannot be read.
     """
     try:
         text = path.read_text(encoding="utf-8")

@@ -19,8 +19,8 @@ class Registered(Generic[T]):
     Args:
         folder: Dotted name of the folder. Its module `ivf_pq` registers the class `ivf-pq`, and no other, so
             that names can be listed, and one class found, without importing them all.
-        what: What the classes are, for messages.
-        reserved: Names that none may have.
+        what: Noun for a class, for messages.
+        reserved: Names that no class may have.
     """
 
     def __init__(self, folder: str, what: str, *, reserved: tuple[str, ...] = ()) -> None:
@@ -34,10 +34,10 @@ class Registered(Generic[T]):
         Args:
             name: Its name.
             cls: The class.
-            after: The name that it is listed after.
+            after: Name that comes before it in lists.
 
         Raises:
-            ValueError: There is another class of that name, or its module has another name.
+            ValueError: The name is taken, or differs from the module's.
             TypeError: The class lacks a method.
         """
         if name in self.found or name in self.reserved:

@@ -73,7 +73,7 @@ def finished(path: Path, *, shared: bool = False) -> Iterator[Path]:
     deleted if the block fails.
 
     Args:
-        path: The place.
+        path: The file.
         shared: Several processes or threads may write the file at once; each gets its own name.
     """
     own = f".{os.getpid()}-{threading.get_ident()}" if shared else ""
@@ -91,8 +91,8 @@ def write_text(path: Path, text: str, *, shared: bool = False, private: bool = F
     """Write a text in UTF-8, completely or not at all; see `finished`.
 
     Args:
-        path: The place.
-        text: What is written.
+        path: The file.
+        text: Text to write.
         shared: Several processes or threads may write the file at once.
         private: Only the user may read and write the file, from its first byte on.
     """
@@ -113,8 +113,8 @@ def write_json(
     """Write JSON, completely or not at all.
 
     Args:
-        path: The place.
-        content: What is written.
+        path: The file.
+        content: Content to write.
         indent: Spaces per level; `None` for one line.
         sort_keys: Write keys in alphabetical order.
         shared: Several processes or threads may write the file at once.

@@ -36,7 +36,7 @@ def parse_yaml(text: str) -> Any:
     """Return the content of a YAML text: plain values, lists and mappings.
 
     Raises:
-        YamlError: It is not YAML, is nested too deeply, has a key twice, or holds an impossible number or
+        YamlError: The text is not YAML, is nested too deeply, has a key twice, or holds an impossible number or
             date.
     """
     try:

@@ -70,7 +70,7 @@ def pack(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         weight: float32 `(out, in)`.
 
     Returns:
-        uint8 `(blocks, in / 4, 32, 4)`, 128 added, and scales float32 `(blocks, groups, 32)`: for each
+        uint8 `(blocks, in / 4, 32, 4)`, offset by 128, and scales float32 `(blocks, groups, 32)`: for each
         output and group of 128 inputs, the largest absolute value divided by 127.
     """
     outputs, inputs = weight.shape
@@ -332,7 +332,7 @@ class NativeGraphs(GraphFormat):
         """Write the variant, see `GraphFormat.write`.
 
         Raises:
-            ExportError: It is not int8, or the encoder has something that is not supported.
+            ExportError: The precision is not int8, or the encoder has an unsupported part.
         """
         del calibration
         if precision != "int8":
