@@ -50,8 +50,8 @@ def arm(register: Callable[[], None]) -> None:
     """Register now if mteb is imported already, else as soon as it is.
 
     Args:
-        register: Adds the package to mteb; called when mteb and every module of this package that is being
-            imported are whole.
+        register: Adds the package to mteb; called when the imports of mteb and of all modules of this package
+            that have begun are complete.
     """
     global _register
     _register = register

@@ -27,7 +27,7 @@ class JudgedRetrieval(AbsTaskRetrieval):
     """mteb's retrieval with `judged_at_10`, `bpref` and `condensed_ndcg_at_10` if the data allow it.
 
     Attributes:
-        judged: Which pairs were judged; `load_into` sets it.
+        judged: Pairs that were judged; `load_into` sets it.
     """
 
     judged: Judged = Judged()

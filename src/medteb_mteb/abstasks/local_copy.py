@@ -58,8 +58,8 @@ class LocalCopy(LocalStatistics):
         """Return the folder of the copy, None for the Hub.
 
         Raises:
-            ValueError: The copy cannot be used; the error of the revision.
-            OSError: It cannot be read.
+            ValueError: The revision of the copy could not be computed, because the copy is unusable.
+            OSError: The copy could not be read.
         """
         if self._problem is not None:
             raise self._problem

@@ -23,12 +23,12 @@ def f1_by_train_threshold(
 
     Args:
         similarities: mteb's scores of all pairs: cosine, dot product, Manhattan, Euclidean.
-        labels: 0 or 1 of each pair.
-        train: Places of the train pairs.
-        test: Places of the test pairs.
+        labels: Label of each pair, 0 or 1.
+        train: Indices of the train pairs.
+        test: Indices of the test pairs.
 
     Returns:
-        F1 between 0 and 1; 0 if no test pair is predicted right.
+        F1 between 0 and 1; 0 if no test pair is predicted correctly.
     """
     truth = np.asarray(labels)
     best, found = -1.0, 0.0

@@ -23,10 +23,10 @@ def fine_tuned(encoder: Any, texts: Sequence[str], labels: Sequence[int]) -> Any
     Args:
         encoder: mteb's wrapper of a sentence-transformers model.
         texts: Texts of the train split.
-        labels: Their labels, from 0.
+        labels: Labels of the texts, from 0.
 
     Raises:
-        TypeError: The encoder has no sentence-transformers model that can be trained so.
+        TypeError: The encoder has no sentence-transformers model, or one with several encoders.
     """
     import torch  # lazy: torch
     from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers

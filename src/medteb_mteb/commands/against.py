@@ -28,12 +28,12 @@ def held_out(against: list[str] | None, threshold: float) -> HeldOut:
     """Return the queries of tests.
 
     Args:
-        against: What the option gives.
-        threshold: Similarity of near-duplicates.
+        against: Values of the option.
+        threshold: Minimum similarity of near-duplicates.
 
     Raises:
-        BuildError: A source that cannot be used, or an impossible threshold.
-        FolderError: Rows that cannot be used.
+        BuildError: A source is unusable, or the threshold is invalid.
+        FolderError: A source has unusable rows.
     """
     from medteb_mteb.curation.training import read_held_out  # lazy: numpy
 
@@ -44,12 +44,12 @@ def held_out_of_training(against: list[str] | None, threshold: float) -> HeldOut
     """Return the queries of tests that training data must not contain; print a note if none were named.
 
     Args:
-        against: What the option gives.
-        threshold: Similarity of near-duplicates.
+        against: Values of the option.
+        threshold: Minimum similarity of near-duplicates.
 
     Raises:
-        BuildError: A source that cannot be used, or an impossible threshold.
-        FolderError: Rows that cannot be used.
+        BuildError: A source is unusable, or the threshold is invalid.
+        FolderError: A source has unusable rows.
     """
     if not against:
         typer.echo(

@@ -27,15 +27,15 @@ class Listed:
     """A benchmark.
 
     Attributes:
-        name: Its name, for `medteb run -b`.
+        name: Name of the benchmark, for `medteb run -b`.
         tasks: Number of tasks.
-        queries: Queries of its retrieval and reranking tasks whose size is known; None if none is.
-        documents: Their documents.
+        queries: Number of queries of its retrieval and reranking tasks of known size; None if there are none.
+        documents: Number of documents of the same tasks.
         sized: Number of retrieval and reranking tasks whose size is known.
         sizeable: Number of retrieval and reranking tasks.
         languages: Languages, as ISO 639-3 codes.
-        needs: Number of its tasks by what they need: nothing, network, credentials or an LLM.
-        paper: Reference of its description; empty if it names none.
+        needs: Number of its tasks by requirement: nothing, network, credentials or an LLM.
+        paper: Reference of the benchmark's paper; empty if none is named.
     """
 
     name: str

@@ -191,7 +191,7 @@ def summary(result: dict[str, Any]) -> str:
     """Return the numbers of a step in one line.
 
     Args:
-        result: As in `build.json`.
+        result: Result of the step, as stored in `build.json`.
     """
     parts = []
     for name, value in result.items():

@@ -22,10 +22,10 @@ ColumnOption = Annotated[
 
 
 def parse_columns(given: Iterable[str] | None) -> dict[str, str]:
-    """`FIELD=COLUMN` options as a mapping.
+    """Return the mapping given by `FIELD=COLUMN` options.
 
     Raises:
-        UserError: One of another form.
+        UserError: An option is not `FIELD=COLUMN`.
     """
     columns = {}
     for entry in given or ():

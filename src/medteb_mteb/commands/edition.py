@@ -77,8 +77,8 @@ def statistics(names: list[str], *, overwrite: bool = False) -> list[tuple[str, 
     """Return the descriptive statistics of tasks' editions or of data folders: (task, file, statistics).
 
     Args:
-        names: Task names or folders; none for all editions in force.
-        overwrite: Compute them even where they are there.
+        names: Task names or folders; if empty, all editions in force.
+        overwrite: Compute the statistics even if they exist.
 
     Raises:
         EditionError: If there is no such edition, or its folder cannot be written to.

@@ -105,7 +105,7 @@ def estimate_text(estimates: list[Estimate]) -> str:
     """Return the estimate as text: a line per judge, and the sum.
 
     Args:
-        estimates: One for each judge.
+        estimates: The estimate of each judge.
     """
     lines = [
         f"{e.judge}: {e.judgements} judgements, {e.known} known, {e.failed} failed before; "

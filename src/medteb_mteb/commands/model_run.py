@@ -54,9 +54,9 @@ class RunOptions:
         overwrite: Evaluate again even if results exist.
         batch_size: Texts encoded at once.
         device: Torch device, None for the best one available.
-        save_predictions: Keep mteb's predictions (runs, similarities) too.
-        random_weights: Seed for model folders that hold a configuration only.
-        quiet: No progress on stderr.
+        save_predictions: Also keep mteb's predictions (runs, similarities).
+        random_weights: Seed for model folders that hold only a configuration.
+        quiet: Show no progress on stderr.
         verbose: Show the warnings of the libraries.
     """
 
@@ -110,7 +110,7 @@ class ModelRun:
         cache: Results in mteb's layout.
         meta: The model's metadata.
         label: Name in the table.
-        model: The model, once it is loaded.
+        model: The model, or None until it is loaded.
     """
 
     options: RunOptions
@@ -149,9 +149,9 @@ def run_model(
     Args:
         model_run: The model.
         tasks: The tasks.
-        entries: Scores are added here.
-        errors: One line per failure is added here.
-        left_out: Tasks that may be left out.
+        entries: Receives the scores.
+        errors: Receives a line per failure.
+        left_out: Tasks whose data may be missing.
     """
     for task in tasks:
         name = task.metadata.name

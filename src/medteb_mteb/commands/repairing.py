@@ -19,7 +19,7 @@ def repair_judgements(out: Path, journal: Path | None) -> None:
     """Repair a journal of judgements, and print what was kept.
 
     Raises:
-        BuildError: There is none, or it is something else.
+        BuildError: There is no journal, or the file is not one.
     """
     from medteb_mteb.curation import judge as judging  # lazy: numpy
 
@@ -35,7 +35,7 @@ def repair_answers(out: Path, journal: Path | None) -> None:
     """Repair a journal of LLM answers, and print what was kept.
 
     Raises:
-        BuildError: There is none, or it is something else.
+        BuildError: There is no journal, or the file is not one.
     """
     from medteb_mteb.curation.llm import answers_path  # lazy: numpy
     from medteb_mteb.curation.llm import repair_answers as run  # lazy: numpy

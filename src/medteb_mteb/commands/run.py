@@ -33,8 +33,8 @@ class RunOutcome:
     """Outcome of a run: the table of finished scores, and the errors.
 
     Attributes:
-        table: Scores, old and new.
-        errors: One line per model and task that failed.
+        table: Existing and new scores.
+        errors: A line per failed model and task.
         left_out: Tasks of benchmarks whose data are not available, and why.
     """
 

@@ -26,7 +26,7 @@ def parse_sources(given: Iterable[str] | None) -> tuple[TextSource, ...]:
     """Return the sources of `NAME=LICENCE` options.
 
     Raises:
-        BuildError: One of another form.
+        BuildError: An option is not `NAME=LICENCE`.
     """
     from medteb_mteb.curation.files.sources import parse_source  # lazy: pydantic
 

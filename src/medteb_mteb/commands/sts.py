@@ -128,7 +128,7 @@ def parse_probabilities(text: str) -> tuple[float, float, float]:
     """Return three comma-separated numbers, each a decimal or a fraction such as 1/3.
 
     Raises:
-        UserError: They are not.
+        UserError: The text is something else.
     """
     try:
         first, second, third = (float(Fraction(part.strip())) for part in text.split(","))

@@ -74,10 +74,10 @@ def croissant(edition: Edition, *, url: str = "") -> dict[str, Any]:
 
     Args:
         edition: The edition.
-        url: Where it is published; the files' addresses are relative to the folder.
+        url: Address of the published edition; the addresses of files are relative to the folder.
 
     Raises:
-        EditionError: A table has no row to read columns from, or one that is not what its name says; or
+        EditionError: A table has no row to read columns from, or does not have the format of its name, or
             `provenance.json` cannot be read.
     """
     name = f"{edition.task}-{edition.name}"

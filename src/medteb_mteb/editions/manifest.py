@@ -70,7 +70,7 @@ class Edition:
     """One edition of one task's data.
 
     Attributes:
-        task: The task's name, which is also the folder's name under a data root.
+        task: The task's name, and the folder's name under a data root.
         name: Edition name, for example ``mini``.
         version: Edition version, for example ``1.0.0``.
         licence: Licence identifier of the data.
@@ -115,7 +115,7 @@ def load_edition(folder: Path | str) -> Edition:
     """Read the manifest of an edition folder; the data files are not touched.
 
     Raises:
-        EditionError: If the manifest is missing or malformed, with the field at fault.
+        EditionError: If the manifest is missing or malformed, naming the invalid field.
     """
     folder = Path(folder)
     path = folder / MANIFEST_NAME
@@ -148,7 +148,7 @@ def write_manifest(
     """Hashes every data file below ``folder`` and writes its manifest atomically.
 
     Args:
-        folder: Edition folder holding the data files already.
+        folder: Edition folder that already holds the data files.
         task: Task name.
         name: Edition name.
         version: Edition version.
@@ -157,7 +157,7 @@ def write_manifest(
         **extra: Further JSON values to record (generator, seed, description, ...).
 
     Returns:
-        The edition as it will be read back.
+        The edition as read from the manifest.
 
     Raises:
         EditionError: If the folder has no data files, a field has the wrong type or is reserved.
@@ -201,7 +201,7 @@ def verify(edition: Edition) -> None:
     """Compare every data file with the manifest: sizes first, then digests.
 
     Raises:
-        EditionError: Naming the first file that is missing, unlisted, or differs.
+        EditionError: A file is missing, unlisted, or differs; the first one is named.
     """
     present = dict(data_files(edition.path))
     for relative in sorted(set(edition.files) - set(present)):

@@ -30,7 +30,7 @@ def read_provenance(folder: Path) -> dict[str, Any]:
     """Return the content of the `provenance.json` of a folder; empty if there is none.
 
     Raises:
-        EditionError: It is not a JSON object.
+        EditionError: The file is not a JSON object.
     """
     path = folder / PROVENANCE
     if not path.exists():
@@ -54,7 +54,7 @@ def days(judges: list[dict[str, Any]]) -> tuple[str, ...]:
     """Return first and last day on which judges answered; one if they are equal, none if they are unknown.
 
     Args:
-        judges: Judges or writers, as `provenance.json` has them.
+        judges: Judges or writers, as stored in `provenance.json`.
     """
     found = sorted(
         {str(one["date"]) for judge in judges for one in mappings(judge, "answered") if one.get("date")}

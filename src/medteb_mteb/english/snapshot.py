@@ -55,11 +55,11 @@ class Options:
     """Options where the paper and its code differ; defaults follow the code, except for the title.
 
     Attributes:
-        title: `none`, or `No title`: the constant that the authors' wrapper puts before every document.
-        threshold: `test`: F1 of pairs at the best threshold for the same pairs (code); `train`: the threshold
-            is chosen on 70 % of them and used on the others (paper).
+        title: `none`, or `No title`: a constant that the authors' wrapper prepends to every document.
+        threshold: `test`: F1 of pairs at the best threshold for the same pairs (code); `train`: at one chosen
+            on 70 % of the pairs and used on the others (paper).
         classifier: `frozen`: a logistic regression on vectors of the unchanged model (code); `fine-tuned`: on
-            those of the model fine-tuned on the train split (paper, which does not say how).
+            vectors of the model fine-tuned on the train split (paper, which does not say how).
     """
 
     title: Literal["none", "No title"] = "none"
@@ -94,7 +94,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Return the content of `snapshot.json`; empty without one.
 
     Raises:
-        FolderError: It is malformed.
+        FolderError: `snapshot.json` is malformed.
     """
     path = folder / MANIFEST
     if not path.is_file():
@@ -114,7 +114,7 @@ def read_options(folder: Path) -> Options:
     """Return the options of a snapshot; the defaults for options that it does not set.
 
     Raises:
-        FolderError: `snapshot.json` is malformed, or has an option or a value that is not known.
+        FolderError: `snapshot.json` is malformed, or has an unknown option or value.
     """
     given = read_manifest(folder)["options"]
     for name, value in given.items():
@@ -131,7 +131,7 @@ def revision_of(folder: Path, task: EnglishTask) -> str:
     """Return the sha256 (hex) of a task's file and the options that change its scores.
 
     Raises:
-        FolderError: The file leads out of the folder, or is not the one that `snapshot.json` names.
+        FolderError: The file is a link out of the folder, or differs from its digest in `snapshot.json`.
     """
     path = file_of(folder, task)
     if leads_outside(path, folder):
@@ -148,10 +148,10 @@ def read_rows(folder: Path, task: EnglishTask) -> list[dict[str, Any]]:
     """Return the rows of a task, in file order; rows with an empty cell are dropped, as the authors do.
 
     Returns:
-        Rows with the columns of `COLUMNS`; labels of pairs are 0 or 1, others text.
+        Rows with the columns of `COLUMNS`; labels of pairs are 0 or 1, other labels are text.
 
     Raises:
-        FolderError: A column is missing, a row is malformed, or too little is left to score.
+        FolderError: A column is missing, a row is malformed, or too few rows are left to score.
     """
     path, columns = file_of(folder, task), COLUMNS[task.type]
     csv.field_size_limit(_MOST_CELL)

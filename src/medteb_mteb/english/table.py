@@ -37,11 +37,11 @@ class EnglishTask:
     """A task of the paper.
 
     Attributes:
-        number: Place in the list of 51.
-        name: Its exact name, which is also that of its CSV file.
+        number: Number in the list of 51 tasks.
+        name: Exact name, which is also the name of its CSV file.
         type: `CLS`, `CLU`, `PAIR` or `RET`.
-        source: Where its texts come from.
-        needs: Requirement for making its data as published, in the words of `medteb_mteb.tasks.needs`.
+        source: Source of its texts.
+        needs: Requirement for building its data as published, see `medteb_mteb.tasks.needs`.
     """
 
     number: int

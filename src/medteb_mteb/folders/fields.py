@@ -24,7 +24,7 @@ def query_field(layout: Layout, name: str) -> dict[str, str]:
         name: A column of the queries, or a key of their `metadata`.
 
     Raises:
-        FolderError: No query has it.
+        FolderError: No query has the field.
     """
     known: set[str] = set()
     found: dict[str, str] = {}

@@ -57,9 +57,9 @@ def read_judged(
 
     Args:
         files: See `judged_files`.
-        problems: Receives rows that cannot be used.
+        problems: Receives unusable rows.
         qrels: Relevance by query and document.
-        queries: Ids of the queries; those of other splits, which the qrels lack, are passed over.
+        queries: Ids of the queries; those of other splits, which the qrels lack, are ignored.
         documents: Ids of the documents.
     """
     known_queries, known_documents = set(queries), set(documents)

@@ -38,7 +38,7 @@ def read_labelled(
     Returns:
         The task type and the records by split: STS ``sentence1, sentence2, score`` (float); pair
         classification ``sentence1, sentence2, label`` (0/1); classification ``text, label`` (0..K-1 in the
-        order of the sorted labels, ``label_text`` what the label was called); clustering ``sentences,
+        order of the sorted labels, ``label_text`` with the original label); clustering ``sentences,
         labels`` (both text, or both lists of text).
 
     Raises:

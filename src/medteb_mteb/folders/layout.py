@@ -70,9 +70,9 @@ class Layout:
         split: The split to evaluate.
         tables: Files by role: ``corpus``, ``queries``, ``qrels``, ``top_ranked``, ``judged``, or ``rows`` and
             ``train``.
-        settings: Declared settings.
+        settings: Settings declared by the card and the manifest.
         licence: Licence as declared, if any.
-        edition: The edition, when the folder has a manifest (its files are verified).
+        edition: The edition, if the folder has a manifest (its files are verified).
     """
 
     path: Path
@@ -114,7 +114,7 @@ def inspect_folder(path: Path | str, split: str = "test", *, check_manifest: boo
     Args:
         path: The folder.
         split: The split to evaluate.
-        check_manifest: False to take the files as they are, for instance to write a new manifest.
+        check_manifest: Whether to compare the files with the manifest; False, for instance, to write a new one.
 
     Raises:
         FolderError: If the folder, a table or a declaration is missing or malformed.
@@ -155,7 +155,7 @@ def config_files(folder: Path, config: str, split: str) -> list[Path]:
         The files; empty if the configuration or split does not exist.
 
     Raises:
-        FolderError: The card's header is malformed, or declares files that are not there.
+        FolderError: The card's header is malformed, or declares missing files.
     """
     patterns = _configs(folder, card_header(folder)).get(config, {}).get(split)
     if patterns:
@@ -191,7 +191,7 @@ def card_header(folder: Path) -> dict[str, Any]:
     """Return the YAML header of a folder's README.md; an empty one if there is none.
 
     Raises:
-        FolderError: If it is not UTF-8, not YAML, or not a mapping.
+        FolderError: If the header is not UTF-8, not YAML, or not a mapping.
     """
     card = folder / "README.md"
     if not card.is_file():

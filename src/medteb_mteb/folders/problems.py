@@ -13,7 +13,7 @@ class FolderError(ValueError):
 
     Attributes:
         folder: The folder.
-        problems: One line per problem shown, each ``file:line: what is wrong``.
+        problems: A line per shown problem, ``file:line: what is wrong``.
         total: Number of problems found, shown or not.
     """
 
@@ -36,8 +36,8 @@ class Problems:
     Args:
         folder: The folder being read.
         limit: Number of problems to show.
-        per_kind: Number of problems of one kind in one file to show, so that a single mistake made on
-            every line does not hide the others.
+        per_kind: Number of problems of one kind to show per file, so that one mistake in every line does not
+            hide the others.
     """
 
     def __init__(self, folder: Path, limit: int = 20, per_kind: int = 5) -> None:
@@ -51,10 +51,10 @@ class Problems:
         """Records a problem.
 
         Args:
-            file: File at fault.
+            file: File with the problem.
             line: 1-based line (row for Parquet), None for the file as a whole.
             kind: Short key that groups problems of the same cause.
-            message: What is wrong and, where it helps, what was expected.
+            message: What is wrong and, if helpful, what was expected.
         """
         name = self.name(file)
         self.counts[name, kind] += 1

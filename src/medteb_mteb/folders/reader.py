@@ -24,8 +24,8 @@ class TaskFolder:
     """The checked content of one folder.
 
     Attributes:
-        layout: Where the tables are and what the card and manifest say.
-        type: Task type, in mteb's words.
+        layout: Paths of the tables, and the content of card and manifest.
+        type: Task type, as named by mteb.
         revision: sha256 (hex) that identifies the data; see :meth:`Layout.revision`.
         retrieval: Content of a retrieval or reranking folder, else None.
         records: Rows by split of any other folder, else empty.
@@ -59,7 +59,7 @@ def read_folder(path: Path | str, split: str = "test", *, check_manifest: bool =
     Args:
         path: The folder.
         split: The split to evaluate.
-        check_manifest: False to take the files as they are, for instance to write a new manifest.
+        check_manifest: Whether to compare the files with the manifest; False, for instance, to write a new one.
 
     Raises:
         FolderError: With every problem found, each with file and line.

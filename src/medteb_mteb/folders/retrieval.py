@@ -33,7 +33,7 @@ class RetrievalData:
         queries: Queries of this split as ``{"id", "text"}``, in file order.
         qrels: Query id -> document id -> score; every query has at least one score above 0.
         top_ranked: Query id -> candidate document ids in file order, or None for retrieval.
-        judged: Which other pairs were judged.
+        judged: Other pairs that were judged.
     """
 
     corpus: list[dict[str, str]]

@@ -65,7 +65,7 @@ def iter_rows(file: Path, problems: Problems, *, may_be_empty: bool = False) -> 
     Args:
         file: The file.
         problems: Receives unreadable lines, and a file without rows unless it `may_be_empty`.
-        may_be_empty: Whether a file without rows is in order.
+        may_be_empty: Whether a file may have no rows.
     """
     readers = {".jsonl": _read_jsonl, ".tsv": _read_tsv, ".parquet": _read_parquet}
     readers |= dict.fromkeys(TREC_SUFFIXES, _read_qrels)

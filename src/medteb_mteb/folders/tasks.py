@@ -121,10 +121,10 @@ def load_into(task: AbsTask, folder: TaskFolder | Path | str) -> None:
 
     Args:
         task: A task of any of the six types.
-        folder: What :func:`read_folder` returned, or the folder to read the task's first eval split of.
+        folder: Result of :func:`read_folder`, or the folder from which to read the task's first eval split.
 
     Raises:
-        FolderError: If the data has problems, or is of another task type than the task.
+        FolderError: If the data has problems, or has another task type than the task.
     """
     if not isinstance(folder, TaskFolder):
         folder = read_folder(folder, task.metadata.eval_splits[0])

@@ -16,8 +16,8 @@ class Judged:
     """Judgements of a test besides its positives.
 
     Attributes:
-        negatives: Query id -> ids of the documents judged not to answer.
-        disputed: Query id -> ids of the documents that the judges disagree on; neither right nor wrong.
+        negatives: Query id -> ids of the documents judged irrelevant.
+        disputed: Query id -> ids of the documents that the judges disagree on; neither positive nor negative.
         sources: Names of the files that the judgements come from.
         contradictions: Pairs that are positive in one file and negative in the other; the qrels count.
         dangling: Pairs of these files whose query or document does not exist.

@@ -33,7 +33,7 @@ class QueryScores:
         ndcg: nDCG@10, unjudged documents counted as wrong.
         judged: Share of the first 10 documents that were judged; None if nothing was retrieved.
         bpref: bpref.
-        condensed: nDCG@10 of the judged documents alone.
+        condensed: nDCG@10 of only the judged documents.
     """
 
     ndcg: float
@@ -71,8 +71,8 @@ def score_queries(
 
     Args:
         qrels: Relevance by query and document.
-        judged: Which other pairs were judged. Where it is not `known` all but `ndcg` mean nothing.
-        run: Scores by query and document, higher is better. A query that it lacks has found nothing.
+        judged: Other pairs that were judged. Unless it is `known`, only `ndcg` has a meaning.
+        run: Scores by query and document, higher is better. A missing query has an empty ranking.
     """
     import pytrec_eval  # lazy: pytrec_eval
 

@@ -120,8 +120,8 @@ class BM25Model:
         """Rank the corpus, or each query's candidates, for queries with columns ``id`` and ``text``.
 
         Returns:
-            Per query id the scores by document id, best first. Scores are BM25, lowered by the least amount
-            where they would be equal, so that every evaluator sees the same order.
+            Scores by document id, best first, by query id. Equal BM25 scores are lowered by the smallest
+            possible amount until they differ, so that every evaluator sees the same order.
 
         Raises:
             RuntimeError: If nothing was indexed.

@@ -71,7 +71,7 @@ class MAREncoder(SentenceTransformerEncoderWrapper):
         """Encode all texts of a data loader.
 
         Returns:
-            float32 array (number of texts, dimensions); with a `precision`, the values that it keeps.
+            float32 array (number of texts, dimensions); with a `precision`, quantised to it.
         """
         texts = [text for batch in inputs for text in _texts(batch, prompt_type)]
         key = (task_metadata.name, hf_split, hf_subset, len(texts))
@@ -122,7 +122,7 @@ def scorable(vectors: Array, precision: str | None) -> Array:
     vectors. Cosines of -1 and 1 rank like the Hamming distance.
 
     Args:
-        vectors: What `SentenceTransformer.encode(precision=...)` returned, (number of texts, width).
+        vectors: Result of `SentenceTransformer.encode(precision=...)`, (number of texts, width).
         precision: The requested precision; None or `float32` leave the vectors as they are.
     """
     if precision in (None, "float32"):

@@ -66,7 +66,7 @@ def describe_folder(folder: Path) -> dict[str, Any]:
     Returns:
         ``revision``, ``n_parameters``, ``n_embedding_parameters``, ``embed_dim``, ``max_tokens`` and
         ``similarity_fn_name``, and from the card's header ``license``, ``languages``, ``release_date`` and
-        ``public_training_code``, as `ModelMeta` wants them; None for what the folder does not tell.
+        ``public_training_code``, in the types of `ModelMeta`; None for what the folder does not say.
     """
     shapes = _shapes(folder)
     embeddings = [shape for name, shape in shapes.items() if name.endswith(_EMBEDDING_WEIGHTS)]

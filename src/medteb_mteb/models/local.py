@@ -53,7 +53,7 @@ def resolve_model(name: str, *, random_weights: int | None = None) -> ModelMeta:
         random_weights: Seed for a folder that holds a configuration but no weights.
 
     Raises:
-        ModelFolderError: If there is no such model, or a folder cannot be used.
+        ModelFolderError: If there is no such model, or the folder is unusable.
     """
     import mteb  # lazy: mteb
 
@@ -120,7 +120,7 @@ def _check(folder: Path) -> bool:
     """Check that a folder can be used, and return True if it holds weights.
 
     Raises:
-        ModelFolderError: If it cannot be used.
+        ModelFolderError: If the folder is unusable.
     """
     if not any((folder / file).is_file() for file in _DESCRIPTIONS):
         raise ModelFolderError(

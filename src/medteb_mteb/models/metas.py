@@ -81,7 +81,7 @@ def load_local(
     """Load the packaged model, one from a separate package, or one trained here under its name.
 
     Raises:
-        ModelUnavailableError: If it is not on this machine.
+        ModelUnavailableError: If the model is not on this machine.
     """
     short = name.split("/")[1]
     try:
@@ -109,7 +109,7 @@ def load_large(
     A downloaded copy of the published weights may be at ``$MAR_HOME/CARE-0.3B-4B`` (or ``-8B``).
 
     Raises:
-        ModelUnavailableError: If there is neither, naming both ways to get the model.
+        ModelUnavailableError: If there is neither; the message names both ways to get the model.
     """
     short = name.split("/")[1]
     repository = PUBLISHED[short]

@@ -47,7 +47,7 @@ def paper_prompt(instruction: str, prompt_type: PromptType | None = None) -> str
 
     Args:
         instruction: The task's sentence.
-        prompt_type: Document for passages; anything else is a query.
+        prompt_type: `document` for passages; any other value counts as a query.
     """
     return PASSAGE if prompt_type == PromptType.document else f"{instruction}\nQuery: "
 
@@ -61,7 +61,7 @@ class PaperBMRetriever(AbsEncoder):
     Args:
         model_name: A name of `BMRETRIEVER_DOT`, a Hub name or a folder.
         revision: Revision on the Hub; None for a folder.
-        device: Torch device; default the best there is.
+        device: Torch device; default the best one available.
     """
 
     def __init__(self, model_name: str, revision: str | None = None, *, device: str | None = None) -> None:
@@ -161,8 +161,8 @@ def load_medte(
     Args:
         name: Hub name or folder.
         revision: Revision on the Hub.
-        device: Torch device; default the best there is.
-        **kwargs: For `SentenceTransformer`.
+        device: Torch device; default the best one available.
+        **kwargs: Arguments of `SentenceTransformer`.
     """
     from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
     from sentence_transformers.sentence_transformer import modules  # lazy: sentence_transformers

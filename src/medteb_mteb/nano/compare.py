@@ -33,9 +33,9 @@ class Compared:
     Attributes:
         set: Name of the set.
         split: Name of the split.
-        figure: What was compared.
+        figure: Name of the compared figure.
         published: The published value; None if there is none.
-        found: The value of this data.
+        found: The value computed from this data.
         agrees: True if the two are equal within the tolerance, or if nothing was published.
     """
 
@@ -63,10 +63,10 @@ def compare_set(name: str, tolerance: float = 1e-9) -> Iterator[Compared]:
     Args:
         name: Name of a published set, or a folder. A published set is read from `$MEDTEB_DATA` if it is
             there, else from the Hub.
-        tolerance: Difference of a score that still counts as equal.
+        tolerance: Maximum difference of scores that count as equal.
 
     Raises:
-        FolderError: The data are not there or not sound.
+        FolderError: The data are missing or invalid.
     """
     sets = published_sets()
     root = os.environ.get(DATA_VARIABLE)
@@ -91,8 +91,8 @@ def compare_split(
     Args:
         data: The split.
         name: Name of the set.
-        published: What was published of it, if anything.
-        tolerance: Difference of a score that still counts as equal.
+        published: The published figures of the split, or None.
+        tolerance: Maximum difference of scores that count as equal.
     """
 
     def row(figure: str, found: float, expected: float | None, within: float = 0.0) -> Compared:

@@ -48,7 +48,7 @@ class NanoData:
     """One split.
 
     Attributes:
-        split: Its name.
+        split: Name of the split.
         corpus: Texts of the documents by id, in file order.
         queries: Texts of the queries by id, in file order.
         qrels: Positive documents by query, in file order.
@@ -141,7 +141,7 @@ def read_split(folder: Path | str, split: str, lists: Iterable[str] | None = Non
         lists: Candidate lists to read; default all that the split has.
 
     Raises:
-        FolderError: A table is missing, a row cannot be used, or the rules of `check_split` do not hold.
+        FolderError: A table is missing, a row is unusable, or the split violates the rules of `check_split`.
     """
     folder = Path(folder).expanduser().absolute()
     if not folder.is_dir():
@@ -169,7 +169,7 @@ def load_hub(hub: str, split: str, revision: str, lists: Iterable[str] = ()) -> 
         lists: Candidate lists to load.
 
     Raises:
-        FolderError: A row cannot be used, or the rules of `check_split` do not hold.
+        FolderError: A row is unusable, or the split violates the rules of `check_split`.
     """
     from datasets import load_dataset  # lazy: datasets
 
@@ -232,10 +232,10 @@ def check_split(data: NanoData, folder: Path) -> None:
 
     Args:
         data: The split.
-        folder: What to name in errors.
+        folder: Name of the data in errors.
 
     Raises:
-        FolderError: With every problem found.
+        FolderError: The split violates a rule; all problems are listed.
     """
     wrong = [f"qrels: query {query!r} has no positive" for query in data.queries if not data.qrels.get(query)]
     for query, documents in data.qrels.items():

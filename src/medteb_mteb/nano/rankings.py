@@ -68,7 +68,7 @@ def read_rankings(path: Path) -> KeptRankings:
     """Read kept rankings.
 
     Raises:
-        RankingsError: The file is not there or holds something else.
+        RankingsError: The file is missing or has another format.
     """
     try:
         content: Any = json.loads(gzip.decompress(path.read_bytes()))

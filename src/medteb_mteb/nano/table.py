@@ -52,23 +52,23 @@ class NanoSplit:
     Attributes:
         set: Name of the set, such as `NanoCMTEB`.
         name: Name of the split.
-        stem: The split in names of tasks.
+        stem: The split's part in the names of tasks.
         task: mteb's task on the same source.
-        language: Language of the queries, as mteb writes it.
+        language: Language of the queries, as named by mteb.
         language_as_published: Language on the card; `multilingual` if the source names none.
         source: Hub name of the data set that was sampled; None if the card does not state it.
-        source_revision: Its revision; None if the card does not state it.
-        source_split: The source's split; None if the card does not state it.
+        source_revision: Revision of that data set; None if the card does not state it.
+        source_split: Split of that data set; None if the card does not state it.
         queries: Number of queries.
         documents: Number of documents.
         positives: Number of positive pairs.
         most_positives: Maximum number of positives of a query.
-        queries_with_several: Queries with more than one positive.
+        queries_with_several: Number of queries with more than one positive.
         query_mean_chars: Mean length of a query in characters.
         document_mean_chars: Mean length of a document in characters.
-        safeguards: Queries whose list ends with a safeguard.
+        safeguards: Number of queries whose list ends with a safeguard.
         lists: Scores of the candidate lists by name.
-        examples: Some pairs of a query's id and a positive document's.
+        examples: Some pairs of a query id and the id of a positive document.
     """
 
     set: str
@@ -97,8 +97,8 @@ class NanoSet:
     """A published set.
 
     Attributes:
-        name: Its name, which is also that of a local copy's folder.
-        hub: Hub name of the data set. The sources give no revision of it.
+        name: Name of the set, and of the folder of a local copy.
+        hub: Hub name of the data set. Its sources state no revision.
         splits: Its splits by name.
     """
 

@@ -54,7 +54,7 @@ def register() -> None:
     Calling it again changes nothing. A folder that cannot be read is left out with a warning.
 
     Raises:
-        RegistryError: If mteb has moved something or a name is taken; mteb is then left as it was.
+        RegistryError: If a name is taken, or a part of mteb was moved or removed; mteb is then unchanged.
     """
     global _registering
     import_module("mteb")  # its import hook may call register() first; then there is nothing left to do
@@ -103,7 +103,7 @@ def register_tasks(tasks: Iterable[AbsTask | type[AbsTask]]) -> None:
             twice changes nothing.
 
     Raises:
-        RegistryError: If a name belongs to another task already; no task of this call is then added.
+        RegistryError: If a name already belongs to another task; then no task of this call is added.
     """
     register()
     undo: list[Callable[[], None]] = []
@@ -124,7 +124,7 @@ def unregister_tasks(names: Iterable[str]) -> None:
     """Removes tasks that `register_tasks` added.
 
     Raises:
-        RegistryError: If a name was not added that way.
+        RegistryError: If a name was not added by `register_tasks`.
     """
     for name in names:
         if name not in _runtime_tasks:

@@ -58,7 +58,7 @@ def check_mteb() -> None:
     """Check that mteb still has every piece of private state that registration needs.
 
     Raises:
-        RegistryError: Naming the first piece that is gone or of another kind.
+        RegistryError: A piece is missing or has another type; the first one is named.
     """
     for seam in SEAMS:
         try:

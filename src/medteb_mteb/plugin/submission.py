@@ -37,7 +37,7 @@ def public_results(
     """Return the result files that may be submitted, by model; warn about those held back, with reasons.
 
     Args:
-        found: Files as mteb finds them, `<model>/<revision>/[experiments/<name>/]<task>.json`.
+        found: Files found by mteb, `<model>/<revision>/[experiments/<name>/]<task>.json`.
         public: Names of the tasks that mteb or this package defines.
     """
     packaged = _packaged()

@@ -24,7 +24,7 @@ def draw_sources(means: Mapping[str, Mapping[str, float]], path: Path) -> None:
     """Draw means by model (rows) and source (columns) as a table of colours with numbers.
 
     Args:
-        means: Mean by source, by model; what is missing stays empty.
+        means: Mean by source, by model; missing values are left empty.
         path: PNG file to write.
 
     Raises:
@@ -49,7 +49,7 @@ def draw_time(found: Mapping[str, TimedScore], path: Path) -> None:
     """Draw the mean score of every model over its mean time.
 
     Args:
-        found: As `medteb_mteb.report.saved.against_time` gives it.
+        found: Result of `medteb_mteb.report.saved.against_time`.
         path: PNG file to write.
 
     Raises:
@@ -72,8 +72,8 @@ def draw_label_map(found: LabelMap, title: str, path: Path) -> None:
     """Draw texts in two dimensions, coloured by label.
 
     Args:
-        found: As `medteb_mteb.report.vectors.label_map` gives it.
-        title: Shown above.
+        found: Result of `medteb_mteb.report.vectors.label_map`.
+        title: Title of the figure.
         path: PNG file to write.
 
     Raises:
@@ -96,7 +96,7 @@ def draw_similarities(found: Mapping[str, Similarities], title: str, path: Path)
 
     Args:
         found: Similarities by model.
-        title: Shown above.
+        title: Title of the figure.
         path: PNG file to write.
 
     Raises:

@@ -26,7 +26,7 @@ class Holes:
     Attributes:
         judged: Share of the first 10 documents that were judged, or None.
         bpref: bpref, or None.
-        condensed: nDCG@10 of the judged documents alone, or None.
+        condensed: nDCG@10 of only the judged documents, or None.
         reason: Why the measures are missing; empty if they are not.
     """
 

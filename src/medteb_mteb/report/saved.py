@@ -23,7 +23,7 @@ class SavedScore:
     Attributes:
         model: Name of the model.
         task: Name of the task.
-        score: Its main score.
+        score: The main score.
         seconds: Time of the evaluation.
     """
 
@@ -39,8 +39,8 @@ class SourceMean:
 
     Attributes:
         score: The mean.
-        tasks: Number of tasks that were measured.
-        of: Number of tasks of the source.
+        tasks: Number of the source's tasks with a score.
+        of: Number of all tasks of the source.
     """
 
     score: float
@@ -67,7 +67,7 @@ def read_saved(folder: Path) -> list[SavedScore]:
     """Return the results in the output folder of `medteb run`, in order of model and task.
 
     Raises:
-        ValueError: There are none, or a file is damaged.
+        ValueError: There are no results, or a file is damaged.
     """
     found: dict[tuple[str, str], SavedScore] = {}
     for path in sorted((folder / "results").glob("*/*/*.json")):
@@ -117,7 +117,7 @@ def against_time(saved: Sequence[SavedScore]) -> dict[str, TimedScore]:
     """Return mean time and mean score of every model over the tasks that all of them have.
 
     Raises:
-        ValueError: There is no such task.
+        ValueError: There is no task that all models have.
     """
     by_model: dict[str, dict[str, SavedScore]] = {}
     for one in saved:

@@ -50,7 +50,7 @@ class ItemScores:
     """Per-item scores of one model on one task.
 
     Attributes:
-        sample: The values and how they become the main score.
+        sample: Per-item values and their aggregation to the main score.
         metric: mteb's name of the main score.
         dataset_revision: Revision of the data.
         ids: Query ids for retrieval and reranking, else None (items are in file order).
@@ -71,8 +71,8 @@ def item_scores(task: AbsTask, predictions: Path, main_score: float) -> ItemScor
         main_score: mteb's main score, which the items must reproduce.
 
     Raises:
-        NoItemScoresError: If the main score has no items, or they do not give it back.
-        ValueError: If the task is not loaded; mteb unloads what it has loaded itself.
+        NoItemScoresError: If the main score has no per-item scores, or they do not reproduce it.
+        ValueError: If the task is not loaded; mteb unloads tasks that it has loaded itself.
     """
     if not task.data_loaded:
         raise ValueError(f"{task.metadata.name} holds no data; call load_data() before evaluating it")
@@ -231,7 +231,7 @@ def load_item_scores(path: Path, *, metric: str, dataset_revision: str, main_sco
     """Read per-item scores back and check that they belong to a result.
 
     Raises:
-        NoItemScoresError: If there are none, or they are of another metric, other data or another run.
+        NoItemScoresError: If there are no scores, or if their metric, data or run is another one.
     """
     reason = None
     try:

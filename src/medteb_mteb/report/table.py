@@ -28,7 +28,7 @@ class ScoreEntry:
     Attributes:
         model: Name shown in the row.
         model_revision: Revision of the model.
-        task: Task name.
+        task: Name of the task.
         metric: mteb's name of the main score.
         score: The main score.
         dataset_revision: Revision of the data.

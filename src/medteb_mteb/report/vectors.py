@@ -65,8 +65,8 @@ class EncodingSpeed:
     """Speed of a model.
 
     Attributes:
-        documents_per_second: In batches.
-        query_ms: Median over single queries, in milliseconds.
+        documents_per_second: Documents encoded per second, in batches.
+        query_ms: Median time of a single query, in milliseconds.
         documents: Number of documents.
         queries: Number of queries.
         batch_size: Documents encoded at once.
@@ -87,7 +87,7 @@ def label_map(model: Any, task: AbsTask, *, most: int, batch_size: int) -> Label
     Args:
         model: An encoder as mteb loads it.
         task: The task, loaded.
-        most: Texts beyond this number are left out by lot, with seed 42.
+        most: Maximum number of texts, sampled with seed 42.
         batch_size: Texts encoded at once.
 
     Raises:
@@ -133,7 +133,7 @@ def pair_similarities(model: Any, task: AbsTask, *, most: int, batch_size: int) 
     Args:
         model: An encoder as mteb loads it.
         task: A retrieval task, loaded.
-        most: Queries beyond this number are left out by lot, with seed 42.
+        most: Maximum number of queries, sampled with seed 42.
         batch_size: Texts encoded at once.
 
     Raises:
@@ -180,8 +180,8 @@ def measure_speed(
     Args:
         model: An encoder as mteb loads it.
         task: A retrieval task, loaded.
-        documents: Most documents.
-        queries: Most queries.
+        documents: Maximum number of documents.
+        queries: Maximum number of queries.
         batch_size: Documents encoded at once.
 
     Raises:

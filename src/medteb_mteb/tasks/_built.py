@@ -23,8 +23,8 @@ class BuiltTask(LocalCopy):
 
     Attributes:
         sources: Raw files that the data are built from, for the message about missing data.
-        source_needs: Requirement for getting these files, in the words of `medteb_mteb.tasks.needs`.
-        built_size: Queries and documents of the data when built from the files that the documentation names.
+        source_needs: Requirement for getting these files, see `medteb_mteb.tasks.needs`.
+        built_size: Numbers of queries and documents of the data built from the documented files.
     """
 
     sources: ClassVar[str]
@@ -58,8 +58,8 @@ class BuiltTask(LocalCopy):
         """Check the built data and read them.
 
         Raises:
-            DataUnavailableError: They were not built.
-            FolderError: They have problems, or changed after the task was created.
+            DataUnavailableError: The data were not built.
+            FolderError: The data have problems, or changed after the task was created.
         """
         if self.data_loaded:
             return
@@ -77,7 +77,7 @@ class BuiltTask(LocalCopy):
         """Get the data from elsewhere; does nothing for sets that are not published in this form.
 
         Raises:
-            DataUnavailableError: Always, with how to build the data.
+            DataUnavailableError: Always, with instructions to build the data.
         """
         del num_proc, kwargs
         raise DataUnavailableError(how_to_build(type(self).metadata.name, self.sources))

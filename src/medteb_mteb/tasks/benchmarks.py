@@ -34,8 +34,8 @@ class EditionBenchmark(Benchmark):
 
     Attributes:
         task_names: Names of its tasks.
-        averages: Averages that its paper reports beside the plain mean: groups of tasks by name. An average
-            is the mean of the means of its groups.
+        averages: Averages that its paper reports in addition to the plain mean: groups of tasks by name. An
+            average is the mean of the means of its groups.
     """
 
     def __init__(

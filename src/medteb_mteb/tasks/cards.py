@@ -20,7 +20,7 @@ class Checks:
     Attributes:
         title: Name of the group.
         verified: What was verified.
-        not_verified: What was not.
+        not_verified: What was not verified.
     """
 
     title: str
@@ -34,11 +34,11 @@ class TaskCard:
 
     Attributes:
         name: The task's name.
-        type: Its type.
-        source: Hub name of the data, or where else they come from.
+        type: Type of the task.
+        source: Hub name of the data, or their other source.
         revision: Revision of the data; empty if none is pinned.
-        licence: Licence as mteb states it.
-        checks: What was verified of it.
+        licence: Licence in mteb's metadata.
+        checks: Group that says what was verified.
     """
 
     name: str
@@ -93,7 +93,7 @@ def task_cards() -> list[TaskCard]:
     """Return the cards of all tasks of this package, in the order of the registry.
 
     Raises:
-        KeyError: A task's module says nothing in `CHECKS_BY_MODULE`.
+        KeyError: The module of a task has no entry in `CHECKS_BY_MODULE`.
     """
     return [_card(task) for task in (*TASKS, *REPLACED.values())]
 

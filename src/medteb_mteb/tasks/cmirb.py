@@ -44,17 +44,17 @@ class CMIRBSet:
     """A published set.
 
     Attributes:
-        task: Name of the task: the authors' name, with `CMIRB` before the three that mteb has already.
+        task: Name of the task: the authors' name, prefixed with `CMIRB` for the three that mteb already has.
         column: Name in the published table of scores.
         hub: Hub name.
         revision: Revision on the Hub; None if no source gives one.
         queries: Number of queries.
         documents: Number of documents.
-        licence: Licence of its card on the Hub; None if it states none or was not seen.
+        licence: Licence on its Hub card; None if the card states none or was not seen.
         about: Short description.
-        source: Where the texts come from.
-        domains: Domains, in mteb's words.
-        annotations: Who made the labels, in mteb's words.
+        source: Source of the texts.
+        domains: Domains, as named by mteb.
+        annotations: Who made the labels, as named by mteb.
         adapted_from: mteb's task on the same data, if there is one.
         prompt: Instruction for queries; mteb's if it has the task, else this package's own.
     """

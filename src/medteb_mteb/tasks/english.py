@@ -97,7 +97,7 @@ class SnapshotTask(LocalCopy):
 
         Raises:
             DataUnavailableError: There is no such file.
-            FolderError: It has problems, or changed after the task was created.
+            FolderError: The file has problems, or changed after the task was created.
         """
         del num_proc, kwargs  # a checked read of one file takes no options
         if self.data_loaded:

@@ -63,7 +63,7 @@ class Variant(NamedTuple):
     """Choice of the documents that a task on a split ranks.
 
     Attributes:
-        suffix: End of the task's name.
+        suffix: Suffix of the task's name.
         candidates: Name of the candidate list; empty for the whole corpus.
         safeguard: Keep the candidate at rank 101 of hybrid lists.
         about: End of the description's first sentence.
@@ -129,7 +129,7 @@ class NanoTask(LocalCopy, AbsTaskRetrieval):
         """Read the split from the folder or the Hub and check it.
 
         Raises:
-            FolderError: If the split is not sound, lacks the task's candidates, or changed since the task was
+            FolderError: If the split is invalid, lacks the task's candidates, or changed since the task was
                 made.
             DataUnavailableError: If there is no folder and the Hub cannot be reached.
         """
@@ -273,7 +273,7 @@ def nano_names(set_name: str, suffix: str = "Retrieval") -> list[str]:
 
     Args:
         set_name: `NanoCMTEB` or `NanoMedical`.
-        suffix: Which of the `VARIANTS`.
+        suffix: Suffix of one of the `VARIANTS`.
     """
     return [f"{set_name}{split.stem}{suffix}" for split in published_sets()[set_name].splits.values()]
 
@@ -289,7 +289,7 @@ def nano_tasks_from_folder(folder: Path | str, prompt: str | None = None) -> lis
         prompt: Instruction for queries; default none.
 
     Raises:
-        FolderError: If the folder is none of that layout.
+        FolderError: If the folder does not have that layout.
     """
     folder = Path(folder).expanduser().absolute()
     made: list[NanoTask] = []

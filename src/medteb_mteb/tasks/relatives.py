@@ -227,7 +227,7 @@ class BIOSSESLocal(BuiltTask, BiossesSTS):
         """Have mteb fetch the data.
 
         Raises:
-            DataUnavailableError: It cannot.
+            DataUnavailableError: mteb cannot fetch the data.
         """
         try:
             BiossesSTS.load_data(self, num_proc, **kwargs)

@@ -33,11 +33,11 @@ class StratumAnswers:
     """Answers to a stratum.
 
     Attributes:
-        name: The stratum.
+        name: Name of the stratum.
         label: 1, 0, or None for disputed pairs.
         pairs: Number of its pairs.
         seen: Number of answers.
-        positive: Number of answers that the document answers the query.
+        positive: Number of answers which say that the document answers the query.
     """
 
     name: str

@@ -22,7 +22,7 @@ def of_build(root: Path, sources: Sources) -> Sources:
 
     Args:
         root: Folder of the build, with a folder for each step.
-        sources: What is given already.
+        sources: The given sources.
 
     Raises:
         BuildError: The folder is not a build, or has several steps of a kind.

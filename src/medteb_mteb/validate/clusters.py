@@ -23,7 +23,7 @@ def mean_of_queries(material: Material, scores: Mapping[str, float]) -> Interval
     """Return the mean over queries with its 95 % bootstrap interval over clusters of near-duplicates.
 
     Args:
-        material: The edition, which knows the clusters.
+        material: The edition, with the clusters.
         scores: Score by query.
     """
     numbers, count = _numbers(material, scores)

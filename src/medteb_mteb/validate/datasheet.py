@@ -37,9 +37,9 @@ def datasheet(edition: Edition, build: Path | None = None) -> str:
     """Describe an edition in Markdown; missing records are stated as such.
 
     Args:
-        edition: The edition; its `provenance.json` says how it was made.
-        build: Folder of the build that made it, or None. What its steps recorded goes before what the edition
-            says.
+        edition: The edition; its `provenance.json` describes how it was made.
+        build: Folder of the build that made it, or None. The records of its steps take precedence over the
+            edition's own.
 
     Raises:
         BuildError: The folder is not a build, or a file of it cannot be read.

@@ -31,10 +31,10 @@ class Graded:
     """Grades of one judge, and a value for each graded pair.
 
     Attributes:
-        queries: Number of the query of each pair, shape (pairs,), int64.
+        queries: Index of the query of each pair, shape (pairs,), int64.
         grades: 0 for D to 4 for S, shape (pairs,), int64.
-        bins: Number of the value's bin, see `binned`, shape (pairs,), int64.
-        weights: How often each pair counts, shape (pairs,), float64; default once.
+        bins: Index of the value's bin, see `binned`, shape (pairs,), int64.
+        weights: Weight of each pair, shape (pairs,), float64; default 1.
     """
 
     queries: NDArray[np.int64]
@@ -84,7 +84,7 @@ def ratio(values: NDArray[np.float64], queries: NDArray[np.int64], number: int) 
 
     Args:
         values: A value per pair, shape (pairs,).
-        queries: Number of the query of each pair, shape (pairs,).
+        queries: Index of the query of each pair, shape (pairs,).
         number: Number of queries.
     """
     sums = np.bincount(queries, weights=values, minlength=number).astype(float)

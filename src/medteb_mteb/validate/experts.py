@@ -35,7 +35,7 @@ class Corrected:
         judged: Mean of the labels.
         value: The corrected mean.
         low: Lower end of its 95 % interval.
-        high: Upper end.
+        high: Upper end of that interval.
     """
 
     judged: float
@@ -60,9 +60,9 @@ def corrected_mean(
     `sum(w)^2 / sum(w^2)` (L. Kish, Survey Sampling, 1965).
 
     Args:
-        labels: Labels 0 or 1 of everything, in clusters (the documents of a query).
-        sampled: Truth, 0 or 1, of the sampled ones, by label; a label that occurs has to have some.
-        weights: Number of pairs that each of them represents; default equal weights.
+        labels: Labels, 0 or 1, of all pairs, by cluster (the documents of a query).
+        sampled: Truth, 0 or 1, of the sampled pairs, by label; every label that occurs needs some.
+        weights: Number of pairs that each sampled pair represents; default equal weights.
     """
     means = np.array([np.mean(row) for row in labels])
     judged = float(means.mean())

@@ -37,9 +37,9 @@ class Finding:
 
     Attributes:
         check: Short key of the point.
-        title: Its name, for people.
-        verdict: Its verdict.
-        reason: Why, with the number that decided it, and what to do if it is not ok.
+        title: Name of the point, for readers.
+        verdict: Verdict of the check.
+        reason: Reason with the deciding number, and what to do if the verdict is not ok.
         numbers: All numbers by name.
         table: Further numbers, or None.
     """
@@ -74,7 +74,7 @@ class Report:
         kind: `Retrieval` or `Reranking`.
         edition: Name and version of the edition; empty without a manifest.
         revision: Digest of the data, as in results.
-        findings: The points, in the order of the checks.
+        findings: The findings, in the order of the checks.
     """
 
     name: str

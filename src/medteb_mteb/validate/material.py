@@ -47,13 +47,13 @@ class Sources:
         runs: Files of runs, or names of lexical baselines.
         pools: Pools of `medteb pool`, a file or folder; or None.
         judgements: Judgements of `medteb judge`, a file or folder; or None.
-        second: Judgements of the same judges asked a second time; or None.
+        second: Judgements of the same judges in a second round; or None.
         review: Sheet of `medteb review`; or None.
-        answered: Files of it that experts have filled in.
-        decided: Sheet of their disagreements, filled in; or None.
-        against: Training sets that must not hold the test.
-        by: Fields of the queries to compare scores by.
-        split: The split to look at.
+        answered: Copies of the sheet filled in by experts.
+        decided: Filled-in sheet of the experts' disagreements; or None.
+        against: Training sets that must not contain test data.
+        by: Fields of the queries by which to compare scores.
+        split: The split to check.
     """
 
     runs: Sequence[str] = (BASELINE,)
@@ -75,18 +75,18 @@ class Material:
     Attributes:
         layout: Paths of the tables, and the content of card and manifest.
         kind: `Retrieval` or `Reranking`.
-        data: The content; rows that cannot be used are left out and recorded.
-        problems: The rows that cannot be used.
+        data: The content; unusable rows are left out and recorded.
+        problems: The unusable rows.
         qrels: Positives by query: pairs whose query and document exist.
         runs: Scores by run, query and document.
         ranks: Ranks of the retrievers in the pools, or None.
-        judgements: Of the edition's queries, or None.
-        second: Of the same judges asked a second time, or None.
+        judgements: Judgements of the edition's queries, or None.
+        second: Judgements of the same judges in a second round, or None.
         places: Places of the judged passages in their prompts, or None.
-        second_places: The same for the second round.
+        second_places: Places in the second round, or None.
         training: Texts of the training sets, or None.
         experts: Experts' answers on the pairs that they checked, or None.
-        fields: Value by query of each field to compare scores by.
+        fields: Values by query of each field by which to compare scores.
     """
 
     layout: Layout
@@ -126,12 +126,12 @@ def read_material(folder: Path, sources: Sources) -> Material:
 
     Args:
         folder: An edition, or any retrieval or reranking folder in the Hub layout.
-        sources: What to look at beside it.
+        sources: Further sources to check.
 
     Raises:
         FolderError: The folder is unusable, of another type, or a link leads out of it.
-        BuildError: Pools, judgements or training sets cannot be used.
-        RunError: A run cannot be read, or is of other queries or documents.
+        BuildError: Pools, judgements or training sets are unusable.
+        RunError: A run cannot be read, or belongs to other queries or documents.
     """
     _check_texts(folder)
     layout = inspect_folder(folder, sources.split, check_manifest=False)

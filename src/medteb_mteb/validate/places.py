@@ -23,13 +23,13 @@ def read_places(judgements: Path, queries: Container[str]) -> Places | None:
 
     Args:
         judgements: Folder of `medteb judge`, or its `judgements.jsonl`.
-        queries: Ids of the queries; others are passed over.
+        queries: Ids of the queries; others are ignored.
 
     Returns:
-        The places; None where none were written.
+        The places; None if none were written.
 
     Raises:
-        BuildError: A row that cannot be used, with its line.
+        BuildError: A row is unusable; its line is named.
     """
     if judgements.is_dir():
         file = judgements / PLACES

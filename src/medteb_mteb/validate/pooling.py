@@ -127,11 +127,11 @@ class _LeaveOneOut:
     """A retriever measured with all judgements, and without those of documents that it alone found.
 
     Attributes:
-        ndcg: nDCG@10 with all.
-        without: nDCG@10 without them.
-        loss: Loss without the documents that it alone found.
-        judged: judged@10 without them, or None if unknown.
-        lost: Queries that keep no positive; both scores leave them out.
+        ndcg: nDCG@10 with all judgements.
+        without: nDCG@10 without the judgements of documents that it alone found.
+        loss: Difference of the two.
+        judged: judged@10 without these judgements, or None if unknown.
+        lost: Number of queries left without a positive; both scores ignore them.
     """
 
     ndcg: float

@@ -24,7 +24,7 @@ class Ranks:
     """Ranks in pools.
 
     Attributes:
-        retrievers: Names, in the order of the pools.
+        retrievers: Names of the retrievers, in the order of the pools.
         found: Query -> document -> retriever -> rank, from 1.
     """
 
@@ -55,8 +55,8 @@ def read_ranks(source: Path, queries: Container[str], documents: Container[str])
         documents: Ids of the documents.
 
     Raises:
-        BuildError: Nothing there that can be read, or pools of other queries.
-        FolderError: Rows that cannot be used, each with file and line.
+        BuildError: The pools cannot be read, or have other queries.
+        FolderError: The pools have unusable rows; each is listed with file and line.
     """
     files = pool_files(source)
     problems = Problems(source if source.is_dir() else source.parent)

@@ -30,8 +30,8 @@ def read_runs(names: Sequence[str], data: RetrievalData) -> dict[str, Run]:
         data: The queries and documents.
 
     Raises:
-        BuildError: Two runs of one name.
-        RunError: A file that is not a run, or a run of other queries or documents.
+        BuildError: Two runs have the same name.
+        RunError: A file is not a run, or belongs to other queries or documents.
     """
     from mar_st.data.trec import read_run  # lazy: transformers
 
