@@ -25,7 +25,7 @@ class GradedPair:
     Attributes:
         query: Text of the query.
         document: Text of the document.
-        label: Its grade, 0 for unrelated, the higher the better.
+        label: Grade of the document: 0 for unrelated, the higher the better.
     """
 
     query: str
@@ -37,10 +37,10 @@ def read_graded(files: Iterable[str | Path]) -> list[GradedPair]:
     """Read graded pairs from JSONL files of `{"query", "document", "label"}`.
 
     Args:
-        files: The files, read in their order.
+        files: The files, read in this order.
 
     Raises:
-        MarError: No such file, no rows, or a row that cannot be used, with its line.
+        MarError: A file is missing, there are no rows, or a row is invalid; the message names its line.
     """
     found: list[GradedPair] = []
     names = [Path(file) for file in files]

@@ -26,10 +26,10 @@ class Thresholds:
 
     Attributes:
         labels: The labels that scores are turned into, ascending.
-        bounds: Score from which each label after the first is given, ascending; one fewer than `labels`.
+        bounds: Lowest score of each label after the first, ascending; one fewer than `labels`.
 
     Raises:
-        MarError: They are not ascending, not finite, or of the wrong number.
+        MarError: Labels or bounds are not ascending, not finite, or of the wrong number.
     """
 
     labels: tuple[int, ...]
@@ -55,7 +55,7 @@ class Thresholds:
             scores: Shape (pairs,).
 
         Returns:
-            Shape (pairs,), int64. A score on a bound has the higher label.
+            Shape (pairs,), int64. A score equal to a bound gets the higher label.
         """
         return np.asarray(self.labels)[np.searchsorted(self.bounds, np.asarray(scores), side="right")]
 
@@ -66,7 +66,7 @@ def weighted_kappa(one: ArrayLike, other: ArrayLike, levels: int) -> float:
     Args:
         one: Labels from 0 to `levels` - 1, shape (pairs,).
         other: Labels of the same pairs.
-        levels: How many labels there are.
+        levels: Number of labels.
 
     `fit_thresholds` calls it thousands of times: for 2,000 pairs it takes 18 us, scikit-learn's
     `cohen_kappa_score` 1.25 ms (2 processors of an Intel Xeon).

@@ -35,11 +35,11 @@ class GraderSettings:
     """How a cross-encoder is trained.
 
     Attributes:
-        layers: Layers of the base that are kept, from the first; default all.
-        max_length: Tokens of query and document together; longer ones are cut.
+        layers: Number of first layers of the base model to keep; default all.
+        max_length: Maximum number of tokens of query and document together; longer pairs are cut.
         epochs: Passes over the training pairs.
         batch_size: Pairs per step.
-        learning_rate: Of AdamW, after a warm-up over a tenth of the steps, falling linearly.
+        learning_rate: Learning rate of AdamW: a warm-up over a tenth of the steps, then a linear decay.
         lowest: Maximum training pairs of the lowest label per query, drawn at random; default all. Thresholds
             are fitted on all of them.
         calibration: Share of the queries that are not trained on; thresholds are fitted on their pairs.
@@ -79,7 +79,7 @@ class GraderReport:
     """Result of a training.
 
     Attributes:
-        folder: Where the cross-encoder is.
+        folder: Folder of the cross-encoder.
         thresholds: Bounds between its labels.
         trained: Pairs that it was trained on, by label.
         calibrated: Pairs that the thresholds were fitted on, by label.
@@ -117,10 +117,10 @@ def train_grader(
         pairs: Graded pairs.
         base: Folder or Hub name of an encoder or a cross-encoder to start from.
         out: Folder to write: a sentence-transformers cross-encoder, with `thresholds.json`.
-        settings: How it is trained.
+        settings: Training settings.
 
     Raises:
-        MarError: The folder holds something else, there is no such base, or too few queries or labels.
+        MarError: The folder holds something else, the base is missing, or queries or labels are too few.
     """
     how, folder = settings or GraderSettings(), Path(out)
     training, held = _split(pairs, how)

@@ -44,11 +44,11 @@ def repair(
 
     Args:
         found: The result of `verify`.
-        source: Vectors: the corpus; default the one that the folder names. Index: the folder of vectors.
+        source: For vectors the corpus, by default the one that the folder names; for an index the vectors.
         say: Receives a line for each step.
 
     Raises:
-        RepairError: It cannot be done, or the folder was made from another source.
+        RepairError: The damage cannot be repaired, or the folder was made from another source.
         MarError: The source cannot be read.
     """
     root = Path(found.folder)

@@ -50,9 +50,9 @@ class Problem:
     """A file that differs from what was written.
 
     Attributes:
-        file: Its path.
-        found: How it differs.
-        do: Advice.
+        file: Path of the file.
+        found: How the file differs.
+        do: Advice to the user.
     """
 
     file: str
@@ -118,7 +118,7 @@ def verify(folder: str | Path) -> Verified:
             model, a packed model, a store of teacher vectors (`MAR_STORE`), or an endpoint's journal in it.
 
     Raises:
-        MarError: There is no such folder, or it is not one of these.
+        MarError: The folder does not exist, or is of none of these kinds.
     """
     root = Path(folder)
     if not root.is_dir():

@@ -64,8 +64,8 @@ class PackedLinear(nn.Module):
 
     Args:
         weight: `(out, in)` float32, both multiples of 32.
-        bias: `(out,)` float32 or none.
-        library: `kernel()`.
+        bias: `(out,)` float32 or `None`.
+        library: Result of `kernel()`.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, library: Any) -> None:

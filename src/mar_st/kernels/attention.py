@@ -46,12 +46,12 @@ def packed_attention(
     """Attention within each text of a row.
 
     Args:
-        module: The attention layer; says whether it is causal unless `is_causal` does.
+        module: The attention layer; its own `is_causal` is the default.
         query: `(1, heads, tokens, size)`.
         key: `(1, key heads, tokens, size)`.
         value: `(1, key heads, tokens, size)`.
         attention_mask: Not used; the bounds of the texts replace it.
-        scaling: Of the scores.
+        scaling: Factor of the scores.
         dropout: Not used; nothing is trained here.
         is_causal: Whether a token sees only those before it.
         sliding_window: Maximum number of tokens that a token sees on each side, itself included.
@@ -59,7 +59,7 @@ def packed_attention(
         max_length_q: Tokens of the longest text.
 
     Returns:
-        `(1, tokens, heads, size)`, and no weights.
+        `(1, tokens, heads, size)`, and `None` instead of weights.
     """
     del attention_mask, dropout
     if cu_seq_lens_q is None or max_length_q is None:

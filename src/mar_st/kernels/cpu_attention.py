@@ -40,18 +40,18 @@ def product_attention(
     Scores are rounded to bfloat16, as in transformers' `eager` attention.
 
     Args:
-        module: The attention layer; says whether it is causal unless `is_causal` does.
+        module: The attention layer; its own `is_causal` is the default.
         query: `(texts, heads, tokens, size)`.
         key: `(texts, key heads, tokens, size)`.
         value: `(texts, key heads, tokens, size)`.
-        attention_mask: Bool (true: seen) or added to the scores, `(texts, 1, tokens or 1, tokens)`, or none.
-        scaling: Of the scores; default `size ** -0.5`.
-        dropout: Passed on.
-        is_causal: Whether a token sees only those before it, where there is no mask.
-        **more: Passed on.
+        attention_mask: Bool (true: seen) or added to the scores, `(texts, 1, tokens or 1, tokens)`; or `None`.
+        scaling: Factor of the scores; default `size ** -0.5`.
+        dropout: Passed to transformers' own attention.
+        is_causal: Whether a token sees only those before it, if there is no mask.
+        **more: Passed to transformers' own attention.
 
     Returns:
-        `(texts, tokens, heads, size)`, and no weights.
+        `(texts, tokens, heads, size)`, and `None` instead of weights.
     """
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     hidden = causal and attention_mask is None and query.shape[2] > 1
@@ -127,7 +127,7 @@ def use_product_attention(model: Any) -> bool:
     """Make a transformers model use this attention, in place.
 
     Returns:
-        Whether it does: models with their own attention keep it.
+        Whether the model uses it; models with their own attention keep theirs.
     """
     from transformers import AttentionInterface, AttentionMaskInterface  # lazy: transformers
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS  # lazy: transformers

@@ -32,7 +32,7 @@ class ExactSearch:
 
     Args:
         kernels: The compiled `exact.cpp`.
-        threads: Number of threads, the caller's among them.
+        threads: Number of threads, the caller's included.
 
     Raises:
         MemoryError: No further thread can be started.
@@ -56,8 +56,8 @@ class ExactSearch:
         Args:
             queries: `(n, dim)` float32.
             vectors: `(total, dim)` float32 or float16; may be mapped into memory. See `takes`.
-            k: Vectors per query, `MOST` at most.
-            bits: Packed bits, the lowest first: compare with vectors whose bit is set.
+            k: Vectors per query, at most `MOST`.
+            bits: Packed bits, lowest bit first; only vectors whose bit is set are compared.
 
         Returns:
             Scores, float32, and rows, int64, `(n, k)`, by descending score, ties by row; -inf and -1 where

@@ -65,8 +65,8 @@ def page_out(address: int, size: int) -> bool:
     stays mapped, and its pages resident, as long as one tensor of it lives.
 
     Args:
-        address: Where it begins.
-        size: Its bytes; pages that it shares with others stay.
+        address: Start of the block.
+        size: Size of the block in bytes; pages that it shares with other blocks stay.
     """
     library = _library()
     page = mmap.PAGESIZE

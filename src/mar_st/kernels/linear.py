@@ -51,19 +51,19 @@ def best_kernel(dtype: torch.dtype = torch.float32) -> Kernel:
 
 
 def use_kernel(model: SentenceTransformer, kernel: Kernel) -> int:
-    """Have the linear layers of a model's transformers computed by a kernel, in place; for inference only.
+    """Let a kernel compute the linear layers of a model's transformers, in place; for inference only.
 
     oneDNN in bfloat16 comes with attention as products.
 
     Args:
-        model: A model on the CPU, in float32; for oneDNN in bfloat16 too.
-        kernel: One that this machine has.
+        model: A model on the CPU, in float32; for oneDNN also in bfloat16.
+        kernel: Kernel that this machine has.
 
     Returns:
         Number of layers replaced.
 
     Raises:
-        MarError: This machine does not have it.
+        MarError: This machine does not have the kernel.
     """
     from sentence_transformers.base.modules import Transformer  # lazy: sentence_transformers
 
@@ -123,7 +123,7 @@ class OneDNNLinear(nn.Module):
 
     Args:
         weight: `(out, in)` float32 or bfloat16.
-        bias: `(out,)` of the same type, or none.
+        bias: `(out,)` of the same type, or `None`.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:

@@ -17,7 +17,7 @@ class Processor:
     """The first processor as Linux describes it (`/proc/cpuinfo`); empty on other systems.
 
     Attributes:
-        maker: Such as `GenuineIntel`.
+        maker: Vendor, such as `GenuineIntel`.
         flags: Names of its extensions.
     """
 

@@ -48,7 +48,7 @@ def grams(text: str, lengths: tuple[int, int]) -> list[str]:
     """Return the features of a normalised text, with repetitions.
 
     Args:
-        text: What `normalise` returned.
+        text: Result of `normalise`.
         lengths: Characters of the shortest and of the longest n-gram.
     """
     shortest, longest = lengths
@@ -67,7 +67,7 @@ class Features:
     Args:
         names: Features, by number.
         lengths: Characters of the shortest and of the longest n-gram.
-        max_length: Characters of a normalised text that count.
+        max_length: Maximum number of characters of a normalised text; the rest is ignored.
 
     Raises:
         LookupEncoderError: There are no features or one occurs twice, the lengths are not `1 <= shortest <=
@@ -113,7 +113,7 @@ class Features:
 
         Args:
             text: Any text; one without a known feature gives an empty dictionary.
-            max_length: Characters that count, instead of the dictionary's own number.
+            max_length: Maximum number of characters; default the dictionary's own.
         """
         kept = normalise(text)[: max_length or self.max_length]
         found: Counter[int | None] = Counter(map(self._numbers.get, grams(kept, self.lengths)))

@@ -60,15 +60,15 @@ def fit_lookup(
 
     Args:
         texts: Texts without prompts.
-        vectors: The teacher's vectors of them, `(len(texts), dim)`, an array or a tensor.
+        vectors: The teacher's vectors of the texts, `(len(texts), dim)`, an array or a tensor.
         lengths: Characters of the shortest and of the longest n-gram.
         min_count: Minimum number of texts that a feature must be in.
         max_features: Maximum number of features; those in the most texts are kept.
-        max_length: Characters of a text that count.
+        max_length: Maximum number of characters of a text; the rest is ignored.
         ridge: Weight of the penalty; default that of `RIDGES` with the least squared error on a held-out
             tenth of the texts.
         scale: Factor of the part that is added to the teacher's mean.
-        seed: Draws that tenth.
+        seed: Seed for drawing that tenth.
         show_progress: Show a progress bar if fitting takes longer than ten seconds.
 
     Raises:
@@ -162,7 +162,7 @@ def solve(
         target: `(texts, columns)`.
         ridge: Weight of the penalty.
         start: Where to start; default zeros.
-        bar: Counts the steps.
+        bar: Progress bar that counts the steps.
     """
     transposed = matrix.T.tocsr()
     wanted = (transposed @ target).astype(np.float32)

@@ -93,9 +93,9 @@ class LookupEncoder(InputModule):
 
         Args:
             inputs: Texts.
-            prompt: Left out, see the class.
-            max_length: Characters of a text that count, instead of the module's own number.
-            **kwargs: What sentence-transformers passes to modules of other kinds; ignored.
+            prompt: Ignored, see the class.
+            max_length: Maximum number of characters of a text; default the module's own.
+            **kwargs: Arguments of sentence-transformers for modules of other kinds; ignored.
 
         Returns:
             `input_ids` int64, `attention_mask` int64 and `counts` (square roots of counts) float32, each

@@ -57,7 +57,7 @@ def score_sums(
 
     Args:
         questions: Queries with their positives.
-        picked: Documents picked for each.
+        picked: Documents picked for each query.
         scores: Scores of each query's documents, by number; documents without a score do not count.
     """
     sums = {"positives": 0.0, "mined negatives": 0.0}

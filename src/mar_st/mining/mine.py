@@ -36,9 +36,9 @@ class Mined:
     Attributes:
         triples: The given triples, in their order, with their new negatives; those without a consistent
             positive are left out.
-        counts: Triples, queries and documents; what the consistency filter left out; how many negatives were
-            mined, filled up, labelled; queries with too few.
-        candidates: Candidates, why they are not hard negatives, and how many are, `mined`.
+        counts: Numbers of triples, queries and documents; of those that the consistency filter left out; of
+            negatives that were mined, filled up and labelled; and of queries with too few.
+        candidates: Numbers of candidates, of dropped candidates by reason, and of hard negatives (`mined`).
         scores: Mean score of positives and mined negatives, if scores were used.
     """
 
@@ -75,17 +75,17 @@ def mine(
     positive of it too (paraphrases go both ways).
 
     Args:
-        retrievers: Where candidates come from.
+        retrievers: Retrievers that find the candidates.
         triples: The data.
         corpus: Documents to search; default the positives and negatives of the data. Positives are added.
-        rules: Filters and choice.
-        scorer: Gives the scores that margins apply to; default the first retriever.
+        rules: Rules that filter and choose candidates.
+        scorer: Computes the scores that margins apply to; default the first retriever.
         symmetric: Queries are documents as well (paraphrases).
-        work: Folder of finished blocks; a killed call resumes from there. Default: none is kept.
+        work: Folder for finished blocks, from which a killed call resumes. Default: none is kept.
         show_progress: Show a progress bar.
 
     Raises:
-        MiningError: No retriever or no triples, or a model that does not compare by cosine or dot product.
+        MiningError: Retrievers or triples are missing, or a model scores by neither cosine nor dot product.
     """
     miner = Miner(retrievers, triples, corpus, rules=rules, scorer=scorer, symmetric=symmetric)
     return miner.run(work, show_progress=show_progress)

@@ -144,7 +144,7 @@ class Dense:
     Args:
         model: A model, a folder or a Hub name.
         store: Folder of the vectors (`teachers.store`), shared with other runs; default: kept in memory only.
-        prompt: Put before queries; default the model's own.
+        prompt: Prefix of queries; default the model's own.
         symmetric: Encode documents as queries (paraphrases).
         dtype: Dtype to compute in; `bfloat16` uses autocast.
         batch_size: Texts per forward pass.

@@ -60,8 +60,8 @@ class Rules:
         range_min: Number of best-ranked candidates that are skipped. A candidate that any retriever ranks
             among them is dropped because it may answer the query.
         range_max: Last rank that is used; default `top`.
-        absolute_margin: A candidate scores at least this much below the query's lowest positive.
-        relative_margin: A candidate scores at least this share of the positive's score below it; 0.05 is
+        absolute_margin: A candidate must score at least this much below the query's lowest positive.
+        relative_margin: A candidate must score at least this share of the positive's score below it; 0.05 is
             `TopK-PercPos (95 %)` of NV-Retriever (arXiv 2407.15831, section 4).
         max_score: Highest score of a candidate.
         min_score: Lowest score of a candidate.
@@ -69,9 +69,9 @@ class Rules:
             of the query or a known positive reaches this; `None` compares none.
         sampling_strategy: `random` draws among the remaining candidates, `top` takes the best ranked.
         fill: If too few are left, add random documents that no retriever found.
-        keep_labelled: Labelled negatives stay, before the mined ones; else they are candidates like others.
-        consistent: Keep a positive only if it is within this rank of the first retriever, a row only if a
-            positive is left (consistency filter: BMRetriever takes 3).
+        keep_labelled: Keep labelled negatives, before the mined ones; else they are candidates like others.
+        consistent: Keep a positive only if the first retriever ranks it within this rank, and a row only if
+            a positive is left (consistency filter; BMRetriever takes 3).
         seed: Seed of all draws; a query's draws depend only on it and on the query's text.
     """
 
@@ -159,9 +159,9 @@ class MinedQuery:
 
     Attributes:
         text: The query.
-        positives: Its positives, those that the consistency filter left.
+        positives: Its positives that passed the consistency filter.
         known: All documents known to answer it.
-        own: Its own place in the corpus, or -1.
+        own: Number of the query itself in the corpus, or -1.
         labelled: Its labelled negatives.
     """
 
@@ -223,7 +223,7 @@ class Picker:
         Args:
             question: The query.
             lists: Documents that each retriever found, best first, known positives included.
-            scores: Scores of the candidates and of the positives, where a rule asks for them.
+            scores: Scores of the candidates and of the positives, if a rule needs them.
             dropped: Receives the candidates and the reasons, see `REASONS`.
         """
         rules = self.rules

@@ -47,13 +47,13 @@ def mine_to(
         entry: The data; `symmetric` entries search among their queries too.
         out: Folder of the result, `triples.jsonl` and `manifest.json`; unfinished work is in `OUT.run`.
         models: Retrievers: `bm25`, `bm25:jieba`, folders or Hub names.
-        rules: Filters and choice.
+        rules: Rules that filter and choose candidates.
         teacher: Model whose scores the margins apply to; `cross:NAME` for a cross-encoder. Default: the first
             retriever.
         corpus: Documents to search: a file (JSONL with `text`, or one per line) or a folder with
             corpus.jsonl. Default: the documents of the data.
-        store: Where vectors are kept; default `$MAR_STORE`, else `teacher-store` beside `out`.
-        prompt: Put before queries by dense models; default their own.
+        store: Folder of vectors; default `$MAR_STORE`, else `teacher-store` beside `out`.
+        prompt: Prefix of queries for dense models; default their own.
         dtype: Dtype that dense models compute in; `bfloat16` uses autocast.
         batch_size: Texts per forward pass.
         say: Receives one line per phase.
@@ -62,7 +62,7 @@ def mine_to(
         The manifest: settings, counts, dropped candidates by filter, sha256 of the triples.
 
     Raises:
-        MarError: Data, a corpus or a model are missing, or `out` holds something else.
+        MarError: Data, a corpus or a model is missing, or `out` holds something else.
     """
     from mar_st.teachers.store import store_root  # lazy: sentence_transformers
 
