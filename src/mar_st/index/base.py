@@ -87,7 +87,7 @@ class Index(ABC):
 
         Args:
             target: A folder that `mar index build` wrote; or `milvus:PATH.db`, `milvus:http://HOST:PORT`,
-                each maybe followed by `/COLLECTION`.
+                each optionally followed by `/COLLECTION`.
 
         Raises:
             IndexingError: The index does not exist or is damaged, or a package is not installed.
@@ -173,7 +173,7 @@ class Index(ABC):
 
         Raises:
             IndexingError: The vectors or `k` do not fit.
-            FilterError: The filter does not fit.
+            FilterError: The filter does not fit the metadata fields.
         """
         found = self.find(self.checked(vectors), checked_k(k), parse_filter(where), settings)
         return self.ids(found), found.scores
@@ -201,7 +201,7 @@ class Index(ABC):
         """Return the model that encoded the documents, to encode queries with.
 
         Raises:
-            IndexingError: It is not known.
+            IndexingError: The model is not known.
         """
         if self.model is None:
             raise IndexingError(f"{self.name} does not say which model it was made with. Give --encoder.")
@@ -211,7 +211,7 @@ class Index(ABC):
         """Return query vectors as the index compares them, `(n, dim)` float32, C-contiguous.
 
         Raises:
-            IndexingError: They have another shape, or values that are not finite or beyond `LARGEST_VALUE`.
+            IndexingError: The shape is wrong, or a value is not finite or beyond `LARGEST_VALUE`.
         """
         given = np.asarray(vectors)
         if given.ndim != 2 or given.shape[1] != self.dim or given.dtype.kind not in "fiu":
@@ -236,7 +236,7 @@ def store(name: str) -> Callable[[type[S]], type[S]]:
     """Register a class of indexes.
 
     Args:
-        name: What an address of such an index begins with (`milvus:`), or `folder`.
+        name: Prefix of the addresses of such indexes (`milvus`), or `folder`.
     """
 
     def register(cls: type[S]) -> type[S]:
@@ -251,12 +251,12 @@ def check_scores(scores: np.ndarray, found: np.ndarray, similarity: str, name: s
 
     Args:
         scores: `(queries, k)` float32.
-        found: Which of them belong to a document, `(queries, k)` bool.
+        found: True for scores that belong to a document, `(queries, k)` bool.
         similarity: `cosine` or `dot`.
         name: The index, for the message.
 
     Raises:
-        IndexingError: One is not finite, or for cosine beyond 1.
+        IndexingError: A score is not finite, or for cosine beyond 1.
     """
     most = 1 + COSINE_TOLERANCE if similarity == "cosine" else np.finfo(np.float32).max
     bad = found & ~(np.abs(scores) <= most)  # also true of NaN
@@ -269,10 +269,10 @@ def check_scores(scores: np.ndarray, found: np.ndarray, similarity: str, name: s
 
 
 def checked_k(k: int) -> int:
-    """Return the number of documents asked for.
+    """Return the requested number of documents.
 
     Raises:
-        IndexingError: It is not a number from 1 to `MOST`.
+        IndexingError: `k` is not a whole number from 1 to `MOST`.
     """
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= MOST:
         raise IndexingError(f"k is the number of documents per query, from 1 to {MOST:,}; got {k!r}.")

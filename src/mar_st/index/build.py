@@ -68,7 +68,7 @@ def build_index(
 
     Args:
         vectors: A folder of vectors that `mar encode` wrote.
-        out: Folder of the index; or `milvus:PATH.db`, `milvus:http://HOST:PORT`, each maybe followed by
+        out: Folder of the index; or `milvus:PATH.db`, `milvus:http://HOST:PORT`, each optionally followed by
             `/COLLECTION`.
         corpus: The documents, for texts, metadata and BM25; default the encoded corpus, if it still exists.
         kind: `exact`, `hnsw`, `ivf-pq`, `int8`, `binary`, or `auto`: measure and choose.
@@ -79,7 +79,7 @@ def build_index(
         bm25: Also index words, if there is a corpus.
         tokens: Tokenizer of BM25: `jieba` or `char-bigram`.
         sample: Vectors that `auto` measures on.
-        progress: Show bars.
+        progress: Show progress bars.
         say: Receives a line for each step.
 
     Returns:
@@ -213,9 +213,9 @@ def write_documents(
         part: Folder of the segment.
         folder: The vectors.
         corpus: The documents; without them only ids are kept.
-        before: Documents that come first.
+        before: Documents to write first.
         fields: Existing types of metadata fields.
-        progress: Show a bar.
+        progress: Show a progress bar.
 
     Returns:
         Types of the metadata fields.

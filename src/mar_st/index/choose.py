@@ -43,17 +43,17 @@ _TIMED = 50
 
 @dataclass
 class Measured:
-    """A candidate.
+    """A candidate with its measurements.
 
     Attributes:
         kind: Its kind.
         params: Build settings.
         search: Search settings.
         megabytes: Memory of the whole index, computed.
-        recall: On the sample.
+        recall: Recall on the sample.
         sample_ms: Median milliseconds of a query on the sample.
         projected_ms: The same projected to all vectors.
-        note: Why it was left out, or that it was chosen.
+        note: The reason why it was left out, or a note that it was chosen.
     """
 
     kind: str

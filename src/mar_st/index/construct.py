@@ -58,7 +58,7 @@ def write_vectors(path: Path, source: VectorSource, dtype: str, *, progress: boo
         path: The file.
         source: The vectors.
         dtype: `float32` or `float16`.
-        progress: Show a bar.
+        progress: Show a progress bar.
     """
     with finished(path) as part:
         kept = open_reserved(part, dtype, (len(source), source.dim))
@@ -101,7 +101,7 @@ def trained(folder: Path, source: VectorSource, untrained: Callable[[], Any], li
     Args:
         folder: The segment's folder.
         source: The vectors; a sample of them is used for training.
-        untrained: Makes the index.
+        untrained: Creates the untrained index.
         like: Folder of a segment whose trained index is used instead.
     """
     faiss = need("faiss")

@@ -266,7 +266,7 @@ def _validate(rows: Any, texts: Sequence[Any]) -> None:
     """Check what Arrow itself trusts: the types of columns and the offsets in their files.
 
     Raises:
-        pa.ArrowException: They differ from what a build writes.
+        pa.ArrowException: A type or offset differs from what a build writes.
     """
     if rows.column("id").type != pa.large_string() or any(part.schema != _TEXT_SCHEMA for part in texts):
         raise pa.ArrowInvalid("the columns have other types than a build writes")

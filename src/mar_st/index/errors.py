@@ -23,7 +23,7 @@ def need(package: str) -> Any:
     """Import an optional package.
 
     Raises:
-        IndexingError: It is not installed; the message holds the pip command.
+        IndexingError: The package is not installed; the message holds the pip command.
     """
     try:
         return import_module(package)

@@ -50,8 +50,8 @@ class FieldCondition:
 
     Attributes:
         field: Name of the metadata field.
-        any_of: Its value is one of these; `None` for a range.
-        bounds: Its value lies within these.
+        any_of: Allowed values; `None` for a range.
+        bounds: Bounds of the value.
     """
 
     field: str
@@ -64,7 +64,7 @@ class Filter:
     """Conditions that must all hold; equal filters are equal and hashable.
 
     Attributes:
-        conditions: Sorted by field.
+        conditions: The conditions, sorted by field.
     """
 
     conditions: tuple[FieldCondition, ...]
@@ -99,7 +99,7 @@ def parse_filter(where: Mapping[str, Any] | str | Filter | None) -> Filter | Non
         The filter; `None` if there is no condition.
 
     Raises:
-        FilterError: It cannot be read.
+        FilterError: The filter cannot be read.
     """
     if where is None or isinstance(where, Filter):
         return where

@@ -76,7 +76,7 @@ class FolderIndex(Index):
         """Open the folder with its current manifest.
 
         Raises:
-            IndexingError: It is not an index, or files are missing or damaged.
+            IndexingError: The folder is not an index, or files are missing or damaged.
         """
         manifest = read_manifest(folder)
         for _ in range(8):
@@ -108,7 +108,7 @@ class FolderIndex(Index):
         """Compare the digest of every file with the manifest.
 
         Raises:
-            IndexingError: A file is not what was written.
+            IndexingError: A file differs from what was written.
         """
         for segment in self.segments:
             segment.verify()

@@ -60,11 +60,11 @@ def build(
         folder: The segment's folder.
         documents: Its documents.
         tokens: Tokenizer: `jieba` or `char-bigram`.
-        mean_length: Mean words of a document; default that of these documents.
+        mean_length: Mean number of words per document; default that of these documents.
         progress: Show a progress bar.
 
     Returns:
-        Mean words of a document.
+        Mean number of words per document.
     """
     from mar_st.index.counted import CountedBM25, CountedWords  # lazy: bm25s
 

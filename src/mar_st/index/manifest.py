@@ -47,7 +47,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Return the manifest of an index, checked: its names stay below `segments/` and its numbers agree.
 
     Raises:
-        IndexingError: It is not an index, not finished, damaged, or of another version.
+        IndexingError: The folder is not an index, not finished, damaged, or of another version.
     """
     path = folder / MANIFEST
     if not path.is_file():

@@ -14,7 +14,7 @@ class Mask:
     """Rows that pass a filter and are not deleted, as bits.
 
     Args:
-        passed: `(n,)` bool.
+        passed: True for the rows that pass, `(n,)` bool.
     """
 
     def __init__(self, passed: np.ndarray) -> None:

@@ -26,10 +26,10 @@ def kind(name: str, *, after: str = "") -> Callable[[type[K]], type[K]]:
 
     Args:
         name: Name of the kind, as `mar index build --kind` takes it, and of its module.
-        after: The simpler kind that it is listed and measured after.
+        after: The simpler kind that is listed and measured before it.
 
     Raises:
-        ValueError: There is another kind of that name, or its module has another name.
+        ValueError: The name is taken, or differs from the module's.
         TypeError: The class does not define how it is built or how much memory it needs.
     """
 
@@ -62,7 +62,7 @@ def check_kind(name: str) -> None:
     """Make sure that a name is that of a kind, or `auto`.
 
     Raises:
-        IndexingError: It is not.
+        IndexingError: The name is neither.
     """
     if name != AUTO:
         kind_of(name)

@@ -22,8 +22,8 @@ class Leg(NamedTuple):
     """Rank and score of a document in one part of a hybrid search.
 
     Attributes:
-        rank: Rank there, from 1.
-        score: Score there.
+        rank: Rank in that part, from 1.
+        score: Score in that part.
     """
 
     rank: int
@@ -36,8 +36,8 @@ class Hit:
 
     Attributes:
         id: Its id.
-        score: What it is ranked by: the score of the only leg, the fused one, or that of the reranker.
-        rank: Its place, from 1.
+        score: Score that it is ranked by: that of the only leg, the fused one, or that of the reranker.
+        rank: Its rank, from 1.
         title: Its title.
         snippet: The part of its text that holds most of the query.
         metadata: Its metadata.
@@ -81,8 +81,8 @@ class Ranked(NamedTuple):
     """A ranked document, before its title and text are read.
 
     Attributes:
-        key: How the index names it.
-        score: What it is ranked by.
+        key: Key of the document in the index.
+        score: Score that it is ranked by.
         legs: Which legs found it.
     """
 
@@ -106,7 +106,7 @@ def fuse(rankings: Mapping[str, tuple[Sequence[Key], Sequence[float]]]) -> list[
         rankings: Keys and scores by descending score, for each leg.
 
     Returns:
-        All documents by descending fused score; ties by the order of the legs and the rank there.
+        All documents by descending fused score; ties by the order of the legs, then by rank in the leg.
     """
     legs: dict[Key, dict[str, Leg]] = {}
     for name, (keys, scores) in rankings.items():

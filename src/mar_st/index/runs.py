@@ -26,7 +26,7 @@ def read_queries(source: str | Path) -> dict[str, str]:
 
     Raises:
         IndexingError: Ids repeat.
-        CorpusError: It cannot be read.
+        CorpusError: The file or folder cannot be read.
     """
     from mar_st.encode import read_corpus  # lazy: numpy
 
@@ -47,7 +47,7 @@ def read_qrels(path: Path) -> Qrels:
     Lines in TREC's format (`query 0 document grade`) are also read.
 
     Raises:
-        IndexingError: No such file, or a line that is not a grade or repeats a pair; the message names it.
+        IndexingError: There is no such file, or a line is not a grade or repeats a pair; it is then named.
     """
     if not path.is_file():
         raise IndexingError(f"There are no qrels {path}. Give a file such as qrels/test.tsv.")
@@ -89,8 +89,8 @@ def search_all(
         k: Documents per query.
         where: Filter on the metadata.
         hybrid: Fuse with BM25.
-        rerank: Documents to rerank.
-        progress: Show a bar.
+        rerank: Number of documents to rerank.
+        progress: Show a progress bar.
     """
     names = list(queries)
     run: Run = {}

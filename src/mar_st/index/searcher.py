@@ -71,7 +71,7 @@ class Searcher:
 
         Args:
             index: An index, its folder, or a `milvus:` address (see `Index.open`).
-            encoder: A query encoder, or where to load it from: an exported folder, a model, `mar-mini`.
+            encoder: A query encoder, or the source to load it from: an exported folder, a model, `mar-mini`.
             query: Name of the query encoder in a model that has several; without `encoder`, in the model
                 that encoded the documents.
             reranker: A cross-encoder, its folder or its Hub name.
@@ -190,7 +190,7 @@ class Searcher:
         """Say whether the nearest document is near enough to be an answer (`mar_st.index.match`).
 
         Args:
-            hits: What `search` found for the text of a query.
+            hits: Result of `search` for the text of a query.
 
         Returns:
             `good` or `doubtful`; `None` if nothing was calibrated for the encoder, or no vectors were

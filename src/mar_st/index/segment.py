@@ -92,7 +92,7 @@ class Segment:
         """Compare all bytes of all files with the manifest.
 
         Raises:
-            IndexingError: A file was changed or is gone.
+            IndexingError: A file was changed or is missing.
         """
         files = {self.folder / name: file for name, file in self.entry["files"].items()}
         if self.entry["deleted"]:

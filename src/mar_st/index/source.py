@@ -35,7 +35,7 @@ class FolderSource:
     """A folder of vectors, normalised to length 1 if they are compared by cosine.
 
     Raises:
-        IndexingError: It is empty.
+        IndexingError: The folder is empty.
     """
 
     def __init__(self, folder: VectorFolder) -> None:

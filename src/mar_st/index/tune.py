@@ -54,7 +54,7 @@ def exact_results(
     Args:
         source: The vectors that are searched.
         queries: Query vectors; default: generated ones (`made_queries`).
-        progress: Show a bar.
+        progress: Show a progress bar.
     """
     if queries is None:
         queries = made_queries(source)

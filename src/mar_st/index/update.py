@@ -53,7 +53,7 @@ def add(
         vectors: Folder of the vectors of the documents, by the same model.
         corpus: The documents; default the ones that were encoded.
         replace: The documents are in the index and get new vectors, texts and metadata (an update).
-        progress: Show bars.
+        progress: Show progress bars.
 
     Returns:
         The new manifest.
@@ -100,7 +100,7 @@ def delete(index: str | Path, ids: Iterable[str]) -> dict[str, Any]:
         The new manifest.
 
     Raises:
-        IndexingError: Some are not in the index, or no document would be left.
+        IndexingError: Some ids are not in the index, or no document would be left.
     """
     root, names = Path(index), list(dict.fromkeys(ids))
     with writing(root):
@@ -123,7 +123,7 @@ def compact(index: str | Path, *, progress: bool = True) -> dict[str, Any]:
 
     Args:
         index: Folder of the index.
-        progress: Show bars.
+        progress: Show progress bars.
 
     Returns:
         The new manifest.

@@ -44,7 +44,7 @@ def product_attention(
         query: `(texts, heads, tokens, size)`.
         key: `(texts, key heads, tokens, size)`.
         value: `(texts, key heads, tokens, size)`.
-        attention_mask: Bool (true: seen) or added to the scores, `(texts, 1, tokens or 1, tokens)`; or `None`.
+        attention_mask: `(texts, 1, tokens or 1, tokens)`, bool (true: seen) or added to scores; or `None`.
         scaling: Factor of the scores; default `size ** -0.5`.
         dropout: Passed to transformers' own attention.
         is_causal: Whether a token sees only those before it, if there is no mask.

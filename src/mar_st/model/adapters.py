@@ -47,7 +47,7 @@ def default_targets(model: nn.Module) -> tuple[str, ...]:
         model: The encoder; its parameters may be on the meta device.
 
     Raises:
-        LoRAError: It has no linear layer.
+        LoRAError: The encoder has no linear layer.
     """
     found = dict.fromkeys(name.rpartition(".")[2] for name in _linear_layers(model))
     ordered = [name for name in LORA_TARGETS if name in found]
@@ -155,10 +155,10 @@ def merge_lora(transformer: Transformer, storage_dtype: torch.dtype | None = Non
 
     Args:
         transformer: The module whose `model` carries the adapter.
-        storage_dtype: What the whole encoder is stored in afterwards; default what each layer is stored in.
+        storage_dtype: Dtype that the whole encoder is stored in afterwards; default each layer's own.
 
     Returns:
-        What rounding cost; `None` without an adapter.
+        The rounding loss; `None` without an adapter.
 
     Raises:
         ImportError: The encoder has an adapter and peft is not installed.

@@ -74,7 +74,7 @@ class _Embeddings:
         """Return the modules of a model, after a check that they reproduce its hidden states.
 
         Raises:
-            ContextMeansError: The model makes them in another way.
+            ContextMeansError: The model computes its hidden states in another way.
         """
         home: Any = getattr(model, "embeddings", None)
         word: Any = model.get_input_embeddings()  # type: ignore[operator]
@@ -101,7 +101,7 @@ class _Embeddings:
 
         Args:
             tokens: Token ids, `(tokens,)`.
-            positions: False: as at a mean position.
+            positions: Use each token's own position; if False, the mean of several positions.
         """
         states = self.word.weight[tokens].float()
         if self.types is not None:
@@ -122,7 +122,7 @@ class HiddenMeans:
 
     Attributes:
         tokens: Token of each occurrence, blocks of `(occurrences,)`.
-        places: Its position in the text, the same.
+        places: Position of each occurrence in its text, in the same blocks.
         by_token: Layer -> sums, `(vocabulary, width)` float32.
         by_place: Layer -> sums, `(positions, width)` float32.
         norms: Layer -> normalisation whose output it reads; empty for decoders.
@@ -151,11 +151,11 @@ class HiddenMeans:
             transformer: The whole encoder, on its device; dropout is off.
             layers: Indices of layers whose inputs are summed, from 1.
             texts: Texts as the cut encoder will see them, prompts included; see `sample`.
-            max_length: Tokens of a text that count; default those of the encoder.
-            show_progress: Show a progress bar for what takes longer than ten seconds.
+            max_length: Maximum number of tokens per text; default the encoder's.
+            show_progress: Show a progress bar if this takes longer than ten seconds.
 
         Raises:
-            ContextMeansError: There are no texts, or the embeddings are of a kind that is not known.
+            ContextMeansError: There are no texts, or the embeddings are of an unknown kind.
         """
         if not len(texts):
             raise ContextMeansError("Hidden states are averaged over texts; got none.")

@@ -65,22 +65,22 @@ def load_encoder(
         source: Folder, Hub name, or `(config, tokenizer)` for random weights. `gte` checkpoints of the name
             `new` are loaded by transformers' own `gte`, without remote code.
         role: Which side this encoder is.
-        max_length: Tokens per text, special tokens included, at most; default 512. What the model takes, or a
-            sentence-transformers model was saved with, if less.
+        max_length: Maximum number of tokens per text, special tokens included; default 512. A lower limit of
+            the model, or of its sentence-transformers settings, takes precedence.
         merge_adapter: Merge a LoRA adapter that the folder holds into the weights (default) or keep it.
         model_kwargs: Passed to the transformers loader (`dtype`, `attn_implementation`, ...).
         revision: Branch, tag or commit of a Hub name.
         pooling: `cls`, `lasttoken` or `mean`; default that of the model, else that of the role.
         projection: Width of a linear layer after pooling (with bias, without activation, so that the encoder
-            reaches any affine image of its vectors). Taken from a sentence-transformers folder that holds one
-            of this width, else new: its weights then come from torch's random numbers.
+            reaches any affine image of its vectors). It is taken from a sentence-transformers folder that
+            holds one of this width; otherwise it is new, with weights from torch's random numbers.
 
     Returns:
         Modules; the last outputs `(batch, width)` float vectors.
 
     Raises:
         MarError: The tokenizer lacks the token that this side is pooled at, or does not fit the embeddings,
-            or the folder has a linear layer that the projection asked for is not.
+            or the folder ends in a linear layer of another width than `projection`.
     """
     if not isinstance(source, tuple):
         source = model_source(source)
@@ -153,10 +153,10 @@ def check_source(name: str, revision: str | None = None, *, what: str) -> None:
     Args:
         name: Folder or Hub name.
         revision: Branch, tag or commit of a Hub name.
-        what: What it is for, for the message.
+        what: Purpose of the model, for the message.
 
     Raises:
-        MarError: Neither a folder with a model nor a name that the Hub (or its local cache) knows.
+        MarError: The name is neither a folder with a model nor known to the Hub (or its local cache).
     """
     try:
         folder = model_folder(name)
@@ -190,7 +190,7 @@ def keep_layers(
         what: The setting that asks for them, for the message.
 
     Raises:
-        MarError: The architecture keeps its layers in no list that can be found, or has fewer layers.
+        MarError: The list of the architecture's layers cannot be found, or has fewer layers.
     """
     transformer: Any = encoder[0]
     model = transformer.model
@@ -219,11 +219,11 @@ def layer_stack(model: Any, *, what: str = "layers") -> tuple[str, nn.ModuleList
     """Return the name and the list of a transformer's layers.
 
     Args:
-        model: A model of transformers.
+        model: A transformers model.
         what: The setting that asks for them, for the message.
 
     Raises:
-        MarError: The architecture keeps its layers in no list that can be found.
+        MarError: The list of the architecture's layers cannot be found.
     """
     count = model.config.num_hidden_layers
     for name, module in model.named_modules():

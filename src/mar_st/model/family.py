@@ -61,12 +61,12 @@ def add_query_encoder(
         folder: A saved MAR.
         encoder: Modules that end in vectors of the MAR's document space, or the folder of a model: one
             encoder (its modules), or a model with routes (its `query` route).
-        name: `query-` and a word; `query` itself where the folder has a document route alone.
+        name: `query-` and a word; or `query` if the folder has only a document route.
 
     Raises:
-        FamilyError: The name is taken or invalid, the widths differ, one of both normalises its vectors and
-            the other does not, or the encoder was trained with another query prompt. Modules given as a list
-            are not checked for their prompt.
+        FamilyError: The name is taken or invalid, the widths differ, only one of encoder and MAR normalises
+            its vectors, or the encoder was trained with another query prompt. The prompt is not checked for
+            modules given as a list.
     """
     root = Path(folder)
     listing = _structure(root)
@@ -101,7 +101,7 @@ def remove_query_encoder(folder: str | Path, name: str) -> None:
 
     Args:
         folder: A saved MAR.
-        name: The encoder; not `query`, which answers where none is named.
+        name: Name of the encoder; not `query`, which is used if none is named.
 
     Raises:
         FamilyError: The folder has no such encoder, or it is `query`.

@@ -36,7 +36,7 @@ def fingerprint(modules: Iterable[Described]) -> str:
     """Return the sha256 over modules: their settings, then every weight in the order of their names.
 
     Args:
-        modules: Settings and sorted weights of each.
+        modules: Settings and sorted weights of each module.
     """
     digest = hashlib.sha256()
     for settings, weights in modules:

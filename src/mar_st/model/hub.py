@@ -77,17 +77,17 @@ def push(
 
     Args:
         model: A run folder with a finished model, or the folder of a model.
-        repository: `ORG/NAME`; made if it is not there, private unless `public`.
+        repository: `ORG/NAME`; created if it does not exist, private unless `public`.
         public: Whether everyone may see it.
-        revision: Branch; made if it is not there. Default `main`.
+        revision: Branch; created if it does not exist. Default `main`.
         api: Client of the Hub; default one with the token of this machine.
 
     Returns:
         Address of the commit.
 
     Raises:
-        PushError: No finished model, a name that is refused (`check_repository`), or a Hub that does not take
-            it.
+        PushError: There is no finished model, the name is refused (`check_repository`), or the Hub rejects
+            the upload.
     """
     from huggingface_hub import HfApi  # lazy: huggingface_hub
     from huggingface_hub.errors import HfHubHTTPError  # lazy: huggingface_hub

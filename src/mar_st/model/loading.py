@@ -33,8 +33,8 @@ def load_routes(
 
     Args:
         path: Folder or Hub name.
-        wanted: Saved name of each route, by the name that it gets here.
-        hub: Where files are searched for: `token`, `cache_folder`, `revision`, `local_files_only`.
+        wanted: Saved name of each route, by the name that the route gets in the loaded model.
+        hub: Options for finding files: `token`, `cache_folder`, `revision`, `local_files_only`.
         loading: Passed to the modules of the routes: `model_kwargs`, `processor_kwargs`, `config_kwargs`,
             `backend`.
 
@@ -86,7 +86,7 @@ def load_further(source: str, options: Mapping[str, Any]) -> dict[str, nn.Sequen
 
     Args:
         source: Folder or Hub name of a model that starts with a Router.
-        options: Those of `SentenceTransformer`; `token`, `cache_folder`, `revision`, `local_files_only` and
+        options: Options of `SentenceTransformer`; `token`, `cache_folder`, `revision`, `local_files_only` and
             `model_kwargs` are used.
 
     Returns:

@@ -127,7 +127,7 @@ class MAR(SentenceTransformer):
                 document encoder), else the published ones.
             default_route: Route of texts that are encoded without a task. By default there is none, and
                 `encode(texts)` raises an error that names the routes.
-            max_length: Tokens per text on both sides, default 512 or what the models take.
+            max_length: Maximum number of tokens per text on both sides; default 512, or a model's own limit.
             merge_adapter: Merge LoRA adapters found in the folders (default) or keep them as adapters.
             device: Device of the model; default the best one present.
             model_kwargs: Passed to transformers for both sides (`dtype`, `attn_implementation`, ...).
@@ -201,7 +201,7 @@ class MAR(SentenceTransformer):
         Args:
             path: Folder, a name of this project (`mar-mini`, see `mar_st.model.names`), or Hub name.
             routes: Which side to load.
-            query: Name of the query encoder to load as the query route, where the folder holds several for
+            query: Name of the query encoder to load as the query route, if the folder holds several for
                 one document space (`query-small`, ...; see `mar_st.model.family`). Default `query`; with
                 `routes="both"` and no name, all are loaded.
             **kwargs: As for `SentenceTransformer` (`device`, `backend`, `model_kwargs`, `token`, ...).

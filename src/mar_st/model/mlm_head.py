@@ -20,7 +20,7 @@ def source_head(source: str, revision: str | None = None) -> MLMHead | None:
     Folders that sentence-transformers saved hold only an encoder.
 
     Returns:
-        The head, or `None` where the architecture has none, the files hold no weights of it, or it is not a
+        The head, or `None` if the architecture has none, the files hold no weights of it, or it is not a
         linear layer, a norm and an output over the vocabulary.
     """
     options: dict[str, Any] = {"revision": revision} if revision is not None else {}

@@ -41,10 +41,10 @@ def model_folder(source: str | Path) -> Path | None:
         source: A folder, or a name.
 
     Returns:
-        The folder; `None` for what can only be a Hub name.
+        The folder; `None` if the source can only be a Hub name.
 
     Raises:
-        MarError: A path to a folder that is not there, or a name of this project that is unknown or whose
+        MarError: The source is a path to a missing folder, or a name of this project that is unknown or whose
             model is not on this machine.
     """
     text = str(source)
@@ -73,7 +73,7 @@ def check_dataset(name: str) -> None:
     """Refuse to ask the Hub for a data set whose name belongs to this project.
 
     Raises:
-        MarError: It does.
+        MarError: The name belongs to this project.
     """
     if is_ours(name):
         raise MarError(

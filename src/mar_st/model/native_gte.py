@@ -25,7 +25,7 @@ def native(source: str, revision: str | None = None) -> Iterator[str]:
         revision: Branch, tag or commit of a Hub name.
 
     Raises:
-        MarError: A `new` checkpoint that cannot be downloaded, or of a variant that the native model lacks.
+        MarError: A `new` checkpoint cannot be downloaded, or uses a variant that the native model lacks.
     """
     config = _config(source, revision)
     if config.get("model_type") != "new":

@@ -46,10 +46,10 @@ def pack(model: str | Path, out: str | Path) -> None:
 
     Args:
         model: A folder with weights as safetensors: of sentence-transformers, of transformers, a saved MAR.
-        out: The folder to write, aside first and then moved into place; must not exist.
+        out: Folder to write; must not exist. It is moved into place when it is complete.
 
     Raises:
-        PackedError: There is no such folder, it holds no safetensors, or `out` is there already.
+        PackedError: There is no such folder, it holds no safetensors, or `out` exists already.
     """
     from safetensors.torch import save_file  # lazy: safetensors.torch
 
@@ -86,10 +86,10 @@ def unpack(packed: str | Path, out: str | Path) -> None:
 
     Args:
         packed: A packed folder.
-        out: The folder to write, aside first and then moved into place. One that is there is kept as it is.
+        out: Folder to write; it is moved into place when it is complete. An existing one is kept unchanged.
 
     Raises:
-        PackedError: The folder is not a packed one, damaged, or of a later format.
+        PackedError: The folder is not packed, is damaged, or has a later format.
     """
     source, target = Path(packed), Path(out)
     if target.is_dir():
@@ -126,7 +126,7 @@ def verify(packed: str | Path) -> None:
     """Compare all bytes of a packed folder with its digest.
 
     Raises:
-        PackedError: They differ, or the folder is not a packed one.
+        PackedError: The bytes differ, or the folder is not packed.
     """
     source = Path(packed)
     if _digest(source) != _manifest(source)["digest"]:
@@ -141,7 +141,7 @@ def unpacked_folder(packed: str | Path, name: str) -> Path:
 
     Args:
         packed: A packed folder.
-        name: Goes before the digest in the folder's name.
+        name: Prefix of the digest in the folder's name.
 
     Raises:
         PackedError: See `unpack`.
@@ -161,7 +161,7 @@ def count_packed(packed: str | Path) -> int:
     """Return the number of parameters of the model that was packed, from the header of its tensors.
 
     Raises:
-        PackedError: The folder is not a packed one, or damaged.
+        PackedError: The folder is not packed, or is damaged.
     """
     weights = _manifest(Path(packed))["weights"]
     try:

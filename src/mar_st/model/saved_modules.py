@@ -32,7 +32,7 @@ class SavedModules:
     """The modules of a sentence-transformers model with one encoder.
 
     Attributes:
-        name: Where it comes from, for messages.
+        name: Source of the model, for messages.
         transformer: Folder of the transformer below the model's; empty if they are the same.
         dense: Folder of the linear layer after pooling, if there is one.
         pooling: Saved settings of its pooling: `pooling_mode`, `include_prompt`, ...; empty without one.
@@ -53,8 +53,8 @@ def saved_modules(source: str | Path, revision: str | None = None) -> SavedModul
         The modules, or `None` for a model that sentence-transformers did not save.
 
     Raises:
-        MarError: A name of this project without a model here, or a model that is not a transformer with at
-            most a pooling, one linear layer and a normalisation behind it.
+        MarError: A name of this project has no model on this machine, or the model is not a transformer
+            followed by at most a pooling, one linear layer and a normalisation.
     """
     name = model_source(source)
     listing: list[dict[str, Any]] = _read(name, "modules.json", revision) or []

@@ -40,10 +40,10 @@ def space_of(folder: str | Path) -> str | None:
 
     Args:
         folder: A saved MAR, another sentence-transformers folder, a transformers folder, a query encoder
-            alone (it has `space.txt` or, exported, `export.json`), or a vector folder (its manifest says).
+            alone (read from its `space.txt` or `export.json`), or a vector folder (from its manifest).
 
     Returns:
-        64 hexadecimal digits, or `None` where the documents' side is absent and no file names the space.
+        64 hexadecimal digits, or `None` if the document side is absent and no file names the space.
 
     Raises:
         MarError: No such folder, or no model in it.
@@ -72,7 +72,7 @@ def document_parts(root: Path) -> list[dict[str, Any]] | None:
     """Return the modules that encode documents: `type`, `path`, and `whole` if all files below belong to it.
 
     Returns:
-        `None` where the folder's document side is absent.
+        The modules; `None` if the folder's document side is absent.
 
     Raises:
         MarError: The folder holds no model.

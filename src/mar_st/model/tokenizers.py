@@ -33,10 +33,10 @@ def train_tokenizer(
     Args:
         texts: Training texts.
         role: The query side gets `[CLS] ... [SEP]`, the document side `... [EOS]`.
-        vocab_size: Maximum size of the vocabulary, special tokens included. Every character of the texts gets
-            its place, whatever the size.
+        vocab_size: Maximum size of the vocabulary, special tokens included. Every character of the texts is
+            included, whatever the size.
         max_token_length: Maximum number of characters per token; 1 gives a character-level tokenizer.
-        max_length: Tokens per text.
+        max_length: Maximum number of tokens per text.
 
     Returns:
         A tokenizer that saves and loads like any other.
@@ -110,8 +110,8 @@ def with_backend(tokenizer: PreTrainedTokenizerBase, backend: Tokenizer) -> PreT
     """Return a tokenizer of the general class, which saves unchanged, with the settings of another.
 
     Args:
-        tokenizer: Where lengths, sides, chat template and names of special tokens come from.
-        backend: How texts are split; it has all special tokens.
+        tokenizer: Source of lengths, sides, chat template and names of special tokens.
+        backend: Backend that splits texts; it has all special tokens.
     """
     kept = ("model_max_length", "padding_side", "truncation_side", "chat_template", "model_input_names")
     # Keep what transformers records when it reads a tokenizer, so that saving it gives the same files.

@@ -31,10 +31,10 @@ def parse_address(target: str) -> tuple[str, str]:
     """Return the address that pymilvus takes, and the name of the collection.
 
     Args:
-        target: `milvus:PATH.db` or `milvus:http://HOST:PORT`, maybe with `/COLLECTION`.
+        target: `milvus:PATH.db` or `milvus:http://HOST:PORT`, optionally with `/COLLECTION`.
 
     Raises:
-        IndexingError: It is neither.
+        IndexingError: The address is neither.
     """
     found = _ADDRESS.fullmatch(target.removeprefix(MILVUS))
     if not found:
@@ -46,7 +46,7 @@ def connect(uri: str) -> Any:
     """Return a `pymilvus.MilvusClient`; for Milvus Lite, a missing file is created.
 
     Raises:
-        IndexingError: Nothing answers there, a package is missing, or the server refuses the token.
+        IndexingError: No server answers, a package is missing, or the server refuses the token.
     """
     pymilvus = need("pymilvus")
     # It also logs, with a traceback, what it raises.

@@ -63,10 +63,10 @@ class MilvusIndex(Index):
         """Open a collection.
 
         Args:
-            target: `milvus:PATH.db` or `milvus:http://HOST:PORT`, maybe with `/COLLECTION`.
+            target: `milvus:PATH.db` or `milvus:http://HOST:PORT`, optionally with `/COLLECTION`.
 
         Raises:
-            IndexingError: Nothing answers there, or there is no such collection.
+            IndexingError: No server answers, or there is no such collection.
         """
         uri, collection = parse_address(target)
         if is_lite(uri) and not Path(uri).exists():
@@ -186,7 +186,7 @@ class MilvusIndex(Index):
         """Add documents, or replace them, see `mar_st.index.update.add`.
 
         Raises:
-            IndexingError: The vectors do not fit, or ids are there (without `replace`) or are not (with it).
+            IndexingError: The vectors do not fit, or ids exist (without `replace`) or do not (with it).
         """
         if (vectors.dim, vectors.similarity) != (self.dim, self.similarity):
             raise IndexingError(
@@ -210,7 +210,7 @@ class MilvusIndex(Index):
         """Delete documents by id.
 
         Raises:
-            IndexingError: Some are not there.
+            IndexingError: Some ids do not exist.
         """
         names = list(dict.fromkeys(ids))
         there = self._present(names)

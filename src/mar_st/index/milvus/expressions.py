@@ -26,11 +26,11 @@ class Expression:
     """An expression and its values.
 
     Args:
-        templates: Whether the server takes templates.
+        templates: Whether the server supports templates.
 
     Attributes:
-        text: The expression; only names of fields and operators if the server takes templates.
-        values: The values that it names.
+        text: The expression; without any values if the server supports templates.
+        values: Values of the names in the text.
     """
 
     templates: bool
@@ -63,8 +63,8 @@ def of_filter(where: Filter | None, fields: Sequence[str], *, templates: bool) -
 
     Args:
         where: The filter.
-        fields: Names of the metadata fields in the order of the collection's.
-        templates: Whether the server takes templates.
+        fields: Names of the metadata fields in the order of the collection.
+        templates: Whether the server supports templates.
     """
     made = Expression(templates)
     if where is not None:

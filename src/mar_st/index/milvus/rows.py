@@ -93,7 +93,7 @@ def row_of(
     """Return a document as a collection keeps it.
 
     Raises:
-        IndexingError: It is too long, or has metadata that the collection has no field for.
+        IndexingError: The document is too long, or has metadata that the collection has no field for.
     """
     for what, text, most in (("id", document.id, LONGEST_ID), ("text", document.text, LONGEST_TEXT)):
         if len(text.encode()) > most:
