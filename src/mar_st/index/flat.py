@@ -77,7 +77,8 @@ def search(
         mask: Compare with these rows only.
 
     Returns:
-        Scores, float32, and rows, int64, `(queries, k)`, by descending score; -inf and -1 where there are fewer.
+        Scores, float32, and rows, int64, `(queries, k)`, by descending score; -inf and -1 where there are
+        fewer.
     """
     total = len(vectors) if mask is None else mask.count
     wanted = min(k, total)

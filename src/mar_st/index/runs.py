@@ -47,7 +47,7 @@ def read_qrels(path: Path) -> Qrels:
     Lines in TREC's format (`query 0 document grade`) are also read.
 
     Raises:
-        IndexingError: There is no such file, or a line is not a grade or repeats a pair; it is then named.
+        IndexingError: The file is missing, or a line is not a grade or repeats a pair; the message names it.
     """
     if not path.is_file():
         raise IndexingError(f"There are no qrels {path}. Give a file such as qrels/test.tsv.")
