@@ -75,7 +75,7 @@ def repair_found(found: Verified) -> str:
         A sentence about the repair.
 
     Raises:
-        BuildError: Another process uses it, or there is no room.
+        BuildError: Another process uses the journal, or the disk is full.
     """
     path = Path(found.folder)
     if found.kind == "journal of judgements":
@@ -185,7 +185,7 @@ class _Checked:
     """A table whose rows have checksums.
 
     Attributes:
-        table: Its name.
+        table: Name of the table.
         columns: Columns to read, first the key of a row.
         name: Name of the key, for messages.
         held: Returns the number of paid items in a row; None if the row was changed.

@@ -114,7 +114,7 @@ def inspect_folder(path: Path | str, split: str = "test", *, check_manifest: boo
     Args:
         path: The folder.
         split: The split to evaluate.
-        check_manifest: Whether to compare the files with the manifest; False, for instance, to write a new one.
+        check_manifest: Whether to compare the files with the manifest; False, e.g., to write a new one.
 
     Raises:
         FolderError: If the folder, a table or a declaration is missing or malformed.

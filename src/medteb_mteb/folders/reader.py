@@ -59,7 +59,7 @@ def read_folder(path: Path | str, split: str = "test", *, check_manifest: bool =
     Args:
         path: The folder.
         split: The split to evaluate.
-        check_manifest: Whether to compare the files with the manifest; False, for instance, to write a new one.
+        check_manifest: Whether to compare the files with the manifest; False, e.g., to write a new one.
 
     Raises:
         FolderError: With every problem found, each with file and line.

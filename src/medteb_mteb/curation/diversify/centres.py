@@ -32,7 +32,7 @@ class Centres:
 
     Args:
         centres: `(lists, dim)` float32.
-        dtype: Type of the products; default the faster one.
+        dtype: Data type of the products; default the faster one.
     """
 
     def __init__(self, centres: np.ndarray, dtype: torch.dtype | None = None) -> None:
@@ -61,9 +61,9 @@ def find_centres(sample: Callable[[], np.ndarray], lists: int, file: str | Path 
     """Return the centres of length 1, `(lists, dim)` float32; fewer where the sample has fewer vectors.
 
     Args:
-        sample: Gives vectors, `(n, dim)`, spread over all texts.
-        lists: Number of centres.
-        file: File that keeps them, so that a resumed run uses the same; read if it exists.
+        sample: Returns vectors, `(n, dim)`, spread over all texts.
+        lists: Number of lists, each with a centre.
+        file: File of the centres, read if it exists, so that a resumed run uses the same ones.
     """
     if file is not None and Path(file).is_file():
         there: np.ndarray = np.load(file, allow_pickle=False)

@@ -36,11 +36,11 @@ class Search:
     """Settings of the search for neighbours.
 
     Attributes:
-        index: `exact`, or `ivf`: only the kept vectors in the lists of an inverted file whose centres are
+        index: `exact`, or `ivf`: only kept vectors in the lists of an inverted file whose centres are
             nearest to a vector.
         lists: Number of those lists; 0: about four times the square root of the number of texts.
-        probes: Number of lists that are searched.
-        block: Vectors that are compared with the index at once. Of no effect on the result of `exact`.
+        probes: Number of lists to search.
+        block: Number of vectors compared with the index at once. No effect on the result of `exact`.
     """
 
     index: Literal["exact", "ivf"] = "exact"
@@ -85,25 +85,25 @@ def diversify(
     after the other.
 
     Args:
-        vectors: `(n, dim)` floats, in memory or mapped; they are brought to length 1 and never copied as a
+        vectors: `(n, dim)` floats, in memory or mapped; they are normalised to length 1 and never copied as a
             whole.
         threshold: Similarity above which a neighbour counts.
         k: Number of neighbours considered.
-        tolerated: Neighbours above the threshold that a kept vector may have.
-        seed_size: Vectors at the start that are kept unseen.
-        search: How neighbours are found; default exactly.
-        dtype: Type of the products that sort out far neighbours (`bfloat16`, `float32`); default the faster
-            one. Of no effect on the result.
-        tile: Kept vectors that are compared with at once. Of no effect on the result.
-        journal: File that decisions are written to as they fall; a run that was killed resumes from it.
-        show_progress: Show a bar.
+        tolerated: Number of neighbours above the threshold that a kept vector may have.
+        seed_size: Number of vectors at the start that are kept without a comparison.
+        search: Search for neighbours; default exact.
+        dtype: Data type of the products that exclude far neighbours (`bfloat16`, `float32`); default the
+            faster one. No effect on the result.
+        tile: Number of kept vectors compared at once. No effect on the result.
+        journal: File to which decisions are written as they are made; an interrupted run resumes from it.
+        show_progress: Show a progress bar.
 
     Returns:
-        `(n,)` bool, true where a vector is kept.
+        `(n,)` bool, true for kept vectors.
 
     Raises:
-        BuildError: Vectors of no use, impossible settings, a journal of other vectors or settings, or FAISS
-            is not installed.
+        BuildError: The vectors or settings are invalid, the journal is that of other vectors or settings, or
+            FAISS is not installed.
     """
     rule, search = SelectionRule(threshold, k, tolerated, seed_size), search or Search()
     if vectors.ndim != 2 or vectors.dtype.kind != "f" or not vectors.shape[1]:
@@ -159,12 +159,12 @@ def make_filter(
 
     Args:
         rule: The rule.
-        search: How neighbours are found.
+        search: Search for neighbours.
         dim: Width of the vectors.
-        centres: Gives the centres of an inverted file's lists, `(lists, dim)` of length 1; asked by `ivf`.
+        centres: Returns the centres of an inverted file's lists, `(lists, dim)` of length 1; used by `ivf`.
         dtype: See `diversify`.
         tile: See `diversify`.
-        neighbours: Also say which neighbour a dropped vector has.
+        neighbours: Also return the neighbour of each dropped vector.
     """
     kept, product = Kept(dim), Product(float(rule.limit), dim, dtype)
     index: Exact | Inverted

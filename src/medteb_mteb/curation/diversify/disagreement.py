@@ -31,8 +31,8 @@ class Disagreement:
 
     Attributes:
         sampled: Number of decisions that were checked.
-        kept: Of these, kept although an exact search finds enough neighbours to drop them.
-        dropped: Of these, dropped although an exact search does not.
+        kept: Of these, number kept although an exact search finds enough neighbours to drop them.
+        dropped: Of these, number dropped although an exact search does not.
     """
 
     sampled: int
@@ -76,9 +76,9 @@ def measure_disagreement(
     ones; a decision counts as right if it is right for what was kept before it.
 
     Args:
-        vectors: `(n, dim)` floats, in the order they were decided about.
-        kept: Which were kept, `(n,)` bool.
-        rule: The rule they were decided by.
+        vectors: `(n, dim)` floats, in the order of the decisions.
+        kept: Whether each vector was kept, `(n,)` bool.
+        rule: The rule of the decisions.
         sample: Number of decisions to check; all of them if there are fewer.
         seed: Seed of the draw.
         dtype: See `diversify`.

@@ -27,9 +27,9 @@ class Exact:
 
     Args:
         rule: The rule.
-        kept: The kept vectors; whoever adds to it adds to the index.
+        kept: The kept vectors; every vector added to it must also be added to the index.
         product: Finds pairs above the threshold.
-        tile: Vectors that are compared with at once.
+        tile: Number of kept vectors compared at once.
     """
 
     def __init__(self, rule: SelectionRule, kept: Kept, product: Product, *, tile: int = TILE) -> None:
@@ -55,7 +55,7 @@ class Exact:
 
         Args:
             vectors: `(m, dim)` float32.
-            all_of_them: Every one with its similarity; else for each vector as many as drop it, if there are.
+            all_of_them: Return all pairs with their similarities; if false, only as many as drop a vector.
         """
         block = self.product.round(vectors)
         open_rows = np.arange(len(vectors))
@@ -91,10 +91,10 @@ def within(product: Product, rule: SelectionRule, vectors: np.ndarray, *, all_of
     """Return the pairs of a vector and an earlier one of the same block that are above the threshold.
 
     Args:
-        product: Finds them.
+        product: Finds pairs above the threshold.
         rule: The rule.
         vectors: `(m, dim)` float32 of length 1.
-        all_of_them: With their similarities.
+        all_of_them: Return all pairs with their similarities.
     """
     block = product.round(vectors)
     pairs = product.find(block, block, earlier=True)

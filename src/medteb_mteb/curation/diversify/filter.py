@@ -34,10 +34,10 @@ class Decisions(NamedTuple):
     """Decisions on some vectors.
 
     Attributes:
-        kept: `(m,)` bool.
+        kept: Whether each vector is kept, `(m,)` bool.
         neighbour: Number of the most similar kept vector of a dropped one (of equal ones the first), -1 for a
             kept one; `(m,)` int64. All -1 unless requested.
-        similarity: Its similarity, `(m,)` float32; NaN where there is none.
+        similarity: Similarity of that neighbour, `(m,)` float32; NaN if there is none.
     """
 
     kept: np.ndarray
@@ -53,11 +53,11 @@ class DiversityFilter:
 
     Args:
         rule: The rule.
-        kept: Where kept vectors are noted; empty.
+        kept: Receives the kept vectors; empty at first.
         index: Index of the kept vectors; it reads from the same `kept`.
         product: Finds neighbours within a block.
-        block: Vectors that are compared with the index at once.
-        neighbours: Also say which neighbour a dropped vector has.
+        block: Number of vectors compared with the index at once.
+        neighbours: Also return the neighbour of each dropped vector.
     """
 
     def __init__(
@@ -84,11 +84,11 @@ class DiversityFilter:
         """Decide about the next vectors.
 
         Args:
-            vectors: `(m, dim)`; they are brought to length 1.
-            first: Number of the first one, for messages.
+            vectors: `(m, dim)`; they are normalised to length 1.
+            first: Number of the first vector, for messages.
 
         Raises:
-            BuildError: NaN or infinite values.
+            BuildError: A vector has NaN or infinite values.
         """
         # As long as the seed is not full everything is kept, so the kept ones say how much is missing.
         seed = min(len(vectors), max(0, self.rule.seed_size - len(self.kept)))

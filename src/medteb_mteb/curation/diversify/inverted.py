@@ -28,10 +28,10 @@ class Inverted:
 
     Args:
         rule: The rule.
-        kept: The kept vectors; whoever adds to it adds to the index.
+        kept: The kept vectors; every vector added to it must also be added to the index.
         centres: One vector of length 1 per list, `(lists, dim)` float32.
-        probes: Number of lists that are searched.
-        dtype: Type of the products that find the nearest centres; default the faster one.
+        probes: Number of lists to search.
+        dtype: Data type of the products that find the nearest centres; default the faster one.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Inverted:
 
         Args:
             vectors: `(m, dim)` float32.
-            all_of_them: No matter here: at most `k` are found, all with their similarity.
+            all_of_them: No effect: at most `k` are found, all with their similarities.
         """
         del all_of_them
         lists = self.centres.nearest(vectors, self.probes)

@@ -30,10 +30,10 @@ class DecisionJournal:
     Args:
         path: The file; created if it does not exist.
         vectors: The vectors to decide about, `(n, dim)`.
-        settings: All that the decisions depend on besides.
+        settings: Everything else that the decisions depend on.
 
     Raises:
-        BuildError: The file is that of other vectors or settings, or cannot be written.
+        BuildError: The file belongs to other vectors or settings, or cannot be written.
     """
 
     def __init__(self, path: str | Path, vectors: np.ndarray, settings: Mapping[str, Any]) -> None:
@@ -69,7 +69,7 @@ class DecisionJournal:
         """Add decisions, `(m,)` bool.
 
         Raises:
-            BuildError: They cannot be written; those before are kept.
+            BuildError: The decisions cannot be written; earlier ones are kept.
         """
         self._append(np.where(kept, KEPT, DROPPED).astype(np.uint8).tobytes(), "ab")
 

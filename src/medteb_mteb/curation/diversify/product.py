@@ -54,7 +54,7 @@ class CandidatePairs(NamedTuple):
     Attributes:
         left: Row on the left, `(p,)` int64.
         right: Row on the right, `(p,)` int64.
-        sure: Whether it surely is, `(p,)` bool.
+        sure: Whether the pair is certainly above the threshold, `(p,)` bool.
     """
 
     left: np.ndarray
@@ -66,7 +66,7 @@ class Product:
     """Finds pairs of vectors above a threshold.
 
     Args:
-        threshold: Positive.
+        threshold: Similarity threshold, positive.
         dim: Width of the vectors.
         dtype: `bfloat16` or `float32`; `None` takes the faster one. The resulting pairs are the same.
     """
@@ -99,7 +99,7 @@ class Product:
         Args:
             left: `m` vectors.
             right: `n` vectors.
-            earlier: Both are the same vectors; only pairs of a vector with an earlier one.
+            earlier: `left` and `right` are the same vectors; only pairs with an earlier vector are returned.
         """
         m, n = len(left.values), len(right.values)
         if self._buffer.numel() < m * n:

@@ -34,8 +34,8 @@ class SelectionRule:
     Attributes:
         threshold: 0.85 for queries, 0.78 for documents.
         k: Number of neighbours considered.
-        tolerated: Neighbours above the threshold that a kept text may have.
-        seed_size: Texts at the start that are kept unseen.
+        tolerated: Number of neighbours above the threshold that a kept text may have.
+        seed_size: Number of texts at the start that are kept without a comparison.
     """
 
     threshold: float

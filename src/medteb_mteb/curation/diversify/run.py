@@ -47,13 +47,13 @@ def run_diversify(
     Args:
         source: See `medteb_mteb.curation.files.read.read_texts`.
         out: Folder to write.
-        vectors: Gives the vectors.
-        rule: When a text is dropped.
-        search: How neighbours are found.
+        vectors: Source of the vectors.
+        rule: The rule that drops texts.
+        search: Search for neighbours.
         columns: See `read_texts`.
         sources: See `medteb_mteb.curation.files.step.run_step`.
-        sample: Decisions that are checked.
-        show_progress: Show a bar.
+        sample: Number of decisions to check.
+        show_progress: Show a progress bar.
 
     Raises:
         BuildError: See `medteb_mteb.curation.files.step.run_step`.

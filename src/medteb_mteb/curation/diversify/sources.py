@@ -43,9 +43,9 @@ class Encoded:
     Args:
         model: A folder, a Hub name, or `mar-mini`.
         kind: Whether the texts are queries or documents, for models with prompts or routes.
-        store: Folder that keeps vectors, see `mar_st.teachers.store.TeacherStore`.
+        store: Folder of stored vectors, see `mar_st.teachers.store.TeacherStore`.
         batch_size: Texts per forward pass.
-        show_progress: Show a bar while texts are encoded.
+        show_progress: Show a progress bar while texts are encoded.
     """
 
     def __init__(
@@ -86,8 +86,8 @@ class Given:
         ids: Ids of the texts that will be requested, in the order of the source.
 
     Raises:
-        BuildError: No such file, another number of rows than ids, or ids without a vector.
-        MarError: The file holds no matrix of floats.
+        BuildError: The file is missing, the numbers of rows and ids differ, or an id has no vector.
+        MarError: The file does not hold a matrix of floats.
     """
 
     def __init__(self, path: str | Path, ids: Sequence[str]) -> None:

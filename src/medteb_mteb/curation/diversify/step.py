@@ -35,11 +35,11 @@ class Diversify:
     A dropped text's detail is the id of its most similar neighbour and the similarity.
 
     Args:
-        source: Gives the vectors.
-        rule: When a text is dropped.
-        search: How neighbours are found; its number of lists must be set if `index` is `ivf`.
-        sample: Texts that the centres of the lists are computed from; needed by `ivf`.
-        centres_file: File that keeps these centres, so that a resumed run uses the same.
+        source: Source of the vectors.
+        rule: The rule that drops texts.
+        search: Search for neighbours; its number of lists must be set if `index` is `ivf`.
+        sample: Texts from which the centres of the lists are computed; needed by `ivf`.
+        centres_file: File of these centres, so that a resumed run uses the same ones.
         dtype: See `diversify`.
     """
 
@@ -121,11 +121,11 @@ def centres_sample(
 
     Args:
         source: See `read_texts`.
-        search: How neighbours are found.
+        search: Search for neighbours.
         columns: See `read_texts`.
 
     Returns:
-        The search with its number of lists, and the texts that their centres are computed from.
+        The search with its number of lists, and the texts from which their centres are computed.
     """
     number = sum(1 for _ in read_texts(source, columns))
     search = search.resolved(number)

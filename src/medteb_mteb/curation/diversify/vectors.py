@@ -24,7 +24,7 @@ class NotFiniteError(BuildError):
     """A vector with NaN or infinite values.
 
     Attributes:
-        row: Its number.
+        row: Number of the vector.
     """
 
     def __init__(self, row: int) -> None:
@@ -36,9 +36,9 @@ class Pairs(NamedTuple):
     """Pairs of vectors that are alike.
 
     Attributes:
-        left: Row of the one in the block that asked, `(p,)` int64.
-        right: Number of the other, `(p,)` int64.
-        similarity: `(p,)` float32; NaN where it is above the threshold but was not requested.
+        left: Row of the vector in the block, `(p,)` int64.
+        right: Number of the other vector, `(p,)` int64.
+        similarity: `(p,)` float32; NaN if the pair is above the threshold but the value was not requested.
     """
 
     left: np.ndarray
@@ -63,7 +63,7 @@ def unit(vectors: np.ndarray, first: int = 0) -> np.ndarray:
         `(n, dim)` float32, C order.
 
     Raises:
-        NotFiniteError: NaN or infinite values.
+        NotFiniteError: A vector has NaN or infinite values.
     """
     wide = np.ascontiguousarray(vectors, dtype=np.float64)
     length = np.sqrt(np.square(wide).sum(axis=1, keepdims=True))
@@ -77,7 +77,7 @@ class Kept:
     """The vectors that were kept, numbered in order; they are not copied.
 
     Args:
-        dim: Their width.
+        dim: Width of the vectors.
     """
 
     def __init__(self, dim: int) -> None:
@@ -146,7 +146,7 @@ def import_faiss() -> Any:
     """Return the module `faiss`.
 
     Raises:
-        BuildError: It is not installed.
+        BuildError: FAISS is not installed.
     """
     try:
         import faiss  # lazy: faiss

@@ -48,16 +48,16 @@ class Assembly:
     Attributes:
         name: Name of the edition.
         licence: Licence of the data, as in its manifest.
-        version: Its version.
-        test: Number of test queries, or their share if below 1; the others make training triples.
+        version: Version of the edition.
+        test: Number of test queries, or their share if below 1; the others become training triples.
         corpus: `undisputed`: all documents except those that the judges disagree on for a test query (a
             document that is a positive of another test query stays). `labelled`: those with a label for a
             test query. `all`: all given documents.
         list_size: Maximum number of candidates of a reranking list.
         list_positives: Maximum number of positives of a reranking list.
-        leaks: What happens to a test query that is a near-duplicate of a query of a training set:
+        leaks: Treatment of a test query that is a near-duplicate of a query of a training set:
             `drop` it, `keep` it, or `fail`.
-        threshold: Jaccard similarity of near-duplicates.
+        threshold: Minimum Jaccard similarity of near-duplicates.
         small: Whether to accept a test with far fewer queries than `test` asks for, or fewer than `FEWEST` if
             `test` is a share.
         seed: Seed of the split and of the lists.
@@ -123,17 +123,17 @@ def assemble(
     were made goes to `provenance.json` and `croissant.json` beside the data.
 
     Args:
-        labels: One for every judged pair.
+        labels: The label of every judged pair.
         queries: Queries by id.
         documents: Documents by id.
-        out: Folder of data, where `sts` may have written, too.
+        out: Folder of data, to which `sts` may have written, too.
         how: Settings.
-        training_queries: Queries that models were trained on, which must not come back in the test.
+        training_queries: Queries that models were trained on, which must not be in the test.
         held_out: Queries of other tests; near-duplicates of them are not trained on.
         provenance: What earlier steps recorded, see `medteb_mteb.curation.edition.describe.gathered`.
 
     Raises:
-        BuildError: The folder is in use, labels name texts that are not there, no query has a positive, or
+        BuildError: The folder is in use, labels name missing texts, no query has a positive, or
             training queries leak into the test and `leaks` is `fail`.
     """
     folder = Path(out)

@@ -44,9 +44,9 @@ def write_corrected(
         labels: Labels of its pairs.
         out: Folder to write, new or empty.
         name: Name of the edition.
-        provenance: How the labels were made, see `medteb_mteb.editions.provenance`; it is added to what the
-            benchmark says of its own making.
-        keep_false_positives: Only add.
+        provenance: How the labels were made, see `medteb_mteb.editions.provenance`; added to the benchmark's
+            own provenance.
+        keep_false_positives: Only add positives.
 
     Raises:
         BuildError: The folder is in use or cannot be written, or no query keeps a positive.

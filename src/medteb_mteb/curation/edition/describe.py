@@ -28,12 +28,12 @@ def gathered(
     """Gather the records of earlier steps about an edition, in the form of `provenance.json`.
 
     Args:
-        texts: Files or folders of its texts.
-        named: Sources given beside those that the texts' folders name.
+        texts: Files or folders of the edition's texts.
+        named: Sources in addition to those named in the texts' folders.
         labels: Labels of `medteb consensus`.
 
     Raises:
-        BuildError: One source has two licences.
+        BuildError: A source has two licences.
     """
     paths = list(texts)
     sources = merged_sources([*map(sources_of, paths), [one.to_json() for one in named]])
@@ -46,11 +46,11 @@ def describe(edition: Edition, provenance: Mapping[str, Any]) -> None:
     """Write `provenance.json` and `croissant.json` of an edition.
 
     Args:
-        edition: The edition; its data files are there.
+        edition: The edition; its data files exist.
         provenance: How it was made, see `medteb_mteb.editions.provenance`.
 
     Raises:
-        BuildError: They cannot be written.
+        BuildError: The files cannot be written.
         EditionError: A table has no row.
     """
     content = {"schema_version": 1, **{key: value for key, value in provenance.items() if value}}
@@ -66,7 +66,7 @@ def add_leakage(data: Path, leakage: Mapping[str, Any]) -> None:
         leakage: See `medteb_mteb.curation.pipeline.leaks`.
 
     Raises:
-        BuildError: They cannot be written.
+        BuildError: The files cannot be written.
     """
     counts = {
         name: {key: one[key] for key in ("queries", "leaks")} for name, one in leakage["training"].items()

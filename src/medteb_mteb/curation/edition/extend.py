@@ -57,9 +57,9 @@ class SystemScores:
     Attributes:
         ndcg: nDCG@10.
         low: Lower end of its 95 % bootstrap interval over queries.
-        high: Upper end.
+        high: Upper end of that interval.
         judged: judged@10; None if nothing was retrieved.
-        condensed: nDCG@10 of the judged documents alone.
+        condensed: nDCG@10 of only the judged documents.
     """
 
     ndcg: float
@@ -77,8 +77,8 @@ class Extension:
         judging: Report of the judging; None if everything was judged already.
         edition: The new version; None if judgements are missing or nothing was new.
         change: Additions of the new version.
-        before: Scores of the systems by the earlier labels.
-        after: Their scores by the new labels.
+        before: Scores of the systems with the earlier labels.
+        after: Their scores with the new labels.
     """
 
     judging: JudgeReport | None = None
@@ -92,9 +92,9 @@ def open_edition(folder: Path) -> tuple[Edition, RetrievalData]:
     """Return an edition that can be extended: retrieval, with intact files and judged negatives.
 
     Raises:
-        BuildError: It is of another kind, or lists no judged negatives.
-        EditionError: It has no manifest, or a file differs from it.
-        FolderError: Rows that cannot be used.
+        BuildError: The edition has another type, or lists no judged negatives.
+        EditionError: The edition has no manifest, or a file differs from it.
+        FolderError: Rows are unusable.
     """
     edition = load_edition(folder)
     verify(edition)
@@ -132,22 +132,22 @@ def extend(
     call resumes an interrupted one.
 
     Args:
-        folder: An edition of retrieval with a manifest and judged negatives.
+        folder: A retrieval edition with a manifest and judged negatives.
         out: Folder to write.
         retrievers: The systems: models that search the corpus, or runs.
         judges: The judges, or their YAML file.
-        depth: How many of a system's first documents are judged.
+        depth: Number of top documents per system to judge.
         version: Version of the new edition; default the next minor one.
         rule: How grades become labels; default that of the edition.
         other_panel: Whether the judges may be others than those of the edition.
         journal: The journal of judgements, default `out/judgements.sqlite`.
-        already_anonymous: Send texts of the edition.
-        retry_failed: Ask again for what has failed in earlier runs.
-        show_progress: Show bars.
-        say: Receives lines for people.
+        already_anonymous: Send the texts of the edition to the judges.
+        retry_failed: Ask again for everything that failed in earlier runs.
+        show_progress: Show progress bars.
+        say: Called with every message for the user.
 
     Raises:
-        BuildError: The edition cannot be extended, the judges or the rule are not known or not the edition's,
+        BuildError: The edition cannot be extended, the judges or the rule are unknown or not the edition's,
             or the folder belongs to something else.
     """
     place, target = Path(folder), Path(out)

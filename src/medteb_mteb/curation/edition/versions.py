@@ -39,11 +39,11 @@ class Change:
     """Change from one version of an edition to the next.
 
     Attributes:
-        version: Its version.
+        version: Version of the edition.
         systems: The systems whose documents were judged.
         depth: Number of top documents of each system.
-        pairs: Pairs that were judged.
-        labels: Their labels; those without a relevance are disputed.
+        pairs: The judged pairs.
+        labels: Labels of these pairs; labels without a relevance are disputed.
     """
 
     version: str
@@ -78,7 +78,7 @@ def next_version(edition: Edition, wanted: str | None) -> str:
     """Return the version of the new edition: the given one, or the next minor version.
 
     Raises:
-        BuildError: It is taken, or none is given and the edition's version is not three numbers.
+        BuildError: The version exists, or none is given and the edition's version is not three numbers.
     """
     number = _SEMANTIC.fullmatch(edition.version)
     if wanted is None:
@@ -100,13 +100,13 @@ def write_version(
 
     Args:
         edition: The earlier version.
-        data: Its content.
-        change: What is added.
-        out: Folder to write; it is not there.
-        provenance: How both came about.
+        data: Content of the earlier version.
+        change: Additions of the new version.
+        out: Folder to write; it must not exist.
+        provenance: Provenance of both versions.
 
     Raises:
-        BuildError: The earlier version keeps its qrels elsewhere, or in another form.
+        BuildError: The earlier version has its qrels elsewhere, or in another format.
     """
     if QRELS not in edition.files:
         raise BuildError(f"{edition.path} has no {QRELS}; only editions with that file can be extended.")

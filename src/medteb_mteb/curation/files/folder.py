@@ -23,7 +23,7 @@ def alone(folder: Path) -> Iterator[None]:
     """Lock a folder against other processes; the lock of a killed process is released.
 
     Raises:
-        BuildError: Another process works on it, or it cannot be written to.
+        BuildError: Another process uses the folder, or it cannot be written to.
     """
     from filelock import FileLock, Timeout  # lazy: filelock
 
@@ -48,7 +48,7 @@ def claim(folder: Path, identity: Mapping[str, Any]) -> None:
     """Assign the folder to this step.
 
     Raises:
-        BuildError: It is that of another, or holds other files.
+        BuildError: The folder belongs to another step, or holds other files.
     """
     marker = folder / STEP
     if marker.is_file():
@@ -95,12 +95,12 @@ def write_text(path: Path, content: str, *, private: bool = False) -> None:
     """Write a file atomically; the content is on disk before the name is.
 
     Args:
-        path: The place.
+        path: The file.
         content: Content of the file.
-        private: Only the user may read and write the file.
+        private: Let only the user read and write the file.
 
     Raises:
-        BuildError: It cannot be written.
+        BuildError: The file cannot be written.
     """
     try:
         files.write_text(path, content, private=private)

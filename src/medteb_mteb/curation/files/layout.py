@@ -57,7 +57,7 @@ def write_disputed(folder: Path, disputed: Mapping[str, Sequence[str]]) -> None:
 
     Args:
         folder: Folder of the edition.
-        disputed: Query -> documents of its corpus.
+        disputed: Query -> documents of the edition's corpus.
     """
     lines = [f"{query}\t{name}" for query, names in disputed.items() for name in names]
     if lines:

@@ -27,12 +27,12 @@ def refuse_taken(out: str | Path, step: str, names: Sequence[str]) -> None:
     """Refuse a folder into which a step could not put its entries; call it before the work starts.
 
     Args:
-        out: The folder; it need not be there.
+        out: The folder; it may be missing.
         step: Name of the step.
-        names: Paths of its entries inside the folder.
+        names: Paths of the step's entries inside the folder.
 
     Raises:
-        BuildError: An entry is there, or something that no step has written.
+        BuildError: An entry exists already, or the folder holds files that no step has written.
     """
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
@@ -54,12 +54,12 @@ def placing(out: str | Path, step: str, names: Sequence[str]) -> Iterator[Path]:
     """Provide a folder to write entries to; at the end all of them are moved to `out`, or none.
 
     Args:
-        out: The folder; made if it is not there.
+        out: The folder; created if it is missing.
         step: Name of the step.
         names: Paths of all entries that the step may write, inside the folder.
 
     Raises:
-        BuildError: See `refuse_taken`; or another process works on it, or it cannot be written.
+        BuildError: See `refuse_taken`; or another process uses the folder, or it cannot be written.
     """
     folder = Path(out)
     refuse_taken(folder, step, names)

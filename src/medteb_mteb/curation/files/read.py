@@ -54,12 +54,12 @@ def read_texts(source: str | Path, columns: Mapping[str, str] | None = None) -> 
     Args:
         source: A file or folder of JSONL, CSV, TSV or Parquet, a folder that a step wrote, or
             `hub:ORG/NAME` (with `:SPLIT`, default train).
-        columns: Field (`id`, `text`, `title`) to the column it is read from; default: the first that is there
-            of `FIELDS`.
+        columns: Columns by field (`id`, `text`, `title`); default: the first column of `FIELDS` that
+            exists.
 
     Raises:
         BuildError: There is no such source, or it has no text column.
-        FolderError: Rows that cannot be used, each with file and line.
+        FolderError: Rows are unusable; each is listed with file and line.
     """
     unknown = sorted(set(columns or {}) - set(FIELDS))
     if unknown:
@@ -79,7 +79,7 @@ def read_triples(path: str) -> list[Triple]:
     """Return the triples of a training set, in any form and place that `mar train` reads.
 
     Raises:
-        DataError: It cannot be read.
+        DataError: The file cannot be read.
     """
     from mar_st.data import read_source  # lazy: transformers
     from mar_st.recipes.schema import Data  # lazy: pydantic
@@ -91,7 +91,7 @@ def source_files(source: str | Path) -> list[Path]:
     """Return the data files of a source, sorted by name; for a step's folder, its `records-*.jsonl`.
 
     Raises:
-        BuildError: Nothing there that can be read.
+        BuildError: There is no readable file.
     """
     path = Path(source)
     if path.is_file():
@@ -130,7 +130,7 @@ def file_rows(file: Path, problems: Problems) -> Iterator[Row]:
 
     Args:
         file: The file.
-        problems: Collects problems with file and line.
+        problems: Receives problems with file and line.
     """
     yield from _csv_rows(file, problems) if file.suffix.lower() == ".csv" else iter_rows(file, problems)
 

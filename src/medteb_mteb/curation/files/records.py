@@ -20,10 +20,10 @@ class Text:
     """A query or a document.
 
     Attributes:
-        id: Its name, unique among the texts of a folder.
+        id: Id of the text, unique among the texts of a folder.
         text: The text; not empty.
         title: Title of a document, may be empty.
-        anonymised: Anonymiser that was applied to the text; empty if none. A text without it is never sent to
+        anonymised: Anonymiser that was applied to the text; empty if none. Texts without one are not sent to
             a judge or a rewriter.
         meta: Other fields of the text, such as source, department, date. JSON values.
     """
@@ -64,7 +64,7 @@ class Dropped:
     """A text that a step leaves out.
 
     Attributes:
-        text: The text as it came to the step.
+        text: The text as given to the step.
         reason: Short key that is counted, for instance `near-duplicate`.
         detail: More about this one text, for instance the id of its neighbour.
     """

@@ -24,9 +24,9 @@ class RunFile:
 
     Args:
         path: The run.
-        name: Its name in pools; default the file's name without its suffix.
-        queries: Ids of the queries, in the order of the pool's.
-        documents: Ids of the documents, in the order of the pool's.
+        name: Name of the run in pools; default the file's name without its suffix.
+        queries: Ids of the queries, in the order of the pool.
+        documents: Ids of the documents, in the order of the pool.
 
     Raises:
         RunError: The run cannot be read, or lists other queries or documents; the message names the line.

@@ -24,10 +24,10 @@ class TextSource(BaseModel):
     """A source of texts.
 
     Attributes:
-        name: Its name.
-        licence: Licence of its texts: an identifier as of the Hub or SPDX (`cc-by-4.0`), or the address of
+        name: Name of the source.
+        licence: Licence of its texts: an identifier of the Hub or SPDX (`cc-by-4.0`), or the address of
             its text; `unknown` if it is not known.
-        url: Where it is published; empty if it is not.
+        url: Address of publication; empty if unpublished.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -71,7 +71,7 @@ def parse_source(entry: str) -> TextSource:
     """Return the source of `NAME=LICENCE`.
 
     Raises:
-        BuildError: It has another form, or the licence is invalid.
+        BuildError: The entry has another format, or the licence is invalid.
     """
     name, equals, licence = entry.rpartition("=")
     if not equals:
@@ -87,7 +87,7 @@ def sources_of(texts: str | Path) -> list[dict[str, str]]:
     """Return the sources named in the folders of a step and of the steps before it; empty for raw files.
 
     Raises:
-        BuildError: One source has two licences.
+        BuildError: A source has two licences.
     """
     return merged_sources(step.get("sources", []) for step in lineage(texts))
 
@@ -96,7 +96,7 @@ def merged_sources(lists: Iterable[Iterable[Mapping[str, Any]]]) -> list[dict[st
     """Merge lists of sources, each source once, in the order of their names.
 
     Raises:
-        BuildError: One source has two licences or addresses.
+        BuildError: A source has two licences or addresses.
     """
     found: dict[str, dict[str, str]] = {}
     for source in (dict(source) for sources in lists for source in sources):

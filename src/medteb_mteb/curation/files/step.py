@@ -62,11 +62,11 @@ class TextsReport:
     """Report of a step.
 
     Attributes:
-        folder: Where it wrote.
-        read: Number of texts it was given.
-        kept: Number of texts it kept.
+        folder: Folder of the output.
+        read: Number of texts read.
+        kept: Number of texts kept.
         dropped: Number of dropped texts by reason.
-        resumed: Number of texts that an earlier run had finished.
+        resumed: Number of texts finished by an earlier run.
     """
 
     folder: Path
@@ -96,14 +96,14 @@ def run_step(
         source: See `read_texts`; the folder of an earlier step, or raw files.
         out: Folder to write.
         columns: See `read_texts`.
-        sources: Where the texts come from; the manifest names them, and so does that of every later step.
+        sources: Sources of the texts, named in the manifest of this step and of every later one.
         shard: Texts per shard.
-        show_progress: Show a bar.
+        show_progress: Show a progress bar.
 
     Raises:
-        BuildError: The folder belongs to another step, to other settings or other input, another process
-            works on it, or it is the input's folder.
-        FolderError: Rows of the input that cannot be used.
+        BuildError: The folder belongs to another step, other settings or other input, is in use, or is the
+            input's folder.
+        FolderError: The input has unusable rows.
     """
     folder = Path(out)
     if not str(source).startswith("hub:") and folder.resolve() == Path(source).resolve():

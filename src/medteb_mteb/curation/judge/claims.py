@@ -86,9 +86,9 @@ def claims(content: str, keys: Sequence[str], *, cut: bool = False) -> Claims | 
     """Return the claims of an answer, in its order; a key with two claims occurs twice.
 
     Args:
-        content: What the judge said.
-        keys: Requested keys, as `plain_key` writes them.
-        cut: The answer ends where the tokens ended.
+        content: Answer of the judge.
+        keys: Requested keys, as written by `plain_key`.
+        cut: Whether the answer was cut at the maximum number of tokens.
 
     Returns:
         The claims, or the reason why there are none: `not-json`, `not-an-object`.

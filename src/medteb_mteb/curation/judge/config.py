@@ -23,12 +23,12 @@ class Judge(LLM):
     Attributes:
         passages: Maximum number of passages of a prompt.
         prompt_tokens: Maximum number of estimated tokens of a prompt, unless a single passage has more.
-        max_failed: Share of the pairs that may stay without a grade, not counting those that a content filter
-            refuses; above it the judging stops.
+        max_failed: Maximum share of pairs without a grade, not counting those that a content filter
+            refuses; above it, judging stops.
         keep_answers: Answers to keep in the journal, unchanged and compressed: `unread`, those with a passage
-            without a grade, or `none`. They are parsed again before anything is requested again.
+            without a grade, or `none`. Stored answers are parsed again before anything is requested again.
         tags: Ask for keys that carry a tag of their passage (`Passage-0-k7f`) instead of the published
-            `Passage-0`; a mixed-up answer is then recognised.
+            `Passage-0`; then mixed-up answers are recognised.
     """
 
     passages: int = Field(default=10, ge=1, le=200)
@@ -80,13 +80,13 @@ class Judges(BaseModel):
     Attributes:
         judges: The judges, each with a unique name.
         seed: Seed of the order of passages, and of the choice and places of control passages.
-        control_rate: Share of the prompts with several passages that carry control passages, one negative and
+        control_rate: Share of the prompts with several passages that get control passages, one negative and
             one positive. Prompts with a suspicious passage always do.
         controls: Negative control passages: texts unrelated to any query.
         echoes: Positive control passages for queries without a gold passage: texts with `{query}`, which
             cannot be unrelated to the query. If empty, prompts without a gold passage have no positive one.
-        check_positives: Show each judge its positives again, with a query that none of them answers. A
-            passage that is graded as an answer again raises its own grade.
+        check_positives: Show each judge its positives again, with a query that none of them answers; a
+            passage that is again graded as an answer raises its own grade.
         checks: Queries for this, unrelated to the documents and to `controls`.
     """
 
@@ -128,6 +128,6 @@ def load_judges(path: str | Path) -> Judges:
     """Return the judges of a YAML file.
 
     Raises:
-        BuildError: There is no such file, or it is not what `Judges` describes.
+        BuildError: There is no such file, or its content does not fit `Judges`.
     """
     return load_settings(path, Judges, "'judges', a list")

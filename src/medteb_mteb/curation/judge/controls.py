@@ -77,15 +77,15 @@ def with_controls(
 
     Args:
         request: The request.
-        identity: Its 16 bytes, which place and pick the control passages.
-        texts: Its passages, in the order of its keys.
+        identity: Digest of the request (16 bytes), which seeds the choice and places of control passages.
+        texts: Passages of the request, in the order of its keys.
         query: The query.
         gold: Passages that are known to answer the query, none of them in `texts`.
         controls: Negative control passages.
-        echoes: Positive ones, with `{query}`.
+        echoes: Positive control passages, with `{query}`.
 
     Returns:
-        The passages; the numbers of the request's own; the kind of control passage by number.
+        The passages, the numbers of the request's own passages, and the kind of control passage by number.
     """
     draw = random.Random(identity)
     numbers, kinds = _placed(request, draw)

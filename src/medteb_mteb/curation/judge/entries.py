@@ -35,7 +35,7 @@ class Request:
     """A request as recorded in the journal.
 
     Attributes:
-        keys: Keys of its judgements, in the order of its passages.
+        keys: Keys of the judgements, in the order of the passages.
         attempt: 0 for the first request; incremented for each passage when it is requested again.
         control: The control passages among them, a sum of `OFF_TOPIC`, `ECHO` and `GOLD`.
     """
@@ -60,7 +60,7 @@ class Place:
     """Position of a passage in its prompt.
 
     Attributes:
-        place: Its number, from 1.
+        place: Number of the passage, from 1.
         shown: Number of passages in the prompt, including control passages.
     """
 
@@ -73,7 +73,7 @@ def places_of(request: Request, numbers: Sequence[int]) -> dict[bytes, Place]:
 
     Args:
         request: The request.
-        numbers: Number of the passage of each of its keys, from 0.
+        numbers: Number of the passage of each key, from 0.
     """
     shown = len(numbers) + len(request.controls)
     return {key: Place(number + 1, shown) for key, number in zip(request.keys, numbers, strict=True)}
@@ -84,8 +84,8 @@ class JudgeAccount(Account):
     """Cost of a judge, and its results on control passages.
 
     Attributes:
-        controls: Answers to prompts with control passages.
-        controls_failed: Of these, those that misgraded one.
+        controls: Number of answers to prompts with control passages.
+        controls_failed: Of these, number that misgraded one.
     """
 
     controls: int = 0

@@ -31,17 +31,17 @@ class Estimate:
 
     Attributes:
         judge: The judge.
-        judgements: Distinct judgements to make.
+        judgements: Number of distinct judgements to make.
         known: Of these, in the journal.
         failed: Of these, failed before and not requested again.
-        requests: Requests.
+        requests: Number of requests.
         tokens_in: Tokens of their prompts, estimated from the bytes.
         tokens_out: Tokens of the answers, estimated from the passages.
-        cost: Their price.
+        cost: Cost of the requests.
         spent: Cost of the judge in the journal so far.
         budget: Upper limit of the total cost.
-        suspicious: Passages that look like instructions and are judged alone.
-        checks: Upper bound of the requests that show the judge its positives again; not among `requests`,
+        suspicious: Number of passages that look like instructions and are judged alone.
+        checks: Maximum number of requests that show the judge its positives again; not part of `requests`,
             as their number depends on the answers.
     """
 
@@ -81,7 +81,7 @@ def estimate(
 
     Raises:
         BuildError: The input or the journal cannot be used.
-        FolderError: Rows of the input that cannot be used.
+        FolderError: The input has unusable rows.
     """
     config = judges if isinstance(judges, Judges) else load_judges(judges)
     material = read_material(queries, documents, pools, already_anonymous=True, gold=gold)
@@ -155,9 +155,9 @@ def at_most(
 
     Args:
         judge: The judge.
-        queries: Queries.
+        queries: The queries.
         query_tokens: Mean tokens of a query.
-        pairs: Pairs of all pools.
+        pairs: Number of pairs of all pools.
         document_tokens: Mean tokens of a document.
     """
     if isinstance(judge, LearnedJudge):

@@ -56,10 +56,10 @@ class Outcome:
     """Number of pairs by a judge's grade.
 
     Attributes:
-        grades: Pairs by grade, for all five grades.
-        failed: Pairs without a grade, by reason.
-        left: Pairs not requested yet.
-        origins: Graded pairs by who answered, and when; grades that earlier versions bought have no origin.
+        grades: Number of pairs by grade, for all five grades.
+        failed: Number of pairs without a grade, by reason.
+        left: Number of pairs not requested yet.
+        origins: Number of graded pairs by model and date of the answer; those of earlier versions have none.
     """
 
     grades: dict[str, int] = field(default_factory=lambda: dict.fromkeys(GRADES, 0))
@@ -94,16 +94,16 @@ def export(
     """Write `judgements.jsonl`, `failed.jsonl` and `places.jsonl` (atomically), and `provenance.json`.
 
     Args:
-        folder: Where to.
-        planners: The requests of every judge.
-        journal: Their grades.
+        folder: Folder to write.
+        planners: Requests of every judge.
+        journal: Journal with their grades.
         raised: Digests of the passages that raise themselves.
 
     Returns:
-        What they hold, by judge.
+        Content of the files, by judge.
 
     Raises:
-        BuildError: They cannot be written.
+        BuildError: The files cannot be written.
     """
     found = {planner.judge.name: Outcome() for planner in planners}
     targets = [folder / name for name in (JUDGEMENTS, FAILED, PLACES)]

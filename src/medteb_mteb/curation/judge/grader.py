@@ -19,7 +19,7 @@ def open_grader(judge: LearnedJudge) -> Grader:
     """Return the cross-encoder of a judge, without its weights.
 
     Raises:
-        BuildError: There is no grader, or its labels are not those of the scale.
+        BuildError: There is no grader, or its labels are not the grades of the scale.
     """
     try:
         grader = Grader(judge.cross_encoder, batch_size=judge.batch_size)

@@ -43,7 +43,7 @@ class GradeIndex:
 
         Args:
             number: The entry.
-            graded: Key and position of each grade; none of the keys is known.
+            graded: Key and position of each grade; none of the keys is in the index yet.
         """
         for key, position in graded:
             self._recent[key] = number << BITS | position

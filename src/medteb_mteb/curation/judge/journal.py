@@ -205,7 +205,7 @@ class JudgementJournal(Database[JudgeAccount]):
             settings: Digest of the judge's settings.
             request: The request.
             grades: Grades by key.
-            places: Where the passages of the request stood, by key.
+            places: Places of the passages in the prompt, by key.
         """
         kept = request.id(settings)
         origin = self.origins([kept]).get(kept)
@@ -254,13 +254,13 @@ class JudgementJournal(Database[JudgeAccount]):
         Args:
             settings: Digest of the judge's settings.
             request: The request.
-            judge: The account to book it on.
+            judge: The judge whose account is charged.
             grades: Grades by key.
             failures: Judgements that will not be requested again in this run.
             follow: Requests that repeat failed judgements.
-            paid: What is added to the account.
-            places: Where the passages stood, by key; None of a judge that sees them one by one.
-            unread: Ending and text of an answer that is kept.
+            paid: Amount added to the account.
+            places: Places of the passages, by key; None for a judge that grades each pair separately.
+            unread: Ending and text of an answer to keep.
             origin: Source and date of the answer; None without an answer.
         """
         identity = request.id(settings)
@@ -333,7 +333,7 @@ class JudgementJournal(Database[JudgeAccount]):
         """Write down the grades that are not known yet, in the request's entry or a new one.
 
         Returns:
-            The entry, or None if the request has no new grade; an entry that it had is deleted then.
+            The entry, or None if the request has no new grade; then an existing entry is deleted.
         """
         known = self.grades(list(grades)) if grades else {}
         letters = bytes(
@@ -383,8 +383,8 @@ def asked_of(log: Iterable[Sequence[Any]], requests: Iterable[Sequence[Any]]) ->
     """Return requests without an answer, with the digests of their settings.
 
     Args:
-        log: Rows of `log`; those that do not agree with their checksums are left out.
-        requests: Rows of `requests`, of an earlier version.
+        log: Rows of `log`; rows with a wrong checksum are left out.
+        requests: Rows of `requests`, from an earlier version.
     """
     entries = [entry for _, content in log if (entry := read_entry(content)) is not None]
     found = [(entry.settings, entry.request) for entry in entries if not entry.answered]

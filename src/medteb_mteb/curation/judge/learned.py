@@ -45,9 +45,9 @@ class LearnedWorker:
     """Grades all pairs of a planner.
 
     Args:
-        planner: The pairs.
-        journal: Where grades go.
-        progress: Told what comes in.
+        planner: Pairs to grade.
+        journal: Receives the grades.
+        progress: Called with the numbers of new grades.
     """
 
     def __init__(self, planner: LearnedPlanner, journal: JudgementJournal, progress: Progress) -> None:
@@ -60,8 +60,8 @@ class LearnedWorker:
         """Grade until there is nothing left, or until it is stopped.
 
         Raises:
-            BuildError: The cross-encoder cannot be loaded, or does not give one score per pair.
-            JournalError: Grades could not be written down.
+            BuildError: The cross-encoder cannot be loaded, or does not return one score per pair.
+            JournalError: Grades could not be stored.
         """
         planner, journal = self.planner, self.journal
         journal.describe(planner.settings, planner.description)

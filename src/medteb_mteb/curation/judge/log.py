@@ -41,12 +41,12 @@ class LogEntry:
     """A request in the log.
 
     Attributes:
-        number: Its row id.
+        number: Row id of the entry.
         settings: Digest of the judge's settings.
         request: The request.
-        answered: True if the grades are final; False if it is still to be answered.
+        answered: True if the grades are final; False if the request is still unanswered.
         grades: A letter for each key, `NO_GRADE` where there is no grade.
-        places: Place of each passage, from 1; 0: none.
+        places: Place of each passage in the prompt, from 1; 0: none.
         shown: Number of passages in the prompt; 0: the passages have no place.
         origin: Number of the origin; 0: none.
     """

@@ -37,8 +37,8 @@ class PlannedRequest:
 
     Attributes:
         request: The request.
-        prompt: What is sent.
-        numbers: Number of the passage of each key of the request, in their order.
+        prompt: Prompt to send.
+        numbers: Number of the passage of each key of the request, in the order of the keys.
         controls: Kind of control passage by number.
         query: Id of the query.
         documents: Ids of the documents, in the order of the keys.
@@ -57,11 +57,11 @@ class JudgementCounts:
     """Numbers of judgements, by state, that a planner has seen.
 
     Attributes:
-        judgements: Distinct judgements to make.
+        judgements: Number of distinct judgements to make.
         known: Of these, in the journal.
         failed: Of these, failed in an earlier run and not retried.
         suspicious: Of these, with a passage that is judged alone.
-        resumed: Requests of an interrupted run that are sent again unchanged.
+        resumed: Number of requests of an interrupted run that are sent again unchanged.
     """
 
     judgements: int = 0
@@ -81,10 +81,10 @@ class Wanted(Generic[JudgeT]):
 
     Args:
         judge: The judge.
-        judges: The settings it shares with others.
-        material: What is judged.
-        journal: What is known already.
-        retry_failed: Whether to ask again for what has failed in an earlier run.
+        judges: Settings common to all judges.
+        material: Queries, documents and pools to judge.
+        journal: Journal with the known judgements.
+        retry_failed: Whether to ask again for everything that failed in earlier runs.
     """
 
     def __init__(

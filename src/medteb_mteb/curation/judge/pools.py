@@ -23,7 +23,7 @@ def pool_files(source: str | Path) -> list[Path]:
     """Return files of pools: the file, or a folder's `top_ranked*` files, or else all its JSONL and Parquet.
 
     Raises:
-        BuildError: Nothing there that can be read.
+        BuildError: There is no readable file.
     """
     path = Path(source)
     if path.is_file() and path.suffix.lower() in SUFFIXES:
@@ -48,12 +48,12 @@ def read_pools(
 
     Args:
         source: See `pool_files`.
-        queries: Ids that a query may have.
-        documents: Ids that a document may have.
+        queries: Allowed ids of queries.
+        documents: Allowed ids of documents.
 
     Raises:
-        BuildError: Nothing there that can be read, or no pairs in it.
-        FolderError: Rows that cannot be used, each with file and line.
+        BuildError: There is no readable file, or the pools have no pairs.
+        FolderError: Rows are unusable; each is listed with file and line.
     """
     files = pool_files(source)
     problems = Problems(Path(source) if Path(source).is_dir() else files[0].parent)

@@ -70,7 +70,7 @@ class JudgePrompt:
     Attributes:
         system: The system message.
         user: The user message.
-        keys: Key of each passage, in their order.
+        keys: Key of each passage, in the order of the passages.
     """
 
     system: str
@@ -111,9 +111,9 @@ def render(query: str, passages: Sequence[str], *, request: bytes, tags: bool) -
 
     Args:
         query: The query.
-        passages: The passages in the order in which the judge shall see them.
-        request: Digest of the request; delimiters and tags are made of it.
-        tags: Whether keys carry a tag of their passage.
+        passages: The passages in the order of the prompt.
+        request: Digest of the request; delimiters and tags are derived from it.
+        tags: Whether keys have a tag of their passage.
     """
     shown = (defused(query), *map(defused, passages))
     word = delimiter(request, shown)

@@ -30,8 +30,8 @@ def check_of(planner: RequestPlanner, journal: JudgementJournal) -> RequestPlann
     are in the journal like all others.
 
     Args:
-        planner: The judge's requests, all of them answered.
-        journal: Its grades.
+        planner: Requests of the judge, all answered.
+        journal: Journal with the judge's grades.
     """
     material, queries = planner.material, planner.judges.checks
     positives: dict[bytes, str] = {}

@@ -19,13 +19,13 @@ class JudgeResult:
     """Result of one judge.
 
     Attributes:
-        name: The judge.
-        outcome: Its grades, and its pairs without a grade.
-        bought: Grades that this run bought.
-        known: Judgements that were in the journal before.
-        account: Its cost in the journal, over all runs.
-        details: Of this run: discarded answers, passages requested again, network faults.
-        stopped: Why it ended before all requests were sent; empty if it did not.
+        name: Name of the judge.
+        outcome: Grades, and pairs without a grade.
+        bought: Number of grades bought by this run.
+        known: Number of judgements already in the journal.
+        account: Cost of the judge in the journal, over all runs.
+        details: Counts of this run: discarded answers, passages requested again, network faults.
+        stopped: Why the run ended before all requests were sent; empty if it did not.
     """
 
     name: str
@@ -55,8 +55,8 @@ class JudgeReport:
     """Report of a judging.
 
     Attributes:
-        folder: Where it is written.
-        journal: Where every judgement is.
+        folder: Folder of the output.
+        journal: Journal with all judgements.
         pairs: Number of pairs.
         judges: Result of each judge.
         complete: True if every pair has a grade or has failed; only then `judgements.jsonl` exists.

@@ -58,19 +58,19 @@ def judge(
     Args:
         queries: Queries, see `read_texts`.
         documents: Documents, see `read_texts`.
-        pools: Which documents are judged for which query, see `read_pools`.
+        pools: Documents to judge for each query, see `read_pools`.
         out: Folder to write.
         judges: The judges, or their YAML file.
         journal: The journal, see `journal_path`.
-        gold: Documents that are known to answer a query, in the form of the pools: positive control passages.
-        already_anonymous: Send texts that have passed no anonymiser.
-        retry_failed: Ask again, once, for what has failed in earlier runs.
-        show_progress: Show a bar.
+        gold: Documents known to answer a query, in the format of the pools: positive control passages.
+        already_anonymous: Also send texts that were not processed by the anonymiser.
+        retry_failed: Ask again, once, for everything that failed in earlier runs.
+        show_progress: Show a progress bar.
 
     Raises:
-        BuildError: The input cannot be used, texts are not anonymised, a key is missing, the folder or the
-            journal belongs to something else, is in use or cannot be written.
-        FolderError: Rows of the input that cannot be used.
+        BuildError: The input cannot be used, texts are not anonymised, an API key is missing, the folder or
+            the journal belongs to something else, is in use or cannot be written.
+        FolderError: The input has unusable rows.
     """
     config = judges if isinstance(judges, Judges) else load_judges(judges)
     folder, path = Path(out), journal_path(out, journal)

@@ -49,14 +49,14 @@ def read_answer(
     """Return the grades of an answer.
 
     Args:
-        content: Answer of the judge.
-        keys: Key of each passage, in their order.
-        refused: The endpoint says that it is a refusal.
-        cut: The endpoint says that it ends where the tokens ended.
+        content: The judge's answer.
+        keys: Key of each passage, in the order of the passages.
+        refused: Whether the endpoint marks the answer as a refusal.
+        cut: Whether the endpoint marks the answer as cut at the maximum number of tokens.
 
     Returns:
         A grade or a reason for each passage. Reasons: `refused`, `empty`, `cut`, `not-json`, `not-an-object`,
-        `duplicate`, `swapped`, `untagged`, `invented` (all of the whole answer), `missing`, `letter`.
+        `duplicate`, `swapped`, `untagged`, `invented` (these apply to the whole answer), `missing`, `letter`.
     """
     if refused:
         return _distrusted("refused", keys)

@@ -27,7 +27,7 @@ def read_again(planner: RequestPlanner, journal: JudgementJournal) -> int:
     """Parse a judge's stored unreadable answers again, with the current reader.
 
     Returns:
-        How many grades came of them; each is one that need not be bought again.
+        Number of grades recovered, which need not be bought again.
     """
     found = 0
     for request, ending, text in journal.unread(planner.settings):

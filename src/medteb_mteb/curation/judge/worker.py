@@ -36,13 +36,13 @@ class Tally:
     """Counts of a judge in this run.
 
     Attributes:
-        bought: Grades received.
-        failed: Judgements without a grade, by reason.
-        asked_again: Judgements that were requested again, alone.
-        distrusted: Answers rejected as a whole, by reason; `control` are those whose negative control passage
-            was graded as if it were relevant to the query, `control-low` those whose positive one was graded
-            as if it were not.
-        checked: Passages that it graded positive and was shown again.
+        bought: Number of grades received.
+        failed: Number of judgements without a grade, by reason.
+        asked_again: Number of judgements requested again, each with its passage alone.
+        distrusted: Number of answers rejected as a whole, by reason; `control`: the negative control passage
+            was graded as relevant to the query, `control-low`: the positive one was graded as not
+            relevant.
+        checked: Number of passages graded positive and shown to the judge again.
     """
 
     bought: int = 0
@@ -57,8 +57,8 @@ class JudgeWorker(EndpointWorker["PlannedRequest"]):
 
     Args:
         planner: The requests.
-        journal: Where answers go.
-        progress: Told what comes in.
+        journal: Receives the answers.
+        progress: Called with the numbers of new grades and failures, and the cost.
     """
 
     def __init__(self, planner: RequestPlanner, journal: JudgementJournal, progress: Progress) -> None:

@@ -39,11 +39,11 @@ def fleiss_kappa(counts: NDArray[np.int64], times: Times = None) -> float:
     Items with fewer ratings than the item with most are left out.
 
     Args:
-        counts: How many ratings of each category an item has.
-        times: `(items,)`, how often each item counts; default once.
+        counts: Number of ratings of each item in each category.
+        times: Weight of each item, `(items,)`; default 1.
 
     Returns:
-        NaN where all ratings are of one category.
+        The coefficient; NaN if all ratings are in one category.
     """
     counts, weights = _counted(counts, times)
     number = counts.sum(1)
@@ -60,8 +60,8 @@ def gwet_ac1(counts: NDArray[np.int64], times: Times = None) -> float:
     """Return Gwet's AC1 of `(items, categories)` counts of ratings, whose number may differ by item.
 
     Args:
-        counts: How many ratings of each category an item has.
-        times: `(items,)`, how often each item counts; default once.
+        counts: Number of ratings of each item in each category.
+        times: Weight of each item, `(items,)`; default 1.
     """
     counts, weights = _counted(counts, times)
     observed = _observed(counts, weights)
@@ -76,13 +76,13 @@ def krippendorff_alpha(counts: NDArray[np.int64], level: Level = "nominal", time
     """Return Krippendorff's alpha of `(items, categories)` counts of ratings; categories in order.
 
     Args:
-        counts: Items with one rating or none do not count.
+        counts: Number of ratings of each item in each category; items with one rating or none do not count.
         level: `nominal`: categories are equal or not. `ordinal`: distance by the ratings between two
             categories. `interval`: by their positions.
-        times: `(items,)`, how often each item counts; default once.
+        times: Weight of each item, `(items,)`; default 1.
 
     Returns:
-        NaN where all ratings are of one category.
+        The coefficient; NaN if all ratings are in one category.
     """
     counts, weights = _counted(counts, times)
     several = counts.sum(1) > 1
@@ -140,12 +140,12 @@ class Agreement:
     """Agreement of judges on a set of pairs.
 
     Attributes:
-        judges: Names, sorted.
+        judges: Names of the judges, sorted.
         pairs: Number of pairs that two or more judges have graded.
-        complete: Number of pairs that all have graded.
+        complete: Number of pairs that all judges have graded.
         labels: Coefficients of positive against negative: `agreement` (share of equal ratings among two
             judges), `fleiss_kappa`, `krippendorff_alpha`, `gwet_ac1`.
-        grades: The same of the letters; alpha takes them as ordered.
+        grades: The same for the letters; alpha treats them as ordered.
         confusion: For every two judges the `(5, 5)` counts: rows the first judge's grades, S to D.
         positive_rate: Share of positives among the grades of each judge.
     """
@@ -179,11 +179,11 @@ def agreement(judgements: Iterable[Judgement], *, positive: Sequence[str] = POSI
     """Return the agreement of all judges who occur.
 
     Args:
-        judgements: Of two judges or more.
-        positive: Grades that make a positive.
+        judgements: Judgements of two or more judges.
+        positive: Grades that count as positive.
 
     Raises:
-        BuildError: There is one judge alone, or no pair that two have graded.
+        BuildError: There is only one judge, or no pair that two judges have graded.
     """
     judges, grades = by_pair(judgements)
     if len(judges) < 2:
@@ -244,7 +244,7 @@ class _ByQuery:
     Attributes:
         patterns: `(patterns, categories)`, the different rows of counts.
         table: `(queries, patterns)`, number of items of each query with each pattern.
-        coefficient: Function of the patterns and of how often each counts.
+        coefficient: Function of the patterns and of their weights.
     """
 
     patterns: NDArray[np.int64]

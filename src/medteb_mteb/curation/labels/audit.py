@@ -33,7 +33,7 @@ class Benchmark:
     """A retrieval or reranking folder.
 
     Attributes:
-        folder: Its folder.
+        folder: Folder of the benchmark.
         queries: Queries of the test, by id.
         documents: Documents by id.
         qrels: Released positives: query -> document -> score above 0.
@@ -54,13 +54,13 @@ class QueryAudit:
     """Audit of one query: numbers of documents among those judged.
 
     Attributes:
-        query: Its id.
-        judged: Documents with a label.
-        undecided: Documents that the judges disagree on.
-        released: Released positives.
-        found: Positives by the judges.
-        false_positives: Released positives that the judges call negative.
-        false_negatives: Positives by the judges that were not released.
+        query: Id of the query.
+        judged: Number of documents with a label.
+        undecided: Number of documents that the judges disagree on.
+        released: Number of released positives.
+        found: Number of positives according to the judges.
+        false_positives: Number of released positives that are negative according to the judges.
+        false_negatives: Number of positives according to the judges that were not released.
     """
 
     query: str
@@ -77,7 +77,7 @@ class Audit:
     """Audit of all queries, with means over them.
 
     Attributes:
-        queries: One by one.
+        queries: Result of each query.
         means: Mean per query of each number, with its 95 % bootstrap interval over queries.
         affected: Share of queries with a false negative.
     """
@@ -99,8 +99,8 @@ def read_benchmark(folder: Path) -> Benchmark:
     """Read a retrieval or reranking folder in the Hub layout.
 
     Raises:
-        BuildError: It is of another type.
-        FolderError: Rows that cannot be used, each with file and line.
+        BuildError: The benchmark has another type.
+        FolderError: Rows are unusable; each is listed with file and line.
     """
     layout = inspect_folder(folder)
     if "qrels" not in layout.tables:
@@ -124,10 +124,10 @@ def audit(benchmark: Benchmark, labels: Iterable[Label]) -> Audit:
 
     Args:
         benchmark: The benchmark.
-        labels: Of pairs of its queries and documents.
+        labels: Labels of pairs of its queries and documents.
 
     Raises:
-        BuildError: A label of another benchmark, or none at all.
+        BuildError: A label belongs to another benchmark, or there are no labels.
     """
     by_query: dict[str, dict[str, int | None]] = {}
     for label in labels:

@@ -37,17 +37,17 @@ class ConsensusRule:
             whose weights sum to more than `share` of the total, on either side. `graded`: the mean grade,
             rounded half up, 4 for S to 0 for D; it is the relevance of a positive, and everything below the
             worst positive grade is 0.
-        positive: Grades that make a positive.
-        weights: Weight of each judge, for `weighted`; one that is not named has weight 1.
-        share: Share of the weights that has to be exceeded, for `weighted`.
-        spread: For `graded`, the distance of the best from the worst grade beyond which a pair is discarded.
-        judges: Names of the judges that count; default all that were asked.
+        positive: Grades that count as positive.
+        weights: Weight of each judge, for `weighted`; judges that are not named have weight 1.
+        share: Share of the weights that must be exceeded, for `weighted`.
+        spread: For `graded`, the maximum distance of best and worst grade; above it, a pair is discarded.
+        judges: Names of the judges that count; default all of the judging.
         incomplete: Whether a pair that some judges have not graded may be labelled by the other judges.
         keep_suspicious: Whether a passage that looks like an instruction to a judge may be a positive. By
             default it is discarded, since it may have raised its own grade; as a negative it stays.
 
     Raises:
-        BuildError: An impossible rule.
+        BuildError: The rule is invalid.
     """
 
     kind: Literal["unanimous", "majority", "weighted", "graded"] = "unanimous"
@@ -96,7 +96,7 @@ class ConsensusRule:
             query_id: The query.
             document_id: The document.
             grades: Grade by judge.
-            judges: All judges that should have graded it.
+            judges: All judges that should have graded the pair.
         """
         there = {judge: grades[judge] for judge in judges if judge in grades}
         if not there or (len(there) < len(list(judges)) and not self.incomplete):
@@ -133,14 +133,14 @@ def consensus(
     """Return the label of every judged pair, sorted by query and document.
 
     Args:
-        judgements: Of all judges.
-        rule: Default the published one.
-        judges: All judges that were asked; default those that occur. One that has not graded a pair is
-            missing there, however many others have.
+        judgements: Judgements of all judges.
+        rule: The rule; default the published one.
+        judges: All judges of the judging; default those that occur. A judge without a grade for a pair counts
+            as missing, however many other judges have graded it.
         pairs: Query and document of the requested pairs, graded or not.
 
     Raises:
-        BuildError: A judge that counts has graded nothing.
+        BuildError: A judge named by the rule has graded nothing.
     """
     rule, given = rule or ConsensusRule(), list(judgements)
     suspects = {one.pair for one in given if one.suspicious}

@@ -38,10 +38,10 @@ class Experts:
 
     Attributes:
         answers: 1 or 0 by pair: the majority of the experts, or their joint decision.
-        drawn: The pairs, with label and stratum.
+        drawn: The sampled pairs, with label and stratum.
         pairs: Number of pairs of each stratum, drawn or not.
         number: Number of experts.
-        differing: Pairs that had no majority.
+        differing: Pairs without a majority.
         undecided: Of these, those without a decision; they have no answer.
         unanswered: Pairs that some expert has not answered; they have no answer.
         kappa: Fleiss' kappa of the experts before decisions; None for one expert.
@@ -74,8 +74,8 @@ def read_experts(sheet: Path, answered: Sequence[Path], decided: Path | None = N
     """Read the answers of experts to the pairs of a sheet.
 
     Args:
-        sheet: The sheet as it was exported; its key lies beside it.
-        answered: The files that came back, one per expert.
+        sheet: The sheet as it was exported; its key is next to it.
+        answered: The returned files, one per expert.
         decided: The filled-in sheet of disagreements, see `write_disagreements`.
 
     Raises:
@@ -112,15 +112,15 @@ def write_disagreements(sheet: Path, answered: Mapping[str, Path], out: Path) ->
     """Write the pairs on which experts have no majority, with their answers and an empty column `decision`.
 
     Args:
-        sheet: The sheet as it was exported; its key lies beside it.
-        answered: Name of each expert and the file that came back; two or more.
+        sheet: The sheet as it was exported; its key is next to it.
+        answered: Returned file of each expert, by name; two or more.
         out: File to write, `.csv` or `.jsonl`.
 
     Returns:
         Number of pairs.
 
     Raises:
-        BuildError: Fewer than two experts, names that the sheet needs itself, or as `read_experts`.
+        BuildError: There are fewer than two experts, a name is that of a column, or see `read_experts`.
     """
     if len(answered) < 2:
         raise BuildError("Disagreements need the files of two experts or more.")

@@ -47,7 +47,7 @@ class Judgement:
         query_id: The query.
         document_id: The document.
         judge: The judge.
-        grade: Its grade.
+        grade: Grade by the judge.
         suspicious: Whether the document looks like an instruction to a judge.
     """
 
@@ -71,7 +71,7 @@ class Label:
         query_id: The query.
         document_id: The document.
         relevance: 0 for a negative, 1 or more for a positive; `None` if the pair is discarded.
-        reason: Why it is discarded; otherwise empty.
+        reason: Why the pair is discarded; otherwise empty.
     """
 
     query_id: str
@@ -93,8 +93,8 @@ class Judging:
 
     Attributes:
         judgements: The grades.
-        judges: All judges that were asked, also those that gave no grade; sorted.
-        failed: Query, document and judge of the grades that are missing.
+        judges: All judges of the judging, including those without a grade; sorted.
+        failed: Query, document and judge of the missing grades.
     """
 
     judgements: tuple[Judgement, ...]
@@ -109,7 +109,7 @@ def read_judging(path: str | Path) -> Judging:
         path: Folder of `medteb judge`, or a JSONL file of judgements, whose judges are those that occur.
 
     Raises:
-        BuildError: As `read_judgements`; or a judge that was asked gave no grade at all.
+        BuildError: See `read_judgements`; or a judge gave no grade at all.
     """
     judgements = tuple(read_judgements(path))
     folder = Path(path) if Path(path).is_dir() else Path(path).parent
@@ -134,7 +134,7 @@ def read_judgements(path: str | Path) -> Iterator[Judgement]:
     Rows are `{"query-id", "corpus-id", "judge", "grade"}`, with `"suspicious": true` if they are.
 
     Raises:
-        BuildError: No such file, or a row that is not a judgement, with its line.
+        BuildError: The file is missing, or a row is not a judgement; its line is named.
     """
     file = Path(path) / "judgements.jsonl" if Path(path).is_dir() else Path(path)
     if not file.is_file():
@@ -178,7 +178,7 @@ def read_labels(path: str | Path) -> list[Label]:
     """Return the labels of a `labels.jsonl`, or of the folder of one.
 
     Raises:
-        BuildError: No such file, or a row that is not a label.
+        BuildError: The file is missing, or a row is not a label.
     """
     file = Path(path) / "labels.jsonl" if Path(path).is_dir() else Path(path)
     if not file.is_file():
@@ -207,7 +207,7 @@ def check_grades(grades: Sequence[str]) -> None:
     """Refuse letters that are not grades.
 
     Raises:
-        BuildError: One of them is not a grade.
+        BuildError: An item is not a grade.
     """
     unknown = [grade for grade in grades if grade not in GRADES]
     if unknown or not grades:

@@ -39,9 +39,9 @@ def finite_interval(successes: int, drawn: int, population: int, level: float = 
     Techniques, 1977, section 3.6): narrower than Clopper-Pearson's, and a single point if all were drawn.
 
     Args:
-        successes: Successes among those drawn.
-        drawn: How many were drawn.
-        population: How many there are.
+        successes: Number of successes among the drawn items.
+        drawn: Number of drawn items.
+        population: Number of all items.
         level: Confidence level.
     """
     from scipy.stats import hypergeom  # lazy: scipy
@@ -74,7 +74,7 @@ def smallest_difference(queries: int, deviation: float = 0.3) -> float:
 
     Args:
         queries: Number of queries.
-        deviation: Standard deviation of the differences per query, an assumption.
+        deviation: Standard deviation of the differences per query, assumed.
     """
     from scipy.stats import norm  # lazy: scipy
 

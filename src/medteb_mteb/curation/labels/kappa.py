@@ -42,10 +42,10 @@ def weighted_kappa(items: Sequence[Rated], levels: int) -> IntervalEstimate:
 
     Args:
         items: The ratings.
-        levels: Number of categories, in their order.
+        levels: Number of categories, which are ordered.
 
     Returns:
-        NaN where there are no items, or all ratings are of one category.
+        The coefficient; NaN if there are no items, or all ratings are in one category.
     """
     names, queries = np.unique([item.query for item in items], return_inverse=True)
     table = np.zeros((len(names), levels, levels))

@@ -28,10 +28,10 @@ def write_labels(
     Args:
         judgements: JSONL file or folder of judgements, see `read_judging`.
         out: Folder to write.
-        rule: Default the published one.
+        rule: The rule; default the published one.
 
     Raises:
-        BuildError: Judgements that cannot be used, see `read_judging` and `consensus`.
+        BuildError: The judgements are unusable, see `read_judging` and `consensus`.
     """
     rule, folder = rule or ConsensusRule(), Path(out)
     given = read_judging(judgements)

@@ -58,7 +58,7 @@ def judge_entry(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         name: The judge.
-        settings: Everything that its grades depend on, as `Judge.description` gives it.
+        settings: Everything that its grades depend on, as returned by `Judge.description`.
     """
     model = settings.get("model") or settings.get("cross_encoder")
     return {"name": name, "model": model, **{key: settings[key] for key in _SHOWN if key in settings}}

@@ -40,17 +40,17 @@ class Review:
     """Agreement of clinicians with a sample of labels.
 
     Attributes:
-        pairs: Pairs with a label that all of them have answered.
-        unanswered: Pairs left out because someone has not answered them.
+        pairs: Number of labelled pairs that all clinicians have answered.
+        unanswered: Number of pairs left out because a clinician has not answered them.
         agreement: Share of their answers that equal the labels, over all labelled pairs: positives and
             negatives are weighted by their shares among all labels, not by those in the sample.
         low: Lower end of its 95 % interval, from exact (Clopper-Pearson) ones of each stratum.
-        high: Upper end.
+        high: Upper end of that interval.
         kappa: Fleiss' kappa of the clinicians among themselves; `None` for one clinician.
-        kappa_with_labels: The same with the labels as one more rater.
-        by_reviewer: Agreement of each.
-        positives_confirmed: Share of sampled positives that most clinicians call positive.
-        negatives_confirmed: Share of sampled negatives that most clinicians call negative.
+        kappa_with_labels: The same, with the labels as an additional rater.
+        by_reviewer: Agreement of each clinician.
+        positives_confirmed: Share of sampled positives that most clinicians consider positive.
+        negatives_confirmed: Share of sampled negatives that most clinicians consider negative.
     """
 
     pairs: int
@@ -88,7 +88,7 @@ def export_review(
         queries: Queries by id.
         documents: Documents by id.
         sheet: File to write, `.csv`.
-        size: Pairs to draw; all there are if fewer.
+        size: Number of pairs to draw; if there are fewer, all.
         seed: Seed of the draw.
         positives: Share of positives in the sample; default their share among the labels.
 
@@ -96,7 +96,7 @@ def export_review(
         Number of pairs written.
 
     Raises:
-        BuildError: No labels, an id without a text, a share that the labels cannot give, or the file exists.
+        BuildError: There are no labels, an id has no text, the share is impossible, or the file exists.
     """
     check_free(sheet)
     sides = {
@@ -147,12 +147,12 @@ def import_review(sheet: Path, answered: Mapping[str, Path]) -> Review:
     Disputed pairs have no label to compare with; `medteb validate` evaluates the answers to them.
 
     Args:
-        sheet: The sheet as it was exported; its key lies beside it.
-        answered: Name of each clinician and the file that came back.
+        sheet: The sheet as it was exported; its key is next to it.
+        answered: Returned file of each clinician, by name.
 
     Raises:
-        BuildError: The key is missing, rows are missing, doubled or unknown, an answer is invalid, or no pair
-            has an answer of every clinician.
+        BuildError: The key is missing, rows are missing, duplicated or unknown, an answer is invalid, or no
+            pair has an answer of every clinician.
     """
     key = read_sheet(sheet)
     labels = {row: one.label for row, one in key.rows.items() if one.label is not None}

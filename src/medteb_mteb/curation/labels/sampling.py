@@ -34,12 +34,12 @@ def allocate(sizes: Mapping[str, int], budget: int, minimum: int = MINIMUM) -> d
     """Return the number of pairs to draw from each stratum.
 
     Args:
-        sizes: Pairs of each stratum.
-        budget: Pairs in all; where there are fewer, all are drawn.
-        minimum: Pairs of each stratum at least; all of a smaller one.
+        sizes: Number of pairs of each stratum.
+        budget: Number of pairs to draw in total; if there are fewer, all are drawn.
+        minimum: Minimum number of pairs of each stratum; smaller strata are drawn completely.
 
     Raises:
-        BuildError: The budget does not allow for the minimum.
+        BuildError: The budget is below the minimum of all strata.
     """
     least = {name: min(size, minimum) for name, size in sizes.items()}
     if sum(least.values()) > budget:
@@ -78,7 +78,7 @@ def draw(
 
     Args:
         pairs: Query, document and label of the pairs of each stratum.
-        numbers: How many to draw of each.
+        numbers: Number of pairs to draw from each stratum.
         seed: Seed of the draw.
     """
     found = []
@@ -101,7 +101,7 @@ class Stratum:
     Attributes:
         name: Kind of label, and type of query if there is one.
         pairs: Number of pairs.
-        drawn: How many of them are on the sheet.
+        drawn: Number of them on the sheet.
     """
 
     name: str
@@ -123,16 +123,16 @@ def plan_sheet(
     Args:
         data: The edition.
         sheet: File to write, `.csv` or `.jsonl`.
-        budget: Pairs that experts can look at.
-        minimum: Pairs of each stratum at least.
-        types: Type by query; without it strata are kinds of labels.
+        budget: Number of pairs that experts can check.
+        minimum: Minimum number of pairs of each stratum.
+        types: Type by query; without it, strata are kinds of labels.
         seed: Seed of the draw.
 
     Returns:
         The strata, sorted.
 
     Raises:
-        BuildError: No labels, a budget below the minimum of all strata, or the file exists.
+        BuildError: There are no labels, the budget is below the minimum of all strata, or the file exists.
     """
     pairs = _strata(data, types)
     if not pairs:

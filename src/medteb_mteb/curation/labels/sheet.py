@@ -47,10 +47,10 @@ class Drawn:
     """A pair of a sheet.
 
     Attributes:
-        row: Its row in the sheet, from 1.
+        row: Row in the sheet, from 1.
         query_id: The query.
         document_id: The document.
-        label: 1 for a positive, 0 for a negative, None where the judges do not agree.
+        label: 1 for a positive, 0 for a negative, None if the judges disagree.
         stratum: Stratum that it was drawn from.
     """
 
@@ -72,7 +72,7 @@ class Sheet:
 
     Attributes:
         rows: Pairs by row.
-        pairs: Number of pairs that each stratum has, drawn or not.
+        pairs: Number of pairs of each stratum, drawn or not.
     """
 
     rows: dict[int, Drawn]
@@ -101,7 +101,7 @@ def write_sheet(
     Args:
         path: File to write: `.csv`, or `.jsonl` for tools.
         drawn: The pairs, in the order of the rows.
-        pairs: Number of pairs that each stratum has.
+        pairs: Number of pairs of each stratum.
         queries: Queries by id.
         documents: Documents by id.
         seed: Seed of the draw.
@@ -137,7 +137,7 @@ def check_free(path: Path) -> None:
     """Refuse a sheet that exists: answers could be lost.
 
     Raises:
-        BuildError: The sheet or its key is there.
+        BuildError: The sheet or its key already exists.
     """
     if path.exists() or key_of(path).exists():
         raise BuildError(f"{path} is there already; give another name, so that no answers are lost.")
@@ -168,7 +168,7 @@ def read_sheet(sheet: Path) -> Sheet:
     """Return the rows of a sheet, from its key.
 
     Raises:
-        BuildError: The key is missing or is not one.
+        BuildError: The key is missing or invalid.
     """
     path = key_of(sheet)
     if not path.is_file():
@@ -202,12 +202,12 @@ def read_answers(file: Path, sheet: Sheet, column: str = "answer") -> dict[int, 
     An answer is a grade (S and A are positive), or 1 / 0, yes / no, 是 / 否.
 
     Args:
-        file: The sheet as it came back, CSV or JSONL.
-        sheet: The rows.
-        column: Where the answers are.
+        file: The returned sheet, CSV or JSONL.
+        sheet: The rows of the exported sheet.
+        column: Column of the answers.
 
     Raises:
-        BuildError: Rows are missing, doubled or unknown, or an answer is invalid.
+        BuildError: Rows are missing, duplicated or unknown, or an answer is invalid.
     """
     seen: set[int] = set()
     found = {}

@@ -12,11 +12,11 @@ class Account:
     """Number of answers, tokens and cost of an LLM.
 
     Attributes:
-        answers: Answers, good or bad.
+        answers: Number of answers, valid or not.
         tokens_in: Tokens of their prompts.
         tokens_out: Tokens of the answers.
-        cost: Their price, at the prices of the day.
-        estimated: Answers that came without a count of tokens; theirs are estimated.
+        cost: Cost at the prices of the day of the answers.
+        estimated: Number of answers without a token count, for which tokens are estimated.
     """
 
     answers: int = 0

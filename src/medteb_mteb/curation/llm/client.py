@@ -51,9 +51,9 @@ class _Failed(Exception):  # noqa: N818
     """An attempt that failed temporarily.
 
     Attributes:
-        reason: Short key.
-        outage: The request itself cannot be to blame.
-        after: Seconds that the endpoint asks to wait.
+        reason: Short key of the reason.
+        outage: Whether the failure cannot be caused by the request itself.
+        after: Seconds that the endpoint asks clients to wait.
     """
 
     def __init__(self, reason: str, *, outage: bool, after: float = 0.0) -> None:
@@ -65,9 +65,9 @@ class _Refused(Exception):  # noqa: N818
     """The endpoint refuses a request in this form.
 
     Attributes:
-        reason: Short key.
-        said: Its error message.
-        form: True if it names the answer format as the cause; otherwise the format or the texts may be it.
+        reason: Short key of the reason.
+        said: Error message of the endpoint.
+        form: Whether the endpoint names the answer format as the cause; if not, format or texts may be it.
     """
 
     def __init__(self, reason: str, said: str, *, form: bool) -> None:
@@ -80,8 +80,8 @@ class Endpoint:
 
     Args:
         llm: The LLM.
-        limits: Its limits.
-        stop: Once it is set no further attempts are made.
+        limits: Rate limits of the LLM.
+        stop: Signal; once it is set, no further attempts are made.
 
     Raises:
         BuildError: The `openai` package or the LLM's key is missing.
@@ -119,8 +119,8 @@ class Endpoint:
         """Return the answer to a question.
 
         Raises:
-            Unanswered: This question gets none.
-            GiveUp: No question gets any.
+            Unanswered: There is no answer to this question.
+            GiveUp: There is no answer to any question.
         """
         estimate = sum(question.tokens())
         attempt = 0
@@ -160,7 +160,7 @@ class Endpoint:
         """Return the answer formats left for a refused question; empty: the format of all questions.
 
         Raises:
-            Unanswered: There is no other, or the form is not to blame.
+            Unanswered: There is no other format, or the format is not the cause.
             GiveUp: Several questions in a row were refused, and none was answered before.
         """
         forms = own or self._formats

@@ -30,12 +30,12 @@ class LLM(BaseModel):
         model: Name of the model at the endpoint.
         base_url: Address, without the final `/chat/completions`.
         api_key_env: Environment variable that holds the key. Only this variable is read, so that a key is
-            never sent to an address that it is not meant for; a server on this machine needs none.
-        variant: Part of an answer's identity; tells apart two models of one name.
+            never sent to another address; a server on this machine needs none.
+        variant: Part of an answer's identity; distinguishes models of the same name.
         temperature: Sampling temperature; null: not sent, for models that refuse it.
         extra: Further fields of the request (`top_p`, `reasoning_effort`, ...), part of an answer's identity.
         answer: Requested format of answers.
-        concurrency: Requests under way at once.
+        concurrency: Maximum number of pending requests.
         requests_per_minute: Limit; null: none.
         tokens_per_minute: Limit on tokens in and out; null: none.
         timeout: Maximum seconds for a whole answer.
@@ -151,7 +151,7 @@ def load_llm(path: str | Path) -> LLM:
     """Load the LLM of a YAML file, a mapping with the single key `llm`.
 
     Raises:
-        BuildError: There is no such file, or it is not what `LLM` describes.
+        BuildError: There is no such file, or its content does not fit `LLM`.
     """
     return load_settings(path, _File, "'llm'").llm
 
@@ -165,7 +165,7 @@ def load_settings(path: str | Path, kind: type[SettingsT], holds: str) -> Settin
         holds: Required content of the mapping, for messages.
 
     Raises:
-        BuildError: There is no such file, or it is not what `kind` describes.
+        BuildError: There is no such file, or its content does not fit `kind`.
     """
     file = Path(path)
     try:

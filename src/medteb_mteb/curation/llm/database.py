@@ -80,11 +80,11 @@ class Database(ABC, Generic[AccountT]):
     """A journal, open in one process only; use it as a context manager.
 
     Args:
-        path: The database; made if it is not there.
+        path: The database; created if it is missing.
 
     Raises:
-        JournalError: Another process has it, it is not a journal of this kind, it is damaged, or there is no
-            room.
+        JournalError: Another process uses it, it is not a journal of this kind, it is damaged, or the disk
+            is full.
     """
 
     #: SQLite's application id, and version of the tables; any other database is refused.

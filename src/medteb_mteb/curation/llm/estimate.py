@@ -27,13 +27,13 @@ class Cost:
     """Requests, tokens and cost of a call of `generate`, if every answer is valid.
 
     Attributes:
-        prompts: Prompts.
+        prompts: Number of prompts.
         known: Of these, with an answer in the journal.
         failed: Of these, failed before and not requested again.
-        requests: Requests; prompts of the same words and variant share one.
+        requests: Number of requests; prompts with the same text and variant share one.
         tokens_in: Tokens of their prompts, estimated from the bytes.
-        tokens_out: Tokens of the answers, as the prompts estimate them.
-        cost: Their price.
+        tokens_out: Tokens of the answers, as estimated by the prompts.
+        cost: Cost of the requests.
         spent: Cost of the LLM in the journal so far.
         budget: Upper limit of the total cost.
     """
@@ -53,7 +53,7 @@ def added(costs: Iterable[Cost]) -> Cost:
     """Return the sum of costs, of one LLM and one journal.
 
     Args:
-        costs: One or more.
+        costs: One or more costs.
     """
     first, *rest = costs
     summed = [field.name for field in fields(Cost) if field.name not in _OF_THE_LLM]
@@ -70,14 +70,14 @@ def estimate_cost(
     known unless it was rejected before.
 
     Args:
-        prompts: As for `generate`, like the other arguments.
+        prompts: Prompts; see `generate`, also for the other arguments.
         llm: The LLM.
         journal: The journal.
         version: Version of the prompts.
         retry_failed: Ask again for prompts that failed in earlier runs.
 
     Raises:
-        JournalError: The journal is damaged or something else.
+        JournalError: The journal is damaged or is something else.
         ValueError: Two prompts have the same key.
     """
     wanted = by_answer(prompts, settings_digest(llm.settings(version)))

@@ -35,12 +35,12 @@ class Generation(Generic[T]):
     Attributes:
         answers: Result of `read` for each answer, by key, in the order of the prompts.
         failed: Reason by key, for prompts without a valid answer, in the same order.
-        known: Prompts whose answer was in the journal.
-        bought: Answers received in this run, valid or not.
+        known: Number of prompts whose answer was in the journal.
+        bought: Number of answers received in this run, valid or not.
         account: Cost of this LLM in the journal, over all runs.
-        faults: Attempts that failed temporarily, by reason.
+        faults: Number of attempts that failed temporarily, by reason.
         stopped: Why the run ended early; empty if it did not.
-        answered: Who gave the answers on which days, see `medteb_mteb.curation.llm.origins.answered`.
+        answered: Models that answered, with dates, see `medteb_mteb.curation.llm.origins.answered`.
     """
 
     answers: dict[str, T]
@@ -82,20 +82,20 @@ def generate(
     Args:
         prompts: The prompts, each with a unique key.
         llm: The LLM.
-        journal: The journal, see `answers_path`; made if it is not there.
-        version: Version of the prompts: of all that answers depend on and that is not in the words, such as
-            the schema.
-        read: Prompt and answer to what is kept of it; raises `Rejected` if the answer is unusable. Called
-            as answers come in, while others wait: it has to be quick.
-        retry_failed: Ask again, once, for what has failed in earlier runs.
-        show_progress: Show a bar.
+        journal: The journal, see `answers_path`; created if it is missing.
+        version: Version of the prompts: of everything that answers depend on and that is not in their texts,
+            such as the schema.
+        read: Returns the result to keep of a prompt and its answer, or raises `Rejected`. Called
+            for every answer while others wait, so it must be fast.
+        retry_failed: Ask again, once, for everything that failed in earlier runs.
+        show_progress: Show a progress bar.
         name: Label of the progress bar.
 
     Raises:
         BuildError: The LLM's key or the openai package is missing.
         JournalError: The journal is in use, is damaged, is something else or cannot be written.
         ValueError: Two prompts have the same key.
-        KeyboardInterrupt: After Ctrl-C, once the answers under way are written down.
+        KeyboardInterrupt: After Ctrl-C, once the pending answers are stored.
     """
     description = llm.settings(version)
     settings = settings_digest(description)

@@ -43,7 +43,7 @@ class Answer:
     """An answer, paid for.
 
     Attributes:
-        attempt: Number of earlier requests for it.
+        attempt: Number of earlier requests for the answer.
         ending: `refused`, `cut`, or empty for a normal end.
         text: Text of the answer.
     """
@@ -125,9 +125,9 @@ CREATE TABLE accounts (llm TEXT PRIMARY KEY, answers INTEGER NOT NULL, tokens_in
             settings: Digest of the LLM's settings.
             key: Key of the request.
             answer: The answer.
-            llm: The account to book it on.
+            llm: The LLM whose account is charged.
             paid: Amount added to the account.
-            origin: Who answered, and when.
+            origin: Source and date of the answer.
         """
         row = (key, settings, answer.attempt, answer.ending, answer.text, proof(key, settings, answer))
 

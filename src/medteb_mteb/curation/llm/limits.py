@@ -14,7 +14,7 @@ class Stop:
     """Signal to all requests to an LLM that no further attempt is wanted.
 
     Attributes:
-        reason: Why; empty until the signal is set.
+        reason: Reason; empty until the signal is set.
     """
 
     def __init__(self) -> None:
@@ -38,8 +38,8 @@ class Pace:
     """Admits `per_minute` units per minute evenly, after an initial burst of a few seconds' worth.
 
     Args:
-        per_minute: Units of a minute; `None`: no limit.
-        burst: Seconds' worth of units that may go at once.
+        per_minute: Units per minute; `None`: no limit.
+        burst: Units that may be admitted at once, as seconds of the rate.
     """
 
     def __init__(self, per_minute: float | None, *, burst: float = 1.0) -> None:

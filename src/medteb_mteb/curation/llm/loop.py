@@ -36,7 +36,7 @@ def run_workers(workers: Sequence[Runs]) -> None:
     """Run workers side by side, each to its end.
 
     Raises:
-        BaseException: The exception of the first one that failed; all have ended by then.
+        BaseException: The exception of the first worker that failed, after all workers have ended.
     """
 
     async def everything() -> None:

@@ -50,12 +50,12 @@ class Reply:
 
     Attributes:
         content: Text of the answer.
-        refused: It is a refusal.
-        cut: It ends where the tokens ended.
+        refused: Whether the answer is a refusal.
+        cut: Whether the answer was cut at the maximum number of tokens.
         tokens_in: Tokens of the prompt.
         tokens_out: Tokens of the answer.
-        estimated: The endpoint did not count them.
-        model: Model that the endpoint says has answered; empty if it names none.
+        estimated: Whether the tokens are estimated, since the endpoint did not count them.
+        model: Model that answered, according to the endpoint; empty if it names none.
         fingerprint: Its `system_fingerprint`; empty if it gives none.
     """
 
@@ -81,7 +81,7 @@ def read_reply(found: Any, question: Question) -> Reply | None:
 
     Args:
         found: The endpoint's JSON.
-        question: The question, from which tokens are estimated where the endpoint counts none.
+        question: The question, from which tokens are estimated if the endpoint counts none.
     """
     content = _object(found)
     choices = content.get("choices")

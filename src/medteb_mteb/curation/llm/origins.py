@@ -32,7 +32,7 @@ class Origin:
     """Where an answer comes from.
 
     Attributes:
-        model: Model that the server says has answered; empty if it names none.
+        model: Model that answered, according to the server; empty if it names none.
         fingerprint: Its `system_fingerprint`; empty if it gives none.
         date: Day of the answer in UTC, in ISO 8601 format (`2026-11-23`).
     """
@@ -46,8 +46,8 @@ def origin_today(model: str = "", fingerprint: str = "") -> Origin:
     """Return the origin of an answer that has just come in.
 
     Args:
-        model: Name that the server gives its model.
-        fingerprint: Its `system_fingerprint`.
+        model: Name of the model according to the server.
+        fingerprint: `system_fingerprint` of the server.
     """
     return Origin(_line(model), _line(fingerprint), datetime.now(UTC).date().isoformat())
 
@@ -61,7 +61,7 @@ def answered(origins: Mapping[Origin, int], what: str) -> list[dict[str, Any]]:
     """Return origins in the form of `provenance.json`, by date; what a server did not state is left out.
 
     Args:
-        origins: How often each occurs.
+        origins: Number of items of each origin.
         what: Name of the counted items.
     """
     return [
@@ -97,7 +97,7 @@ def write_origin(db: sqlite3.Connection, keys: Iterable[bytes], origin: Origin) 
     Args:
         db: A journal, inside a transaction.
         keys: The keys.
-        origin: Where it comes from.
+        origin: Origin of the answers.
     """
     number = origin_number(db, origin)
     db.executemany("INSERT OR IGNORE INTO dated VALUES (?, ?)", [(key, number) for key in keys])

@@ -53,8 +53,8 @@ class Pages:
 
         Args:
             data: The database or its log.
-            start: Where the record begins in it.
-            size: Bytes of the record, its header among them.
+            start: Offset of the record in `data`.
+            size: Bytes of the record, including its header.
         """
         local = size
         if size > self.size - 35:

@@ -18,7 +18,7 @@ def refuse_private(texts: Mapping[str, Sequence[Text]]) -> None:
     """Refuse to send texts that have not been anonymised.
 
     Args:
-        texts: Texts by what they are called, for instance `{"queries": [...], "documents": [...]}`.
+        texts: Texts by name for messages, for instance `{"queries": [...], "documents": [...]}`.
 
     Raises:
         BuildError: A text has not been anonymised.

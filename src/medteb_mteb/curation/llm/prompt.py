@@ -16,13 +16,13 @@ class Prompt:
     """Prompt of a generation.
 
     Attributes:
-        key: The caller's name for it, unique within a call.
+        key: The caller's key of the prompt, unique within a call.
         system: The system message.
         user: The user message.
         schema: JSON schema of the answer.
         answer_tokens: Estimated tokens of the answer.
-        variant: Part of the answer's identity: asks the same words for another answer (`"0"`, `"1"`, ...).
-            Two prompts of the same words and the same variant, whatever their keys, share one answer.
+        variant: Part of the answer's identity: requests another answer to the same text (`"0"`, `"1"`, ...).
+            Two prompts with the same text and variant share one answer, whatever their keys.
     """
 
     key: str

@@ -29,9 +29,9 @@ class Order:
     """An answer to request.
 
     Attributes:
-        key: Its key in the journal.
-        words: A prompt that asks for it.
-        attempt: Number of earlier requests for it.
+        key: Key of the answer in the journal.
+        words: A prompt that requests the answer.
+        attempt: Number of earlier requests for the answer.
     """
 
     key: bytes

@@ -23,9 +23,9 @@ class Saved:
     """Result of a repair.
 
     Attributes:
-        rows: Number of paid answers.
-        accounts: Number of accounts.
-        moved: Where the damaged database is now.
+        rows: Number of paid answers recovered.
+        accounts: Number of accounts recovered.
+        moved: New path of the damaged database.
     """
 
     rows: int
@@ -45,11 +45,11 @@ def repair(
         path: The journal.
         kind: Kind of journal.
         fill: Takes the new journal, and the paths of the damaged database and of its write-ahead log, and
-            writes everything into it that is whole, however damaged the files are.
-        others: Tables that are taken over as far as SQLite can read them.
+            writes everything undamaged into it, however damaged the files are.
+        others: Tables to copy as far as SQLite can read them.
 
     Raises:
-        JournalError: There is no such file, another process has it, or there is no room.
+        JournalError: There is no such file, another process uses it, or the disk is full.
     """
     from filelock import FileLock, Timeout  # lazy: filelock
 

@@ -62,7 +62,7 @@ def repair_answers(path: str | Path) -> RepairedAnswers:
     SQLite can read them.
 
     Raises:
-        JournalError: There is no such file, another process has it, or there is no room.
+        JournalError: There is no such file, another process uses it, or the disk is full.
     """
     saved = repair(path, AnswerJournal, _fill, ("failures", "accounts", "settings", "origins", "dated"))
     return RepairedAnswers(saved.rows, saved.accounts, saved.moved)

@@ -70,7 +70,7 @@ class Value:
 
     Attributes:
         content: The value; its objects are `Members`.
-        repaired: The text that it was repaired from; empty if it was valid.
+        repaired: The text before the repair; empty if it was valid.
     """
 
     content: Any
@@ -120,7 +120,7 @@ def json_object(content: str) -> dict[str, Any]:
     """Return the JSON object of an answer, without reasoning and text around it.
 
     Raises:
-        Rejected: `no-json`: there is not exactly one object, or it has a key twice.
+        Rejected: `no-json`: there is not exactly one object, or a key occurs twice.
     """
     values = [value.content for value in json_values(spoken(content))]
     objects = [value for value in values if isinstance(value, Members)]

@@ -37,9 +37,9 @@ class EndpointWorker(ABC, Generic[JobT]):
 
     Args:
         llm: The LLM.
-        journal: Where answers go.
+        journal: Receives the answers.
         settings: Digest of the LLM's settings.
-        description: The settings themselves.
+        description: The settings.
     """
 
     def __init__(
@@ -68,18 +68,18 @@ class EndpointWorker(ABC, Generic[JobT]):
 
         Args:
             job: The job.
-            reply: The answer; `None`: there is none.
+            reply: The answer; `None` if there is none.
             reason: Why there is none.
 
         Returns:
-            Requests that follow from it, which are sent first.
+            Follow-up requests, which are sent first.
         """
 
     def used(self, reason: str) -> None:
         """Count an answer; stop after too many unusable ones in a row.
 
         Args:
-            reason: Why nothing in it can be used; empty: something can.
+            reason: Why the whole answer is unusable; empty if a part of it is usable.
         """
         self._unreadable = self._unreadable + 1 if reason else 0
         if self.llm.unreadable is not None and self._unreadable >= self.llm.unreadable:

@@ -27,16 +27,16 @@ class Writer(EndpointWorker[Order]):
     """Asks for answers.
 
     Args:
-        readings: Told what comes in.
+        readings: Receives and parses the answers.
         orders: The requests.
         llm: The LLM.
-        journal: Where answers go.
+        journal: Stores the answers.
         settings: Digest of the LLM's settings.
-        description: The settings themselves.
-        done: Told that an order is settled for good: the cost so far, how many have failed.
+        description: The settings.
+        done: Called when an order is finally settled, with the cost so far and the number of failures.
 
     Attributes:
-        bought: Answers that came in.
+        bought: Number of answers received.
     """
 
     def __init__(

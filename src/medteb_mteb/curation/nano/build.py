@@ -43,14 +43,14 @@ class NanoSettings:
     """The protocol; the defaults are the published one.
 
     Attributes:
-        queries: Queries of the split.
-        documents: Documents of the split.
+        queries: Number of queries of the split.
+        documents: Number of documents of the split.
         most_positives: Maximum number of positives of a query.
-        depth: Documents of BM25's and of the dense list.
-        size: Documents of a hybrid list without its safeguard.
+        depth: Length of BM25's and of the dense list.
+        size: Length of a hybrid list without its safeguard.
         k: Added to every rank in reciprocal rank fusion.
         seed: Seed of the safeguards.
-        tokens: How BM25 cuts texts; default by language.
+        tokens: Tokenisation of BM25; default by language.
     """
 
     queries: int = QUERIES
@@ -82,15 +82,15 @@ def build_nano(
         out: Folder of the Nano set.
         split: Split of the source's qrels.
         name: Name of the Nano split; default the source folder's name.
-        dense: Dense retriever; without one there is BM25's list alone.
+        dense: Dense retriever; without one, there is only BM25's list.
         settings: The protocol.
-        say: Receives a line per step.
+        say: Called with a line per step.
 
     Returns:
         The entry of the split in `nano.json`.
 
     Raises:
-        BuildError: The source has nothing to draw, or the split was built otherwise before.
+        BuildError: The source has nothing to sample, or the split was already built with other settings.
         FolderError: The source cannot be read.
     """
     how, out, folder = settings or NanoSettings(), Path(out), Path(folder).expanduser().resolve()
@@ -157,10 +157,10 @@ def open_dense(
 
     Args:
         name: Model folder, Hub name, or a model of this project.
-        prompt_name: Which of the model's stored prompts queries take; default what the model does by itself.
-        store: Folder that keeps vectors; default none.
+        prompt_name: Stored prompt of the model for queries; default as defined by the model.
+        store: Folder of stored vectors; default none.
         batch_size: Texts encoded at once.
-        show_progress: Show a bar.
+        show_progress: Show a progress bar.
 
     Raises:
         BuildError: There is no such model or prompt.

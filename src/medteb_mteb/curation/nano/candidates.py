@@ -32,9 +32,9 @@ def hybrid_lists(
     Args:
         lists: Documents by query of each retriever, best first.
         qrels: Positive documents by query.
-        split: Name of the split, which the safeguards depend on.
-        size: Documents that are kept of a fused list.
-        k: Added to every rank.
+        split: Name of the split, on which the safeguards depend.
+        size: Maximum length of a fused list.
+        k: Constant added to every rank.
         seed: Seed of the safeguards.
     """
     depth = max((len(found) for rows in lists for found in rows.values()), default=1)
@@ -56,6 +56,6 @@ def safeguard(positives: Sequence[str], split: str, query: str, seed: int = SEED
         positives: The query's positives, in any order.
         split: Name of the split.
         query: Id of the query.
-        seed: The seed.
+        seed: Seed of the safeguard.
     """
     return random.Random(f"{seed}\0{split}\0{query}\0positive_safeguard").choice(sorted(positives))

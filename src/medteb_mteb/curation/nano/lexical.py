@@ -73,8 +73,8 @@ def bm25_lists(
     Args:
         corpus: Texts by id.
         queries: Texts by id.
-        tokens: How texts are cut.
-        depth: Documents of a list.
+        tokens: Tokenisation of the texts.
+        depth: Length of a list.
 
     Raises:
         BuildError: The corpus has no words, or the tokenizer is unknown.

@@ -51,9 +51,9 @@ class SourceRows:
 
     Attributes:
         queries: Id and text of each query.
-        corpus: Id and text of each document; the title, a blank line and the text, where there is a title.
+        corpus: Id and text of each document; with a title, the title, a blank line and the text.
         qrels: Query id, document id and score of each judged pair.
-        revision: Identifies the data.
+        revision: Revision of the data.
         languages: Languages that the card declares.
     """
 
@@ -168,12 +168,12 @@ def sample(
     Args:
         source: The retrieval set.
         name: Name of the split.
-        queries: Queries to draw.
-        documents: Documents to draw.
+        queries: Number of queries to sample.
+        documents: Number of documents to sample.
         most_positives: Maximum number of positives of a query.
 
     Raises:
-        BuildError: A number below 1, or nothing is left.
+        BuildError: A number is below 1, or nothing is left.
     """
     for what, number in (("queries", queries), ("documents", documents), ("most_positives", most_positives)):
         if number < 1:

@@ -52,9 +52,9 @@ class ResolvedInput:
 
     Attributes:
         path: File, folder, or `hub:ORG/NAME`.
-        step: Name of the step that writes it; empty if it was there before.
+        step: Name of the step that writes it; empty if the input is given.
         inside: Path in the folder of that step, if the pipeline file gives one.
-        texts: It can only be read by `read_texts`.
+        texts: Whether only `read_texts` can read it.
     """
 
     path: str
@@ -110,7 +110,7 @@ class PipelineStep(BaseModel):
         """Run or resume the step; a finished one returns at once, with the same result.
 
         Raises:
-            BuildError: The step cannot be done.
+            BuildError: The step cannot be run.
         """
 
     def check(self, pipeline: PipelineSettings, inputs: Mapping[str, Sequence[ResolvedInput]]) -> None:
@@ -121,7 +121,7 @@ class PipelineStep(BaseModel):
             inputs: Inputs of the step, by key.
 
         Raises:
-            BuildError: Something is.
+            BuildError: There is an error.
         """
         del pipeline, inputs
 
@@ -168,7 +168,7 @@ class PipelineStep(BaseModel):
         """Return the paths of the tests that its training data is kept away from, each once.
 
         Args:
-            paths: Paths of its inputs, by key.
+            paths: Paths of the step's inputs, by key.
         """
         named = () if self.WRITES == "editions" else paths.get("against", ())
         return list(dict.fromkeys((*paths.get(KEEP_AWAY, ()), *named)))

@@ -34,10 +34,10 @@ class Planned:
     """One step.
 
     Attributes:
-        name: Its name.
+        name: Name of the step.
         step: Kind of step.
         kind: Kind of data that it writes.
-        fate: `finished`; `to do`; `changed`: made from other settings or inputs, needs `redo`.
+        fate: `finished`; `to do`; `changed`: made with other settings or inputs, needs `redo`.
         writes: Volume of its output, if known.
         charges: Requests to LLMs.
     """
@@ -83,11 +83,11 @@ def forecast(file: str | Path, *, until: str | None = None, retry_failed: bool =
     Args:
         file: The pipeline.
         until: Name of the last step; default all.
-        retry_failed: As for `build`.
+        retry_failed: See `build`.
 
     Raises:
         BuildError: The file or an input cannot be used.
-        FolderError: Rows of the input that cannot be used.
+        FolderError: The input has unusable rows.
     """
     opened = Build.open(file)
     state = State(opened.root)
@@ -157,8 +157,8 @@ def count(kind: Kind, path: str, columns: Mapping[str, str] | None = None) -> Vo
     """Count the items of a file or folder.
 
     Args:
-        kind: Kind of data that it holds.
-        path: Where it is.
+        kind: Kind of the data.
+        path: Path of the data.
         columns: See `read_texts`.
     """
     if kind == "texts":

@@ -28,8 +28,8 @@ class Build(Workspace):
 
     Attributes:
         pipeline: The pipeline.
-        sources: Inputs of each step, by its name and their key.
-        models: Where the models of each step are, by its name and theirs.
+        sources: Inputs of each step, by step and key.
+        models: Places of the models of each step, by step and model.
     """
 
     pipeline: Pipeline

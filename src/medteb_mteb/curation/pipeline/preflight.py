@@ -22,10 +22,10 @@ def check_before(build: Build, steps: Sequence[PipelineStep]) -> None:
 
     Args:
         build: The pipeline in its folder.
-        steps: Steps that will be done.
+        steps: Steps to run.
 
     Raises:
-        BuildError: A key is missing, or private texts would be sent.
+        BuildError: An API key is missing, or private texts would be sent.
     """
     for step in (one for one in steps if one.ASKS):
         for llm in step.llms(build.pipeline):

@@ -24,7 +24,7 @@ def publish(folder: Path, data: Path) -> None:
         data: The common folder.
 
     Raises:
-        BuildError: It cannot be written.
+        BuildError: The common folder cannot be written.
     """
     for part in _parts(folder):
         try:
@@ -67,14 +67,14 @@ def withdraw(folder: Path, data: Path) -> bool:
     """Remove the output of an editions step from the common folder, unless another step replaced it.
 
     Args:
-        folder: Folder of the step; it need not be there.
+        folder: Folder of the step; it may be missing.
         data: The common folder.
 
     Returns:
-        Whether anything was there.
+        Whether there was anything to remove.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The common folder cannot be written.
     """
     found = False
     for part in _parts(folder):

@@ -37,12 +37,12 @@ def step(name: str, *, after: str = "") -> Callable[[type[S]], type[S]]:
     """Register a class as the step of a name.
 
     Args:
-        name: Its name in a pipeline file (`step: NAME`).
-        after: The step that it is listed after; default: among the first.
+        name: Name of the step in a pipeline file (`step: NAME`).
+        after: The step after which it is listed; default: among the first.
 
     Raises:
-        ValueError: There is another step of that name.
-        TypeError: The class does not say what it writes, or how it runs.
+        ValueError: Another step has that name.
+        TypeError: The class does not define what it writes or how it runs.
     """
 
     def register(cls: type[S]) -> type[S]:

@@ -35,10 +35,10 @@ def resolve(pipeline: Pipeline, base: Path) -> dict[str, dict[str, list[Resolved
 
     Args:
         pipeline: The pipeline.
-        base: Folder of its file.
+        base: Folder of the pipeline file.
 
     Raises:
-        BuildError: An input that is not there, comes later, or is of another kind.
+        BuildError: An input is missing, is written by a later step, or has another kind.
     """
     out = base / Path(pipeline.out).expanduser()
     places = {step.name: place for place, step in enumerate(pipeline.steps)}
@@ -112,7 +112,7 @@ def model_places(step: PipelineStep, base: Path) -> dict[str, str]:
         base: Folder of the pipeline file.
 
     Raises:
-        BuildError: A name that is not one of these.
+        BuildError: A name is none of these.
     """
     found = {}
     for name in step.models():

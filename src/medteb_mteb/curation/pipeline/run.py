@@ -38,12 +38,12 @@ class StepReport:
     """Report of one step.
 
     Attributes:
-        name: Its name.
+        name: Name of the step.
         step: Kind of step.
         fate: `kept` from an earlier run, `made` in this one, or `stopped` before its end.
-        result: Its outcome, as JSON values.
-        seconds: Wall-clock time; for a kept step, of the run that made it.
-        stopped: Why it stopped.
+        result: Outcome of the step, as JSON values.
+        seconds: Wall-clock time; for a kept step, that of the run that made it.
+        stopped: Why the step stopped.
     """
 
     name: str
@@ -59,7 +59,7 @@ class BuildReport:
     """Report of a build.
 
     Attributes:
-        out: Its folder.
+        out: Folder of the build.
         steps: The steps that were run, in order.
         left: Names of the requested steps that did not finish.
         leakage: Leakage report of a whole build with editions and training data, see
@@ -111,17 +111,17 @@ def build(
 
     Args:
         file: The pipeline, see `medteb_mteb.curation.pipeline.schema.Pipeline`.
-        until: Name of the last step to do; default all.
-        resume: Refuse to start from nothing.
+        until: Name of the last step to run; default all.
+        resume: Fail if there is nothing to resume.
         redo: Run changed steps again.
         retry_failed: Send requests that failed in earlier runs again, and rerun steps that depend on them.
-        show_progress: Show bars.
-        say: Receives lines for people.
+        show_progress: Show progress bars.
+        say: Called with every message for the user.
 
     Raises:
         BuildError: The file cannot be used, there is nothing to resume, a step has changed, or a step cannot
-            be done.
-        FolderError: Rows of the input that cannot be used.
+            be run.
+        FolderError: The input has unusable rows.
     """
     opened = Build.open(file)
     wanted = until_step(opened.pipeline, until)

@@ -16,11 +16,11 @@ class PipelineSettings(BaseModel):
     Attributes:
         out: Folder to write, relative to the folder of the file.
         already_anonymous: Send texts that were not anonymised.
-        judges: The judges, as in their file, or its path.
-        llm: The LLM that writes texts, as in its file, or its path.
+        judges: The judges, as in their YAML file, or its path.
+        llm: The LLM that writes texts, as in its YAML file, or its path.
         journal: Journal of judgements; default `$MEDTEB_JOURNAL`, or `judgements.sqlite` in `out`.
         answers: Journal of the LLM's answers; default `$MEDTEB_ANSWERS`, or `answers.sqlite` in `out`.
-        store: Folder that keeps vectors; default `$MAR_STORE`, or `teacher-store` in `out`.
+        store: Folder of stored vectors; default `$MAR_STORE`, or `teacher-store` in `out`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -29,11 +29,11 @@ class StepRecord:
 
     Attributes:
         step: Kind of step.
-        fingerprint: Digest of all it depends on.
-        finished: True if it was completed.
-        digest: Digest of its output.
-        result: Its result.
-        seconds: Wall time of the run that finished it.
+        fingerprint: Digest of everything that the step depends on.
+        finished: True if the step was completed.
+        digest: Digest of the output.
+        result: Result of the step.
+        seconds: Wall-clock time of the run that finished the step.
     """
 
     step: str
@@ -123,7 +123,7 @@ def content_digest(path: str | Path, *, texts: bool = False) -> str:
 
     Args:
         path: File, folder, or `hub:ORG/NAME`.
-        texts: It is read by `read_texts`: of a folder that no step wrote only what that reads counts.
+        texts: Whether `read_texts` reads it; of a folder that no step wrote, only files that it reads count.
 
     Raises:
         BuildError: There is no such source, or it cannot be read.

@@ -32,7 +32,7 @@ def held_out(step: PipelineStep, paths: Mapping[str, Sequence[str]], threshold: 
     Args:
         step: The step.
         paths: Paths of its inputs, by key.
-        threshold: Similarity from which two queries count as near-duplicates.
+        threshold: Minimum similarity at which two queries count as near-duplicates.
     """
     return read_held_out(step.tests(paths), threshold)
 

@@ -60,11 +60,11 @@ class StepJob:
     Attributes:
         build: The places of the build.
         inputs: Paths, by key.
-        models: Where the models are, by the names that the step gives them.
+        models: Places of the models, by the step's names for them.
         folder: Folder to write.
-        retry_failed: Ask again for what failed in earlier runs.
-        show_progress: Show bars.
-        say: Receives lines for people.
+        retry_failed: Ask again for everything that failed in earlier runs.
+        show_progress: Show progress bars.
+        say: Called with every message for the user.
     """
 
     build: Workspace
@@ -94,8 +94,8 @@ class StepOutcome:
     """Outcome of a step.
 
     Attributes:
-        result: Numbers for people and programs, as JSON values.
-        stopped: Why it ended early; empty if it did not.
+        result: Reported numbers, as JSON values.
+        stopped: Why the step ended early; empty if it did not.
     """
 
     result: dict[str, Any] = field(default_factory=dict)
@@ -112,9 +112,9 @@ class Volume:
     """Number of items and tokens.
 
     Attributes:
-        items: Texts, pairs or triples.
-        tokens: Estimated tokens of texts, in all.
-        queries: Queries that pairs belong to.
+        items: Number of texts, pairs or triples.
+        tokens: Estimated tokens of all texts.
+        queries: Number of queries of the pairs.
         exact: True if counted; otherwise an upper bound.
     """
 
@@ -129,12 +129,12 @@ class Charge:
     """Requests to an LLM and their cost.
 
     Attributes:
-        name: The LLM.
-        requests: Requests.
+        name: Name of the LLM.
+        requests: Number of requests.
         tokens_in: Estimated tokens of their prompts.
         tokens_out: Estimated tokens of the answers.
-        cost: Their price.
-        known: Answers that the journal has.
+        cost: Cost of the requests.
+        known: Number of answers in the journal.
         exact: True if counted (assuming every answer is valid); otherwise estimated from the maximum number
             of texts, of the mean length.
         checks: Maximum number of further requests, which depend on the answers.
@@ -158,9 +158,9 @@ class StepView:
         build: The places of the build.
         folder: Folder of the step.
         paths: Paths of the step's inputs, by key.
-        volumes: Returns their volumes by key; only requested volumes are read.
-        ready: All inputs exist.
-        retry_failed: Requests that failed before are sent again.
+        volumes: Returns the volumes of the inputs by key; only requested volumes are read.
+        ready: Whether all inputs exist.
+        retry_failed: Whether requests that failed before are sent again.
     """
 
     build: Workspace

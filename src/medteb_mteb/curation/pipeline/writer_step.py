@@ -41,14 +41,14 @@ class WriterStep(PipelineStep):
         """Return its settings in the form that its function takes.
 
         Raises:
-            BuildError: Impossible ones.
+            BuildError: The settings are invalid.
         """
 
     def writer(self, pipeline: PipelineSettings) -> LLM:
         """Return the LLM: its own, or that of the pipeline.
 
         Raises:
-            BuildError: Neither names one.
+            BuildError: Neither names an LLM.
         """
         found = self.llm or pipeline.llm
         if found is None:
@@ -84,7 +84,7 @@ def outcome_of(job: StepJob, report: Any) -> StepOutcome:
 
     Args:
         job: Receives the notes.
-        report: Has `notes`, `stopped` and `to_json`.
+        report: Report with `notes`, `stopped` and `to_json`.
     """
     for note in report.notes:
         job.say(note)

@@ -13,10 +13,10 @@ def encoder_source(name: str) -> str:
     """Return folder or Hub name of an encoder; `mar-mini` is the packaged one unless a folder has this name.
 
     Args:
-        name: As the user gives it.
+        name: Name as given by the user.
 
     Raises:
-        BuildError: A folder, or a model of this project, that is not there.
+        BuildError: There is no such folder or model of this project.
     """
     try:
         return model_source(name)

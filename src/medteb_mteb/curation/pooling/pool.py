@@ -49,8 +49,8 @@ class Pooling:
         size: Maximum number of documents of a pool.
         depth: Number of documents taken from each retriever.
         merge: `rrf`: by the sum of `1 / (k + rank)`. `union`: by the best rank.
-        k: Added to every rank by `rrf`.
-        ties: Tie-breaker of equal scores and best ranks: the order of the retrievers, or the id.
+        k: Constant that `rrf` adds to every rank.
+        ties: Tie-breaker for equal scores and best ranks: the order of the retrievers, or the id.
     """
 
     size: int = 500
@@ -76,8 +76,8 @@ class Candidate:
     """A document of a pool.
 
     Attributes:
-        document: Its id.
-        ranks: Retriever -> rank, from 1, for those that found it.
+        document: Id of the document.
+        ranks: Retriever -> rank, from 1, for the retrievers that found it.
     """
 
     document: str
@@ -117,16 +117,16 @@ def open_retriever(
     """Open a retriever by name: `bm25`, `bm25:jieba`, `mar-mini`, a model folder, a Hub name, or a run file.
 
     Args:
-        name: The name; pools call it so (a run without its folder and suffix).
-        source: Where a model or run is, if not where its name says.
-        store: Folder in which vectors are kept for all builds; default none.
+        name: Name of the model or run, also used in pools (a run without its folder and suffix).
+        source: Path of the model or run, if it differs from the name.
+        store: Folder of stored vectors, common to all builds; default none.
         batch_size: Texts per forward pass.
-        show_progress: Show a bar while texts are encoded.
+        show_progress: Show a progress bar while texts are encoded.
         ids: Ids of the queries and of the documents; a run needs them.
 
     Raises:
-        BuildError: There is no such model, or a run where no ids are.
-        RunError: The run cannot be read, or is of other queries or documents.
+        BuildError: There is no such model, or no ids are given for a run.
+        RunError: The run cannot be read, or belongs to other queries or documents.
     """
     from mar_st.data.trec import is_run  # lazy: transformers
     from mar_st.mining.retrievers import BM25, Dense  # lazy: torch
@@ -169,16 +169,17 @@ def pool(
         retrievers: One or more, with different names.
         out: Folder to write.
         how: Settings.
-        shard: Queries that are searched between two writes.
-        show_progress: Show bars.
-        say: Receives a line per retriever.
+        shard: Number of queries searched between two writes.
+        show_progress: Show progress bars.
+        say: Called with a line per retriever.
 
     Returns:
         Path of `pools.jsonl`.
 
     Raises:
-        BuildError: No queries, documents or retrievers, two of one name, or a folder of other pools.
-        MarError: A model that does not exist.
+        BuildError: Queries, documents or retrievers are missing, two have the same name, or the folder holds
+            other pools.
+        MarError: A model does not exist.
     """
     how, folder = how or Pooling(), Path(out)
     names = [retriever.name for retriever in retrievers]

@@ -38,11 +38,11 @@ def check(
     Args:
         candidate: The query with its term and synonym.
         rewrites: Text by kind (`positive`, `negative-1`, `negative-2`).
-        terms: The terms of the whole dictionary: one inside a longer one is not used by it.
+        terms: Terms of the whole dictionary; one inside a longer one does not count as used.
         tolerance: Share of the query's length by which that of the positive may differ.
 
     Returns:
-        Kind to a key of `REASONS`; kinds that are fine are not in it.
+        Key of `REASONS` by kind; valid kinds are missing.
     """
     found = {kind: _alone(kind, candidate, rewrites[kind], terms, tolerance) for kind in REWRITE_KINDS}
     shapes = {kind: _shape(rewrites[kind], candidate, terms) for kind in REWRITE_KINDS}

@@ -25,7 +25,7 @@ class DictionaryEntry:
     """A term and a synonym of it.
 
     Attributes:
-        origin: The term as queries have it.
+        origin: The term as used in queries.
         replace: The synonym.
     """
 
@@ -43,11 +43,11 @@ class Dictionary:
     """Entries, and the positions of their terms in a text.
 
     Args:
-        entries: The entries; of those that differ in case or width alone the first counts.
+        entries: The entries; of entries that differ only in case or width, the first counts.
 
     Attributes:
         entries: The entries.
-        repeated: Entries that were there before.
+        repeated: Number of repeated entries.
         terms: All terms, synonyms included: a term that is part of a synonym is not found in it.
     """
 
@@ -80,8 +80,8 @@ def read_dictionary(source: str | Path) -> Dictionary:
     A term with several synonyms has a row for each.
 
     Raises:
-        BuildError: Nothing there that can be read.
-        FolderError: Rows that cannot be used, each with file and line.
+        BuildError: There is no readable file.
+        FolderError: Rows are unusable; each is listed with file and line.
     """
     path = Path(source)
     problems = Problems(path if path.is_dir() else path.parent)

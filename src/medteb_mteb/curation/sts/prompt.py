@@ -72,7 +72,7 @@ def render(candidate: SwappedQuery, tolerance: float) -> Prompt:
 
     Args:
         candidate: The query with its term and synonym.
-        tolerance: Share of the query's length by which that of `positive` may differ.
+        tolerance: Share of the query's length by which that of the positive may differ.
     """
     query = candidate.query.full
     given = {

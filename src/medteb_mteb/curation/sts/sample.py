@@ -18,7 +18,7 @@ def draw(query: str, probabilities: Sequence[float], seed: int) -> str:
 
     Args:
         query: Id of the query.
-        probabilities: Of each of `REWRITE_KINDS`; what has none is never drawn.
+        probabilities: Probability of each of `REWRITE_KINDS`; kinds with 0 are never drawn.
         seed: Seed of the draw.
     """
     (kind,) = random.Random(f"{seed} sts {query}").choices(REWRITE_KINDS, probabilities)

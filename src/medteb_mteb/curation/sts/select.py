@@ -28,8 +28,8 @@ class SwappedQuery:
 
     Attributes:
         query: The query.
-        entry: The term of it that is replaced, and its synonym.
-        swapped: The query with the synonym in the term's place.
+        entry: The dictionary entry with the term to replace and its synonym.
+        swapped: The query with the synonym instead of the term.
     """
 
     query: Text
@@ -43,12 +43,12 @@ class Selection:
 
     Attributes:
         candidates: Queries to rewrite, in the order of the queries.
-        dropped: The others. Reasons: `duplicate` of an earlier query, `no-term`, `has-synonym` (each of its
-            terms occurs together with its synonym), `instruction` (it looks like an instruction to a model),
-            `bare-term` (it says next to nothing besides its term), `no-room` (its synonym is so long that no
-            positive could have the allowed length), `per-entry` and `limit` (above the settings of that
-            name).
-        several: Candidates in which other terms of the dictionary occur too.
+        dropped: The other queries. Reasons: `duplicate` of an earlier query, `no-term`, `has-synonym` (each
+            of its terms occurs together with its synonym), `instruction` (it looks like an instruction to a
+            model), `bare-term` (it has almost no other words than its term), `no-room` (its synonym is so
+            long that no positive could have the allowed length), `per-entry` and `limit` (above the settings
+            of that name).
+        several: Number of candidates that also contain other terms of the dictionary.
     """
 
     candidates: list[SwappedQuery]
@@ -79,9 +79,9 @@ def select(
         queries: The queries.
         dictionary: The dictionary.
         tolerance: Share of the query's length by which that of its positive may differ.
-        per_entry: Maximum number of queries of one entry, drawn; `None`: all.
-        limit: Maximum number of queries, drawn; `None`: all.
-        seed: Seed of the draws.
+        per_entry: Maximum number of queries of one entry, sampled; `None`: all.
+        limit: Maximum number of queries, sampled; `None`: all.
+        seed: Seed of the samples.
     """
     found: list[SwappedQuery] = []
     dropped: list[Dropped] = []

@@ -19,15 +19,15 @@ class StsSettings:
     Attributes:
         name: Name of the edition.
         licence: Licence of the data, as in its manifest.
-        version: Its version.
+        version: Version of the edition.
         test: Number of test queries, or their share if below 1; the others are for training.
-        probabilities: With which `positive`, `negative-1` and `negative-2` is drawn for a test query. The
-            paper does not say; a third each.
+        probabilities: Probabilities of `positive`, `negative-1` and `negative-2` for a test query. The
+            paper does not state them; default a third each.
         tolerance: Share of the query's length by which that of the positive may differ (published: 0.3).
         per_entry: Maximum number of queries of one dictionary entry that are rewritten; `None`: all.
         limit: Maximum number of queries that are rewritten; `None`: all.
-        threshold: Jaccard similarity of near-duplicate queries.
-        seed: Seed of every draw.
+        threshold: Minimum Jaccard similarity of near-duplicate queries.
+        seed: Seed of all random choices.
     """
 
     name: str

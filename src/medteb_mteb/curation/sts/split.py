@@ -38,7 +38,7 @@ class QuerySplit:
             missing), `leak` (near a query of a known training set). For the others: `near-test` (near a test
             query), `near-other-test` (near a query of another edition's test), `shared-sentence` (one of its
             sentences is also in the test).
-        entries: Number of entries of the test and of training.
+        entries: Numbers of entries of the test and of training.
     """
 
     test: list[str]
@@ -64,17 +64,17 @@ def split_by_entry(
 
     Args:
         candidates: The queries with their entries.
-        sentences: Query id to all its sentences: the query and its rewrites.
-        whole: Ids of the queries that may go to the test.
+        sentences: All sentences by query id: the query and its rewrites.
+        whole: Ids of the queries that may be in the test.
         test: Maximum number of test queries, or their share of those if below 1; as many as there are, or
             more, takes all.
         threshold: See `near_duplicates`.
         seed: Seed of the draw.
-        training_queries: Queries that models were trained on, which must not come back in the test.
-        held_out: Queries of other tests; what has a near-duplicate of them is not trained on.
+        training_queries: Queries that models were trained on, which must not be in the test.
+        held_out: Queries of other tests; near-duplicates of them are left out of training.
 
     Raises:
-        BuildError: No entry fits into the test, or all of it leaks.
+        BuildError: No entry fits into the test, or the whole test leaks.
     """
     pairs = {one.query.id: one.entry.pair for one in candidates}
     texts = {one.query.id: one.query.full for one in candidates}

@@ -50,10 +50,10 @@ class StsEstimate:
     """Requests and cost of a call of `sts`.
 
     Attributes:
-        queries: Queries given.
+        queries: Number of given queries.
         dropped: Number of queries that are not rewritten, by reason, see `Selection`.
-        entries: Entries of the dictionary.
-        cost: Requests, tokens and money for the others.
+        entries: Number of entries of the dictionary.
+        cost: Requests, tokens and cost of the others.
     """
 
     queries: int
@@ -72,17 +72,17 @@ class StsReport:
 
     Attributes:
         folder: The folder of data.
-        journal: Where the answers are kept.
-        queries: Queries given.
+        journal: The journal of the answers.
+        queries: Number of given queries.
         dropped: Number of queries dropped before the checks, by reason: those of `Selection`, and
             `failed-...` without a valid answer.
         rewrites: Number of rewrites by kind: valid ones (`good`), and the others by reason.
-        bought: Answers that came in, in this run.
-        known: Answers that were in the journal.
-        account: What the journal has paid for this LLM, over all runs.
+        bought: Number of answers received in this run.
+        known: Number of answers already in the journal.
+        account: Cost of the LLM in the journal, over all runs.
         stopped: Why requests were not sent; then nothing is written. Empty if all were sent.
         edition: The edition, if it was written.
-        triples: Rows of `train/sts.jsonl`.
+        triples: Number of rows of `train/sts.jsonl`.
         statistics: Numbers of the split and of dropped items.
     """
 
@@ -131,7 +131,7 @@ def estimate(
 
     Raises:
         BuildError: The input or the journal cannot be used.
-        FolderError: Rows of the input that cannot be used.
+        FolderError: The input has unusable rows.
     """
     model = llm if isinstance(llm, LLM) else load_llm(llm)
     terms, selection, total = _select(dictionary, queries, how)
@@ -170,21 +170,21 @@ def sts(
     Args:
         dictionary: See `read_dictionary`.
         queries: See `read_texts`.
-        out: Folder of data, where `assemble` may have written, too.
+        out: Folder of data, to which `assemble` may have written, too.
         llm: The LLM, or its YAML file.
         how: Settings.
         journal: The journal, see `answers_path`.
-        already_anonymous: Send queries that have passed no anonymiser.
-        retry_failed: Ask again for what has failed in earlier runs.
-        training_queries: Queries that models were trained on, which must not come back in the test.
-        held_out: Queries of other tests; what has a near-duplicate of them is not trained on.
-        sources: Sources of the queries and the dictionary, beside those that the queries' folder names.
-        show_progress: Show a bar.
+        already_anonymous: Also send queries that were not processed by the anonymiser.
+        retry_failed: Ask again for everything that failed in earlier runs.
+        training_queries: Queries that models were trained on, which must not be in the test.
+        held_out: Queries of other tests; near-duplicates of them are left out of training.
+        sources: Sources of the queries and the dictionary, in addition to those of the queries' folder.
+        show_progress: Show a progress bar.
 
     Raises:
-        BuildError: The input cannot be used, queries are not anonymised, a key is missing, the folder is in
-            use, no query has a term, or the rewrites do not suffice for a test.
-        FolderError: Rows of the input that cannot be used.
+        BuildError: The input cannot be used, queries are not anonymised, an API key is missing, the folder is
+            in use, no query has a term, or the rewrites do not suffice for a test.
+        FolderError: The input has unusable rows.
     """
     model = llm if isinstance(llm, LLM) else load_llm(llm)
     folder, path = Path(out), answers_path(out, journal)

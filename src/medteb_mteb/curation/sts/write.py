@@ -39,7 +39,7 @@ class Rewritten:
 
     Attributes:
         candidate: The query with its term and synonym.
-        rewrites: Text by kind, as the LLM wrote them.
+        rewrites: Text by kind, as written by the LLM.
         dropped: Reason by kind, for unusable rewrites.
     """
 
@@ -72,10 +72,10 @@ def write_edition(
     Args:
         out: Folder of data.
         rows: The rewritten queries.
-        sides: Which of them are in the test.
+        sides: The split into test and training.
         how: Settings.
-        statistics: For card and manifest.
-        made: How it was made, for `provenance.json`; its sources go to card and manifest, too.
+        statistics: Numbers for card and manifest.
+        made: How the data was made, for `provenance.json`; its sources are also in card and manifest.
         **provenance: Further fields of the manifest.
 
     Returns:

@@ -67,11 +67,11 @@ class NearDuplicates:
     similarity.
 
     Args:
-        threshold: Jaccard similarity from which a text is dropped.
+        threshold: Minimum Jaccard similarity at which a text is dropped.
         width: Characters of an n-gram.
 
     Raises:
-        BuildError: Impossible settings, or rensa is not installed.
+        BuildError: The settings are invalid, or rensa is not installed.
     """
 
     name = "dedup"

@@ -38,13 +38,13 @@ class Correlation:
 
     Attributes:
         left: Tasks of one group.
-        right: Tasks of the other.
+        right: Tasks of the other group.
         models: Models that have scores on all of them.
         left_out: Models that lack a score.
         spearman: Rank correlation of the two averages.
-        p: Two-sided p-value of `spearman` against none, by the t distribution.
+        p: Two-sided p-value of `spearman` against 0, by the t distribution.
         low: Lower end of the 95 % bootstrap interval over models.
-        high: Upper end.
+        high: Upper end of that interval.
         kendall: Kendall's tau-b.
     """
 
@@ -71,10 +71,10 @@ def correlation(
     Args:
         scores: Model -> task -> score.
         left: Tasks of one group.
-        right: Tasks of the other.
+        right: Tasks of the other group.
 
     Raises:
-        BuildError: A task without a score or in both groups, or too few models.
+        BuildError: A task has no score or is in both groups, or there are too few models.
     """
     known = {task for row in scores.values() for task in row}
     wrong = [task for task in (*left, *right) if task not in known]
@@ -116,7 +116,7 @@ def read_scores(source: str | Path) -> Scores:
     A table has a column `model` and a column per task; an empty cell is not a score.
 
     Raises:
-        BuildError: Neither, or a cell that is not a number, with its line.
+        BuildError: The source is neither, or a cell is not a number; its line is named.
     """
     path = Path(source)
     if path.is_dir():
@@ -165,10 +165,10 @@ class Leakage:
 
     Attributes:
         queries: Number of test queries.
-        equal: Test queries whose normalised text is among the training texts.
-        near: Those that have a near-duplicate there, equal ones included.
+        equal: Number of test queries whose normalised text is among the training texts.
+        near: Number of test queries with a near-duplicate among the training texts, including equal ones.
         documents: Number of test documents that are relevant to a query.
-        equal_documents: Those of them whose normalised text is among the training texts.
+        equal_documents: Number of these documents whose normalised text is among the training texts.
         examples: Pairs of a test query and its nearest training text, at most ten.
     """
 
@@ -195,9 +195,9 @@ def leakage(
 
     Args:
         queries: Queries of the test.
-        documents: Documents of the test that are relevant.
+        documents: Relevant documents of the test.
         training: All texts of the training set.
-        threshold: Similarity of near-duplicates, see `medteb_mteb.curation.texts.split`.
+        threshold: Minimum similarity of near-duplicates, see `medteb_mteb.curation.texts.split`.
     """
     texts = list(dict.fromkeys(training))
     known = {normalise(text) for text in texts}

@@ -31,7 +31,7 @@ def near_duplicates(
 
     Args:
         left: Texts.
-        right: Other texts; default `left` itself, each pair once.
+        right: Other texts; default `left`, each pair once.
         threshold: Jaccard similarity of the sets of 1- and 2-grams of the normalised texts.
 
     Yields:
@@ -61,7 +61,7 @@ def clusters(texts: Sequence[str], *, threshold: float = QUERY_SIMILARITY) -> li
     """Return clusters of texts that are near-duplicates, directly or through others.
 
     Returns:
-        Rows of each cluster, ascending; clusters in the order of their first rows.
+        Rows of each cluster, ascending; clusters are in the order of their first rows.
     """
     parent = list(range(len(texts)))
 
@@ -85,10 +85,10 @@ class Split:
     """Queries of a test and of training.
 
     Attributes:
-        test: Ids, in the order given.
-        train: Ids, in the order given.
+        test: Ids of the test, in the given order.
+        train: Ids of training, in the given order.
         clusters: Number of clusters of near-duplicates, single queries included.
-        largest: Queries of the largest cluster.
+        largest: Number of queries of the largest cluster.
     """
 
     test: list[str]

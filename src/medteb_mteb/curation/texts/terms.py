@@ -37,8 +37,8 @@ class TermMatch:
     """A term in a text.
 
     Attributes:
-        start: Its first character.
-        end: The character after it.
+        start: Offset of its first character.
+        end: Offset after its last character.
         term: The term, folded.
     """
 

@@ -49,7 +49,7 @@ class Weighted:
 
     Attributes:
         source: See `read_texts`.
-        weight: Share of its texts that is taken, drawn with a seed, above 0 and up to 1.
+        weight: Share of its texts to sample with a seed, above 0 and at most 1.
     """
 
     source: str
@@ -68,8 +68,8 @@ class AlignmentReport:
     """Report of writing an alignment set.
 
     Attributes:
-        folder: Where it wrote.
-        sources: For each source its role, and how many texts were read, kept, and dropped by reason.
+        folder: Folder of the output.
+        sources: Role of each source, and numbers of texts read, kept, and dropped by reason.
         kept: Number of texts by role, `query` and `document`.
     """
 
@@ -96,7 +96,7 @@ def weighted(text: str) -> Weighted:
     """Return the source of `SOURCE` or `SOURCE=WEIGHT`.
 
     Raises:
-        BuildError: An impossible weight.
+        BuildError: The weight is invalid.
     """
     source, separator, share = text.rpartition("=")
     try:
@@ -128,14 +128,14 @@ def alignment_sets(
         out: Folder to write.
         queries: Sources of queries.
         documents: Sources of documents.
-        columns: Of all sources, see `read_texts`.
+        columns: Columns of all sources, see `read_texts`.
         held_out: Queries that models will be tested on; near-duplicates of them are dropped from the queries.
-        seed: Seed of the draw where a weight is below 1.
-        show_progress: Show bars.
+        seed: Seed of the samples of sources with a weight below 1.
+        show_progress: Show progress bars.
 
     Raises:
-        BuildError: No sources, or the folder belongs to something else, is in use or cannot be written.
-        FolderError: Rows that cannot be used.
+        BuildError: There are no sources, or the folder belongs to something else, is in use or not writable.
+        FolderError: Rows are unusable.
     """
     given = {"query": list(queries), "document": list(documents)}
     if not queries and not documents:
@@ -184,8 +184,8 @@ class _Side:
         role: `query` or `document`.
         sources: The sources.
         columns: See `read_texts`.
-        seed: Seed of the draw.
-        tests: Queries that are not to be trained on.
+        seed: Seed of the samples.
+        tests: Queries that must not be in the training data.
     """
 
     def __init__(

@@ -24,9 +24,9 @@ class Lists:
     """An answer's lists of the documents of a prompt, by their numbers from 0.
 
     Attributes:
-        positive: Those that answer the query, ascending.
-        negative: Those that do not, ascending.
-        missing: Those in neither list, ascending.
+        positive: Documents that answer the query, ascending.
+        negative: Documents that do not, ascending.
+        missing: Documents in neither list, ascending.
     """
 
     positive: tuple[int, ...]
@@ -39,13 +39,13 @@ def read_lists(content: str, ids: Sequence[str], control: int | None = None) -> 
 
     Args:
         content: Answer of the LLM.
-        ids: Id of each document, in their order.
+        ids: Id of each document, in the order of the documents.
         control: Number of the document that answers nothing, if there is one.
 
     Raises:
-        Rejected: `no-json`; `missing-key`: a list is missing; `no-list`: something is not a list of texts;
+        Rejected: `no-json`; `missing-key`: a list is missing; `no-list`: a value is not a list of texts;
             `invented`: an id that was not given; `both`: an id in both lists; `nothing`: every document is
-            missing; `control`: the control document is said to answer the query.
+            missing; `control`: the control document is in the positive list.
     """
     found = json_object(content)
     positive, negative = (_numbers(found, key, ids) for key in (POSITIVE_CLASS, NEGATIVE_CLASS))

@@ -34,7 +34,7 @@ class HeldOut:
     Attributes:
         texts: The queries; for a data set of sentence pairs, both sentences.
         names: Origin of each text, for messages: the source and an id or a row.
-        threshold: Jaccard similarity from which a query is a near-duplicate, see `curation.texts.split`.
+        threshold: Minimum Jaccard similarity of near-duplicates, see `curation.texts.split`.
     """
 
     texts: tuple[str, ...] = ()
@@ -69,8 +69,8 @@ def read_held_out(sources: Sequence[str | Path], threshold: float = QUERY_SIMILA
         threshold: See `HeldOut`.
 
     Raises:
-        BuildError: A source that cannot be used, or an impossible threshold.
-        FolderError: Rows that cannot be used, each with file and line.
+        BuildError: A source is unusable, or the threshold is invalid.
+        FolderError: Rows are unusable; each is listed with file and line.
     """
     if not 0 < threshold <= 1:
         raise BuildError(f"The threshold of near-duplicates must be between 0 and 1; got {threshold}.")
@@ -87,12 +87,12 @@ def training_queries(source: str | Path) -> list[str]:
     """Return the queries of training data: triples, pairs, sets of `medteb pairs`, or a folder of them.
 
     Args:
-        source: A file or folder that `mar train` reads, a folder that a step wrote, or one whose `train`
-            holds training sets.
+        source: A file or folder that `mar train` reads, a folder that a step wrote, or one with training sets
+            in its `train`.
 
     Raises:
-        BuildError: Nothing there that can be read.
-        DataError: Rows that cannot be used.
+        BuildError: There is no readable file.
+        DataError: Rows are unusable.
     """
     path = Path(source)
     if not path.is_dir():
@@ -114,8 +114,8 @@ def training_texts(source: str | Path) -> list[str]:
     """Return all texts of training data, documents and negatives included; see `training_queries`.
 
     Raises:
-        BuildError: Nothing there that can be read.
-        DataError: Rows that cannot be used.
+        BuildError: There is no readable file.
+        DataError: Rows are unusable.
     """
     path = Path(source)
     if path.is_dir():

@@ -24,7 +24,7 @@ class PoolTexts:
     Attributes:
         queries: The first query of each text, in the order of the pools.
         repeated: Ids and texts of the other queries with the same text, by the id of the first.
-        texts: Text of each document that is judged.
+        texts: Text of each document to judge.
     """
 
     queries: tuple[QueryCandidates, ...]
@@ -46,12 +46,12 @@ def read_pool_texts(
         queries: Queries, see `read_texts`.
         documents: Documents, see `read_texts`.
         pools: See `read_pools`.
-        depth: Documents of a pool that are judged.
-        already_anonymous: Whether texts that have passed no anonymiser may be sent.
+        depth: Number of documents per pool to judge.
+        already_anonymous: Whether texts that were not processed by the anonymiser may be sent.
 
     Raises:
         BuildError: The input cannot be used, or texts are not anonymised.
-        FolderError: Rows that cannot be used.
+        FolderError: Rows are unusable.
     """
     asked = {text.id: text for text in read_texts(queries)}
     there = {text.id: text for text in read_texts(documents)}

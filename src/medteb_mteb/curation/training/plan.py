@@ -33,13 +33,13 @@ class TwoLists:
         depth: Number of top documents of a pool to judge. MAR used 50.
         documents: Maximum number of documents of a prompt.
         prompt_tokens: Maximum number of estimated tokens of a prompt, unless a single document has more.
-        control_rate: Share of the prompts with several documents that carry a control document, which answers
+        control_rate: Share of the prompts with several documents with a control document, which answers
             nothing. Prompts with a suspicious document always do.
         controls: Control documents.
         negatives: Maximum number of negatives of a triple. MAR's records have 15.
         choose: Which negatives to keep if there are more: the best ranked of the pool (`top`), or a random
             sample (`random`).
-        seed: Seed of all draws.
+        seed: Seed of all random choices.
     """
 
     depth: int = 50
@@ -79,9 +79,9 @@ class QueryCandidates:
     """A query with the documents that are judged for it.
 
     Attributes:
-        query: Its id.
-        text: Its text.
-        documents: Ids of the documents, best ranked first; of equal texts one.
+        query: Id of the query.
+        text: Text of the query.
+        documents: Ids of the documents, best ranked first; one of equal texts.
     """
 
     query: str
@@ -96,7 +96,7 @@ class Batch:
     Attributes:
         key: Key of the prompt.
         query: Id of the query.
-        documents: Their ids, in the order in which the LLM sees them; `None` is the control document.
+        documents: Ids of the documents in the order of the prompt; `None` is the control document.
         prompt: The prompt to send.
     """
 

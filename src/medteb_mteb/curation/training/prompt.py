@@ -98,9 +98,9 @@ def render(key: str, query: str, documents: Sequence[str]) -> Prompt:
     """Return the prompt for a query and some documents; the same texts in the same order give the same words.
 
     Args:
-        key: The prompt's key.
+        key: Key of the prompt.
         query: The query.
-        documents: Texts in the order in which the LLM shall see them.
+        documents: Texts in the order of the prompt.
     """
     shown = (defused(query), *map(defused, documents))
     request = hashlib.sha256("\0".join((query, *documents)).encode("utf-8", "surrogatepass")).digest()

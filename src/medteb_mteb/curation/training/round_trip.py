@@ -49,9 +49,9 @@ class RoundTrip:
     """Settings of the round trip.
 
     Attributes:
-        depth: Rank up to which a pair is kept.
-        negatives: Hard negatives added to each row, drawn from the documents that the retriever ranks up to
-            `top`, without the query's positives and documents nearly equal to one.
+        depth: Maximum rank of the document of a kept pair.
+        negatives: Number of hard negatives added to each row, drawn from the documents that the retriever
+            ranks up to `top`, without the query's positives and documents nearly equal to one.
         top: Depth of the search, for negatives and for the reported ranks.
         seed: Seed of the draw; a query's draw depends only on it and on the query's text.
     """
@@ -82,12 +82,12 @@ class RoundTripReport:
     """Report of a round trip.
 
     Attributes:
-        folder: Where it wrote.
+        folder: Folder of the output.
         read: Number of pairs: a row with two positives is two.
         kept: Number of pairs that were kept.
         dropped: Number of dropped pairs by reason.
         ranks: Number of pairs whose document is found up to a rank, by rank.
-        rows: Rows read, rows kept, documents of the corpus, negatives, rows without any.
+        rows: Numbers of rows read, rows kept, documents of the corpus, negatives, and rows without negatives.
     """
 
     folder: Path
@@ -125,17 +125,17 @@ def round_trip(
         out: Folder to write.
         retriever: The retriever, see `medteb_mteb.curation.pooling.pool.open_retriever`.
         how: Settings.
-        documents: Corpus, see `read_texts`; default the documents of the pairs themselves. Their positives
-            are added.
+        documents: Corpus, see `read_texts`; default the documents of the pairs. Their positives
+            are always added.
         held_out: Queries that models will be tested on; pairs of near-duplicates of them are dropped.
-        shard: Rows that are searched for between two writes.
-        show_progress: Show a bar.
+        shard: Number of rows searched between two writes.
+        show_progress: Show a progress bar.
 
     Raises:
         BuildError: The folder belongs to something else, is in use or cannot be written.
-        DataError: Pairs that cannot be used, with file and line.
-        FolderError: Documents that cannot be used.
-        MarError: A model that does not exist.
+        DataError: Pairs are unusable; file and line are named.
+        FolderError: Documents are unusable.
+        MarError: A model does not exist.
     """
     from mar_st.mining.mine import Miner  # lazy: torch
 
@@ -203,10 +203,10 @@ class _Filter:
     """Searches for the queries of some rows and decides about each row.
 
     Args:
-        miner: Has numbered queries and documents, and knows all positives of each query.
+        miner: Miner with numbered queries and documents, and all positives of each query.
         retriever: The retriever.
-        rules: How negatives are chosen.
-        leaks: Queries that are nearly those of a test.
+        rules: Rules for the choice of negatives.
+        leaks: Near-duplicates of queries of a test.
     """
 
     def __init__(self, miner: Miner, retriever: Retriever, rules: Rules, leaks: Container[str] = ()) -> None:

@@ -27,8 +27,8 @@ class ShardRows:
     """Rows of a shard's files, and their counts.
 
     Attributes:
-        files: Rows by name of the file: `triples`, `pairs`, `labels`, `dropped`, `failed`.
-        counts: Numbers; reasons as `dropped:REASON` (queries) and `failed:REASON` (prompts).
+        files: Rows by file name: `triples`, `pairs`, `labels`, `dropped`, `failed`.
+        counts: Counts by name; reasons as `dropped:REASON` (queries) and `failed:REASON` (prompts).
     """
 
     files: dict[str, list[dict[str, Any]]] = field(
@@ -69,7 +69,7 @@ class TripleWriter:
             candidates: The query and its documents.
             batches: Its prompts.
             answers: Parsed answer by key of the prompt.
-            failed: Reason by key of a prompt without an answer that is any good.
+            failed: Reason by key of a prompt without a valid answer.
         """
         relevance: dict[str, int] = {}
         answered = 0

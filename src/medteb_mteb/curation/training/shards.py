@@ -95,7 +95,7 @@ def moved(target: Path) -> Iterator[Path]:
     """Provide a temporary path to write a file to; it is moved to `target` if the block succeeds.
 
     Raises:
-        BuildError: It cannot be written.
+        BuildError: The file cannot be written.
     """
     part = target.with_name(target.name + ".part")
     try:

@@ -28,8 +28,8 @@ class Record:
     """A row of a training set.
 
     Attributes:
-        triple: The triple as `mar train` reads it, with the bare instruction of the row.
-        more: Its other columns, for instance ids.
+        triple: The triple as read by `mar train`, with the bare instruction of the row.
+        more: Other columns of the row, for instance ids.
     """
 
     triple: Triple
@@ -52,7 +52,7 @@ def read_records(path: str | Path) -> list[Record]:
     Further columns are kept of JSON rows that hold texts, a query each; other forms and Parquet have none.
 
     Raises:
-        DataError: It cannot be read, with file and line.
+        DataError: The training set cannot be read; file and line are named.
     """
     from mar_st.data import read_source  # lazy: transformers
 

@@ -51,17 +51,17 @@ class TriplesReport:
     """Report of making triples.
 
     Attributes:
-        folder: Where it wrote.
-        journal: Where the answers are.
+        folder: Folder of the output.
+        journal: The journal of the answers.
         counts: Queries, triples, pairs (queries without a negative), positives, negatives, prompts, documents
             that an answer left out, and the like.
         dropped: Number of dropped queries by reason.
         failed: Number of prompts without a valid answer, by reason.
-        known: Answers that were in the journal.
-        bought: Answers that came in, in this run.
+        known: Number of answers already in the journal.
+        bought: Number of answers received in this run.
         account: Cost of the LLM in the journal, over all runs.
-        faults: Attempts that failed temporarily, by reason.
-        stopped: Why it ended early; empty if it did not.
+        faults: Number of attempts that failed temporarily, by reason.
+        stopped: Why the run ended early; empty if it did not.
         notes: Points to check.
     """
 
@@ -112,21 +112,21 @@ def make_triples(
     Args:
         queries: Queries, see `read_texts`.
         documents: Documents, see `read_texts`.
-        pools: Which documents are judged for which query, best ranked first, see `read_pools`.
+        pools: Documents to judge for each query, best ranked first, see `read_pools`.
         out: Folder to write.
         llm: The LLM, or its YAML file.
         how: Settings.
         held_out: Queries that models will be tested on; near-duplicates of them are dropped, unjudged.
-        journal: Where answers are kept, see `answers_path`.
-        already_anonymous: Send texts that have passed no anonymiser.
-        retry_failed: Ask again, once, for what has failed in earlier runs.
-        shard: Queries that are judged between two writes.
-        show_progress: Show bars.
+        journal: The journal, see `answers_path`.
+        already_anonymous: Also send texts that were not processed by the anonymiser.
+        retry_failed: Ask again, once, for everything that failed in earlier runs.
+        shard: Number of queries judged between two writes.
+        show_progress: Show progress bars.
 
     Raises:
-        BuildError: The input cannot be used, texts are not anonymised, a key is missing, the folder or the
-            journal belongs to something else, is in use or cannot be written.
-        FolderError: Rows of the input that cannot be used.
+        BuildError: The input cannot be used, texts are not anonymised, an API key is missing, the folder or
+            the journal belongs to something else, is in use or cannot be written.
+        FolderError: The input has unusable rows.
     """
     how, tests = how or TwoLists(), held_out or HeldOut()
     model = llm if isinstance(llm, LLM) else load_llm(llm)
@@ -189,7 +189,7 @@ def estimate_triples(
 
     Raises:
         BuildError: The input or the journal cannot be used.
-        FolderError: Rows of the input that cannot be used.
+        FolderError: The input has unusable rows.
     """
     how, tests = how or TwoLists(), held_out or HeldOut()
     model = llm if isinstance(llm, LLM) else load_llm(llm)

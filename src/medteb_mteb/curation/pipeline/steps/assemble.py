@@ -53,7 +53,7 @@ class AssembleStep(PipelineStep):
         """Return the settings.
 
         Raises:
-            BuildError: Impossible ones.
+            BuildError: The settings are invalid.
         """
         return Assembly(
             name=self.edition,

@@ -42,7 +42,7 @@ class ConsensusStep(PipelineStep):
         """Return the rule.
 
         Raises:
-            BuildError: An impossible one.
+            BuildError: The rule is invalid.
         """
         return ConsensusRule(
             self.rule,
