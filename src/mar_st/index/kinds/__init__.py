@@ -10,6 +10,6 @@
 
 All but `exact` and `hnsw` with float32 keep the vectors in float16 beside the index (`vectors.npy`). From
 this file, a search reads only the rows that it compares again (`rescore` times as many candidates as
-results). Every file is mapped into memory; FAISS 1.15 maps scalar-quantized, HNSW, IVF-PQ and binary indexes with
-`IO_FLAG_MMAP_IFC` (with `IO_FLAG_MMAP` only IVF-PQ).
+results). Every file is mapped into memory; FAISS 1.15 maps scalar-quantized, HNSW, IVF-PQ and binary indexes
+with `IO_FLAG_MMAP_IFC` (with `IO_FLAG_MMAP` only IVF-PQ).
 """
