@@ -76,7 +76,8 @@ class Engine:
         is_packed: Whether texts are laid end to end.
 
     Raises:
-        MarError: `dim` exceeds the model's dimensions, or the model has no such route.
+        MarError: `dim` exceeds the model's dimensions, the model has no such route, or its backbone does not
+            support packed texts and `packed` is true.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ class Registered(Generic[T]):
             raise ValueError(f"{self.what} {name!r}: the name is taken{owner}.")
         home, _, module = cls.__module__.rpartition(".")
         if home == self.folder and module.replace("_", "-") != name:
-            raise ValueError(f"{self.what} {name!r} belongs into a module of its name, not {module!r}.")
+            raise ValueError(f"{self.what} {name!r} belongs in a module of the same name, not {module!r}.")
         if inspect.isabstract(cls):
             missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
             raise TypeError(f"{self.what} {name!r}: {cls.__name__} has to define {missing}.")

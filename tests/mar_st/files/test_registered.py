@@ -69,7 +69,7 @@ def test_invalid_classes_are_not_registered():
         shapes.add("round", made("elsewhere"))
     with pytest.raises(ValueError, match="Shape 'any': the name is taken"):
         shapes.add("any", made("elsewhere"))
-    with pytest.raises(ValueError, match="Shape 'oval' belongs into a module of its name, not 'ellipse'"):
+    with pytest.raises(ValueError, match="Shape 'oval' belongs in a module of the same name, not 'ellipse'"):
         shapes.add("oval", made("folder.ellipse"))
     with pytest.raises(TypeError, match="Shape 'oval': Shape has to define corners"):
         shapes.add("oval", Shape)

@@ -86,5 +86,5 @@ def test_taken_names_and_incomplete_kinds_are_refused(registering):
     with pytest.raises(TypeError, match="'half': IndexKind has to define build, memory"):
         registry.kind("half")(IndexKind)
     misplaced = type("Misplaced", (IndexKind,), {"__module__": "mar_st.index.kinds.other"})
-    with pytest.raises(ValueError, match="'half' belongs into a module of its name, not 'other'"):
+    with pytest.raises(ValueError, match="'half' belongs in a module of the same name, not 'other'"):
         registry.kind("half")(misplaced)

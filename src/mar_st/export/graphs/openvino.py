@@ -57,7 +57,7 @@ class OpenVINOGraphs(GraphFormat):
         """Write one variant, see `GraphFormat.write`.
 
         Raises:
-            ExportError: A weight does not fit, or a package is missing.
+            ExportError: `int8-calibrated` without queries to calibrate on, or a package is missing.
         """
         name = f"openvino-{precision}"
         model = self._prepared(precision, calibration)

@@ -23,8 +23,8 @@ class Text:
         id: Id of the text, unique among the texts of a folder.
         text: The text; not empty.
         title: Title of a document, may be empty.
-        anonymised: Anonymiser that was applied to the text; empty if none. Texts without one are not sent to
-            a judge or a rewriter.
+        anonymised: Anonymiser that was applied to the text; empty if none. Texts without one are sent to
+            a judge or a rewriter only with `already_anonymous`.
         meta: Other fields of the text, such as source, department, date. JSON values.
     """
 
