@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from mar_st.online import DeadlinePassed
@@ -32,6 +31,14 @@ from mar_st.serve.errors import ApiError, late
 from mar_st.serve.handlers import Handlers
 from mar_st.serve.http import ReceivedRequest
 from mar_st.serve.requests import EmbeddingsRequest, SearchRequest  # noqa: TC001 -- FastAPI reads them
+from mar_st.serve.responses import (
+    EmbeddingItem,
+    EmbeddingsResponse,
+    SearchHit,
+    SearchResponse,
+    SearchTiming,
+    TokenUsage,
+)
 from mar_st.serve.run import _address, _listen, launch
 
 if TYPE_CHECKING:
@@ -41,51 +48,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 APPS = ("mar", "routes", "connections", "stock")
-
-
-class Timing(BaseModel):
-    """Milliseconds of the parts of a search."""
-
-    encode_ms: float
-    search_ms: float
-    total_ms: float
-
-
-class Hit(BaseModel):
-    """A document that was found."""
-
-    id: str
-    score: float
-    rank: int
-    title: str | None
-    snippet: str | None
-    metadata: dict[str, Any] | None
-    legs: dict[str, dict[str, float]]
-
-
-class Found(BaseModel):
-    """Answer to a search."""
-
-    hits: list[Hit]
-    match: str | None
-    timing: Timing
-    truncated: bool | None = None
-
-
-class Embedding(BaseModel):
-    """Vector of one text."""
-
-    object: str = "embedding"
-    index: int
-    embedding: list[float]
-
-
-class Embeddings(BaseModel):
-    """Answer of OpenAI's endpoint."""
-
-    object: str = "list"
-    data: list[Embedding]
-    model: str
 
 
 class Limits:
@@ -135,7 +97,7 @@ def make_app(index: str, encoder: str, settings: ServeSettings, folder: Path | N
         return {"status": "ok"}
 
     @app.post("/search")
-    async def search(asked: SearchRequest) -> Found:
+    async def search(asked: SearchRequest) -> SearchResponse:
         call = _call(settings)
         with handlers.generations.current as engine:
             handlers._check(engine, asked)
@@ -146,24 +108,25 @@ def make_app(index: str, encoder: str, settings: ServeSettings, folder: Path | N
                 raise late(settings.timeout) from None
             match = engine.searcher.match(hits)
         now = time.monotonic()
-        timing = Timing(
+        timing = SearchTiming(
             encode_ms=1000 * (ask.encoded - call.started),
             search_ms=1000 * (ask.searched - ask.encoded),
             total_ms=1000 * (now - call.started),
         )
-        return Found(
-            hits=[Hit(**hit.to_json()) for hit in hits], match=match, timing=timing, truncated=truncated
-        )
+        hits = [SearchHit(**hit.to_json()) for hit in hits]
+        return SearchResponse(hits=hits, match=match, timing=timing, truncated=bool(truncated))
 
     @app.post("/v1/embeddings")
-    async def embeddings(asked: EmbeddingsRequest) -> Embeddings:
+    async def embeddings(asked: EmbeddingsRequest) -> EmbeddingsResponse:
         call = _call(settings)
         texts = [asked.input] if isinstance(asked.input, str) else asked.input
         with handlers.generations.current as engine:
             encoding = handlers._encoding(engine, "query", "model")
-            vectors, _ = await handlers._encode(encoding, texts, None, call.deadline)
-        data = [Embedding(index=place, embedding=row) for place, row in enumerate(vectors.tolist())]
-        return Embeddings(data=data, model=asked.model or "mar")
+            vectors, counts = await handlers._encode(encoding, texts, None, call.deadline)
+        rows = enumerate(vectors.tolist())
+        data = [EmbeddingItem(object="embedding", index=place, embedding=row) for place, row in rows]
+        usage = TokenUsage(prompt_tokens=sum(counts), total_tokens=sum(counts))
+        return EmbeddingsResponse(object="list", data=data, model=asked.model or "mar", usage=usage)
 
     app.add_middleware(Limits, most=settings.max_body, metrics=own.state.metrics)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
