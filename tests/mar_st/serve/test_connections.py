@@ -43,7 +43,7 @@ def test_silent_connections_are_closed_and_make_room(serve):
 
 
 def test_a_client_is_told_to_retry_if_every_connection_is_busy(serve):
-    server = serve(max_connections=2, per_text=1.5)
+    server = serve(max_connections=2, seconds=1.0)
     busy = [connect(server) for _ in range(2)]
     for one in busy:
         one.sendall(post(b"/search", b'{"query": "q"}', b"Host: 127.0.0.1", JSON))

@@ -158,6 +158,7 @@ def test_a_rung_starts_from_the_teachers_layers_without_dropout(
     )
 
 
+@pytest.mark.thorough
 def test_a_rung_starts_nearer_to_the_teacher_with_context_means(tmp_path, files, teacher):
     untrained = replace(FAST, learning_rate=1e-12, epochs=0.1)
     cosines = {}

@@ -63,6 +63,7 @@ def judges_file(path, url, names):
 NAMES = ("rule-words", "rule-generous", "rule-strict")
 
 
+@pytest.mark.thorough
 def test_from_texts_to_editions_and_triples(succeed, texts, tmp_path):
     succeed("pool", "queries.jsonl", "documents.jsonl", "pools", "-r", "bm25", "--size", "12", "-q")
     with rule_judges.serving(rule_judges.Endpoint()) as url:

@@ -67,6 +67,7 @@ def changed(steps, name, **values):
     return [{**one, **values} if one.get("name", one["step"]) == name else one for one in steps]
 
 
+@pytest.mark.thorough
 def test_a_build_gives_the_same_files_as_its_commands(quiet, medteb, write, server, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     report = quiet(write(server))

@@ -341,7 +341,7 @@ def test_the_command_stops_with_exit_code_1(options, capsys):
 
 @pytest.mark.parametrize("text", ["1,2", "a,b,c", "1/0,0,1"])
 def test_invalid_probabilities_are_refused(options, text):
-    with pytest.raises(UserError, match="three numbers"):
+    with pytest.raises(UserError, match="three comma-separated numbers"):
         run_command(*options("http://127.0.0.1:9/v1"), "--probabilities", text)
 
 
