@@ -280,6 +280,7 @@ def test_resumed_equals_uninterrupted_after_any_kill(tmp_path, index):
 
 def test_a_resumed_run_decides_only_remaining_vectors(tmp_path, monkeypatch):
     vectors = clustered(np.random.default_rng(9), 500, 16)
+    vectors[-3:] = vectors[0]  # an earlier run kept the first one
     written, real = [], DecisionJournal.write
 
     def stop_at_third(self, kept):
