@@ -36,8 +36,8 @@ def parse_yaml(text: str) -> Any:
     """Return the content of a YAML text: plain values, lists and mappings.
 
     Raises:
-        YamlError: The text is not YAML, is nested too deeply, has a key twice, or holds an impossible number or
-            date.
+        YamlError: The text is not YAML, is nested too deeply, has a key twice, or holds an impossible number
+            or date.
     """
     try:
         return yaml.load(text, _Loader)  # noqa: S506 - a safe loader

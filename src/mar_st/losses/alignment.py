@@ -80,8 +80,8 @@ class AlignmentLoss(PassesMixin, nn.Module):
         ```
 
     Raises:
-        ValueError: All weights are zero, a weight is negative, a temperature is not positive, or `text_weights`
-            is empty or holds a weight that is not positive.
+        ValueError: All weights are zero, a weight is negative, a temperature is not positive, or
+            `text_weights` is empty or holds a weight that is not positive.
     """
 
     def __init__(

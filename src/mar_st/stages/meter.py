@@ -2,8 +2,8 @@
 
 A loss may report its parts in one of two ways: return a dict of tensors (sentence-transformers adds them up
 and logs each), or return one tensor and set `self.last_parts`, a dict of name to detached tensor or float.
-The mean of each part since the last record is logged as `loss_<name>`. A loss with `learnable_temperature` has
-its `temperature` logged.
+The mean of each part since the last record is logged as `loss_<name>`. A loss with
+`learnable_temperature` has its `temperature` logged.
 """
 
 from __future__ import annotations

@@ -22,9 +22,7 @@ __all__ = ["build_fetch", "build_medte_pairs", "build_relatives"]
 
 def build_relatives(
     name: Annotated[str, typer.Argument(help="Name of the task, such as MedQuADLiveQARetrieval.")],
-    source: Annotated[
-        Path, typer.Argument(help="Folder of the raw files; archives need not be unpacked.")
-    ],
+    source: Annotated[Path, typer.Argument(help="Folder of the raw files; archives need not be unpacked.")],
     out: Annotated[Path, typer.Argument(help="Root of editions, as in MEDTEB_DATA.")],
     option: Annotated[
         list[str] | None,
