@@ -266,7 +266,7 @@ def test_a_forecast_says_what_has_changed(quiet, medteb, write, server):
     code, out, _ = medteb("build", write(server, steps=changed(STEPS, "pool", size=6)), "--dry-run")
     assert code == 0
     assert "pool       changed" in out
-    assert "made again with --redo" in out
+    assert "--redo runs changed steps again" in out
     assert "in all about" in out
 
 
