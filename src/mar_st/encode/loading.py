@@ -25,7 +25,7 @@ def resolve(source: str | Path) -> Path:
     """Return the folder of a model: a given folder, that of a name such as `mar-mini`, or a Hub download.
 
     Raises:
-        MarError: There is no such model, or it has no document side.
+        MarError: The model does not exist, or it has no document side.
     """
     folder = fetch(source)
     if document_parts(folder) is None:

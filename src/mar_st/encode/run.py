@@ -90,7 +90,7 @@ def encode_corpus(
         EncodeError: The folder was started with another model, other settings or another corpus, or another
             process is writing it; or `workers` is given with `devices` or Ray, which set the number.
         CorpusError: The corpus cannot be read, or an id occurs twice.
-        MarError: There is no such model, or it does not support the settings or fit into memory.
+        MarError: The model does not exist, or it does not support the settings or fit into memory.
     """
     settings, root = settings or EncodeSettings(), Path(out)
     chosen = _devices(devices, workers, engine)
@@ -300,7 +300,7 @@ def _check_appended(root: Path, scan: Scan, number: int) -> None:
 
 
 def _said(root: Path) -> dict[str, Any] | None:
-    """Return the manifest of a finished folder; `None` if there is no valid one."""
+    """Return the manifest of a finished folder; `None` if it is missing or invalid."""
     try:
         return read_manifest(root)
     except MarError:

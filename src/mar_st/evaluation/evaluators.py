@@ -155,7 +155,7 @@ def check_evaluation(evaluation: Evaluation) -> None:
     """Check before any training that the evaluation data exist.
 
     Raises:
-        DataError: There is no such development set.
+        DataError: The development set does not exist.
         EvaluationError: mteb is not installed, or has no such task.
     """
     if evaluation.path is not None:

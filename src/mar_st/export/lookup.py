@@ -60,7 +60,7 @@ def export_lookup(
     Raises:
         ExportError: The query side is not such an encoder, an option does not fit the format, documents and
             vectors do not fit each other or the encoder, or `out` may not be replaced.
-        MarError: There is no such model or corpus.
+        MarError: The model or corpus does not exist.
     """
     _check_options(form, weight_format, vectors, documents)
     check_place(Path(out), overwrite=overwrite)

@@ -50,7 +50,7 @@ class LossLimits:
 
     Attributes:
         loss: Largest loss of nDCG@10 on the task.
-        cosine: Lowest mean cosine to the original's vectors, if there is no task.
+        cosine: Minimum mean cosine to the original's vectors; used without a task.
         alone: Lowest cosine between a text's vector computed alone and in a batch. Answers must not depend on
             concurrent requests, as they do if all activations of a batch share one scale.
     """
@@ -111,7 +111,7 @@ def export(
 
     Raises:
         ExportError: The model cannot be exported, nothing could be written, or `out` may not be replaced.
-        MarError: There is no such model or task, or a package is missing.
+        MarError: The model or task does not exist, or a package is missing.
     """
     _check(formats, weight_formats, Path(out), overwrite=overwrite)
     if calibrate and "int8" not in weight_formats:

@@ -56,7 +56,7 @@ def open_source(name: str, query: str | None = None) -> ExportSource:
 
     Raises:
         ExportError: The modules cannot be exported.
-        MarError: There is no such model, or it has no query side.
+        MarError: The model does not exist, or it has no query side.
     """
     encoder = TorchEncoder.open(name, query=query)
     _ = encoder.identity  # computed once, of the weights as they were saved

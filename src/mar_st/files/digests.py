@@ -56,7 +56,7 @@ def check_file(path: Path, entry: Mapping[str, Any], check: Check = "whole") -> 
         The difference, for a message ("has 12 bytes; 34 were written"); `None` if there is none.
 
     Raises:
-        FileNotFoundError: There is no such file.
+        FileNotFoundError: The file does not exist.
     """
     size = path.stat().st_size
     if "bytes" in entry and size != entry["bytes"]:

@@ -31,7 +31,7 @@ class Grader:
         batch_size: Pairs per forward pass.
 
     Raises:
-        MarError: There is no such folder, or it has no valid thresholds.
+        MarError: The folder does not exist, or it has no valid thresholds.
     """
 
     def __init__(self, folder: str | Path, *, batch_size: int = 32) -> None:

@@ -84,7 +84,7 @@ class Filter:
             fields: Names and types of the existing metadata fields.
 
         Raises:
-            FilterError: There is no such field, or a value does not fit its type.
+            FilterError: The field does not exist, or a value does not fit its type.
         """
         return Filter(tuple(_typed(condition, fields) for condition in self.conditions))
 
@@ -96,7 +96,7 @@ def parse_filter(where: Mapping[str, Any] | str | Filter | None) -> Filter | Non
         where: A mapping, a line `field=value,field>=value` (or the mapping as JSON), a filter, or nothing.
 
     Returns:
-        The filter; `None` if there is no condition.
+        The filter; `None` without conditions.
 
     Raises:
         FilterError: The filter cannot be read.

@@ -40,7 +40,7 @@ def library(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
         flags: Flags of the compiler, such as the instructions it may use.
 
     Raises:
-        CompileError: There is no compiler, or it failed.
+        CompileError: The compiler is missing or failed.
     """
     if platform.system() != "Linux":
         raise CompileError(f"C++ is compiled on Linux only; this is {platform.system()}.")

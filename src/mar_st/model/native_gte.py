@@ -46,7 +46,7 @@ def fetch(source: str | Path, revision: str | None = None) -> Path:
     """Return the folder of a model: a given folder, that of a name such as `mar-mini`, or a Hub download.
 
     Raises:
-        MarError: There is no such folder, or it cannot be downloaded.
+        MarError: The folder does not exist, or it cannot be downloaded.
     """
     if (folder := model_folder(source)) is not None:
         return folder

@@ -49,7 +49,7 @@ def pack(model: str | Path, out: str | Path) -> None:
         out: Folder to write; must not exist. It is moved into place when it is complete.
 
     Raises:
-        PackedError: There is no such folder, it holds no safetensors, or `out` exists already.
+        PackedError: The folder does not exist, it holds no safetensors, or `out` exists already.
     """
     from safetensors.torch import save_file  # lazy: safetensors.torch
 

@@ -38,7 +38,7 @@ class Reranker:
         """Return the scores of (query, document) pairs, `(len(pairs),)` float32.
 
         Raises:
-            MarError: There is no such model, or it gives several scores per pair.
+            MarError: The model does not exist, or it gives several scores per pair.
         """
         if not pairs:
             return np.empty(0, dtype=np.float32)
@@ -55,7 +55,7 @@ class Reranker:
         """Return the model, loaded if it was not.
 
         Raises:
-            MarError: There is no such model, or it is not a cross-encoder.
+            MarError: The model does not exist, or it is not a cross-encoder.
         """
         if self._model is None:
             given: Any = self._given

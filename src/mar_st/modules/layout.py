@@ -146,7 +146,7 @@ def check_route(source: str | Path, side: str, name: str, routes: Iterable[str])
         routes: Names of all saved routes.
 
     Raises:
-        MarError: There is no such route, or it is not a query route.
+        MarError: The route does not exist, or it is not a query route.
     """
     known = list(routes)
     if side != "query":

@@ -216,7 +216,7 @@ class Listing(ExportListing):
         """Return the variant of a back end, see `load_query_encoder`.
 
         Raises:
-            EncoderError: There is no such variant.
+            EncoderError: The variant does not exist.
         """
         if backend == "auto":
             return self.variants[self.chosen]

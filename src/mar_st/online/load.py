@@ -37,7 +37,7 @@ def load_query_encoder(
             only one.
 
     Raises:
-        EncoderError: There is no such variant or back end, or a package is missing.
+        EncoderError: The variant or back end does not exist, or a package is missing.
         MarError: The model does not exist, has no query side, or is broken.
     """
     folder = model_folder(source)

@@ -55,7 +55,7 @@ class QueryEncoder(Protocol):
             float32 array `(len(texts), dim)`, C-contiguous.
 
         Raises:
-            EncoderError: There is no such prompt.
+            EncoderError: The prompt does not exist.
         """
 
     def count_tokens(self, texts: Sequence[str], prompt_name: str | None = None) -> list[int]:
@@ -85,7 +85,7 @@ def find_prompt(prompts: Mapping[str, str], name: str | None) -> str:
     """Return the stored prompt of a name; for `None` the prompt of queries, or an empty text.
 
     Raises:
-        EncoderError: There is no such prompt.
+        EncoderError: The prompt does not exist.
     """
     if name is None:
         return prompts.get("query") or ""

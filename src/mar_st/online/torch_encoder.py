@@ -60,7 +60,7 @@ class TorchEncoder:
             query: Name of the query encoder, for a MAR with several.
 
         Raises:
-            EncoderError: There is no such model.
+            EncoderError: The model does not exist.
             MarError: The model has no such query route.
         """
         import torch  # lazy: torch
@@ -114,7 +114,7 @@ def has_routes(source: str) -> bool:
     """Return True if a folder or Hub name holds a model with routes.
 
     Raises:
-        EncoderError: There is no such model.
+        EncoderError: The model does not exist.
     """
     from sentence_transformers.util import load_file_path  # lazy: sentence_transformers
 

@@ -78,7 +78,7 @@ class Backbone(Strict):
     )
     dtype: Literal["float32", "float16", "bfloat16"] | None = Field(
         default=None,
-        description="of the weights while they are frozen or carry LoRA; default: as they are stored. "
+        description="dtype of the weights while they are frozen or carry LoRA; default: as stored. "
         "Weights that are trained themselves are float32",
     )
     attn_implementation: Attention | None = Field(

@@ -65,7 +65,7 @@ class Recipe(Strict):
         default=True, description="False: raw dot products (BMRetriever); symmetric recipes only"
     )
     precision: Literal["fp32", "bf16"] = Field(
-        default="fp32", description="of the computation; bf16: autocast over float32 weights"
+        default="fp32", description="precision of the computation; bf16: autocast over float32 weights"
     )
     compile: bool = Field(
         default=False, description="compile the encoders with torch.compile while they are trained"

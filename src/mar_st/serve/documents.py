@@ -70,7 +70,7 @@ def load_document_encoder(source: str) -> DocumentEncoder:
         source: Folder, Hub name or `mar-mini`.
 
     Raises:
-        MarError: There is no such model, or it has no document side.
+        MarError: The model does not exist, or it has no document side.
     """
     path = model_source(source)
     routed = has_routes(path)

@@ -32,7 +32,7 @@ def load_tasks(folders: Sequence[str], split: str) -> list[TaskData]:
         split: Split of their qrels.
 
     Raises:
-        MarError: There is no such task, or it is neither retrieval nor reranking.
+        MarError: The task does not exist, or it is neither retrieval nor reranking.
     """
     found: list[TaskData] = []
     for folder in folders:

@@ -122,7 +122,7 @@ def open_teacher(
         autocast: Let a model compute in bfloat16.
 
     Raises:
-        MarError: There is no such teacher.
+        MarError: The teacher does not exist.
     """
     if spec.startswith(PREFIX):
         return EndpointTeacher.parse(spec, root, prompts=prompts)

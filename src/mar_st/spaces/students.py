@@ -87,7 +87,7 @@ def given_encoder(source: str, *, max_length: int, dropout: bool = False) -> lis
         dropout: Keep the dropout of its configuration.
 
     Raises:
-        MarError: There is no such model.
+        MarError: The model does not exist.
     """
     check_source(source, what="student")
     source = model_source(source)

@@ -34,7 +34,7 @@ def load_finished(row: Row) -> SentenceTransformer:
     """Load the model of a row; the row's prompts replace its own of the same names.
 
     Raises:
-        MarError: There is no such model.
+        MarError: The model does not exist.
     """
     from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
 

@@ -129,7 +129,7 @@ class Study(_Strict):
         """Return a row by name.
 
         Raises:
-            StudyError: There is no such row.
+            StudyError: The row does not exist.
         """
         for row in self.rows:
             if row.name == name:
@@ -149,7 +149,7 @@ class Study(_Strict):
         """Return the study with some of its rows (the full model stays) and its first seeds.
 
         Raises:
-            StudyError: There is no such row, or the study has fewer seeds.
+            StudyError: The row does not exist, or the study has fewer seeds.
         """
         kept = {self.row(name).name for name in rows or [row.name for row in self.rows]} | {self.full}
         if seeds is not None and not 1 <= seeds <= len(self.seeds):

@@ -58,7 +58,7 @@ def read_rows(path: Path) -> Iterator[tuple[int, TextRow]]:
     """Yield the rows of a JSONL file with their line numbers.
 
     Raises:
-        TextsError: There is no such file, its JSON is invalid, or a line has neither a text nor an `_id`.
+        TextsError: The file does not exist, its JSON is invalid, or a line has neither a text nor an `_id`.
     """
     if not path.is_file():
         raise TextsError(f"There is no file {path}. Give a JSONL file with 'text', or a text file.")

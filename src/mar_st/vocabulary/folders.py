@@ -106,8 +106,8 @@ def trim(
         The cut encoders.
 
     Raises:
-        VocabularyError: There is no such route, a vocabulary or model cannot be cut, `keep` is out of range,
-            or `out` exists.
+        VocabularyError: The route does not exist, a vocabulary or model cannot be cut, `keep` is out of
+            range, or `out` exists.
         MarError: The model does not exist.
     """
     root, out = fetch(source, revision), Path(out)

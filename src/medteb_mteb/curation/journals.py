@@ -44,7 +44,7 @@ def verify_journal(path: str | Path) -> Verified:
         The result; each problem says which row or byte is damaged.
 
     Raises:
-        BuildError: There is no such file, or it is not a journal.
+        BuildError: The file does not exist, or it is not a journal.
     """
     file = Path(path)
     if not file.is_file():

@@ -96,7 +96,7 @@ class SnapshotTask(LocalCopy):
         """Read and check the task's file.
 
         Raises:
-            DataUnavailableError: There is no such file.
+            DataUnavailableError: The file does not exist.
             FolderError: The file has problems, or changed after the task was created.
         """
         del num_proc, kwargs  # a checked read of one file takes no options

@@ -66,7 +66,7 @@ class MilvusIndex(Index):
             target: `milvus:PATH.db` or `milvus:http://HOST:PORT`, optionally with `/COLLECTION`.
 
         Raises:
-            IndexingError: No server answers, or there is no such collection.
+            IndexingError: No server answers, or the collection does not exist.
         """
         uri, collection = parse_address(target)
         if is_lite(uri) and not Path(uri).exists():

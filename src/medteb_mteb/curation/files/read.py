@@ -58,7 +58,7 @@ def read_texts(source: str | Path, columns: Mapping[str, str] | None = None) -> 
             exists.
 
     Raises:
-        BuildError: There is no such source, or it has no text column.
+        BuildError: The source does not exist, or it has no text column.
         FolderError: Rows are unusable; each is listed with file and line.
     """
     unknown = sorted(set(columns or {}) - set(FIELDS))
@@ -91,7 +91,7 @@ def source_files(source: str | Path) -> list[Path]:
     """Return the data files of a source, sorted by name; for a step's folder, its `records-*.jsonl`.
 
     Raises:
-        BuildError: There is no readable file.
+        BuildError: The file is missing or unreadable.
     """
     path = Path(source)
     if path.is_file():

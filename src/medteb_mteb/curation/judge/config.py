@@ -128,6 +128,6 @@ def load_judges(path: str | Path) -> Judges:
     """Return the judges of a YAML file.
 
     Raises:
-        BuildError: There is no such file, or its content does not fit `Judges`.
+        BuildError: The file does not exist, or its content does not fit `Judges`.
     """
     return load_settings(path, Judges, "'judges', a list")

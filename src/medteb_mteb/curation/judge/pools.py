@@ -23,7 +23,7 @@ def pool_files(source: str | Path) -> list[Path]:
     """Return files of pools: the file, or a folder's `top_ranked*` files, or else all its JSONL and Parquet.
 
     Raises:
-        BuildError: There is no readable file.
+        BuildError: The file is missing or unreadable.
     """
     path = Path(source)
     if path.is_file() and path.suffix.lower() in SUFFIXES:
@@ -52,7 +52,7 @@ def read_pools(
         documents: Allowed ids of documents.
 
     Raises:
-        BuildError: There is no readable file, or the pools have no pairs.
+        BuildError: The file is missing or unreadable, or the pools have no pairs.
         FolderError: Rows are unusable; each is listed with file and line.
     """
     files = pool_files(source)

@@ -57,7 +57,7 @@ def repair_journal(path: str | Path) -> Repaired:
     as far as SQLite can read them.
 
     Raises:
-        JournalError: There is no such file, another process uses it, or the disk is full.
+        JournalError: The file does not exist, another process uses it, or the disk is full.
     """
     tables = ("failures", "accounts", "settings", "unread", "places", "origins", "dated")
     saved = repair(path, JudgementJournal, _fill, tables)

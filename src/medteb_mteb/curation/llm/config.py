@@ -151,7 +151,7 @@ def load_llm(path: str | Path) -> LLM:
     """Load the LLM of a YAML file, a mapping with the single key `llm`.
 
     Raises:
-        BuildError: There is no such file, or its content does not fit `LLM`.
+        BuildError: The file does not exist, or its content does not fit `LLM`.
     """
     return load_settings(path, _File, "'llm'").llm
 
@@ -165,7 +165,7 @@ def load_settings(path: str | Path, kind: type[SettingsT], holds: str) -> Settin
         holds: Required content of the mapping, for messages.
 
     Raises:
-        BuildError: There is no such file, or its content does not fit `kind`.
+        BuildError: The file does not exist, or its content does not fit `kind`.
     """
     file = Path(path)
     try:

@@ -49,7 +49,7 @@ def repair(
         others: Tables to copy as far as SQLite can read them.
 
     Raises:
-        JournalError: There is no such file, another process uses it, or the disk is full.
+        JournalError: The file does not exist, another process uses it, or the disk is full.
     """
     from filelock import FileLock, Timeout  # lazy: filelock
 

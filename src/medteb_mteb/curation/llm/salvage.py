@@ -62,7 +62,7 @@ def repair_answers(path: str | Path) -> RepairedAnswers:
     SQLite can read them.
 
     Raises:
-        JournalError: There is no such file, another process uses it, or the disk is full.
+        JournalError: The file does not exist, another process uses it, or the disk is full.
     """
     saved = repair(path, AnswerJournal, _fill, ("failures", "accounts", "settings", "origins", "dated"))
     return RepairedAnswers(saved.rows, saved.accounts, saved.moved)

@@ -163,7 +163,7 @@ def open_dense(
         show_progress: Show a progress bar.
 
     Raises:
-        BuildError: There is no such model or prompt.
+        BuildError: The model or prompt does not exist.
     """
     from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
 

@@ -56,7 +56,7 @@ def load_pipeline(path: str | Path) -> Pipeline:
     """Return the pipeline of a YAML file.
 
     Raises:
-        BuildError: There is no such file, or its content does not fit `Pipeline`.
+        BuildError: The file does not exist, or its content does not fit `Pipeline`.
     """
     # Links are resolved: the paths inside are relative to the folder of the linked file.
     file = Path(path).resolve()

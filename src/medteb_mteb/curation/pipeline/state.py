@@ -126,7 +126,7 @@ def content_digest(path: str | Path, *, texts: bool = False) -> str:
         texts: Whether `read_texts` reads it; of a folder that no step wrote, only files that it reads count.
 
     Raises:
-        BuildError: There is no such source, or it cannot be read.
+        BuildError: The source does not exist, or it cannot be read.
     """
     try:
         return _content_digest(path, texts=texts)

@@ -16,7 +16,7 @@ def encoder_source(name: str) -> str:
         name: Name as given by the user.
 
     Raises:
-        BuildError: There is no such folder or model of this project.
+        BuildError: The folder or model of this project does not exist.
     """
     try:
         return model_source(name)

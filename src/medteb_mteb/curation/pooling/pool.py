@@ -125,7 +125,7 @@ def open_retriever(
         ids: Ids of the queries and of the documents; a run needs them.
 
     Raises:
-        BuildError: There is no such model, or no ids are given for a run.
+        BuildError: The model does not exist, or no ids are given for a run.
         RunError: The run cannot be read, or belongs to other queries or documents.
     """
     from mar_st.data.trec import is_run  # lazy: transformers

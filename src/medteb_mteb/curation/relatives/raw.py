@@ -61,7 +61,7 @@ class Raw:
         """Open a folder.
 
         Raises:
-            BuildError: There is no such folder.
+            BuildError: The folder does not exist.
         """
         if not folder.is_dir():
             raise BuildError(f"{folder}: no such folder; give the folder of the raw files.")

@@ -80,7 +80,7 @@ def read_dictionary(source: str | Path) -> Dictionary:
     A term with several synonyms has a row for each.
 
     Raises:
-        BuildError: There is no readable file.
+        BuildError: The file is missing or unreadable.
         FolderError: Rows are unusable; each is listed with file and line.
     """
     path = Path(source)

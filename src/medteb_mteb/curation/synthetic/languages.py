@@ -25,7 +25,7 @@ def checked(language: str) -> Language:
     """Return a language by its name.
 
     Raises:
-        BuildError: There is no such language.
+        BuildError: The language does not exist.
     """
     for known in LANGUAGES:
         if language == known:

@@ -91,7 +91,7 @@ def training_queries(source: str | Path) -> list[str]:
             in its `train`.
 
     Raises:
-        BuildError: There is no readable file.
+        BuildError: The file is missing or unreadable.
         DataError: Rows are unusable.
     """
     path = Path(source)
@@ -114,7 +114,7 @@ def training_texts(source: str | Path) -> list[str]:
     """Return all texts of training data, documents and negatives included; see `training_queries`.
 
     Raises:
-        BuildError: There is no readable file.
+        BuildError: The file is missing or unreadable.
         DataError: Rows are unusable.
     """
     path = Path(source)
