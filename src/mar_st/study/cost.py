@@ -49,7 +49,7 @@ def query_cost(model: SentenceTransformer, queries: Sequence[str]) -> dict[str, 
     embeddings = {
         id(module.weight): module.weight.numel()
         for module in transformer.modules()
-        if isinstance(module, torch.nn.Embedding)
+        if isinstance(module, torch.nn.Embedding | torch.nn.EmbeddingBag)
     }
     parameters = sum(parameter.numel() for parameter in model.parameters())
     flops, tokens = 0, 0

@@ -10,6 +10,7 @@ from mar_st.evaluation.tasks import score_run
 from mar_st.mining import retrievers
 from mar_st.model.identity import model_digest
 from mar_st.model.native_gte import fetch
+from mar_st.online.torch_encoder import has_routes
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -33,12 +34,18 @@ def finished_digest(row: Row) -> str:
 def load_finished(row: Row) -> SentenceTransformer:
     """Load the model of a row; the row's prompts replace its own of the same names.
 
+    A model with routes is loaded as a MAR, whose query encoder may be one without a transformer.
+
     Raises:
         MarError: The model does not exist.
     """
     from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
 
-    model = SentenceTransformer(str(fetch(str(row.model)))).float().eval()
+    from mar_st.model.mar import MAR  # lazy: sentence_transformers
+
+    folder = str(fetch(str(row.model)))
+    kind = MAR if has_routes(folder) else SentenceTransformer
+    model = kind(folder).float().eval()
     model.prompts = {**model.prompts, **row.prompts}
     return model
 

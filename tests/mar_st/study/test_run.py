@@ -14,6 +14,9 @@ from mar_st.errors import MarError
 from mar_st.evaluation import tasks
 from mar_st.evaluation.statistics import Scores
 from mar_st.evaluation.tasks import load_task, score
+from mar_st.lookup import fit_lookup
+from mar_st.model.family import add_query_encoder
+from mar_st.model.mar import MAR
 from mar_st.runs import train as runner
 from mar_st.study import StudyError, load_study
 from mar_st.study import run as study_run
@@ -400,6 +403,22 @@ def test_rows_can_be_finished_models_or_bm25(done, study_folder, change, trained
     assert bm25["scores"]["faq"]["mean"] > 0.6  # questions and answers share the symptom
     assert bm25["scores"]["pairs"]["mean"] > 0.3
     assert "bm25" in (study_folder / "out/table.md").read_text(encoding="utf-8")
+
+
+def test_a_row_can_be_a_finished_model_with_a_lookup_encoder(done, study_folder, change):
+    folder, model = study_folder / "with-lookup", study_folder / "out/runs/full/1/model"
+    task = load_task(load_study(study_folder / "study.yaml").tasks[0])
+    texts = list(task.queries.values())
+    lookup = fit_lookup(texts, MAR(model).encode_queries(texts), ridge=0.1, show_progress=False)
+    MAR.from_pretrained(model, routes="document").save_pretrained(str(folder))
+    add_query_encoder(folder, [lookup], "query")
+    change(rows=[{"name": "full"}, {"name": "lookup", "model": str(folder)}], published=[])
+    run_study(load_study(study_folder / "study.yaml"), study_folder / "out", say=lambda line: None)
+    row = json.loads((study_folder / "out/table.json").read_text(encoding="utf-8"))["rows"][1]
+    kept = json.loads((study_folder / "out/scores/lookup/1/faq.json").read_text(encoding="utf-8"))
+    assert kept["values"] == score(MAR.from_pretrained(folder), task)
+    # One weight of each n-gram, and the bias; the table of n-gram vectors does not count.
+    assert row["cost"]["parameters_without_embeddings"] == len(lookup.features) + lookup.dim
 
 
 @pytest.mark.thorough
