@@ -1,0 +1,1 @@
+"""Templates of the task files: one module for each family of tasks."""
