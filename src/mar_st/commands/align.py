@@ -71,6 +71,12 @@ RefineLearningRate = Annotated[
     float | None, typer.Option(help="Learning rate of the refinement; default: a fifth of --learning-rate.")
 ]
 RefineTemperature = Annotated[float, typer.Option(help="Temperature (tau) of the refinement.", min=0.001)]
+RefineStartShare = Annotated[
+    float,
+    typer.Option(
+        help="Share of the weights before the refinement in the final ones (WiSE-FT: 0.5).", min=0, max=0.99
+    ),
+]
 HeldOut = Annotated[
     int, typer.Option(help="Number of queries and of documents held out for the report.", min=0)
 ]
@@ -132,6 +138,7 @@ def align(
     refine_batch_size: RefineBatchSize = 32,
     refine_learning_rate: RefineLearningRate = None,
     refine_temperature: RefineTemperature = 0.05,
+    refine_start_share: RefineStartShare = 0.0,
     held_out: HeldOut = 200,
     dtype: Dtype = "float32",
     seed: Seed = 42,
@@ -181,6 +188,7 @@ def align(
         refine_batch_size=refine_batch_size,
         refine_learning_rate=refine_learning_rate,
         refine_temperature=refine_temperature,
+        refine_start_share=refine_start_share,
         dtype=dtype,
         seed=seed,
         save_steps=save_steps,

@@ -139,7 +139,17 @@ class _LoRA(Strict):
     )
 
 
-class ContrastiveStage(_Contrastive, _LoRA):
+class _StartShare(Strict):
+    start_share: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="share of the stage's initial weights in its final ones (WiSE-FT: 0.5), so that the "
+        "encoder forgets less",
+    )
+
+
+class ContrastiveStage(_Contrastive, _LoRA, _StartShare):
     """Independent initialisation: one encoder, symmetric, InfoNCE, optionally over Matryoshka dimensions."""
 
     stage: Literal["contrastive"] = Field(description="kind of the stage")
@@ -149,13 +159,6 @@ class ContrastiveStage(_Contrastive, _LoRA):
         default=(), description="Matryoshka dimensions; empty means the full width alone"
     )
     both_directions: bool = Field(default=False, description="also rank the queries for each document")
-    start_share: float = Field(
-        default=0.0,
-        ge=0,
-        lt=1,
-        description="share of the stage's initial weights in its final ones (WiSE-FT: 0.5), so that the "
-        "encoder forgets less",
-    )
 
 
 class AlignStage(_Stage):
@@ -263,7 +266,7 @@ class DistillStage(_Contrastive, _Taught):
         return True
 
 
-class JointStage(_Contrastive, _LoRA, _Taught):
+class JointStage(_Contrastive, _LoRA, _StartShare, _Taught):
     """Stage II: both encoders on labelled triples; the document side through LoRA if `lora_r` is given.
 
     With `kl_weight` they also learn the scores of a teacher: of the document encoder at the start of the

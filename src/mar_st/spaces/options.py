@@ -36,6 +36,7 @@ class Options:
         refine_batch_size: Triples per step.
         refine_learning_rate: Default a fifth of `learning_rate`.
         refine_temperature: tau of the refinement.
+        refine_start_share: Share of the aligned weights in the refined ones, see `mix_weights`.
         refine_negatives: Hard negatives per triple; default 1 if all have some, else 0.
         dtype: Dtype that student and teacher compute in; `bfloat16` uses autocast.
         seed: Seed.
@@ -65,6 +66,7 @@ class Options:
     refine_batch_size: int = 32
     refine_learning_rate: float | None = None
     refine_temperature: float = 0.05
+    refine_start_share: float = 0.0
     refine_negatives: int | None = None
     dtype: Literal["float32", "bfloat16"] = "float32"
     seed: int = 42
@@ -77,6 +79,8 @@ class Options:
                 "A step compares texts with each other, so batch_size and refine_batch_size are at least 2; "
                 f"got {self.batch_size} and {self.refine_batch_size}."
             )
+        if not 0 <= self.refine_start_share < 1:
+            raise MarError(f"refine_start_share is from 0 to less than 1; got {self.refine_start_share}.")
 
     @property
     def autocast(self) -> bool:
@@ -87,5 +91,7 @@ class Options:
         """Return the options that decide the result, under the names that manifests record."""
         found = asdict(self)
         del found["save_steps"]
+        if not self.refine_start_share:
+            del found["refine_start_share"]  # manifests that were written before the option existed
         found["precision"] = "bf16" if found.pop("dtype") == "bfloat16" else "fp32"
         return found

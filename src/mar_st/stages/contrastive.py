@@ -14,6 +14,7 @@ from transformers.utils import logging
 from mar_st.losses import AsymInfoNCELoss
 from mar_st.model.adapters import add_lora, merge_lora
 from mar_st.stages.trainer import fit, read_columns
+from mar_st.stages.weights import copy_weights, mix_weights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,25 +79,6 @@ def train_contrastive(
     fit(model, data, loss, stage, settings, prompts=column_prompts(sources, data, prompts))
     merge_stage_lora(transformer, stage)
     mix_weights(model, start, stage.start_share)
-
-
-def copy_weights(model: SentenceTransformer) -> dict[str, torch.Tensor]:
-    """Return copies of the parameters by name, on the CPU."""
-    return {name: weight.detach().cpu().clone() for name, weight in model.named_parameters()}
-
-
-def mix_weights(model: SentenceTransformer, start: Mapping[str, torch.Tensor], share: float) -> None:
-    """Interpolate the weights of a model with those it began with, in place.
-
-    Each becomes `(1 - share) * trained + share * start` (Wortsman et al. 2022, WiSE-FT): fine-tuning on few
-    texts forgets what the encoder knew of others, and interpolated weights often retrieve better than the
-    weights at either end.
-    """
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if name in start:
-                before = start[name].to(weight.device, torch.float32)
-                weight.copy_(torch.lerp(weight.float(), before, share))
 
 
 def add_stage_lora(transformer: Any, stage: ContrastiveStage | JointStage) -> None:

@@ -17,6 +17,7 @@ from sentence_transformers.base.modules import Normalize
 
 from mar_st import MAR
 from mar_st.encode import encode_corpus
+from mar_st.errors import MarError
 from mar_st.index import Searcher, build_index
 from mar_st.model.encoders import load_encoder
 from mar_st.model.family import add_query_encoder
@@ -182,6 +183,27 @@ def test_an_endpoint_is_asked_once(tmp_path, files):
     assert set(manifest["agreement"]) == {"aligned", "refined"}
     assert manifest["teacher"]["query"]["model"] == "embed"
     assert MAR.from_pretrained(tmp_path / "out", device="cpu").routes == ("query",)
+
+
+@pytest.mark.thorough
+def test_refined_weights_are_mixed_with_aligned_ones(tmp_path, files, teacher):
+    found = {}
+    for name, share in (("plain", None), ("refined", 0.0), ("mixed", 0.25)):
+        few = {"epochs": 1, "refine_epochs": 2, "refine_learning_rate": 3e-3, "refine_batch_size": 8}
+        options = Options(**{**vars(FAST), **few, "refine_start_share": share or 0.0})
+        refine = None if share is None else str(files[2])
+        _align(tmp_path, files, out=name, refine=refine, options=options)
+        model = MAR.from_pretrained(tmp_path / name, routes="query", device="cpu")
+        found[name] = {n: p.detach() for n, p in model.named_parameters()}
+    assert any(not torch.equal(found["plain"][name], weight) for name, weight in found["refined"].items())
+    for name, weight in found["mixed"].items():
+        expected = 0.25 * found["plain"][name] + 0.75 * found["refined"][name]
+        assert torch.allclose(weight, expected, atol=1e-6), name
+
+
+def test_a_share_of_all_weights_is_refused():
+    with pytest.raises(MarError, match="from 0 to less than 1; got 1"):
+        Options(refine_start_share=1)
 
 
 @pytest.mark.thorough

@@ -79,6 +79,26 @@ def test_a_frozen_side_keeps_its_weights_and_has_no_optimiser_state(tmp_path, op
     assert optimised == {3e-3: sum(_size(model, route) for route in trained)}
 
 
+@pytest.mark.thorough(but=["fields0"])
+@pytest.mark.parametrize("fields", [{"freeze": "document"}, {"lora_r": 2, "lora_dropout": 0.0}])
+def test_start_share_mixes_the_first_and_the_trained_weights_of_trained_sides(tmp_path, fields):
+    start, trained, mixed = (
+        weights(model)
+        for model in (
+            mar(),
+            _train(tmp_path / "a", max_steps=3, **fields),
+            _train(tmp_path / "b", max_steps=3, start_share=0.25, **fields),
+        )
+    )
+    assert apart(trained, mixed, start) == pytest.approx(0.25, abs=0.01)
+    for name, weight in mixed.items():
+        assert torch.allclose(weight, 0.75 * trained[name] + 0.25 * start[name], atol=1e-6), name
+    if "freeze" in fields:
+        frozen = [name for name in start if ".document." in name]
+        assert frozen
+        assert all(torch.equal(mixed[name], start[name]) for name in frozen)
+
+
 @pytest.mark.thorough
 def test_a_thawed_side_is_trained_again(tmp_path):
     model = mar().requires_grad_(False)
