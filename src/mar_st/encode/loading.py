@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mar_st.errors import MarError
 from mar_st.model.describe import count_parameters
 from mar_st.model.native_gte import fetch
+from mar_st.model.opening import open_model
 from mar_st.model.space import WEIGHTS_SUFFIXES, document_parts, space_of
 
 if TYPE_CHECKING:
@@ -134,13 +135,6 @@ def load_model(
     if dtype == "auto" and device == "cpu":
         asked = torch.float32
     options: dict[str, Any] = {"device": device, "model_kwargs": {"dtype": asked} if asked else {}}
-    if (folder / "router_config.json").is_file():
-        from mar_st.model.mar import MAR  # lazy: torch
-
-        model: SentenceTransformer = MAR.from_pretrained(folder, routes="document", **options)
-    else:
-        from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
-
-        model = SentenceTransformer(str(folder), **options).eval()
+    model = open_model(folder, routes="document", **options)
     use_kernel(model, kernel)
     return model

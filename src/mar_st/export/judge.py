@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mar_st.export.graph import ExportError
-from mar_st.model.names import model_source
-from mar_st.online.torch_encoder import has_routes
+from mar_st.model.opening import open_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,17 +102,7 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
 def _encoded(model: str, texts: list[str]) -> np.ndarray:
     from mar_st.encode.engine import Engine  # lazy: sentence_transformers
 
-    loaded: Any
-    model = model_source(model)
-    if has_routes(model):
-        from mar_st.model.mar import MAR  # lazy: sentence_transformers
-
-        loaded = MAR.from_pretrained(model, routes="document")
-    else:
-        from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
-
-        loaded = SentenceTransformer(model)
-    engine = Engine(loaded.eval(), "document")
+    engine = Engine(open_model(model, routes="document"), "document")
     return engine.encode(texts, window=_WINDOW, show_progress=True)
 
 

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from mar_st.mining.rules import MiningError
-from mar_st.model.names import model_source
 from mar_st.model.reranker import Reranker
 from mar_st.text.bm25 import K1, B, BM25Index
 from mar_st.text.words import TOKENS
@@ -231,16 +230,15 @@ class Dense:
     def _open(self) -> ModelTeacher:
         """Return the model, loaded at first use."""
         if self._teacher is None:
-            from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
-
             from mar_st.model.encoders import check_source  # lazy: sentence_transformers
+            from mar_st.model.opening import open_model  # lazy: sentence_transformers
             from mar_st.teachers import Ask, ModelTeacher  # lazy: sentence_transformers
             from mar_st.teachers.store import TeacherStore  # lazy: sentence_transformers
 
             model: Any = self._given
             if isinstance(model, str | Path):
                 check_source(str(model), what="model")
-                model = SentenceTransformer(model_source(model))
+                model = open_model(model)
             model.eval()
             if model.similarity_fn_name not in ("cosine", "dot"):
                 raise MiningError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from mar_st.model.names import KNOWN, model_source
+from mar_st.model.names import model_source
+from mar_st.model.opening import has_routes, open_model
 from mar_st.model.routes import route
 from mar_st.model.space import space_of
 from mar_st.online.protocol import EncoderError, find_prompt
@@ -60,8 +60,7 @@ class TorchEncoder:
             query: Name of the query encoder, for a MAR with several.
 
         Raises:
-            EncoderError: The model does not exist.
-            MarError: The model has no such query route.
+            MarError: The model does not exist, or has no such query route.
         """
         import torch  # lazy: torch
 
@@ -69,16 +68,7 @@ class TorchEncoder:
             torch.set_num_threads(threads)
         source = model_source(source)
         routed = has_routes(source)
-        if routed:
-            from mar_st.model.mar import MAR  # lazy: torch
-
-            model: Any = MAR.from_pretrained(source, routes="query", query=query)
-        else:
-            from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
-
-            if query is not None:
-                raise EncoderError(f"{source} has no routes, so there is no query encoder {query!r} in it.")
-            model = SentenceTransformer(source).eval()
+        model = open_model(source, routes="query", query=query)
         return cls(model, space=_space(source), query=(query or "query") if routed else None)
 
     @cached_property
@@ -108,32 +98,6 @@ class TorchEncoder:
         with self._lock:
             found = self._tokenizer([prompt + text for text in texts], verbose=False)
         return [len(ids) for ids in found["input_ids"]]
-
-
-def has_routes(source: str) -> bool:
-    """Return True if a folder or Hub name holds a model with routes.
-
-    Raises:
-        EncoderError: The model does not exist.
-    """
-    from sentence_transformers.util import load_file_path  # lazy: sentence_transformers
-
-    try:
-        listing = load_file_path(source, "modules.json")
-        if listing is None and load_file_path(source, "config.json") is None:
-            raise EncoderError(
-                f"{source} holds no model (no modules.json, no config.json). Give a model's folder, a Hub "
-                f"name or one of {', '.join(KNOWN)}."
-            )
-    except (OSError, RuntimeError) as error:  # the Hub's errors are OSErrors
-        raise EncoderError(
-            f"{source} is not a folder, and the Hub does not give it ({' '.join(str(error).split())[:200]})."
-        ) from error
-    if listing is None:
-        return False
-    return any(
-        entry["type"].endswith(".Router") for entry in json.loads(Path(listing).read_text(encoding="utf-8"))
-    )
 
 
 def _space(source: str) -> str | None:

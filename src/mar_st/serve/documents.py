@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mar_st.model.names import model_source
+from mar_st.model.opening import open_model
 from mar_st.model.routes import route
 from mar_st.model.space import space_of
-from mar_st.online.torch_encoder import has_routes
 from mar_st.serve.settings import ServeError
 
 if TYPE_CHECKING:
@@ -73,15 +73,8 @@ def load_document_encoder(source: str) -> DocumentEncoder:
         MarError: The model does not exist, or it has no document side.
     """
     path = model_source(source)
-    routed = has_routes(path)
-    space = space_of(path) if Path(path).is_dir() else None
-    if routed:
-        from mar_st.model.mar import MAR  # lazy: torch
-
-        return DocumentEncoder(MAR.from_pretrained(path, routes="document"), path, space)
-    from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
-
-    return DocumentEncoder(SentenceTransformer(path).eval(), path, space)
+    model = open_model(path, routes="document")
+    return DocumentEncoder(model, path, space_of(path) if Path(path).is_dir() else None)
 
 
 def check_space(documents: QueryEncoder, index: Index) -> None:

@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 
 from mar_st.errors import MarError
 from mar_st.model.encoders import check_source
-from mar_st.model.names import model_source
+from mar_st.model.opening import open_model
 from mar_st.teachers import EndpointTeacher, FolderTeacher, ModelTeacher, Teacher, is_vector_folder
 from mar_st.teachers.endpoint import PREFIX
 from mar_st.teachers.store import TeacherStore, store_root
@@ -134,7 +134,7 @@ def open_teacher(
         # Weights that a checkpoint lacks, such as the unused pooler of a BERT, are drawn at random. The
         # teacher must be the same each time, or none of its stored vectors would be found again.
         torch.manual_seed(0)
-        model = SentenceTransformer(model_source(spec)).eval()
+        model = open_model(spec)
     return ModelTeacher.of_model(model, TeacherStore(root), autocast=autocast)
 
 

@@ -10,7 +10,7 @@ from mar_st.evaluation.tasks import score_run
 from mar_st.mining import retrievers
 from mar_st.model.identity import model_digest
 from mar_st.model.native_gte import fetch
-from mar_st.online.torch_encoder import has_routes
+from mar_st.model.opening import open_model
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -39,13 +39,7 @@ def load_finished(row: Row) -> SentenceTransformer:
     Raises:
         MarError: The model does not exist.
     """
-    from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
-
-    from mar_st.model.mar import MAR  # lazy: sentence_transformers
-
-    folder = str(fetch(str(row.model)))
-    kind = MAR if has_routes(folder) else SentenceTransformer
-    model = kind(folder).float().eval()
+    model = open_model(fetch(str(row.model))).float()
     model.prompts = {**model.prompts, **row.prompts}
     return model
 

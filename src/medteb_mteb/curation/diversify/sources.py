@@ -140,15 +140,15 @@ def _ids(path: Path) -> list[str]:
 
 
 def _load(name: str) -> Any:
-    from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
+    from mar_st.model.opening import open_model  # lazy: sentence_transformers
 
     folder = Path(encoder_source(name))
     if folder.is_dir():
-        return SentenceTransformer(str(folder), local_files_only=True).eval()
+        return open_model(folder, local_files_only=True)
     if "/" not in name or name.startswith((".", "/", "~")):
         raise BuildError(f"There is no model folder {name}. Give a folder, or ORG/NAME of the Hub.")
     try:
-        return SentenceTransformer(name).eval()
+        return open_model(name)
     except Exception as error:  # the Hub client raises a dozen types
         reason = " ".join(str(error).split())[:200]
         raise BuildError(

@@ -165,14 +165,13 @@ def open_dense(
     Raises:
         BuildError: The model or prompt does not exist.
     """
-    from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
-
     from mar_st.mining.retrievers import Dense  # lazy: torch
     from mar_st.model.encoders import check_source  # lazy: torch
+    from mar_st.model.opening import open_model  # lazy: torch
 
     place = encoder_source(name)
     check_source(place, what="model")
-    model = SentenceTransformer(place)
+    model = open_model(place)
     if prompt_name is not None and prompt_name not in model.prompts:
         there = ", ".join(sorted(model.prompts)) or "none"
         raise BuildError(f"{name} has no prompt {prompt_name!r}; it has {there}.")

@@ -1,0 +1,73 @@
+"""Opening a model of any kind: a MAR, or a sentence-transformers model without routes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mar_st.errors import MarError
+from mar_st.model.names import KNOWN, model_source
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+    from mar_st.model.mar import Routes
+
+
+def has_routes(source: str) -> bool:
+    """Return True if a folder or Hub name holds a model with routes.
+
+    Raises:
+        MarError: The model does not exist.
+    """
+    from sentence_transformers.util import load_file_path  # lazy: sentence_transformers
+
+    try:
+        listing = load_file_path(source, "modules.json")
+        if listing is None and load_file_path(source, "config.json") is None:
+            raise MarError(
+                f"{source} holds no model (no modules.json, no config.json). Give a model's folder, a Hub "
+                f"name or one of {', '.join(KNOWN)}."
+            )
+    except (OSError, RuntimeError) as error:  # the Hub's errors are OSErrors
+        raise MarError(
+            f"{source} is not a folder, and the Hub does not give it ({' '.join(str(error).split())[:200]})."
+        ) from error
+    if listing is None:
+        return False
+    return any(
+        entry["type"].endswith(".Router") for entry in json.loads(Path(listing).read_text(encoding="utf-8"))
+    )
+
+
+def open_model(
+    source: str | Path, *, routes: Routes = "both", query: str | None = None, **options: Any
+) -> SentenceTransformer:
+    """Load a model in evaluation mode.
+
+    Unlike `SentenceTransformer(source)`, this needs no `trust_remote_code` for modules of this package, such
+    as a lookup encoder.
+
+    Args:
+        source: Folder, Hub name, or name of a model of this project.
+        routes: Which side of a model with routes to load.
+        query: Name of the query encoder to load, if the model has several; see `MAR.from_pretrained`.
+        **options: As for `SentenceTransformer`.
+
+    Returns:
+        A `MAR` if the model has routes.
+
+    Raises:
+        MarError: The model does not exist, or has no such route or query encoder.
+    """
+    path = model_source(source)
+    if has_routes(path):
+        from mar_st.model.mar import MAR  # lazy: torch
+
+        return MAR.from_pretrained(path, routes=routes, query=query, **options)
+    if query is not None:
+        raise MarError(f"{source} has no routes, so there is no query encoder {query!r} in it.")
+    from mar_st.model.plain import PlainModel  # lazy: torch
+
+    return PlainModel(path, **options).eval()

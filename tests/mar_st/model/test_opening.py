@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize
+
+from mar_st import MAR
+from mar_st.errors import MarError
+from mar_st.lookup import fit_lookup
+from mar_st.mining.retrievers import Dense
+from mar_st.model.family import add_query_encoder
+from mar_st.model.opening import has_routes, open_model
+from mar_st.online.torch_encoder import TorchEncoder
+from mar_st.serve.documents import load_document_encoder
+from mar_st.spaces.space import open_teacher
+
+TEXTS = [f"{word}{asked}" for word in ("肺炎", "感冒", "痛风") for asked in ("怎么治", "吃什么好", "会好吗")]
+
+
+@pytest.fixture
+def lookup():
+    vectors = np.random.default_rng(0).standard_normal((len(TEXTS), 32))
+    return fit_lookup(TEXTS, vectors, ridge=0.1, show_progress=False)
+
+
+@pytest.fixture
+def expected(lookup):
+    return SentenceTransformer(modules=[lookup, Normalize()], device="cpu").encode(TEXTS)
+
+
+@pytest.fixture
+def routed(mar, lookup, tmp_path):
+    """Folder of a MAR whose default query encoder is a lookup encoder."""
+    mar.save_pretrained(str(tmp_path / "mar"))
+    document = MAR.from_pretrained(tmp_path / "mar", routes="document", device="cpu")
+    document.save_pretrained(str(tmp_path / "routed"))
+    add_query_encoder(tmp_path / "routed", [lookup], "query")
+    return tmp_path / "routed"
+
+
+@pytest.fixture
+def plain(lookup, tmp_path):
+    """Folder of a lookup encoder for both sides, without routes."""
+    SentenceTransformer(modules=[lookup, Normalize()]).save_pretrained(str(tmp_path / "plain"))
+    return tmp_path / "plain"
+
+
+@pytest.mark.parametrize("kind", ["routed", "plain"])
+def test_models_with_lookup_encoders_open_without_trust_remote_code(request, expected, kind):
+    folder = request.getfixturevalue(kind)
+    assert has_routes(str(folder)) == (kind == "routed")
+    model = open_model(folder, device="cpu")
+    assert not model.training
+    np.testing.assert_allclose(model.encode_query(TEXTS), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["routed", "plain"])
+def test_models_with_lookup_encoders_teach_mine_and_serve(request, expected, tmp_path, kind):
+    folder = str(request.getfixturevalue(kind))
+    np.testing.assert_allclose(TorchEncoder.open(folder).encode(TEXTS), expected, atol=1e-6)
+    teacher = open_teacher(folder, tmp_path / "store")
+    np.testing.assert_allclose(teacher.encode(TEXTS, "query"), expected, atol=1e-6)
+    documents = load_document_encoder(folder).encode(TEXTS)
+    np.testing.assert_allclose(documents, open_model(folder, device="cpu").encode_document(TEXTS), atol=1e-5)
+    dense = Dense(folder, store=tmp_path / "mined")
+    dense.prepare(TEXTS, TEXTS)
+    scores = dense.score(range(len(TEXTS)), [np.arange(len(TEXTS))] * len(TEXTS))
+    np.testing.assert_allclose(np.stack(scores), expected @ documents.T, atol=1e-4)
+
+
+def test_missing_models_and_query_encoders_are_refused(plain, tmp_path):
+    with pytest.raises(MarError, match="has no routes, so there is no query encoder 'query-2' in it"):
+        open_model(plain, query="query-2")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(MarError, match="holds no model"):
+        open_model(tmp_path / "empty")
