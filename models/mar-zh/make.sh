@@ -9,8 +9,8 @@ python "$here/queries.py" data/pairs.jsonl data/texts.jsonl queries.jsonl
 # The rung of one layer is for the figure in the README; it is left out of the package, as are the records of training.
 mar align --teacher run/01-document-init/model --queries queries.jsonl --refine data/pairs.jsonl --store store \
   --out ladder --ladder lookup,1,2,full --default-rung full --batch-size 128 --length-groups 16 \
-  --temperature 0.02 --max-length 128 --refine-epochs 2 --refine-batch-size 128 --refine-learning-rate 3e-4 \
-  --refine-temperature 0.02 ${TASK:+--eval "$TASK"}
+  --epochs 1 --temperature 0.02 --max-length 128 --refine-epochs 2 --refine-batch-size 128 --refine-learning-rate 3e-4 \
+  --refine-temperature 0.02 --refine-start-share 0.5 ${TASK:+--eval "$TASK"}
 rm -rf "$here/src/mar_zh/model" "$here/src/mar_zh/sample/vectors"
 python - "$here/src/mar_zh" <<'PY'
 import shutil

@@ -1,4 +1,4 @@
-"""Write the texts that query encoders are aligned on: questions, what was said after them, pieces of answers.
+"""Write the texts that query encoders are aligned on: questions, turns, sentences, and crops of all of them.
 
 usage: queries.py data/pairs.jsonl data/texts.jsonl queries.jsonl
 """
@@ -12,31 +12,48 @@ import sys
 from pathlib import Path
 
 #: Characters of a text that may stand for a query.
-LONGEST, SHORTEST_PART = 100, 8
-#: Texts of each kind at most.
-TERMS, PARTS = 8_000, 15_000
+LONGEST, SHORTEST = 100, 8
+#: Terms at most: names of diseases, drugs and symptoms, a third of the given texts.
+TERMS = 8_000
+#: Crops: runs of consecutive clauses of one text.
+CROPS = 70_000
 
 
 def main(pairs: str, texts: str, out: str) -> None:
     """Write distinct texts, in an order drawn with a fixed seed."""
     rows = [json.loads(line) for line in Path(pairs).read_text(encoding="utf-8").splitlines()]
-    all_texts = [json.loads(line)["text"] for line in Path(texts).read_text(encoding="utf-8").splitlines()]
+    given = [json.loads(line)["text"] for line in Path(texts).read_text(encoding="utf-8").splitlines()]
     draw = random.Random(42)
-    questions, answers = ({row[name] for row in rows} for name in ("query", "positive"))
-    others = [text for text in all_texts if len(text) <= LONGEST and text not in questions | answers]
-    terms = [text for text in others if len(text) < SHORTEST_PART]
-    parts = sorted({part for answer in answers for part in re.split(r"[。！？；\n]", answer)})
-    parts = [part for part in parts if SHORTEST_PART <= len(part) <= LONGEST]
+    questions, answers = (sorted({row[name] for row in rows}) for name in ("query", "positive"))
+    whole = list(dict.fromkeys([*questions, *answers, *given]))
+    terms = [text for text in whole if len(text) < SHORTEST]
+    sentences = [part for text in whole for part in re.split(r"[。！？；\n]", text)]
     kept = [
-        *sorted(questions),
-        *(text for text in others if len(text) >= SHORTEST_PART),
+        *questions,
+        *(text for text in [*given, *sentences] if SHORTEST <= len(text) <= LONGEST),
         *draw.sample(terms, min(TERMS, len(terms))),
-        *draw.sample(parts, min(PARTS, len(parts))),
     ]
     kept = list(dict.fromkeys(kept))
+    kept += crops(whole, CROPS, draw, known=set(kept))
     draw.shuffle(kept)
     lines = (json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in kept)
     Path(out).write_text("".join(lines), encoding="utf-8")
+
+
+def crops(texts: list[str], number: int, draw: random.Random, known: set[str]) -> list[str]:
+    """Return up to `number` distinct runs of clauses that are not `known`; a text is drawn by its clauses."""
+    divided = [re.findall(r"[^，,。！？；：\n]+[，,。！？；：\n]*", text) for text in texts]
+    divided = [clauses for clauses in divided if len(clauses) > 2]
+    weights = [len(clauses) for clauses in divided]
+    found: dict[str, None] = {}
+    for clauses in draw.choices(divided, weights, k=4 * number):
+        first = draw.randrange(len(clauses))
+        crop = "".join(clauses[first : first + draw.randint(1, 5)])[:LONGEST].strip("，,；：\n ")
+        if len(crop) >= SHORTEST and crop not in known:
+            found[crop] = None
+        if len(found) == number:
+            break
+    return list(found)
 
 
 if __name__ == "__main__":
