@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.tasks.citations import cite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,9 +59,7 @@ def literal(value: Any, indent: int = 0, used: int = 0) -> str:
 
 def bibtex(*citations: str) -> str:
     """Return citations as a raw string, in the order that mteb's tests expect: by key."""
-    entries = [entry.strip() for text in citations for entry in re.split(r"\n(?=@)", text.strip())]
-    ordered = sorted(entries, key=lambda entry: entry.partition("{")[2].partition(",")[0].lower())
-    return 'r"""\n' + "\n\n".join(ordered) + '\n"""'
+    return f'r"""{cite(*citations)}"""'
 
 
 def task_class(base: str, fields: Mapping[str, Any], citation: str) -> str:

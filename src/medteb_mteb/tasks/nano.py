@@ -33,6 +33,7 @@ from medteb_mteb.nano.layout import (
 )
 from medteb_mteb.nano.measures import RANKING_DEPTH, score_rankings
 from medteb_mteb.nano.table import BM25, DENSE, HYBRID, published_sets
+from medteb_mteb.tasks.citations import cite
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -231,7 +232,7 @@ def _published_metadata(split: NanoSplit, hub: str, variant: Variant) -> TaskMet
         dialect=source.dialect,
         sample_creation=source.sample_creation,
         prompt=_for_queries(source.prompt) if isinstance(source.prompt, str) else source.prompt,
-        bibtex_citation=CITATION + source.bibtex_citation if source.bibtex_citation else CITATION,
+        bibtex_citation=cite(CITATION, source.bibtex_citation),
         adapted_from=[split.task],
         contributed_by="HAKARI-Bench",
     )

@@ -12,6 +12,7 @@ from mteb.tasks import BiossesSTS
 
 from medteb_mteb.abstasks.judged import JudgedRetrieval
 from medteb_mteb.tasks._built import NOT_BUILT, BuiltTask
+from medteb_mteb.tasks.citations import cite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,7 +125,7 @@ class BioASQ500SnippetsRetrieval(BuiltTask, JudgedRetrieval):
         task_subtypes=["Question Answering Retrieval"],
         annotations_creators="expert-annotated",
         prompt={"query": "Given a question, retrieve Pubmed passages that answer the question"},
-        bibtex_citation=BMRETRIEVER_CITATION + BIOASQ_CITATION,
+        bibtex_citation=cite(BMRETRIEVER_CITATION, BIOASQ_CITATION),
     )
 
 
