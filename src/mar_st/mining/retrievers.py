@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from mar_st.mining.rules import MiningError
+from mar_st.model.opening import open_model
 from mar_st.model.reranker import Reranker
 from mar_st.text.bm25 import K1, B, BM25Index
 from mar_st.text.words import TOKENS
@@ -231,7 +232,6 @@ class Dense:
         """Return the model, loaded at first use."""
         if self._teacher is None:
             from mar_st.model.encoders import check_source  # lazy: sentence_transformers
-            from mar_st.model.opening import open_model  # lazy: sentence_transformers
             from mar_st.teachers import Ask, ModelTeacher  # lazy: sentence_transformers
             from mar_st.teachers.store import TeacherStore  # lazy: sentence_transformers
 

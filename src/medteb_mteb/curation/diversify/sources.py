@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from mar_st.model.opening import open_model
 from mar_st.text.texts import read_rows
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.pooling.encoders import encoder_source
@@ -140,8 +141,6 @@ def _ids(path: Path) -> list[str]:
 
 
 def _load(name: str) -> Any:
-    from mar_st.model.opening import open_model  # lazy: sentence_transformers
-
     folder = Path(encoder_source(name))
     if folder.is_dir():
         return open_model(folder, local_files_only=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from mar_st.files import finished
+from mar_st.model.opening import open_model
 from medteb_mteb.curation.files.folder import alone, read_json, write_text
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.nano.candidates import RRF, SEED, hybrid_lists
@@ -167,7 +168,6 @@ def open_dense(
     """
     from mar_st.mining.retrievers import Dense  # lazy: torch
     from mar_st.model.encoders import check_source  # lazy: torch
-    from mar_st.model.opening import open_model  # lazy: torch
 
     place = encoder_source(name)
     check_source(place, what="model")
