@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
 from mar_st.model.names import KNOWN, model_source
+from mar_st.modules.layout import listed_modules
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -19,7 +19,7 @@ def has_routes(source: str) -> bool:
     """Return True if a folder or Hub name holds a model with routes.
 
     Raises:
-        MarError: The model does not exist.
+        MarError: The model does not exist, or its list of modules is damaged.
     """
     from sentence_transformers.util import load_file_path  # lazy: sentence_transformers
 
@@ -36,9 +36,7 @@ def has_routes(source: str) -> bool:
         ) from error
     if listing is None:
         return False
-    return any(
-        entry["type"].endswith(".Router") for entry in json.loads(Path(listing).read_text(encoding="utf-8"))
-    )
+    return any(entry.type.endswith(".Router") for entry in listed_modules(Path(listing).parent))
 
 
 def open_model(

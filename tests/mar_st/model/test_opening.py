@@ -75,3 +75,10 @@ def test_missing_models_and_query_encoders_are_refused(plain, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(MarError, match="holds no model"):
         open_model(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("listing", ["{", "[1]", '[{"type": 1}]', '[{"type": "a.Router", "path": "../x"}]'])
+def test_damaged_lists_of_modules_are_refused(tmp_path, listing):
+    (tmp_path / "modules.json").write_text(listing)
+    with pytest.raises(MarError, match=r"modules\.json"):
+        open_model(tmp_path)
