@@ -151,6 +151,7 @@ def _load(
     del name, revision
     from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
 
+    from mar_st.model.plain import PlainModel  # lazy: sentence_transformers
     from medteb_mteb.models.encoders import FolderEncoder, MAREncoder  # lazy: mteb
 
     kwargs["truncate_dim"] = embed_dim
@@ -164,7 +165,7 @@ def _load(
             _save_random(folder, Path(scratch), seed)
             model = SentenceTransformer(scratch, device=device, **kwargs)
     else:
-        model = SentenceTransformer(str(folder), device=device, local_files_only=True, **kwargs)
+        model = PlainModel(str(folder), device=device, local_files_only=True, **kwargs)
     return FolderEncoder(model)
 
 
