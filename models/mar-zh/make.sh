@@ -6,9 +6,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 source=${SOURCE:-intfloat/multilingual-e5-small}
 mar train mar-zh --out run --stage document-init --set document.source="$source"
 python "$here/queries.py" data/pairs.jsonl data/texts.jsonl queries.jsonl
-# The rung of one layer is for the figure in the README; it is left out of the package, as are the records of training.
+# The records of training are left out of the package.
 mar align --teacher run/01-document-init/model --queries queries.jsonl --refine data/pairs.jsonl --store store \
-  --out ladder --ladder lookup,1,2,full --default-rung full --batch-size 128 --length-groups 16 \
+  --out ladder --ladder lookup,2,full --default-rung full --batch-size 128 --length-groups 16 \
   --epochs 1 --temperature 0.02 --max-length 128 --refine-epochs 2 --refine-batch-size 128 --refine-learning-rate 3e-4 \
   --refine-temperature 0.02 --refine-start-share 0.5 ${TASK:+--eval "$TASK"}
 rm -rf "$here/src/mar_zh/model" "$here/src/mar_zh/sample/vectors"
@@ -18,11 +18,9 @@ import sys
 from pathlib import Path
 
 from mar_st.encode import encode_corpus
-from mar_st.model.family import remove_query_encoder
 from mar_st.model.packed import pack, unpacked_folder
 
 package, ladder = Path(sys.argv[1]), Path("ladder")
-remove_query_encoder(ladder, "query-1")
 for record in (*ladder.glob("*.png"), *ladder.glob("*.jsonl"), ladder / "ladder.json", ladder / "space.json"):
     record.unlink()
 shutil.copy(package.parents[1] / "card.md", ladder / "README.md")
