@@ -36,7 +36,7 @@ class Options:
         refine_batch_size: Triples per step.
         refine_learning_rate: Default a fifth of `learning_rate`.
         refine_temperature: tau of the refinement.
-        refine_start_share: Share of the aligned weights in the refined ones, see `mix_weights`.
+        refine_start_share: Share of the aligned weights in the refined ones, see `mixed_with_start`.
         refine_negatives: Hard negatives per triple; default 1 if all have some, else 0.
         dtype: Dtype that student and teacher compute in; `bfloat16` uses autocast.
         seed: Seed.

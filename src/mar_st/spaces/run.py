@@ -38,7 +38,7 @@ from mar_st.stages.align import align_to
 from mar_st.stages.labels import labelled
 from mar_st.stages.settings import StageSettings
 from mar_st.stages.trainer import fit, read_columns
-from mar_st.stages.weights import copy_weights, mix_weights
+from mar_st.stages.weights import mixed_with_start
 from mar_st.teachers import EndpointTeacher, FolderTeacher, ModelTeacher
 
 if TYPE_CHECKING:
@@ -302,7 +302,6 @@ class SpaceRun:
             temperature=options.refine_temperature, mini_batch_size=options.mini_batch_size,
             length_groups=options.length_groups, start_share=options.refine_start_share,
         )  # fmt: skip
-        start = copy_weights(model)
         loss = StoredInfoNCELoss(
             model,
             temperature=stage.temperature,
@@ -311,8 +310,9 @@ class SpaceRun:
         )
         prompt = {"refine": {"query": self._prompt()}} if self._prompt() else {}
         settings = self._stage_settings(folder)
-        fit(model, data, loss, stage, settings, prompts=prompt, router_mapping={"refine": {"query": "query"}})
-        mix_weights(model, start, stage.start_share)
+        routes = {"refine": {"query": "query"}}
+        with mixed_with_start(model, stage.start_share):
+            fit(model, data, loss, stage, settings, prompts=prompt, router_mapping=routes)
         return model
 
     def _phase(self, folder: Path, train: Callable[[Path], MAR]) -> MAR:

@@ -14,7 +14,7 @@ from transformers.utils import logging
 from mar_st.losses import AsymInfoNCELoss
 from mar_st.model.adapters import add_lora, merge_lora
 from mar_st.stages.trainer import fit, read_columns
-from mar_st.stages.weights import copy_weights, mix_weights
+from mar_st.stages.weights import mixed_with_start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ def train_contrastive(
     With `stage.dims` the loss is the mean over Matryoshka prefixes, each renormalised if the model scores by
     cosine: `L = (1/|M|) * sum_m InfoNCE(first m dimensions)`. With `stage.lora_r` only an adapter on the
     transformer is trained, and merged into its weights at the end. With `stage.start_share` the final weights
-    are those of `mix_weights`.
+    are those of `mixed_with_start`.
 
     Args:
         model: A symmetric model; scores are cosines, or dot products if that is its similarity.
@@ -62,23 +62,22 @@ def train_contrastive(
         LaunchError: The devices or the DeepSpeed configuration do not support the stage.
     """
     transformer: Any = model[0]
-    start = copy_weights(model) if stage.start_share else {}
-    add_stage_lora(transformer, stage)
-    data = stage_columns(sources, stage, settings)
-    loss = AsymInfoNCELoss(
-        model,
-        temperature=stage.temperature,
-        learnable_temperature=stage.learnable_temperature,
-        dims=stage.dims,
-        both_directions=stage.both_directions,
-        false_negative_margin=stage.false_negative_margin,
-        gather_across_devices=stage.cross_device_negatives,
-        mini_batch_size=stage.mini_batch_size,
-        mini_batch_tokens=stage.mini_batch_tokens,
-    )
-    fit(model, data, loss, stage, settings, prompts=column_prompts(sources, data, prompts))
-    merge_stage_lora(transformer, stage)
-    mix_weights(model, start, stage.start_share)
+    with mixed_with_start(model, stage.start_share):
+        add_stage_lora(transformer, stage)
+        data = stage_columns(sources, stage, settings)
+        loss = AsymInfoNCELoss(
+            model,
+            temperature=stage.temperature,
+            learnable_temperature=stage.learnable_temperature,
+            dims=stage.dims,
+            both_directions=stage.both_directions,
+            false_negative_margin=stage.false_negative_margin,
+            gather_across_devices=stage.cross_device_negatives,
+            mini_batch_size=stage.mini_batch_size,
+            mini_batch_tokens=stage.mini_batch_tokens,
+        )
+        fit(model, data, loss, stage, settings, prompts=column_prompts(sources, data, prompts))
+        merge_stage_lora(transformer, stage)
 
 
 def add_stage_lora(transformer: Any, stage: ContrastiveStage | JointStage) -> None:

@@ -16,7 +16,7 @@ from mar_st.stages.contrastive import (
 )
 from mar_st.stages.teaching import kl_scope, taught, teacher_temperature
 from mar_st.stages.trainer import fit
-from mar_st.stages.weights import copy_weights, mix_weights
+from mar_st.stages.weights import mixed_with_start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ def train_joint(
     end), in full otherwise. With `stage.freeze` one side keeps its weights: it has no gradients, optimiser
     state or dropout. With `stage.dims` the loss is the mean over Matryoshka prefixes of the
     shared space. Both columns of symmetric data go through the query encoder. With `stage.start_share` the
-    final weights are those of `mix_weights`.
+    final weights are those of `mixed_with_start`.
 
     With `stage.kl_weight` the routes also learn a teacher's scores (listwise KL, see `ScoreDistillLoss`). The
     teacher is the document encoder at the start of the stage, for both queries and documents, at its full
@@ -86,7 +86,6 @@ def train_joint(
     for route in ("query", "document"):
         for module in model.route_modules(route):
             module.requires_grad_(stage.freeze != route and not is_truncation(module))
-    start = copy_weights(model) if stage.start_share else {}
     data = stage_columns(sources, stage, settings)
     mapping = {}
     for source in sources:
@@ -102,20 +101,20 @@ def train_joint(
         if teacher is not None:
             teacher.to("cpu")
     document: Any = model.route_modules("document")[0]
-    add_stage_lora(document, stage)  # the teacher was the encoder without it
     rate = stage.document_learning_rate
-    fit(
-        model,
-        data,
-        _loss(model, stage, data),
-        stage,
-        settings,
-        prompts=of_columns,
-        router_mapping=mapping,
-        learning_rate_mapping=None if rate is None else {DOCUMENT_PARAMETERS: rate},
-    )
-    merge_stage_lora(document, stage)
-    mix_weights(model, start, stage.start_share)
+    with mixed_with_start(model, stage.start_share):
+        add_stage_lora(document, stage)  # the teacher was the encoder without it
+        fit(
+            model,
+            data,
+            _loss(model, stage, data),
+            stage,
+            settings,
+            prompts=of_columns,
+            router_mapping=mapping,
+            learning_rate_mapping=None if rate is None else {DOCUMENT_PARAMETERS: rate},
+        )
+        merge_stage_lora(document, stage)
 
 
 def _document_teacher(model: MAR, prompts: Mapping[str, str]) -> SentenceTransformer:
