@@ -65,7 +65,10 @@ def open_model(
 
         return MAR.from_pretrained(path, routes=routes, query=query, **options)
     if query is not None:
-        raise MarError(f"{source} has no routes, so there is no query encoder {query!r} in it.")
+        raise MarError(
+            f"{source} is a model without routes: expected a MAR that has the query encoder {query!r}. Leave "
+            "out the name of the query encoder, or give such a MAR."
+        )
     from mar_st.model.plain import PlainModel  # lazy: torch
 
     return PlainModel(path, **options).eval()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from mar_st.model.names import model_source
-from mar_st.model.opening import has_routes, open_model
+from mar_st.model.opening import open_model
 from mar_st.model.routes import route
 from mar_st.model.space import space_of
 from mar_st.online.protocol import EncoderError, find_prompt
@@ -63,12 +63,13 @@ class TorchEncoder:
             MarError: The model does not exist, or has no such query route.
         """
         import torch  # lazy: torch
+        from sentence_transformers.base.modules import Router  # lazy: sentence_transformers
 
         if threads is not None:
             torch.set_num_threads(threads)
         source = model_source(source)
-        routed = has_routes(source)
         model = open_model(source, routes="query", query=query)
+        routed = isinstance(model[0], Router)
         return cls(model, space=_space(source), query=(query or "query") if routed else None)
 
     @cached_property

@@ -70,7 +70,7 @@ def test_models_with_lookup_encoders_teach_mine_and_serve(request, expected, tmp
 
 
 def test_missing_models_and_query_encoders_are_refused(plain, tmp_path):
-    with pytest.raises(MarError, match="has no routes, so there is no query encoder 'query-2' in it"):
+    with pytest.raises(MarError, match="without routes: expected a MAR that has the query encoder 'query-2'"):
         open_model(plain, query="query-2")
     (tmp_path / "empty").mkdir()
     with pytest.raises(MarError, match="holds no model"):
