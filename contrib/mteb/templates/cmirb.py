@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from medteb_mteb.tasks.cmirb import CITATION, CMIRB_TASKS
 
-from .render import BASE, bibtex, task_class
+from .render import BASE, bibtex, formatted, task_class
 
 HEAD = '''"""CMIRB: Chinese medical retrieval, without its copies of three tasks that mteb has."""
 
@@ -35,4 +35,5 @@ def content() -> str:
     """Return the text of the file."""
     new = [task for task in CMIRB_TASKS if not task.published.adapted_from]  # mteb has the data of the others
     classes = [task_class("_CMIRBRetrieval", task.metadata.model_dump(), "_BIBTEX") for task in new]
-    return HEAD.format(citation=bibtex(CITATION)) + BASE.format(name="_CMIRBRetrieval") + "".join(classes)
+    base = BASE.format(name="_CMIRBRetrieval")
+    return formatted("".join([HEAD.format(citation=bibtex(CITATION)), base, *classes]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from medteb_mteb.nano.table import HYBRID
 from medteb_mteb.tasks.nano import NANO_TASKS, nano_names
 
-from .render import BASE, bibtex, task_class
+from .render import BASE, bibtex, formatted, task_class
 
 ABOUT = {"NanoCMTEB": "eight Chinese sets", "NanoMedical": "ten medical sets in four languages"}
 HEAD = '''"""{set} of HAKARI-Bench: {about} of up to 200 queries and 10,000 documents."""
@@ -64,4 +64,4 @@ def content(set_name: str, kind: str) -> str:
     for name in nano_names(set_name, kind):
         metadata = by_name[name]
         parts.append(task_class(base, metadata.model_dump(), bibtex(metadata.bibtex_citation or "")))
-    return "".join(parts)
+    return formatted("".join(parts))

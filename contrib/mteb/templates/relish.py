@@ -6,7 +6,7 @@ import mteb
 
 from medteb_mteb.tasks.relatives import RELISHReranking
 
-from .render import bibtex, task_class
+from .render import bibtex, formatted, task_class
 
 #: mteb's task on another configuration of the same data set: its revision, licence, date and citation.
 SIBLING = "SciRepEvalMeSHDescriptorsClassification"
@@ -77,4 +77,5 @@ def content() -> str:
         "task_subtypes": ["Scientific Reranking"],
         "license": sibling.license,
     }
-    return HEAD + task_class("AbsTaskRetrieval", fields, bibtex(sibling.bibtex_citation or "")) + LOADING
+    made = task_class("AbsTaskRetrieval", fields, bibtex(sibling.bibtex_citation or ""))
+    return formatted(HEAD + made + LOADING)

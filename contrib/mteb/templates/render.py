@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.tasks.citations import cite
@@ -33,28 +34,13 @@ class {name}(AbsTaskRetrieval):
 """
 
 
-def literal(value: Any, indent: int = 0, used: int = 0) -> str:
-    """Return a value as Python source, one element a line if it does not fit on one line.
-
-    Args:
-        value: The value; elements of collections are not collections themselves.
-        indent: Indentation of the line on which the value begins.
-        used: Characters of that line before the value.
-    """
-    if isinstance(value, str):
-        return repr(value) if '"' in value and "'" not in value else json.dumps(value, ensure_ascii=False)
-    if isinstance(value, dict):
-        parts, ends = [f"{literal(key)}: {literal(one)}" for key, one in value.items()], "{}"
-    elif isinstance(value, list | tuple):
-        parts, ends = [literal(one) for one in value], "[]" if isinstance(value, list) else "()"
-    else:
-        return repr(value)
-    line = f"{ends[0]}{', '.join(parts)}{ends[1]}"
-    if indent + used + len(line) < WIDTH:  # a comma follows
-        return line
-    comma = "," if len(parts) > 1 else ""
-    inner = ",\n".join(f"{' ' * (indent + 4)}{part}" for part in parts)
-    return f"{ends[0]}\n{inner}{comma}\n{' ' * indent}{ends[1]}"
+def formatted(source: str) -> str:
+    """Return Python source as mteb formats it, with ruff."""
+    command = [sys.executable, "-m", "ruff", "format", "--isolated", "--line-length", str(WIDTH), "-"]
+    found = subprocess.run(  # noqa: S603 -- a fixed command
+        command, input=source, capture_output=True, text=True, encoding="utf-8", check=True
+    )
+    return found.stdout
 
 
 def bibtex(*citations: str) -> str:
@@ -71,9 +57,5 @@ def task_class(base: str, fields: Mapping[str, Any], citation: str) -> str:
         citation: Source of the citation.
     """
     lines = ["", "", f"class {fields['name']}({base}):", "    metadata = TaskMetadata("]
-    lines += [
-        f"        {field}={literal(fields[field], 8, len(field) + 1)},"
-        for field in FIELDS
-        if fields.get(field) is not None
-    ]
+    lines += [f"        {field}={fields[field]!r}," for field in FIELDS if fields.get(field) is not None]
     return "\n".join([*lines, f"        bibtex_citation={citation},", "    )", ""])
