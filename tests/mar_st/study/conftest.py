@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -139,3 +140,26 @@ def change(study_folder):
         return path
 
     return edit
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Names of the stages that were really trained, in order."""
+    from mar_st.runs import train as runner
+
+    names = []
+    original = runner.train_stage
+
+    def dispatch(model, sources, stage, *args, **parts):
+        names.append(stage.name)
+        original(model, sources, stage, *args, **parts)
+
+    monkeypatch.setattr(runner, "train_stage", dispatch)
+    return names
+
+
+@pytest.fixture
+def done(finished_study, study_folder):
+    """The study folder with the results of a finished run in `out`."""
+    shutil.copytree(finished_study[0] / "out", study_folder / "out", symlinks=True)
+    return study_folder / "out"
