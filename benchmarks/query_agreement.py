@@ -15,9 +15,8 @@ import json
 import random
 from pathlib import Path
 
-import numpy as np
-
 from mar_st.model.opening import open_model
+from mar_st.spaces.agreement import mean_cosine
 from mar_st.text.texts import read_texts
 
 
@@ -25,12 +24,6 @@ def sample(path: Path, number: int, seed: int) -> list[str]:
     """Return at most `number` distinct texts of a file, drawn with a seed."""
     texts = sorted({text for text in read_texts(path) if text.strip()})
     return texts if len(texts) <= number else random.Random(seed).sample(texts, number)
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    """Return vectors of length 1."""
-    scaled: np.ndarray = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    return scaled
 
 
 def main() -> None:
@@ -44,12 +37,12 @@ def main() -> None:
     asked = parser.parse_args()
     files = {str(path): sample(path, asked.number, asked.seed) for path in asked.texts}
     teacher = open_model(asked.teacher, device="cpu").float()
-    targets = {name: unit(teacher.encode_query(texts)) for name, texts in files.items()}
+    targets = {name: teacher.encode_query(texts) for name, texts in files.items()}
     del teacher
     for source in asked.model:
         model = open_model(source, routes="query", device="cpu").float()
         cosines = {
-            name: round(float((unit(model.encode_query(texts)) * targets[name]).sum(axis=1).mean()), 4)
+            name: round(mean_cosine(model.encode_query(texts), targets[name]), 4)
             for name, texts in files.items()
         }
         print(json.dumps({"model": source, "cosine": cosines}, ensure_ascii=False), flush=True)
