@@ -98,6 +98,14 @@ LadderEmbeddings = Annotated[
         "or the teacher's own."
     ),
 ]
+LadderBigrams = Annotated[
+    int,
+    typer.Option(
+        help="Maximum number of pairs of adjacent tokens that get vectors of their own in such a rung; "
+        "without --ladder-embeddings copied.",
+        min=0,
+    ),
+]
 DefaultRung = Annotated[
     str | None,
     typer.Option(help="Rung that becomes the default route 'query'; default: 2, otherwise the largest."),
@@ -147,6 +155,7 @@ def align(
     ladder: LadderOption = None,
     ladder_layers: LadderLayers = "last",
     ladder_embeddings: LadderEmbeddings = "context-means",
+    ladder_bigrams: LadderBigrams = 0,
     default_rung: DefaultRung = None,
     eval_: Eval = None,
     eval_split: EvalSplit = "test",
@@ -158,12 +167,15 @@ def align(
     """
     from mar_st.spaces import Ladder, Options, align_ladder, align_space  # lazy: torch
 
-    chosen = (
-        default_rung is not None or eval_ or ladder_layers != "last" or ladder_embeddings != "context-means"
-    )
-    if ladder is None and chosen:
+    given = [default_rung is not None, eval_, ladder_layers != "last", ladder_embeddings != "context-means"]
+    if ladder is None and (any(given) or ladder_bigrams):
         raise typer.BadParameter(
-            "--ladder-layers, --ladder-embeddings, --default-rung and --eval belong to --ladder."
+            "--ladder-layers, --ladder-embeddings, --ladder-bigrams, --default-rung and --eval belong to "
+            "--ladder."
+        )
+    if ladder_bigrams and ladder_embeddings == "copied":
+        raise typer.BadParameter(
+            "--ladder-bigrams needs mean hidden states; leave --ladder-embeddings at context-means."
         )
     options = Options(
         dim=dim,
@@ -210,6 +222,7 @@ def align(
             ladder,
             layers=ladder_layers,
             embeddings=ladder_embeddings,
+            bigrams=ladder_bigrams,
             default=default_rung,
             evaluate=tuple(eval_ or ()),
             split=eval_split,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sentence_transformers.util import import_module_class
 
 from mar_st.lookup.module import LookupEncoder
+from mar_st.modules.bigrams import BigramTransformer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 #: Classes by their names in saved models.
 OWN_MODULES: Mapping[str, type[nn.Module]] = {
-    f"{kind.__module__}.{kind.__qualname__}": kind for kind in (LookupEncoder,)
+    f"{kind.__module__}.{kind.__qualname__}": kind for kind in (BigramTransformer, LookupEncoder)
 }
 
 

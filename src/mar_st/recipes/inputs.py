@@ -58,6 +58,12 @@ class Backbone(Strict):
         description="with 'layers_of_document': data entries over whose queries the hidden states of each "
         "token are averaged; the means become the token embeddings",
     )
+    bigrams: int | None = Field(
+        default=None,
+        ge=1,
+        description="with 'context_means': maximum number of pairs of adjacent tokens that get vectors of "
+        "their own, averaged over the same texts",
+    )
     pooling: Literal["cls", "lasttoken", "mean"] | None = Field(
         default=None,
         description="default: that of a sentence-transformers 'source', else cls for queries, lasttoken for "
@@ -101,6 +107,10 @@ class Backbone(Strict):
             raise ValueError(
                 "'context_means' replace the embeddings below 'layers_of_document', whose first layer must "
                 "be 1 or higher"
+            )
+        if self.bigrams is not None and self.context_means is None:
+            raise ValueError(
+                "'bigrams' are averaged over the texts of 'context_means'; name its data entries"
             )
         if self.vocabulary is not None and self.source is None:
             raise ValueError("'vocabulary' cuts that of a 'source'; give it there")

@@ -50,7 +50,7 @@ _LATER: dict[str, Any] = {
 #: Settings of a backbone that its origin decides otherwise, see `_backbone`.
 _ORIGIN = {
     "source", "revision", "vocabulary", "config", "tokenizer", "tokenizer_data", "layers_of_document",
-    "context_means", "projection",
+    "context_means", "bigrams", "projection",
 }  # fmt: skip
 
 
@@ -160,6 +160,8 @@ def _encoder(
         content |= {"layers": backbone.layers_of_document, "of": _encoder(recipe, "document", data, trained)}
         if backbone.context_means is not None:
             content["context_means"] = [recipe.seed, *(data[name] for name in backbone.context_means)]
+        if backbone.bigrams is not None:
+            content["bigrams"] = backbone.bigrams
         return content
     assert backbone.tokenizer is not None  # noqa: S101 -- the recipe's validator saw to it
     return {

@@ -30,6 +30,7 @@ from mar_st.model.names import model_source
 from mar_st.model.saved_modules import saved_modules
 from mar_st.model.tokenizers import train_tokenizer
 from mar_st.modules import is_truncation
+from mar_st.modules.bigrams import BigramTransformer
 from mar_st.planning.backbones import check_attention, shape_of
 from mar_st.recipes.rules import (
     head_file,
@@ -190,19 +191,24 @@ class Sides:
         first, means = backbone.layers_of_document[0], None
         if backbone.context_means is not None:
             texts = self._queries(backbone.context_means)
-            means = HiddenMeans.of(modules[0], [first], texts, max_length=backbone.max_length)
+            means = HiddenMeans.of(
+                modules[0], [first], texts, pairs=backbone.bigrams or 0, max_length=backbone.max_length
+            )
         keep_layers(modules, backbone.layers_of_document)
         if means is not None:
-            means.write(modules[0], first)
+            modules[0] = means.write(modules[0], first)
         with tempfile.TemporaryDirectory() as folder:
             write_encoder(modules[0].model, modules[0].tokenizer, Path(folder))
-            return load_encoder(
+            loaded: list[Any] = load_encoder(
                 folder,
                 "query",
                 max_length=backbone.max_length,
                 pooling=backbone.pooling or modules[1].pooling_mode,
                 model_kwargs=_first_loading(backbone),
             )
+        if isinstance(modules[0], BigramTransformer):
+            loaded[0] = BigramTransformer.of(loaded[0], modules[0].bigrams)
+        return loaded
 
     def _queries(self, names: Sequence[str]) -> list[str]:
         """Return queries of data entries with their prompts; a sample if there are many."""

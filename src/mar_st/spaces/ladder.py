@@ -60,6 +60,8 @@ class Ladder:
         embeddings: Token embeddings of rungs that do not start with the encoder's first layer:
             `context-means`, each token's mean hidden state over the texts (see `mar_st.model.context_means`),
             or `copied`, those of the encoder.
+        bigrams: Maximum number of pairs of adjacent tokens that get vectors of their own in such rungs (see
+            `mar_st.modules.bigrams`), with `context-means`; 0: none.
         default: The rung that becomes `query`; default the one with two layers, else the largest.
         evaluate: Folders of tasks in the Hub layout.
         split: Split of their qrels.
@@ -68,6 +70,7 @@ class Ladder:
     rungs: str
     layers: Choice = "last"
     embeddings: Embeddings = "context-means"
+    bigrams: int = 0
     default: str | None = None
     evaluate: tuple[str, ...] = ()
     split: str = "test"
@@ -183,6 +186,8 @@ class LadderRun(SpaceRun):
             "layers": self.ladder.layers,
             "embeddings": self.ladder.embeddings,
         }
+        if self.ladder.bigrams:
+            ladder["bigrams"] = self.ladder.bigrams
         return {**super()._settings(), "ladder": ladder, "evaluate": tasks}
 
     def _checked_side(self) -> Side | None:
@@ -274,7 +279,11 @@ class LadderRun(SpaceRun):
         self.say(f"hidden states of {len(texts)} texts are averaged for the embeddings of the rungs")
         try:
             self.means = HiddenMeans.of(
-                modules[0], [layer for layer in firsts if layer], texts, max_length=self.options.max_length
+                modules[0],
+                [layer for layer in firsts if layer],
+                texts,
+                pairs=self.ladder.bigrams,
+                max_length=self.options.max_length,
             )
         except ContextMeansError as error:
             raise SpaceError(f"{error} (--ladder-embeddings copied)") from error

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.base.modules.module import Module
 
     from mar_st.model.context_means import HiddenMeans
     from mar_st.recipes.schema import Side
@@ -179,7 +178,7 @@ def kept_layers(modules: Sequence[Any], layers: int, choice: Choice) -> list[int
     return list(places[choice])
 
 
-def cut_to_layers(modules: Sequence[Module], layers: Sequence[int], means: HiddenMeans | None = None) -> None:
+def cut_to_layers(modules: list[Any], layers: Sequence[int], means: HiddenMeans | None = None) -> None:
     """Keep some layers of an encoder, in place.
 
     Args:
@@ -188,9 +187,8 @@ def cut_to_layers(modules: Sequence[Module], layers: Sequence[int], means: Hidde
         means: Mean hidden states of the encoder, which become the token embeddings; `None`: keep its own.
     """
     keep_layers(modules, layers, what="--ladder")
-    if means is not None and layers[0] in means.by_token:
-        first: Any = modules[0]
-        means.write(first, layers[0])
+    if means is not None and layers[0] in means.sums:
+        modules[0] = means.write(modules[0], layers[0])
 
 
 def trainable(modules: Sequence[Any], *, max_length: int, dropout: bool) -> None:

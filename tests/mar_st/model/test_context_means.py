@@ -7,9 +7,10 @@ import copy
 import pytest
 import torch
 
-from mar_st.model import context_means
+from mar_st.model import context_means, hidden_states
 from mar_st.model.context_means import ContextMeansError, HiddenMeans, sample
 from mar_st.model.encoders import keep_layers, layer_stack, load_encoder
+from mar_st.modules.bigrams import BigramTransformer
 from tests.mar_st.conftest import make_config, make_tokenizer
 
 TEXTS = ["头疼吃什么药", "吃什么药", "药吃什么头疼", "什么头疼药吃"]
@@ -55,8 +56,7 @@ def cut(transformer, layer, texts, **settings):
     smaller = copy.deepcopy(transformer)
     means = HiddenMeans.of(transformer, [layer], texts, show_progress=False, **settings)
     keep_layers([smaller], range(layer, LAYERS))
-    means.write(smaller, layer)
-    return smaller
+    return means.write(smaller, layer)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -87,6 +87,71 @@ def test_context_means_start_nearer_to_the_whole_encoder(family):
     assert errors[0] < 0.7 * errors[1]
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_pairs_of_tokens_start_nearer_still(family):
+    """Also in bfloat16, and for a text whose pairs are not among them."""
+    texts = TEXTS * 3  # each pair often enough
+    whole = encoder(family)
+    expected, mask = states(whole, TEXTS)
+    single, paired = cut(whole, 2, texts), cut(whole, 2, texts, pairs=100)
+    assert isinstance(paired, BigramTransformer)
+    errors = [
+        (states(module, TEXTS)[0] - expected)[mask].square().mean().item() for module in (paired, single)
+    ]
+    assert errors[0] < 0.9 * errors[1]
+    assert torch.isfinite(states(paired, ["药疼药疼么头"])[0]).all()
+    half = copy.deepcopy(whole)
+    half.model.to(torch.bfloat16)
+    assert cut(half, 2, texts, pairs=100).bigrams.first.dtype == torch.bfloat16
+
+
+def test_pairs_solve_the_least_squares_problem(monkeypatch):
+    """Against a dense solver, with as many alternations as it takes."""
+    for name, value in (("PRIOR", 1e-3), ("PAIR_PRIOR", 1e-2), ("SWEEPS", 4000)):
+        monkeypatch.setattr(context_means, name, value)
+    generator = torch.Generator().manual_seed(0)
+    number, width = 60, 3
+    states_ = torch.randn(number, width, generator=generator)
+    groups, columns, ridge = {}, [], []
+    for name, size in (("token", 7), ("first", 5), ("second", 5)):
+        rows = torch.randint(-1 if name != "token" else 0, size, (number,), generator=generator)
+        there = rows >= 0
+        sums = torch.zeros(size, width).index_add_(0, rows[there], states_[there])
+        prior = context_means.PRIOR if name == "token" else context_means.PAIR_PRIOR
+        count = torch.bincount(rows[there], minlength=size).float()
+        groups[name] = context_means._Group(rows, sums, count, prior)
+        columns.append(torch.nn.functional.one_hot(rows.clamp_min(0), size).double() * there[:, None])
+        ridge += [prior] * size
+    design = torch.cat(columns, dim=1)
+    expected = torch.linalg.solve(
+        design.T @ design + torch.diag(torch.tensor(ridge).double()), design.T @ states_.double()
+    )
+    found = torch.cat(list(context_means._fit(groups).values()))
+    torch.testing.assert_close(found.double(), expected, atol=1e-3, rtol=1e-3)
+
+
+def test_pairs_are_the_most_frequent_ones_within_texts():
+    whole = encoder("bert")
+    texts = ["头疼吃药"] * 4 + ["吃什么药"] * 3 + ["么药"] * 2
+    found = HiddenMeans.of(whole, [1], texts, pairs=3, show_progress=False).pairs
+    token = whole.tokenizer.convert_tokens_to_ids
+    frequent = {(token("头"), token("疼")), (token("疼"), token("吃")), (token("吃"), token("药"))}
+    everything = HiddenMeans.of(whole, [1], texts, pairs=1000, show_progress=False).pairs
+    ends = {whole.tokenizer.cls_token_id, whole.tokenizer.sep_token_id}
+    counted = [tuple(pair) for pair in everything.tolist()]
+    assert counted == sorted(counted)
+    assert not any(set(pair) <= ends for pair in counted)
+    assert (token("么"), token("药")) in counted  # five times
+    assert all(tuple(pair) in counted for pair in found.tolist())
+    assert len(found) == 3
+    assert frequent < set(counted)
+
+
+def test_refuses_pairs_if_none_is_frequent():
+    with pytest.raises(ContextMeansError, match=r"No two adjacent tokens occur 3 times in the 1 texts"):
+        HiddenMeans.of(encoder("bert"), [1], ["头疼"], pairs=5, show_progress=False)
+
+
 def test_unseen_tokens_get_an_estimate_and_nothing_else_changes():
     whole = encoder("bert")
     smaller = cut(whole, 2, TEXTS)
@@ -101,10 +166,10 @@ def test_unseen_tokens_get_an_estimate_and_nothing_else_changes():
 def test_padding_and_batches_do_not_matter(monkeypatch):
     whole = encoder("bert")
     together = HiddenMeans.of(whole, [1], TEXTS, show_progress=False)
-    monkeypatch.setattr(context_means, "PASS", 1)
+    monkeypatch.setattr(hidden_states, "PASS", 1)
     alone = HiddenMeans.of(whole, [1], TEXTS, show_progress=False)
-    torch.testing.assert_close(together.by_token[1], alone.by_token[1], atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(together.by_place[1], alone.by_place[1], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(together.sums[1]["token"], alone.sums[1]["token"], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(together.sums[1]["place"], alone.sums[1]["place"], atol=1e-4, rtol=1e-4)
 
 
 def test_positions_help_an_encoder_that_has_them():
@@ -124,7 +189,7 @@ def test_long_texts_are_cut_and_training_mode_is_kept():
     whole = encoder("bert")
     whole.model.train()
     means = HiddenMeans.of(whole, [1], ["头" * 500], max_length=8, show_progress=False)
-    assert sum(map(len, means.tokens)) == 8
+    assert sum(map(len, means.rows["token"])) == 8
     assert whole.model.training
 
 
@@ -157,7 +222,7 @@ def test_padding_on_the_left_keeps_short_texts_beside_long_ones():
     whole.tokenizer.padding_side = "left"
     means = HiddenMeans.of(whole, [1], ["头" * 30, "吃药"], max_length=8, show_progress=False)
     # The first token of each text does not count.
-    tokens = torch.cat(means.tokens)
+    tokens = torch.cat(means.rows["token"])
     assert whole.tokenizer.convert_tokens_to_ids("药") in tokens.tolist()
     assert whole.max_seq_length == 32
 

@@ -19,6 +19,7 @@ from mar_st.errors import MarError
 from mar_st.losses import AsymInfoNCELoss
 from mar_st.model.context_means import HiddenMeans
 from mar_st.model.encoders import keep_layers, load_encoder
+from mar_st.modules.bigrams import BigramTransformer
 from mar_st.recipes.load import load_recipe
 from mar_st.runs.train import TrainError, train
 from mar_st.stages import joint as stages_joint
@@ -120,6 +121,22 @@ def test_context_means_replace_the_embeddings_of_the_document(recipe, tmp_path):
     expected = document.model.get_input_embeddings().weight
     torch.testing.assert_close(found.model.get_input_embeddings().weight, expected, atol=1e-4, rtol=1e-4)
     assert not torch.allclose(expected, own, atol=1e-2)
+
+
+def test_pairs_of_tokens_reach_the_finished_model(recipe, tmp_path):
+    query = {"layers_of_document": [1], "max_length": 24, "context_means": ["answers"], "bigrams": 50}
+    built = recipe(dim=24, query=query, stages=[DOCUMENT_INIT, ALIGN, JOINT])
+    model = train(built, tmp_path / "out", say=_silent)
+    aligned = MAR.from_pretrained(tmp_path / "out/02-align/model", routes="query", device="cpu")
+    mar = MAR.from_pretrained(model, device="cpu")
+    plain = SentenceTransformer(str(model), device="cpu", trust_remote_code=True)
+    encoder, before = mar.route_modules("query")[0], aligned.route_modules("query")[0]
+    assert isinstance(encoder, BigramTransformer)
+    assert encoder.bigrams.first.abs().max() > 0
+    for name in ("pairs", "first", "second"):  # joint training leaves them as they were
+        assert torch.equal(getattr(encoder.bigrams, name), getattr(before.bigrams, name))
+    np.testing.assert_allclose(plain.encode_query(["头疼"]), mar.encode_queries(["头疼"]), atol=1e-6)
+    assert not isinstance(mar.route_modules("document")[0], BigramTransformer)
 
 
 @pytest.mark.thorough

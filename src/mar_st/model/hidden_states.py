@@ -1,0 +1,158 @@
+"""Hidden states of an encoder at the inputs of its layers, and the modules that make the first of them."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from mar_st.errors import MarError
+from mar_st.model.encoders import layer_stack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sentence_transformers.sentence_transformer.modules import Transformer
+
+#: Maximum tokens of a forward pass, with padding.
+PASS = 8_192
+
+
+class ContextMeansError(MarError):
+    """An encoder whose embeddings cannot be replaced by mean hidden states; the message says why."""
+
+
+class _Enough(Exception):  # noqa: N818 -- ends a forward pass early, not an error
+    """Raised when all hidden states that are wanted have been seen."""
+
+
+@dataclass
+class InputEmbeddings:
+    """The modules that compute an encoder's hidden states before its first layer.
+
+    Attributes:
+        word: Table of token embeddings.
+        norm: Layer normalisation after the sum; `None` for decoders.
+        positions: Table of position embeddings, if any.
+        first: Row of the first position.
+        types: Table of token types, if any.
+    """
+
+    word: nn.Embedding
+    norm: nn.LayerNorm | None = None
+    positions: nn.Embedding | None = None
+    first: int = 0
+    types: nn.Embedding | None = None
+
+    @classmethod
+    def of(cls, model: nn.Module) -> Self:
+        """Return the modules of a model, after a check that they reproduce its hidden states.
+
+        Raises:
+            ContextMeansError: The model computes its hidden states in another way.
+        """
+        home: Any = getattr(model, "embeddings", None)
+        word: Any = model.get_input_embeddings()  # type: ignore[operator]
+        found = cls(word)
+        if isinstance(getattr(home, "LayerNorm", None), nn.LayerNorm):
+            found.norm, found.types = home.LayerNorm, getattr(home, "token_type_embeddings", None)
+            found.positions = getattr(home, "position_embeddings", None)
+            row = getattr(found.positions, "padding_idx", None)
+            found.first = 0 if row is None else int(row) + 1
+        padding = {getattr(model.config, "pad_token_id", None), found.first - 1}  # it would shift positions
+        known = [token for token in range(min(12, word.num_embeddings)) if token not in padding]
+        ids = torch.tensor([known], device=word.weight.device)
+        (states,) = layer_inputs(
+            model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, [0]
+        ).values()
+        if not torch.allclose(found.output(ids[0]), states[0].float(), atol=1e-2, rtol=1e-2):
+            raise ContextMeansError(
+                f"{type(model).__name__} makes hidden states of its token embeddings in a way that is not "
+                "supported, so mean hidden states cannot replace them. Keep its own embeddings."
+            )
+        return found
+
+    @torch.inference_mode()
+    def output(self, tokens: Tensor, *, positions: bool = True) -> Tensor:
+        """Return the hidden states of one text's tokens before the first layer, `(tokens, width)` float32.
+
+        Args:
+            tokens: Token ids, `(tokens,)`.
+            positions: Use each token's own position; if False, the mean of several positions.
+        """
+        states = self.word.weight[tokens].float()
+        if self.types is not None:
+            states = states + self.types.weight[0].float()
+        if self.positions is not None:
+            table = self.positions.weight[self.first :].float()
+            states = states + (table[: len(tokens)] if positions else table[:32].mean(dim=0))
+        if self.norm is not None:
+            states = nn.functional.layer_norm(
+                states, states.shape[-1:], self.norm.weight.float(), self.norm.bias.float(), self.norm.eps
+            )
+        return states
+
+
+def layer_inputs(model: Any, features: dict[str, Tensor], layers: Sequence[int]) -> dict[int, Tensor]:
+    """Return the inputs of some layers, `(texts, tokens, width)` each; the layers after them do not run."""
+    _, stack = layer_stack(model)
+    found: dict[int, Tensor] = {}
+
+    def seen(layer: int) -> Any:
+        def hook(_: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+            found[layer] = arguments[0] if arguments else named["hidden_states"]
+            if layer == max(layers):
+                raise _Enough
+
+        return hook
+
+    hooks = [stack[layer].register_forward_pre_hook(seen(layer), with_kwargs=True) for layer in layers]
+    try:
+        with torch.inference_mode():
+            model(**features)
+    except _Enough:
+        pass
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found
+
+
+def passes(transformer: Transformer, texts: Sequence[str], limit: int) -> Iterator[dict[str, Tensor]]:
+    """Yield tokens of texts, long ones first, in passes of a bounded size."""
+    model: Any = transformer.model
+    order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
+    start = 0
+    while start < len(order):
+        # A token covers at least a character, apart from byte tokens; special tokens are added.
+        longest = min(limit, len(texts[order[start]]) + 2)
+        rows = order[start : start + max(1, PASS // longest)]
+        features = transformer.preprocess([texts[row] for row in rows])
+        yield {name: features[name].to(model.device) for name in ("input_ids", "attention_mask")}
+        start += len(rows)
+
+
+def norm_before(model: nn.Module, layer: int) -> nn.LayerNorm:
+    """Return a copy of the normalisation whose output layer `layer` reads: the last one of the layer before.
+
+    Raises:
+        ContextMeansError: The layer before has none.
+    """
+    _, stack = layer_stack(model)
+    norms = [module for module in stack[layer - 1].modules() if isinstance(module, nn.LayerNorm)]
+    if not norms:
+        raise ContextMeansError(
+            f"The layers of {type(model).__name__} do not end in a LayerNorm, so mean hidden states cannot "
+            "replace its embeddings. Keep its own embeddings."
+        )
+    return copy.deepcopy(norms[-1])
+
+
+def without_norm(norm: nn.LayerNorm, sums: Tensor, count: Tensor) -> Tensor:
+    """Undo scale and shift of a normalisation in sums of its outputs; dimensions of scale 0 become 0."""
+    scale, shift = norm.weight.float(), norm.bias.float()
+    small = scale.abs() < 1e-4 * scale.abs().max()
+    return ((sums - count[:, None] * shift) / scale.masked_fill(small, 1.0)).masked_fill(small, 0.0)

@@ -1,0 +1,239 @@
+"""`BigramTransformer`: a transformer whose token embeddings depend on the neighbouring tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from sentence_transformers.base.modules import Transformer
+from torch import Tensor, nn
+
+from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: File of the vectors beside those of the transformer.
+BIGRAMS = "bigrams.safetensors"
+
+
+class BigramError(MarError):
+    """Vectors of token pairs that are damaged, or do not fit a transformer; the message says why."""
+
+
+class Bigrams(nn.Module):
+    """Vectors of frequent pairs of adjacent tokens, one for each token of a pair.
+
+    They are buffers, not parameters: training leaves them as they are. Retrieval hardly gained from training
+    them (docs/studies/e5.md), and an optimiser would need two further copies of them.
+
+    Args:
+        pairs: Token ids, `(pairs, 2)` integers, without repetition.
+        first: What is added to the embedding of the first token of each pair, `(pairs, width)`.
+        second: What is added to that of the second token, `(pairs, width)`.
+
+    Raises:
+        BigramError: The shapes do not fit each other, there is no pair, or one is repeated or negative.
+    """
+
+    pairs: Tensor
+    first: Tensor
+    second: Tensor
+    keys: Tensor
+
+    def __init__(self, pairs: Tensor, first: Tensor, second: Tensor) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        width = first.shape[-1] if first.ndim else 0
+        if pairs.ndim != 2 or pairs.shape[1] != 2 or not len(pairs) or pairs.is_floating_point():
+            raise BigramError(
+                f"Pairs of tokens are integers (pairs, 2); got {pairs.dtype} {tuple(pairs.shape)}."
+            )
+        for vectors in (first, second):
+            if tuple(vectors.shape) != (len(pairs), width) or not vectors.is_floating_point() or not width:
+                raise BigramError(
+                    f"Vectors of {len(pairs)} pairs are numbers ({len(pairs)}, width), equally wide for both "
+                    f"tokens; got {vectors.dtype} {tuple(vectors.shape)}."
+                )
+        if int(pairs.min()) < 0:
+            raise BigramError(f"Tokens are numbers from 0; a pair has {int(pairs.min())}.")
+        keys = pair_keys(pairs[:, 0].long(), pairs[:, 1].long())
+        order = keys.argsort()
+        if bool((keys[order].diff() == 0).any()):
+            raise BigramError("A pair of tokens has two rows.")
+        self.register_buffer("pairs", pairs[order].to(torch.int32).contiguous())
+        self.register_buffer("first", first[order].contiguous())
+        self.register_buffer("second", second[order].contiguous())
+        self.register_buffer("keys", keys[order].contiguous(), persistent=False)
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    @property
+    def width(self) -> int:
+        """Return the width of the vectors, which is that of the token embeddings."""
+        return int(self.first.shape[1])
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """Return the row of each two adjacent tokens, -1 for pairs without vectors.
+
+        Args:
+            ids: Token ids, `(texts, tokens)` int64.
+
+        Returns:
+            `(texts, tokens - 1)` int64.
+        """
+        return pair_rows(self.keys, ids)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return what is added to the embedding of each token, `(texts, tokens, width)`.
+
+        Padding adds nothing, because no pair contains a padding token.
+        """
+        rows = self.rows(ids)
+        there = (rows >= 0)[..., None]
+        at = rows.clamp_min(0)
+        zero = self.first.new_zeros(())
+        first = torch.where(there, self.first[at], zero)
+        second = torch.where(there, self.second[at], zero)
+        pad = nn.functional.pad
+        return pad(first, (0, 0, 0, 1)) + pad(second, (0, 0, 1, 0))
+
+
+class BigramTransformer(Transformer):
+    """A Transformer that adds vectors of token pairs to its token embeddings.
+
+    With `e(t)` the embedding of token `t`, the transformer reads, in the place of `e(t_i)`,
+
+        e(t_i) + first(t_i, t_{i+1}) + second(t_{i-1}, t_i)
+
+    where pairs without vectors add 0. So a few layers start from embeddings that already know the neighbours
+    of each token, at the price of memory: looking up a pair costs microseconds. N-gram embeddings as input
+    are described by Roy et al. (2022, N-Grammer) and Huang et al. (2025, Over-Tokenized Transformer), where
+    they are trained; here `mar_st.model.context_means` computes them.
+
+    A saved module is the folder of a Transformer with one more file. `SentenceTransformer` loads it with
+    `trust_remote_code=True` if this package is installed; `MAR` needs no such consent.
+
+    Built by `BigramTransformer.of`, or loaded.
+    """
+
+    bigrams: Bigrams
+
+    @classmethod
+    def of(cls, transformer: Transformer, bigrams: Bigrams) -> Self:
+        """Return a transformer with vectors of token pairs; it shares the weights of the given one.
+
+        Raises:
+            BigramError: The vectors are of another width than the embeddings, a pair has a token without an
+                embedding, or the model does not take embeddings as input.
+        """
+        embedding: Any = transformer.model.get_input_embeddings()
+        rows, width = embedding.weight.shape
+        if bigrams.width != width:
+            raise BigramError(
+                f"The vectors of token pairs have {bigrams.width} dimensions, the token embeddings {width}; "
+                "they belong to different encoders."
+            )
+        if int(bigrams.pairs.max()) >= rows:
+            raise BigramError(
+                f"A pair has the token {int(bigrams.pairs.max())}, but there are {rows} token embeddings; "
+                "they belong to different encoders."
+            )
+        taken = transformer.model_forward_params
+        if taken is not None and "inputs_embeds" not in taken:
+            raise BigramError(
+                f"{type(transformer.model).__name__} does not take embeddings as input, so vectors of token "
+                "pairs cannot be added to them."
+            )
+        made = cls.__new__(cls)
+        made.__dict__.update(vars(transformer))
+        made._modules = dict(transformer._modules)  # the given one must not get the new module
+        made.bigrams = bigrams.to(embedding.weight.device)
+        return made
+
+    def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        """Compute token vectors as `Transformer.forward`, from embeddings with neighbours."""
+        ids = features["input_ids"]
+        embedded = self.model.get_input_embeddings()(ids)
+        inner = {name: value for name, value in features.items() if name != "input_ids"}
+        inner["inputs_embeds"] = embedded + self.bigrams(ids).to(embedded.dtype)
+        positions = self._positions(features, ids)
+        found: dict[str, Any] = super().forward(inner | positions, **kwargs)
+        for name in ("inputs_embeds", *positions):
+            del found[name]
+        return found | {"input_ids": ids}
+
+    def _positions(self, features: dict[str, Any], ids: Tensor) -> dict[str, Tensor]:
+        """Return the positions that RoBERTa models derive from token ids, but cannot from embeddings."""
+        home = getattr(self.model, "embeddings", None)
+        make = getattr(home, "create_position_ids_from_input_ids", None)
+        if make is None or "position_ids" in features:
+            return {}
+        return {"position_ids": make(ids, home.padding_idx)}  # type: ignore[union-attr]
+
+    def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
+        """Write the files of a Transformer, and `bigrams.safetensors`."""
+        super().save(output_path, *args, safe_serialization=safe_serialization, **kwargs)
+        tensors = {name: getattr(self.bigrams, name).detach().cpu() for name in ("pairs", "first", "second")}
+        save_file(tensors, Path(output_path) / BIGRAMS, metadata={"format": "pt"})
+
+    @classmethod
+    def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Self:
+        """Load a saved module; the vectors of token pairs get the dtype of the token embeddings.
+
+        Raises:
+            BigramError: The file of the vectors is missing or damaged, or does not fit the transformer.
+        """
+        place = f"{model_name_or_path}/{subfolder}".rstrip("/")
+        names = ("token", "cache_folder", "revision", "local_files_only")
+        hub = {name: kwargs[name] for name in names if kwargs.get(name) is not None}
+        found = cls.load_file_path(model_name_or_path, filename=BIGRAMS, subfolder=subfolder, **hub)
+        if found is None:
+            raise BigramError(f"{place} has no {BIGRAMS}; save or copy the model again.")
+        try:
+            bigrams = saved_bigrams(found)
+        except BigramError as error:
+            raise BigramError(f"{place}: {error} Save or copy the model again.") from error
+        plain: Any = Transformer.load(model_name_or_path, subfolder=subfolder, **kwargs)
+        return cls.of(plain, bigrams.to(plain.model.get_input_embeddings().weight.dtype))
+
+
+def saved_bigrams(path: str | Path) -> Bigrams:
+    """Read vectors of token pairs.
+
+    Raises:
+        BigramError: The file is damaged.
+    """
+    try:
+        tensors = load_file(path)
+        return Bigrams(tensors["pairs"], tensors["first"], tensors["second"])
+    except (SafetensorError, OSError, KeyError) as error:
+        raise BigramError(f"{BIGRAMS} cannot be read ({type(error).__name__}: {error}).") from error
+
+
+def pair_rows(keys: Tensor, ids: Tensor) -> Tensor:
+    """Return the row of each two adjacent tokens among sorted keys, -1 for those that are not there.
+
+    Args:
+        keys: Keys of pairs, `(pairs,)` int64, sorted.
+        ids: Token ids, `(texts, tokens)` int64.
+
+    Returns:
+        `(texts, tokens - 1)` int64.
+    """
+    wanted = pair_keys(ids[:, :-1], ids[:, 1:]).contiguous()
+    at = torch.searchsorted(keys, wanted).clamp_max(len(keys) - 1)
+    return torch.where(keys[at] == wanted, at, -1)
+
+
+def bigrams_below(module: nn.Module) -> Iterator[Bigrams]:
+    """Yield the tables of token pairs of a model."""
+    return (part for part in module.modules() if isinstance(part, Bigrams))
+
+
+def pair_keys(first: Tensor, second: Tensor) -> Tensor:
+    """Return one number for each pair of token ids, int64; pairs are ordered as their ids."""
+    return (first << 32) | second
