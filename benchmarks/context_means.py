@@ -4,8 +4,9 @@
 
 The encoder is cut to its last `--layers`. Its token embeddings are its own, or mean hidden states over so
 many `--texts` (see `mar_st.model.context_means`), with position embeddings fitted beside them or left at
-zero. For each, the nDCG@10 of the task is printed in relation to that of the whole encoder on the same
-documents, with the mean cosine between the query vectors of both. One JSON line per row goes to `--out`.
+zero, or with vectors of the `--pairs` most frequent token pairs. For each, the nDCG@10 of the task is printed
+in relation to that of the whole encoder on the same documents, with the mean cosine between the query vectors
+of both. One JSON line per row goes to `--out`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def cut_model(model: SentenceTransformer, layers: int, means: HiddenMeans | None
     depth = int(smaller[0].model.config.num_hidden_layers)
     keep_layers([smaller[0]], range(depth - layers, depth))
     if means is not None:
-        means.write(smaller[0], depth - layers)
+        smaller[0] = means.write(smaller[0], depth - layers)
     table = getattr(getattr(smaller[0].model, "embeddings", None), "position_embeddings", None)
     if means is not None and not positions and table is not None:
         torch.nn.init.zeros_(table.weight)
@@ -48,6 +49,7 @@ def main() -> None:
     parser.add_argument("--task", required=True)
     parser.add_argument("--layers", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--numbers", type=int, nargs="+", default=[2048, 8192, 32768])
+    parser.add_argument("--pairs", type=int, default=0)
     parser.add_argument("--max-length", type=int, default=128)
     parser.add_argument("--out", type=Path, default=Path("context_means.jsonl"))
     asked = parser.parse_args()
@@ -68,6 +70,7 @@ def main() -> None:
             "layers": layers,
             "texts": number,
             "positions": positions,
+            "pairs": 0 if means is None or means.pairs is None else len(means.pairs),
             "retention": round(judge.ndcg(vectors) / full, 4),
             "cosine": round(float((vectors * whole).sum(axis=1).mean()), 4),
         }
@@ -83,6 +86,11 @@ def main() -> None:
             row(layers, number, means)
             if number == max(asked.numbers):
                 row(layers, number, means, positions=False)
+        if asked.pairs:
+            firsts = [depth - layers for layers in asked.layers]
+            means = HiddenMeans.of(model[0], firsts, texts[:number], pairs=asked.pairs)
+            for layers in asked.layers:
+                row(layers, number, means)
 
 
 if __name__ == "__main__":

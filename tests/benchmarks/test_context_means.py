@@ -23,13 +23,17 @@ def test_a_row_for_each_number_of_layers_and_texts(tmp_path, monkeypatch, capsys
     SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(tmp_path / "model"))
     (tmp_path / "task").mkdir()
     write_retrieval(tmp_path / "task")
-    texts = write_jsonl(tmp_path / "texts.jsonl", [{"text": text} for text in QUERIES.values()])
+    texts = write_jsonl(tmp_path / "texts.jsonl", [{"text": text * 3} for text in QUERIES.values()])
     out = tmp_path / "rows.jsonl"
     options = ["--model", tmp_path / "model", "--texts", texts, "--task", tmp_path / "task", "--out", out]
-    sizes = ["--layers", 1, 2, "--numbers", 2, 3]
+    sizes = ["--layers", 1, 2, "--numbers", 2, 3, "--pairs", 5]
     monkeypatch.setattr(sys, "argv", ["context_means.py", *map(str, [*options, *sizes])])
     context_means.main()
     rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert all(0 < row["pairs"] <= 5 for row in rows if row["pairs"])
+    paired = [(row["layers"], row["texts"]) for row in rows if row["pairs"]]
+    assert paired == [(1, 2), (2, 2), (1, 3), (2, 3)]
+    rows = [row for row in rows if not row["pairs"]]
     found = [(row["layers"], row["texts"], row["positions"]) for row in rows]
     copied = [(1, 0, True), (2, 0, True)]
     assert found == [
@@ -43,4 +47,4 @@ def test_a_row_for_each_number_of_layers_and_texts(tmp_path, monkeypatch, capsys
     ]
     assert rows[5]["cosine"] != rows[4]["cosine"]
     assert max(row["cosine"] for row in rows) <= 1.0001
-    assert len(capsys.readouterr().out.splitlines()) == len(rows)
+    assert len(capsys.readouterr().out.splitlines()) == len(rows) + len(paired)

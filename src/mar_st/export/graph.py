@@ -59,7 +59,7 @@ def parts_of(modules: Sequence[nn.Module]) -> Parts:
     names = [type(module).__name__ for module in modules]
     if names[0] == "LookupEncoder":
         raise ExportError("A lookup encoder has no graph to export; give --format numpy (or lookup-json).")
-    if names[:2] != ["Transformer", "Pooling"]:
+    if names[0] not in ("Transformer", "BigramTransformer") or names[1:2] != ["Pooling"]:
         raise ExportError(
             f"Only encoders that start with Transformer and Pooling can be exported; this one is made of "
             f"{', '.join(names)}."

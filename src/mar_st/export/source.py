@@ -1,4 +1,4 @@
-"""The query encoder that is exported: its settings, its tokenizer and its table of token embeddings."""
+"""The query encoder that is exported: its settings, its tokenizer and its tables of embeddings."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 
 from mar_st.export.graph import ExportError, Parts, parts_of, position_offset
 from mar_st.files import open_reserved
+from mar_st.modules.bigrams import BigramTransformer, pair_keys
 from mar_st.online.front import QueryTokenizer
-from mar_st.online.listing import EMBEDDING_TABLES, TOKENIZER, Listing
+from mar_st.online.listing import BIGRAM_FILES, EMBEDDING_TABLES, TOKENIZER, Listing
 from mar_st.online.torch_encoder import TorchEncoder
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def open_source(name: str, query: str | None = None) -> ExportSource:
 
 
 def write_front(source: ExportSource, folder: Path, *, exact: bool) -> tuple[Listing, str]:
-    """Write tokenizer and table of embeddings.
+    """Write the tokenizer, the table of embeddings, and vectors of token pairs.
 
     Args:
         source: The encoder.
@@ -94,6 +95,9 @@ def write_front(source: ExportSource, folder: Path, *, exact: bool) -> tuple[Lis
     content = json.loads(backend.to_str()) | {"padding": None, "truncation": None}
     (folder / TOKENIZER).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
     lossless = _write_table(model.get_input_embeddings().weight.detach().numpy(), folder, exact=exact)
+    paired = isinstance(transformer, BigramTransformer)
+    if paired:
+        _write_bigrams(transformer, folder, exact=exact)
     special = [token for token in tokenizer.all_special_ids if token is not None]
     listing = Listing(
         model={
@@ -119,6 +123,7 @@ def write_front(source: ExportSource, folder: Path, *, exact: bool) -> tuple[Lis
         chosen="",
         files={},
         space=encoder.space,
+        bigrams=paired,
     )
     return listing, "float16" if lossless else "float32"
 
@@ -132,7 +137,35 @@ def _write_table(weight: np.ndarray, folder: Path, *, exact: bool) -> bool:
     Raises:
         ExportError: A value is not finite, or too large for float16.
     """
-    path = folder / EMBEDDING_TABLES["float16"]
+    lossless = _write_half(weight, folder / EMBEDDING_TABLES["float16"])
+    if exact and not lossless:
+        np.save(folder / EMBEDDING_TABLES["float32"], weight.astype(np.float32, copy=False))
+    return lossless
+
+
+def _write_bigrams(transformer: BigramTransformer, folder: Path, *, exact: bool) -> None:
+    """Write vectors of token pairs, as float16 unless that loses something and `exact` is set.
+
+    Raises:
+        ExportError: A value is not finite, or too large for float16.
+    """
+    bigrams = transformer.bigrams
+    keys, *paths = (folder / name for name in BIGRAM_FILES)
+    np.save(keys, pair_keys(bigrams.pairs[:, 0].long(), bigrams.pairs[:, 1].long()).numpy())
+    for vectors, path in zip((bigrams.first, bigrams.second), paths, strict=True):
+        if not _write_half(vectors.numpy(), path) and exact:
+            np.save(path, vectors.numpy())
+
+
+def _write_half(weight: np.ndarray, path: Path) -> bool:
+    """Write an array `(rows, width)` as float16.
+
+    Returns:
+        Whether this loses nothing.
+
+    Raises:
+        ExportError: A value is not finite, or too large for float16.
+    """
     half = open_reserved(path, np.float16, weight.shape)
     lossless = True
     for start in range(0, len(weight), _BLOCK):  # a copy of the whole table would be most of the memory
@@ -146,8 +179,6 @@ def _write_table(weight: np.ndarray, folder: Path, *, exact: bool) -> bool:
             )
         lossless = lossless and bool((written.astype(np.float32) == rows).all())
     half.flush()
-    if exact and not lossless:
-        np.save(folder / EMBEDDING_TABLES["float32"], weight.astype(np.float32, copy=False))
     return lossless
 
 

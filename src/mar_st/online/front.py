@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mar_st.files.arrays import load_array
-from mar_st.online.listing import EMBEDDING_TABLES, TOKENIZER
+from mar_st.online.listing import BIGRAM_FILES, EMBEDDING_TABLES, TOKENIZER
 from mar_st.online.packages import optional
 from mar_st.online.protocol import EncoderError
 
@@ -106,7 +106,7 @@ class EmbeddingTable:
                 "export the encoder again."
             )
         self._dtype, self._start = header.dtype, int(header.offset)
-        self._rows, self.width = map(int, header.shape)
+        self.rows, self.width = map(int, header.shape)
         self._file = path.open("rb", buffering=0)
         self._mapped = None if hasattr(os, "pread") else header
 
@@ -116,8 +116,8 @@ class EmbeddingTable:
         Raises:
             EncoderError: A token of the tokenizer has no row.
         """
-        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self._rows:
-            raise EncoderError(f"A token has no row among {self._rows} embeddings. Export the encoder again.")
+        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self.rows:
+            raise EncoderError(f"A token has no row among {self.rows} embeddings. Export the encoder again.")
         if self._mapped is not None:
             found: np.ndarray = self._mapped[ids].astype(np.float32)
             return found
@@ -127,6 +127,53 @@ class EmbeddingTable:
         content = b"".join(os.pread(handle, size, start + row * size) for row in distinct.tolist())
         rows = np.frombuffer(content, dtype=self._dtype).reshape(len(distinct), self.width)
         return rows[places].astype(np.float32, copy=False)
+
+
+class BigramTable:
+    """Vectors of token pairs, see `mar_st.modules.bigrams`: keys in memory, vectors read as they are needed.
+
+    Args:
+        folder: Folder with `BIGRAM_FILES`.
+        width: Width of the token embeddings.
+
+    Raises:
+        EncoderError: A file is damaged, or the files do not fit each other or the token embeddings.
+    """
+
+    def __init__(self, folder: Path, width: int) -> None:
+        keys, *vectors = (folder / name for name in BIGRAM_FILES)
+        try:
+            self._keys: np.ndarray = load_array(keys)
+        except (ValueError, OSError) as error:
+            raise EncoderError(
+                f"{keys} cannot be read ({error}); copy or export the encoder again."
+            ) from error
+        self._first, self._second = (EmbeddingTable(path) for path in vectors)
+        fits = self._keys.ndim == 1 and self._keys.dtype == np.int64 and len(self._keys) > 0
+        fits = fits and bool((np.diff(self._keys) > 0).all())
+        if not fits or any((one.rows, one.width) != (len(self._keys), width) for one in self._tables):
+            raise EncoderError(
+                f"The vectors of token pairs in {folder} do not fit each other or embeddings of {width} "
+                "dimensions. Copy or export the encoder again."
+            )
+
+    @property
+    def _tables(self) -> tuple[EmbeddingTable, EmbeddingTable]:
+        return self._first, self._second
+
+    def add(self, embeddings: np.ndarray, ids: np.ndarray, segments: np.ndarray) -> None:
+        """Add the vectors of all pairs within texts to token embeddings, in place.
+
+        Args:
+            embeddings: Token embeddings, float32 `(tokens, width)`.
+            ids: Token ids, int64 `(tokens,)`.
+            segments: Number of the text of each token, `(tokens,)`.
+        """
+        wanted = (ids[:-1] << 32) | ids[1:]
+        rows = np.searchsorted(self._keys, wanted).clip(max=len(self._keys) - 1)
+        first = np.flatnonzero((self._keys[rows] == wanted) & (segments[:-1] == segments[1:]))
+        embeddings[first] += self._first[rows[first]]
+        embeddings[first + 1] += self._second[rows[first]]
 
 
 class Front:
@@ -144,6 +191,7 @@ class Front:
         self.single = self._mode in ("cls", "lasttoken")
         self.tokenizer = QueryTokenizer(folder / TOKENIZER, listing.max_length, listing.truncation)
         self.table = EmbeddingTable(folder / EMBEDDING_TABLES[table])
+        self._bigrams = BigramTable(folder, self.table.width) if listing.bigrams else None
         self._prompt_tokens: dict[str, int] = {}
 
     def packs(self, texts: Sequence[str], prompt: str = "") -> Iterator[Pack]:
@@ -175,8 +223,11 @@ class Front:
         segments[:tokens] = np.repeat(np.arange(len(rows), dtype=np.int32), lengths)
         positions = np.zeros(size, dtype=np.int64)
         positions[:tokens] = np.arange(tokens) - np.repeat(starts, lengths)
+        embeddings = self.table[ids]
+        if self._bigrams is not None:
+            self._bigrams.add(embeddings, ids, segments)
         inputs = {
-            "embeddings": self.table[ids],
+            "embeddings": embeddings,
             "positions": positions + self._listing.positions,
             "segments": segments,
             "pool": self._pool(starts, lengths, size, skipped),

@@ -20,6 +20,9 @@ LISTING_FILE = "export.json"
 EMBEDDING_TABLES = {"float32": "embeddings.float32.npy", "float16": "embeddings.float16.npy"}
 TOKENIZER = "tokenizer.json"
 
+#: Vectors of token pairs: keys of the pairs, and what is added to their first and second token.
+BIGRAM_FILES = ("bigrams.keys.npy", "bigrams.first.npy", "bigrams.second.npy")
+
 #: Bounds of the numbers in `export.json`.
 MOST = 2**24
 
@@ -165,6 +168,7 @@ class Listing(ExportListing):
         machine: Machine of the measurements.
         task: Task of the retrieval scores in the reports.
         refused: Requested variants that could not be written, with the reason.
+        bigrams: Whether vectors of token pairs are added to the embeddings, see `BIGRAM_FILES`.
     """
 
     form: ClassVar[str] = "mar-export"
@@ -184,6 +188,7 @@ class Listing(ExportListing):
     machine: dict[str, Any] = field(default_factory=dict)
     task: dict[str, Any] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+    bigrams: bool = False
 
     @classmethod
     def of(cls, content: dict[str, Any]) -> Self:
@@ -196,8 +201,10 @@ class Listing(ExportListing):
     def check(self, least: Mapping[str, int]) -> None:
         """Check the fields of the listing, as `ExportListing.check`."""
         super().check(least)
-        if not isinstance(self.pooling["mode"], str) or type(self.normalised) is not bool:
-            raise TypeError("'mode' of 'pooling' is a text, and 'normalised' true or false")
+        if not isinstance(self.pooling["mode"], str):
+            raise TypeError("'mode' of 'pooling' is a text")
+        if type(self.normalised) is not bool or type(self.bigrams) is not bool:
+            raise TypeError("'normalised' and 'bigrams' are true or false")
         if not all(isinstance(text, str | None) for text in self.prompts.values()):
             raise TypeError("'prompts' are texts")
         for name, variant in self.variants.items():
@@ -210,7 +217,10 @@ class Listing(ExportListing):
         of_variants = [
             [entry.graph, *entry.files, EMBEDDING_TABLES[entry.table]] for entry in self.variants.values()
         ]
-        return [TOKENIZER, *(name for names in of_variants for name in names)]
+        return [TOKENIZER, *self._pair_files(), *(name for names in of_variants for name in names)]
+
+    def _pair_files(self) -> tuple[str, ...]:
+        return BIGRAM_FILES if self.bigrams else ()
 
     def choose(self, backend: str) -> ExportVariant:
         """Return the variant of a back end, see `load_query_encoder`.
@@ -234,7 +244,7 @@ class Listing(ExportListing):
 
     def identity(self, variant: ExportVariant) -> str:
         """Return the digest of all that the vectors of a variant depend on."""
-        names = [*variant.files, EMBEDDING_TABLES[variant.table], TOKENIZER]
+        names = [*variant.files, EMBEDDING_TABLES[variant.table], TOKENIZER, *self._pair_files()]
         content = {
             "model": self.model["identity"],
             "files": {name: self.files[name]["sha256"] for name in names},

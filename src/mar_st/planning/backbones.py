@@ -49,12 +49,14 @@ class Shape:
         config: transformers configuration values, `model_type` included.
         dtype: Dtype of its published weights: float32, float16 or bfloat16.
         head: Parameters of a linear layer after pooling.
+        pairs: Maximum number of token pairs with vectors, which are not trained.
     """
 
     name: str
     config: Mapping[str, Any]
     dtype: str = "float32"
     head: int = 0
+    pairs: int = 0
 
     @property
     def width(self) -> int:
@@ -114,7 +116,7 @@ def shape_of(backbone: Backbone, document: Backbone | None = None) -> Shape:
                 f"layers_of_document names layer {max(kept)}, but {shape.name} has {shape.layers} layers, "
                 f"0 to {shape.layers - 1}."
             )
-        shape = shape.with_layers(len(kept))
+        shape = replace(shape.with_layers(len(kept)), pairs=backbone.bigrams or 0)
     elif backbone.config is not None:
         assert backbone.tokenizer is not None  # noqa: S101
         config = {"vocab_size": backbone.tokenizer.vocab_size, **backbone.config}

@@ -56,9 +56,10 @@ def trained_parameters(shape: Shape, training: Training) -> int:
 
 
 def weight_bytes(shape: Shape, training: Training) -> int:
-    """Return the bytes of an encoder's weights and of its adapter."""
+    """Return the bytes of an encoder's weights, of its adapter and of its vectors of token pairs."""
     adapter = 4 * trained_parameters(shape, training) if training.mode == "lora" else 0
-    return count(shape).total * BYTES[training.dtype] + adapter
+    paired = 2 * shape.pairs * shape.width  # a vector for each of both tokens
+    return (count(shape).total + paired) * BYTES[training.dtype] + adapter
 
 
 def retromae_parameters(shape: Shape, max_length: int) -> int:

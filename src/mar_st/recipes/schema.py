@@ -103,6 +103,7 @@ class Recipe(Strict):
         self._check_widths()
         self._check_dtypes()
         self._check_data()
+        self._check_bigrams()
         kinds = [stage.stage for stage in self.stages]
         ranks = [RANK[kind] for kind in kinds]
         if ranks != sorted(ranks):
@@ -199,6 +200,16 @@ class Recipe(Strict):
                     )
                 if all(form == "texts" for form in forms.values()):
                     raise ValueError(f"stage {stage.name} needs pairs; all data are single texts")
+
+    def _check_bigrams(self) -> None:
+        if self.query is None or self.query.bigrams is None:
+            return
+        for stage in self.stages:
+            if isinstance(stage, RetroMAEStage):
+                raise ValueError(
+                    f"stage {stage.name}: RetroMAE reads token embeddings alone, without the query encoder's "
+                    "'bigrams'; leave out one of the two"
+                )
 
     def _check_groups(self, stage: DistillStage | JointStage) -> None:
         if stage.kl_scope != "group" and stage.cross_encoder is None:

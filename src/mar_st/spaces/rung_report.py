@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from mar_st.export.measure import TIMED, TOGETHER, timings
+from mar_st.modules.bigrams import Bigrams
 from mar_st.modules.layout import saved_chain
 
 if TYPE_CHECKING:
@@ -65,18 +66,22 @@ def speed(model: MAR, texts: Sequence[str]) -> dict[str, float]:
 
 
 def parameters(model: MAR) -> dict[str, int]:
-    """Count the parameters of a query encoder, and those that are not embeddings."""
-    every = {id(p): p.numel() for module in model.route_modules("query") for p in module.parameters()}
+    """Count the parameters of a query encoder, and those that are not embeddings.
+
+    Vectors of token pairs count as embeddings.
+    """
+    parts = [part for module in model.route_modules("query") for part in module.modules()]
+    every = {id(p): p.numel() for part in parts for p in part.parameters(recurse=False)}
     tables = (nn.Embedding, nn.EmbeddingBag)
     embedded = {
-        id(p): p.numel()
-        for module in model.route_modules("query")
-        for part in module.modules()
-        if isinstance(part, tables)
-        for p in part.parameters(recurse=False)
+        id(p): p.numel() for part in parts if isinstance(part, tables) for p in part.parameters(recurse=False)
     }
+    paired = sum(part.first.numel() + part.second.numel() for part in parts if isinstance(part, Bigrams))
     total = sum(every.values())
-    return {"parameters": total, "parameters_without_embeddings": total - sum(embedded.values())}
+    return {
+        "parameters": total + paired,
+        "parameters_without_embeddings": total - sum(embedded.values()),
+    }
 
 
 def mebibytes(folder: Path, route: str) -> float:

@@ -7,7 +7,6 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import torch
-from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router
 from sentence_transformers.sentence_transformer.modules import Transformer
 from sentence_transformers.util import is_sentence_transformer_model
@@ -19,6 +18,7 @@ from mar_st.model.dropout import set_dropout
 from mar_st.model.encoders import check_source, linear_projection, load_encoder
 from mar_st.model.mar import MAR
 from mar_st.model.names import model_source
+from mar_st.model.opening import open_model
 from mar_st.model.prompts import PROMPT_NAMES
 from mar_st.model.routes import route
 from mar_st.model.tokenizers import train_tokenizer
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.modules.module import Module
 
 #: Width of an attention head.
@@ -94,7 +95,7 @@ def given_encoder(source: str, *, max_length: int, dropout: bool = False) -> lis
     if not is_sentence_transformer_model(source):
         modules: list[Any] = load_encoder(source, "query", max_length=max_length)
     else:
-        model = SentenceTransformer(source, device="cpu")
+        model = open_model(source, routes="query", device="cpu")
         modules = [module for module in route(model, "query") if not isinstance(module, Normalize)]
         limit = getattr(modules[0], "max_seq_length", None)
         modules[0].max_seq_length = min(limit or max_length, max_length)

@@ -24,7 +24,10 @@ _LENGTHS = (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.
 _LANGUAGES = {"zh": "zho-Hans", "en": "eng-Latn"}
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _NO_LIMIT = 10**9  # transformers writes a huge number for a tokenizer without a limit
-_EMBEDDING_WEIGHTS = ("word_embeddings.weight", "embed_tokens.weight", "tok_embeddings.weight")
+_EMBEDDING_WEIGHTS = (
+    "word_embeddings.weight", "embed_tokens.weight", "tok_embeddings.weight",
+    "bigrams.safetensors/first", "bigrams.safetensors/second",
+)  # fmt: skip
 
 
 def folder_revision(folder: Path) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
@@ -13,6 +15,7 @@ from mar_st.export.graph import PackedEncoder, parts_of
 from mar_st.export.graphs.native import NativeGraphs
 from mar_st.export.source import ExportSource, write_front
 from mar_st.model.encoders import load_encoder
+from mar_st.modules.bigrams import Bigrams, BigramTransformer
 from mar_st.online.front import Front
 from mar_st.online.runtimes.native import NativeRuntime
 from mar_st.online.torch_encoder import TorchEncoder
@@ -44,6 +47,16 @@ def make_model(model_type="gte", pooling="cls", *, dense=None, prompts=None, inc
         modules.append(Dense(32, dense, activation_function=torch.nn.Tanh()))
     modules.append(Normalize())
     return SentenceTransformer(modules=modules, prompts=prompts, device="cpu").eval()
+
+
+def with_pairs(model, texts=TEXTS):
+    """The model with random vectors of all pairs of tokens in some texts."""
+    pairs = [pair for ids in model[0].tokenizer(list(texts))["input_ids"] for pair in pairwise(ids)]
+    found = torch.tensor(pairs).unique(dim=0)
+    width = model[0].model.get_input_embeddings().weight.shape[1]
+    vectors = torch.randn(2, len(found), width, generator=torch.Generator().manual_seed(5))
+    modules = [BigramTransformer.of(model[0], Bigrams(found, *vectors)), *list(model)[1:]]
+    return SentenceTransformer(modules=modules, prompts=model.prompts, device="cpu").eval()
 
 
 @pytest.fixture(scope="session")

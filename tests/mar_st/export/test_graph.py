@@ -11,7 +11,7 @@ from mar_st.export.source import ExportSource, check_tokens, open_source, write_
 from mar_st.online.front import Front
 from mar_st.online.torch_encoder import TorchEncoder
 from tests.mar_st.conftest import make_config
-from tests.mar_st.export.conftest import FAMILIES, TEXTS, make_model
+from tests.mar_st.export.conftest import FAMILIES, TEXTS, make_model, with_pairs
 
 
 def packed_vectors(model, folder, texts, prompt=""):
@@ -37,6 +37,24 @@ def test_packed_equals_sentence_transformers(model_type, pooling, tmp_path, monk
     assert found.shape == (len(TEXTS), 16)
     np.testing.assert_allclose(found, expected, atol=2e-6)
     assert np.abs(found[0] - found[1]).max() > 1e-3  # the texts do differ
+
+
+@pytest.mark.parametrize(("model_type", "pooling"), FAMILIES)
+def test_vectors_of_token_pairs_are_added_outside_the_graph(model_type, pooling, tmp_path, monkeypatch):
+    monkeypatch.setattr("mar_st.online.front.PACK_TOKENS", 40)
+    plain = make_model(model_type, pooling)
+    model = with_pairs(plain, TEXTS[:3])
+    expected = np.stack([model.encode(text, task="query") for text in TEXTS])
+    without = np.stack([plain.encode(text, task="query") for text in TEXTS])
+    found, source = packed_vectors(model, tmp_path, TEXTS)
+    np.testing.assert_allclose(found, expected, atol=5e-6)
+    assert np.abs(expected - without).max() > 1e-3
+    half, _ = write_front(source, tmp_path, exact=False)
+    assert half.bigrams
+    rounded = next(Front(tmp_path, half, "float16").packs(TEXTS[:1])).inputs["embeddings"]
+    exact = model[0].preprocess(TEXTS[:1])["input_ids"]
+    wanted = model[0].model.get_input_embeddings()(exact) + model[0].bigrams(exact)
+    np.testing.assert_allclose(rounded[: exact.shape[1]], wanted[0].detach().numpy(), atol=1e-2)
 
 
 def test_sliding_windows_are_those_of_the_model(tmp_path):

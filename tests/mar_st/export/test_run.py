@@ -14,7 +14,8 @@ from mar_st.export.measure import CrashError, cosines, measure
 from mar_st.export.run import LossLimits, choose, move
 from mar_st.kernels.processor import processor
 from mar_st.online.listing import Listing
-from tests.mar_st.export.conftest import TEXTS
+from mar_st.online.load import load_query_encoder
+from tests.mar_st.export.conftest import TEXTS, make_model, with_pairs
 
 
 @pytest.mark.thorough
@@ -158,6 +159,23 @@ def test_cosines_are_computed_row_by_row():
     first = np.array([[1, 0], [1, 1]], dtype=np.float32)
     second = np.array([[2, 0], [1, -1]], dtype=np.float32)
     np.testing.assert_allclose(cosines(first, second), [1, 0], atol=1e-12)
+
+
+@pytest.mark.thorough
+def test_an_encoder_with_vectors_of_token_pairs_is_exported(tmp_path):
+    with_pairs(make_model(pooling="mean")).save(str(tmp_path / "model"))
+    out = tmp_path / "out"
+    listing = export(tmp_path / "model", out, formats=("openvino",), weight_formats=("fp32", "int8"),
+                     threads=1, show_progress=False)  # fmt: skip
+    assert listing.bigrams
+    assert {"bigrams.keys.npy", "bigrams.first.npy", "bigrams.second.npy"} <= set(listing.files)
+    original = load_query_encoder(tmp_path / "model").encode(TEXTS)
+    found = load_query_encoder(out, backend="openvino-fp32", threads=1).encode(TEXTS)
+    np.testing.assert_allclose(found, original, atol=1e-5)
+    assert listing.variants["openvino-int8"].report["cosine_min"] > 0.97
+    before = listing.identity(listing.variants["openvino-fp32"])
+    changed = replace(listing, files={**listing.files, "bigrams.first.npy": {"sha256": "other"}})
+    assert changed.identity(listing.variants["openvino-fp32"]) != before
 
 
 @pytest.mark.slow

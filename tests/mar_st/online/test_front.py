@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mar_st.online.front import EmbeddingTable, Front, QueryTokenizer
+from mar_st.online.front import BigramTable, EmbeddingTable, Front, QueryTokenizer
 from mar_st.online.listing import Listing
 from mar_st.online.protocol import EncoderError
 from tests.mar_st.conftest import make_tokenizer
@@ -98,3 +98,45 @@ def test_tokens_without_a_row_are_refused(tmp_path, mapped, monkeypatch):
     for ids in ([5], [-1], [0, 10**12]):
         with pytest.raises(EncoderError, match="no row among 5"):
             table[np.array(ids)]
+
+
+def write_pairs(folder, pairs, first, second):
+    keys = np.array([(one << 32) | other for one, other in pairs], dtype=np.int64)
+    for name, array in (("keys", keys), ("first", first), ("second", second)):
+        np.save(folder / f"bigrams.{name}.npy", array)
+
+
+def test_vectors_of_pairs_are_added_within_texts(tmp_path):
+    pairs = [(3, 4), (4, 3), (4, 4)]
+    first, second = np.random.default_rng(0).standard_normal((2, 3, 5)).astype(np.float16)
+    write_pairs(tmp_path, pairs, first, second)
+    ids = np.array([3, 4, 4, 3, 7, 3, 4, 4])
+    segments = np.array([0, 0, 0, 0, 0, 0, 1, 1])
+    found = np.ones((8, 5), dtype=np.float32)
+    BigramTable(tmp_path, 5).add(found, ids, segments)
+    expected = np.ones((8, 5), dtype=np.float32)
+    for place in range(7):
+        pair = (ids[place], ids[place + 1])
+        if pair in pairs and segments[place] == segments[place + 1]:
+            expected[place] += first[pairs.index(pair)]
+            expected[place + 1] += second[pairs.index(pair)]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert (found[5] == 1).all()  # its neighbour is in another text
+
+
+@pytest.mark.parametrize("how", ["order", "rows", "width", "dtype", "cut", "gone"])
+def test_damaged_vectors_of_pairs_are_one_clear_error(tmp_path, how):
+    rows = np.ones((3, 5), dtype=np.float16)
+    pairs = [(3, 4), (4, 4), (4, 3)] if how == "order" else [(3, 4), (4, 3), (4, 4)]
+    write_pairs(tmp_path, pairs, rows, rows[:2] if how == "rows" else rows)
+    keys = tmp_path / "bigrams.keys.npy"
+    if how == "dtype":
+        np.save(keys, np.arange(3, dtype=np.int32))
+    elif how == "cut":
+        keys.write_bytes(keys.read_bytes()[:-3])
+    elif how == "gone":
+        keys.unlink()
+    with pytest.raises(
+        EncoderError, match=r"do not fit each other .* export the encoder again|cannot be read"
+    ):
+        BigramTable(tmp_path, 4 if how == "width" else 5)

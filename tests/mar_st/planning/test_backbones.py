@@ -12,6 +12,8 @@ from mar_st.planning.backbones import (
     shape_of,
     source_shape,
 )
+from mar_st.planning.costs import Training
+from mar_st.planning.footprint import trained_parameters, weight_bytes
 from mar_st.recipes.schema import Backbone
 
 
@@ -53,6 +55,15 @@ def test_a_projection_is_counted():
     wide = shape_of(Backbone(source="thenlper/gte-base", projection=2560))
     assert count(wide).total - count(plain).total == 768 * 2560 + 2560
     assert count(wide).linear == count(plain).linear
+
+
+def test_vectors_of_token_pairs_take_memory_and_are_not_trained():
+    document = Backbone(source="thenlper/gte-base")
+    layers = {"layers_of_document": (10, 11), "context_means": ("texts",)}
+    plain, paired = (shape_of(Backbone(**layers, bigrams=number), document) for number in (None, 1000))
+    training = Training("full")
+    assert weight_bytes(paired, training) - weight_bytes(plain, training) == 2 * 1000 * 768 * 4
+    assert trained_parameters(paired, training) == trained_parameters(plain, training)
 
 
 def test_folders_are_read(tmp_path):

@@ -161,6 +161,19 @@ def test_impossible_recipes_are_refused(tmp_path, content, change, message):
         _load(tmp_path, {**content, **change})
 
 
+def test_vectors_of_token_pairs_need_mean_hidden_states_and_no_retromae(tmp_path, content):
+    query = {"layers_of_document": [1], "bigrams": 10}
+    with pytest.raises(RecipeError, match="averaged over the texts of 'context_means'"):
+        _load(tmp_path, {**content, "query": query})
+    recipe = load_recipe("mar-e5", ["query.context_means=[texts]", "query.bigrams=10"])
+    assert recipe.query.bigrams == 10
+    retromae = {"stage": "retromae", "name": "pretrain", "batch_size": 8, "learning_rate": 1e-3}
+    whole = yaml.safe_load((RECIPES / "mar-e5.yaml").read_text(encoding="utf-8"))
+    whole["query"] |= {"context_means": ["texts"], "bigrams": 10}
+    with pytest.raises(RecipeError, match="stage pretrain: RetroMAE reads token embeddings alone"):
+        _load(tmp_path, {**whole, "stages": [retromae, *whole["stages"]]})
+
+
 def test_impossible_stages_are_refused(tmp_path, content):
     wide = [dict(stage) for stage in content["stages"]]
     wide[1]["dims"] = [64, 512]

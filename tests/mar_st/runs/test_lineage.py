@@ -159,10 +159,16 @@ def test_layers_of_the_document_follow_its_training(changed, recipe_file):
     assert digests[0] != digests[1]
 
 
-def test_context_means_follow_their_data(changed):
+def test_context_means_follow_their_data(changed, recipe_file):
     layers = {"config": None, "tokenizer": None, "layers_of_document": [1]}
     kale = {"dim": 64, "query": layers, "stages": {"pretrain": None, "query-init": None, "joint": None}}
     assert changed("query.context_means=[triples]", extends=kale) == ["align"]
+    path = recipe_file.with_name("other.yaml")
+    digests = [
+        stage_digests(load_recipe(path, ["query.context_means=[triples]", *settings]), CONTENT)[-1]
+        for settings in ([], ["query.bigrams=10"], ["query.bigrams=20"])
+    ]
+    assert len(set(digests)) == 3
 
 
 def test_data_are_identified_by_their_content_alone():

@@ -14,6 +14,7 @@ from transformers import TrainerCallback
 from mar_st import MAR
 from mar_st.model.encoders import load_encoder
 from mar_st.model.family import query_encoders
+from mar_st.modules.bigrams import BigramTransformer
 from mar_st.spaces import Ladder, Options, SpaceError, align_ladder
 from mar_st.spaces import ladder as module
 from mar_st.spaces.rungs import parse_ladder
@@ -58,7 +59,7 @@ def task(tmp_path):
 
 def _align(tmp_path, files, rungs, out="out", teacher="teacher", **changes):
     options = changes.pop("options", FAST)
-    own = ("layers", "embeddings", "default", "evaluate")
+    own = ("layers", "embeddings", "bigrams", "default", "evaluate")
     ladder = Ladder(rungs, **{k: changes.pop(k) for k in own if k in changes})
     queries, texts, _ = files
     spec = teacher if ":" in teacher else str(tmp_path / teacher)
@@ -168,6 +169,27 @@ def test_a_rung_starts_nearer_to_the_teacher_with_context_means(tmp_path, files,
         same = model.encode_queries(QUERIES) * teacher.encode_query(QUERIES)
         cosines[kind] = float(same.sum(axis=1).mean())
     assert cosines["context-means"] > cosines["copied"] + 0.02
+
+
+def test_rungs_get_vectors_of_token_pairs(tmp_path, files, teacher):
+    options = replace(FAST, epochs=0.1)
+    _align(tmp_path, files, "1,2,full", bigrams=40, options=options)
+    report = json.loads((tmp_path / "out/ladder.json").read_text())["rungs"]
+    plain = SentenceTransformer(str(tmp_path / "out"), device="cpu", trust_remote_code=True)
+    for name, rung in (("query", "2"), ("query-1", "1")):
+        model = MAR.from_pretrained(tmp_path / "out", routes="query", query=name, device="cpu")
+        encoder = model.route_modules("query")[0]
+        assert isinstance(encoder, BigramTransformer)
+        assert 0 < len(encoder.bigrams) <= 40
+        tables = 2 * len(encoder.bigrams) * encoder.model.config.hidden_size
+        parameters = sum(p.numel() for module in model.route_modules("query") for p in module.parameters())
+        assert report[rung]["parameters"] == parameters + tables
+        found = plain.encode(QUERIES, task=name, prompt_name="query")
+        np.testing.assert_allclose(found, model.encode_queries(QUERIES), atol=1e-6)
+    full = MAR.from_pretrained(tmp_path / "out", routes="query", query="query-full", device="cpu")
+    assert not isinstance(full.route_modules("query")[0], BigramTransformer)
+    with pytest.raises(SpaceError):  # the setting belongs to the run
+        _align(tmp_path, files, "1,2,full", bigrams=20, options=options)
 
 
 def test_unsupported_embeddings_are_refused_with_an_alternative(tmp_path, files):
