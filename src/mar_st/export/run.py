@@ -28,7 +28,7 @@ from mar_st.files import entry_of, move_folder
 from mar_st.kernels.processor import processors
 from mar_st.model.names import model_source
 from mar_st.online.front import Front
-from mar_st.online.listing import EMBEDDING_TABLES, LISTING_FILE, TOKENIZER, ExportVariant, Listing
+from mar_st.online.listing import EMBEDDING_TABLES, LISTING_FILE, ExportVariant, Listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -283,11 +283,10 @@ def _listed(listing: Listing, variants: dict[str, ExportVariant], part: Path) ->
         reasons = "; ".join(f"{name}: {why}" for name, why in listing.refused.items())
         raise ExportError(f"Nothing could be exported: {reasons}")
 
-    needed = {TOKENIZER}
-    for variant in variants.values():
-        needed |= {EMBEDDING_TABLES[variant.table], *variant.files}
-    files = {name: listing.files.get(name) or entry_of(part / name) for name in sorted(needed)}
-    listing = replace(listing, variants=variants, chosen=next(iter(variants)), files=files)
+    listing = replace(listing, variants=variants, chosen=next(iter(variants)))
+    needed = sorted(set(listing.needed()))
+    files = {name: listing.files.get(name) or entry_of(part / name) for name in needed}
+    listing = replace(listing, files=files)
     listing.write(part)
     return listing
 
@@ -308,7 +307,7 @@ class _Reporter:
         if not np.isfinite(vectors).all():
             raise ExportError("its vectors hold NaN or infinite values")
         same = cosines(self.original, vectors)
-        files = [*variant.files, EMBEDDING_TABLES[variant.table]]
+        files = [*variant.files, EMBEDDING_TABLES[variant.table], *listing.pair_files()]
         report: dict[str, Any] = {
             **found,
             "cosine_min": round(float(same.min()), 6),

@@ -217,9 +217,10 @@ class Listing(ExportListing):
         of_variants = [
             [entry.graph, *entry.files, EMBEDDING_TABLES[entry.table]] for entry in self.variants.values()
         ]
-        return [TOKENIZER, *self._pair_files(), *(name for names in of_variants for name in names)]
+        return [TOKENIZER, *self.pair_files(), *(name for names in of_variants for name in names)]
 
-    def _pair_files(self) -> tuple[str, ...]:
+    def pair_files(self) -> tuple[str, ...]:
+        """Return the names of the files with vectors of token pairs, if it has such vectors."""
         return BIGRAM_FILES if self.bigrams else ()
 
     def choose(self, backend: str) -> ExportVariant:
@@ -244,7 +245,7 @@ class Listing(ExportListing):
 
     def identity(self, variant: ExportVariant) -> str:
         """Return the digest of all that the vectors of a variant depend on."""
-        names = [*variant.files, EMBEDDING_TABLES[variant.table], TOKENIZER, *self._pair_files()]
+        names = [*variant.files, EMBEDDING_TABLES[variant.table], TOKENIZER, *self.pair_files()]
         content = {
             "model": self.model["identity"],
             "files": {name: self.files[name]["sha256"] for name in names},
