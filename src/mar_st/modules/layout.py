@@ -20,6 +20,9 @@ ROUTER = "router_config.json"
 FURTHER = "further"
 
 
+#: Start of the class names of this package's own modules.
+_OWN = "mar_st."
+
 #: Names of query encoders: `query`, or `query-` and a word (a module's name may hold no dot).
 _QUERY = re.compile(r"query(-[a-z0-9][a-z0-9_-]*)?")
 
@@ -106,9 +109,7 @@ def _parted(listing: dict[str, Any]) -> dict[str, Any]:
     """
     types, structure = listing["types"], listing["structure"]
     apart = {
-        name: keys
-        for name, keys in structure.items()
-        if any(types[key].startswith("mar_st.") for key in keys)
+        name: keys for name, keys in structure.items() if any(types[key].startswith(_OWN) for key in keys)
     }
     if not apart or not all(name.startswith("query-") for name in apart):
         return listing
@@ -181,3 +182,11 @@ def saved_chain(root: Path, route: str) -> list[SavedModule]:
             raise MarError(f"{folder / ROUTER} has no route {name!r}. Save or copy the model again.")
         chain += [SavedModule(listing["types"][key], folder / key) for key in structure[name]]
     return chain
+
+
+def own_modules(root: Path, route: str = "query") -> bool:
+    """Return True if a route has modules of this package.
+
+    Plain sentence-transformers loads such a model only with `trust_remote_code=True`.
+    """
+    return any(part.type.startswith(_OWN) for part in saved_chain(root, route))

@@ -32,7 +32,8 @@ from mar_st.stages.reports import RunCallback
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mar_st.recipes.schema import Data, Recipe, Stage
+    from mar_st.modules.layout import own_modules
+from mar_st.recipes.schema import Data, Recipe, Stage
 
 STEPS = 20
 SAVE_STEPS = 10
@@ -267,9 +268,9 @@ def _check(stage: Stage, folder: Path, report: StageReport, *, evaluated: bool) 
 
 
 def _check_model(folder: Path, fail: Callable[[str], RehearsalError]) -> None:
-    """Load the model with sentence-transformers alone and encode with it."""
+    """Load the model and encode with it, as its card says: with sentence-transformers."""
     try:
-        model = SentenceTransformer(str(folder))
+        model = SentenceTransformer(str(folder), trust_remote_code=own_modules(folder))
         queries, documents = model.encode_query(TEXTS), model.encode_document(TEXTS)
     except Exception as error:
         raise fail(f"its model does not load and encode: {type(error).__name__}: {error}") from error

@@ -26,7 +26,7 @@ from mar_st.model.encoders import (
     write_encoder,
 )
 from mar_st.model.mar import MAR
-from mar_st.model.names import model_source
+from mar_st.model.opening import open_model
 from mar_st.model.saved_modules import saved_modules
 from mar_st.model.tokenizers import train_tokenizer
 from mar_st.modules import is_truncation
@@ -122,7 +122,7 @@ class Sides:
             scoring: CrossEncoder = CrossEncoder(stage.cross_encoder)
             return scoring
         if stage.teacher not in own:
-            return SentenceTransformer(model_source(stage.teacher))
+            return open_model(stage.teacher)
         return None if isinstance(stage, JointStage) else self._symmetric(own[stage.teacher], stage)
 
     def _symmetric(self, role: Role, stage: Stage) -> SentenceTransformer:

@@ -15,6 +15,7 @@ from mar_st.model.context_means import ContextMeansError, HiddenMeans, sample
 from mar_st.model.family import add_query_encoder
 from mar_st.model.mar import MAR
 from mar_st.model.routes import route
+from mar_st.modules.layout import own_modules
 from mar_st.spaces import rung_report
 from mar_st.spaces.options import Options
 from mar_st.spaces.records import card, claim, summary
@@ -171,7 +172,13 @@ class LadderRun(SpaceRun):
         lines = rung_report.table_lines(report)
         (part / REPORT).write_text(json.dumps(report, indent=2, ensure_ascii=False), encoding="utf-8")
         rung_report.plot(report, part / FIGURE)
-        text = card(self.out.name, manifest, whole=self._whole, extra=["```text", *lines, "```", ""])
+        text = card(
+            self.out.name,
+            manifest,
+            whole=self._whole,
+            trusted=own_modules(part),
+            extra=["```text", *lines, "```", ""],
+        )
         (part / "README.md").write_text(text, encoding="utf-8")
         self._move(part, manifest)
         for line in lines:

@@ -259,8 +259,7 @@ class Grid:
         self, row: str, seed: int, folder: Path, save_steps: int, place: str
     ) -> SentenceTransformer | None:
         """Return the model of a row, trained if it is not finished; `None` for BM25."""
-        from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
-
+        from mar_st.model.opening import open_model  # lazy: torch
         from mar_st.runs.train import train  # lazy: sentence_transformers
 
         if row not in self.recipes:
@@ -276,7 +275,7 @@ class Grid:
             read=self.read,
             say=lambda line: self.say(f"  {line}"),
         )
-        return SentenceTransformer(str(trained)).eval()
+        return open_model(trained)
 
     def _score(
         self,

@@ -137,6 +137,7 @@ def test_pairs_of_tokens_reach_the_finished_model(recipe, tmp_path):
         assert torch.equal(getattr(encoder.bigrams, name), getattr(before.bigrams, name))
     np.testing.assert_allclose(plain.encode_query(["头疼"]), mar.encode_queries(["头疼"]), atol=1e-6)
     assert not isinstance(mar.route_modules("document")[0], BigramTransformer)
+    assert "trust_remote_code=True" in (model / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.thorough
