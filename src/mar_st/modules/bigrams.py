@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError
@@ -12,9 +12,6 @@ from sentence_transformers.base.modules import Transformer
 from torch import Tensor, nn
 
 from mar_st.errors import MarError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: File of the vectors beside those of the transformer.
 BIGRAMS = "bigrams.safetensors"
@@ -229,9 +226,10 @@ def pair_rows(keys: Tensor, ids: Tensor) -> Tensor:
     return torch.where(keys[at] == wanted, at, -1)
 
 
-def bigrams_below(module: nn.Module) -> Iterator[Bigrams]:
-    """Yield the tables of token pairs of a model."""
-    return (part for part in module.modules() if isinstance(part, Bigrams))
+def count_values(module: nn.Module) -> int:
+    """Return the number of values in a model's vectors of token pairs; its parameters do not include them."""
+    found = [part for part in module.modules() if isinstance(part, Bigrams)]
+    return sum(part.first.numel() + part.second.numel() for part in found)
 
 
 def pair_keys(first: Tensor, second: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ from transformers.utils import logging
 
 from mar_st.data import Source, read_source
 from mar_st.errors import MarError
+from mar_st.modules.layout import own_modules
 from mar_st.rehearsal.shorten import Shortened, shorten
 from mar_st.runs.train import train
 from mar_st.stages.monitor import METRICS, evaluation_results, read_metrics
@@ -32,8 +33,7 @@ from mar_st.stages.reports import RunCallback
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mar_st.modules.layout import own_modules
-from mar_st.recipes.schema import Data, Recipe, Stage
+    from mar_st.recipes.schema import Data, Recipe, Stage
 
 STEPS = 20
 SAVE_STEPS = 10

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from mar_st.export.measure import TIMED, TOGETHER, timings
-from mar_st.modules.bigrams import Bigrams
+from mar_st.modules.bigrams import count_values
 from mar_st.modules.layout import saved_chain
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def parameters(model: MAR) -> dict[str, int]:
     embedded = {
         id(p): p.numel() for part in parts if isinstance(part, tables) for p in part.parameters(recurse=False)
     }
-    paired = sum(part.first.numel() + part.second.numel() for part in parts if isinstance(part, Bigrams))
+    paired = sum(count_values(module) for module in model.route_modules("query"))
     total = sum(every.values())
     return {
         "parameters": total + paired,

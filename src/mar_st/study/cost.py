@@ -14,6 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from mar_st.model.routes import route
+from mar_st.modules.bigrams import count_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,8 +35,9 @@ def query_encoder(model: SentenceTransformer) -> SentenceTransformer:
 def query_cost(model: SentenceTransformer, queries: Sequence[str]) -> dict[str, float]:
     """Return the size of a query encoder and its operations per query.
 
-    Operations are the multiplications and additions of its matrix products, counted on real queries at batch
-    size 1; attention is counted in full, even if a causal mask would save half of it.
+    Vectors of token pairs count as embeddings. Operations are the multiplications and additions of its matrix
+    products, counted on real queries at batch size 1; attention is counted in full, even if a causal mask
+    would save half of it.
 
     Args:
         model: The query encoder.
@@ -66,7 +68,7 @@ def query_cost(model: SentenceTransformer, queries: Sequence[str]) -> dict[str, 
             model(features)
         flops += counter.get_total_flops()
     return {
-        "parameters": parameters,
+        "parameters": parameters + count_values(model),
         "parameters_without_embeddings": parameters - sum(embeddings.values()),
         "tokens_per_query": round(tokens / len(texts), 2),
         "flops_per_query": round(flops / len(texts)),
