@@ -201,7 +201,8 @@ class HiddenMeans:
         if self.pairs is None:
             return cut
         first, second = (found[group].to(target.word.weight.dtype) for group in ("first", "second"))
-        return BigramTransformer.of(cut, Bigrams(self.pairs.to(first.device), first, second))
+        paired: Transformer = BigramTransformer.of(cut, Bigrams(self.pairs.to(first.device), first, second))
+        return paired
 
     def _groups(self, layer: int, target: InputEmbeddings) -> dict[str, _Group]:
         """Return the groups that the cut encoder has vectors for; the norm of their sums is undone."""
@@ -290,7 +291,8 @@ def frequent_pairs(transformer: Transformer, texts: Sequence[str], number: int, 
     Raises:
         ContextMeansError: No pair occurs `PAIR_COUNT` times.
     """
-    special = torch.tensor(sorted(transformer.tokenizer.all_special_ids), device=transformer.model.device)
+    tokenizer: Any = transformer.tokenizer
+    special = torch.tensor(sorted(tokenizer.all_special_ids), device=transformer.model.device)
     parts = []
     for features in passes(transformer, texts, max_length):
         ids, mask = features["input_ids"], features["attention_mask"].bool()
@@ -298,7 +300,7 @@ def frequent_pairs(transformer: Transformer, texts: Sequence[str], number: int, 
         framed = torch.isin(ids, special)
         inside &= ~(framed[:, :-1] & framed[:, 1:])
         parts.append(pair_keys(ids[:, :-1], ids[:, 1:])[inside])
-    keys, count = torch.cat(parts).unique(return_counts=True)
+    keys, count = torch.unique(torch.cat(parts), return_counts=True)
     keys, count = keys[count >= PAIR_COUNT], count[count >= PAIR_COUNT]
     if not len(keys):
         raise ContextMeansError(

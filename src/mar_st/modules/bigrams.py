@@ -42,7 +42,7 @@ class Bigrams(nn.Module):
     keys: Tensor
 
     def __init__(self, pairs: Tensor, first: Tensor, second: Tensor) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         width = first.shape[-1] if first.ndim else 0
         if pairs.ndim != 2 or pairs.shape[1] != 2 or not len(pairs) or pairs.is_floating_point():
             raise BigramError(
@@ -178,23 +178,55 @@ class BigramTransformer(Transformer):
         save_file(tensors, Path(output_path) / BIGRAMS, metadata={"format": "pt"})
 
     @classmethod
-    def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Self:
+    def load(  # type: ignore[override]  # the order of Transformer, which differs from its base class
+        cls,
+        model_name_or_path: str,
+        subfolder: str = "",
+        token: bool | str | None = None,
+        cache_folder: str | None = None,
+        revision: str | None = None,
+        local_files_only: bool = False,
+        trust_remote_code: bool = False,
+        model_kwargs: dict[str, Any] | None = None,
+        processor_kwargs: dict[str, Any] | None = None,
+        config_kwargs: dict[str, Any] | None = None,
+        backend: str = "torch",
+        init_defaults: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Self:
         """Load a saved module; the vectors of token pairs get the dtype of the token embeddings.
 
         Raises:
-            BigramError: The file of the vectors is missing or damaged, or does not fit the transformer.
+            BigramError: The file of the vectors is missing or damaged, or does not fit the transformer; or
+                `backend` is not torch.
         """
         place = f"{model_name_or_path}/{subfolder}".rstrip("/")
-        names = ("token", "cache_folder", "revision", "local_files_only")
-        hub = {name: kwargs[name] for name in names if kwargs.get(name) is not None}
-        found = cls.load_file_path(model_name_or_path, filename=BIGRAMS, subfolder=subfolder, **hub)
-        if found is None:
+        if backend != "torch":
+            raise BigramError(
+                f"{place} has vectors of token pairs, which sentence-transformers computes with torch alone, "
+                f"not with {backend}. Leave backend out, or write the encoder with mar export."
+            )
+        hub: dict[str, Any] = {
+            "subfolder": subfolder, "token": token, "cache_folder": cache_folder, "revision": revision,
+            "local_files_only": local_files_only,
+        }  # fmt: skip
+        path = cls.load_file_path(model_name_or_path, filename=BIGRAMS, **hub)
+        if path is None:
             raise BigramError(f"{place} has no {BIGRAMS}; save or copy the model again.")
         try:
-            bigrams = saved_bigrams(found)
+            bigrams = saved_bigrams(path)
         except BigramError as error:
             raise BigramError(f"{place}: {error} Save or copy the model again.") from error
-        plain: Any = Transformer.load(model_name_or_path, subfolder=subfolder, **kwargs)
+        plain: Any = Transformer.load(
+            model_name_or_path,
+            **hub,
+            trust_remote_code=trust_remote_code,
+            model_kwargs=model_kwargs,
+            processor_kwargs=processor_kwargs,
+            config_kwargs=config_kwargs,
+            init_defaults=init_defaults,
+            **kwargs,
+        )
         return cls.of(plain, bigrams.to(plain.model.get_input_embeddings().weight.dtype))
 
 

@@ -11,8 +11,9 @@ import numpy as np
 from transformers import set_seed
 
 from mar_st.lookup import fit_lookup
-from mar_st.model.context_means import ContextMeansError, HiddenMeans, sample
+from mar_st.model.context_means import HiddenMeans, sample
 from mar_st.model.family import add_query_encoder
+from mar_st.model.hidden_states import ContextMeansError
 from mar_st.model.mar import MAR
 from mar_st.model.routes import route
 from mar_st.modules.layout import own_modules
@@ -187,7 +188,7 @@ class LadderRun(SpaceRun):
 
     def _settings(self) -> dict[str, Any]:
         tasks = {task.task.name: task.digest for task in self.tasks}
-        ladder = {
+        ladder: dict[str, Any] = {
             "rungs": [rung.name for rung in self.rungs],
             "default": self.default.name,
             "layers": self.ladder.layers,

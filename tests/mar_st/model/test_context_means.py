@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from mar_st.model import context_means, hidden_states
-from mar_st.model.context_means import ContextMeansError, HiddenMeans, sample
+from mar_st.model.context_means import HiddenMeans, sample
 from mar_st.model.encoders import keep_layers, layer_stack, load_encoder
+from mar_st.model.hidden_states import ContextMeansError
 from mar_st.modules.bigrams import BigramTransformer
 from tests.mar_st.conftest import make_config, make_tokenizer
 

@@ -182,6 +182,13 @@ def test_refuses_tables_of_another_encoder():
         BigramTransformer.of(encoder, Bigrams(torch.tensor([[1, rows]]), *[torch.zeros(1, width)] * 2))
 
 
+def test_other_backends_are_refused(tmp_path):
+    encoder = plain()
+    model_of(BigramTransformer.of(encoder, table(encoder))).save(str(tmp_path / "model"))
+    with pytest.raises(BigramError, match=r"with torch alone, not with onnx\. .* mar export"):
+        PlainModel(str(tmp_path / "model"), device="cpu", backend="onnx")
+
+
 @pytest.mark.parametrize("damage", ["missing", "cut", "other", "wide"])
 def test_a_damaged_file_gives_one_error(tmp_path, damage):
     encoder = plain()
