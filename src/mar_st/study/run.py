@@ -19,6 +19,7 @@ from mar_st.data.content import source_digest
 from mar_st.errors import MarError
 from mar_st.evaluation.tasks import load_task, score
 from mar_st.files import finished, write_text
+from mar_st.model.opening import open_model
 from mar_st.runs.lineage import encoder_digest, stage_digests
 from mar_st.study.finished import BM25, finished_digest, load_finished, score_bm25
 from mar_st.study.schema import StudyError, row_recipes
@@ -259,7 +260,6 @@ class Grid:
         self, row: str, seed: int, folder: Path, save_steps: int, place: str
     ) -> SentenceTransformer | None:
         """Return the model of a row, trained if it is not finished; `None` for BM25."""
-        from mar_st.model.opening import open_model  # lazy: torch
         from mar_st.runs.train import train  # lazy: sentence_transformers
 
         if row not in self.recipes:
