@@ -17,6 +17,11 @@ from mar_st.errors import MarError
 BIGRAMS = "bigrams.safetensors"
 
 
+#: Types of token ids, and of vectors.
+_TOKENS = (torch.int32, torch.int64)
+_NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
 class BigramError(MarError):
     """Vectors of token pairs that are damaged, or do not fit a transformer; the message says why."""
 
@@ -44,18 +49,20 @@ class Bigrams(nn.Module):
     def __init__(self, pairs: Tensor, first: Tensor, second: Tensor) -> None:
         super().__init__()
         width = first.shape[-1] if first.ndim else 0
-        if pairs.ndim != 2 or pairs.shape[1] != 2 or not len(pairs) or pairs.is_floating_point():
+        if pairs.ndim != 2 or pairs.shape[1] != 2 or not len(pairs) or pairs.dtype not in _TOKENS:
             raise BigramError(
-                f"Pairs of tokens are integers (pairs, 2); got {pairs.dtype} {tuple(pairs.shape)}."
+                f"Pairs of tokens are int32 or int64 (pairs, 2); got {pairs.dtype} {tuple(pairs.shape)}."
             )
         for vectors in (first, second):
-            if tuple(vectors.shape) != (len(pairs), width) or not vectors.is_floating_point() or not width:
+            if tuple(vectors.shape) != (len(pairs), width) or vectors.dtype not in _NUMBERS or not width:
                 raise BigramError(
                     f"Vectors of {len(pairs)} pairs are numbers ({len(pairs)}, width), equally wide for both "
                     f"tokens; got {vectors.dtype} {tuple(vectors.shape)}."
                 )
-        if int(pairs.min()) < 0:
-            raise BigramError(f"Tokens are numbers from 0; a pair has {int(pairs.min())}.")
+        if not 0 <= int(pairs.min()) <= int(pairs.max()) < 2**31:
+            raise BigramError(
+                f"Tokens are numbers from 0 to 2^31 - 1; pairs have {int(pairs.min())} to {int(pairs.max())}."
+            )
         keys = pair_keys(pairs[:, 0].long(), pairs[:, 1].long())
         order = keys.argsort()
         if bool((keys[order].diff() == 0).any()):

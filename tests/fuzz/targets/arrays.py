@@ -10,7 +10,8 @@ import numpy as np
 from mar_st.files.arrays import load_array
 from mar_st.index.errors import IndexingError
 from mar_st.index.segment import _rows
-from mar_st.online.front import EmbeddingTable
+from mar_st.online.front import BigramTable, EmbeddingTable
+from mar_st.online.listing import BIGRAM_FILES
 from mar_st.online.protocol import EncoderError
 from mar_st.online.runtimes.native import _weights
 from mar_st.teachers.vectors import Part, StoreError
@@ -38,9 +39,15 @@ def prepare(folder: Path) -> Target:
         path.write_bytes(content)
         if kind == b"t":
             table = EmbeddingTable(path)
-            rows = table[np.array([0, min(3, table._rows - 1), table._rows - 1])]
+            rows = table[np.array([0, min(3, table.rows - 1), table.rows - 1])]
             assert rows.dtype == np.float32
             return "table"
+        if kind == b"b":
+            path.replace(folder / BIGRAM_FILES[0])
+            embeddings = np.zeros((4, 4), dtype=np.float32)
+            table_of_pairs = BigramTable(folder, 4)
+            table_of_pairs.add(embeddings, np.array([0, 5, 5, 0]), np.array([0, 0, 0, -1]))
+            return f"pairs {bool(embeddings.any())}"
         if kind == b"w":
             return f"weights {len(_weights(path)[-1:])}"
         if kind == b"d":
@@ -53,6 +60,8 @@ def prepare(folder: Path) -> Target:
         return f"array {loaded.dtype.kind}"
 
     floats = np.arange(24, dtype=np.float32).reshape(6, 4)
+    for name in BIGRAM_FILES[1:]:
+        np.save(folder / name, floats[:3])
     arrays = [
         floats, floats.astype(np.float16), np.asfortranarray(floats), np.arange(640, dtype=np.uint8),
         np.array([1, 4, 7]), np.array(["a", "bb"]), np.zeros((0, 4), np.float32), np.float32(3),
@@ -75,7 +84,7 @@ def prepare(folder: Path) -> Target:
     ]
     contents = [_file(array) for array in arrays] + made
     return Target(
-        [kind + content for content in contents for kind in (b"a", b"t", b"w", b"d", b"p")],
+        [kind + content for content in contents for kind in (b"a", b"t", b"b", b"w", b"d", b"p")],
         check,
         (ValueError, OSError, EncoderError, IndexingError, StoreError),
         words=(

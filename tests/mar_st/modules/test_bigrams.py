@@ -161,11 +161,13 @@ def test_tables_are_no_parameters_but_move_and_are_copied():
 @pytest.mark.parametrize(
     ("pairs", "shape", "message"),
     [
-        ([[1, 2, 3]], (1, 4), r"integers \(pairs, 2\); got torch.int64 \(1, 3\)"),
-        ([[1.0, 2.0]], (1, 4), "integers"),
+        ([[1, 2, 3]], (1, 4), r"int64 \(pairs, 2\); got torch.int64 \(1, 3\)"),
+        ([[1.0, 2.0]], (1, 4), "int32 or int64"),
+        ([[True, False]], (1, 4), "got torch.bool"),
         ([[1, 2]], (2, 4), r"Vectors of 1 pairs .* got torch.float32 \(2, 4\)"),
         ([[1, 2], [1, 2]], (2, 4), "has two rows"),
-        ([[1, -2]], (1, 4), "a pair has -2"),
+        ([[1, -2]], (1, 4), "pairs have -2 to 1"),
+        ([[1, 2**31]], (1, 4), "pairs have 1 to 2147483648"),
     ],
 )
 def test_refuses_tables_that_do_not_fit(pairs, shape, message):
