@@ -179,7 +179,7 @@ def test_a_stage_that_does_not_resume_is_reported(tmp_path, monkeypatch):
 
 @pytest.mark.thorough
 def test_a_model_that_does_not_load_is_reported(tmp_path, monkeypatch):
-    def broken(path):
+    def broken(path, **options):
         raise OSError("no weights")
 
     monkeypatch.setattr("mar_st.rehearsal.rehearse.SentenceTransformer", broken)
