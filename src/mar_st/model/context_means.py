@@ -160,7 +160,7 @@ class HiddenMeans:
             for layer, state in states.items():
                 self.sums[layer][group].index_add_(0, row[there], state[kept][there].float())
 
-    @torch.inference_mode()
+    @torch.no_grad()  # not inference_mode: a stage that resumes copies into these tensors
     def write(self, cut: Transformer, layer: int) -> Transformer:
         """Replace the embeddings of an encoder that starts at one of the layers, in place.
 

@@ -148,6 +148,13 @@ def test_pairs_are_the_most_frequent_ones_within_texts():
     assert frequent < set(counted)
 
 
+def test_weights_of_a_finished_encoder_can_be_copied_into_the_start():
+    paired = cut(encoder("bert"), 2, TEXTS * 3, pairs=100)
+    saved = {name: tensor.clone() + 1 for name, tensor in paired.state_dict().items()}
+    paired.load_state_dict(saved)
+    assert torch.equal(paired.bigrams.first, saved["bigrams.first"])
+
+
 def test_refuses_pairs_if_none_is_frequent():
     with pytest.raises(ContextMeansError, match=r"No two adjacent tokens occur 3 times in the 1 texts"):
         HiddenMeans.of(encoder("bert"), [1], ["头疼"], pairs=5, show_progress=False)
