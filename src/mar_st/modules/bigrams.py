@@ -38,7 +38,8 @@ class Bigrams(nn.Module):
         second: What is added to that of the second token, `(pairs, width)`.
 
     Raises:
-        BigramError: The shapes do not fit each other, there is no pair, or one is repeated or negative.
+        BigramError: The shapes or dtypes are wrong, there are no pairs, a pair occurs twice, or a token is
+            not a number from 0 to 2^31 - 1.
     """
 
     pairs: Tensor

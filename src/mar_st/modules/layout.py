@@ -190,3 +190,13 @@ def own_modules(root: Path, route: str = "query") -> bool:
     Plain sentence-transformers loads such a model only with `trust_remote_code=True`.
     """
     return any(part.type.startswith(_OWN) for part in saved_chain(root, route))
+
+
+def loading_call(name: str, root: Path) -> str:
+    """Return the Python expression that loads a saved model with plain sentence-transformers.
+
+    Args:
+        name: Name of the model in the expression.
+        root: Its folder.
+    """
+    return f'SentenceTransformer("{name}"{", trust_remote_code=True" if own_modules(root) else ""})'

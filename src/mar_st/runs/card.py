@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from mar_st.model.describe import count_parameters
-from mar_st.modules.layout import own_modules
+from mar_st.modules.layout import loading_call
 from mar_st.stages.monitor import METRICS, evaluation_results, read_metrics
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ def write_card(
         "n_parameters": parameters,
         "training_code": f"mar train {recipe.name}",
     }
-    trust = ", trust_remote_code=True" if own_modules(folder) else ""
     content = recipe.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     data = "\n".join(
         f"| {source.name} | `{source.path}` | `{digest}` |"
@@ -77,7 +76,7 @@ def write_card(
         "```python",
         "from sentence_transformers import SentenceTransformer",
         "",
-        f'model = SentenceTransformer("{recipe.name}"{trust})  # the folder',
+        f"model = {loading_call(recipe.name, folder)}  # the folder",
         *usage,
         "```",
         "",

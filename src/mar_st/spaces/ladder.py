@@ -16,7 +16,6 @@ from mar_st.model.family import add_query_encoder
 from mar_st.model.hidden_states import ContextMeansError
 from mar_st.model.mar import MAR
 from mar_st.model.routes import route
-from mar_st.modules.layout import own_modules
 from mar_st.spaces import rung_report
 from mar_st.spaces.options import Options
 from mar_st.spaces.records import card, claim, summary
@@ -173,13 +172,8 @@ class LadderRun(SpaceRun):
         lines = rung_report.table_lines(report)
         (part / REPORT).write_text(json.dumps(report, indent=2, ensure_ascii=False), encoding="utf-8")
         rung_report.plot(report, part / FIGURE)
-        text = card(
-            self.out.name,
-            manifest,
-            whole=self._whole,
-            trusted=own_modules(part),
-            extra=["```text", *lines, "```", ""],
-        )
+        figures = ["```text", *lines, "```", ""]
+        text = card(self.out.name, part, manifest, whole=self._whole, extra=figures)
         (part / "README.md").write_text(text, encoding="utf-8")
         self._move(part, manifest)
         for line in lines:

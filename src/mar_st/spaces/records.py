@@ -8,6 +8,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from mar_st.files import write_text
+from mar_st.modules.layout import loading_call
 from mar_st.spaces.space import SpaceError
 from mar_st.spaces.students import DONE
 from mar_st.teachers.vectors import text_keys
@@ -48,21 +49,16 @@ def summary(report: Mapping[str, Any]) -> str:
     )
 
 
-def opened(name: str, *, trusted: bool) -> str:
-    """Return the Python expression that loads a folder with sentence-transformers."""
-    return f'SentenceTransformer("{name}"{", trust_remote_code=True" if trusted else ""})'
-
-
 def card(
-    name: str, manifest: Mapping[str, Any], *, whole: bool, trusted: bool = False, extra: Sequence[str] = ()
+    name: str, folder: Path, manifest: Mapping[str, Any], *, whole: bool, extra: Sequence[str] = ()
 ) -> str:
     """Return the model card of a result.
 
     Args:
         name: Name of the folder.
+        folder: The folder, complete but for its card.
         manifest: The content of `space.json`.
         whole: Whether the folder holds the teacher's document encoder.
-        trusted: Whether plain sentence-transformers needs `trust_remote_code`, see `own_modules`.
         extra: Additional lines.
     """
     last = list(manifest["agreement"].items())[-1]
@@ -82,7 +78,7 @@ def card(
             + (f"of {manifest['full_dim']} " if cut else "")
             + f"dimensions, compared by {manifest['similarity']}.", "",
             "```python", "from sentence_transformers import SentenceTransformer", "",
-            f"model = {opened(name, trusted=trusted)}  # the folder", "queries = model.encode_query(texts)",
+            f"model = {loading_call(name, folder)}  # the folder", "queries = model.encode_query(texts)",
             documents, "```", "",
             f"On held-out texts ({last[0]}): {summary(last[1])}. Details: `{MANIFEST}`.", "", *extra,
         ]

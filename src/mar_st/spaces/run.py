@@ -20,7 +20,6 @@ from mar_st.model.encoders import check_source
 from mar_st.model.identity import model_digest
 from mar_st.model.native_gte import fetch
 from mar_st.model.space import SPACE_FILE, space_of
-from mar_st.modules.layout import own_modules
 from mar_st.recipes.schema import AlignStage, Data, JointStage
 from mar_st.spaces.agreement import agreement
 from mar_st.spaces.options import Options
@@ -146,7 +145,7 @@ class SpaceRun:
         part = self._saved(space, model)
         for phase in ("align", "refine"):
             self._keep_records(phase, part)
-        text = card(self.out.name, manifest, whole=self._whole, trusted=own_modules(part))
+        text = card(self.out.name, part, manifest, whole=self._whole)
         (part / "README.md").write_text(text, encoding="utf-8")
         self._move(part, manifest)
         return manifest
