@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
+from mar_st.kernels.processor import available_memory
 from mar_st.model.describe import count_parameters
 from mar_st.model.native_gte import fetch
 from mar_st.model.opening import open_model
 from mar_st.model.space import WEIGHTS_SUFFIXES, document_parts, space_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sentence_transformers import SentenceTransformer
 
     from mar_st.encode.settings import Dtype
@@ -100,15 +102,6 @@ def check_memory(source: str | Path, dtype: Dtype, processes: int = 1) -> None:
         f"{f' in {processes} processes' if processes > 1 else ''}, and {available / 2**30:.1f} GiB are "
         f"available. Use {', or '.join(ways)}."
     )
-
-
-def available_memory() -> int | None:
-    """Return the bytes that new processes may take without swapping; `None` if the system does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration, ValueError):
-        return None
 
 
 def load_model(

@@ -1,4 +1,4 @@
-"""Vendor and instruction sets of the processor, and the number of its cores that this process may use."""
+"""The processor: vendor, instruction sets, the cores that this process may use, and free memory."""
 
 from __future__ import annotations
 
@@ -43,6 +43,15 @@ def processors() -> int:
     """Return the number of processors that this process may use; a container's CPU limit is rounded up."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(count, math.ceil(_share(_CGROUP) or count)))
+
+
+def available_memory() -> int | None:
+    """Return the bytes that new processes may take without swapping; `None` if the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        return None
 
 
 def _share(folder: Path) -> float | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
 from mar_st.model.names import KNOWN, model_source
+from mar_st.model.native_dtype import use_native_dtype
 from mar_st.modules.layout import listed_modules
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def open_model(
     """Load a model in evaluation mode.
 
     Unlike `SentenceTransformer(source)`, this needs no `trust_remote_code` for modules of this package, such
-    as a lookup encoder.
+    as a lookup encoder. On a CPU without instructions for half precision, weights in half precision are
+    converted to float32, unless `model_kwargs` names a dtype (`use_native_dtype`).
 
     Args:
         source: Folder, Hub name, or name of a model of this project.
@@ -63,7 +65,9 @@ def open_model(
     if has_routes(path):
         from mar_st.model.mar import MAR  # lazy: torch
 
-        return MAR.from_pretrained(path, routes=routes, query=query, **options)
+        model: SentenceTransformer = MAR.from_pretrained(path, routes=routes, query=query, **options)
+        use_native_dtype(model, options.get("model_kwargs"))
+        return model
     if query is not None:
         raise MarError(
             f"{source} is a model without routes: expected a MAR that has the query encoder {query!r}. Leave "
@@ -71,4 +75,6 @@ def open_model(
         )
     from mar_st.model.plain import PlainModel  # lazy: torch
 
-    return PlainModel(path, **options).eval()
+    model = PlainModel(path, **options).eval()
+    use_native_dtype(model, options.get("model_kwargs"))
+    return model

@@ -130,6 +130,11 @@ class ModelRun:
         result = self.cache.get_task_result_path(task.metadata.name, self.meta)
         return self.options.output / kind / result.relative_to(self.cache.cache_path / "results")
 
+    @property
+    def shows_bars(self) -> bool:
+        """Whether progress bars are shown: only on a terminal, so that logs stay readable."""
+        return sys.stderr.isatty() and not self.options.quiet
+
     def say(self, text: str) -> None:
         """Write a line to stderr, unless the run is quiet."""
         if not self.options.quiet:
@@ -169,6 +174,8 @@ def run_model(
                 errors.append(f"{model_run.label}: the model cannot be loaded: {_one_line(error)}")
                 model_run.say(f"{model_run.label}: cannot be loaded, see below")
                 return
+            if not model_run.shows_bars:
+                model_run.say(f"{model_run.label}  {name}: started")
             started = time.monotonic()
             result, note = _evaluate(model_run, fresh)
             elapsed = time.monotonic() - started
@@ -209,8 +216,7 @@ def _evaluate(model_run: ModelRun, task: AbsTask) -> tuple[TaskResult, str]:
     mteb would unload the data of a task that it has loaded itself, and the scores per item need them.
     """
     options = model_run.options
-    # Progress bars only on a terminal, so that logs stay readable.
-    progress = sys.stderr.isatty() and not options.quiet
+    progress = model_run.shows_bars
     with tempfile.TemporaryDirectory(prefix=".predictions-", dir=options.output) as scratch:
         outcome = mteb.evaluate(
             model_run.load(),

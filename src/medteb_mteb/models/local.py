@@ -147,10 +147,14 @@ def _load(
     embed_dim: int | None = None,
     **kwargs: Any,
 ) -> Any:
-    """Load a model folder: a Router with query and document routes as MAR, any other unchanged."""
+    """Load a model folder: a Router with query and document routes as MAR, any other unchanged.
+
+    Half precision becomes float32 on a CPU that has no instructions for it; see `use_native_dtype`.
+    """
     del name, revision
     from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
 
+    from mar_st.model.native_dtype import use_native_dtype  # lazy: torch
     from mar_st.model.plain import PlainModel  # lazy: sentence_transformers
     from medteb_mteb.models.encoders import FolderEncoder, MAREncoder  # lazy: mteb
 
@@ -159,13 +163,16 @@ def _load(
         from mar_st import MAR  # lazy: torch
 
         of_encoder = {key: kwargs.pop(key) for key in ("sts_route",) if key in kwargs}
-        return MAREncoder(MAR.from_pretrained(folder, device=device, **kwargs), **of_encoder)
+        mar = MAR.from_pretrained(folder, device=device, **kwargs)
+        use_native_dtype(mar, kwargs.get("model_kwargs"))
+        return MAREncoder(mar, **of_encoder)
     if seed is not None and not any(folder.rglob("*.safetensors")):
         with tempfile.TemporaryDirectory() as scratch:
             _save_random(folder, Path(scratch), seed)
             model = SentenceTransformer(scratch, device=device, **kwargs)
     else:
         model = PlainModel(str(folder), device=device, local_files_only=True, **kwargs)
+    use_native_dtype(model, kwargs.get("model_kwargs"))
     return FolderEncoder(model)
 
 

@@ -126,9 +126,11 @@ def load_large(
     logger.warning(message)
     warnings.warn(message, UserWarning, stacklevel=2)
     try:
+        from mar_st.model.native_dtype import use_native_dtype  # lazy: torch
         from mar_st.model.published import assemble  # lazy: torch
 
         model = assemble(source, device=device, **kwargs)
+        use_native_dtype(model, kwargs)
     except Exception as error:  # offline, not found, gated, other shape: the Hub client has many types for it
         trained = f"{home}/{short}" if home else f"{short} below a folder that {HOME_VARIABLE} names"
         copy_name = repository.split("/")[1]
@@ -153,8 +155,11 @@ def load_bm25(name: str, revision: str | None = None, **kwargs: Any) -> BM25Mode
 
 def _load_folder(folder: Path, device: str | None, embed_dim: int | None, options: dict[str, Any]) -> MAR:
     from mar_st import MAR  # lazy: torch
+    from mar_st.model.native_dtype import use_native_dtype  # lazy: torch
 
-    return MAR.from_pretrained(folder, device=device, truncate_dim=embed_dim, **options)
+    model = MAR.from_pretrained(folder, device=device, truncate_dim=embed_dim, **options)
+    use_native_dtype(model, options.get("model_kwargs"))
+    return model
 
 
 def _same_revision(name: str, folder: Path, revision: str | None) -> None:

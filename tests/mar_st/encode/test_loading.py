@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -47,8 +46,3 @@ def test_a_model_that_does_not_fit_is_refused_before_the_folder_is_begun(
     assert len(encode(model, corpus, out, bf16)) == 100
     monkeypatch.setattr(loading_module, "available_memory", lambda: 0)
     assert len(encode(model, corpus, out, bf16)) == 100  # complete: nothing is loaded
-
-
-def test_available_memory_is_below_what_the_machine_has() -> None:
-    found = loading_module.available_memory()
-    assert found is None or 0 < found < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -37,3 +37,8 @@ def test_limits_of_containers_count(
     monkeypatch.setattr(processor, "_CGROUP", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     assert processor.processors() == expected
+
+
+def test_available_memory_is_below_what_the_machine_has() -> None:
+    found = processor.available_memory()
+    assert found is None or 0 < found < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
