@@ -8,7 +8,7 @@ from medteb_mteb.tasks.relatives import RELISHReranking
 
 from .render import bibtex, formatted, task_class
 
-#: mteb's task on another configuration of the same data set: its revision, licence, date and citation.
+#: mteb's task on another configuration of the same data set: its revision, domains and citation.
 SIBLING = "SciRepEvalMeSHDescriptorsClassification"
 HEAD = '''"""RELISH: candidates for biomedical articles, graded by the articles' authors."""
 
@@ -72,10 +72,7 @@ def content() -> str:
             "revision": sibling.dataset["revision"],
         },
         "eval_splits": ["evaluation"],
-        "date": sibling.date,
         "domains": sibling.domains,
-        "task_subtypes": ["Scientific Reranking"],
-        "license": sibling.license,
     }
     made = task_class("AbsTaskRetrieval", fields, bibtex(sibling.bibtex_citation or ""))
     return formatted(HEAD + made + LOADING)

@@ -160,6 +160,7 @@ class ICliniqRetrieval(BuiltTask, JudgedRetrieval):
         "Patients' questions on iCliniq, each to its doctor's answer.",
         main_score="ndcg_at_20",
         reference=BMRETRIEVER,
+        date=("2023-01-01", "2023-03-24"),  # until ChatDoctor's paper; the answers themselves are undated
         task_subtypes=["Question Answering Retrieval"],
         annotations_creators="derived",
         prompt={
@@ -176,11 +177,12 @@ class DiseaseOntologyRetrieval(BuiltTask, JudgedRetrieval):
     built_size = (3_281, 3_281)
     metadata = _metadata(
         "DiseaseOntologyRetrieval",
-        "Names of diseases, each to its definition in the Disease Ontology. A stand-in for BMRetriever's "
-        "MeSH "
-        "set, and openly another one: scores are not comparable.",
+        "Names of diseases, each to its definition in the Disease Ontology. It replaces BMRetriever's MeSH "
+        "set and differs from it, so scores are not comparable.",
         main_score="mrr_at_5",
         reference="https://disease-ontology.org",
+        date=("2003-01-01", "2026-07-31"),  # from the start of the ontology to the release of `built_size`
+        task_subtypes=[],  # mteb has none for definitions
         license="cc0-1.0",
         annotations_creators="expert-annotated",
         prompt={"query": "Given a concept, retrieve passages for its definition"},
@@ -197,6 +199,9 @@ class RELISHReranking(BuiltTask, JudgedRetrieval):
         type="Reranking",
         main_score="map_at_1000",
         reference=BMRETRIEVER,
+        date=("2022-01-01", "2023-12-06"),  # and licence: of SciRepEval, as mteb's tasks on it state them
+        license="odc-by",
+        task_subtypes=["Scientific Reranking"],
         annotations_creators="expert-annotated",
         prompt={"query": "Given an article, retrieve Pubmed articles that are relevant to this article"},
     )
@@ -212,6 +217,8 @@ class DrugBankRetrieval(BuiltTask, JudgedRetrieval):
         "Names of drugs, each to its description in DrugBank, from a user's own licensed copy.",
         main_score="mrr_at_5",
         reference=BMRETRIEVER,
+        date=("2006-01-01", "2024-04-29"),  # from DrugBank's first release to BMRetriever's paper
+        task_subtypes=[],  # mteb has none for definitions
         license="https://go.drugbank.com/legal/terms_of_use",
         annotations_creators="expert-annotated",
         is_public=False,
