@@ -130,7 +130,7 @@ def test_example_search():
     assert _main("search") == ["高血压的饮食", "胃镜检查前的准备", "头痛的就诊科室"]
 
 
-def test_example_own_data():
+def test_the_example_of_own_data_ranks_every_answer_first():
     assert _main("own_data") == 1.0
 
 

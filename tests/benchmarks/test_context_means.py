@@ -15,7 +15,7 @@ from tests.mar_st.conftest import make_config, make_tokenizer
 
 
 @pytest.mark.thorough
-def test_a_row_for_each_number_of_layers_and_texts(tmp_path, monkeypatch, capsys):
+def test_a_row_is_written_for_each_number_of_layers_and_texts(tmp_path, monkeypatch, capsys):
     torch.manual_seed(0)
     config = make_config("bert")
     config.num_hidden_layers = 3

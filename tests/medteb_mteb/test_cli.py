@@ -352,7 +352,7 @@ def test_an_edition_does_not_replace_a_file(medteb, tmp_path):
     assert "is a file" in err
 
 
-def test_version(medteb):
+def test_the_version_is_printed(medteb):
     code, out, _ = medteb("--version")
     assert code == 0
     assert out.startswith("medteb ")

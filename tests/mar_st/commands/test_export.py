@@ -28,7 +28,7 @@ def queries(tmp_path):
     return path
 
 
-def test_summary_and_files(app, gte_folder, queries, tmp_path):  # noqa: F811
+def test_a_summary_is_printed_and_the_encoder_can_be_loaded(app, gte_folder, queries, tmp_path):  # noqa: F811
     out = tmp_path / "out"
     arguments = [str(gte_folder), str(out), "--weight-format", "fp32,int8", "--calibrate", str(queries)]
     done = CliRunner().invoke(app, [*arguments, "--threads", "1"], catch_exceptions=False)

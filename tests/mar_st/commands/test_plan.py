@@ -50,7 +50,7 @@ def test_plan_checks_the_configuration_that_training_would_take(command, monkeyp
     assert "stage align: ZeRO 2" in err
 
 
-def test_plan_as_json_with_settings(command):
+def test_plan_prints_json_and_applies_settings(command):
     settings = ["--set", "data.align-queries.expected_rows=3200", "--set", "stages.align.epochs=1"]
     code, out, _ = command("plan", "kale", "--mfu", "0.5", "--json", *settings)
     content = json.loads(out)

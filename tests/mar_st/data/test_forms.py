@@ -105,7 +105,7 @@ def test_nli_data_without_any_contradiction_are_refused(tmp_path):
         read_columns(_nli(tmp_path, ("甲", 1), ("乙", 1), negatives=1), 0)
 
 
-def test_single_texts(tmp_path):
+def test_single_texts_are_read_and_blank_ones_refused(tmp_path):
     path = _write(tmp_path / "texts.jsonl", [{"text": "一"}, {"text": "二"}])
     source = read_source(_entry(path, form="texts", role="document"), 0)
     assert (source.texts, source.triples) == (["一", "二"], [])

@@ -44,7 +44,7 @@ def passages(texts):
     ],
     ids=["FlagEmbedding", "Tevatron", "sentence-transformers"],
 )  # fmt: skip
-def test_rows_of_other_libraries(tmp_path, layout):
+def test_rows_of_other_libraries_are_read(tmp_path, layout):
     path = write(tmp_path / "rows.jsonl", [layout(triple) for triple in ROWS])
     assert read(path).triples == ROWS
 
@@ -69,7 +69,7 @@ def test_unread_columns_are_named(tmp_path):
 
 
 @pytest.mark.parametrize(("end", "separator"), [("csv", ","), ("tsv", "\t"), ("csv.gz", ",")])
-def test_files_with_separators(tmp_path, end, separator):
+def test_csv_and_tsv_files_are_read(tmp_path, end, separator):
     lines = [
         separator.join(fields)
         for fields in (
@@ -87,7 +87,7 @@ def test_files_with_separators(tmp_path, end, separator):
     ]
 
 
-def test_numbers_in_a_csv_file(tmp_path):
+def test_scores_in_a_csv_file_are_read_as_numbers(tmp_path):
     path = tmp_path / "sts.csv"
     path.write_text("sentence1,sentence2,score\n头疼,头痛,0.9\n头疼,发热,0.1\n", "utf-8")
     assert read(path).triples == [Triple("头疼", ("头痛",), ("发热",))]

@@ -108,7 +108,7 @@ def test_batches_are_the_same(both, rows):
     assert found[0] == found[1]
 
 
-def test_single_texts(both):
+def test_single_texts_are_the_same_as_in_memory(both):
     texts = [{"text": f"字{number % 60}", "title": "题"} for number in range(100)]
     in_memory, mapped = both(texts, form="texts", role="query")
     assert list(mapped.texts) == list(in_memory.texts) == [f"题\n字{number % 60}" for number in range(100)]

@@ -50,7 +50,7 @@ def test_columns_hold_the_texts_of_the_triples(folder):
     assert again.to_dict() == data.to_dict()
 
 
-def test_one_positive_per_query(folder):
+def test_each_query_gets_one_row_if_one_positive_is_asked_for(folder):
     data = to_dataset(read_triples(str(folder)), negatives=0, seed=0, positives="one")
     assert data["query"] == ["问零", "问一"]
 
@@ -60,7 +60,7 @@ def test_negatives_are_repeated_if_there_are_too_few(folder):
     assert data[2]["negative_1"] == data[2]["negative_2"] == data[2]["negative_3"] == "题0\n文0"
 
 
-def test_distinct_texts(folder):
+def test_distinct_texts_come_once_each(folder):
     queries, documents = distinct_texts(read_triples(str(folder)))
     assert queries == ["问零", "问一"]
     assert sorted(documents) == [f"题{i}\n文{i}" for i in range(4)]

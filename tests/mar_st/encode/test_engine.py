@@ -39,7 +39,7 @@ def test_vectors_are_those_of_sentence_transformers(kind: str, packed: bool) -> 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 @pytest.mark.parametrize("packed", [False, True])
-def test_poolings_and_prompts(pooling: str, packed: bool) -> None:
+def test_poolings_and_prompts_give_the_vectors_of_sentence_transformers(pooling: str, packed: bool) -> None:
     model = symmetric("gte", pooling=pooling)
     model[1].include_prompt = False
     engine = Engine(model, prompt="头疼", tokens=64, packed=packed)
@@ -48,7 +48,7 @@ def test_poolings_and_prompts(pooling: str, packed: bool) -> None:
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_padding_sides(side: str) -> None:
+def test_padding_sides_give_the_vectors_of_sentence_transformers(side: str) -> None:
     torch.manual_seed(0)
     modules = load_encoder((make_config("qwen3", 64), make_tokenizer("document", side)), "document")
     model = SentenceTransformer(modules=[*modules, Normalize()], device="cpu").eval()

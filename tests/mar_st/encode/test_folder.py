@@ -211,7 +211,7 @@ def test_a_false_header_is_one_error(tmp_path: Path, change: dict[str, object]) 
         VectorFolder.open(folder.path)[25]
 
 
-def test_text_digests_and_pickling(tmp_path: Path) -> None:
+def test_text_digests_are_stored_and_a_folder_can_be_pickled(tmp_path: Path) -> None:
     folder = write_vectors(tmp_path / "v", ids(), vectors(), texts=ids(), shard=20)
     assert folder.text_digests.to_pylist() == text_digests(ids())
     again = pickle.loads(pickle.dumps(folder))

@@ -60,7 +60,7 @@ def test_vectors_are_those_of_the_model_in_the_order_of_the_corpus(
         (EncodeSettings(precision="binary", dim=16), None),
     ],
 )
-def test_vectors_in_every_precision_and_dimension(
+def test_vectors_match_the_model_in_every_precision_and_dimension(
     model: Path, corpus: Path, tmp_path: Path, settings: EncodeSettings, tolerance: float | None
 ) -> None:
     folder = encode(model, corpus, tmp_path / "v", settings)

@@ -148,7 +148,7 @@ def test_models_scored_on_different_items_are_refused():
         randomised(first, other, permutations=10, seed=(0,))
 
 
-def test_holm():
+def test_holm_adjusts_p_values_and_keeps_the_order_of_the_comparisons():
     adjusted = holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.5})
     assert adjusted == pytest.approx({"a": 0.04, "c": 0.09, "b": 0.09, "d": 0.5})
     assert list(adjusted) == ["a", "b", "c", "d"]

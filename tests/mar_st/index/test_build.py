@@ -257,7 +257,7 @@ def test_a_build_with_other_settings_starts_over(library, tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
-def test_sigkill_at_any_moment_then_the_same_bytes(tmp_path):
+def test_a_build_killed_at_any_moment_ends_with_the_same_bytes(tmp_path):
     library = make_library(tmp_path / "library", count=6000)
     code = (
         "import sys, faiss; faiss.omp_set_num_threads(1)\n"

@@ -78,7 +78,7 @@ def test_more_results_than_the_kernel_supports():
     assert (rows == places).mean() > 0.99
 
 
-def test_vectors_of_other_memory_layouts():
+def test_vectors_of_other_memory_layouts_are_searched():
     for vectors in (np.asfortranarray(VECTORS), VECTORS[:, ::2], VECTORS[::3], VECTORS.astype(np.float64)):
         queries = np.ascontiguousarray(QUERIES[:12, : vectors.shape[1]])
         _, rows = flat.search(queries, vectors, 10)

@@ -25,7 +25,7 @@ def test_runs_of_other_queries_are_refused():
         evaluate({"q": {"a": 1.0}}, {"p": {"a": 1}}, 10)
 
 
-def test_qrels_with_and_without_a_header(tmp_path):
+def test_qrels_are_read_with_and_without_a_header(tmp_path):
     path = tmp_path / "test.tsv"
     expected = {"q1": {"a": 1, "b": 0}, "q2": {"c": 2}}
     path.write_text("query-id\tcorpus-id\tscore\nq1\ta\t1\nq1\tb\t0\n\nq2\tc\t2\n")
@@ -39,7 +39,7 @@ def test_qrels_with_and_without_a_header(tmp_path):
         read_qrels(tmp_path / "none.tsv")
 
 
-def test_queries_of_a_file_and_of_a_folder(tmp_path):
+def test_queries_are_read_from_a_file_or_a_folder(tmp_path):
     path = tmp_path / "queries.jsonl"
     path.write_text('{"_id": "q1", "text": "头疼"}\n{"_id": "q2", "text": "发热"}\n')
     assert read_queries(path) == read_queries(tmp_path) == {"q1": "头疼", "q2": "发热"}

@@ -55,7 +55,7 @@ def test_short_texts_are_given_whole():
     assert snippet("", "头疼") == ""
 
 
-def test_case_and_other_scripts():
+def test_latin_words_are_found_in_either_case():
     text = "x " * 100 + "Aspirin 100mg once daily. " + "y " * 100
     assert "Aspirin 100mg" in snippet(text, "aspirin 100MG")
 

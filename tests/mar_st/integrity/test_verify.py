@@ -64,7 +64,7 @@ def test_damaged_and_missing_vector_files_are_found(vectors: Path) -> None:
     assert "mar encode" in problem.do
 
 
-def test_vectors_of_an_earlier_version(vectors: Path) -> None:
+def test_vectors_of_an_earlier_version_are_verified(vectors: Path) -> None:
     without_digests(vectors)
     assert verify(vectors).whole
     assert "earlier version" in verify(vectors).notes[0]
@@ -110,7 +110,7 @@ def test_damaged_and_missing_model_files_are_found(model: Path, mar: MAR) -> Non
     assert verify(model).problems[0].found == "is missing"
 
 
-def test_model_without_digests(model: Path) -> None:
+def test_a_model_without_digests_is_checked_by_the_form_of_its_files(model: Path) -> None:
     (model / DIGESTS).unlink()
     found = verify(model)
     assert (found.whole, found.digests) == (True, False)

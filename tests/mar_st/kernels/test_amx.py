@@ -31,7 +31,9 @@ needs_unit = pytest.mark.skipif(kernel() is None, reason="this machine has no AM
     ("rows", "inner", "outer"), [(1, 32, 32), (37, 96, 64), (300, 1056, 32), (257, 2080, 96)]
 )
 @pytest.mark.parametrize("with_bias", [True, False])
-def test_products(rows: int, inner: int, outer: int, with_bias: bool) -> None:
+def test_products_are_fifty_times_as_exact_as_in_bfloat16(
+    rows: int, inner: int, outer: int, with_bias: bool
+) -> None:
     torch.manual_seed(0)
     x, w = torch.randn(rows, inner), torch.randn(outer, inner) / inner**0.5
     bias = torch.randn(outer) if with_bias else None
@@ -45,7 +47,7 @@ def test_products(rows: int, inner: int, outer: int, with_bias: bool) -> None:
 
 
 @needs_unit
-def test_shapes_and_views() -> None:
+def test_views_and_empty_inputs_are_computed() -> None:
     torch.manual_seed(0)
     layer = nn.Linear(64, 32)
     packed = PackedLinear(layer.weight, layer.bias, kernel())

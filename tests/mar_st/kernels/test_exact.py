@@ -107,7 +107,7 @@ def test_strided_and_mapped_arrays_are_searched(tmp_path) -> None:
     assert not exact.takes(wide, MOST + 1)
 
 
-def test_several_callers_at_once() -> None:
+def test_several_callers_at_once_get_the_results_of_one() -> None:
     queries, vectors = made(40, 64, 0), made(9000, 64, 1)
     search = exact_search(2)
     expected = search.search(queries, vectors, 10)[1]

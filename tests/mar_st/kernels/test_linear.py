@@ -90,7 +90,9 @@ def test_a_model_in_bfloat16_gives_the_same_vectors() -> None:
 @pytest.mark.parametrize(
     ("flags", "expected"), [({"avx512_bf16"}, "onednn"), ({"amx_bf16"}, "onednn"), ({"avx512f"}, "torch")]
 )
-def test_best_kernel_in_bfloat16(flags: set[str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_onednn_is_the_best_kernel_where_the_processor_has_bfloat16(
+    flags: set[str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(amx, "kernel", object)  # of float32
     monkeypatch.setattr(linear, "processor", lambda: Processor("x", frozenset(flags)))
     monkeypatch.setattr(linear, "has_onednn", lambda dtype: dtype == torch.bfloat16)
@@ -123,7 +125,9 @@ def test_a_run_asks_for_the_kernel_of_its_dtype(
         (Processor(), True, "torch"),
     ],
 )
-def test_best_kernel(here: Processor, onednn: bool, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_onednn_is_the_best_kernel_only_on_amd_with_avx512(
+    here: Processor, onednn: bool, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(amx, "kernel", lambda: None)
     monkeypatch.setattr(linear, "processor", lambda: here)
     monkeypatch.setattr(linear, "has_onednn", lambda *_: onednn)

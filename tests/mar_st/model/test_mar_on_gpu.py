@@ -87,7 +87,7 @@ def test_encoders_stored_in_half_precision(gpu, folder, expected, tmp_path, name
     )
 
 
-def test_the_query_route_alone(gpu, folder, expected):
+def test_the_query_route_alone_matches_the_cpu(gpu, folder, expected):
     model = MAR.from_pretrained(folder / "mar", routes="query", device=str(gpu))
     assert cosines(model.encode_queries(texts()), expected[0]).min() > 1 - 1e-4
     assert model.encode_queries(texts()).shape == (len(texts()), WIDTHS["query"])

@@ -239,7 +239,7 @@ def test_unknown_names_list_the_known():
         load_recipe("mar-mimi")
 
 
-def test_broken_yaml(tmp_path):
+def test_broken_yaml_is_refused(tmp_path):
     (tmp_path / "bad.yaml").write_text("name: [")
     with pytest.raises(RecipeError, match="not valid YAML"):
         load_recipe(tmp_path / "bad.yaml")

@@ -59,7 +59,7 @@ def test_options_reach_the_searcher(make_client):
 
 
 @pytest.mark.parametrize("form", ["float", "base64"])
-def test_embeddings(client, form):
+def test_embeddings_are_given_as_floats_or_base64(client, form):
     texts = ["头疼", "高血压吃什么"]
     content = client.post("/v1/embeddings", {"input": texts, "model": "fake", "encoding_format": form}).json()
     rows = [entry["embedding"] for entry in content["data"]]

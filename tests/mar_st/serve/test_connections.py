@@ -101,7 +101,7 @@ def test_a_large_body_is_refused_and_the_connection_stays_open(lasting):
         assert one.recv(100).startswith(b"HTTP/1.1 413")
 
 
-def test_a_large_head_and_invalid_http(lasting):
+def test_a_large_head_is_a_431_and_invalid_http_a_400(lasting):
     server = lasting()
     with connect(server) as one:
         one.sendall(b"GET / HTTP/1.1\r\n")

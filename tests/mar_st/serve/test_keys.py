@@ -18,7 +18,7 @@ def write(tmp_path, text, mode=0o600):
     return path
 
 
-def test_keys_of_a_file_or_the_environment(tmp_path, monkeypatch):
+def test_keys_are_read_from_the_file_or_else_the_environment(tmp_path, monkeypatch):
     monkeypatch.delenv("MAR_API_KEYS", raising=False)
     assert read_keys(None) == ()
     monkeypatch.setenv("MAR_API_KEYS", f"{ONE}, {TWO}")

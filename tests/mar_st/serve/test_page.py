@@ -88,7 +88,7 @@ def test_on_a_phone_nothing_is_cut_off_and_controls_are_labelled(serve, visit):
 
 
 @pytest.mark.thorough
-def test_the_page_of_the_api(serve, visit):
+def test_the_page_of_the_api_describes_the_endpoints(serve, visit):
     page = visit(f"{serve().url}/docs")
     assert page.locator("section").count() >= 6
     text = page.inner_text("main")

@@ -225,7 +225,7 @@ def has_http2_curl():
 
 
 @pytest.mark.skipif(not has_http2_curl(), reason="no curl with HTTP/2")
-def test_curl_with_http2(server):
+def test_curl_gets_an_answer_if_it_offers_http_2(server):
     command = ["curl", "-s", "--http2", "-H", "Content-Type: application/json", "-H", f"X-API-Key: {KEY}",
                "-d", '{"query": "头疼", "k": 1}', f"{server.url}/search"]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)

@@ -147,7 +147,7 @@ class Clock:
         return self.now
 
 
-def test_throughput_padding_and_utilisation(mar, monkeypatch):
+def test_throughput_padding_and_utilisation_are_measured_without_pauses(mar, monkeypatch):
     clock = Clock()
     monkeypatch.setattr("mar_st.stages.meter.time", clock)
     meter = Meter(mar, torch.device("cpu"), bf16=True, world=1)
@@ -168,7 +168,7 @@ def test_throughput_padding_and_utilisation(mar, monkeypatch):
     assert meter.record()["texts_per_second"] == 0.0
 
 
-def test_no_utilisation_on_a_cpu(mar):
+def test_utilisation_is_not_given_on_a_cpu(mar):
     meter = Meter(mar, torch.device("cpu"), bf16=False, world=1)
     meter.batch(record(4, 10, 16))
     assert meter.record()["mfu"] is None

@@ -198,7 +198,7 @@ def test_mixed_batches_carry_the_prompt_of_each_row(tmp_path, monkeypatch):
     )
 
 
-def test_one_source_per_batch_by_default(tmp_path, monkeypatch):
+def test_a_batch_has_one_source_by_default(tmp_path, monkeypatch):
     seen = records_of(monkeypatch)
     prompts = {"a": {"query": "头疼"}}
     data = {"a": pairs(24), "b": pairs(16, salt=5)}

@@ -33,7 +33,7 @@ def test_vectors_are_found_by_text_and_read_where_they_lie(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
-def test_other_types_and_safetensors(tmp_path, dtype):
+def test_other_dtypes_in_safetensors_are_read_as_float32(tmp_path, dtype):
     folder = _write(tmp_path, [{"text": text} for text in TEXTS])
     (folder / "vectors.npy").unlink()
     save_file({"embeddings": VECTORS.astype(dtype)}, folder / "vectors.safetensors", metadata={"a": "b"})

@@ -30,7 +30,7 @@ def source(tmp_path):
     return file
 
 
-def test_a_summary_for_people_and_one_for_programs(source, tmp_path):
+def test_the_summary_is_printed_for_people_or_as_json(source, tmp_path):
     shown = run(source, tmp_path / "out", "--column", "text=问题", "-q").output
     assert "2 texts, 2 identifiers replaced in 2 of them" in shown
     assert "columns left out (--keep-meta NAME keeps one): 科室" in shown
@@ -39,7 +39,7 @@ def test_a_summary_for_people_and_one_for_programs(source, tmp_path):
     assert (shown["identifiers"], shown["left_out"]) == ({"PHONE": 1}, [])
 
 
-def test_checking_sentences_of_ones_own(tmp_path):
+def test_ones_own_sentences_are_checked_for_recall_and_precision(tmp_path):
     file = tmp_path / "own.txt"
     file.write_text("患者[[NAME:王秀兰]]，头疼\n没有\n代号[[NAME:甲乙丙]]\n", encoding="utf-8")
     shown = run("--check", file, "--errors").output
@@ -74,7 +74,7 @@ def test_the_command_module_is_cheap_to_import():
     assert not {"presidio_analyzer", "regex", "jieba", "spacy"} & set(done.stdout.split())
 
 
-def test_a_review_from_sheet_to_texts(source, tmp_path):
+def test_a_strict_run_accepts_the_reviewed_sheet(source, tmp_path):
     sheet = tmp_path / "sheet.csv"
     shown = run(source, "--review", sheet, "--column", "text=问题", "-q").output
     assert "0 doubtful values" in shown

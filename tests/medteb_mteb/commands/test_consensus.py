@@ -28,7 +28,7 @@ def judged(tmp_path, monkeypatch):
     )
 
 
-def test_from_judgements_to_labels_to_a_review(medteb, judged, tmp_path):
+def test_judgements_become_labels_that_a_review_confirms(medteb, judged, tmp_path):
     code, out, err = medteb("consensus", "judgements.jsonl", "labels")
     assert (code, err) == (0, "")
     assert "discarded: judges disagree                      6" in out
@@ -57,7 +57,7 @@ def test_from_judgements_to_labels_to_a_review(medteb, judged, tmp_path):
     assert json.loads(out)["pairs"] == 18
 
 
-def test_other_rules_and_json(medteb, judged):
+def test_rule_and_judges_can_be_chosen_and_json_is_printed(medteb, judged):
     settings = ["--rule", "weighted", "--weight", "gpt=3", "--json"]
     code, out, _ = medteb("consensus", "judgements.jsonl", "labels", *settings)
     assert code == 0

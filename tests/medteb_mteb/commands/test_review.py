@@ -46,7 +46,7 @@ def fill(sheet, name, answer):
     return path
 
 
-def test_from_the_plan_to_the_page(medteb, clinic, tmp_path):
+def test_a_planned_review_confirms_the_labels_once_differences_are_decided(medteb, clinic, tmp_path):
     sheet = tmp_path / "sheet.csv"
     code, out, err = medteb(
         "review", "plan", clinic, sheet, "--budget", 48, "--minimum", 8, "--by", "department"

@@ -64,7 +64,7 @@ NAMES = ("rule-words", "rule-generous", "rule-strict")
 
 
 @pytest.mark.thorough
-def test_from_texts_to_editions_and_triples(succeed, texts, tmp_path):
+def test_texts_become_editions_and_triples(succeed, texts, tmp_path):
     succeed("pool", "queries.jsonl", "documents.jsonl", "pools", "-r", "bm25", "--size", "12", "-q")
     with rule_judges.serving(rule_judges.Endpoint()) as url:
         judges = judges_file(tmp_path / "judges.yaml", url, NAMES)

@@ -35,7 +35,7 @@ def test_there_are_51_tasks_of_four_types_and_ten_sources():
 
 
 @pytest.mark.parametrize("model", sorted(published_results()))
-def test_the_papers_arithmetic(model):
+def test_averages_follow_the_papers_arithmetic(model):
     """From the printed means of types (two decimals) to its printed averages."""
     printed = published_results()[model]
     found = averages({task.name: printed.types[task.type] for task in english_tasks().values()})

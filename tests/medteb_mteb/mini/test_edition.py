@@ -70,7 +70,7 @@ def test_another_seed_gives_other_data(edition):
     assert {q.text for q in other.retrieval.values()} != {q.text for q in edition.test.retrieval.values()}
 
 
-def test_sizes(packaged):
+def test_the_packaged_data_have_the_intended_sizes(packaged):
     retrieval, reranking, sts = (packaged / task for task in TASKS)
     assert len(rows(retrieval / "queries.jsonl")) == 300
     assert len(rows(retrieval / "corpus.jsonl")) == 5_000

@@ -83,7 +83,7 @@ def test_reranking_scores_exactly_the_candidates():
         model.search(queries("感冒"), top_k=10, top_ranked={"q0": ["nowhere"]})
 
 
-def test_instructions_and_conversations():
+def test_instructions_and_conversations_are_part_of_the_query():
     model = BM25Model("char-bigram")
     model.index(CORPUS)
     data = Dataset.from_list([{"id": "q", "text": "骨折", "instruction": "监测血糖"}])
@@ -92,7 +92,7 @@ def test_instructions_and_conversations():
     assert next(iter(model.search(data, top_k=3)["q"])) == "b"
 
 
-def test_a_corpus_without_tokens_and_a_missing_corpus():
+def test_a_corpus_without_tokens_gives_no_hits_and_a_missing_one_an_error():
     model = BM25Model("char-bigram")
     with pytest.raises(RuntimeError, match="index"):
         model.search(queries("感冒"), top_k=3)
@@ -124,7 +124,7 @@ def test_encode_gives_hashed_word_vectors():
     )
 
 
-def test_all_task_types_through_mteb(data_root, tmp_path):
+def test_all_task_types_run_through_mteb(data_root, tmp_path):
     model = mteb.get_model("bm25-jieba")
     tasks = mteb.get_tasks(tasks=["MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS"])
     cache = mteb.ResultCache(tmp_path)

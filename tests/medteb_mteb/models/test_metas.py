@@ -87,7 +87,7 @@ def test_documents_are_joined_as_mar_joins_them(mar):
 
 
 @pytest.mark.parametrize("route", ["query-query", "query-document"])
-def test_sts_routes(mar, route):
+def test_the_sts_route_chooses_the_encoder_of_second_sentences(mar, route):
     encoder = MAREncoder(mar, sts_route=route)
     first, second = ["感冒发烧吃什么药", "血压高怎么办"], ["孩子咳嗽有痰", "胃疼可以喝粥吗"]
     as_queries = mar.encode_queries(second, task="sts")
@@ -253,7 +253,7 @@ def test_lower_precisions_are_those_of_sentence_transformers(mar, precision, dat
         assert np.isfinite(result.task_results[0].get_score()) or (name, precision) == ("MedTEBSTS", "binary")
 
 
-def test_mini_without_weights(tmp_path, monkeypatch):
+def test_mini_without_weights_says_how_to_train_it(tmp_path, monkeypatch):
     _package(monkeypatch, tmp_path / "absent")
     with pytest.raises(ModelUnavailableError, match=r"absent.*mar train mar-mini"):
         metas._mini_meta().load_model()

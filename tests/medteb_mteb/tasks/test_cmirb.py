@@ -84,7 +84,7 @@ def test_the_benchmarks_hold_mtebs_five_tasks_and_the_ten_sets():
 
 
 @pytest.mark.parametrize("cls", CMIRB_TASKS, ids=lambda cls: cls.metadata.name)
-def test_metadata(cls):
+def test_metadata_are_filled_and_agree_with_mtebs_task_on_the_same_data(cls):
     metadata, one = cls.metadata, cls.published
     assert mteb.get_task(metadata.name).metadata.name == metadata.name
     assert metadata.is_filled()

@@ -60,7 +60,7 @@ def test_every_split_has_a_retrieval_task_and_four_reranking_tasks():
 
 
 @pytest.mark.parametrize("cls", NANO_TASKS, ids=lambda cls: cls.metadata.name)
-def test_metadata(cls):
+def test_metadata_are_filled_and_agree_with_the_source_task(cls):
     metadata = cls.metadata
     assert mteb.get_task(metadata.name).metadata.name == metadata.name
     assert metadata.is_filled()

@@ -64,7 +64,7 @@ def sheet(tmp_path):
     return write
 
 
-def test_experts_that_confirm_the_labels(look, sheet, write_run):
+def test_experts_that_confirm_the_labels_leave_precision_unchanged(look, sheet, write_run):
     found = look(precision_of_systems, runs=[write_run("one", "pnu")], **sheet(12))
     assert found.verdict == "ok"
     assert found.numbers["one, judged precision@10"] == found.numbers["one, corrected precision@10"] == 0.5

@@ -88,7 +88,7 @@ def test_depths_are_those_of_the_pools(folder, look, tmp_path, runs):
     assert [row[:2] for row in found.table.rows] == [("depth: 5", "6")]  # half the positives lie deeper
 
 
-def test_too_few_systems(look, write_judgements, write_pools, runs):
+def test_the_order_of_too_few_systems_is_not_known(look, write_judgements, write_pools, runs):
     path = write_judgements("judged", one=TRUE, two=TRUE)
     found = look(order_of_systems, judgements=path, runs=runs[:2])
     assert (found.verdict, "2 systems" in found.reason) == ("not known", True)

@@ -87,7 +87,9 @@ def assert_near(found, expected):
 
 @needs_kernels
 @pytest.mark.parametrize(("model_type", "pooling"), FAMILIES)
-def test_families_and_poolings(model_type, pooling, tmp_path, monkeypatch):
+def test_families_and_poolings_give_the_vectors_of_the_rounded_model(
+    model_type, pooling, tmp_path, monkeypatch
+):
     monkeypatch.setattr("mar_st.online.front.PACK_TOKENS", 40)  # several packs, several texts in each
     model = make_model(model_type, pooling, dense=16)
     expected = np.stack([rounded_copy(model).encode(text, task="query") for text in TEXTS])
@@ -115,7 +117,7 @@ def test_families_and_poolings(model_type, pooling, tmp_path, monkeypatch):
         ("qwen3", {"head_dim": 24, "num_attention_heads": 6, "num_key_value_heads": 3}),
     ],
 )
-def test_sizes_and_settings(model_type, settings, tmp_path):
+def test_sizes_and_settings_give_the_vectors_of_the_rounded_model(model_type, settings, tmp_path):
     model = sized(model_type, **settings)
     rng = np.random.default_rng(0)
     texts = ["".join(rng.choice(list(ALPHABET), size)) for size in (250, 1, 33, 5, 12, 11, 64)]

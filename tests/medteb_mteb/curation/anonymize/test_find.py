@@ -114,7 +114,7 @@ def test_long_texts_take_time_in_proportion(finder, piece):
     assert time.process_time() - start < 6
 
 
-def test_thousands_of_texts_a_second(finder):
+def test_more_than_a_thousand_texts_a_second_are_searched(finder):
     text = "孩子3岁，发烧38.5℃两天，咳嗽有痰，吃了布洛芬5ml，血常规WBC 11.2×10^9/L，需要去医院吗？"
     finder(text)
     start = time.process_time()
@@ -202,5 +202,5 @@ def test_text_without_identifiers_stays(text):
         ("姓名：苏醒", ["苏醒"]),
     ],
 )
-def test_identifiers_in_natural_wording(text, values):
+def test_identifiers_in_natural_wording_are_found(text, values):
     assert [text[span.start : span.end] for span in Finder()(text)] == values

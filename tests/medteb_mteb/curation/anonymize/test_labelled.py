@@ -39,7 +39,7 @@ def test_the_set_is_large_varied_and_a_third_without_identifiers(sentences):
 
 
 @pytest.mark.parametrize(("name", "recall", "precision"), [("develop", 0.99, 0.99), ("held-out", 0.97, 0.95)])
-def test_recall_and_precision(finder, name, recall, precision):
+def test_recall_and_precision_are_high(finder, name, recall, precision):
     result = quality(read_marked(FOLDER / f"{name}.txt"), finder)
     assert result.recall() >= recall, result.errors
     assert result.precision() >= precision, result.errors
@@ -68,14 +68,14 @@ def test_wording_of_people_who_had_not_seen_the_rules(finder, name, recall, stri
     assert result.recall() >= strict_recall, result.errors
 
 
-def test_natural_wording(finder):
+def test_natural_wording_has_high_recall_and_precision(finder):
     result = quality(read_marked(FOLDER / "later.txt"), finder)
     assert result.recall() >= 0.93, result.errors
     assert result.precision() >= 0.95, result.errors
     assert result.disturbed <= 2
 
 
-def test_every_kind_by_itself(finder):
+def test_every_kind_by_itself_is_found_with_high_recall_and_precision(finder):
     own = [sentence for name in FILES[:4] for sentence in read_marked(FOLDER / f"{name}.txt")]
     result = quality(own, finder)
     for kind in finder.kinds:

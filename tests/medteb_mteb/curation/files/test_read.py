@@ -72,7 +72,7 @@ def test_unusable_rows_are_named_with_their_line(tmp_path, rows, message):
         list(read_texts(jsonl(tmp_path / "q.jsonl", rows)))
 
 
-def test_a_csv_row_with_too_few_cells_and_broken_bytes(tmp_path):
+def test_a_csv_file_with_too_few_cells_or_broken_bytes_is_refused(tmp_path):
     file = tmp_path / "q.csv"
     file.write_text('_id,text\na,"两\n行"\nb\n', encoding="utf-8")
     with pytest.raises(FolderError, match=r"q.csv:4: expected 2 cells"):

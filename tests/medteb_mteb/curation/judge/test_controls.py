@@ -177,7 +177,7 @@ def test_honest_judges_raise_no_alarm(make_input, make_server, endpoint, judges_
 
 
 @pytest.mark.parametrize("control", range(8))
-def test_places_of_control_passages(control):
+def test_control_passages_stand_at_every_place_and_others_keep_their_order(control):
     kinds = [kind for kind in (OFF_TOPIC, ECHO, GOLD) if control & kind]
     seen = set()
     for number in range(60):
@@ -200,7 +200,7 @@ def test_places_of_control_passages(control):
         ({0: "S", 1: "D", 2: "C"}, "control-missing"),
     ],
 )
-def test_grades_of_control_passages(grades, reason):
+def test_answers_that_misgrade_a_control_passage_are_rejected(grades, reason):
     assert misgraded(grades, {1: OFF_TOPIC, 2: ECHO, 3: GOLD}) == reason
 
 

@@ -186,7 +186,9 @@ def fill(disk):
 
 
 @pytest.mark.parametrize("room", [True, False])
-def test_a_full_disk(clean, make_server, endpoint, judges_of, content, small_disk, monkeypatch, room):
+def test_a_run_stopped_by_a_full_disk_resumes_to_the_same_labels(
+    clean, make_server, endpoint, judges_of, content, small_disk, monkeypatch, room
+):
     """The room kept in reserve takes the answers under way; without it there is one clear error."""
     monkeypatch.setattr("medteb_mteb.curation.llm.database.SYNC_SECONDS", 60)  # the log is not used again
     source, expected = clean(3, 20)

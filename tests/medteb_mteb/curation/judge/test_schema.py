@@ -19,7 +19,7 @@ def answer(keys, letters, **more):
 
 
 @pytest.mark.parametrize("keys", [PLAIN, TAGGED])
-def test_a_good_answer(keys):
+def test_a_good_answer_gives_every_passage_its_grade(keys):
     verdict = read_answer(answer(keys, "SBD"), keys)
     assert verdict.grades == {0: "S", 1: "B", 2: "D"}
     assert (verdict.missing, verdict.whole) == ({}, "")

@@ -36,12 +36,12 @@ def krippendorff_counts():
     return counts_of(rows, 5)
 
 
-def test_fleiss_kappa_of_the_textbook():
+def test_fleiss_kappa_is_that_of_the_textbook():
     assert fleiss_kappa(np.array(FLEISS)) == pytest.approx(0.210, abs=5e-4)
 
 
 @pytest.mark.parametrize(("level", "alpha"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849)])
-def test_krippendorff_alpha_of_the_textbook(level, alpha):
+def test_krippendorff_alpha_is_that_of_the_textbook(level, alpha):
     assert krippendorff_alpha(krippendorff_counts(), level) == pytest.approx(alpha, abs=5e-4)
 
 

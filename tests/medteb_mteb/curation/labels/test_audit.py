@@ -44,7 +44,7 @@ def folder(request, tmp_path):
     return root
 
 
-def test_the_numbers_of_each_query(folder):
+def test_false_positives_and_negatives_are_counted_for_each_query(folder):
     found = audit(read_benchmark(folder), LABELS)
     numbers = {
         q.query: (q.judged, q.undecided, q.released, q.found, q.false_positives, q.false_negatives)

@@ -25,7 +25,7 @@ def test_every_stratum_has_its_minimum_and_the_budget_is_spent():
     assert wide == {"positive": 40, "negative": 200}
 
 
-def test_budgets_above_the_total_and_below_the_minimum():
+def test_a_budget_above_the_total_takes_all_and_too_small_a_one_is_refused():
     assert allocate({"a": 5, "b": 7}, 100, 30) == {"a": 5, "b": 7}
     with pytest.raises(BuildError, match=r"3 strata .* take 72 pairs, and the budget is 60"):
         allocate(SIZES, 60, 30)

@@ -106,7 +106,7 @@ def test_lists_are_named_as_the_published_one():
     assert list_name("mar-mini") == "mar_mini"
 
 
-def test_the_command(tmp_path, source, encoder_folder, medteb):
+def test_the_command_builds_a_split_and_prints_its_counts(tmp_path, source, encoder_folder, medteb):
     out = tmp_path / "NanoOwn"
     code, shown, _ = medteb("build", "nano", source, out, "--as", "s", "--dense", encoder_folder, "--quiet")
     assert code == 0

@@ -61,7 +61,7 @@ def test_positives_of_a_query_are_bounded():
     assert len(drawn.data.corpus) == 200
 
 
-def test_titles_and_blanks_of_a_folder(tmp_path):
+def test_titles_of_a_folder_are_joined_to_texts_and_blanks_stripped(tmp_path):
     folder = tmp_path / "source"
     (folder / "qrels").mkdir(parents=True)
     rows = [

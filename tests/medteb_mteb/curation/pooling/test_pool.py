@@ -138,7 +138,7 @@ def test_impossible_settings_are_refused():
         Pooling(merge="mean")
 
 
-def test_the_command_with_two_retrievers(medteb, tmp_path, monkeypatch):
+def test_the_command_pools_documents_of_two_retrievers(medteb, tmp_path, monkeypatch):
     import mar_st
 
     for name, texts in (("queries", QUERIES), ("documents", DOCUMENTS)):

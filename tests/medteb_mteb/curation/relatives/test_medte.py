@@ -189,7 +189,7 @@ def test_a_sentence_ends_before_a_capital():
     assert first_sentence("BACKGROUND: It rose by 3.5 mg. We stopped.") == "BACKGROUND: It rose by 3.5 mg."
 
 
-def test_the_command(raw, tmp_path, medteb):
+def test_the_command_prints_the_number_of_pairs_of_each_source(raw, tmp_path, medteb):
     code, out, err = medteb("build", "medte-pairs", raw, tmp_path / "out")
     assert (code, err) == (0, "")
     assert "medqa: 1 pairs, 5,300 in the paper" in out
@@ -201,7 +201,7 @@ def test_the_command(raw, tmp_path, medteb):
 
 
 @pytest.mark.thorough
-def test_the_real_files_of_four_sources(tmp_path):
+def test_the_real_files_of_four_sources_give_the_known_numbers_of_pairs(tmp_path):
     places = {
         "medmcqa": "mirage/medmcqa/dev.json",
         "medqa": "mirage/medqa/phrases_no_exclude_test.jsonl",

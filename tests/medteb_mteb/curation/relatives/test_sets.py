@@ -125,7 +125,7 @@ def test_artificial_abstracts_join_the_corpus_if_available(built, tmp_path):
     assert "(PQA-A)" in more.extra["description"]
 
 
-def test_definitions_of_the_ontology(built):
+def test_terms_of_the_ontology_are_queries_and_definitions_documents(built):
     edition, data = built("DiseaseOntologyRetrieval")
     assert data.queries == [{"id": "qDOID:1", "text": "angina"}, {"id": "qDOID:2", "text": "rhinitis"}]
     assert data.corpus[0]["text"] == 'A heart disease with "tight" chest pain.'
@@ -241,7 +241,7 @@ def test_malformed_raw_files_are_one_clear_error(name, file, content, message, t
 
 
 @pytest.mark.thorough
-def test_the_real_grades_of_medquad():
+def test_the_real_grades_of_medquad_have_the_known_counts():
     (folder,) = real("medquad")
     raw = Raw(folder)
     grades, answers = reading.read_grades(raw), reading.read_judged_answers(raw)
@@ -271,7 +271,7 @@ def test_the_real_sets_have_the_documented_sizes(tmp_path):
     assert edition.counts == {"pairs": 100}
 
 
-def test_the_real_abstracts_of_pubmedqa(tmp_path):
+def test_the_real_abstracts_of_pubmedqa_become_an_edition_of_500_queries(tmp_path):
     test, labelled = real("mirage/pubmedqa/test_set.json", "pubmedqa/ori_pqal.json")
     (tmp_path / "raw").mkdir()
     for file in (test, labelled):

@@ -100,7 +100,7 @@ def rows_of(path):
         return list(csv.DictReader(stream))
 
 
-def test_questions_about_abstracts(raw, tmp_path, endpoint):
+def test_abstracts_get_questions_and_a_second_build_buys_none(raw, tmp_path, endpoint):
     server, llm = endpoint(write)
     drafts, path, found, before = build(raw / "pubmed", PUBMED, tmp_path, llm)
     rows = rows_of(path)
@@ -120,7 +120,7 @@ def test_questions_about_abstracts(raw, tmp_path, endpoint):
 
 
 @pytest.mark.parametrize(("server", "rows"), [("biorxiv", 7), ("medrxiv", 3)])
-def test_questions_about_preprints(raw, tmp_path, endpoint, server, rows):
+def test_preprints_get_questions(raw, tmp_path, endpoint, server, rows):
     _, llm = endpoint(write)
     _, path, found, _ = build(raw / server, f"retrieval_{server}_dataset", tmp_path, llm)
     found_rows = rows_of(path)
@@ -129,7 +129,7 @@ def test_questions_about_preprints(raw, tmp_path, endpoint, server, rows):
     assert all(row["corpus"].startswith("Protein ") for row in found_rows)
 
 
-def test_sentences_about_sections_two_levels_deep(raw, tmp_path, endpoint):
+def test_pages_and_sections_two_levels_deep_give_sentence_pairs(raw, tmp_path, endpoint):
     _, llm = endpoint(write)
     _, path, found, _ = build(raw / "wikipedia", DISEASES, tmp_path, llm, {"negatives": "bm25"})
     rows = rows_of(path)
@@ -143,13 +143,13 @@ def test_sentences_about_sections_two_levels_deep(raw, tmp_path, endpoint):
     assert found["options"] == {"negatives": "bm25"}
 
 
-def test_sentences_about_abstracts(raw, tmp_path, endpoint):
+def test_positive_and_negative_sentence_pairs_about_abstracts_alternate(raw, tmp_path, endpoint):
     _, llm = endpoint(write)
     _, path, _, _ = build(raw / "pubmed", SENTENCES, tmp_path, llm, {"negatives": "bm25"})
     assert [row["label"] for row in rows_of(path)] == ["1", "0"] * 30
 
 
-def test_answers_without_the_key_words(raw, tmp_path, endpoint):
+def test_answers_without_the_key_words_are_accepted(raw, tmp_path, endpoint):
     def stubborn(messages):
         shown = material_in(messages)
         kept = "A disease called ASTHMA." if "asthma" in shown["question"] else "Look at it."

@@ -23,7 +23,7 @@ def checked(changes=None, *, text="高血压可以喝点酒吗？", entry=None, 
     return check(one, {**GOOD, **(changes or {}), **more}, terms, tolerance)
 
 
-def test_good_rewrites():
+def test_good_rewrites_are_accepted():
     assert checked() == {}
 
 
@@ -47,7 +47,7 @@ def test_good_rewrites():
         ("negative-2", "高血压危象怎么抢救？", "term-missing"),
     ],
 )
-def test_bad_rewrites(kind, text, reason):
+def test_bad_rewrites_are_rejected_with_the_reason(kind, text, reason):
     assert checked({kind: text}) == {kind: reason}
     assert reason in REASONS
 

@@ -76,7 +76,7 @@ def test_sentences_of_the_test_are_in_no_training_row():
     assert split(sentences=shared).left_out == {other: "shared-sentence"}
 
 
-def test_known_training_queries():
+def test_queries_near_a_training_query_are_left_out_of_the_test():
     texts = {one.query.id: one.query.text for one in CANDIDATES}
     first = split().test[0]
     sides = split(training_queries=[texts[first] + "呀"])

@@ -74,7 +74,7 @@ def files(folder):
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def test_an_edition_and_training_rows(given):
+def test_an_edition_and_training_rows_are_made_of_the_rewrites(given):
     with serving(answer) as url:
         report = make(given, url)
     folder = given[2]
@@ -304,7 +304,7 @@ def options(given):
     return write
 
 
-def test_the_command(given, options, capsys):
+def test_the_command_estimates_builds_and_reuses_bought_answers(given, options, capsys):
     with running(FaultEndpoint(answer=answer)) as url:
         args = [*options(url), "--threshold", "0.9"]
         run_command(*args, "--dry-run")

@@ -48,7 +48,7 @@ ENGLISH = (
         ("秋水仙碱", "keywords", ""),  # a name is not a copy
     ],
 )
-def test_a_query_of_a_chinese_document(query, form, reason):
+def test_bad_queries_of_a_chinese_document_are_rejected_with_the_reason(query, form, reason):
     assert QueryCheck(CHINESE, "zh")(query, form)[0] == reason
 
 
@@ -71,7 +71,7 @@ def test_a_query_of_a_chinese_document(query, form, reason):
         ("gout " * 41 + "why?", "question", "too-long"),
     ],
 )
-def test_a_query_of_an_english_document(query, form, reason):
+def test_bad_queries_of_an_english_document_are_rejected_with_the_reason(query, form, reason):
     assert QueryCheck(ENGLISH, "en")(query, form)[0] == reason
 
 
@@ -104,7 +104,7 @@ def test_numbers_and_quotation_marks_are_taken_off(line, text):
     assert tidied(line) == text
 
 
-def test_lengths_and_languages():
+def test_lengths_are_counted_and_languages_recognised():
     assert (size("痛风 用药", "zh"), size("gout  drugs now", "en")) == (4, 3)
     assert written_in("EGFR突变的非小细胞肺癌", "zh")
     assert not written_in("a long English sentence with 药", "zh")
@@ -138,7 +138,7 @@ def test_every_cell_of_the_grid_comes_once_before_one_comes_twice():
     assert values == {name: set(found) for name, found in GRID.items()}
 
 
-def test_the_grid_in_characters():
+def test_the_grid_is_in_characters_for_chinese_and_words_for_english():
     assert [(n.least, n.most) for n in (length_of(v, "zh") for v in GRID["query_length"])] == [
         (1, 7),
         (8, 16),
@@ -149,7 +149,7 @@ def test_the_grid_in_characters():
     assert (length_of("less than 5 words", "en").most, length_of("5-10 words", "en").most) == (4, 10)
 
 
-def test_tasks():
+def test_bad_tasks_are_rejected_with_the_reason():
     check = TaskCheck("zh")
     assert check("给定一种药物的名称，检索说明其不良反应的文档。") == ("", "")
     assert check("给定一种药物的名称，检索说明其相互作用的文档。") == ("", "")
@@ -189,7 +189,7 @@ CELL = Constraints("common", "5-10 words", "clear", "50 words", "college")
         (Example("[姓名]能喝酒吗请问", POSITIVE, NEGATIVE), "placeholder"),
     ],
 )
-def test_an_example(example, reason):
+def test_bad_examples_are_rejected_with_the_reason(example, reason):
     assert ExampleCheck("给定问题，检索回答。", "zh")(example, CELL)[0] == reason
 
 

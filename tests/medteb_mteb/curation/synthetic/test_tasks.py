@@ -80,7 +80,7 @@ def synthesized(out, llm, **options):
     )
 
 
-def test_triples_of_tasks(endpoint, tmp_path, rows_of):
+def test_each_task_gets_its_triples_from_a_draw_of_its_own(endpoint, tmp_path, rows_of):
     writer = Writer()
     server, llm = endpoint(writer)
     report = synthesized(tmp_path / "out", llm, tasks=3, pairs_per_task=4)
@@ -170,7 +170,7 @@ def test_no_task_at_all_is_an_error(endpoint, tmp_path):
         synthesized(tmp_path / "other", llm, journal=tmp_path / "other.sqlite")
 
 
-def test_tasks_of_a_file(endpoint, tmp_path, rows_of):
+def test_tasks_of_a_file_are_used_once_each_in_their_order(endpoint, tmp_path, rows_of):
     file = tmp_path / "tasks.txt"
     file.write_text("\n检索甲类文档的任务\n\n检索乙类文档的任务\n检索甲类文档的任务\n", encoding="utf-8")
     server, llm = endpoint(Writer())
@@ -256,7 +256,7 @@ def test_rejected_examples_and_invalid_answers_are_counted(endpoint, tmp_path, r
     assert {row["reason"] for row in failed} == set(report.failed)
 
 
-def test_english(endpoint, tmp_path, rows_of):
+def test_english_examples_are_asked_for_by_english_prompts(endpoint, tmp_path, rows_of):
     prompts = []
 
     def answer(messages) -> str:
@@ -282,7 +282,7 @@ def test_english(endpoint, tmp_path, rows_of):
     assert f"{row['constraints']['difficulty']} level" in prompts[-1]
 
 
-def test_the_command(endpoint, tmp_path, synthesize):
+def test_the_command_estimates_and_then_writes_examples(endpoint, tmp_path, synthesize):
     server, llm = endpoint(Writer())
     file = tmp_path / "llm.yaml"
     settings = {**llm.model_dump(), "price_in": 1.0, "price_out": 2.0}

@@ -158,7 +158,7 @@ def test_resumed_equals_uninterrupted(source, tmp_path):
     assert files(tmp_path / "out") == files(tmp_path / "whole")
 
 
-def test_the_command(source, tmp_path):
+def test_the_command_keeps_the_texts_that_a_comparison_of_all_pairs_keeps(source, tmp_path):
     app = typer.Typer()
     app.command()(dedup)
     arguments = [str(source), str(tmp_path / "out"), "-q"]

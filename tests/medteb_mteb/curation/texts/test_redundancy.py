@@ -101,7 +101,7 @@ def test_leaks_are_counted_equal_and_near():
     assert leakage(["湿疹痒"], [], training).near == 0
 
 
-def test_the_commands(medteb, table, tmp_path):
+def test_the_commands_print_correlation_and_leakage(medteb, table, tmp_path):
     code, out, _ = medteb("redundancy", table, "--left", ",".join(OLD), "--right", ",".join(NEW))
     assert code == 0
     assert "14 models with scores on all, 0 left out" in out

@@ -63,7 +63,7 @@ def test_all_pairs_are_found_and_no_others(threshold, monkeypatch):
     }
 
 
-def test_near_duplicates():
+def test_near_duplicates_are_in_one_cluster_and_other_texts_are_not():
     same = ["感冒怎么办", "感冒了怎么办？"], ["ＭＲＩ检查", "mri 检查"], ["？？", "？？"]
     other = ["感冒怎么办", "发烧怎么办"], ["头疼", "腹泻"]
     assert all(len(clusters(pair)) == 1 for pair in same)
@@ -80,7 +80,7 @@ def test_clusters_join_over_others():
 
 
 @pytest.mark.parametrize("test", [0.3, 25, 1])
-def test_no_near_duplicate_on_both_sides(test):
+def test_no_text_of_one_side_has_a_near_duplicate_on_the_other(test):
     queries = {f"q{i}": text for i, text in enumerate(texts_of(100))}
     split = split_queries(queries, test, threshold=0.5)
     assert sorted(split.test + split.train) == sorted(queries)

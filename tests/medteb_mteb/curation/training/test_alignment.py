@@ -166,7 +166,7 @@ def test_invalid_settings_are_refused():
         alignment_sets("out")
 
 
-def test_the_command(command, sources, monkeypatch):
+def test_the_command_writes_both_sides_and_prints_lines_for_the_recipe(command, sources, monkeypatch):
     monkeypatch.chdir(sources)
     code, out, said = command(
         pairs_command, "out", "--queries", "faq.jsonl", "--queries", "forum.jsonl", "--documents",

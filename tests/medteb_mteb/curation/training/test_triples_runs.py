@@ -114,7 +114,7 @@ def test_a_run_killed_repeatedly_ends_with_the_same_result(given, tmp_path, cont
     assert content(out) == content(tmp_path / "whole")
 
 
-def test_the_command_with_the_sorter_of_the_examples(command, given, tmp_path, monkeypatch):
+def test_the_command_writes_triples_with_the_sorter_of_the_examples(command, given, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with rules.serving(rules.Endpoint()) as url:
         entry = {"name": "sorter", "model": "rule-sorter", "base_url": url}
