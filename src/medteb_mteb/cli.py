@@ -182,6 +182,7 @@ def _print_table(table: ResultTable) -> None:
 
 #: User errors whose modules are costly to import.
 _USER_ERRORS = (
+    ("medteb_mteb.abstasks.local_copy", "DataUnavailableError"),
     ("medteb_mteb.folders.problems", "FolderError"),
     ("medteb_mteb.curation.files.records", "BuildError"),
     ("medteb_mteb.models.local", "ModelFolderError"),

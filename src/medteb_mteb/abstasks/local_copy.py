@@ -12,7 +12,7 @@ from medteb_mteb.editions import DATA_VARIABLE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["DataUnavailableError", "LocalCopy", "copy_of"]
+__all__ = ["DataUnavailableError", "LocalCopy", "copy_of", "fetch_failed"]
 
 NO_REVISION = "unreadable-local-copy"
 
@@ -67,21 +67,35 @@ class LocalCopy(LocalStatistics):
 
     def unavailable(self, error: Exception) -> DataUnavailableError:
         """Return an error that says why the Hub did not give the data, and where to put a copy."""
-        name, hub = self.copy_name, self.metadata.dataset["path"]
-        root = os.environ.get(DATA_VARIABLE)
-        where = f"{root}/{name}/" if root else f"a folder {name}/ and set {DATA_VARIABLE} to its parent"
-        said = str(error).strip().splitlines()
-        reason = f"{type(error).__name__}: {said[0][:300]}" if said else type(error).__name__
-        return DataUnavailableError(
-            f"{self.metadata.name} could not be fetched from the Hub ({hub}): {reason}. "
-            f"On a machine with access run `hf download --repo-type dataset {hub} --local-dir {name}`, "
-            f"then put the copy at {where}. Results of tasks that ran before are saved."
-        )
+        hub = str(self.metadata.dataset["path"])
+        saved = "Results of tasks that ran before are saved."
+        return fetch_failed(str(self.metadata.name), hub, self.copy_name, error, saved)
 
     @property
     def copy_name(self) -> str:
         """Return the name of the copy's folder in `$MEDTEB_DATA`: the task's."""
         return str(type(self).metadata.name)
+
+
+def fetch_failed(what: str, hub: str, name: str, error: Exception, more: str = "") -> DataUnavailableError:
+    """Return an error that says why the Hub did not give data, and where to put a copy.
+
+    Args:
+        what: The data, as the message names them.
+        hub: Name of the data set on the Hub.
+        name: Name of the copy's folder in `$MEDTEB_DATA`.
+        error: The error of the Hub client.
+        more: Last sentence.
+    """
+    root = os.environ.get(DATA_VARIABLE)
+    where = f"{root}/{name}/" if root else f"a folder {name}/ and set {DATA_VARIABLE} to its parent"
+    said = str(error).strip().splitlines()
+    reason = f"{type(error).__name__}: {said[0][:300]}" if said else type(error).__name__
+    message = (
+        f"{what} could not be fetched from the Hub ({hub}): {reason}. On a machine with access run `hf "
+        f"download --repo-type dataset {hub} --local-dir {name}`, then put the copy at {where}. {more}"
+    )
+    return DataUnavailableError(message.rstrip())
 
 
 def copy_of(name: str) -> Path | None:

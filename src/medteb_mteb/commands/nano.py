@@ -111,7 +111,7 @@ def nano_check(
     ],
     tolerance: Annotated[
         float, typer.Option(help="Difference of a score that still counts as equal.", min=0)
-    ] = 1e-9,
+    ] = 5e-4,
     as_json: AsJson = False,
 ) -> None:
     """Compare Nano sets with the published figures.

@@ -128,6 +128,10 @@ class PaperBMRetriever(AbsEncoder):
         return (pairwise_cos_sim if self._cosine else pairwise_dot_score)(embeddings1, embeddings2)
 
 
+#: Tasks whose answers are MedQuAD's, on which MedTE (its ten sources) and BMRetriever (Table 9) were trained.
+MEDQUAD_TASKS = frozenset({"MedicalQARetrieval", "MedQuADLiveQARetrieval", "retrieval_medquad_dataset"})
+
+
 def _dot_variant(theirs: ModelMeta) -> ModelMeta:
     size = str(theirs.name).rpartition("-")[2].lower()
     return theirs.model_copy(
@@ -136,6 +140,7 @@ def _dot_variant(theirs: ModelMeta) -> ModelMeta:
             "loader_kwargs": {},
             "name": f"medteb/bmretriever-{size}-dot",
             "similarity_fn_name": "dot",
+            "training_datasets": {*(theirs.training_datasets or ()), "HotpotQA", *MEDQUAD_TASKS},
             "max_tokens": LENGTH,
             "adapted_from": theirs.name,
             "reference": "https://aclanthology.org/2024.emnlp-main.1241/",
@@ -202,7 +207,7 @@ MEDTE = ModelMeta(
     use_instructions=False,
     adapted_from="thenlper/gte-base",
     model_type=["dense"],
-    # Ten sources of pairs; texts of these benchmarks are among them.
-    training_datasets={"TRECCOVID", "NFCorpus", "CUREv1"},
+    # Ten sources of pairs; texts of these tasks are among them.
+    training_datasets={"TRECCOVID", "NFCorpus", "CUREv1", *MEDQUAD_TASKS},
     citation=MEDTE_CITATION,
 )

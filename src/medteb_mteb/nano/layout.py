@@ -27,6 +27,7 @@ __all__ = [
     "NANO_TABLES",
     "NanoData",
     "check_split",
+    "holds_split",
     "is_nano",
     "list_names",
     "load_hub",
@@ -81,6 +82,14 @@ def splits_of(folder: Path) -> list[str]:
     """
     found = [config_splits(folder, table) for table in NANO_TABLES]
     return [split for split in found[0] if all(split in others for others in found[1:])]
+
+
+def holds_split(folder: Path, split: str) -> bool:
+    """Return True if a folder has a file of a split, or cannot be read; False for a copy of other splits."""
+    try:
+        return any(_files(folder, name, split, needed=False) for name in NANO_TABLES)
+    except (FolderError, OSError):
+        return True  # reading it says what is wrong
 
 
 def list_names(folder: Path) -> list[str]:

@@ -78,10 +78,21 @@ def read_rankings(path: Path) -> KeptRankings:
         ) from None
     if not isinstance(content, dict) or content.get("form") != _FORM:
         raise RankingsError(f"{path}: expected rankings kept by `medteb run` ({_FORM}), got another file.")
-    return KeptRankings(
-        task=str(content["task"]),
-        model=str(content["model"]),
-        dataset_revision=str(content["dataset_revision"]),
-        qrels=content["qrels"],
-        rankings=content["rankings"],
-    )
+    try:
+        return KeptRankings(
+            task=str(content["task"]),
+            model=str(content["model"]),
+            dataset_revision=str(content["dataset_revision"]),
+            qrels=_lists(content["qrels"]),
+            rankings=_lists(content["rankings"]),
+        )
+    except (KeyError, TypeError) as error:
+        raise RankingsError(
+            f"{path}: damaged rankings; {error} is missing or of another type. Run the evaluation again."
+        ) from None
+
+
+def _lists(content: Any) -> dict[str, list[str]]:
+    if not isinstance(content, dict) or not all(isinstance(one, list) for one in content.values()):
+        raise TypeError("a table of documents by query")
+    return {str(query): [str(one) for one in found] for query, found in content.items()}

@@ -147,7 +147,7 @@ BMRETRIEVER_ENG = EditionBenchmark(
     averages={f"average of {n}": [relatives.BMRETRIEVER_SETS[:n]] for n in (4, 5)},
     description=(
         "The eleven evaluation sets of BMRetriever: five of mteb's, and six that `medteb build relatives` "
-        "makes of raw files. Openly different from the paper: BioASQ's corpus (snippets of gold documents), "
+        "makes of raw files. Different from the paper: BioASQ's corpus (snippets of documents), "
         "PubMedQA's corpus (the labelled abstracts, unless PQA-A is added) and the Disease Ontology in the "
         "place of MeSH. The paper averages only its first four (NFCorpus, SciFact, SCIDOCS, TREC-COVID) and "
         "first five (with BIOSSES) sets."

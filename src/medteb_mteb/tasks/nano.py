@@ -24,6 +24,7 @@ from medteb_mteb.folders.problems import FolderError
 from medteb_mteb.measures.rankings import ranked
 from medteb_mteb.nano.layout import (
     NanoData,
+    holds_split,
     list_names,
     load_hub,
     read_split,
@@ -99,10 +100,10 @@ VARIANTS = (
 class NanoTask(LocalCopy, AbsTaskRetrieval):
     """Retrieval or reranking on one split of a Nano set.
 
-    The data come from a folder in the published layout (the task's own, or `$MEDTEB_DATA/<set>/`), else from
-    the Hub. The revision of a folder is a digest of the split's files, so its scores are never confused with
-    those of the Hub's data. Besides mteb's scores, the results hold those of `medteb_mteb.nano.measures` with
-    denominators that mteb does not use.
+    The data come from a folder in the published layout (the task's own, or `$MEDTEB_DATA/<set>/` if it holds
+    the split), else from the Hub. The revision of a folder is a digest of the split's files, so its scores
+    are never confused with those of the Hub's data. Besides mteb's scores, the results hold those of
+    `medteb_mteb.nano.measures` with denominators that mteb does not use.
 
     Attributes:
         rankings: The first 100 documents by query of the last evaluation; `medteb run` keeps them.
@@ -116,7 +117,10 @@ class NanoTask(LocalCopy, AbsTaskRetrieval):
 
     def __init__(self, **kwargs: Any) -> None:
         self.rankings: dict[str, list[str]] = {}
-        self.use_copy(self.folder or copy_of(self.copy_name), lambda folder: revision_of(folder, self.split))
+        copy = copy_of(self.copy_name)
+        if copy is not None and not holds_split(copy, self.split):
+            copy = None  # a download of other splits
+        self.use_copy(self.folder or copy, lambda folder: revision_of(folder, self.split))
         super().__init__(**kwargs)
 
     @property

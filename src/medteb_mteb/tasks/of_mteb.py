@@ -1,10 +1,20 @@
-"""mteb's own Chinese medical tasks, which may also read a local copy of their data."""
+"""mteb's own tasks in the benchmarks of this package, which may also read a local copy of their data."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mteb.tasks import CmedqaRetrieval, CMedQAv1, CMedQAv2, CovidRetrieval, MedicalRetrieval
+from mteb.tasks import (
+    SCIDOCS,
+    TRECCOVID,
+    CmedqaRetrieval,
+    CMedQAv1,
+    CMedQAv2,
+    CovidRetrieval,
+    MedicalRetrieval,
+    NFCorpus,
+    SciFact,
+)
 
 from medteb_mteb.tasks._copied import CopiedRetrieval
 
@@ -34,10 +44,30 @@ class CovidRetrievalLocal(CopiedRetrieval, CovidRetrieval):
     """mteb's CovidRetrieval with the local copy as an option."""
 
 
+class NFCorpusLocal(CopiedRetrieval, NFCorpus):
+    """mteb's NFCorpus with the local copy as an option."""
+
+
+class SciFactLocal(CopiedRetrieval, SciFact):
+    """mteb's SciFact with the local copy as an option."""
+
+
+class SCIDOCSLocal(CopiedRetrieval, SCIDOCS):
+    """mteb's SCIDOCS with the local copy as an option."""
+
+
+class TRECCOVIDLocal(CopiedRetrieval, TRECCOVID):
+    """mteb's TRECCOVID with the local copy as an option."""
+
+
 REPLACED: Mapping[type[AbsTask], type[AbsTask]] = {
     CMedQAv1: CMedQAv1Local,
     CMedQAv2: CMedQAv2Local,
     CmedqaRetrieval: CmedqaRetrievalLocal,
     MedicalRetrieval: MedicalRetrievalLocal,
     CovidRetrieval: CovidRetrievalLocal,
+    NFCorpus: NFCorpusLocal,
+    SciFact: SciFactLocal,
+    SCIDOCS: SCIDOCSLocal,
+    TRECCOVID: TRECCOVIDLocal,
 }

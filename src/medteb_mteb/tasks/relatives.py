@@ -108,7 +108,7 @@ class MedQuADLiveQARetrieval(BuiltTask, JudgedRetrieval):
 
 
 class BioASQ500SnippetsRetrieval(BuiltTask, JudgedRetrieval):
-    """BEIR's 500 BioASQ topics over snippets of gold documents."""
+    """BEIR's 500 BioASQ topics over documents cut to the snippets that experts marked."""
 
     sources = (
         "the golden batches 7B to 11B of BioASQ (github.com/Teddy-XiongGZ/MIRAGE, rawdata/bioasq) and BEIR's "
@@ -117,8 +117,8 @@ class BioASQ500SnippetsRetrieval(BuiltTask, JudgedRetrieval):
     built_size = (500, 13_449)
     metadata = _metadata(
         "BioASQ500SnippetsRetrieval",
-        "The 500 BioASQ topics of BEIR. The corpus is made of the snippets that experts marked in gold "
-        "documents of BioASQ 7B to 11B: neither PubMed nor BMRetriever's 500,000 documents.",
+        "The 500 BioASQ topics of BEIR. The corpus is made of the snippets that experts marked in "
+        "documents for BioASQ 7B to 11B: neither PubMed nor BMRetriever's 500,000 documents.",
         main_score="ndcg_at_20",
         reference=BMRETRIEVER,
         date=("2019-01-01", "2023-12-31"),

@@ -6,6 +6,7 @@ import pytest
 from tests.medteb_mteb.nano.sets import write_set, write_split
 
 from medteb_mteb.folders import FolderError
+from medteb_mteb.nano import compare
 from medteb_mteb.nano.compare import compare_set, compare_split
 from medteb_mteb.nano.layout import read_split
 from medteb_mteb.nano.measures import score_rankings
@@ -45,7 +46,7 @@ def test_every_figure_of_a_card_is_compared(tmp_path):
     card = as_published(data)
     rows = list(compare_split(data, "NanoCMTEB", card))
     assert all(row.agrees and row.published is not None for row in rows)
-    assert len(rows) == 5 + 2 + 3 * 4 + 1
+    assert len(rows) == 5 + 2 + 3 * 6 + 1
     for changed in (
         {"safeguards": 0},
         {"queries": 2},
@@ -53,6 +54,8 @@ def test_every_figure_of_a_card_is_compared(tmp_path):
         {"lists": card.lists | {BM25: dataclasses.replace(card.lists[BM25], ndcg_at_10=0.5)}},
         {"lists": card.lists | {DENSE: dataclasses.replace(card.lists[DENSE], recall_micro_at_100=1.0)}},
         {"lists": card.lists | {HYBRID: dataclasses.replace(card.lists[HYBRID], mean_length=100.0)}},
+        {"lists": card.lists | {BM25: dataclasses.replace(card.lists[BM25], shortest=1)}},
+        {"lists": card.lists | {DENSE: dataclasses.replace(card.lists[DENSE], longest=1)}},
     ):
         rows = compare_split(data, "NanoCMTEB", dataclasses.replace(card, **changed))
         assert sum(not row.agrees for row in rows) == 1
@@ -76,7 +79,7 @@ def test_a_set_is_found_by_name_or_folder(tmp_path, monkeypatch):
     assert next(row for row in medical if row.figure == "documents").published == 10_000
     assert not all(row.agrees for row in medical)
     assert all(row.agrees and row.published is None for row in by_name if row.split == "own")
-    with pytest.raises(FolderError, match="no such folder"):
+    with pytest.raises(FolderError, match="no such folder, and no published set; these are NanoCMTEB, Nano"):
         list(compare_set(str(tmp_path / "absent")))
 
 
@@ -90,9 +93,22 @@ def test_the_command_prints_figures_that_differ(tmp_path, medteb):
     assert "Own/s  safeguards: 1 (not published)" in out
 
 
+def test_an_unreachable_set_says_where_to_put_a_copy(monkeypatch, medteb):
+    def offline(*args):
+        raise ConnectionError("Couldn't reach the Hub")
+
+    monkeypatch.delenv("MEDTEB_DATA", raising=False)
+    monkeypatch.setattr(compare, "load_hub", offline)
+    code, _, error = medteb("nano", "check", "NanoCMTEB")
+    assert code == 2
+    assert error.startswith("medteb: error: NanoCMTEB, split ")
+    assert "Couldn't reach the Hub" in error
+    assert "hf download --repo-type dataset hakari-bench/NanoCMTEB --local-dir NanoCMTEB" in error
+
+
 @pytest.mark.network
 @pytest.mark.parametrize("name", ["NanoCMTEB", "NanoMedical"])
 def test_the_published_data_have_the_published_figures(name, monkeypatch, online):
     monkeypatch.delenv("MEDTEB_DATA", raising=False)
-    rows = list(compare_set(name, tolerance=1e-9))
+    rows = list(compare_set(name))
     assert [row.to_text() for row in rows if not row.agrees] == []

@@ -37,7 +37,7 @@ QRELS = "qrels.beir-v1.0.0-bioasq.test.txt"
 
 
 def build_bioasq(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
-    """Build `BioASQ500SnippetsRetrieval`: BEIR's 500 BioASQ topics over the snippets of gold documents.
+    """Build `BioASQ500SnippetsRetrieval`: BEIR's 500 BioASQ topics over documents cut to snippets.
 
     Args:
         raw: Golden batches of BioASQ (`*_golden.json`), and BEIR's topics and qrels in Anserini's files.
@@ -74,14 +74,11 @@ def build_bioasq(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
         licence="not specified",
         note=(
             f"The {len(queries)} BioASQ topics of BEIR. The corpus is not PubMed and not the 500,000 "
-            "documents of "
-            f"BMRetriever: it is the {len(corpus):,} gold documents of BioASQ 7B to 11B, each cut to the "
-            "snippets "
-            f"that experts marked in it. Of the {len(every):,} relevant documents "
-            f"{len(every & set(corpus)):,} "
-            "have a snippet. Snippets answer questions by their making, so scores are higher than over "
-            "abstracts. "
-            "BioASQ's own terms apply to the data."
+            f"documents of BMRetriever: it is the {len(corpus):,} documents of BioASQ 7B to 11B in which "
+            f"experts marked snippets ({len(gold & set(corpus)):,} of them listed as gold), each cut to its "
+            f"snippets. Of the {len(every):,} relevant documents {len(every & set(corpus)):,} have one. "
+            "Snippets were selected to answer questions, so scores are higher than over abstracts. BioASQ's "
+            "own terms apply to the data."
         ),
         queries={query: queries[query] for query in qrels},
         corpus=corpus,

@@ -285,11 +285,19 @@ def _unchanged(path: Path, before: dict[str, Any], raw: Raw, form: str, tested: 
         _digest(_files(raw)),
     )
     for name, digest in before["made_from"].items():
-        file = raw.folder / name
-        same = same and (not file.suffix or (file.is_file() and sha256_of(file) == digest))
+        same = same and _digest_now(raw, name) == digest
     if same and (not path.is_file() or sha256_of(path) != before["sha256"]):
         raise BuildError(f"{path} is not what was written. Delete it and {path.parent / MANIFEST}.")
     return bool(same)
+
+
+def _digest_now(raw: Raw, name: str) -> str:
+    """Return the digest of an entry of `Raw.used`: of a file, or of a checkout's XML files together."""
+    if (raw.folder / name).is_file():
+        return sha256_of(raw.folder / name)
+    checkout = Raw(raw.folder)
+    checkout.as_archive(name)
+    return checkout.used[name]
 
 
 def _files(raw: Raw) -> list[str]:

@@ -171,7 +171,7 @@ def build_relish(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
     return BuiltSet(
         task="RELISHReranking",
         type="Reranking",
-        licence="not specified",
+        licence="odc-by",
         note=(
             "Articles with candidates that their authors graded 2 relevant, 1 partly, 0 not (RELISH, in "
             "SciRepEval's layout). MAP takes 1 and 2 as relevant, nDCG the grades."

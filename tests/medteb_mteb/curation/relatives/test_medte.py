@@ -141,6 +141,18 @@ def test_an_added_file_and_a_changed_benchmark_are_noticed(raw, tmp_path):
     assert pairs_of(tmp_path / "out", "pubmed") == [("Added", "Later.")]
 
 
+def test_a_changed_file_of_a_checkout_is_noticed(tmp_path):
+    write_medquad(tmp_path / "raw" / "medquad", packed=False)
+    first = build_pairs(tmp_path / "raw", tmp_path / "out")["medquad"]
+    said: list[str] = []
+    build_pairs(tmp_path / "raw", tmp_path / "out", say=said.append)
+    assert said[0].endswith("(written before)")
+    for path in (tmp_path / "raw").rglob("*.xml"):
+        path.write_bytes(path.read_bytes().replace(b"disease of the airways", b"disease of the bronchi"))
+    assert build_pairs(tmp_path / "raw", tmp_path / "out")["medquad"]["sha256"] != first["sha256"]
+    assert any("disease of the bronchi" in positive for _, positive in pairs_of(tmp_path / "out", "medquad"))
+
+
 def test_a_source_whose_pairs_are_all_tested_does_not_stop_the_others(raw, tmp_path):
     path = tmp_path / "d" / "MedTEB-eng" / "retrieval_medquad_dataset.csv"
     write_csv(path, ("query", "corpus"), [("a", "The heart beats.")])

@@ -9,6 +9,7 @@ import mteb
 import pytest
 from tests.medteb_mteb.curation.relatives import raw_samples
 from tests.medteb_mteb.curation.relatives.raw_samples import SOURCES, WRITERS
+from tests.medteb_mteb.tasks.published_layouts import write_published
 
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.relatives import SETS, build_set
@@ -17,6 +18,7 @@ from medteb_mteb.curation.relatives.raw import Raw
 from medteb_mteb.folders import read_folder
 from medteb_mteb.tasks import DataUnavailableError
 from medteb_mteb.tasks.needs import needs_of, size_of
+from medteb_mteb.tasks.relatives import BMRETRIEVER_SETS
 
 
 def real(*places: str):
@@ -187,6 +189,28 @@ def test_a_set_is_built_by_command_twice_alike_and_scored(
     rows = json.loads(out)["rows"]
     assert len(rows) == 3
     assert all(0 <= abs(cell["score"]) <= 1 for row in rows for cell in row["scores"].values())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_benchmark_of_bmretriever_runs_end_to_end(tmp_path, monkeypatch, medteb, encoder_folder):
+    """Four of mteb's tasks in the layout of the Hub, seven sets that are built."""
+    four, built = BMRETRIEVER_SETS[:4], BMRETRIEVER_SETS[4:]
+    for name in four:
+        write_published(tmp_path / "data" / name)
+    for name in built:
+        WRITERS[name](tmp_path / "raw" / name)
+        build_set(name, tmp_path / "raw" / name, tmp_path / "data")
+    monkeypatch.setenv("MEDTEB_DATA", str(tmp_path / "data"))
+    args = ("run", "-b", "BMRetriever(eng, v1)", "-m", "mar-mini", "-m", encoder_folder)
+    code, out, _ = medteb(*args, "--output-folder", tmp_path / "results", "--json", "-q")
+    found = json.loads(out)
+    assert (code, found["errors"], found["left_out"]) == (0, [], {})
+    assert found["tasks"] == list(BMRETRIEVER_SETS)
+    for row in found["rows"]:
+        scores = [row["scores"][name]["score"] for name in BMRETRIEVER_SETS]
+        assert row["averages"]["average of 4"] == pytest.approx(sum(scores[:4]) / 4)
+        assert row["averages"]["average of 5"] == pytest.approx(sum(scores[:5]) / 5)
 
 
 def test_changed_files_are_not_overwritten(tmp_path):
