@@ -109,14 +109,18 @@ class SnapshotTask(LocalCopy):
             raise DataUnavailableError(
                 f"the data of {self.of.name} are not published. Expected "
                 f"{root}/{FOLDER}/{self.of.name}.csv; the "
-                f"source is {self.of.source}, and making it needs {self.of.needs}: `medteb build relatives "
-                f"{self.of.name} FOLDER {root}{writer}`."
+                f"source is {self.of.source}, and making it needs {self.of.needs}: {self._fetching()}`medteb "
+                f"build relatives {self.of.name} FOLDER {root}{writer}`."
             )
         with (timer or TimingStack())("Data loading", log_message=f"Loading {self.metadata.name}..."):
             if revision_of(folder, self.of) != self.metadata.revision:
                 raise FolderError(folder, ["the data changed after the task was created; create it again"])
             self.take(read_rows(folder, self.of), read_options(folder))
         self.data_loaded = True
+
+    def _fetching(self) -> str:
+        """Return the command that fetches the raw files, for tasks of an API."""
+        return f"`medteb build fetch {self.of.api} FOLDER --contact ADDRESS`, then " if self.of.api else ""
 
     @abstractmethod
     def take(self, rows: list[dict[str, Any]], options: Options) -> None:

@@ -8,7 +8,6 @@ import pytest
 from rich.console import Console
 
 from medteb_mteb.report import Holes, MeanSample, ResultTable, ScoreEntry
-from medteb_mteb.tasks.benchmarks import BMRETRIEVER_ENG
 
 
 def entry(model, task, values, **changes):
@@ -132,20 +131,3 @@ def test_an_average_is_the_mean_of_the_means_of_its_groups():
     assert first.endswith("| 0.5000 | 0.3000 | 0.6000 | - |")
     assert second.endswith("| - | - | - | - |")
     assert table.to_json()["rows"][1]["averages"] == {"two": None, "types": None, "more": None}
-
-
-@pytest.mark.parametrize(
-    ("scores", "four", "five"),
-    [
-        ((0.321, 0.711, 0.167, 0.831, 0.840), 0.508, 0.574),  # BMRetriever-410M
-        ((0.344, 0.760, 0.180, 0.840, 0.858), 0.531, 0.596),  # 1B
-        ((0.351, 0.760, 0.199, 0.863, 0.828), 0.543, 0.600),  # 2B
-        ((0.364, 0.778, 0.201, 0.861, 0.847), 0.551, 0.610),  # 7B
-    ],
-)
-def test_the_averages_of_bmretriever_are_those_of_its_paper(scores, four, five):
-    tasks = BMRETRIEVER_ENG.task_names[:5]
-    entries = [entry("a", task, [score, score]) for task, score in zip(tasks, scores, strict=True)]
-    table = ResultTable(["a"], list(tasks), entries, BMRETRIEVER_ENG.averages)
-    assert table.average("a", "average of 4") == pytest.approx(four, abs=0.0006)
-    assert table.average("a", "average of 5") == pytest.approx(five, abs=0.0006)

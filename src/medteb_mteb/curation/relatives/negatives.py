@@ -26,7 +26,8 @@ def hard_negatives(
 
     Args:
         texts: The positives. Equal texts are never negatives of each other.
-        top: Number of nearest texts from which the negative is drawn, with seed 42.
+        top: Number of nearest texts from which the negative is drawn, with seed 42; from all other texts if
+            the nearest ones are excluded.
         by: `all-MiniLM-L6-v2`, the authors' model, from the Hub; or `bm25`.
         groups: Group of each text; texts of one group are never negatives of each other. None: no groups.
     """
@@ -42,6 +43,12 @@ def hard_negatives(
             for i in nearest
             if i != place and texts[i] != texts[place] and (groups is None or groups[i] != groups[place])
         ][:top]
+        if not others:  # all near texts are of the same group: any text of another group
+            others = [
+                i
+                for i, text in enumerate(texts)
+                if text != texts[place] and (groups is None or groups[i] != groups[place])
+            ]
         found.append(draw.choice(others) if others else None)
     return found
 

@@ -1,0 +1,69 @@
+"""Scores that papers print for public models and data. Comparing them needs the Hub; their averages do not."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import mteb
+import pytest
+
+from medteb_mteb.report import ResultTable, ScoreEntry
+from medteb_mteb.tasks.benchmarks import BMRETRIEVER_ENG
+
+HERE = Path(__file__).parent
+#: Other versions of models, libraries and hardware.
+TOLERANCE = 0.01
+#: Open models of Table 9 of MAR's paper with fewer than 400 million parameters, by their Hub names.
+SMALL = {
+    "gte-base-zh": "thenlper/gte-base-zh",
+    "gte-large-zh": "thenlper/gte-large-zh",
+    "bge-small-zh-v1.5": "BAAI/bge-small-zh-v1.5",
+    "bge-base-zh-v1.5": "BAAI/bge-base-zh-v1.5",
+    "bge-large-zh-v1.5": "BAAI/bge-large-zh-v1.5",
+}
+
+
+def rows(file: str) -> list[dict[str, str]]:
+    with (HERE / file).open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+BMRETRIEVER, MAR_TABLE_9 = rows("bmretriever_scores.csv"), rows("mar_table_9.csv")
+FIVE = BMRETRIEVER_ENG.task_names[:5]
+
+
+def test_models_to_compare_are_known_to_mteb():
+    assert all(mteb.get_model_meta(row["model"]).name == f"medteb/{row['model']}" for row in BMRETRIEVER)
+    assert {row["model"] for row in MAR_TABLE_9} > set(SMALL)
+    assert all(mteb.get_model_meta(name).open_weights for name in SMALL.values())
+    assert set(FIVE) < set(BMRETRIEVER[0])
+
+
+@pytest.mark.parametrize("row", BMRETRIEVER, ids=lambda row: row["model"])
+def test_the_averages_of_bmretriever_are_those_of_its_paper(row):
+    entries = [
+        ScoreEntry("a", "r", task, "ndcg_at_10", float(row[task]), "d", sample=None, note="") for task in FIVE
+    ]
+    table = ResultTable(["a"], list(FIVE), entries, BMRETRIEVER_ENG.averages)
+    for average in ("average of 4", "average of 5"):
+        assert table.average("a", average) == pytest.approx(float(row[average]), abs=0.0006)
+
+
+@pytest.mark.network
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("task", FIVE)
+@pytest.mark.parametrize("row", BMRETRIEVER, ids=lambda row: row["model"])
+def test_bmretriever_has_the_published_scores(row, task, online):
+    result = mteb.evaluate(mteb.get_model(row["model"]), mteb.get_task(task), cache=None)
+    assert result.task_results[0].get_score() == pytest.approx(float(row[task]), abs=TOLERANCE)
+
+
+@pytest.mark.network
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("task", ["CMedQAv1", "CMedQAv2"])
+@pytest.mark.parametrize("model", SMALL)
+def test_public_models_have_the_scores_of_mars_paper_on_cmedqa(model, task, online):
+    (row,) = (row for row in MAR_TABLE_9 if row["model"] == model)
+    result = mteb.evaluate(mteb.get_model(SMALL[model]), mteb.get_task(f"{task}-reranking"), cache=None)
+    assert 100 * result.task_results[0].get_score() == pytest.approx(float(row[task]), abs=100 * TOLERANCE)
