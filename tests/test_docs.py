@@ -126,7 +126,7 @@ def test_the_how_to_on_training_mines_triples_and_loads_the_recipe(tmp_path, mon
     assert loaded.asymmetric
 
 
-def test_example_search():
+def test_the_search_example_finds_the_passages_that_answer():
     assert _main("search") == ["高血压的饮食", "胃镜检查前的准备", "头痛的就诊科室"]
 
 

@@ -28,7 +28,7 @@ def command(monkeypatch, capsys):
 
 
 @pytest.mark.thorough
-def test_the_plan_of_the_shipped_study(command, tmp_path, monkeypatch):
+def test_the_plan_of_the_shipped_study_counts_shared_stages(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, err = command("ablate", "mini", "--plan")
     assert (code, err) == (0, "")

@@ -30,7 +30,7 @@ def run(*arguments: Any) -> Any:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def test_the_packaged_model_on_the_packaged_corpus(corpus: Path, tmp_path: Path) -> None:
+def test_the_packaged_model_encodes_the_packaged_corpus(corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "vectors"
     result = run("mar-mini", corpus, out, "--shard", 16, "--precision", "float16", "--dim", 64)
 

@@ -117,7 +117,7 @@ def test_mistakes_are_reported(command, pairs, tmp_path, arguments, message):
     assert re.search(message, err), err
 
 
-def test_out_is_a_folder_and_models_exist(command, pairs, tmp_path):
+def test_a_file_as_out_and_a_missing_model_are_refused(command, pairs, tmp_path):
     code, _, err = command("mine", pairs, tmp_path / "mined.jsonl", "--model", "bm25")
     assert (code, "OUT is a folder" in err) == (2, True)
     code, _, err = command("mine", pairs, tmp_path / "mined", "--model", "./no-model")

@@ -59,7 +59,7 @@ def test_plan_prints_json_and_applies_settings(command):
 
 
 @pytest.mark.thorough
-def test_plan_measures(command):
+def test_plan_can_measure_the_speed(command):
     config = "stages.symmetric.max_steps=100"
     code, out, err = command(
         "plan", "mini-symmetric-query", "--calibrate", "--set", config, "--set", "compile=false"

@@ -110,7 +110,7 @@ def compare(url, searcher, texts):
 
 
 @pytest.mark.slow
-def test_the_exported_model_end_to_end(start, index, tmp_path):
+def test_an_exported_model_answers_searches_without_torch(start, index, tmp_path):
     from mar_st.export import export
     from mar_st.index import Searcher
 
@@ -125,7 +125,7 @@ def test_the_exported_model_end_to_end(start, index, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_packaged_model_with_both_sides(start, index):
+def test_the_packaged_model_serves_searches_and_embeddings_of_both_sides(start, index):
     from mar_st import MAR
     from mar_st.index import Searcher
 

@@ -30,7 +30,7 @@ def _entry(path, **settings):
 ROWS = [{"query": f"问{i}", "positive": f"答{i}", "source": "ab"[i % 2]} for i in range(6)]
 
 
-def test_gzipped_lines_and_a_folder_with_texts_in_its_triples(tmp_path):
+def test_gzipped_lines_and_a_folder_with_texts_in_its_triples_are_read(tmp_path):
     expected = read_triples(_write(tmp_path / "rows.jsonl", ROWS))
     assert expected[1] == Triple("问1", ("答1",), source="b")
     assert read_triples(_write(tmp_path / "rows.jsonl.gz", ROWS)) == expected

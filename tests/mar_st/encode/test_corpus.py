@@ -53,7 +53,7 @@ def test_jsonl_gzip_and_folder_give_the_same_entries(file: Path) -> None:
         assert list(read_corpus(source)) == ENTRIES
 
 
-def test_parquet_and_saved_datasets(tmp_path: Path) -> None:
+def test_parquet_and_saved_datasets_are_read(tmp_path: Path) -> None:
     from datasets import Dataset, DatasetDict
 
     rows = [

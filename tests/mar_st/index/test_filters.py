@@ -64,7 +64,7 @@ def test_no_conditions_give_no_filter(nothing):
     assert parse_filter(nothing) is None
 
 
-def test_equal_filters_are_equal_whatever_their_order():
+def test_the_order_of_conditions_does_not_change_a_filter():
     one = parse_filter({"year": {"lt": 3, "gte": 1}, "department": "x"})
     other = parse_filter({"department": ["x"], "year": {"gte": 1, "lt": 3}})
     assert one == other

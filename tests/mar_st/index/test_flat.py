@@ -70,7 +70,7 @@ def test_equal_scores_are_ranked_by_row():
     assert rows.tolist() == [[0, 1, 2, 3]]
 
 
-def test_more_results_than_the_kernel_supports():
+def test_more_results_than_the_kernel_supports_are_found():
     many = MOST + 1
     scores, rows = flat.search(QUERIES[:9], VECTORS, many)
     expected, places = naive(QUERIES[:9], VECTORS, many, np.arange(len(VECTORS)))

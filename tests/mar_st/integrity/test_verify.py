@@ -83,7 +83,7 @@ def test_damaged_index_files_are_found(index: Path, name: str) -> None:
     assert named(index) == [name.rpartition("/")[2]]
 
 
-def test_deleted_rows_and_unlisted_files(index: Path) -> None:
+def test_unlisted_files_are_noted_and_damage_to_deleted_rows_is_found(index: Path) -> None:
     (index / "segments" / "000009").mkdir()
     (index / "segments" / "000009" / "left.npy").write_text("x")
     assert verify(index).whole

@@ -115,7 +115,7 @@ def test_query_backbones_pool_the_first_token(model_type, document_source):
 
 @pytest.mark.parametrize("padding_side", ["left", "right"])
 @pytest.mark.parametrize("model_type", ["qwen3", "qwen2", "llama"])
-def test_document_backbones_pool_eos_whatever_the_padding(model_type, padding_side, query_source):
+def test_document_backbones_pool_eos_on_either_padding_side(model_type, padding_side, query_source):
     torch.manual_seed(3)
     source = (make_config(model_type, 64), make_tokenizer("document", padding_side))
     mar = MAR.from_encoders(query=query_source, document=source, device="cpu")

@@ -73,7 +73,7 @@ def test_vectors_match_the_cpu_in_half_precision(gpu, folder, expected, kind, wa
 
 
 @pytest.mark.parametrize("name", DTYPES)
-def test_encoders_stored_in_half_precision(gpu, folder, expected, tmp_path, name):
+def test_encoders_stored_in_half_precision_match_the_cpu(gpu, folder, expected, tmp_path, name):
     sides = write_sides(tmp_path, DTYPES[name])
     built = MAR.from_encoders(**{side: str(path) for side, path in sides.items()}, device=str(gpu))
     agree(built, expected, gpu, 0.99)

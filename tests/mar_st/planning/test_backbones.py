@@ -27,7 +27,7 @@ from mar_st.recipes.schema import Backbone
         ("thenlper/gte-base", 109_482_240, 30_522 * 768),
     ],
 )
-def test_published_parameter_counts(name, total, embeddings):
+def test_parameter_counts_are_the_published_ones(name, total, embeddings):
     found = count(source_shape(name))
     assert (found.total, found.embeddings) == (total, embeddings)
 

@@ -144,7 +144,7 @@ def test_steps_too_short_for_a_gpu_are_marked(recipe):
     assert not any("launches" in note for stage in measured.stages for note in stage.notes)
 
 
-def test_dtype_and_attention_of_a_backbone_are_planned_with():
+def test_the_plan_uses_dtype_and_attention_of_a_backbone():
     base = plan(load_recipe("mar-0.3b-4b"))
     wide = plan(load_recipe("mar-0.3b-4b", ["document.dtype=float32", "document.attn_implementation=eager"]))
     for before, after in zip(base.stages, wide.stages, strict=True):

@@ -88,7 +88,7 @@ def test_a_stage_that_fails_is_named(recipe, tmp_path):
         ({"world": 2}, "--trial trains on one device"),
     ],
 )
-def test_settings_that_exclude_each_other(recipe, settings, message, monkeypatch):
+def test_settings_that_exclude_each_other_are_refused(recipe, settings, message, monkeypatch):
     monkeypatch.setattr(module, "try_stages", lambda *_, **__: pytest.fail("tried"))
     asked = {"gpu": None, "world": 1, "mfu": None, "calibrate": False} | settings
     with pytest.raises(PlanError, match=message):

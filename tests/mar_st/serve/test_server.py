@@ -35,7 +35,7 @@ def same(hits, wanted):
     assert [hit["snippet"] for hit in hits] == [hit["snippet"] for hit in wanted]
 
 
-def test_a_stock_openai_client_and_searches(serve, index):
+def test_a_stock_openai_client_and_searches_are_answered(serve, index):
     server = serve(api_keys=[KEY])
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key=KEY, max_retries=0) as client:
         found = client.embeddings.create(model="fake", input=["头疼", "感冒"])  # base64 on the wire
@@ -177,7 +177,7 @@ def test_a_stop_under_load_loses_nothing_that_was_accepted(serve, index, workers
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_hot_swap_under_load(serve, tmp_path, workers):
+def test_a_hot_swap_under_load_fails_no_request(serve, tmp_path, workers):
     old, new = tmp_path / "old", tmp_path / "new"
     for folder, prefix in ((old, "a"), (new, "b")):
         folder.mkdir()

@@ -247,7 +247,7 @@ align_space(str(root / "teacher"), root / "out", queries=root / "queries.jsonl",
 
 
 @pytest.mark.slow
-def test_killed_and_resumed_gives_the_same_weights(tmp_path, files, teacher, monkeypatch):
+def test_a_killed_run_resumes_to_the_same_weights(tmp_path, files, teacher, monkeypatch):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path)], env=environment, check=False, capture_output=True

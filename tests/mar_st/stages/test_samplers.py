@@ -164,7 +164,7 @@ def test_rows_come_in_the_order_asked_for_and_with_their_labels():
     assert rows[1]["query"] == "q1"
 
 
-def test_rows_of_a_lazily_transformed_dataset():
+def test_rows_of_a_lazily_transformed_dataset_are_read():
     lazy = Dataset.from_dict({"text": ["x", "y"], "number": [1, 2]})
     lazy.set_transform(lambda batch: {"text": batch["text"], "label": [[n, n] for n in batch["number"]]})
     assert TrainRows({"a": lazy}).__getitems__([1]) == [{"text": "y", "label": [2, 2], "dataset_name": "a"}]

@@ -253,7 +253,7 @@ def test_a_batch_that_devices_cannot_share_is_refused():
         ('{"zero_optimization": {"stage": 2}}', "pip install deepspeed"),
     ],
 )
-def test_deepspeed_configurations_that_cannot_be_used(tmp_path, monkeypatch, content, message):
+def test_unusable_deepspeed_configurations_are_refused(tmp_path, monkeypatch, content, message):
     monkeypatch.setattr("mar_st.planning.launch.find_spec", lambda name: None)
     path = tmp_path / "ds.json"
     path.write_text(content)

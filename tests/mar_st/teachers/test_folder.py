@@ -81,7 +81,7 @@ def test_mismatched_inputs_are_refused(tmp_path):
         FolderTeacher(folder)
 
 
-def test_a_folder_written_by_mar_encode(tmp_path):
+def test_a_folder_written_by_mar_encode_can_be_a_teacher(tmp_path):
     texts = {f"d{i}": f"文{i}" for i in range(7)}
     vectors = np.random.default_rng(0).normal(size=(7, 8)).astype(np.float32)
     folder = write_vectors(tmp_path / "v", list(texts), vectors, space="abc", shard=3)

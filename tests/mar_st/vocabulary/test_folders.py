@@ -112,7 +112,7 @@ def test_heads_are_cut_with_the_embedding(family, loader, tmp_path):
         assert head.bias.shape[0] == found.shape[-1]
 
 
-def test_sharded_weights(tmp_path):
+def test_sharded_weights_are_trimmed(tmp_path):
     folder = encoder_folder(tmp_path / "full", "qwen3")
     model = AutoModel.from_pretrained(folder)
     (folder / "model.safetensors").unlink()

@@ -112,7 +112,7 @@ def test_the_piece_with_the_lowest_score_is_kept():
     assert [order[number] for number in cut.encode("xyx").ids] == [2]
 
 
-def test_the_order_in_which_pieces_are_kept():
+def test_used_characters_are_kept_first_then_used_pieces_then_the_script():
     vocab = ["[UNK]", "药", "水", "吃", "吃药", "喝水", "火", "я", "火药", "吃火"]
     backend = Tokenizer(models.WordPiece({p: n for n, p in enumerate(vocab)}, unk_token="[UNK]"))
     backend.pre_tokenizer = WhitespaceSplit()

@@ -65,7 +65,7 @@ def test_another_edition_shows_its_own_statistics_or_none(data_root, medteb):
     assert mteb.get_task("MedTEBRetrieval").metadata.descriptive_stats is None  # of the former data
 
 
-def test_computing_is_mtebs_and_done_once(data_root, monkeypatch):
+def test_statistics_are_computed_by_mteb_and_only_once(data_root, monkeypatch):
     task = mteb.get_task("MedTEBSTS")
     computed = task.calculate_descriptive_statistics()
     assert computed["test"]["num_samples"] == 5

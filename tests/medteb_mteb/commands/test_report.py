@@ -40,7 +40,7 @@ def numbers(path):
     return json.loads(path.with_suffix(".json").read_text())
 
 
-def test_means_by_source_say_of_how_many_tasks(medteb, results, tmp_path):
+def test_means_by_source_state_their_number_of_tasks(medteb, results, tmp_path):
     code, out, err = medteb("report", "sources", tmp_path / "f" / "s.png", "--results", results)
     assert (code, err) == (0, "")
     assert out.split() == [str(tmp_path / "f" / "s.png"), str(tmp_path / "f" / "s.json")]
@@ -130,7 +130,7 @@ def test_positives_are_nearer_than_other_documents(medteb, tmp_path):
 
 
 @pytest.mark.thorough
-def test_speed_is_a_table(medteb):
+def test_speed_is_printed_as_a_table_or_json(medteb):
     arguments = ("report", "speed", "MedTEBRetrieval", "-m", "mar-mini", "--documents", 8, "--queries", 3)
     code, out, _ = medteb(*arguments, "--json")
     found = json.loads(out)["models"]["mar-mini"]

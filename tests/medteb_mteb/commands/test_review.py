@@ -88,7 +88,7 @@ def test_a_planned_review_confirms_the_labels_once_differences_are_decided(medte
         (["--budget", "60", "--by", "ward"], "no query has a field 'ward'; the fields are department"),
     ],
 )
-def test_plans_that_cannot_be(medteb, clinic, tmp_path, arguments, message):
+def test_unusable_plans_are_refused(medteb, clinic, tmp_path, arguments, message):
     code, out, err = medteb("review", "plan", clinic, tmp_path / "sheet.csv", *arguments)
     assert (code, out) == (2, "")
     assert message in err

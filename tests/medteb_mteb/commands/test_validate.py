@@ -5,7 +5,7 @@ import json
 import pytest
 
 
-def test_a_page_is_printed_and_a_failing_point_is_the_exit_code(medteb, make_folder, tmp_path):
+def test_a_page_is_printed_and_a_failing_point_sets_the_exit_code(medteb, make_folder, tmp_path):
     folder = make_folder("Retrieval")
     code, out, err = medteb("validate", folder, "--json", tmp_path / "deep" / "report.json")
     assert (code, err) == (1, "")  # three queries, no licence

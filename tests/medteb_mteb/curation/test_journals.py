@@ -55,7 +55,7 @@ def run(arguments):
     return done.exit_code, json.loads(done.stdout)
 
 
-def test_whole_journals_are_whole(answers, judgements):
+def test_undamaged_journals_are_reported_as_whole(answers, judgements):
     status, said = run([answers, judgements])
     assert status == 0
     assert [one["kind"] for one in said] == ["journal of answers", "journal of judgements"]
@@ -99,7 +99,7 @@ def test_a_damaged_file_says_where(answers, damage):
     assert int(said["notes"][0].split()[0]) >= 20
 
 
-def test_decisions_that_are_torn(tmp_path):
+def test_torn_decisions_are_reported_and_repaired(tmp_path):
     path = tmp_path / "decisions"
     vectors = np.eye(8, dtype=np.float32)
     DecisionJournal(path, vectors, {"threshold": 0.8}).write(np.array([True, False, True]))

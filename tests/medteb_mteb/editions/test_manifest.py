@@ -106,7 +106,7 @@ def test_malformed_manifests_are_refused_by_field(folder, key, value, message):
         load_edition(folder)
 
 
-def test_a_manifest_that_is_missing_or_invalid_json(folder):
+def test_a_missing_manifest_and_invalid_json_are_refused(folder):
     with pytest.raises(EditionError, match=r"has no manifest\.json"):
         load_edition(folder)
     for content in (b"\xff", b"[" * 100_000, b'{"task": "\\ud800"}'):

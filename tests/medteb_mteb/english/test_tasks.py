@@ -149,7 +149,7 @@ def test_a_threshold_of_other_pairs_is_not_better(snapshot, encoder_folder):
     assert other["max_f1"] != best["max_f1"]
 
 
-def test_f1_by_a_threshold_of_train_pairs():
+def test_the_f1_threshold_is_chosen_on_train_pairs():
     cosine = [0.9, 0.8, 0.2, 0.1, 0.7, 0.85]
     labels, train, test = [1, 1, 0, 0, 1, 0], [0, 1, 2, 3], [4, 5]
     similarities = {

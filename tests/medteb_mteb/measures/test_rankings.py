@@ -43,7 +43,7 @@ def test_scores_are_those_of_trec_eval(seed):
         assert scores.judged == sum(d in everything[query] for d in first) / len(first)
 
 
-def test_condensed_ndcg_by_hand():
+def test_scores_equal_values_computed_manually():
     run = {"q": {"x": 5.0, "a": 4.0, "y": 3.0, "n": 2.0, "b": 1.0}}
     scores = score_queries({"q": {"a": 1, "b": 1}}, Judged({"q": frozenset({"n"})}), run)["q"]
     ideal = 1 + 1 / math.log2(3)

@@ -23,7 +23,7 @@ def document_about(world, cell, *, alone=True):
     raise AssertionError(f"no plain document for {cell}")
 
 
-def test_registers_have_wording_enough():
+def test_registers_have_enough_wordings():
     assert len(REGISTERS) >= 6
     for name in REGISTERS:
         wording = register_wording()[name]
@@ -31,7 +31,7 @@ def test_registers_have_wording_enough():
         assert len(set(wording.close)) >= 8
 
 
-def test_intents_have_wording_enough(world):
+def test_intents_have_enough_wordings(world):
     for key, wording in intent_wording().items():
         assert len(set(wording.say)) >= 6, key
         assert len(set(wording.ask)) >= 12, key
@@ -61,7 +61,7 @@ def test_a_document_contains_the_facts_of_its_cells_and_no_slots(world):
         ]
 
 
-def test_other_cells_of_the_entity_are_not_answered_unsaid(world):
+def test_labels_count_every_intent_whose_facts_a_document_states(world):
     """If a document states all facts of another intent, then its labels say so."""
     rng = random.Random(1)
     checked = 0

@@ -255,7 +255,7 @@ def test_recorded_baselines_are_those_of_the_packaged_data(packaged):
         assert numbers == pytest.approx(measured()[task], abs=0.003)
 
 
-def test_cards_tell_the_recorded_baselines(packaged):
+def test_cards_state_the_recorded_baselines(packaged):
     for task in TASKS:
         card = (packaged / task / "README.md").read_text("utf-8")
         assert measured()[task]
@@ -263,7 +263,7 @@ def test_cards_tell_the_recorded_baselines(packaged):
             assert f"| {name} | {value} |" in card
 
 
-def test_measures_on_known_rankings():
+def test_measures_of_known_rankings_have_the_expected_values():
     assert ndcg_at_10(["a", "b", "c"], {"a"}) == 1.0
     assert ndcg_at_10(["x", "a"], {"a"}) == pytest.approx(0.63093, abs=1e-5)
     assert average_precision(["x", "a", "b"], {"a", "b"}) == pytest.approx((1 / 2 + 2 / 3) / 2)

@@ -62,7 +62,7 @@ def test_scores_are_the_formula():
     assert model.scores("糖尿病")[1] > 0  # only the title says so
 
 
-def test_search_order_and_ties():
+def test_search_ranks_by_score_and_ties_by_corpus_order():
     model = BM25Model("char-bigram")
     model.index(CORPUS)
     found = model.search(queries("感冒发烧", "骨折", "监测血压"), top_k=10)

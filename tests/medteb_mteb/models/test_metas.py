@@ -113,7 +113,7 @@ def test_sts_recovers_from_a_failure_half_way(mar, monkeypatch):
     np.testing.assert_allclose(vectors, mar.encode_queries(texts, task="sts"), atol=1e-6)
 
 
-def test_sts_route_end_to_end(mar, data_root):
+def test_the_sts_route_changes_the_score_of_mteb(mar, data_root):
     scores = {}
     for route in ("query-query", "query-document"):
         encoder = MAREncoder(mar, sts_route=route)
@@ -259,7 +259,7 @@ def test_mini_without_weights_says_how_to_train_it(tmp_path, monkeypatch):
         metas._mini_meta().load_model()
 
 
-def test_a_model_that_is_a_package_of_its_own(saved, tmp_path, monkeypatch, data_root):
+def test_a_model_in_a_package_of_its_own_is_found_once_installed(saved, tmp_path, monkeypatch, data_root):
     from mar_st.model.packed import pack
 
     monkeypatch.setenv("MAR_CACHE", str(tmp_path / "cache"))
@@ -338,7 +338,7 @@ def test_without_any_weights_both_ways_are_named(monkeypatch):
     assert "and more" not in message
 
 
-def test_statements_about_the_published_models():
+def test_published_models_declare_their_size_and_training_data():
     four, eight = mteb.get_model_meta("mar-0.3b-4b"), mteb.get_model_meta("mar-0.3b-8b")
     assert round(four.n_parameters / 1e9, 2) == 4.33
     assert round(eight.n_parameters / 1e9, 2) == 7.87

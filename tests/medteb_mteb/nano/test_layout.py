@@ -18,7 +18,7 @@ from medteb_mteb.nano.layout import (
 from medteb_mteb.nano.table import BM25, DENSE, HYBRID
 
 
-def test_a_folder_of_the_published_layout(tmp_path):
+def test_a_folder_of_the_published_layout_is_read(tmp_path):
     folder = write_set(tmp_path / "Set", ["medical", "t2"])
     assert is_nano(folder)
     assert splits_of(folder) == ["medical", "t2"]

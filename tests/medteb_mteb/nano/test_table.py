@@ -62,7 +62,7 @@ def test_every_card_is_in_the_table(hakari):
     assert cards == {by_name(split) for split in SPLITS}
 
 
-def test_sizes_of_the_sets():
+def test_the_sets_have_the_published_sizes():
     sets = published_sets()
     cmteb = list(sets["NanoCMTEB"].splits.values())
     assert len(cmteb) == 8

@@ -68,7 +68,7 @@ def test_intervals_cover_the_true_mean_about_as_often_as_they_say(rng):
     assert 180 <= inside <= 199
 
 
-def test_same_seed_same_interval_and_chunks_do_not_matter(rng, monkeypatch):
+def test_the_same_seed_gives_the_same_interval_and_chunks_do_not_matter(rng, monkeypatch):
     sample = CorrelationSample(*pairs(rng), "spearman")
     first = bootstrap_interval(sample, resamples=300)
     assert bootstrap_interval(sample, resamples=300) == first

@@ -90,7 +90,7 @@ def test_terminal_table_shows_the_brackets_of_intervals():
     assert f"[{interval.low:.4f}, {interval.high:.4f}]" in console.file.getvalue()
 
 
-def test_holes_stand_beside_the_score_and_are_warned_of():
+def test_holes_stand_beside_the_score_and_give_a_warning():
     few = Holes.of_scores({"judged_at_10": 0.136, "bpref": 0.5, "condensed_ndcg_at_10": 0.658}, known=True)
     most = Holes.of_scores({"judged_at_10": 0.8, "bpref": 0.5, "condensed_ndcg_at_10": 0.3}, known=True)
     old = Holes.of_scores({"ndcg_at_10": 0.3}, known=True)

@@ -16,7 +16,7 @@ def names(benchmark) -> list[str]:
     return [task.metadata.name for task in benchmark.tasks]
 
 
-def test_members_in_the_order_they_run():
+def test_benchmarks_list_their_tasks_in_the_order_they_run():
     assert names(mteb.get_benchmark("MedTEB(cmn, v1)")) == PACKAGED + CMEDQA
     assert names(mteb.get_benchmark("MedTEB(cmn, mini)")) == PACKAGED
     assert {"MedTEB(cmn, v1)", "MedTEB(cmn, mini)"} <= {b.name for b in mteb.get_benchmarks()}

@@ -166,7 +166,7 @@ def test_the_page_shows_the_published_table():
 
 @pytest.mark.network
 @pytest.mark.parametrize("one", SETS, ids=lambda one: one.task)
-def test_the_published_sizes(one, online):
+def test_data_have_the_published_sizes(one, online):
     task = mteb.get_task(one.task)
     task.load_data()
     data = task.dataset["default"]["test"]
@@ -189,6 +189,6 @@ def test_models_to_compare_are_open_and_known_to_mteb():
 @pytest.mark.timeout(0)  # sets of up to 100,000 documents
 @pytest.mark.parametrize("row", KNOWN, ids=lambda row: row.model)
 @pytest.mark.parametrize("index", range(10), ids=lambda index: SETS[index].task)
-def test_the_published_scores(row, index, online):
+def test_models_get_the_published_scores(row, index, online):
     result = mteb.evaluate(mteb.get_model(row.hub), mteb.get_task(SETS[index].task), cache=None)
     assert result.task_results[0].get_score() == pytest.approx(row.ndcg_at_10[index] / 100, abs=TOLERANCE)

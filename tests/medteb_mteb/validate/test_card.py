@@ -17,7 +17,7 @@ def test_no_licence_fails(look, folder):
     assert (found.verdict, "no licence is stated" in found.reason) == ("fail", True)
 
 
-def test_a_card_that_says_nothing_is_warned_of(look, folder):
+def test_a_card_that_says_nothing_gives_a_warning(look, folder):
     (folder / "README.md").write_text("---\nlicense: mit\n---\n# Data\n" + "| a | b |\n" * 100)
     found = look(card)
     assert (found.verdict, found.numbers["characters of the card"]) == ("warning", len("# Data"))

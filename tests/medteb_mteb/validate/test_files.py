@@ -44,7 +44,7 @@ def test_defects_are_counted_and_not_errors(look, add, name, line, check, number
     assert found.numbers.items() >= numbers.items()
 
 
-def test_queries_without_judgements_are_warned_of(look, add):
+def test_queries_without_judgements_give_a_warning(look, add):
     add("queries.jsonl", '{"_id": "q99", "text": "谁来回答"}')
     found = look(identifiers)
     assert (found.verdict, found.numbers["queries in no split"]) == ("warning", 1)

@@ -71,7 +71,7 @@ def test_a_department_on_which_a_run_fails_is_named(look, folder, write_run, mon
     assert len(found.table.rows) == len(alone.table.rows) + 2
 
 
-def test_a_field_that_no_query_has(look, folder):
+def test_a_field_that_no_query_has_is_refused(look, folder):
     departments(folder)
     with pytest.raises(FolderError, match="no query has a field 'ward'; the fields are department"):
         look(slices, by=["ward"])

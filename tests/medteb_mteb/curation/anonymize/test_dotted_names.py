@@ -13,7 +13,7 @@ from medteb_mteb.curation.anonymize.find import Finder
         ("约翰·史密斯病情平稳", "约翰·史密斯"),
     ],
 )
-def test_names_with_an_interpunct(text, name):
+def test_names_with_an_interpunct_are_found(text, name):
     assert [text[one.start : one.end] for one in Finder(["NAME"])(text)] == [name]
 
 

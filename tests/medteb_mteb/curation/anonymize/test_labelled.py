@@ -58,7 +58,7 @@ def test_unusual_wording_loses_recall_but_no_precision(finder):
 @pytest.mark.parametrize(
     ("name", "recall", "strict_recall"), [("strangers-a", 0.84, 0.94), ("strangers-b", 0.77, 0.85)]
 )
-def test_wording_of_people_who_had_not_seen_the_rules(finder, name, recall, strict_recall):
+def test_wording_of_people_who_had_not_seen_the_rules_has_high_precision(finder, name, recall, strict_recall):
     sentences = read_marked(FOLDER / f"{name}.txt")
     result = quality(sentences, finder)
     assert result.recall() >= recall, result.errors

@@ -180,7 +180,7 @@ class Dies(Anonymise):
         return super().__call__(texts)
 
 
-def test_killed_and_resumed_gives_the_same_bytes(tmp_path):
+def test_a_killed_step_resumes_to_the_same_bytes(tmp_path):
     rows = [{"text": f"患者王秀兰，电话1381234567{number % 10}，第{number % 3}天"} for number in range(20)]
     source = write(tmp_path / "r.jsonl", rows)
     anonymize(source, tmp_path / "whole", shard=3, show_progress=False)
@@ -256,7 +256,7 @@ def test_a_digest_with_the_digits_of_a_phone_is_not_an_identifier(identity):
         Anonymise().one(Text("13812345678", "头疼"))
 
 
-def test_killed_and_resumed_with_known_names_and_surrogates(tmp_path):
+def test_a_killed_step_with_known_names_resumes_to_the_same_surrogates(tmp_path):
     rows = [{"text": f"王秀兰来电1381234567{number % 10}，第{number % 3}天"} for number in range(20)]
     source = write(tmp_path / "r.jsonl", rows)
     listed = tmp_path / "known.txt"

@@ -73,7 +73,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("moves", range(4))
-def test_killed_at_any_move_and_started_again(tmp_path, monkeypatch, moves):
+def test_a_step_killed_at_any_move_can_be_started_again(tmp_path, monkeypatch, moves):
     out = tmp_path / "out"
     left = [moves]
     replace = Path.replace
@@ -125,7 +125,7 @@ def test_an_error_in_the_middle_of_the_moves_leaves_no_files(tmp_path, monkeypat
     assert files(out) == WHOLE
 
 
-def test_a_folder_that_cannot_be_written(tmp_path):
+def test_an_unwritable_folder_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(BuildError, match="cannot be written"),

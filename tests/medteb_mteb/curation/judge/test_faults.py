@@ -276,7 +276,7 @@ def _interrupted(source, config, pid):
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_twenty_thousand_judgements_with_faults_and_kills(tmp_path):
+def test_twenty_thousand_judgements_survive_faults_and_kills(tmp_path):
     """The figures in the docs, from the script that prints them."""
     started = time.monotonic()
     script = ROOT / "benchmarks" / "judge_faults.py"

@@ -59,7 +59,7 @@ def test_places_of_an_earlier_version_are_still_read(make_input, make_server, en
     assert len(server.prompts) == number
 
 
-def test_a_journal_of_an_earlier_version_has_none(make_input, make_server, endpoint, judges_of):
+def test_a_journal_of_an_earlier_version_has_no_places(make_input, make_server, endpoint, judges_of):
     source, server = make_input(), endpoint()
     config = judges_of(make_server(server), "rule-words")
     before = (run(source, config, "out") / "judgements.jsonl").read_bytes()

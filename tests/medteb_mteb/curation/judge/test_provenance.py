@@ -50,7 +50,7 @@ def answered(folder):
     return {name: one["answered"] for name, one in content.items()}, content
 
 
-def test_the_model_that_answered_its_fingerprint_and_the_day(
+def test_the_answering_model_its_fingerprint_and_the_day_are_recorded(
     make_input, make_server, endpoint, judges_of, on
 ):
     source, server = make_input(), endpoint()

@@ -97,7 +97,7 @@ def test_texts_that_are_equal_are_judged_once(make_input, make_server, endpoint,
     assert sum(server.sold.values()) == 2 * 5
 
 
-def test_settings_that_need_another_judgement(make_input, make_server, endpoint, judges_of):
+def test_only_settings_that_change_answers_buy_new_judgements(make_input, make_server, endpoint, judges_of):
     source, server = make_input(1, 4), endpoint()
     url = make_server(server)
     run(source, judges_of(url))
@@ -208,7 +208,7 @@ def test_a_dry_run_estimates_and_sends_nothing(make_input, make_server, endpoint
     assert after.spent > 0
 
 
-def test_two_builds_on_one_journal_or_one_folder(make_input, make_server, endpoint, judges_of):
+def test_two_builds_at_once_cannot_share_a_journal_or_a_folder(make_input, make_server, endpoint, judges_of):
     source, server = make_input(1, 4), endpoint()
     config = judges_of(make_server(server))
     run(source, config, out="first")
@@ -264,7 +264,9 @@ def test_unusable_pools_are_refused(make_input, judges_of, row, message):
         run(source, judges_of("http://127.0.0.1:9"))
 
 
-def test_pools_of_a_folder_and_of_nothing(make_input, make_server, endpoint, judges_of):
+def test_pools_are_read_from_a_folder_and_empty_ones_are_refused(
+    make_input, make_server, endpoint, judges_of
+):
     source, server = make_input(2, 3), endpoint()
     folder = source.folder / "pools"
     folder.mkdir()

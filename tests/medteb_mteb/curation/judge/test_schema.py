@@ -34,7 +34,7 @@ def test_text_around_an_answer_is_ignored(wrapped):
 
 
 @pytest.mark.parametrize("letter", ["a", " A ", "Ａ", "ａ"])
-def test_ways_to_write_a_letter(letter):
+def test_lower_case_full_width_and_padded_letters_are_read(letter):
     assert read_answer(answer(PLAIN, ["S", letter, "D"]), PLAIN).grades[1] == "A"
 
 
@@ -143,7 +143,7 @@ def test_a_repair_that_moves_a_grade_is_refused():
     assert (verdict.whole, verdict.grades) == ("not-json", {})
 
 
-def test_reasons_to_end_reported_by_the_endpoint():
+def test_refused_and_incomplete_answers_are_rejected_with_the_reason():
     assert read_answer(answer(PLAIN, "SBD"), PLAIN, refused=True).whole == "refused"
     assert read_answer(answer(PLAIN, "SBD")[:-3], PLAIN, cut=True).whole == "cut"
     assert read_answer(answer(PLAIN, "SBD"), PLAIN, cut=True).grades  # all was said

@@ -61,6 +61,6 @@ def test_the_smallest_difference_assumes_a_deviation_of_three_tenths():
     assert smallest_difference(100) == pytest.approx(0.0840476, abs=1e-6)
 
 
-def test_numbers_are_rounded_to_four_decimals_and_nan_is_none():
+def test_numbers_are_rounded_to_four_decimals_and_nan_becomes_none():
     assert rounded(0.123456) == 0.1235
     assert rounded(math.nan) is None

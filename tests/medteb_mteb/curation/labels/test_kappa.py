@@ -32,7 +32,7 @@ def test_kappa_equals_scikit_learns_and_is_in_its_interval(levels):
     assert found.high - weighted_kappa(rated(160, levels), levels).low < 1  # finite, and not the whole range
 
 
-def test_perfect_opposite_and_undefined_agreement():
+def test_kappa_is_1_if_perfect_minus_1_if_opposite_and_nan_if_undefined():
     assert weighted_kappa([Rated(f"q{i}", i % 5, i % 5) for i in range(20)], 5).value == 1.0
     opposite = [Rated(f"q{i}", i % 2, 1 - i % 2) for i in range(20)]
     assert weighted_kappa(opposite, 2).value == -1.0

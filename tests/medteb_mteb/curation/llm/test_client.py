@@ -255,7 +255,7 @@ def test_temperature_may_be_left_out(ask, prompts, server):
         {"prompt_tokens": True, "completion_tokens": 3},
     ],
 )
-def test_an_endpoint_that_does_not_count_tokens(ask, prompts, server, write, usage):
+def test_tokens_are_estimated_if_the_endpoint_does_not_count_them(ask, prompts, server, write, usage):
     def special(call):
         answer = rules.completion(call.body["model"], write(call.body["messages"]), (0, 0))
         return rules.Answer(200, {**answer, "usage": usage})

@@ -203,7 +203,9 @@ def test_a_full_disk_takes_the_answers_under_way_and_buys_no_more(ask, prompts, 
     assert server.made == 30
 
 
-def test_an_answer_that_cannot_be_written_down(ask, prompts, write, monkeypatch, expected):
+def test_a_journal_that_cannot_be_written_stops_the_run_and_loses_no_answer(
+    ask, prompts, write, monkeypatch, expected
+):
     def failing(self, *arguments, **named):
         with self._errors():
             raise sqlite3.OperationalError("disk I/O error")

@@ -94,7 +94,7 @@ def test_the_same_words_under_two_keys_are_bought_once(ask, prompts, server):
             ask([one, one], llm_at(url))
 
 
-def test_a_reader_that_takes_an_answer_for_one_prompt_alone(ask, prompts, server, read):
+def test_an_answer_rejected_for_one_prompt_is_kept_for_the_other(ask, prompts, server, read):
     """The result of the first answer is kept; the other prompt is sent once more."""
     one = prompts(1)[0]
     asked = [one, Prompt("picky", one.system, one.user, one.schema, 20)]
@@ -162,7 +162,7 @@ def test_a_changed_reader_needs_no_new_answer(ask, prompts, server):
         assert (found.failed, found.bought) == ({"p2": "length"}, 1)
 
 
-def test_reasons_to_end_reported_by_the_endpoint(ask, prompts):
+def test_refused_cut_and_empty_answers_fail_with_the_reason(ask, prompts):
     def ended(reason, content):
         def special(call):
             found = rules.completion("writer", content, (5, 5))

@@ -58,7 +58,7 @@ def test_datasets_reads_what_was_written(tmp_path, source, datasets_cache):
     assert rows["query-id"] == list(read_split(out, "medical").queries)
 
 
-def test_the_same_twice_is_kept_and_another_is_refused(tmp_path, source):
+def test_a_repeated_build_is_kept_and_a_different_one_is_refused(tmp_path, source):
     out = tmp_path / "NanoOwn"
     said: list[str] = []
     first = build_nano(source, out, name="a")

@@ -94,7 +94,7 @@ def test_every_step_is_in_this_build():
     assert set(registered()) == {step["step"] for step in STEPS}
 
 
-def test_all_steps_in_one_build(every, quiet, endpoint, tmp_path, medteb, monkeypatch):
+def test_all_steps_run_in_one_build(every, quiet, endpoint, tmp_path, medteb, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with rule_judges.serving(endpoint) as url:
         path = every(url)

@@ -80,7 +80,7 @@ def test_a_new_step_is_validated(shorten, write, quiet, tmp_path):
     assert not (tmp_path / "build").exists()
 
 
-def test_checks_requests_and_privacy_of_a_new_step(registering, write, quiet):
+def test_a_new_step_has_its_inputs_checked_and_its_requests_counted(registering, write, quiet):
     @registry.step("comment")
     class Comment(PipelineStep):
         """Sends texts under a key of its own."""

@@ -167,7 +167,9 @@ def test_a_kill_while_an_edition_is_removed_is_repaired(quiet, write, endpoint, 
 
 
 @pytest.mark.slow
-def test_a_kill_between_retried_answers_and_their_manifest(quiet, write, endpoint, tmp_path, monkeypatch):
+def test_a_kill_between_retried_answers_and_their_manifest_is_repaired(
+    quiet, write, endpoint, tmp_path, monkeypatch
+):
     from medteb_mteb.curation.judge import run as judging
 
     write_text = judging.write_text

@@ -58,7 +58,7 @@ def pairs_of(folder, name):
     return [tuple(json.loads(line).values()) for line in lines]
 
 
-def test_pairs_of_the_paper(raw, tmp_path):
+def test_pairs_have_the_form_of_the_paper_by_default(raw, tmp_path):
     found = build_pairs(raw, tmp_path / "out")
     assert list(found) == list(SOURCES)
     assert sum(one["published"] for one in found.values()) == 2_033_800
@@ -73,7 +73,7 @@ def test_pairs_of_the_paper(raw, tmp_path):
     assert got["nfcorpus"] == [("Do masks help?", "Masks\nThey help.")]
 
 
-def test_pairs_of_the_code(raw, tmp_path):
+def test_pairs_can_have_the_form_of_the_code(raw, tmp_path):
     build_pairs(raw, tmp_path / "out", form="code")
     assert pairs_of(tmp_path / "out", "pubmed") == [("On fever", "Fever is heat. It passes.")]
     both = "Chief Complaint: chest pain History of Present Illness: He felt pain on stairs."

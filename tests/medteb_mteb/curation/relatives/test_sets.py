@@ -42,7 +42,7 @@ def built(tmp_path, monkeypatch):
     return build
 
 
-def test_grades_are_gains_and_two_grades_are_the_lower_one(built):
+def test_grades_are_gains_and_the_lower_of_two_grades_counts(built):
     edition, data = built("MedQuADLiveQARetrieval")
     assert data.qrels == {
         "TQ1": {"ADAM_0000007_Sec1.txt": 3, "NHLBI_0000003_Sec1.txt": 0},
@@ -140,7 +140,7 @@ def test_repeated_questions_have_all_their_answers(built):
     assert edition.extra["left_out"] == {"repeated queries": 1, "pairs with an empty text": 1}
 
 
-def test_drugs_of_a_licensed_copy(built):
+def test_drugs_with_a_description_become_queries(built):
     _, data = built("DrugBankRetrieval")
     assert [row["text"] for row in data.queries] == ["Aspirin", "Insulin"]
 
@@ -154,7 +154,7 @@ def test_candidates_keep_their_grades(built):
 
 @pytest.mark.thorough(but=["BIOSSES"])
 @pytest.mark.parametrize("name", sorted(SETS))
-def test_a_set_is_built_by_command_twice_alike_and_scored(
+def test_a_set_built_twice_by_command_is_the_same_and_can_be_scored(
     name, tmp_path, monkeypatch, medteb, encoder_folder
 ):
     monkeypatch.delenv("MEDTEB_DATA", raising=False)

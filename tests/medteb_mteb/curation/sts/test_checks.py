@@ -71,7 +71,7 @@ def test_contradictory_rewrites_are_rejected():
     assert checked(long) == {"positive": "length"}
 
 
-def test_terms_that_contain_one_another():
+def test_a_term_found_only_inside_the_other_term_is_missing():
     shorter = DictionaryEntry("高血压", "高血压病")
     rewrites = {
         "positive": "高血压病可以喝些酒吗？",

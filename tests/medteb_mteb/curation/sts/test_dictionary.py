@@ -22,7 +22,7 @@ def write(path):
 
 
 @pytest.mark.parametrize("name", ["terms.tsv", "terms.csv", "terms.jsonl"])
-def test_files_that_are_read(tmp_path, name):
+def test_dictionaries_of_every_format_are_read(tmp_path, name):
     found = read_dictionary(write(tmp_path / name))
     assert [(entry.origin, entry.replace) for entry in found.entries] == ROWS
     assert [entry.replace for entry in found.of("高血压")] == ["血压高", "高血压病"]

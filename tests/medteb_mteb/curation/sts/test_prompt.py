@@ -26,7 +26,7 @@ def given(prompt):
     return rules.read_input([{"role": "user", "content": prompt.user}])
 
 
-def test_the_published_input():
+def test_the_prompt_holds_the_published_input():
     prompt = render(candidate(), 0.3)
     assert given(prompt) == {
         "origin": "高血压",

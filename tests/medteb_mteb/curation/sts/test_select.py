@@ -70,7 +70,7 @@ def test_synonyms_are_drawn_and_the_draw_is_repeatable():
     assert [one.entry for one in other.candidates] != [one.entry for one in first.candidates]
 
 
-def test_caps_and_what_more_queries_change():
+def test_caps_bound_the_draw_and_one_more_query_changes_at_most_one():
     many = [f"高血压第{i}年了还能喝酒吗" for i in range(20)]
     few = [f"糖尿病第{i}年了还能喝酒吗" for i in range(3)]
     found = chosen(*many, *few, per_entry=5)

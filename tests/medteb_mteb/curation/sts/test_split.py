@@ -85,7 +85,7 @@ def test_queries_near_a_training_query_are_left_out_of_the_test():
         split(training_queries=list(texts.values()))
 
 
-def test_entries_that_do_not_fit():
+def test_a_test_smaller_than_the_smallest_entry_is_refused():
     with pytest.raises(BuildError, match=r"2 of 30 queries .* smallest of 10 entries has 3"):
         split(test=2)
 

@@ -168,7 +168,7 @@ def test_faults_and_further_runs_change_nothing(given, tmp_path):
 
 
 @pytest.mark.slow
-def test_killed_and_started_again(given, tmp_path):
+def test_a_killed_run_resumes_to_the_same_files_and_pays_only_once(given, tmp_path):
     llm = tmp_path / "llm.yaml"
 
     def run(url):
@@ -202,7 +202,7 @@ def test_killed_and_started_again(given, tmp_path):
     assert files(given[2]) == files(tmp_path / "clean")
 
 
-def test_one_folder_with_assemble_in_any_order(given, tmp_path):
+def test_sts_and_assemble_share_a_folder_in_any_order(given, tmp_path):
     texts = {f"q{i}": Text(f"q{i}", text) for i, text in enumerate(QUERIES)}
     documents = {f"d{i}": Text(f"d{i}", f"{text}，请遵医嘱。") for i, text in enumerate(QUERIES)}
     labels = [

@@ -114,7 +114,7 @@ def test_lengths_are_counted_and_languages_recognised():
         checked("de")
 
 
-def test_forms_are_drawn_by_weight_and_fewer_are_the_first_of_more():
+def test_forms_are_drawn_by_weight_and_a_smaller_draw_begins_a_larger_one():
     assert parse_forms(None) == DEFAULT_FORMS
     assert parse_forms(["case=2", "keywords"]) == {"case": 2.0, "keywords": 1.0}
     drawn = draw_forms(parse_forms(["question=3", "keywords=1"]), 4000, "seed")
@@ -193,7 +193,7 @@ def test_bad_examples_are_rejected_with_the_reason(example, reason):
     assert ExampleCheck("给定问题，检索回答。", "zh")(example, CELL)[0] == reason
 
 
-def test_an_example_whose_query_repeats_an_earlier_one_or_the_task():
+def test_an_example_that_repeats_an_earlier_query_or_the_task_is_rejected():
     check = ExampleCheck("给定痛风问题检索回答", "zh")
     assert check(Example(QUERY, POSITIVE, NEGATIVE), CELL) == ("", "")
     assert check(Example(QUERY + "？", POSITIVE, NEGATIVE), CELL) == ("near-identical", QUERY)

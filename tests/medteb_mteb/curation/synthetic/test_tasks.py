@@ -112,7 +112,7 @@ def test_mar_train_reads_the_triples(endpoint, tmp_path, rows_of):
         assert triples[0].source == "synthetic-tasks"
 
 
-def test_prompts_say_the_constraints(endpoint, tmp_path, rows_of):
+def test_prompts_state_the_constraints(endpoint, tmp_path, rows_of):
     writer = Writer()
     _, llm = endpoint(writer, llm={"concurrency": 1})
     report = synthesized(tmp_path / "out", llm, tasks=1, pairs_per_task=1)

@@ -21,7 +21,7 @@ def table(tmp_path):
     return path
 
 
-def test_the_published_correlation(table):
+def test_the_correlation_equals_the_published_one(table):
     found = correlation(read_scores(table), OLD, NEW)
     assert len(found.models) == 14
     assert found.spearman == pytest.approx(0.354, abs=5e-4)
@@ -29,7 +29,7 @@ def test_the_published_correlation(table):
     assert found.low < found.spearman < found.high
 
 
-def test_groups_that_order_alike_or_the_other_way_round():
+def test_equal_orders_correlate_by_one_and_opposite_ones_by_minus_one():
     rng = np.random.default_rng(0)
     scores = {f"m{i}": {"a": float(i), "b": i**2 + 0.1, "c": -float(i), "d": rng.random()} for i in range(12)}
     same = correlation(scores, ["a"], ["b"])

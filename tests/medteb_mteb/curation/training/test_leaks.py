@@ -45,7 +45,7 @@ def test_invalid_thresholds_and_sources_are_refused(tmp_path):
         read_held_out([tmp_path / "gone"])
 
 
-def test_the_queries_of_training_data_of_all_forms(tmp_path, write):
+def test_queries_and_texts_are_read_from_training_data_of_all_forms(tmp_path, write):
     triple = {"query": "问一", "positive": "答一", "negative": "错一"}
     write(tmp_path / "build" / "train" / "triples.jsonl", [triple])
     write(tmp_path / "build" / "train" / "sts.jsonl", [{**triple, "query": "问二"}])

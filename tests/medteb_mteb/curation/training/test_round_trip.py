@@ -212,7 +212,7 @@ def test_impossible_settings_are_refused(settings):
         RoundTrip(**settings)
 
 
-def test_the_command_with_a_model_and_what_mar_reads(command, tmp_path, write, monkeypatch):
+def test_the_command_takes_a_model_and_writes_rows_that_mar_reads(command, tmp_path, write, monkeypatch):
     import mar_st
 
     model = Path(str(mar_st.__file__)).parent / "models" / "mar-mini"
