@@ -1,4 +1,4 @@
-"""Scores that papers print for public models and data. Comparing them needs the Hub; their averages do not."""
+"""Scores that papers print for public models and data: their averages, and with the Hub the scores."""
 
 from __future__ import annotations
 

@@ -32,6 +32,17 @@ TYPES = {"CLS": "Classification", "CLU": "Clustering", "PAIR": "PairClassificati
 MAIN_METRICS = {"CLS": "f1", "CLU": "v_measure", "PAIR": "max_f1", "RET": "ndcg_at_10"}
 
 
+#: Sources with an API by the names of `medteb build fetch`.
+_APIS = {
+    "ClinicalTrials.gov": "clinical-trials",
+    "PMC": "pmc",
+    "PubMed": "pubmed",
+    "Wikipedia": "wikipedia",
+    "bioRxiv": "biorxiv",
+    "medRxiv": "medrxiv",
+}
+
+
 @dataclass(frozen=True)
 class EnglishTask:
     """A task of the paper.
@@ -49,6 +60,11 @@ class EnglishTask:
     type: str
     source: str
     needs: str
+
+    @property
+    def api(self) -> str:
+        """Return the name of the source for `medteb build fetch`; empty for a source without an API."""
+        return _APIS.get(self.source, "")
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from tests.medteb_mteb.english.snapshots import rows_of, write_csv, write_snapsh
 
 from medteb_mteb.abstasks.pairs import f1_by_train_threshold
 from medteb_mteb.abstasks.tuned import fine_tuned
+from medteb_mteb.curation.relatives.fetch import SOURCES
 from medteb_mteb.english.snapshot import COLUMNS, read_rows
 from medteb_mteb.english.table import averages, english_tasks
 from medteb_mteb.folders import FolderError
@@ -100,6 +101,15 @@ def test_missing_tasks_say_what_they_need(snapshot, monkeypatch):
     assert needs_of(mteb.get_task(RET)) == "an LLM"
     with pytest.raises(DataUnavailableError, match=r"Expected \$MEDTEB_DATA/MedTEB-eng/retrieval_medquad"):
         mteb.get_task(RET).load_data()
+    with pytest.raises(
+        DataUnavailableError, match="network: `medteb build fetch wikipedia FOLDER --contact "
+    ):
+        mteb.get_task(CLS).load_data()
+
+
+def test_every_task_of_an_api_names_its_source_for_fetching():
+    apis = {task.name: task.api for task in english_tasks().values() if task.api}
+    assert apis == {task: name for name, source in SOURCES.items() for task in source.tasks}
 
 
 def test_rows_are_split_70_to_30(snapshot):

@@ -130,6 +130,13 @@ def test_negatives_are_of_the_nearest_and_never_equal(monkeypatch, by):
     assert negatives.hard_negatives(["one", "one"], 3, by) == [None, None]
 
 
+def test_texts_whose_neighbours_are_all_of_their_group_get_another_text():
+    texts = [f"a fever of type {kind}" for kind in range(8)] + ["skin"]
+    found = negatives.hard_negatives(texts, 1, "bm25", groups=["same"] * 8 + ["other"])
+    assert found[:8] == [8] * 8
+    assert found[8] in range(8)
+
+
 def test_titles_stand_for_the_questions_of_pubmed(raw, tmp_path):
     rows, found = build(raw / "pubmed", "retrieval_pubmed_retrieval", tmp_path)
     assert rows[0] == {"query": "Title of 2000", "corpus": "Aim 2000. Found < 2000."}
