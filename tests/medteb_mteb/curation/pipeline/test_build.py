@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import rule_judges
 import yaml
+from tests.docs.walks import check, entered
 
 from medteb_mteb.curation import pipeline as building
 from medteb_mteb.curation.files.records import BuildError
@@ -102,6 +103,13 @@ def test_a_build_gives_the_same_files_as_its_commands(quiet, medteb, write, serv
         "assemble/train/triples.jsonl",
     ):
         assert (tmp_path / "build" / name).read_bytes() == (tmp_path / "by-hand" / name).read_bytes(), name
+
+
+@pytest.mark.thorough
+def test_a_build_takes_the_walk_of_the_architecture_page(write, server, tmp_path):
+    write(server)
+    command = ("medteb_mteb.cli:main", "build", "pipeline.yaml", "-q")
+    check("medteb build pipeline.yaml", entered("medteb_mteb", *command, folder=tmp_path))
 
 
 @pytest.mark.thorough

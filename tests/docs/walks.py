@@ -1,0 +1,130 @@
+"""The walks of the architecture page, and the files that a command really enters.
+
+As a script, `python walks.py OUT PACKAGE [--request] MODULE:FUNCTION ARGUMENT...` runs a command and writes
+the files of a package to OUT, in the order in which their functions are first called; calls while a module is
+imported do not count. With `--request` the command is `mar serve`, and only one search is recorded.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "concepts" / "architecture.md"
+
+
+def walk(title: str) -> list[list[str]]:
+    """Return the files of each row of a walk, as paths below the package; of alternatives, the first."""
+    text = PAGE.read_text("utf-8")
+    table = re.split(rf"\*\*`?{re.escape(title)}`?\*\*", text)[1].lstrip().split("\n\n", 1)[0]
+    rows = [line.split("|")[2].partition(" or ")[0] for line in table.splitlines()[2:]]
+    return [re.findall(r"`([\w/]+\.py|[\w/]+/)`", row) for row in rows]
+
+
+def entered(package: str, *command: str, folder: Path, **environment: str) -> list[str]:
+    """Run a command in a process of its own; return the files of the package whose functions it calls."""
+    out = folder / "entered.json"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **environment}
+    ran = subprocess.run(
+        [sys.executable, __file__, str(out), package, *command],
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+    assert out.is_file(), ran.stderr[-2000:]
+    return json.loads(out.read_text("utf-8"))
+
+
+def check(title: str, files: list[str]) -> None:
+    """Compare a walk with the entered files: all its files are among them, and its rows in this order."""
+    rows = [[file for file in row if file.endswith(".py")] for row in walk(title)]
+    missing = [file for row in rows for file in row if file not in files]
+    assert not missing, f"never entered: {missing}"
+    places = {row[0]: files.index(row[0]) for row in rows if row}
+    assert list(places) == sorted(places, key=places.__getitem__), f"entered in another order: {places}"
+
+
+class Recorder:
+    """Records the files of a package whose functions are called.
+
+    Attributes:
+        files: The files, in order.
+        on: Record now.
+    """
+
+    def __init__(self, package: str, *, on: bool) -> None:
+        self.files: list[str] = []
+        self.on = on
+        self._prefix = str(ROOT / "src" / package) + os.sep
+
+    def __call__(self, frame: Any, event: str, _: Any) -> None:
+        file = frame.f_code.co_filename
+        if self.on and event == "call" and file.startswith(self._prefix):
+            name = file[len(self._prefix) :].replace(os.sep, "/")
+            if name not in self.files and not _importing(frame):
+                self.files.append(name)
+
+    def install(self) -> None:
+        """Record the calls of this thread and of all later ones."""
+        threading.settrace(self)
+        sys.settrace(self)
+
+
+def _importing(frame: Any) -> bool:
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and frame.f_code.co_filename != __file__:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _search(port: int) -> None:
+    deadline = time.monotonic() + 200
+    body, header = json.dumps({"query": "头疼", "k": 1}).encode(), {"content-type": "application/json"}
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                break
+        time.sleep(0.1)
+    asked = urllib.request.Request(f"http://127.0.0.1:{port}/search", body, header)
+    with urllib.request.urlopen(asked, timeout=60) as response:
+        assert json.load(response)["hits"]
+
+
+def _main(out: str, package: str, *command: str) -> None:
+    request = command[0] == "--request"
+    script, *arguments = command[1:] if request else command
+    recorder = Recorder(package, on=not request)
+
+    def record_a_search(port: int) -> None:
+        _search(port)  # the first one loads what later ones find
+        recorder.on = True
+        _search(port)
+        Path(out).write_text(json.dumps(recorder.files), encoding="utf-8")
+        os._exit(0)
+
+    if request:
+        port = int(arguments[arguments.index("--port") + 1])
+        threading.Thread(target=record_a_search, args=(port,), daemon=True).start()
+    recorder.install()
+    module, _, function = script.partition(":")
+    sys.argv = [module, *arguments]
+    try:
+        getattr(importlib.import_module(module), function)()
+    finally:
+        sys.settrace(None)
+        if not request:
+            Path(out).write_text(json.dumps(recorder.files), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
