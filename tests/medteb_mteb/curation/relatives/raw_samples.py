@@ -84,6 +84,18 @@ QUESTIONS = """<?xml version="1.0" encoding="UTF-8"?>
 """
 
 
+def write_live_questions(folder: Path, questions: dict[str, str]) -> None:
+    """The file of LiveQA's questions, with the given texts by number."""
+    rows = "".join(
+        f'<NLM-QUESTION qid="TQ{number}"><Original-Question qfile="a.txt"><SUBJECT></SUBJECT>'
+        f"<MESSAGE>{text}</MESSAGE></Original-Question></NLM-QUESTION>"
+        for number, text in questions.items()
+    )
+    (folder / "TREC-2017-LiveQA-Medical-Test-Questions-w-summaries.xml").write_text(
+        f"<LiveQA2017-Medical-Test-Set-Full>{rows}</LiveQA2017-Medical-Test-Set-Full>", encoding="utf-8"
+    )
+
+
 def graded_zip(grades=GRADES, graded=GRADED) -> bytes:
     """The zip of grades: a row of answers per grade, as published."""
     name = "QA-TestSet-LiveQA-Med-Qrels-2479-Answers"

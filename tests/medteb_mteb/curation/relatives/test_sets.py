@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 
 import mteb
 import pytest
@@ -18,7 +19,7 @@ from medteb_mteb.curation.relatives.raw import Raw
 from medteb_mteb.folders import read_folder
 from medteb_mteb.tasks import DataUnavailableError
 from medteb_mteb.tasks.needs import needs_of, size_of
-from medteb_mteb.tasks.relatives import BMRETRIEVER_SETS
+from medteb_mteb.tasks.relatives import BMRETRIEVER_SETS, MedQuADLiveQARetrieval
 
 
 def real(*places: str):
@@ -278,6 +279,18 @@ def test_the_real_grades_of_medquad_have_the_known_counts():
     gains, twice = reading._gains(grades, lower=True)
     assert (sum(map(len, gains.values())), twice) == (2311, 168)
     assert not any(pair.answer.endswith(") ") for pair in answers.values())
+
+
+@pytest.mark.thorough
+def test_the_real_medquad_has_the_documented_size(tmp_path):
+    """With made-up texts for the questions, whose file has no licence."""
+    (folder,) = real("medquad")
+    (tmp_path / "raw").mkdir()
+    shutil.copy(folder / "MedQuAD.tar.gz", tmp_path / "raw")
+    numbers = sorted({one.question for one in reading.read_grades(Raw(folder))})
+    raw_samples.write_live_questions(tmp_path / "raw", {number: f"question {number}" for number in numbers})
+    edition, _ = build_set("MedQuADLiveQARetrieval", tmp_path / "raw", tmp_path / "data")
+    assert (edition.counts["queries"], edition.counts["corpus"]) == MedQuADLiveQARetrieval.built_size
 
 
 @pytest.mark.thorough
