@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from mar_st.errors import MarError
 from mar_st.kernels.processor import processors
 from mar_st.serve.aside import SWITCH
+from mar_st.serve.seams import check_uvicorn
 from mar_st.serve.settings import ServeError
 
 if TYPE_CHECKING:
@@ -86,8 +87,10 @@ def launch(
 
     Raises:
         ServeError: See `run`.
+        UvicornError: The installed uvicorn lacks a piece that the server relies on.
     """
     need_packages()
+    check_uvicorn()
     from mar_st.serve.connections import ServeConfig  # lazy: uvicorn
     from mar_st.serve.guard import ConnectionLimits  # lazy: orjson
     from mar_st.serve.postmortem import watched  # lazy: numpy

@@ -132,7 +132,7 @@ class ModelRun:
 
     @property
     def shows_bars(self) -> bool:
-        """Whether progress bars are shown: only on a terminal, so that logs stay readable."""
+        """Return True on a terminal, unless the run is quiet; logs stay readable."""
         return sys.stderr.isatty() and not self.options.quiet
 
     def say(self, text: str) -> None:
