@@ -232,7 +232,7 @@ class Dense:
         """Return the model, loaded at first use."""
         if self._teacher is None:
             from mar_st.model.encoders import check_source  # lazy: sentence_transformers
-            from mar_st.teachers import Ask, ModelTeacher  # lazy: sentence_transformers
+            from mar_st.teachers import ModelTeacher, RoleEncoding  # lazy: sentence_transformers
             from mar_st.teachers.store import TeacherStore  # lazy: sentence_transformers
 
             model: Any = self._given
@@ -252,7 +252,7 @@ class Dense:
                 show_progress=self.show_progress,
             )
             if self.prompt is not None:
-                teacher.asks["query"] = Ask("query", self.prompt)
+                teacher.asks["query"] = RoleEncoding("query", self.prompt)
             self._teacher = teacher
         return self._teacher
 

@@ -10,7 +10,7 @@ from sentence_transformers import CrossEncoder
 from mar_st.errors import MarError
 from mar_st.model.routes import DOCUMENT_PROMPTS
 from mar_st.stages.labels import with_scores, with_vectors
-from mar_st.teachers import Ask, CrossEncoderTeacher, ModelTeacher
+from mar_st.teachers import CrossEncoderTeacher, ModelTeacher, RoleEncoding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -121,6 +121,9 @@ def teacher_vectors(
     own = {name: text or "" for name, text in teacher.prompts.items()}
     query = own.get(entry.prompt, own.get("query", "")) if entry.prompt else ""
     document = next((own[name] for name in DOCUMENT_PROMPTS if own.get(name)), "")
-    asks: dict[Side, Ask] = {"query": Ask("query", query), "document": Ask("document", document)}
+    asks: dict[Side, RoleEncoding] = {
+        "query": RoleEncoding("query", query),
+        "document": RoleEncoding("document", document),
+    }
     model = ModelTeacher(teacher, store, asks, autocast=autocast)
     return Asked(model, teacher.similarity_fn_name == "cosine")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mar_st.teachers.cross_encoder import CrossEncoderTeacher
 from mar_st.teachers.endpoint import EndpointTeacher
 from mar_st.teachers.folder import FolderTeacher, is_vector_folder
-from mar_st.teachers.model import Ask, ModelTeacher
+from mar_st.teachers.model import ModelTeacher, RoleEncoding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from mar_st.teachers.vectors import Vectors
 
 __all__ = [
-    "Ask",
     "CrossEncoderTeacher",
     "EndpointTeacher",
     "FolderTeacher",
     "ModelTeacher",
+    "RoleEncoding",
     "Teacher",
     "is_vector_folder",
 ]

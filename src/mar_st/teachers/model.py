@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Ask:
+class RoleEncoding:
     """Settings by which a teacher encodes texts of a role.
 
     Attributes:
@@ -53,7 +53,7 @@ class ModelTeacher:
         self,
         model: SentenceTransformer,
         store: TeacherStore,
-        asks: Mapping[Side, Ask],
+        asks: Mapping[Side, RoleEncoding],
         *,
         autocast: bool = False,
         batch_size: int = 64,
@@ -84,8 +84,8 @@ class ModelTeacher:
             normalised: False: vectors before normalisation, with the dimensions that the route keeps.
             **options: Further arguments of the class.
         """
-        document = Ask("document", mar.prompts.get("document") or "")
-        query = document if query_prompt is None else Ask("document", query_prompt)
+        document = RoleEncoding("document", mar.prompts.get("document") or "")
+        query = document if query_prompt is None else RoleEncoding("document", query_prompt)
         model: SentenceTransformer = mar
         if not normalised:
             kept: list[Any] = [one for one in route(mar, "document") if not isinstance(one, Normalize)]
@@ -96,9 +96,9 @@ class ModelTeacher:
     def of_model(cls, model: SentenceTransformer, store: TeacherStore, **options: Any) -> Self:
         """Return any model as a teacher, which encodes as its `encode_query` and `encode_document` do."""
         found = (model.prompts[name] for name in DOCUMENT_PROMPTS if name in model.prompts)
-        asks: dict[Side, Ask] = {
-            "query": Ask("query", model.prompts.get("query") or ""),
-            "document": Ask("document", next(found, "") or ""),
+        asks: dict[Side, RoleEncoding] = {
+            "query": RoleEncoding("query", model.prompts.get("query") or ""),
+            "document": RoleEncoding("document", next(found, "") or ""),
         }
         return cls(model, store, asks, **options)
 

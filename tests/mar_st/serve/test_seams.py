@@ -25,9 +25,7 @@ def test_every_overridden_method_is_checked(ours: type, name: str) -> None:
 
 def test_a_changed_method_stops_the_server_before_it_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HttpToolsProtocol, "_start_asgi_task", lambda self, cycle: None)
-    with pytest.raises(
-        UvicornError, match=r"has another .*_start_asgi_task, or none; .* pip install"
-    ):
+    with pytest.raises(UvicornError, match=r"has another .*_start_asgi_task, or none; .* pip install"):
         launch(lambda _: None, ServeSettings(port=0))
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from xml.etree import ElementTree as ET
 
-    from medteb_mteb.curation.relatives.fetch.responses import Ask
+    from medteb_mteb.curation.relatives.fetch.responses import Requester
 
 __all__ = ["OFFICIAL", "fetch_pmc", "fetch_pubmed", "pmc_texts", "pubmed_articles"]
 
@@ -28,7 +28,7 @@ _DOCTYPE = re.compile(
 )
 
 
-def fetch_pubmed(ask: Ask, extent: Mapping[str, Any]) -> None:
+def fetch_pubmed(ask: Requester, extent: Mapping[str, Any]) -> None:
     """Fetch everything in the extent.
 
     Args:
@@ -40,7 +40,7 @@ def fetch_pubmed(ask: Ask, extent: Mapping[str, Any]) -> None:
             pass
 
 
-def fetch_pmc(ask: Ask, extent: Mapping[str, Any]) -> None:
+def fetch_pmc(ask: Requester, extent: Mapping[str, Any]) -> None:
     """Fetch everything in the extent.
 
     Args:
@@ -52,7 +52,7 @@ def fetch_pmc(ask: Ask, extent: Mapping[str, Any]) -> None:
             pass
 
 
-def pubmed_articles(ask: Ask, term: str, most: int) -> Iterator[tuple[str, str]]:
+def pubmed_articles(ask: Requester, term: str, most: int) -> Iterator[tuple[str, str]]:
     """Yield title and abstract of the articles that a search finds, in its order; missing texts are empty.
 
     Args:
@@ -66,7 +66,7 @@ def pubmed_articles(ask: Ask, term: str, most: int) -> Iterator[tuple[str, str]]
             yield _text(title), " ".join(filter(None, map(_text, abstract)))
 
 
-def pmc_texts(ask: Ask, term: str, most: int) -> Iterator[str]:
+def pmc_texts(ask: Requester, term: str, most: int) -> Iterator[str]:
     """Yield the abstract or else the introduction of the open-access articles of a search, in its order.
 
     Articles with neither are left out.
@@ -107,7 +107,7 @@ def _text(element: ET.Element | None) -> str:
     return "" if element is None else in_one_line("".join(element.itertext()))
 
 
-def _search(ask: Ask, database: str, term: str, most: int) -> Iterator[list[str]]:
+def _search(ask: Requester, database: str, term: str, most: int) -> Iterator[list[str]]:
     """Yield ids page by page, without those of earlier pages."""
     seen: set[str] = set()
     start = 0
@@ -128,7 +128,7 @@ def _search(ask: Ask, database: str, term: str, most: int) -> Iterator[list[str]
             return
 
 
-def _articles(ask: Ask, database: str, term: str, most: int, root: str) -> Iterator[ET.Element]:
+def _articles(ask: Requester, database: str, term: str, most: int, root: str) -> Iterator[ET.Element]:
     def parse(body: bytes) -> ET.Element:
         return _parse_articles(body, root)
 

@@ -11,7 +11,7 @@ from medteb_mteb.curation.relatives.raw import clean, in_one_line
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from medteb_mteb.curation.relatives.fetch.responses import Ask
+    from medteb_mteb.curation.relatives.fetch.responses import Requester
 
 __all__ = ["OFFICIAL", "SERVERS", "fetch", "preprints"]
 
@@ -24,7 +24,7 @@ _MOST_POSTINGS = 10_000_000
 _NOTHING = "no posts found"
 
 
-def fetch(ask: Ask, extent: Mapping[str, Any]) -> None:
+def fetch(ask: Requester, extent: Mapping[str, Any]) -> None:
     """Fetch everything in the extent.
 
     Args:
@@ -36,7 +36,7 @@ def fetch(ask: Ask, extent: Mapping[str, Any]) -> None:
         pass
 
 
-def preprints(ask: Ask, extent: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def preprints(ask: Requester, extent: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield title and abstract of preprints in API order; for each DOI, the version that the API lists first.
 
     Args:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Content = TypeVar("Content")
 
-    class Ask(Protocol):
+    class Requester(Protocol):
         """Returns the content of the response to a request."""
 
         def __call__(
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
             ...
 
 
-__all__ = ["FROZEN", "Ask", "Fetching", "Frozen", "read_frozen"]
+__all__ = ["FROZEN", "Fetching", "Frozen", "Requester", "read_frozen"]
 
 FROZEN, UNDER_WAY, FILES = "fetched.json", "fetched.part", "responses"
 _FORMAT, _VERSION = "medteb-fetched", 1

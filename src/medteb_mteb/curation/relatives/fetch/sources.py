@@ -26,7 +26,7 @@ from medteb_mteb.editions import sha256_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from medteb_mteb.curation.relatives.fetch.responses import Ask, Frozen
+    from medteb_mteb.curation.relatives.fetch.responses import Frozen, Requester
     from medteb_mteb.curation.relatives.raw import Raw
 
 __all__ = ["CONTACT_VARIABLE", "KEY_VARIABLE", "SOURCES", "WebSource", "fetch_source", "frozen_source"]
@@ -50,7 +50,7 @@ class WebSource:
     official: str
     per_second: float
     tasks: tuple[str, ...]
-    fetch: Callable[[Ask, Mapping[str, Any]], None]
+    fetch: Callable[[Requester, Mapping[str, Any]], None]
     licence: str
 
 

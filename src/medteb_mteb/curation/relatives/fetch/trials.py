@@ -11,7 +11,7 @@ from medteb_mteb.curation.relatives.raw import clean, in_one_line
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from medteb_mteb.curation.relatives.fetch.responses import Ask
+    from medteb_mteb.curation.relatives.fetch.responses import Requester
 
 __all__ = ["FIELDS", "OFFICIAL", "fetch", "studies"]
 
@@ -26,7 +26,7 @@ FIELDS = (
 )
 
 
-def fetch(ask: Ask, extent: Mapping[str, Any]) -> None:
+def fetch(ask: Requester, extent: Mapping[str, Any]) -> None:
     """Fetch everything in the extent.
 
     Args:
@@ -37,7 +37,7 @@ def fetch(ask: Ask, extent: Mapping[str, Any]) -> None:
         pass
 
 
-def studies(ask: Ask, extent: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+def studies(ask: Requester, extent: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     """Yield studies in API order: `officialTitle`, `detailedDescription`, `primaryOutcomes`.
 
     Missing texts are empty. Each outcome is on its own line: its measure, then its description.

@@ -11,7 +11,7 @@ from medteb_mteb.curation.relatives.fetch.web import Again, parse_json_body
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from medteb_mteb.curation.relatives.fetch.responses import Ask
+    from medteb_mteb.curation.relatives.fetch.responses import Requester
 
 __all__ = ["OFFICIAL", "fetch", "members", "sections"]
 
@@ -28,7 +28,7 @@ _MOST_CATEGORIES = 5_000
 _HEADING = re.compile(r"^(={2,6})[^\n]*\1[ \t]*$", re.MULTILINE)
 
 
-def fetch(ask: Ask, extent: Mapping[str, Any]) -> None:
+def fetch(ask: Requester, extent: Mapping[str, Any]) -> None:
     """Fetch everything in the extent.
 
     Args:
@@ -42,7 +42,7 @@ def fetch(ask: Ask, extent: Mapping[str, Any]) -> None:
             sections(ask, page)
 
 
-def members(ask: Ask, category: str, most: int, depth: int = 1) -> list[int]:
+def members(ask: Requester, category: str, most: int, depth: int = 1) -> list[int]:
     """Return ids of the pages of a category, then of its subcategories level by level, in list order.
 
     Args:
@@ -74,7 +74,7 @@ def members(ask: Ask, category: str, most: int, depth: int = 1) -> list[int]:
     return list(found)
 
 
-def sections(ask: Ask, page: int) -> list[str]:
+def sections(ask: Requester, page: int) -> list[str]:
     """Return the texts of a page between its headings, the lead first; empty for a deleted page.
 
     Args:
@@ -101,7 +101,7 @@ def sections(ask: Ask, page: int) -> list[str]:
     return [part.strip() for part in _HEADING.sub("\0", text.replace("\0", " ")).split("\0") if part.strip()]
 
 
-def _listed(ask: Ask, category: str, kinds: str) -> Iterator[dict[str, Any]]:
+def _listed(ask: Requester, category: str, kinds: str) -> Iterator[dict[str, Any]]:
     query = {
         **_COMMON,
         "list": "categorymembers",
