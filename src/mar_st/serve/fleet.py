@@ -114,6 +114,7 @@ class Fleet:
             await asyncio.sleep(LOOK / 2)
 
     def _write(self, name: str, content: bytes) -> None:
+        # Not synced: the folder ends with the server, and a sync would hold up the worker's event loop.
         part = self.folder / f"{name}.{os.getpid()}.part"
         part.write_bytes(content)
         part.replace(self.folder / name)

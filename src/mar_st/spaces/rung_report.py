@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from mar_st.export.measure import TIMED, TOGETHER, timings
+from mar_st.files import finished
 from mar_st.modules.bigrams import count_values
 from mar_st.modules.layout import saved_chain
 
@@ -166,8 +167,7 @@ def plot(report: Mapping[str, Any], path: Path) -> bool:
     axes.set_xlabel("median latency of one query, ms")
     axes.set_ylabel(f"{label}, 95 % interval")
     axes.grid(alpha=0.3, which="both")
-    part = path.with_name(path.name + ".part")
     # No date and no version in the file: the same numbers give the same bytes.
-    figure.savefig(part, format="png", dpi=150, metadata={"Software": None})
-    part.replace(path)
+    with finished(path) as part:
+        figure.savefig(part, format="png", dpi=150, metadata={"Software": None})
     return True

@@ -11,6 +11,8 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import ProgressCallback
 from transformers.utils import logging
 
+from mar_st.files import finished, write_text
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -68,9 +70,7 @@ class MetricsFile(TrainerCallback):
         ]
         # If nothing is resumed, the evaluation at the start is repeated.
         kept = kept if state.global_step else []
-        part = self.path.with_suffix(".part")
-        part.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
-        part.replace(self.path)
+        write_text(self.path, "".join(json.dumps(row) + "\n" for row in kept))
 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any
@@ -203,7 +203,7 @@ def plot_run(folder: Path) -> Path | None:
         right.set_ylabel("score on the development set")
         right.legend(loc="lower right", fontsize="small")
     axes.legend(loc="upper right", fontsize="small")
-    part, target = folder / "loss.part", folder / "loss.png"
-    figure.savefig(part, format="png", dpi=120)
-    part.replace(target)
+    target = folder / "loss.png"
+    with finished(target) as part:
+        figure.savefig(part, format="png", dpi=120)
     return target

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mar_st.errors import MarError
+from mar_st.files import write_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,9 +102,7 @@ class NonFiniteWatch:
         norm = None if entry.norm is None else float(entry.norm)
         content = {"step": entry.step, "loss": str(loss), "grad_norm": str(norm), **_content(entry)}
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        part = self.file.with_suffix(".part")
-        part.write_text(json.dumps(content, ensure_ascii=False, indent=1), encoding="utf-8")
-        part.replace(self.file)
+        write_text(self.file, json.dumps(content, ensure_ascii=False, indent=1))
         what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient norm is {norm}"
         raise NonFiniteError(
             f"Stage {self.stage} stopped at step {entry.step}: {what}. Its batch (texts and tokens) is in "

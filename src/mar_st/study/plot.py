@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from mar_st.files import finished
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -41,7 +43,6 @@ def plot(table: Mapping[str, Any], path: Path) -> None:
     right.set_xlabel("MFLOP per query")
     for axes in (left, right):
         axes.grid(axis="x", alpha=0.3)
-    part = path.with_name(path.name + ".part")
     # No date and no version in the file: the same numbers give the same bytes.
-    figure.savefig(part, format="png", dpi=150, metadata={"Software": None})
-    part.replace(path)
+    with finished(path, shared=True) as part:
+        figure.savefig(part, format="png", dpi=150, metadata={"Software": None})

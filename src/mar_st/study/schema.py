@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from mar_st.errors import MarError
 from mar_st.evaluation.scored_set import NAME, Task
+from mar_st.files import write_text
 from mar_st.files.yaml_text import YamlError, parse_yaml
 from mar_st.recipes.load import RECIPES, load_recipe
 
@@ -247,6 +248,4 @@ def row_recipes(study: Study, folder: Path) -> dict[str, dict[int, Recipe]]:
 
 
 def _dump(path: Path, content: dict[str, Any]) -> None:
-    part = path.with_name(path.name + ".part")
-    part.write_text(yaml.safe_dump(content, allow_unicode=True, sort_keys=False), encoding="utf-8")
-    part.replace(path)
+    write_text(path, yaml.safe_dump(content, allow_unicode=True, sort_keys=False), shared=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from mar_st.evaluation.statistics import (
     rank_agreement,
     seed_variances,
 )
+from mar_st.files import write_json, write_text
 from mar_st.study.plot import plot
 
 if TYPE_CHECKING:
@@ -200,10 +200,10 @@ def write_table(
         Path of `table.json`.
     """
     path = out / "table.json"
-    _write(path, json.dumps(table, indent=2, ensure_ascii=False) + "\n")
-    _write(out / "timings.json", json.dumps(timings, indent=2, ensure_ascii=False) + "\n")
-    _write(out / "table.md", markdown(table))
-    _write(out / "timings.md", timings_markdown(table, timings))
+    write_json(path, table, shared=True)
+    write_json(out / "timings.json", timings, shared=True)
+    write_text(out / "table.md", markdown(table), shared=True)
+    write_text(out / "timings.md", timings_markdown(table, timings), shared=True)
     try:
         plot(table, out / "table.png")
     except ImportError:
@@ -333,9 +333,3 @@ def timings_markdown(table: Mapping[str, Any], timings: Mapping[str, Mapping[str
 
 def _line(cells: list[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def _write(path: Path, text: str) -> None:
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
