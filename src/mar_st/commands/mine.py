@@ -167,7 +167,7 @@ def _pairs(items: list[str] | None, usage: str) -> list[tuple[str, str]]:
     for item in items or []:
         name, separator, value = item.partition("=")
         if not separator:
-            raise MiningError(f"{usage} is meant; got {item!r}.")
+            raise MiningError(f"expected {usage}, got {item!r}.")
         found.append((name, value))
     return found
 

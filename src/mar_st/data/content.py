@@ -26,7 +26,7 @@ def data_digest(data: str | Data) -> str:
 
     Args:
         data: Path of the source, or a data entry. The digest of an entry also covers the settings that change
-            what is read, unless they have their defaults.
+            the rows read, unless they have their defaults.
 
     Raises:
         DataError: The source does not exist, or is a data set of the Hub, which has no local files.

@@ -136,13 +136,13 @@ def _check_instructions(entry: Data, triples: Triples) -> None:
         )
     if entry.symmetric:
         raise DataError(
-            f"{entry.path}: its rows bring an 'instruction' each, and both columns of the entry are queries. "
-            "Give it a prompt, which goes before both, and instruction: ''."
+            f"{entry.path}: rows have an 'instruction', but the entry is symmetric. Set a prompt for both "
+            "columns and instruction: ''."
         )
     if entry.prompt:
         raise DataError(
-            f"{entry.path}: its rows bring an 'instruction' each, and the entry puts the prompt "
-            f'{entry.prompt!r} before queries. Set prompt to "" there.'
+            f"{entry.path}: rows have an 'instruction', which replaces the prompt {entry.prompt!r}. "
+            "Set prompt: ''."
         )
 
 
@@ -247,8 +247,7 @@ def _triples(rows: _Rows) -> Iterator[Triple]:
         entry = rows.entry
         if entry.columns or entry.where:
             raise DataError(
-                f"{entry.path}: its rows hold ids, so there is nothing for 'columns' or 'where'; leave them "
-                "out."
+                f"{entry.path}: 'columns' and 'where' do not apply to rows of ids; leave them out."
             )
         yield from _from_folder(rows.folder)
         return
@@ -268,8 +267,8 @@ def _grouped(judged: Iterable[tuple[dict[str, Any], str, str, bool]], rows: _Row
     for row, first, second, same in judged:
         if row.get("instruction") and rows.entry.instruction != "":
             raise DataError(
-                f"{rows.entry.path}: rows of pairs take a prompt (of the data entry), no 'instruction'. "
-                "Write instruction: '' to leave theirs out."
+                f"{rows.entry.path}: 'instruction' is not supported for pairs; set 'prompt' on the entry, "
+                "and instruction: '' to ignore that column."
             )
         group = groups.setdefault(first, (str(row.get("source") or ""), [], []))
         (group[1] if same else group[2]).append(second)

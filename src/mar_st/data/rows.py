@@ -189,7 +189,9 @@ def separated_rows(
                 yield f"{path}:{lines.line_num}", row
                 tell()
         except (csv.Error, UnicodeDecodeError) as error:
-            raise DataError(f"{path}:{lines.line_num}: no row of a CSV or TSV file ({error}).") from error
+            raise DataError(
+                f"{path}:{lines.line_num}: this line is not valid CSV or TSV ({error})."
+            ) from error
 
 
 def _content(path: Path, raw: BinaryIO) -> Any:

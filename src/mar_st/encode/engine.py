@@ -109,8 +109,8 @@ class Engine:
             self._try_packing()
         if packed and not self.is_packed:
             raise MarError(
-                f"{type(first).__name__} on {model.device} cannot be given texts without padding; leave "
-                "packed out, or load it in bfloat16 on a GPU."
+                f"{type(first).__name__} on {model.device} does not support packed=True. Omit it, or load "
+                "the model in bfloat16 on a GPU."
             )
 
     @property

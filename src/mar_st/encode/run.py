@@ -226,7 +226,8 @@ def _begin(root: Path, asked: dict[str, Any]) -> None:
             changes.append(f"{name}: was {_shown(before)}, now {_shown(now)}")
     if changes:
         raise EncodeError(
-            f"{root} was started differently ({'; '.join(changes)}). Use the same, or give another folder."
+            f"{root} was started with other settings ({'; '.join(changes)}). Repeat them, or give another "
+            "folder."
         )
 
 

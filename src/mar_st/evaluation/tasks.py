@@ -339,7 +339,7 @@ def _read_retrieval(folder: Path, task: Task, kind: Type) -> dict[str, Any]:
         if grade > 0:
             qrels.setdefault(query, {})[document] = grade
     if not qrels:
-        raise DataError(f"{folder} judges no document as relevant.")
+        raise DataError(f"{folder}: the qrels mark no document as relevant.")
     # Queries without a positive cannot be scored; mteb leaves them out as well.
     queries = {key: queries[key] for key in qrels}
     candidates: dict[str, list[str]] = {}

@@ -65,7 +65,7 @@ def open_source(name: str, query: str | None = None) -> ExportSource:
     if encoder.model.truncate_dim is not None:
         raise ExportError(
             f"{name} cuts its vectors after its modules (truncate_dim={encoder.model.truncate_dim}), which "
-            "is not part of what is exported. Add a Dense layer that cuts (mar_st.modules.truncation)."
+            "is not part of the export. Add a Dense layer that cuts (mar_st.modules.truncation)."
         )
     return ExportSource(encoder, parts_of(encoder.modules), name)
 

@@ -19,7 +19,7 @@ __all__ = ["load_array"]
 def load_array(path: Path, *, mapped: bool = False) -> np.ndarray:
     """Return the array of an `.npy` file; pickles are refused.
 
-    numpy reads a header as a Python literal, so what is raised for a damaged one depends on the damage.
+    numpy reads a header as a Python literal, so the exception for a damaged one depends on the damage.
 
     Args:
         path: The file.
@@ -31,7 +31,7 @@ def load_array(path: Path, *, mapped: bool = False) -> np.ndarray:
     """
     with path.open("rb") as stream:  # numpy would take archives and pickles, too
         if stream.read(len(MAGIC_PREFIX)) != MAGIC_PREFIX:
-            raise ValueError("it is no .npy file")
+            raise ValueError("it is not an .npy file")
     try:
         _check_element(path)
         found: np.ndarray = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)

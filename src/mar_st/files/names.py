@@ -49,7 +49,7 @@ def listed_path(folder: Path, name: object, listing: str | Path, error: type[Mar
 
 
 def refuse_links(folder: Path, error: type[MarError] = MarError) -> None:
-    """Make sure that what is written or deleted below a folder is in it: it holds no symbolic links.
+    """Make sure that a folder holds no symbolic links, so that writes and deletions below it stay in it.
 
     The folder itself may be one.
 

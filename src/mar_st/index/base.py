@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: How an index names a document within itself: row number or id.
 Key: TypeAlias = "int | str"
-#: What is measured per query encoder: search settings, thresholds of good matches.
+#: Measurements per query encoder: search settings, thresholds of good matches.
 Measured: TypeAlias = Literal["efforts", "matches"]
 Where: TypeAlias = "Mapping[str, Any] | str | Filter | None"
 
@@ -263,8 +263,8 @@ def check_scores(scores: np.ndarray, found: np.ndarray, similarity: str, name: s
     if bad.any():
         cause = "" if similarity == "cosine" else "the vector of the query is too large, or "
         raise IndexingError(
-            f"{name} gives a score of {scores[bad][0]:g}, which {similarity} cannot be: {cause}the index is "
-            "damaged. 'mar verify' says which file."
+            f"{name} returned {scores[bad][0]:g}, which is not a possible {similarity} score: {cause}the "
+            "index is damaged. Run 'mar verify' to find the damaged file."
         )
 
 

@@ -139,7 +139,7 @@ def _condition(field: Any, wanted: Any) -> FieldCondition:
         )
     if isinstance(wanted, Sequence) and not isinstance(wanted, str | bytes):
         if not wanted or len(wanted) > MOST_VALUES:
-            raise FilterError(f"{field!r} is any of {len(wanted)} values; 1 to {MOST_VALUES} can be given.")
+            raise FilterError(f"{field!r} lists {len(wanted)} values; 1 to {MOST_VALUES} are allowed.")
         return FieldCondition(field, any_of=tuple(dict.fromkeys(_value(field, value) for value in wanted)))
     return FieldCondition(field, any_of=(_value(field, wanted),))
 

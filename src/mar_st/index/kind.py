@@ -80,7 +80,7 @@ class IndexKind(ABC):
     def __len__(self) -> int:
         return len(self.vectors)
 
-    # What is known before anything is built.
+    # Known before anything is built.
 
     @classmethod
     def settings(cls, given: Mapping[str, Any], dim: int, count: int) -> dict[str, Any]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class RepairError(MarError):
-    """A folder that cannot be repaired from this source; the message says what is missing."""
+    """A folder that cannot be repaired from this source; the message says why."""
 
 
 def repair(
@@ -38,7 +38,7 @@ def repair(
     """Repair the damage that `verify` found, if the content can be computed again.
 
     Vectors: damaged shards are encoded again from the corpus. Index: damaged files of the first segment are
-    built again from the vectors, and installed if they equal the original byte for byte. Teacher
+    rebuilt from the vectors, and installed if they equal the original byte for byte. Teacher
     vectors: damaged shards are deleted, and computed by the next run that asks for them. Journals of
     endpoints: a torn last record is cut off.
 
@@ -63,12 +63,12 @@ def repair(
                 _journal(place, say)
             else:
                 shutil.rmtree(place)
-                say(f"{place} is deleted; its vectors are computed again when they are needed")
+                say(f"deleted {place}; its vectors are computed again when they are needed")
     elif found.kind == "journal":
         _journal(root, say)
     else:
         raise RepairError(
-            f"{root}: {found.kind} cannot be made again from another folder. {found.problems[0].do}"
+            f"{root}: {found.kind} cannot be rebuilt from another folder. {found.problems[0].do}"
         )
 
 
@@ -80,7 +80,7 @@ def _journal(folder: Path, say: Callable[[str], None]) -> None:
         torn = size % record_type(width(folder)).itemsize
         if torn:
             os.truncate(journal.path, size - torn)
-            say(f"{torn} bytes of a torn record are cut off {journal.path}")
+            say(f"cut {torn} bytes of a torn record off {journal.path}")
 
 
 def _vectors(root: Path, corpus: str | Path | None, say: Callable[[str], None]) -> None:
@@ -105,7 +105,7 @@ def _vectors(root: Path, corpus: str | Path | None, say: Callable[[str], None]) 
 
 def _index(root: Path, vectors: str | Path | None, say: Callable[[str], None]) -> None:
     if vectors is None:
-        raise RepairError(f"An index is built again from its vectors. Name them: --source VECTORS ({root}).")
+        raise RepairError(f"An index is rebuilt from its vectors. Name them: --source VECTORS ({root}).")
     with writing(root):
         manifest, folder = read_manifest(root), VectorFolder.open(vectors)
         folder.verify()
@@ -115,7 +115,9 @@ def _index(root: Path, vectors: str | Path | None, say: Callable[[str], None]) -
         corpus = encoded_corpus(folder) if manifest["texts"] else None
         if entry["name"] != "000001" or (manifest["texts"] and corpus is None):
             what = "was compacted" if entry["name"] != "000001" else "needs the corpus that was encoded"
-            raise RepairError(f"{root} {what}, so its files cannot be made again. Build it again.")
+            raise RepairError(
+                f"{root} {what}, so its files cannot be rebuilt from the vectors. Build the index again."
+            )
         place = root / SEGMENTS / entry["name"]
         with tempfile.TemporaryDirectory(dir=root, prefix="repair-") as temporary:
             part = Path(temporary) / entry["name"]
@@ -129,8 +131,8 @@ def _index(root: Path, vectors: str | Path | None, say: Callable[[str], None]) -
                 if path.is_file() and check_file(path, listed) is None:
                     continue
                 if not (part / name).is_file() or check_file(part / name, listed) is not None:
-                    say(f"{path} would differ from what was written; build the index again")
+                    say(f"the rebuilt {path} differs from the original; build the index again")
                     continue
                 path.parent.mkdir(parents=True, exist_ok=True)
                 move_file(part / name, path)
-                say(f"{path} is built again")
+                say(f"rebuilt {path}")

@@ -24,7 +24,7 @@ _PATIENCE = 120
 
 
 class CompileError(MarError):
-    """C++ that could not be compiled or loaded here; the message says what is missing."""
+    """C++ that could not be compiled or loaded here; the message says why."""
 
 
 def library(source: Path, flags: Sequence[str]) -> ctypes.CDLL:

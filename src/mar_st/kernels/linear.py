@@ -83,7 +83,7 @@ def _amx_layer() -> Callable[[nn.Linear], nn.Module | None]:
 
     library = kernel()
     if library is None:
-        raise _missing("no AMX, or no C++ compiler")
+        raise _missing("AMX or a C++ compiler")
     return lambda layer: (
         PackedLinear(layer.weight, layer.bias, library)
         if layer.weight.dtype == torch.float32 and fits(layer)
@@ -93,14 +93,14 @@ def _amx_layer() -> Callable[[nn.Linear], nn.Module | None]:
 
 def _onednn_layer(dtype: torch.dtype) -> Callable[[nn.Linear], nn.Module | None]:
     if not has_onednn(dtype):
-        raise _missing("a torch without oneDNN")
+        raise _missing("torch with oneDNN")
     return lambda layer: OneDNNLinear(layer.weight, layer.bias) if layer.weight.dtype == dtype else None
 
 
 def _missing(what: str) -> MarError:
     return MarError(
-        f"This machine cannot continue what was started on another ({what}). Encode with dtype float32 into "
-        "another folder."
+        f"This run was started on a processor with other kernels (missing here: {what}). Encode with dtype "
+        "float32 into another folder."
     )
 
 

@@ -1,7 +1,7 @@
 """Feature extraction of a lookup encoder: character n-grams and words of a text, in plain Python.
 
 Everything that computes a lookup encoder (the torch module, the numpy export, the page in a browser) makes
-its features by these rules, so what is written here is part of the format:
+its features by these rules, which are part of the format:
 
 1. NFKC, lower case, runs of white space become one space, none at the ends.
 2. The first `max_length` characters (code points) count.

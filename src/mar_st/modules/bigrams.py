@@ -34,8 +34,8 @@ class Bigrams(nn.Module):
 
     Args:
         pairs: Token ids, `(pairs, 2)` integers, without repetition.
-        first: What is added to the embedding of the first token of each pair, `(pairs, width)`.
-        second: What is added to that of the second token, `(pairs, width)`.
+        first: Vectors added to the embedding of the first token of each pair, `(pairs, width)`.
+        second: Vectors added to that of the second token, `(pairs, width)`.
 
     Raises:
         BigramError: The shapes or dtypes are wrong, there are no pairs, a pair occurs twice, or a token is
@@ -93,7 +93,7 @@ class Bigrams(nn.Module):
         return pair_rows(self.keys, ids)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Return what is added to the embedding of each token, `(texts, tokens, width)`.
+        """Return the vectors added to the embedding of each token, `(texts, tokens, width)`.
 
         Padding adds nothing, because no pair contains a padding token.
         """

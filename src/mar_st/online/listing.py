@@ -20,7 +20,7 @@ LISTING_FILE = "export.json"
 EMBEDDING_TABLES = {"float32": "embeddings.float32.npy", "float16": "embeddings.float16.npy"}
 TOKENIZER = "tokenizer.json"
 
-#: Vectors of token pairs: keys of the pairs, and what is added to their first and second token.
+#: Vectors of token pairs: keys of the pairs, and the vectors added to their first and second token.
 BIGRAM_FILES = ("bigrams.keys.npy", "bigrams.first.npy", "bigrams.second.npy")
 
 #: Bounds of the numbers in `export.json`.

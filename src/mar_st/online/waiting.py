@@ -184,7 +184,10 @@ class RequestQueue:
         """
         count = request.waiting
         if self.texts and self.texts + count > self.limit:
-            raise QueueFull(f"{self.texts} texts wait for vectors, and {self.limit} may. Retry later.")
+            raise QueueFull(
+                f"The queue has no room for {count} more texts ({self.texts} of {self.limit} are waiting). "
+                "Retry later."
+            )
         self._requests.append(request)
         self.texts += count
 

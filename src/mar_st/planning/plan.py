@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class PlanError(MarError):
-    """A plan that cannot be made; the message says what is missing."""
+    """A plan that cannot be made; the message says why."""
 
 
 #: Share of the peak that a training step is assumed to reach if nothing is measured.

@@ -19,16 +19,16 @@ class Strict(BaseModel):
 class TokenizerConfig(Strict):
     """A tokenizer trained on the texts of the recipe: byte-pair encoding that starts from characters."""
 
-    vocab_size: int = Field(gt=16, description="pieces, special tokens included")
+    vocab_size: int = Field(gt=16, description="number of pieces, special tokens included")
     max_token_length: int = Field(
-        default=4, ge=1, description="characters per token at most; 1 is character-level"
+        default=4, ge=1, description="maximum number of characters per token; 1 is character-level"
     )
 
 
 class VocabularyCut(Strict):
     """The pieces of a `source`'s vocabulary that are kept."""
 
-    keep: int = Field(gt=0, description="pieces at most, special tokens included")
+    keep: int = Field(gt=0, description="maximum number of pieces, special tokens included")
     texts: tuple[str, ...] = Field(
         min_length=1, description="data entries, or files of texts, whose pieces are kept first"
     )
@@ -37,44 +37,50 @@ class VocabularyCut(Strict):
 class Backbone(Strict):
     """One encoder: pre-trained (`source`), random (`config` and `tokenizer`), or layers of the other side."""
 
-    source: str | None = Field(default=None, description="folder or Hub name")
+    source: str | None = Field(default=None, description="folder or Hub name of a pre-trained encoder")
     revision: str | None = Field(default=None, description="commit, tag or branch of a Hub name")
     vocabulary: VocabularyCut | None = Field(
-        default=None, description="cut the vocabulary of the source before anything is trained"
+        default=None,
+        description="pieces of the source's vocabulary that are kept; it is cut before anything is trained",
     )
     config: dict[str, Any] | None = Field(
-        default=None, description="of an encoder with random weights: model_type, hidden_size, ..."
+        default=None,
+        description="configuration of an encoder with random weights: model_type, hidden_size, ...",
     )
-    tokenizer: TokenizerConfig | None = Field(default=None, description="a tokenizer that is trained for it")
+    tokenizer: TokenizerConfig | None = Field(
+        default=None, description="settings of a tokenizer trained for the encoder of 'config'"
+    )
     tokenizer_data: tuple[str, ...] | None = Field(
         default=None, description="data entries whose texts the tokenizer is trained on; default: all"
     )
     layers_of_document: tuple[int, ...] | None = Field(
-        default=None, description="a copy of the document encoder that keeps these layers (KALE, Wang & Lyu)"
+        default=None, description="layers that are kept in a copy of the document encoder (KALE, Wang & Lyu)"
     )
     context_means: tuple[str, ...] | None = Field(
         default=None,
         min_length=1,
-        description="with 'layers_of_document': data entries over whose queries the hidden states of each "
-        "token are averaged; the means become the token embeddings",
+        description="data entries over whose queries the hidden states of each token are averaged; the means "
+        "become the token embeddings. Only with 'layers_of_document'",
     )
     bigrams: int | None = Field(
         default=None,
         ge=1,
-        description="with 'context_means': maximum number of pairs of adjacent tokens that get vectors of "
-        "their own, averaged over the same texts",
+        description="maximum number of pairs of adjacent tokens that get vectors of their own, averaged over "
+        "the texts of 'context_means'; only with these",
     )
     pooling: Literal["cls", "lasttoken", "mean"] | None = Field(
         default=None,
-        description="default: that of a sentence-transformers 'source', else cls for queries, lasttoken for "
-        "documents",
+        description="pooling of token vectors; default: that of a sentence-transformers 'source', else cls "
+        "for queries, lasttoken for documents",
     )
     projection: int | None = Field(
         default=None,
         gt=0,
         description="width of a linear layer after pooling (HotelMatch, LEAF); MAR has none",
     )
-    max_length: int = Field(default=512, ge=8, description="tokens per text; longer texts are cut")
+    max_length: int = Field(
+        default=512, ge=8, description="maximum number of tokens per text; longer texts are cut"
+    )
     dropout: float | None = Field(
         default=None,
         ge=0,
@@ -88,7 +94,9 @@ class Backbone(Strict):
         "Weights that are trained themselves are float32",
     )
     attn_implementation: Attention | None = Field(
-        default=None, description="of transformers; default: its own choice (sdpa where the model has it)"
+        default=None,
+        description="attention implementation of transformers; default: its own choice (sdpa where the model "
+        "has it)",
     )
 
     @model_validator(mode="after")
@@ -127,43 +135,49 @@ class Backbone(Strict):
 class Data(Strict):
     """One source of training texts and how its columns are encoded."""
 
-    name: str = Field(description="what stages call it")
+    name: str = Field(description="name by which stages refer to the entry")
     path: str = Field(
         description="JSONL, CSV, TSV or Parquet file, folder, 'package:NAME/FOLDER' or 'hub:ORG/NAME'"
     )
     form: Literal["auto", "triples", "scored-pairs", "labelled-pairs", "nli", "texts"] = Field(
-        default="auto", description="'texts': a column 'text', for stages that need no pairs"
+        default="auto",
+        description="form of the rows; 'auto': recognised by the columns; 'texts': a column 'text', for "
+        "stages that need no pairs",
     )
     columns: dict[str, str] = Field(
-        default_factory=dict, description="our column name: the name in the file, which may be given twice"
+        default_factory=dict, description="columns of the file by our names; one of them may be given twice"
     )
     where: dict[str, tuple[str, ...]] = Field(
-        default_factory=dict, description="keep rows whose column has one of these values"
+        default_factory=dict, description="values by column; only rows whose column has one of them are kept"
     )
-    limit: int | None = Field(default=None, gt=0, description="rows at most, drawn with the seed")
+    limit: int | None = Field(default=None, gt=0, description="maximum number of rows, drawn with the seed")
     expected_rows: int | None = Field(
-        default=None, gt=0, description="rows that 'mar plan' assumes if the data are not available"
+        default=None, gt=0, description="number of rows that 'mar plan' assumes if the data are not available"
     )
     weight: float = Field(default=1.0, gt=0, description="share in a mixture, relative to the number of rows")
-    negatives: int = Field(default=1, ge=0, description="hard negatives per row that are read")
+    negatives: int = Field(default=1, ge=0, description="number of hard negatives that are read per row")
     missing_negatives: Literal["refuse", "batch"] = Field(
         default="refuse",
-        description="rows without a hard negative: an error, or filled from the other rows of the batch",
+        description="treatment of rows without a hard negative: 'refuse', an error; 'batch', documents of "
+        "the other rows of the batch",
     )
     positives: Literal["one", "all", "one-per-epoch"] = Field(
         default="all",
-        description="a row for each positive of a query, or for one that is drawn: once, or for every epoch, "
-        "and the hard negatives with it",
+        description="rows per query: 'all', one for each positive; 'one', one for a positive that is drawn "
+        "once; 'one-per-epoch', one for a positive that is drawn for every epoch, and the hard negatives "
+        "with it",
     )
-    symmetric: bool = Field(default=False, description="both columns are queries (STS)")
+    symmetric: bool = Field(
+        default=False, description="symmetry of the pairs: both columns are queries (STS)"
+    )
     prompt: str = Field(default="query", description="name of the prompt put before a query")
     role: Literal["query", "document"] | None = Field(
-        default=None, description="form 'texts' only: which side its texts belong to"
+        default=None, description="side that the texts belong to; only for form 'texts'"
     )
     instruction: str | None = Field(
         default=None,
-        description="how a row's own 'instruction' is put before its query, in the place of a prompt, for "
-        "instance '{instruction}\nQuery: '; '' leaves it out",
+        description="template that puts a row's own 'instruction' before its query, in place of a prompt, "
+        "for instance '{instruction}\nQuery: '; '' leaves it out",
     )
 
     @model_validator(mode="after")
@@ -187,25 +201,30 @@ class Evaluation(Strict):
     """Scores while a stage trains: on a development set, or on tasks of mteb."""
 
     path: str | None = Field(
-        default=None, description="folder with corpus.jsonl, queries.jsonl and qrels, or 'package:'"
+        default=None,
+        description="development set: folder with corpus.jsonl, queries.jsonl and qrels, or 'package:'",
     )
     tasks: tuple[str, ...] | None = Field(
         default=None, min_length=1, description="names of mteb tasks, each with its own main score"
     )
-    split: str = Field(default="test", description="of 'path'")
+    split: str = Field(default="test", description="split of the development set in 'path'")
     every: int = Field(default=500, gt=0, description="optimiser steps between two evaluations")
-    metric: str = Field(default="ndcg@10", description="of 'path'")
+    metric: str = Field(default="ndcg@10", description="metric on the development set in 'path'")
     patience: int | None = Field(
-        default=None, gt=0, description="end a stage after so many evaluations without a new best score"
+        default=None,
+        gt=0,
+        description="number of evaluations without a new best score after which a stage ends",
     )
     keep: Literal["last", "best"] = Field(
-        default="last", description="which weights a stage leaves: the last, or those with the best score"
+        default="last", description="weights that a stage leaves: the last, or those with the best score"
     )
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
         if (self.path is None) == (self.tasks is None):
-            raise ValueError("give 'path' (a development set) or 'tasks' (names of mteb tasks), one of them")
+            raise ValueError(
+                "give either 'path' (a development set) or 'tasks' (names of mteb tasks), not both"
+            )
         return self
 
     @property

@@ -47,28 +47,34 @@ class Recipe(Strict):
     stage.
     """
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", description="of the recipe and its run folder")
-    description: str = Field(description="one line for `mar recipes` and the model card")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", description="name of the recipe and its run folder")
+    description: str = Field(description="one-line summary for `mar recipes` and the model card")
     licence: str | None = Field(
-        default=None, min_length=1, description="of the trained weights, as the Hub spells it: apache-2.0"
+        default=None,
+        min_length=1,
+        description="licence of the trained weights, as the Hub spells it: apache-2.0",
     )
-    languages: tuple[str, ...] = Field(default=(), description="of the texts, as the Hub spells them: zh, en")
+    languages: tuple[str, ...] = Field(
+        default=(), description="languages of the texts, as the Hub spells them: zh, en"
+    )
     released: date | None = Field(default=None, description="day on which the weights were published")
-    seed: int = Field(default=42, description="of random weights, of the order of rows and of dropout")
+    seed: int = Field(default=42, description="seed of random weights, of the order of rows and of dropout")
     dim: int = Field(gt=0, description="width of the finished model's vectors")
     renormalise: bool = Field(
         default=True,
-        description="normalise document vectors after they are cut, so that scores are cosines; False: "
-        "before, as the authors' released code does",
+        description="normalisation of document vectors after truncation, so that scores are cosines; False: "
+        "before truncation, as in the authors' released code",
     )
     normalise: bool = Field(
-        default=True, description="False: raw dot products (BMRetriever); symmetric recipes only"
+        default=True,
+        description="normalisation of all vectors; False: raw dot products (BMRetriever), for symmetric "
+        "recipes only",
     )
     precision: Literal["fp32", "bf16"] = Field(
         default="fp32", description="precision of the computation; bf16: autocast over float32 weights"
     )
     compile: bool = Field(
-        default=False, description="compile the encoders with torch.compile while they are trained"
+        default=False, description="compilation of the encoders with torch.compile while they are trained"
     )
     workers: int | None = Field(
         default=None,
@@ -77,20 +83,20 @@ class Recipe(Strict):
         "Default: up to 4 on a GPU, 0 on a CPU",
     )
     storage_dtype: Literal["float32", "float16", "bfloat16"] | None = Field(
-        default=None, description="of the finished model's weights; default: as they were trained"
+        default=None, description="dtype of the finished model's weights; default: as they were trained"
     )
     prompts: dict[str, str] = Field(
         default_factory=dict,
-        description="texts before queries and documents, by name; they are saved with the model",
+        description="texts put before queries and documents, by name; they are saved with the model",
     )
     query: Backbone | None = Field(default=None, description="encoder of queries, or the only one")
     document: Backbone | None = Field(default=None, description="encoder of documents")
-    data: tuple[Data, ...] = Field(min_length=1, description="training data by name")
+    data: tuple[Data, ...] = Field(min_length=1, description="training data, as named entries")
     stages: tuple[Stage, ...] = Field(
-        min_length=1, description="what is trained, in order: retromae, contrastive, align or distill, joint"
+        min_length=1, description="training stages in order: retromae, contrastive, align or distill, joint"
     )
     evaluation: Evaluation | None = Field(
-        default=None, description="retrieval on a development set while a stage trains"
+        default=None, description="scores on a development set or on mteb tasks while a stage trains"
     )
 
     @model_validator(mode="after")
@@ -164,8 +170,8 @@ class Recipe(Strict):
             dtype = backbone.dtype if backbone is not None else None
             if self.precision == "fp32" and dtype not in (None, "float32"):
                 raise ValueError(
-                    f"{side}: dtype {dtype} would round the weights for nothing, as precision fp32 computes "
-                    "in float32; set precision: bf16, or leave dtype out"
+                    f"{side}: dtype {dtype} loses precision without any gain, because precision fp32 "
+                    "computes in float32; set precision: bf16, or leave dtype out"
                 )
 
     def _check_data(self) -> None:
@@ -180,13 +186,13 @@ class Recipe(Strict):
                 unknown = sorted(set(getattr(backbone, field, None) or ()) - set(forms))
                 if unknown:
                     raise ValueError(
-                        f"{side}: {field} names {unknown[0]!r}, no data entry; there is {', '.join(forms)}"
+                        f"{side}: {field}: {unknown[0]!r} is not a data entry; choose from {', '.join(forms)}"
                     )
         for stage in self.stages:
             unknown = sorted(set(stage.data or ()) - set(forms))
             if unknown:
                 raise ValueError(
-                    f"stage {stage.name} names the data {unknown[0]!r}; there is {', '.join(forms)}"
+                    f"stage {stage.name}: {unknown[0]!r} is not a data entry; choose from {', '.join(forms)}"
                 )
             if stage.mini_batch_size is not None and stage.mini_batch_size > stage.batch_size:
                 raise ValueError(f"stage {stage.name}: mini_batch_size exceeds batch_size")
@@ -219,8 +225,8 @@ class Recipe(Strict):
         for entry in self.data_of(stage):
             if not (entry.negatives if stage.negatives is None else stage.negatives):
                 raise ValueError(
-                    f"stage {stage.name}: {what} compares a query's own documents, and the data "
-                    f"{entry.name!r} give it one alone (negatives: 0). Give negatives{advice}."
+                    f"stage {stage.name}: {what} compares a query's own documents, but {entry.name!r} has "
+                    f"only one document per query (negatives: 0). Give negatives{advice}."
                 )
 
     def data_of(self, stage: Stage) -> tuple[Data, ...]:

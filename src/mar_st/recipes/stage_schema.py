@@ -24,12 +24,14 @@ RANK = {"retromae": 0, "contrastive": 1, "align": 2, "distill": 2, "joint": 3}
 
 
 class _Stage(Strict):
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", description="of the stage and its folder")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", description="name of the stage and its folder")
     data: tuple[str, ...] | None = Field(
-        default=None, description="names of data entries; default: all that fit"
+        default=None, description="names of the data entries to train on; default: all that fit"
     )
     epochs: float = Field(default=1.0, gt=0, description="passes over the data; fractions are allowed")
-    max_steps: int | None = Field(default=None, gt=0, description="instead of epochs")
+    max_steps: int | None = Field(
+        default=None, gt=0, description="number of optimiser steps, instead of epochs"
+    )
     batch_size: int = Field(gt=1, description="texts or triples per optimiser step, over all devices")
     mini_batch_size: int | None = Field(
         default=None, gt=0, description="rows encoded at a time by GradCache; same gradients, less memory"
@@ -41,31 +43,40 @@ class _Stage(Strict):
         "more; alone or as well as mini_batch_size",
     )
     gradient_accumulation: int = Field(
-        default=1, gt=0, description="passes of an optimiser step; rows are compared within a pass"
+        default=1, gt=0, description="number of passes per optimiser step; rows are compared within a pass"
     )
-    learning_rate: float = Field(gt=0, description="of AdamW, at its highest")
+    learning_rate: float = Field(gt=0, description="peak learning rate of AdamW")
     schedule: Literal["linear", "cosine", "constant"] = Field(
-        default="linear", description="after the warm-up"
+        default="linear", description="course of the learning rate after the warm-up"
     )
     warmup_ratio: float = Field(
-        default=0.05, ge=0, lt=1, description="share of the steps in which the rate rises to its highest"
+        default=0.05,
+        ge=0,
+        lt=1,
+        description="share of the steps in which the learning rate rises to its peak",
     )
-    weight_decay: float = Field(default=0.0, ge=0, description="of AdamW; scalars and biases have none")
-    max_grad_norm: float = Field(default=1.0, gt=0, description="gradients are clipped to this norm")
+    weight_decay: float = Field(
+        default=0.0, ge=0, description="weight decay of AdamW; scalars and biases have none"
+    )
+    max_grad_norm: float = Field(
+        default=1.0, gt=0, description="maximum norm of the gradients, to which they are clipped"
+    )
     batches: Literal["one-source", "mixed"] = Field(
-        default="one-source", description="whether a batch may hold rows of several data entries"
+        default="one-source", description="origin of the rows of a batch: one data entry, or several"
     )
     length_groups: int = Field(
         default=0,
         ge=0,
-        description="batches that are sorted by length together, which saves padding; 0: none",
+        description="number of batches that are sorted by length together, which saves padding; 0: none",
     )
     gradient_checkpointing: bool = Field(
-        default=False, description="recompute activations in the backward pass, which needs less memory"
+        default=False,
+        description="recomputation of activations in the backward pass, which needs less memory",
     )
     seed: int | None = Field(
         default=None,
-        description="default: that of the recipe. All seeds of a study share a stage that has its own",
+        description="seed of the stage; default: that of the recipe. All seeds of a study share a stage that "
+        "has its own",
     )
 
     @property
@@ -77,7 +88,7 @@ class _Stage(Strict):
 class RetroMAEStage(_Stage):
     """RetroMAE v1 with enhanced decoding on unlabelled texts (every text of the data it is given)."""
 
-    stage: Literal["retromae"] = Field(description="kind of the stage")
+    stage: Literal["retromae"] = Field(description="type of the stage, which decides its other fields")
     side: Literal["query"] = Field(default="query", description="encoder that is pre-trained")
     encoder_mask: float = Field(
         default=0.3, gt=0, lt=1, description="share of the tokens that are masked for the encoder"
@@ -87,8 +98,8 @@ class RetroMAEStage(_Stage):
     )
     mask_replacement: Literal["80-10-10", "mask"] = Field(
         default="80-10-10",
-        description="what the encoder reads in the place of a masked token: the mask token, a random one or "
-        "the token itself in these shares (BERT, RetroMAE); or always the mask token",
+        description="input of the encoder in place of a masked token: the mask token, a random one or the "
+        "token itself in these shares (BERT, RetroMAE); or always the mask token",
     )
     resume_head: str | None = Field(
         default=None,
@@ -107,7 +118,7 @@ class RetroMAEStage(_Stage):
 
 
 class _Contrastive(_Stage):
-    temperature: float = Field(gt=0, description="scores are divided by it before the softmax")
+    temperature: float = Field(gt=0, description="divisor of the scores before the softmax")
     token_dropout: float = Field(
         default=0.0,
         ge=0,
@@ -115,27 +126,35 @@ class _Contrastive(_Stage):
         description="share of a text's tokens that are hidden from the encoder, drawn again each time",
     )
     negatives: int | None = Field(
-        default=None, ge=0, description="hard negatives per row, instead of the data's"
+        default=None,
+        ge=0,
+        description="number of hard negatives per row, in place of the one in the data entries",
     )
     cross_device_negatives: bool = Field(
-        default=True, description="compare queries with the documents of all devices"
+        default=True, description="comparison of queries with the documents of all devices"
     )
     false_negative_margin: float | None = Field(
-        default=None, ge=0, description="leave out documents that beat the row's positive by more"
+        default=None,
+        ge=0,
+        description="margin by which a document may beat the row's positive; others are left out",
     )
 
 
 class _LoRA(Strict):
-    lora_r: int | None = Field(default=None, gt=0, description="rank; without it all weights are trained")
-    lora_alpha: int = Field(default=64, gt=0, description="scale of the adapter, over its rank")
-    lora_dropout: float = Field(default=0.1, ge=0, lt=1, description="dropout before the adapter")
+    lora_r: int | None = Field(
+        default=None, gt=0, description="rank of the LoRA adapter; without it all weights are trained"
+    )
+    lora_alpha: int = Field(default=64, gt=0, description="scale of the LoRA adapter, divided by its rank")
+    lora_dropout: float = Field(default=0.1, ge=0, lt=1, description="dropout before the LoRA adapter")
     lora_targets: tuple[str, ...] | None = Field(
-        default=None, description="default: every linear layer of MAR"
+        default=None,
+        description="names of the layers that get a LoRA adapter; default: every linear layer of MAR",
     )
     lora_merge_dtype: Literal["stored", "float32"] = Field(
         default="stored",
-        description="of the encoder once the adapter is merged: 'stored' rounds the sum to what its weights "
-        "are stored in, 'float32' keeps all of it for the stages that follow, until 'storage_dtype'",
+        description="dtype of the encoder once the adapter is merged: 'stored' rounds the sum to the dtype "
+        "in which its weights are stored, 'float32' keeps all of it for the stages that follow, until "
+        "'storage_dtype'",
     )
 
 
@@ -152,36 +171,47 @@ class _StartShare(Strict):
 class ContrastiveStage(_Contrastive, _LoRA, _StartShare):
     """Independent initialisation: one encoder, symmetric, InfoNCE, optionally over Matryoshka dimensions."""
 
-    stage: Literal["contrastive"] = Field(description="kind of the stage")
+    stage: Literal["contrastive"] = Field(description="type of the stage, which decides its other fields")
     side: Side = Field(description="encoder that is trained: query or document")
-    learnable_temperature: bool = Field(default=False, description="train the temperature, too")
+    learnable_temperature: bool = Field(
+        default=False, description="training of the temperature together with the weights"
+    )
     dims: tuple[int, ...] = Field(
         default=(), description="Matryoshka dimensions; empty means the full width alone"
     )
-    both_directions: bool = Field(default=False, description="also rank the queries for each document")
+    both_directions: bool = Field(
+        default=False,
+        description="contrastive loss in both directions, which also ranks the queries for each document",
+    )
 
 
 class AlignStage(_Stage):
     """Stage I: query encoder towards the frozen document encoder, every text paired with itself."""
 
-    stage: Literal["align"] = Field(description="kind of the stage")
-    temperature: float = Field(default=0.1, gt=0, description="of the contrastive loss")
+    stage: Literal["align"] = Field(description="type of the stage, which decides its other fields")
+    temperature: float = Field(default=0.1, gt=0, description="temperature of the contrastive loss")
     token_dropout: float = Field(
         default=0.0,
         ge=0,
         lt=1,
         description="share of a text's tokens that are hidden from the encoder, drawn again each time",
     )
-    contrastive_weight: float = Field(default=1.0, ge=0, description="of Asym-InfoNCE")
-    mse_weight: float = Field(
-        default=1.0, ge=0, description="of the squared distance to the document encoder's vector"
+    contrastive_weight: float = Field(
+        default=1.0, ge=0, description="weight of the contrastive loss, Asym-InfoNCE"
     )
-    cosine_weight: float = Field(default=0.0, ge=0, description="of 1 - cosine (ScalingNote)")
-    kl_weight: float = Field(default=0.0, ge=0, description="of the KL over embedding dimensions (KALE)")
-    kl_temperature: float = Field(default=1.0, gt=0, description="of this KL")
+    mse_weight: float = Field(
+        default=1.0, ge=0, description="weight of the squared distance to the document encoder's vector"
+    )
+    cosine_weight: float = Field(default=0.0, ge=0, description="weight of the loss 1 - cosine (ScalingNote)")
+    kl_weight: float = Field(
+        default=0.0, ge=0, description="weight of the KL divergence over embedding dimensions (KALE)"
+    )
+    kl_temperature: float = Field(
+        default=1.0, gt=0, description="temperature of the KL divergence over embedding dimensions"
+    )
     vectors: Literal["normalised", "raw"] = Field(
         default="normalised",
-        description="what the losses compare: 'normalised', the vectors of the shared space (MAR, LEAF); "
+        description="vectors that the losses compare: 'normalised', those of the shared space (MAR, LEAF); "
         "'raw', those before the normalisation (KALE, ScalingNote)",
     )
     text_weights: tuple[float, ...] = Field(
@@ -222,18 +252,20 @@ class _Taught(Strict):
 
     teacher: str = Field(
         default="document",
-        description="'document': the document encoder as trained so far; else a folder or Hub name; "
-        "'cross-encoder:NAME' scores each query with its own documents",
+        description="model whose scores are learned: 'document', the document encoder as trained so far; "
+        "else a folder or Hub name; 'cross-encoder:NAME' scores each query with its own documents",
     )
     kl_scope: Literal["group", "batch"] | None = Field(
         default=None,
-        description="documents that the KL compares for a query: 'group', its own positive and hard "
-        "negatives (RocketQAv2, FlagEmbedding); 'batch', those of all queries. Default: 'group', or 'batch' "
-        "where some data have no hard negatives",
+        description="documents that the KL divergence compares for a query: 'group', its own positive and "
+        "hard negatives (RocketQAv2, FlagEmbedding); 'batch', those of all queries. Default: 'group', or "
+        "'batch' where some data have no hard negatives",
     )
-    contrastive_weight: float = Field(default=1.0, ge=0, description="of InfoNCE on the labels")
+    contrastive_weight: float = Field(default=1.0, ge=0, description="weight of InfoNCE on the labels")
     teacher_temperature: float | None = Field(
-        default=None, gt=0, description="default: that of the student; 1 for a cross-encoder"
+        default=None,
+        gt=0,
+        description="temperature of the teacher's scores; default: the student's; 1 for a cross-encoder",
     )
 
     @property
@@ -256,9 +288,11 @@ class _Taught(Strict):
 class DistillStage(_Contrastive, _Taught):
     """A symmetric student learns the scores of a teacher: KL + InfoNCE (RocketQAv2)."""
 
-    stage: Literal["distill"] = Field(description="kind of the stage")
+    stage: Literal["distill"] = Field(description="type of the stage, which decides its other fields")
     side: Side = Field(default="query", description="encoder that learns")
-    kl_weight: float = Field(default=1.0, gt=0, description="of the KL with the teacher's scores")
+    kl_weight: float = Field(
+        default=1.0, gt=0, description="weight of the KL divergence from the teacher's scores"
+    )
 
     @property
     def taught(self) -> bool:
@@ -273,13 +307,18 @@ class JointStage(_Contrastive, _LoRA, _StartShare, _Taught):
     stage, at its full width, unless `teacher` names another.
     """
 
-    stage: Literal["joint"] = Field(description="kind of the stage")
-    both_directions: bool = Field(default=False, description="also rank the queries for each document")
-    kl_weight: float = Field(
-        default=0.0, ge=0, description="of the KL with the teacher's scores; 0: no teacher"
+    stage: Literal["joint"] = Field(description="type of the stage, which decides its other fields")
+    both_directions: bool = Field(
+        default=False,
+        description="contrastive loss in both directions, which also ranks the queries for each document",
     )
-    freeze: Side | None = Field(default=None, description="a side that is not trained")
-    document_learning_rate: float | None = Field(default=None, gt=0, description="default: learning_rate")
+    kl_weight: float = Field(
+        default=0.0, ge=0, description="weight of the KL divergence from the teacher's scores; 0: no teacher"
+    )
+    freeze: Side | None = Field(default=None, description="side that is not trained")
+    document_learning_rate: float | None = Field(
+        default=None, gt=0, description="peak learning rate of the document encoder; default: learning_rate"
+    )
     dims: tuple[int, ...] = Field(default=(), description="Matryoshka dimensions of the shared space")
 
     @model_validator(mode="after")

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 FORMAT = 2
 LIBRARIES = ("torch", "transformers", "sentence-transformers")
 
-#: Settings of a data entry that decide what is read. The digest covers the content instead of these.
+#: Settings of a data entry that decide which rows are read. The digest covers the content instead of these.
 _READING = {"path", "form", "columns", "where", "limit", "group", "expected_rows"}
 #: Settings that were added later, with the defaults that train the same weights as before.
 _LATER: dict[str, Any] = {

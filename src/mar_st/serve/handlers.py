@@ -138,7 +138,9 @@ class Handlers:
         body = read(EmbeddingsRequest, request.json())
         texts = [body.input] if isinstance(body.input, str) else body.input
         if len(texts) > self.settings.max_texts:
-            raise bad(f"'input' may hold {self.settings.max_texts} texts.", "input", code="too_many_texts")
+            raise bad(
+                f"'input' may have at most {self.settings.max_texts} texts.", "input", code="too_many_texts"
+            )
         with self.generations.current as engine:
             name = self.settings.model_name or ""
             side = asked_side(body, name)

@@ -65,7 +65,9 @@ async def check_lengths(
     counts = await encoding.count(kept)
     if sum(min(count, limit) for count in counts) > most:
         raise bad(
-            f"{field!r} may have {most} tokens in all; it has {sum(counts)}.", field, code="too_many_tokens"
+            f"{field!r} may have at most {most} tokens in all; it has {sum(counts)}.",
+            field,
+            code="too_many_tokens",
         )
     longest = max(counts)
     if longest > limit and not truncate:
@@ -108,7 +110,7 @@ def check_characters(text: str, *, truncate: bool, field: str) -> tuple[str, boo
     """
     most = PER_TOKEN * WITHOUT_ENCODER
     if len(text) > most and not truncate:
-        raise bad(f"{field!r} may have {most} characters. {_SHORTEN}", field, code="text_too_long")
+        raise bad(f"{field!r} may have at most {most} characters. {_SHORTEN}", field, code="text_too_long")
     return text[:most], len(text) > most
 
 

@@ -3,8 +3,8 @@
 A batch of the loader stays one optimiser step. Its rows are split into consecutive passes. If the loss of a
 row depends only on that row, the gradients of the passes are weighted so that their sum is the gradient of
 the whole batch. A loss whose mean is not over rows has a method `prepare`: it takes the columns of the whole
-batch, draws what is random, records what the mean is over, and returns the columns; the losses of the passes
-are then added without weights. A loss that compares the rows of a batch compares only those of a pass;
+batch, makes the random draws, records the elements of the mean, and returns the columns; the losses of the
+passes are then added without weights. A loss that compares the rows of a batch compares only those of a pass;
 GradCache (`mini_batch_size`) keeps the gradients of the whole batch.
 """
 

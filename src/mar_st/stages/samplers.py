@@ -102,8 +102,8 @@ def _fill(rows: list[dict[str, Any]], indices: np.ndarray) -> None:
     owners = [[text for name, text in _documents(row) if text is not None] for row in rows]
     if len(rows) < 2:
         raise BatchError(
-            "A row without negatives takes documents of the other rows of its batch, and it is alone in the "
-            "part of its process. Choose a larger batch_size, or mine negatives (mar mine)."
+            "A row without negatives takes documents of the other rows of its batch, so each process needs "
+            "at least two rows per batch. Choose a larger batch_size, or mine negatives (mar mine)."
         )
     for place, row in enumerate(rows):
         empty = [name for name, text in _documents(row) if text is None]

@@ -50,7 +50,7 @@ class StageSettings:
         return tuple(callback for callback in self.callbacks if isinstance(callback, RunCallback))
 
     def teacher_store(self) -> TeacherStore:
-        """Return the store of teacher vectors, which reports what is encoded to the callbacks."""
+        """Return the store of teacher vectors, which reports encoded texts to the callbacks."""
 
         def encoded(texts: int, seconds: float) -> None:
             for callback in self.run_callbacks:

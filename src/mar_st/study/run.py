@@ -90,7 +90,7 @@ def run_study(
             "same command resumes with the rest."
         )
     if waiting:
-        say(f"{len(waiting)} runs are in the hands of other processes; the last one writes the table")
+        say(f"{len(waiting)} runs are being run by other processes; the last one writes the table")
         return None
     return grid.table()
 
@@ -228,7 +228,7 @@ class Grid:
         if row not in self.recipes:
             return self.identity(row, seed)
         recipe = self.recipes[row][seed]
-        self.digests(recipe)  # reads what is not read yet
+        self.digests(recipe)  # reads the contents that are not read yet
         contents = {entry.name: self._contents[seed, entry.model_dump_json()] for entry in recipe.data}
         side: Side = "document" if recipe.asymmetric else getattr(recipe.stages[-1], "side", "query")
         return encoder_digest(recipe, contents, side)
@@ -253,7 +253,7 @@ class Grid:
                     self._measure(model, row, identity)
                 return True
         except Timeout:
-            self.say(f"{place}: another process is at it")
+            self.say(f"{place}: another process is running it")
             return False
 
     def _model(

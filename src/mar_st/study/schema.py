@@ -110,7 +110,9 @@ class Study(_Strict):
             raise ValueError(f"seeds {self.seeds} repeat; each must differ")
         rows = {row.name for row in self.rows}
         if self.full not in rows:
-            raise ValueError(f"full is {self.full!r}, which is not a row; there is {', '.join(sorted(rows))}")
+            raise ValueError(
+                f"full is {self.full!r}, which is not a row; choose from {', '.join(sorted(rows))}"
+            )
         homeless = [row.name for row in self.rows if row.recipe is None and row.model is None]
         if self.base is None and homeless:
             raise ValueError(f"row {homeless[0]} changes the base, but the study has no 'base' recipe")

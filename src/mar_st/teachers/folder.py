@@ -25,7 +25,7 @@ _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 
 
 class FolderError(MarError):
-    """A folder of vectors that does not fit; the message says what is missing."""
+    """A folder of vectors that does not fit; the message says why."""
 
 
 class FolderTeacher:

@@ -117,7 +117,7 @@ class Journal:
             if found.shape[1] != self._dim:
                 raise JournalError(
                     f"gave {found.shape[1]} dimensions, before it gave {self._dim}. The model behind the "
-                    f"name has changed; delete {self.folder} to buy all vectors again."
+                    f"name has changed; delete {self.folder} to pay for all vectors again."
                 )
             records = np.empty(len(keys), dtype=self._record)
             records["key"], records["vector"] = keys, found
@@ -156,7 +156,7 @@ def width(folder: Path) -> int:
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise JournalError(
             f"{folder / HEADER} is damaged ({type(error).__name__}). Copy it again, or delete {folder} to "
-            "buy all vectors again."
+            "pay for all vectors again."
         ) from error
     return dim
 

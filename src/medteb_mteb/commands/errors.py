@@ -6,4 +6,4 @@ __all__ = ["UserError"]
 
 
 class UserError(Exception):
-    """Unusable user input; the message says what is wrong and what to do."""
+    """Unusable user input; the message names the problem and the remedy."""

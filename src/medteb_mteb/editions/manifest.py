@@ -185,7 +185,7 @@ def write_manifest(
         text = json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise EditionError(f"The manifest of {task!r} cannot be written as JSON: {error}") from None
-    # Through JSON and back, so that what is returned is exactly what a reader will see.
+    # Through JSON and back, so that the returned edition is exactly the one that a reader will see.
     edition = _from_manifest(json.loads(text), folder, str(folder / MANIFEST_NAME))
     part = folder / f"{MANIFEST_NAME}.part"
     part.unlink(missing_ok=True)  # if it were a link, its target would be overwritten

@@ -13,7 +13,7 @@ class FolderError(ValueError):
 
     Attributes:
         folder: The folder.
-        problems: A line per shown problem, ``file:line: what is wrong``.
+        problems: A line per shown problem, ``file:line: message``.
         total: Number of problems found, shown or not.
     """
 
@@ -54,7 +54,7 @@ class Problems:
             file: File with the problem.
             line: 1-based line (row for Parquet), None for the file as a whole.
             kind: Short key that groups problems of the same cause.
-            message: What is wrong and, if helpful, what was expected.
+            message: The problem and, if helpful, what was expected.
         """
         name = self.name(file)
         self.counts[name, kind] += 1

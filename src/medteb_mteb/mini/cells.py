@@ -64,7 +64,7 @@ _NUMBER_KINDS = frozenset({"血液检验", "尿液检验", "精液检验"})
 _NUMBERS = frozenset({"骨密度", "碳13呼气试验", "尿流率", "眼压测量", "动态血压监测", "唐氏筛查"})
 _SWALLOWED = re.compile("(?<!阴道)片|胶囊|颗粒|口服|丸|散|糖浆|酊剂")
 _OUTCOME = re.compile(r"不管|不治|拖|延误|失治|放任|发展|进展|恶变|累及|后遗")
-# Only these intents give advice to a group; a child among the causes or indications is no advice.
+# Only these intents give advice to a group; a child among the causes or indications is not advice.
 _GROUP_LEAKS_FROM = frozenset({"treatment", "care", "usage", "contraindications"})
 _GROUP_WORDS: dict[str, re.Pattern[str]] = {
     "孕妇": re.compile(r"孕|妊娠|怀胎"),

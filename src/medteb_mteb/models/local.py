@@ -75,7 +75,7 @@ def resolve_model(name: str, *, random_weights: int | None = None) -> ModelMeta:
     except Exception as error:  # the Hub client raises a dozen types
         first = (str(error).strip().splitlines() or [""])[0][:200]
         raise ModelFolderError(
-            f"model {name}: unknown to mteb, no local folder, and not to be had from the Hub ({first})"
+            f"model {name}: not known to mteb, not a folder, and not found on the Hub ({first})"
         ) from None
 
 

@@ -234,7 +234,7 @@ def _installed_meta(name: str) -> LocalModelMeta:
     if folder is None and (folder := installed_folder(short)) is not None:
         try:
             counted = {"n_parameters": count_packed(folder), "n_embedding_parameters": None}
-        except MarError:  # loading it will say what is wrong
+        except MarError:  # loading it will report the problem
             folder = None
     meta = _mar_meta(
         name,

@@ -89,7 +89,7 @@ def holds_split(folder: Path, split: str) -> bool:
     try:
         return any(_files(folder, name, split, needed=False) for name in NANO_TABLES)
     except (FolderError, OSError):
-        return True  # reading it says what is wrong
+        return True  # reading it reports the problem
 
 
 def list_names(folder: Path) -> list[str]:
@@ -282,7 +282,7 @@ def _list_problems(data: NanoData, name: str, query: str, documents: Sequence[st
     if len(documents) > size and found:
         wrong.append(f"a safeguard at rank {size + 1}, though a positive is ranked above it")
     if len(documents) > size and documents[size] not in positives:
-        wrong.append(f"the candidate at rank {size + 1} is no positive")
+        wrong.append(f"the candidate at rank {size + 1} is not a positive")
     return wrong
 
 

@@ -46,7 +46,7 @@ class BuiltTask(LocalCopy):
         if self.local_copy is not None and (self.local_copy / MANIFEST_NAME).is_file():
             try:
                 counts = load_edition(self.local_copy).counts
-            except EditionError:  # loading the data says what is wrong
+            except EditionError:  # loading the data reports the problem
                 return None
             if {"queries", "corpus"} <= set(counts):
                 return counts["queries"], counts["corpus"]

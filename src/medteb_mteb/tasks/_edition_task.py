@@ -78,7 +78,7 @@ def licence_for_mteb(licence: str) -> str:
 
 
 def _resolve(base: TaskMetadata) -> tuple[Edition | None, TaskMetadata, str]:
-    """Return the edition in force, the matching metadata, and what is wrong if there is no edition."""
+    """Return the edition in force, the matching metadata, and the problem if there is no edition."""
     try:
         edition = find_edition(base.name)
         return edition, metadata_of(base, edition), ""

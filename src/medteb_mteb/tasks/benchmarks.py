@@ -132,7 +132,7 @@ MEDICAL_CMN_PUBLIC = EditionBenchmark(
     display_name="Chinese medical, public",
     task_names=(*PUBLIC, *MTEB_RETRIEVAL, *(one.task for one in cmirb_sets())),
     description=(
-        "What is public of Chinese medical retrieval: mteb's two CMedQA reranking tasks, its three retrieval "
+        "The public Chinese medical retrieval sets: mteb's two CMedQA reranking tasks, its three retrieval "
         "tasks, and the ten sets of CMIRB. CMIRB publishes the three retrieval sets once more, so they count "
         "twice in the mean over tasks; compare models task by task, or on CMIRB alone."
     ),

@@ -79,7 +79,7 @@ CHECKS_BY_MODULE = {
     "medteb_mteb.tasks.english": Checks(
         "English MedTEB",
         "names, types and the paper's arithmetic; every task on snapshot folders with made-up content",
-        "the authors' rows, which are not published; benchmarks/english.md says what is real",
+        "the authors' rows, which are not published; benchmarks/english.md says which data are real",
     ),
     "medteb_mteb.tasks.relatives": Checks(
         "Graded MedQuAD and BMRetriever's sets",

@@ -85,7 +85,7 @@ class SnapshotTask(LocalCopy):
             return None
         try:
             recorded = read_manifest(self.local_copy)["tasks"].get(self.of.name)
-        except FolderError:  # loading the data says what is wrong
+        except FolderError:  # loading the data reports the problem
             return None
         rows = recorded.get("rows") if isinstance(recorded, dict) else None
         return (rows, rows) if type(rows) is int else None

@@ -102,7 +102,7 @@ def test_the_corpus_may_be_a_folder(command, pairs, tmp_path):
     ("arguments", "message"),
     [
         (("--range-min", "9", "--range-max", "5"), "got range_min 9, range_max 5"),
-        (("--where", "source"), "--where COLUMN=VALUE is meant"),
+        (("--where", "source"), "expected --where COLUMN=VALUE, got 'source'"),
         (("--column", "questoin=query"), "'columns' names 'questoin', which no form reads"),
         (("--form", "texts"), "Mining needs pairs, and texts have no positives; the forms are auto, triples"),
         (("--form", "rows"), "^mar: error: form: Input should be 'auto', 'triples'"),

@@ -76,9 +76,9 @@ def test_a_pair_that_was_judged_both_ways_is_a_positive(tmp_path):
         (
             {"sentence1": "甲", "sentence2": "乙", "score": 1, "instruction": "找"},
             {},
-            "rows of pairs take a prompt",
+            "not supported for pairs",
         ),
-        ({**ROWS[0], "instruction": "找"}, {"symmetric": True, "prompt": ""}, "both columns of the entry"),
+        ({**ROWS[0], "instruction": "找"}, {"symmetric": True, "prompt": ""}, "the entry is symmetric"),
     ],
 )
 def test_rows_that_do_not_fit_the_settings_are_refused(tmp_path, row, settings, message):
@@ -87,7 +87,7 @@ def test_rows_that_do_not_fit_the_settings_are_refused(tmp_path, row, settings, 
 
 
 def test_rows_of_ids_cannot_be_selected_by_field(tmp_path):
-    with pytest.raises(DataError, match="its rows hold ids"):
+    with pytest.raises(DataError, match="'columns' and 'where' do not apply"):
         read_source(_entry("package:medteb_mteb/MedTEBRetrieval/train", where={"source": ("a",)}))
     with pytest.raises(DataError, match="is missing"):
         read_source(_entry(tmp_path))

@@ -101,7 +101,7 @@ def test_scores_in_a_csv_file_are_read_as_numbers(tmp_path):
     [
         ("query,positive\n问,答,再\n", r"rows\.csv:2: has 3 fields, and the header names 2 columns"),
         ("query,query\n问,答\n", r"rows\.csv:1: the first line .* names its columns, each once"),
-        ('query,positive\n问,"答\n', r"rows\.csv:\d: no row of a CSV or TSV file"),
+        ('query,positive\n问,"答\n', r"rows\.csv:\d: this line is not valid CSV or TSV"),
         ("问,答\n问,答\n", r"rows\.csv:2: needs 'query' and 'positive'"),
     ],
 )

@@ -84,5 +84,5 @@ def test_without_mteb_tasks_say_what_to_install(monkeypatch):
 
 @pytest.mark.parametrize("fields", [{}, {"path": "dev", "tasks": ["MedTEBSTS"]}])
 def test_exactly_one_of_path_and_tasks_is_required(fields):
-    with pytest.raises(ValueError, match="one of them"):
+    with pytest.raises(ValueError, match="not both"):
         Evaluation(**fields)

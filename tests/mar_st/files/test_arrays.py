@@ -26,7 +26,7 @@ def test_invalid_array_files_are_refused(tmp_path: Path, how: str, mapped: bool)
     else:
         contents = {"cut archive": b"PK\x03\x04" + bytes(200), "pickle": pickle.dumps([1]), "empty": b""}
         path.write_bytes(contents[how])
-    with pytest.raises(ValueError, match=r"no \.npy file|allow_pickle|Python objects"):
+    with pytest.raises(ValueError, match=r"not an \.npy file|allow_pickle|Python objects"):
         load_array(path, mapped=mapped)
 
 

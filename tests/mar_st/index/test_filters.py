@@ -79,7 +79,7 @@ def test_the_order_of_conditions_does_not_change_a_filter():
         (["year"], "mapping"),
         ({"year": {}}, "takes gte"),
         ({"year": {"above": 3}}, "'above'"),
-        ({"year": []}, "any of 0 values"),
+        ({"year": []}, "lists 0 values"),
         ({"year": None}, "None"),
         ({"year": float("nan")}, "nan"),
         ({"year": {"gt": [1]}}, "'year' is compared with [1]"),

@@ -162,5 +162,5 @@ def test_teacher_vectors_are_checked_and_computed_again(tmp_path: Path, damage: 
 
 def test_files_without_a_source_are_named(tmp_path: Path) -> None:
     (tmp_path / "modules.json").write_text("[")
-    with pytest.raises(RepairError, match="cannot be made again"):
+    with pytest.raises(RepairError, match="cannot be rebuilt"):
         repair(verify(tmp_path))

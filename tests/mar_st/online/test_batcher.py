@@ -101,7 +101,7 @@ def test_the_queue_is_bounded_and_free_again_later():
     with MicroBatcher(fake, max_queue=3) as batcher:
         held(fake, batcher)
         waiting = batcher.submit(["a", "b"])
-        with pytest.raises(QueueFull, match="2 texts wait"):
+        with pytest.raises(QueueFull, match=r"no room for 2 more texts \(2 of 3 are waiting\)"):
             batcher.submit(["c", "d"])
         fits = batcher.submit(["c"])
         fake.go.set()

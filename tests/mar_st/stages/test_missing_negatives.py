@@ -63,7 +63,7 @@ def test_training_without_negatives_needs_the_option(tmp_path):
 
 
 def test_rows_that_cannot_be_filled_are_refused(tmp_path):
-    with pytest.raises(BatchError, match="alone in the part of its process"):
+    with pytest.raises(BatchError, match="at least two rows per batch"):
         TrainRows({"qa": rows_of(MIXED, 1)}).__getitems__([0])
     filled = source(triples=MIXED, negatives=1, missing_negatives="batch")
     with pytest.raises(DataError, match="no stored vectors or scores"):

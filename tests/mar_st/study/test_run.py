@@ -218,7 +218,7 @@ def test_a_run_locked_by_another_process_is_skipped(run, trained, change, study_
     with FileLock(folder / ".lock"):
         found, lines = run()
     assert found is None
-    assert "[2/3] no-joint, seed 1: another process is at it" in lines
+    assert "[2/3] no-joint, seed 1: another process is running it" in lines
     assert not (study_folder / "out/scores/no-joint/1").exists()
     assert run()[0].is_file()
     assert len(trained) == 4

@@ -64,14 +64,14 @@ def test_rule_and_judges_can_be_chosen_and_json_is_printed(medteb, judged):
     assert json.loads(out)["labels"] == {"positive": 12, "negative": 12}
     code, out, _ = medteb("consensus", "judgements.jsonl", "one", "--judge", "gpt")
     assert code == 0
-    assert "Agreement needs two judges or more; there is gpt." in out
+    assert "Agreement needs two judges or more; got gpt." in out
 
 
 @pytest.mark.parametrize(
     ("args", "message"),
     [
         (["consensus", "gone.jsonl", "out"], "There is no gone.jsonl"),
-        (["consensus", "judgements.jsonl", "out", "--rule", "mean"], "No rule 'mean'"),
+        (["consensus", "judgements.jsonl", "out", "--rule", "mean"], "'mean' is not a rule"),
         (["consensus", "judgements.jsonl", "out", "--rule", "weighted", "--weight", "gpt"], "JUDGE=WEIGHT"),
         (
             ["review", "export", "gone", "queries.jsonl", "documents.jsonl", "s.csv"],

@@ -97,7 +97,7 @@ def broken(**changes):
         ),
         (
             broken(**{HYBRID: lambda t: t["corpus-ids"][2].__setitem__(100, "d118")}),
-            "the candidate at rank 101 is no positive",
+            "the candidate at rank 101 is not a positive",
         ),
         (broken(**{HYBRID: lambda t: t["corpus-ids"][0].pop()}), "99 candidates; expected 100, or 101"),
     ],

@@ -114,7 +114,7 @@ def read_known(path: str | Path) -> Known:
             raise BuildError(f"{file}, line {number}: a known identifier has {SHORTEST} characters or more.")
         if (found := kind.upper() or "NAME") not in IDENTIFIER_KINDS:
             raise BuildError(
-                f"{file}, line {number}: after the tab a kind is expected; there is "
+                f"{file}, line {number}: expected a kind after the tab; choose from "
                 f"{', '.join(IDENTIFIER_KINDS)}."
             )
         values[found].append(value)

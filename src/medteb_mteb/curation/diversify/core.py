@@ -50,7 +50,7 @@ class Search:
 
     def __post_init__(self) -> None:
         if self.index not in ("exact", "ivf"):
-            raise BuildError(f"There is no index {self.index!r}; there is exact and ivf.")
+            raise BuildError(f"{self.index!r} is not an index; choose from exact and ivf.")
         if self.lists < 0 or self.probes < 1 or self.block < 1:
             raise BuildError("lists must not be negative, probes and block at least 1.")
 

@@ -25,7 +25,7 @@ CHUNK = 65_536
 
 
 class DecisionJournal:
-    """A file: one line of JSON that says what is decided about, then one byte per decision.
+    """A file: one line of JSON with the input and the settings, then one byte per decision.
 
     Args:
         path: The file; created if it does not exist.

@@ -63,7 +63,7 @@ def read_texts(source: str | Path, columns: Mapping[str, str] | None = None) -> 
     """
     unknown = sorted(set(columns or {}) - set(FIELDS))
     if unknown:
-        raise BuildError(f"There is no field {unknown[0]!r} of a text; there is {', '.join(FIELDS)}.")
+        raise BuildError(f"{unknown[0]!r} is not a field of a text; choose from {', '.join(FIELDS)}.")
     if str(source).startswith(HUB):
         yield from _checked(_hub_rows(str(source)), Problems(Path(str(source))), columns)
         return
@@ -200,7 +200,7 @@ def _text(row: Row, problems: Problems, columns: Mapping[str, str], *, built: bo
     if column is None or column not in values:
         there = ", ".join(map(str, values))
         wanted = f"column {column!r}" if column else f"a column {' or '.join(FIELDS['text'])}"
-        problems.add(row.file, row.line, "column", f"expected {wanted}; there is {there}")
+        problems.add(row.file, row.line, "column", f"expected {wanted}; the columns are {there}")
         return None
     text = as_text(values[column])
     if text is None:

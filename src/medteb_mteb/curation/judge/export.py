@@ -2,7 +2,7 @@
 
 ::
 
-    step.json            what is judged: digests of the input, the judges and their settings
+    step.json            digests of the input, the judges and their settings
     judgements.jsonl     a row per pair and judge, sorted: query-id, corpus-id, judge, grade; `suspicious` is
                          true if the passage may have instructed a judge, and `why` gives the evidence:
                          `text` (it reads like an instruction), `control` (a judge misgraded a control

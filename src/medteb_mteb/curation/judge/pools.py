@@ -77,7 +77,7 @@ def _add(
     query, listed = as_id(row.values.get("query-id")), row.values.get("corpus-ids")
     if query is None or not isinstance(listed, list):
         there = ", ".join(map(str, row.values))
-        message = f"expected 'query-id' and 'corpus-ids', a list; there is {there}"
+        message = f"expected 'query-id' and a list 'corpus-ids'; the columns are {there}"
         problems.add(row.file, row.line, "column", message)
         return
     found = [as_id(entry) for entry in listed]

@@ -68,7 +68,7 @@ class ConsensusRule:
                 f"{','.join(self.positive)}."
             )
         if self.kind not in RULES:
-            raise BuildError(f"No rule {self.kind!r}; there is {', '.join(RULES)}.")
+            raise BuildError(f"{self.kind!r} is not a rule; choose from {', '.join(RULES)}.")
         if self.weights and self.kind != "weighted":
             raise BuildError(f"Weights are for the rule 'weighted', not for {self.kind!r}.")
         if any(not weight >= 0 for weight in self.weights.values()):
@@ -149,8 +149,8 @@ def consensus(
     silent = sorted(set(counted) - set(occur))
     if silent:
         raise BuildError(
-            f"The judge {silent[0]!r} has graded nothing; there is {', '.join(occur)}. Have it judge (medteb "
-            "judge --retry-failed asks again), or name the judges that count (--judge)."
+            f"The judge {silent[0]!r} has graded nothing; there are grades from {', '.join(occur)}. Have it "
+            "judge (medteb judge --retry-failed asks again), or name the judges that count (--judge)."
         )
     counted = list(rule.judges) or counted
     everything = {**{pair: {} for pair in pairs}, **grades}

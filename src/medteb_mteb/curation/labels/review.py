@@ -109,9 +109,9 @@ def export_review(
     share = len(sides[1]) / known if positives is None else positives
     if positives is None and not round(min(size, known) * share):
         raise BuildError(
-            f"A sheet of {min(size, known)} pairs would hold no positive: {len(sides[1])} of {known} labels "
-            "are. A review without one says nothing about what answers. Give --positives 0.5 or a larger "
-            "--size; --positives 0 reviews negatives alone."
+            f"A sample of {min(size, known)} would contain no positives ({len(sides[1])} of {known} labels), "
+            "so it cannot measure precision. Give --positives 0.5 or a larger --size; --positives 0 reviews "
+            "negatives alone."
         )
     if not 0 <= share <= 1:
         raise BuildError(f"The share of positives must be between 0 and 1; got {share}.")

@@ -116,8 +116,8 @@ class LLM(BaseModel):
                 return "none"
             raise BuildError(
                 f"{who} names no key for {self.base_url}: give it api_key_env, the environment variable that "
-                "holds the key of this service (for api.openai.com that is OPENAI_API_KEY). None is sent "
-                "unnamed."
+                "holds the key of this service (for api.openai.com that is OPENAI_API_KEY). Keys are only "
+                "sent if api_key_env names them."
             )
         found = os.environ.get(self.api_key_env)
         if not found:

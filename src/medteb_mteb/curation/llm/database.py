@@ -118,7 +118,8 @@ class Database(ABC, Generic[AccountT]):
             lock.acquire(timeout=0)
         except Timeout as error:
             raise JournalError(
-                f"Another process buys {self.table} into {self.path}; wait for it, or give another journal."
+                f"Another process is writing {self.table} to {self.path}; wait for it, or give another "
+                "journal."
             ) from error
         except OSError as error:
             raise JournalError(

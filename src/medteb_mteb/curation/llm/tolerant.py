@@ -150,7 +150,7 @@ def _ends(text: str) -> dict[int, tuple[int, int]]:
     """
     found: dict[int, tuple[int, int]] = {}
     for pattern, opening in ((_BRACES, "{"), (_BRACKETS, "[")):
-        open_: list[list[int]] = []  # start and depth of what is in it
+        open_: list[list[int]] = []  # start, and depth of the content
         for match in pattern.finditer(text):
             if match.group() == opening:
                 open_.append([match.start(), 0])

@@ -218,7 +218,7 @@ class _Run:
         except OSError as error:
             what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
             raise BuildError(
-                f"Step {step.name!r}: {what}. Mend that, then run the same command to resume."
+                f"Step {step.name!r}: {what}. Fix this, then run the same command to resume."
             ) from error
         seconds = round(time.monotonic() - started, 1)
         if outcome.stopped:
@@ -234,7 +234,7 @@ class _Run:
         also = f", and {', '.join(after)} after it" if after else ""
         return (
             f"Step {step.name!r} was made with other settings or inputs than it has now{also}. Give "
-            "--redo to make it again (what was paid for stays in the journals), or another 'out'."
+            "--redo to make it again (paid answers stay in the journals), or another 'out'."
         )
 
     def _set_aside(self, step: PipelineStep) -> None:
@@ -276,5 +276,5 @@ class _Run:
         except OSError as error:
             raise BuildError(
                 f"{error.filename or self.opened.root} cannot be written to ({error.strerror or error}). "
-                "Mend that, and run the same command to resume."
+                "Fix this, then run the same command to resume."
             ) from error

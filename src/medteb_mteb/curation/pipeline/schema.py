@@ -94,7 +94,7 @@ def _first(error: ValidationError) -> str:
         message = one["msg"].replace("Value error, ", "")
         if one["type"] == "union_tag_invalid":
             context = one.get("ctx", {})
-            message = f"no step {context.get('tag')!r}; there is {context.get('expected_tags')}"
+            message = f"{context.get('tag')!r} is not a step; choose from {context.get('expected_tags')}"
         elif one["type"] == "tuple_type":
             message = "has to be a list"
         elif one["type"] == "union_tag_not_found":

@@ -65,7 +65,7 @@ class State:
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 raise BuildError(
                     f"{self.path} is damaged. Put it back as it was; or give another 'out', with 'journal' "
-                    "and 'answers' where they are now: what was paid for is kept there."
+                    "and 'answers' where they are now: paid answers are in these journals."
                 ) from error
             if version != SCHEMA_VERSION:
                 raise BuildError(

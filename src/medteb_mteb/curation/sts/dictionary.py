@@ -96,7 +96,9 @@ def _entry(row: Row, problems: Problems) -> DictionaryEntry | None:
     for column in ("origin", "replace"):
         if column not in row.values:
             there = ", ".join(map(str, row.values))
-            problems.add(row.file, row.line, "column", f"expected a column {column!r}; there is {there}")
+            problems.add(
+                row.file, row.line, "column", f"expected a column {column!r}; the columns are {there}"
+            )
             return None
         term = as_text(row.values[column])
         if term is None:

@@ -24,7 +24,7 @@ __all__ = [
 #: Keys of an example, as published by BMRetriever: query, a document that answers it, one that does not.
 PAIR_KEYS = ("user_query", "positive_document", "hard_negative_document")
 
-#: Marks of a list item inside a string: "1. ", "2、", "- ". The point in "2.5 mg" is no such mark.
+#: Marks of a list item inside a string: "1. ", "2、", "- ". The point in "2.5 mg" is not such a mark.
 _NUMBER = re.compile(r"^\s*(?:[-*•]\s+|\(?\d{1,2}(?:[、)）]|[.．:：](?!\d))\s*)")
 _QUOTES = (("“", "”"), ("「", "」"), ('"', '"'), ("'", "'"))
 

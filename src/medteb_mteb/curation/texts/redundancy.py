@@ -80,7 +80,7 @@ def correlation(
     wrong = [task for task in (*left, *right) if task not in known]
     if wrong or not left or not right:
         what = f"No model has a score on {wrong[0]!r}" if wrong else "Both groups need a task"
-        raise BuildError(f"{what}; there is {', '.join(sorted(known))}.")
+        raise BuildError(f"{what}; choose from {', '.join(sorted(known))}.")
     if both := sorted(set(left) & set(right)):
         raise BuildError(f"{both[0]} is in both groups; a task correlates with itself.")
     models = [model for model, row in scores.items() if all(task in row for task in (*left, *right))]

@@ -83,7 +83,7 @@ def test_the_digest_needs_the_secret():
     ("content", "message"),
     [
         ("王\n", "line 1: a known identifier has 2 characters"),
-        ("张三丰\n李四\t13812345678\n", "line 2: after the tab a kind is expected; there is URL"),
+        ("张三丰\n李四\t13812345678\n", "line 2: expected a kind after the tab; choose from URL"),
         ("\n \n", "holds no identifiers"),
     ],
 )

@@ -191,7 +191,7 @@ def test_the_neighbour_of_a_dropped_vector_is_the_nearest_kept_one():
         (lambda: SelectionRule(0.8, tolerated=5), "Of k = 5 neighbours"),
         (lambda: SelectionRule(0.8, tolerated=-1), "tolerated is -1"),
         (lambda: SelectionRule(0.8, seed_size=-1), "negative"),
-        (lambda: Search("hnsw"), "there is exact and ivf"),
+        (lambda: Search("hnsw"), "choose from exact and ivf"),
         (lambda: Search("ivf", probes=0), "at least 1"),
         (lambda: diversify(np.eye(3), threshold=0.8, k=1), "Make k larger"),
         (lambda: diversify(np.eye(3), threshold=0.8, tolerated=5), "Of k = 5 neighbours"),

@@ -62,7 +62,10 @@ def test_a_column_named_anonymised_is_not_trusted(tmp_path):
     [
         ([{"_id": "a", "text": "x"}, {"_id": "a", "text": "y"}], r"q.jsonl:2: the id 'a' is taken"),
         ([{"_id": "a", "text": "  "}], r"q.jsonl:1: 'text' is empty"),
-        ([{"_id": "a", "texts": "x"}], r"q.jsonl:1: expected a column text or .*; there is _id, texts"),
+        (
+            [{"_id": "a", "texts": "x"}],
+            r"q.jsonl:1: expected a column text or .*; the columns are _id, texts",
+        ),
         ([{"_id": None, "text": "x"}], r"q.jsonl:1: '_id' is empty"),
         ([{"_id": "a", "text": "x", "title": 3}], r"q.jsonl:1: 'title' is not text"),
     ],

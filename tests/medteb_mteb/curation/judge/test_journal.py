@@ -91,7 +91,7 @@ def test_one_process_writes_others_read(tmp_path):
     path = tmp_path / "journal.sqlite"
     with JudgementJournal(path) as journal:
         settle(journal, [1])
-        with pytest.raises(JournalError, match="Another process buys judgements"):
+        with pytest.raises(JournalError, match="Another process is writing judgements"):
             JudgementJournal(path)
         with JudgementJournal.snapshot(path) as reading:
             assert reading.size() == 1

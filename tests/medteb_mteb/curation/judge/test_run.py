@@ -214,7 +214,7 @@ def test_two_builds_at_once_cannot_share_a_journal_or_a_folder(make_input, make_
     run(source, config, out="first")
     before = (source.folder / "judgements.sqlite").read_bytes()
     with FileLock(source.folder / "judgements.sqlite.lock"):
-        with pytest.raises(JournalError, match="Another process buys judgements into"):
+        with pytest.raises(JournalError, match="Another process is writing judgements to"):
             run(source, config)
         assert estimate(*source.paths, config, journal=source.folder / "judgements.sqlite")[0].known == 4
     with (
@@ -253,8 +253,8 @@ def test_an_output_that_cannot_be_written_is_reported(make_input, make_server, e
     [
         ({"query-id": "q9", "corpus-ids": ["d000"]}, "there is no query 'q9'"),
         ({"query-id": "q0", "corpus-ids": ["d999"]}, "there is no document 'd999'"),
-        ({"query-id": "q0"}, "expected 'query-id' and 'corpus-ids'"),
-        ({"query-id": "q0", "corpus-ids": "d000"}, "expected 'query-id' and 'corpus-ids'"),
+        ({"query-id": "q0"}, "expected 'query-id' and a list 'corpus-ids'"),
+        ({"query-id": "q0", "corpus-ids": "d000"}, "expected 'query-id' and a list 'corpus-ids'"),
     ],
 )
 def test_unusable_pools_are_refused(make_input, judges_of, row, message):

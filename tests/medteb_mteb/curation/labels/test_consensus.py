@@ -82,14 +82,16 @@ def test_a_rule_may_use_only_some_judges():
     given = judged(a="SDS", b="DDS")
     rule = ConsensusRule(judges=("judge-0", "judge-2"))
     assert labels(consensus(given, rule)) == {"a": 1, "b": "judges disagree"}
-    with pytest.raises(BuildError, match="'gpt' has graded nothing; there is judge-0, judge-1, judge-2"):
+    with pytest.raises(
+        BuildError, match="'gpt' has graded nothing; there are grades from judge-0, judge-1, judge-2"
+    ):
         consensus(given, ConsensusRule(judges=("gpt",)))
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"kind": "mean"}, "No rule 'mean'; there is unanimous, majority"),
+        ({"kind": "mean"}, "'mean' is not a rule; choose from unanimous, majority"),
         ({"weights": {"a": 1}}, "Weights are for the rule 'weighted'"),
         ({"kind": "weighted", "weights": {"a": -1}}, "cannot be negative"),
         ({"kind": "weighted", "share": 0.2}, "between 0.5 and 1"),

@@ -128,6 +128,6 @@ def test_a_text_that_looks_like_a_formula_is_escaped(tmp_path):
 
 def test_a_sheet_without_a_positive_is_refused(tmp_path):
     few = [label for label in LABELS if label.relevance == 0] + [next(one for one in LABELS if one.relevance)]
-    with pytest.raises(BuildError, match=r"would hold no positive: 1 of .*--positives 0\.5"):
+    with pytest.raises(BuildError, match=r"would contain no positives \(1 of .*--positives 0\.5"):
         export_review(few, QUERIES, DOCUMENTS, tmp_path / "x.csv", size=5)
     assert export_review(few, QUERIES, DOCUMENTS, tmp_path / "y.csv", size=5, positives=0.0) == 5

@@ -300,7 +300,7 @@ def test_only_one_process_may_use_a_journal(ask, prompts, server, tmp_path):
     with running(server) as url:
         ask(prompts(2), llm_at(url))
         with FileLock(f"{path}.lock"):
-            with pytest.raises(JournalError, match="Another process buys answers into"):
+            with pytest.raises(JournalError, match="Another process is writing answers to"):
                 ask(prompts(2), llm_at(url))
             assert estimate_cost(prompts(2), llm_at(url), path, version="1").known == 2
 

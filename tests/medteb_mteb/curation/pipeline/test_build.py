@@ -361,7 +361,10 @@ def test_resuming_needs_something_to_resume(quiet, write, server):
 @pytest.mark.parametrize(
     ("steps", "message"),
     [
-        ([{"step": "anonymise", "in": "queries.jsonl"}], "no step 'anonymise'; there is 'anonymize'"),
+        (
+            [{"step": "anonymise", "in": "queries.jsonl"}],
+            "'anonymise' is not a step; choose from 'anonymize'",
+        ),
         ([{"in": "queries.jsonl"}], "which 'step' it is has to be said"),
         (
             [{"step": "dedup", "in": "queries.jsonl", "treshold": 0.8}],
@@ -379,7 +382,7 @@ def test_resuming_needs_something_to_resume(quiet, write, server):
             r"expected judgements, but 'pool' \(pool\) writes pools",
         ),
         (changed(STEPS, "labels", weights={"rule-words": 2}), "Weights are for the rule 'weighted'"),
-        (changed(STEPS, "labels", judges=["nobody"]), "there is no judge 'nobody'"),
+        (changed(STEPS, "labels", judges=["nobody"]), "'nobody' is not a judge"),
         (changed(STEPS, "assemble", list_positives=100), "no place for negatives"),
         (changed(STEPS, "pool", retrievers=[]), "retrievers"),
         ([*STEPS, {**STEPS[-1], "name": "more"}], "two steps write the edition MedTEBReranking"),

@@ -76,7 +76,7 @@ def test_a_new_step_is_validated(shorten, write, quiet, tmp_path):
         r"steps\.1\.shorten\.length: Input should be greater than or equal to 1", step="shorten", length=0
     )
     refused(r"steps\.1\.shorten\.long: Extra inputs", step="shorten", long=2)
-    refused(r"there is 'anonymize', 'dedup', .*'shorten'", step="shortened")
+    refused(r"choose from 'anonymize', 'dedup', .*'shorten'", step="shortened")
     assert not (tmp_path / "build").exists()
 
 

@@ -273,7 +273,7 @@ def test_an_error_of_the_system_names_its_step(quiet, write, monkeypatch, medteb
     monkeypatch.setattr(anonymize, "counts_of", full)
     code, _, err = medteb("build", write("http://127.0.0.1:9/v1", steps=CLEAN), "-q")
     assert code == 2
-    assert err.startswith("medteb: error: Step 'queries': somewhere: No space left on device. Mend that")
+    assert err.startswith("medteb: error: Step 'queries': somewhere: No space left on device. Fix this")
 
 
 def test_an_error_of_a_model_names_its_step(quiet, write, tmp_path):

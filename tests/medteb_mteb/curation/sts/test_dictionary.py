@@ -38,7 +38,7 @@ def test_rows_that_cannot_be_used_are_named(tmp_path):
     assert "terms.tsv:2: 'replace' is empty" in str(error.value)
     assert "terms.tsv:4: origin and replace are the same term" in str(error.value)
     file.write_text("from\tto\n高血压\t血压高\n")
-    with pytest.raises(FolderError, match="expected a column 'origin'; there is from, to"):
+    with pytest.raises(FolderError, match="expected a column 'origin'; the columns are from, to"):
         read_dictionary(file)
     with pytest.raises(BuildError, match="There is no"):
         read_dictionary(tmp_path / "none.tsv")

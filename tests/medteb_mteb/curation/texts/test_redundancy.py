@@ -49,7 +49,7 @@ def test_models_without_all_scores_are_left_out(table):
 @pytest.mark.parametrize(
     ("left", "right", "message"),
     [
-        (["CMedQA"], NEW, "No model has a score on 'CMedQA'; there is CMedQAv1"),
+        (["CMedQA"], NEW, "No model has a score on 'CMedQA'; choose from CMedQAv1"),
         (OLD, ["STS", "CMedQAv1"], "CMedQAv1 is in both groups"),
         (OLD, [], "Both groups need a task"),
     ],

@@ -63,7 +63,9 @@ class ConsensusStep(PipelineStep):
         there = [one.name for one in pipeline.judges.judges]
         missing = sorted({*rule.judges, *rule.weights} - set(there))
         if missing:
-            raise BuildError(f"Step {self.name!r}: there is no judge {missing[0]!r}, but {', '.join(there)}.")
+            raise BuildError(
+                f"Step {self.name!r}: {missing[0]!r} is not a judge; choose from {', '.join(there)}."
+            )
 
     def run(self, job: StepJob) -> StepOutcome:
         """Label the pairs, and measure how well the judges agree."""
