@@ -157,7 +157,7 @@ NOT_RUN = {
     r"^medteb build (fetch|relatives)|MEDTEB_CONTACT": "asks public servers, or needs what they gave",
     r"^medteb report (sources|time|tsne|similarities|speed)": "needs data sets that may not be shipped",
     r"^mar push|--push-to-hub": "writes to the Hub",
-    r"medteb nano|built/build|-b CMIRB|\bNano(CMTEB|Medical)\b|raw/(liveqa|mirage)|DATA=data medteb run .*(MedQuAD|BioASQ|Medical\()": "needs data sets that may not be shipped, or builds of hours",
+    r"medteb nano|built/build|-b CMIRB|\bNano(CMTEB|Medical)\b|raw/(liveqa|mirage)|--data FOLDER -m bm25-char-bigram|DATA=data medteb run .*(MedQuAD|BioASQ|Medical\()": "needs data sets that may not be shipped, or builds of hours",
     r"redundancy results": "needs results of many models",
     r"edition build mini": "takes half a minute; a test of the edition does so, and compares every byte",
     r"^(torchrun|accelerate|export MAR_DEEPSPEED)\b|\bCUDA_VISIBLE_DEVICES=|--engine ray": "needs GPUs, or a cluster",

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     import torch
 
-__all__ = ["is_native", "use_native_dtype"]
+__all__ = ["is_emulated", "is_native", "use_native_dtype"]
 
 
 def use_native_dtype(model: torch.nn.Module, model_kwargs: Mapping[str, Any] | None = None) -> bool:
@@ -30,13 +30,10 @@ def use_native_dtype(model: torch.nn.Module, model_kwargs: Mapping[str, Any] | N
     Returns:
         True if the model was converted.
     """
-    import torch  # lazy: torch
-
     options = model_kwargs or {}
     if "dtype" in options or "torch_dtype" in options:
         return False
-    emulated = {dtype for dtype in (torch.bfloat16, torch.float16) if not is_native(dtype)}
-    concerned = [p for p in model.parameters() if p.dtype in emulated and p.device.type == "cpu"]
+    concerned = _emulated(model)
     if not concerned:
         return False
     needed, available = 4 * sum(p.numel() for p in concerned), available_memory()
@@ -51,6 +48,18 @@ def use_native_dtype(model: torch.nn.Module, model_kwargs: Mapping[str, Any] | N
         return False
     model.float()
     return True
+
+
+def is_emulated(model: torch.nn.Module) -> bool:
+    """Return True if `use_native_dtype` would convert the model, memory permitting."""
+    return bool(_emulated(model))
+
+
+def _emulated(model: torch.nn.Module) -> list[torch.nn.Parameter]:
+    import torch  # lazy: torch
+
+    half = {dtype for dtype in (torch.bfloat16, torch.float16) if not is_native(dtype)}
+    return [p for p in model.parameters() if p.dtype in half and p.device.type == "cpu"]
 
 
 def is_native(dtype: torch.dtype) -> bool:

@@ -41,7 +41,12 @@ def has_routes(source: str) -> bool:
 
 
 def open_model(
-    source: str | Path, *, routes: Routes = "both", query: str | None = None, **options: Any
+    source: str | Path,
+    *,
+    routes: Routes = "both",
+    query: str | None = None,
+    as_stored: bool = False,
+    **options: Any,
 ) -> SentenceTransformer:
     """Load a model in evaluation mode.
 
@@ -53,6 +58,7 @@ def open_model(
         source: Folder, Hub name, or name of a model of this project.
         routes: Which side of a model with routes to load.
         query: Name of the query encoder to load, if the model has several; see `MAR.from_pretrained`.
+        as_stored: Keep weights in half precision on every CPU.
         **options: As for `SentenceTransformer`.
 
     Returns:
@@ -66,7 +72,8 @@ def open_model(
         from mar_st.model.mar import MAR  # lazy: torch
 
         model: SentenceTransformer = MAR.from_pretrained(path, routes=routes, query=query, **options)
-        use_native_dtype(model, options.get("model_kwargs"))
+        if not as_stored:
+            use_native_dtype(model, options.get("model_kwargs"))
         return model
     if query is not None:
         raise MarError(
@@ -76,5 +83,6 @@ def open_model(
     from mar_st.model.plain import PlainModel  # lazy: torch
 
     model = PlainModel(path, **options).eval()
-    use_native_dtype(model, options.get("model_kwargs"))
+    if not as_stored:
+        use_native_dtype(model, options.get("model_kwargs"))
     return model

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from mar_st.model.names import model_source
+from mar_st.model.native_dtype import is_emulated, use_native_dtype
 from mar_st.model.opening import open_model
 from mar_st.model.routes import route
 from mar_st.model.space import space_of
@@ -68,9 +69,13 @@ class TorchEncoder:
         if threads is not None:
             torch.set_num_threads(threads)
         source = model_source(source)
-        model = open_model(source, routes="query", query=query)
+        model = open_model(source, routes="query", query=query, as_stored=True)
         routed = isinstance(model[0], Router)
-        return cls(model, space=_space(source), query=(query or "query") if routed else None)
+        encoder = cls(model, space=_space(source), query=(query or "query") if routed else None)
+        if is_emulated(model):
+            _ = encoder.identity  # of the weights as they were saved, on every processor
+            use_native_dtype(model)
+        return encoder
 
     @cached_property
     def identity(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from importlib.metadata import version
+from pydoc import locate
 
 from mar_st.errors import MarError
 
@@ -68,8 +69,6 @@ def check_uvicorn() -> None:
     Raises:
         UvicornError: A piece is missing or takes other arguments; the message names the first one.
     """
-    from pydoc import locate  # lazy: needed once, at start
-
     for name, methods in METHODS.items():
         owner = locate(name)
         for method, number in methods.items():

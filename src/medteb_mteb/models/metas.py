@@ -24,6 +24,7 @@ from mar_st.model.names import (
     trained_folder,
 )
 from mar_st.model.names import home as mar_home
+from mar_st.model.native_dtype import use_native_dtype
 from mar_st.model.packed import count_packed
 from medteb_mteb.models.bm25 import BM25Model
 from medteb_mteb.models.encoders import STS_ROUTE, MAREncoder, StsRoute
@@ -126,7 +127,6 @@ def load_large(
     logger.warning(message)
     warnings.warn(message, UserWarning, stacklevel=2)
     try:
-        from mar_st.model.native_dtype import use_native_dtype  # lazy: torch
         from mar_st.model.published import assemble  # lazy: torch
 
         model = assemble(source, device=device, **kwargs)
@@ -155,7 +155,6 @@ def load_bm25(name: str, revision: str | None = None, **kwargs: Any) -> BM25Mode
 
 def _load_folder(folder: Path, device: str | None, embed_dim: int | None, options: dict[str, Any]) -> MAR:
     from mar_st import MAR  # lazy: torch
-    from mar_st.model.native_dtype import use_native_dtype  # lazy: torch
 
     model = MAR.from_pretrained(folder, device=device, truncate_dim=embed_dim, **options)
     use_native_dtype(model, options.get("model_kwargs"))

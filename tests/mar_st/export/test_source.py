@@ -1,19 +1,24 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
 from mar_st.export.source import open_source, write_front
+from mar_st.model import native_dtype
 from mar_st.online.protocol import encoder_origin
 from mar_st.online.torch_encoder import TorchEncoder
 from tests.mar_st.export.conftest import make_model
 
 
-def test_half_precision_is_recognised_from_saved_weights(tmp_path):
+@pytest.mark.parametrize("native", [True, False])
+def test_half_precision_is_recognised_from_saved_weights(tmp_path, monkeypatch, native):
+    """Also on a processor that computes in float32 because it has no instructions for half precision."""
+    monkeypatch.setattr(native_dtype, "is_native", lambda _: native)
     make_model(prompts={"query": "吃："}).half().save(str(tmp_path / "half"))
     source = open_source(str(tmp_path / "half"))
     assert source.model.dtype == torch.float32
     (tmp_path / "out").mkdir()
     listing, _ = write_front(source, tmp_path / "out", exact=False)
     opened = TorchEncoder.open(str(tmp_path / "half"))
-    assert opened.model.dtype == torch.float16
+    assert opened.model.dtype == (torch.float16 if native else torch.float32)
     assert listing.model["identity"] == encoder_origin(opened)

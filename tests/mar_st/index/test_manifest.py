@@ -236,7 +236,7 @@ def test_an_impossible_score_is_an_error(tmp_path: Path, similarity: str, value:
     row = (place - 128) // 128
     flip(path, place, np.full(32, value, dtype=np.float32).tobytes())
     index = Index.open(out)
-    with pytest.raises(IndexingError, match=rf"{similarity} cannot be.*mar verify"):
+    with pytest.raises(IndexingError, match=rf"is not a possible {similarity} score.*mar verify"):
         index.search(np.abs(vectors[row : row + 1]), 4000)
     with pytest.raises(IndexingError, match="holds other bytes"):
         index.verify()

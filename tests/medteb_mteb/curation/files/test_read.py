@@ -47,7 +47,7 @@ def test_columns_may_be_named_and_ids_follow_from_the_content(tmp_path):
     assert first.id != second.id
     again = jsonl(tmp_path / "r.jsonl", [{"text": "发烧怎么办"}])
     assert next(read_texts(again)).id == first.id
-    with pytest.raises(BuildError, match="no field 'body'"):
+    with pytest.raises(BuildError, match="'body' is not a field of a text; choose from id, text, title"):
         list(read_texts(file, {"body": "问题"}))
 
 

@@ -14,7 +14,7 @@ from medteb_mteb.curation.files.records import BuildError
         ("{step: dedup, in: documents.jsonl}", "steps: has to be a list"),
         ("", "steps: has to be a list"),
         ("[null]", "steps.0: "),
-        ("[{step: [dedup], in: documents.jsonl}]", "no step "),
+        ("[{step: [dedup], in: documents.jsonl}]", "is not a step; choose from "),
         ("[{step: dedup, name: 0, in: documents.jsonl}]", "steps.0.dedup.name: "),
         ("[{step: dedup, name: data, in: documents.jsonl}]", "'data' is a folder of the build"),
         ("[{step: dedup, name: a/b, in: documents.jsonl}]", "steps.0.dedup.name: "),
