@@ -46,11 +46,35 @@ def processors() -> int:
 
 
 def available_memory() -> int | None:
-    """Return the bytes that new processes may take without swapping; `None` if the system does not say."""
+    """Return the bytes that new processes may take without swapping; `None` if the system does not say.
+
+    A container's limit counts, too; pages of files that it could give back are not used memory.
+    """
+    known = [amount for amount in (_free_memory(), _room(_CGROUP)) if amount is not None]
+    return min(known, default=None)
+
+
+def _free_memory() -> int | None:
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     except (OSError, StopIteration, ValueError):
+        return None
+
+
+def _room(folder: Path) -> int | None:
+    """Bytes left to a control group (version 2 or 1); `None` where it has no limit."""
+    names = ("memory.max", "memory.current", "memory.stat", "inactive_file")
+    if not (folder / names[0]).is_file():
+        folder = folder / "memory"
+        names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat", "total_inactive_file")
+    limit, used, stat, cached = names
+    try:
+        most = int((folder / limit).read_text(encoding="ascii"))  # version 2 writes "max" for no limit
+        taken = int((folder / used).read_text(encoding="ascii"))
+        rows = dict(line.split() for line in (folder / stat).read_text(encoding="ascii").splitlines())
+        return max(0, most - taken + int(rows.get(cached, 0)))
+    except (OSError, ValueError):
         return None
 
 

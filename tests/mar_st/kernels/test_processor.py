@@ -39,6 +39,38 @@ def test_limits_of_containers_count(
     assert processor.processors() == expected
 
 
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, 1000),
+        ({"memory.max": "max\n", "memory.current": "10\n", "memory.stat": "inactive_file 0\n"}, 1000),
+        (
+            {"memory.max": "500\n", "memory.current": "300\n", "memory.stat": "anon 1\ninactive_file 50\n"},
+            250,
+        ),
+        ({"memory.max": "500\n", "memory.current": "600\n", "memory.stat": "anon 1\n"}, 0),
+        ({"memory.max": "nonsense\n", "memory.current": "1\n", "memory.stat": ""}, 1000),
+        (
+            {
+                "memory/memory.limit_in_bytes": "500\n",
+                "memory/memory.usage_in_bytes": "100\n",
+                "memory/memory.stat": "cache 9\ntotal_inactive_file 20\n",
+            },
+            420,
+        ),
+    ],
+)
+def test_the_memory_limit_of_a_container_counts(
+    files: dict[str, str], expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="ascii")
+    monkeypatch.setattr(processor, "_CGROUP", tmp_path)
+    monkeypatch.setattr(processor, "_free_memory", lambda: 1000)
+    assert processor.available_memory() == expected
+
+
 def test_available_memory_is_below_what_the_machine_has() -> None:
     found = processor.available_memory()
     assert found is None or 0 < found < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
