@@ -77,8 +77,8 @@ def build_bioasq(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
             f"documents of BMRetriever: it is the {len(corpus):,} documents of BioASQ 7B to 11B in which "
             f"experts marked snippets ({len(gold & set(corpus)):,} of them listed as gold), each cut to its "
             f"snippets. Of the {len(every):,} relevant documents {len(every & set(corpus)):,} have a "
-            "snippet. Snippets were selected to answer questions, so scores are higher than over abstracts. BioASQ's "
-            "own terms apply to the data."
+            "snippet. Snippets were selected to answer questions, so scores are higher than over abstracts. "
+            "BioASQ's own terms apply to the data."
         ),
         queries={query: queries[query] for query in qrels},
         corpus=corpus,
