@@ -72,17 +72,15 @@ def open_model(
         from mar_st.model.mar import MAR  # lazy: torch
 
         model: SentenceTransformer = MAR.from_pretrained(path, routes=routes, query=query, **options)
-        if not as_stored:
-            use_native_dtype(model, options.get("model_kwargs"))
-        return model
-    if query is not None:
+    elif query is not None:
         raise MarError(
             f"{source} is a model without routes: expected a MAR that has the query encoder {query!r}. Leave "
             "out the name of the query encoder, or give such a MAR."
         )
-    from mar_st.model.plain import PlainModel  # lazy: torch
+    else:
+        from mar_st.model.plain import PlainModel  # lazy: torch
 
-    model = PlainModel(path, **options).eval()
+        model = PlainModel(path, **options).eval()
     if not as_stored:
         use_native_dtype(model, options.get("model_kwargs"))
     return model

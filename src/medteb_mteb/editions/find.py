@@ -1,4 +1,4 @@
-"""The edition in force for a task: a user's folder, or the one that ships with the package.
+"""The active edition for a task: a user's folder, or the one that ships with the package.
 
 This module is cheap to import: standard library only.
 """
@@ -34,7 +34,7 @@ def packaged_root() -> Path:
 
 
 def find_edition(task: str) -> Edition:
-    """Return the edition in force: ``$MEDTEB_DATA/<task>/`` if that folder exists, else the packaged one.
+    """Return the active edition: ``$MEDTEB_DATA/<task>/`` if that folder exists, else the packaged one.
 
     Only the manifest is read; call :func:`verify` before trusting the files.
 

@@ -78,7 +78,7 @@ def licence_for_mteb(licence: str) -> str:
 
 
 def _resolve(base: TaskMetadata) -> tuple[Edition | None, TaskMetadata, str]:
-    """Return the edition in force, the matching metadata, and the problem if there is no edition."""
+    """Return the active edition, the matching metadata, and the problem if there is no edition."""
     try:
         edition = find_edition(base.name)
         return edition, metadata_of(base, edition), ""
@@ -89,7 +89,7 @@ def _resolve(base: TaskMetadata) -> tuple[Edition | None, TaskMetadata, str]:
 class EditionTask(LocalStatistics):
     """A task whose data is an edition; put it before mteb's task class in the bases.
 
-    The edition in force (``$MEDTEB_DATA/<task>/``, else the packaged one) is resolved when the task is
+    The active edition (``$MEDTEB_DATA/<task>/``, else the packaged one) is resolved when the task is
     constructed, and its digest is the dataset revision in the results. An edition that cannot be resolved is
     reported by `load_data`, not by the constructor: mteb constructs every task it knows only to list them.
     """
@@ -101,7 +101,7 @@ class EditionTask(LocalStatistics):
         super().__init_subclass__(**kwargs)
         if "metadata" in vars(cls):
             cls.base_metadata = cls.metadata
-            # mteb lists and filters classes, so the class shows the edition in force at import.
+            # mteb lists and filters classes, so the class shows the active edition at import.
             _, cls.metadata, _ = _resolve(cls.base_metadata)
 
     def __init__(self, **kwargs: Any) -> None:

@@ -72,7 +72,7 @@ MEDTEB_CMN_V1 = EditionBenchmark(
     description=(
         "Chinese medical text retrieval: retrieval, reranking and synonym STS, with CMedQA v1 and v2 "
         "reranking; the score is the plain mean of the five. The three MedTEB tasks are scored on the "
-        "edition in force, by default the packaged synthetic `mini` edition: compare scores only where the "
+        "active edition, by default the packaged synthetic `mini` edition: compare scores only where the "
         "dataset revisions agree, and never with the published ones, whose data are closed."
     ),
     reference=REFERENCE,
