@@ -8,6 +8,7 @@ import pytest
 import rule_judges
 import yaml
 from tests.medteb_mteb.curation.diseases import DISEASES
+from tests.medteb_mteb.curation.pipeline.build_steps import STEPS
 
 from medteb_mteb.curation import pipeline as building
 
@@ -58,9 +59,9 @@ def server(endpoint):
 
 @pytest.fixture
 def write(tmp_path, texts):
-    """Writes a pipeline file."""
+    """Writes a pipeline file, by default of the steps from texts to an edition."""
 
-    def call(url="http://127.0.0.1:9/v1", *, steps, name="pipeline.yaml", judge=None, **content):
+    def call(url="http://127.0.0.1:9/v1", *, steps=STEPS, name="pipeline.yaml", judge=None, **content):
         judges = [{"name": n, "model": n, "base_url": url, **(judge or {})} for n in JUDGES]
         path = tmp_path / name
         path.write_text(

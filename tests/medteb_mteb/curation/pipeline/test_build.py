@@ -13,40 +13,11 @@ import pytest
 import rule_judges
 import yaml
 from tests.docs.walks import check, entered
+from tests.medteb_mteb.curation.pipeline.build_steps import STEPS, changed
 
 from medteb_mteb.curation import pipeline as building
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.pipeline import run as running
-
-STEPS = [
-    {"step": "anonymize", "name": "queries", "in": "queries.jsonl"},
-    {"step": "anonymize", "name": "anonymous", "in": "documents.jsonl"},
-    {"step": "dedup", "name": "documents", "in": "anonymous", "threshold": 0.9},
-    {"step": "pool", "queries": "queries", "documents": "documents", "retrievers": ["bm25"], "size": 12},
-    {"step": "judge", "queries": "queries", "documents": "documents", "pools": "pool"},
-    {"step": "consensus", "name": "labels", "in": "judge"},
-    {"step": "review", "labels": "labels", "queries": "queries", "documents": "documents", "size": 20},
-    {
-        "step": "assemble",
-        "labels": "labels",
-        "queries": "queries",
-        "documents": "documents",
-        "edition": "clinic",
-        "licence": "mit",
-        "test": 0.4,
-        "small": True,
-    },
-]
-
-
-@pytest.fixture
-def write(write):
-    """Writes a pipeline file, by default of all steps of this module."""
-
-    def call(url="http://127.0.0.1:9/v1", *, steps=STEPS, **content):
-        return write(url, steps=steps, **content)
-
-    return call
 
 
 def files(folder):
@@ -62,10 +33,6 @@ def files(folder):
         del record["seconds"]
         record["result"].pop("judges", None)
     return {**found, "build.json": build}
-
-
-def changed(steps, name, **values):
-    return [{**one, **values} if one.get("name", one["step"]) == name else one for one in steps]
 
 
 @pytest.mark.thorough
@@ -351,80 +318,3 @@ def test_two_builds_do_not_share_a_folder(quiet, write, server, tmp_path):
         holder.kill()
         holder.wait()
     assert quiet(path, until="queries").complete
-
-
-def test_resuming_needs_something_to_resume(quiet, write, server):
-    with pytest.raises(BuildError, match="holds no build to resume"):
-        quiet(write(server), resume=True)
-
-
-@pytest.mark.parametrize(
-    ("steps", "message"),
-    [
-        (
-            [{"step": "anonymise", "in": "queries.jsonl"}],
-            "'anonymise' is not a step; choose from 'anonymize'",
-        ),
-        ([{"in": "queries.jsonl"}], "which 'step' it is has to be said"),
-        (
-            [{"step": "dedup", "in": "queries.jsonl", "treshold": 0.8}],
-            r"steps.0.dedup.treshold: Extra inputs",
-        ),
-        ([{"step": "dedup", "in": "nowhere.jsonl"}], "there is no step 'nowhere.jsonl' and no "),
-        (STEPS[:1] * 2, "two steps are called 'queries'"),
-        (
-            [{"step": "dedup", "name": "a", "in": "b"}, {**STEPS[0], "name": "b"}],
-            "'b' does not come before it",
-        ),
-        ([{"step": "dedup", "name": "a", "in": "a"}], "'a' does not come before it"),
-        (
-            changed(STEPS, "labels", **{"in": "pool"}),
-            r"expected judgements, but 'pool' \(pool\) writes pools",
-        ),
-        (changed(STEPS, "labels", weights={"rule-words": 2}), "Weights are for the rule 'weighted'"),
-        (changed(STEPS, "labels", judges=["nobody"]), "'nobody' is not a judge"),
-        (changed(STEPS, "assemble", list_positives=100), "no place for negatives"),
-        (changed(STEPS, "pool", retrievers=[]), "retrievers"),
-        ([*STEPS, {**STEPS[-1], "name": "more"}], "two steps write the edition MedTEBReranking"),
-        ([], "steps"),
-    ],
-)
-def test_impossible_builds_are_refused_before_anything_is_done(quiet, write, tmp_path, steps, message):
-    with pytest.raises(BuildError, match=message):
-        quiet(write(steps=steps))
-    assert not (tmp_path / "build").exists()
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("steps: [\n", "is not valid YAML"),
-        ("- a\n", "has to be a mapping with 'steps'"),
-        ("out: a\nout: b\nsteps: []\n", "the key 'out' is there twice"),
-        ("steps:\n- {step: dedup, in: queries.jsonl}\nseed: 3\n", "seed: Extra inputs"),
-        ("judges: nowhere.yaml\nsteps:\n- {step: dedup, in: queries.jsonl}\n", "nowhere.yaml cannot be read"),
-        (yaml.safe_dump({"steps": STEPS}), "Step 'judge' needs judges"),
-    ],
-)
-def test_an_invalid_pipeline_file_is_refused(medteb, texts, tmp_path, content, message):
-    path = tmp_path / "bad.yaml"
-    path.write_text(content, encoding="utf-8")
-    code, _, err = medteb("build", path)
-    assert code == 2
-    assert message in err
-    assert "Traceback" not in err
-
-
-def test_an_unknown_last_step_is_named(medteb, write):
-    code, _, err = medteb("build", write(), "--until", "judged")
-    assert code == 2
-    assert "The pipeline has no step 'judged'. Its steps are queries, anonymous" in err
-
-
-def test_the_step_that_fails_is_named(quiet, write, tmp_path):
-    (tmp_path / "documents.jsonl").write_text('{"_id": "d1", "body": ""}\n')
-    with pytest.raises(ValueError, match=r"documents\.jsonl") as error:
-        quiet(write())
-    assert "d1" in str(error.value) or ":1" in str(error.value)
-    # The finished steps before it are kept.
-    assert running.State(tmp_path / "build").records["queries"].finished
