@@ -30,6 +30,7 @@ from mar_st.serve.aside import SWITCH
 from mar_st.serve.errors import ApiError, late
 from mar_st.serve.handlers import Handlers
 from mar_st.serve.http import ReceivedRequest
+from mar_st.serve.launch import _address, _listen, launch
 from mar_st.serve.requests import EmbeddingsRequest, SearchRequest  # noqa: TC001 -- FastAPI reads them
 from mar_st.serve.responses import (
     EmbeddingItem,
@@ -39,7 +40,6 @@ from mar_st.serve.responses import (
     SearchTiming,
     TokenUsage,
 )
-from mar_st.serve.run import _address, _listen, launch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,7 @@ from mar_st.errors import MarError
 
 if TYPE_CHECKING:
     from mar_st.study import Study
-    from mar_st.study.run import PlannedStage
+    from mar_st.study.grid import PlannedStage
 
 
 def ablate(
@@ -57,7 +57,7 @@ def ablate(
     if plan:
         _plan(loaded, store)
         return
-    from mar_st.study.run import run_study  # lazy: torch
+    from mar_st.study.grid import run_study  # lazy: torch
 
     run_study(loaded, folder, stages=store, save_steps=save_steps, say=typer.echo)
 
@@ -84,7 +84,7 @@ def _rehearse(study: Study, folder: Path, *, tiny: bool) -> None:
 
 def _plan(study: Study, store: str | Path) -> None:
 
-    from mar_st.study.run import plan_study  # lazy: torch
+    from mar_st.study.grid import plan_study  # lazy: torch
 
     with tempfile.TemporaryDirectory() as folder:
         planned = plan_study(study, folder, stages=store)
@@ -96,7 +96,7 @@ def as_text(study: Study, planned: list[PlannedStage]) -> str:
 
     Args:
         study: The study.
-        planned: Result of `mar_st.study.run.plan_study`.
+        planned: Result of `mar_st.study.grid.plan_study`.
     """
     lines = [f"{study.name}: {len(study.rows)} rows x {len(study.seeds)} seeds, full model {study.full}"]
     width = max(len(row.name) for row in study.rows)

@@ -112,7 +112,7 @@ def serve(
     requests.
     """
     from mar_st.serve.keys import read_keys  # lazy: start-up
-    from mar_st.serve.run import run  # lazy: start-up
+    from mar_st.serve.launch import run  # lazy: start-up
     from mar_st.serve.settings import ServeSettings  # lazy: start-up
 
     settings = ServeSettings(

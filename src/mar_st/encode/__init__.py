@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mar_st.encode.corpus import CorpusError, Entry, read_corpus
+    from mar_st.encode.encoding import encode_corpus
     from mar_st.encode.engine import Engine
     from mar_st.encode.folder import VectorFolder, VectorsError, write_vectors
-    from mar_st.encode.run import encode_corpus
     from mar_st.encode.settings import EncodeSettings
 
 __all__ = [
@@ -34,7 +34,7 @@ _HOMES = {
     "EncodeSettings": "settings",
     "VectorFolder": "folder",
     "VectorsError": "folder",
-    "encode_corpus": "run",
+    "encode_corpus": "encoding",
     "read_corpus": "corpus",
     "write_vectors": "folder",
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 __all__ = ["ExportError", "export"]
 
-_HOMES = {"ExportError": "mar_st.export.graph", "export": "mar_st.export.run"}
+_HOMES = {"ExportError": "mar_st.export.graph", "export": "mar_st.export.exporting"}
 
 
 def __getattr__(name: str) -> Any:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sentence_transformers.base.modules import Normalize
 
+from mar_st.export.exporting import check_place, move, packaged_queries
 from mar_st.export.formats import GRAPHS, LOOKUPS
 from mar_st.export.graph import ExportError
 from mar_st.export.measure import TIMED, cosines, timings
 from mar_st.export.rows import int8_rows
-from mar_st.export.run import check_place, move, packaged_queries
 from mar_st.files import entry_of
 from mar_st.lookup.module import LookupEncoder
 from mar_st.model.names import model_source

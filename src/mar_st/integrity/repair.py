@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mar_st.encode import EncodeSettings, VectorFolder, encode_corpus
 from mar_st.encode import folder as vector_folder
-from mar_st.encode.run import BEGUN
+from mar_st.encode.encoding import BEGUN
 from mar_st.errors import MarError
 from mar_st.files import check_file, move_file, read_json, refuse_links
 from mar_st.index.build import manifest_digest, write_documents

@@ -9,10 +9,10 @@ resuming of killed runs.
 
 from __future__ import annotations
 
+from mar_st.mining.folder import mine_to
 from mar_st.mining.mine import Mined, mine
 from mar_st.mining.retrievers import BM25, CrossScorer, Dense, Retrieved, Retriever, Scorer
 from mar_st.mining.rules import MiningError, Rules
-from mar_st.mining.run import mine_to
 
 __all__ = [
     "BM25",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mar_st.serve.run import need_packages
+from mar_st.serve.launch import need_packages
 from mar_st.serve.settings import ServeError, ServeSettings
 
 if TYPE_CHECKING:

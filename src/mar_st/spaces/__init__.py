@@ -7,10 +7,10 @@ labelled triples, contrastively against the stored documents (HARNESS-LM, phase 
 
 from __future__ import annotations
 
+from mar_st.spaces.alignment import align_space
 from mar_st.spaces.ladder import Ladder, align_ladder
 from mar_st.spaces.options import Options
 from mar_st.spaces.records import MANIFEST
-from mar_st.spaces.run import align_space
 from mar_st.spaces.space import Space, SpaceError, open_teacher
 
 __all__ = [

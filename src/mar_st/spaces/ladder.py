@@ -17,10 +17,10 @@ from mar_st.model.hidden_states import ContextMeansError
 from mar_st.model.mar import MAR
 from mar_st.model.routes import route
 from mar_st.spaces import rung_report
+from mar_st.spaces.alignment import SpaceRun
 from mar_st.spaces.options import Options
 from mar_st.spaces.records import card, claim, summary
 from mar_st.spaces.retention import Judged, load_tasks
-from mar_st.spaces.run import SpaceRun
 from mar_st.spaces.rung_effort import graph_of
 from mar_st.spaces.rungs import (
     FULL,

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from mar_st.encode import EncodeSettings
-from mar_st.encode import run as run_module
-from mar_st.encode.run import EncodeError
+from mar_st.encode import encoding as run_module
+from mar_st.encode.encoding import EncodeError
 from mar_st.encode.worker import Worker
 from mar_st.errors import MarError
 from tests.mar_st.encode.corpora import encode, files

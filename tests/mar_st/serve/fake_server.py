@@ -7,7 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from mar_st.serve.run import join_fleet, launch
+from mar_st.serve.launch import join_fleet, launch
 from mar_st.serve.settings import ServeSettings
 from tests.mar_st.serve.fakes import FakeDocumentEncoder, FakeEncoder
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from uvicorn.config import STARTUP_FAILURE
 
-from mar_st.serve.run import worker
+from mar_st.serve.launch import worker
 from mar_st.serve.settings import ServeSettings
 from tests.mar_st.serve.fakes import DIM
 from tests.mar_st.serve.sockets import JSON, connect, post, read_all
@@ -77,7 +77,7 @@ def test_a_worker_that_cannot_read_the_index_logs_one_line(monkeypatch, caplog, 
         raise OSError(errno.EROFS, "Read-only file system", "/nowhere/index")
 
     monkeypatch.setattr("mar_st.serve.app.create_app", fail)
-    monkeypatch.setattr("mar_st.serve.run.join_fleet", lambda *_: None)
+    monkeypatch.setattr("mar_st.serve.launch.join_fleet", lambda *_: None)
     with caplog.at_level(logging.ERROR), pytest.raises(SystemExit) as stopped:
         worker("index", None, ServeSettings(workers=2), tmp_path)
     assert stopped.value.code == STARTUP_FAILURE

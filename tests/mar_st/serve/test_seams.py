@@ -5,7 +5,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from mar_st.serve import seams
 from mar_st.serve.connections import GuardedProtocol
-from mar_st.serve.run import launch
+from mar_st.serve.launch import launch
 from mar_st.serve.seams import METHODS, UvicornError, check_uvicorn
 from mar_st.serve.settings import ServeSettings
 from mar_st.serve.supervise import Workers

@@ -122,7 +122,7 @@ def study_folder(tmp_path):
 def finished_study(tmp_path_factory):
     """A study folder after an uninterrupted run into `out`, and its lines. Copy before changing."""
     from mar_st.study import load_study
-    from mar_st.study.run import run_study
+    from mar_st.study.grid import run_study
 
     folder, lines = write_study(tmp_path_factory.mktemp("study")), []
     run_study(load_study(folder / "study.yaml"), folder / "out", say=lines.append)

@@ -9,7 +9,7 @@ from mar_st.lookup import fit_lookup
 from mar_st.model.family import add_query_encoder
 from mar_st.model.mar import MAR
 from mar_st.study import load_study
-from mar_st.study.run import run_study
+from mar_st.study.grid import run_study
 
 
 def test_rows_can_be_finished_models_or_bm25(done, study_folder, change, trained):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from medteb_mteb.curation.diversify.core import Search, diversify
 from medteb_mteb.curation.diversify.disagreement import Disagreement, measure_disagreement
+from medteb_mteb.curation.diversify.execution import run_diversify
 from medteb_mteb.curation.diversify.rule import THRESHOLDS, SelectionRule
-from medteb_mteb.curation.diversify.run import run_diversify
 from medteb_mteb.curation.diversify.sources import Encoded, Given, TextVectors
 from medteb_mteb.curation.diversify.step import Diversify, centres_sample
 from medteb_mteb.curation.diversify.vectors import unit

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from medteb_mteb.curation.pipeline.building import BuildReport, StepReport, build
 from medteb_mteb.curation.pipeline.forecast import Forecast, Planned, forecast
 from medteb_mteb.curation.pipeline.opened import Build
-from medteb_mteb.curation.pipeline.run import BuildReport, StepReport, build
 from medteb_mteb.curation.pipeline.schema import Pipeline, load_pipeline
 from medteb_mteb.curation.pipeline.work import Charge, Volume
 

@@ -17,7 +17,7 @@ from tests.medteb_mteb.curation.pipeline.build_steps import STEPS, changed
 
 from medteb_mteb.curation import pipeline as building
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.pipeline import run as running
+from medteb_mteb.curation.pipeline import building as running
 
 
 def files(folder):

@@ -7,7 +7,7 @@ import yaml
 from tests.medteb_mteb.curation.pipeline.build_steps import STEPS, changed
 
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.pipeline import run as running
+from medteb_mteb.curation.pipeline import building as running
 
 
 def test_resuming_needs_something_to_resume(quiet, write, server):

@@ -12,7 +12,7 @@ import rule_judges
 
 from medteb_mteb.curation import pipeline as building
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.pipeline import run as running
+from medteb_mteb.curation.pipeline import building as running
 from medteb_mteb.curation.pipeline.steps import anonymize
 
 BOTH = {"queries": "queries", "documents": "documents"}
@@ -170,7 +170,7 @@ def test_a_kill_while_an_edition_is_removed_is_repaired(quiet, write, endpoint, 
 def test_a_kill_between_retried_answers_and_their_manifest_is_repaired(
     quiet, write, endpoint, tmp_path, monkeypatch
 ):
-    from medteb_mteb.curation.judge import run as judging
+    from medteb_mteb.curation.judge import judging
 
     write_text = judging.write_text
 

@@ -16,8 +16,8 @@ from mar_st.evaluation.statistics import Scores
 from mar_st.evaluation.tasks import load_task, score
 from mar_st.runs import train as runner
 from mar_st.study import StudyError, load_study
-from mar_st.study import run as study_run
-from mar_st.study.run import plan_study, run_study
+from mar_st.study import grid as study_run
+from mar_st.study.grid import plan_study, run_study
 
 TABLE = ("table.json", "table.md")
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from mar_st.export import ExportError, export
+from mar_st.export.exporting import LossLimits, choose, move
 from mar_st.export.judge import LossTask
 from mar_st.export.measure import CrashError, cosines, measure
-from mar_st.export.run import LossLimits, choose, move
 from mar_st.kernels.processor import processor
 from mar_st.online.listing import Listing
 from mar_st.online.load import load_query_encoder

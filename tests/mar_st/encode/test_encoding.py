@@ -17,10 +17,10 @@ from filelock import FileLock
 
 from mar_st import MAR
 from mar_st.encode import CorpusError, EncodeSettings, VectorFolder, write_vectors
+from mar_st.encode import encoding as run_module
 from mar_st.encode import local as local_module
-from mar_st.encode import run as run_module
+from mar_st.encode.encoding import EncodeError
 from mar_st.encode.folder import text_digests
-from mar_st.encode.run import EncodeError
 from mar_st.encode.worker import Worker
 from mar_st.errors import MarError
 from mar_st.model.space import space_of

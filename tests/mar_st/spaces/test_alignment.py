@@ -23,7 +23,7 @@ from mar_st.model.encoders import load_encoder
 from mar_st.model.family import add_query_encoder
 from mar_st.model.space import space_of
 from mar_st.spaces import Options, SpaceError, align_space
-from mar_st.spaces import run as module
+from mar_st.spaces import alignment as module
 from mar_st.teachers import ModelTeacher
 from tests.mar_st.conftest import make_config, make_tokenizer
 from tests.mar_st.spaces.texts import DOCUMENTS, FAST, LONG, QUERIES, silent
