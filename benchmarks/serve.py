@@ -2,7 +2,7 @@
 
     python benchmarks/serve.py                                  # mar-mini, 5,000 documents, every mode, short
     python benchmarks/serve.py --modes soak --minutes 10
-    python benchmarks/serve.py --app mar,routes,connections,stock     # see serve_stock.py
+    python benchmarks/serve.py --app mar,routes,connections,stock     # see serve_stock.py, serve_proxy.py
     python benchmarks/serve.py --encoder exported --documents 100000 --queries queries.jsonl
 
 Modes:
@@ -41,10 +41,11 @@ import httpx
 sys.path.insert(0, str(Path(__file__).parent))
 from measured import apart, machine
 from serve_load import Question, Result, ask_all
+from serve_proxy import BEHIND
 
 ROOT = Path(__file__).parents[1]
 TASK = ROOT / "tasks" / "MedTEBRetrieval"
-APPS = ("mar", "routes", "connections", "stock")
+APPS = ("mar", "routes", "connections", "stock", *BEHIND)
 MODES = ("saturation", "latency", "soak", "overload", "silent")
 
 
@@ -70,7 +71,9 @@ def main() -> None:
     parser.add_argument("--k", type=int, default=10)
     parser.add_argument("--hybrid", action="store_true")
     parser.add_argument(
-        "--app", default="mar", help=f"what answers: some of {', '.join(APPS)}; see serve_stock.py"
+        "--app",
+        default="mar",
+        help=f"what answers: some of {', '.join(APPS)}; see serve_stock.py, serve_proxy.py",
     )
     parser.add_argument("--split", action="store_true", help="processors of the load apart from the server's")
     arguments = parser.parse_args()
@@ -296,7 +299,8 @@ class Server:
         own = ["-m", "mar_st.cli", "serve", "--port", "0", "--workers", str(arguments.workers)]
         if most := getattr(arguments, "max_connections", None):
             own += ["--max-connections", str(most)]
-        other = [str(Path(__file__).with_name("serve_stock.py")), "--app", app]
+        script = "serve_proxy.py" if app in BEHIND else "serve_stock.py"
+        other = [str(Path(__file__).with_name(script)), "--app", app]
         self.process = subprocess.Popen(
             [sys.executable, *(own if app == "mar" else other), *common],
             stdout=subprocess.PIPE, text=True,

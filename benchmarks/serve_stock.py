@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-APPS = ("mar", "routes", "connections", "stock")
-
 
 class Limits:
     """Middleware: refuses bodies that say they are too large, and counts requests."""
@@ -167,10 +165,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("index")
     parser.add_argument("--encoder", required=True)
-    parser.add_argument("--app", choices=APPS[1:], required=True)
+    parser.add_argument("--app", choices=("routes", "connections", "stock"), required=True)
     parser.add_argument("--timeout", type=float, default=10)
+    parser.add_argument("--max-connections", type=int, default=ServeSettings().max_connections)
     given = parser.parse_args()
-    settings = ServeSettings(port=0, timeout=given.timeout)
+    settings = ServeSettings(port=0, timeout=given.timeout, max_connections=given.max_connections)
     if given.app == "routes":
         launch(
             functools.partial(make_app, given.index, given.encoder, settings),

@@ -1,0 +1,123 @@
+"""nginx in front of uvicorn's own connections, for comparison.
+
+    python benchmarks/serve.py --app mar,connections,proxy-connections,proxy-stock
+    python benchmarks/limits.py --app proxy-connections
+
+`proxy-connections` and `proxy-stock` are `connections` and `stock` of serve_stock.py behind nginx, with the
+limits of `deploy/nginx.conf` that a server without TLS has, but without its limits per address: all callers of
+the benchmarks have one address. nginx has one worker process. Needs `nginx` (Debian: `nginx-light`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+#: Names of the applications behind nginx, and what is behind it.
+BEHIND = {"proxy-connections": "connections", "proxy-stock": "stock"}
+
+CONFIGURATION = """
+daemon off;
+worker_processes 1;
+worker_rlimit_nofile 65536;
+pid {folder}/nginx.pid;
+error_log {folder}/error.log;
+events {{ worker_connections 16384; multi_accept on; }}
+http {{
+    access_log off;
+    server_tokens off;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    client_header_buffer_size 4k;
+    large_client_header_buffers 4 64k;
+    client_max_body_size 1m;
+    client_body_buffer_size 1m;
+    client_header_timeout 10s;
+    client_body_timeout 10s;
+    send_timeout 10s;
+    keepalive_timeout 60s;
+    keepalive_requests 1000000;
+    reset_timedout_connection on;
+    upstream mar {{
+        server 127.0.0.1:{behind};
+        keepalive 512;
+        keepalive_requests 1000000;
+    }}
+    server {{
+        listen 127.0.0.1:{port} backlog=4096;
+        location / {{
+            proxy_pass http://mar;
+            proxy_http_version 1.1;
+            proxy_set_header Connection "";
+            proxy_set_header Host $host;
+            proxy_connect_timeout 2s;
+            proxy_read_timeout 15s;
+        }}
+    }}
+}}
+"""
+
+
+def free_port() -> int:
+    """Return a port of the loopback address that nothing listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+def main() -> None:
+    """Serve an index behind nginx until SIGTERM or SIGINT."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("index")
+    parser.add_argument("--encoder", required=True)
+    parser.add_argument("--app", choices=BEHIND, required=True)
+    parser.add_argument("--timeout", default="10")
+    given = parser.parse_args()
+    nginx = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/bin")
+    if nginx is None:
+        parser.error("nginx is not installed; on Debian: apt-get install nginx-light")
+    stock = [sys.executable, str(Path(__file__).with_name("serve_stock.py")), given.index]
+    stock += ["--encoder", given.encoder, "--app", BEHIND[given.app], "--timeout", given.timeout]
+    stock += ["--max-connections", "16384"]  # nginx limits them
+    server = subprocess.Popen(stock, stdout=subprocess.PIPE, text=True)
+    line = server.stdout.readline() if server.stdout else ""
+    if not line.startswith("listening on"):
+        raise SystemExit(f"the server behind nginx did not start: {line}")
+    with tempfile.TemporaryDirectory(prefix="serve-proxy-") as folder:
+        port = free_port()
+        settings = {"folder": folder, "behind": line.rsplit(":", 1)[1].strip(), "port": port}
+        path = Path(folder, "nginx.conf")
+        path.write_text(CONFIGURATION.format_map(settings), encoding="utf-8")
+        Path(folder).chmod(0o755)  # the worker process has another user
+        proxy = subprocess.Popen([nginx, "-c", str(path), "-e", f"{folder}/error.log"])
+        await_port(port)
+        print(f"listening on http://127.0.0.1:{port}", flush=True)
+        signal.sigwait({signal.SIGTERM, signal.SIGINT})
+        for process in (proxy, server):
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+
+
+def await_port(port: int, tries: int = 100) -> None:
+    """Wait until something listens on a port of the loopback address, at most ten seconds."""
+    for _ in range(tries):
+        try:
+            socket.create_connection(("127.0.0.1", port), 0.1).close()
+        except OSError:
+            signal.sigtimedwait(set(), 0.1)
+        else:
+            return
+    raise SystemExit("nginx did not start")
+
+
+if __name__ == "__main__":
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    main()
