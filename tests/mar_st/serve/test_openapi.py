@@ -59,8 +59,8 @@ def test_the_document_names_the_model_of_documents(make_client):
 )
 def test_response_has_the_fields_of_its_model_and_no_others(client, model, path, body):
     answer = (client.get(path) if body is None else client.post(path, body)).json()
-    found = getattr(responses, model).model_validate(answer, strict=True)
-    assert found.model_dump(exclude_unset=True) == answer  # a field that the model lacks would be missing
+    parsed = getattr(responses, model).model_validate(answer, strict=True)
+    assert parsed.model_dump(exclude_unset=True) == answer  # a field that the model lacks would be missing
 
 
 def schemathesis(server, examples, keys=()):

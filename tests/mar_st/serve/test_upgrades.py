@@ -52,8 +52,8 @@ def bytes_of(form, method, path, content):
 def answers(connection, count):
     """Statuses and bodies of so many answers of a connection."""
     connection.settimeout(20)
-    data, found = b"", []
-    while len(found) < count:
+    data, responses = b"", []
+    while len(responses) < count:
         head, separator, rest = data.partition(b"\r\n\r\n")
         length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0]) if separator else 0
         if not separator or len(rest) < length:
@@ -61,10 +61,10 @@ def answers(connection, count):
             assert received, data
             data += received
             continue
-        found.append((int(head.split()[1]), rest[:length]))
+        responses.append((int(head.split()[1]), rest[:length]))
         data = rest[length:]
     assert not data
-    return found
+    return responses
 
 
 @pytest.fixture
@@ -92,10 +92,10 @@ def test_each_endpoint_answers_as_to_a_plain_request(server, form):
         for request in REQUESTS:
             plain.sendall(bytes_of(PLAIN, *request))
             offering.sendall(bytes_of(form, *request))
-            expected, found = (without_times(answers(one, 1)[0]) for one in (plain, offering))
+            expected, actual = (without_times(answers(one, 1)[0]) for one in (plain, offering))
             assert expected[0] == 200
             if request[1] != "/info":  # it counts what was opened
-                assert found == expected
+                assert actual == expected
     assert not any("ERROR" in line or "WARNING" in line for line in server.log[said:])
 
 
