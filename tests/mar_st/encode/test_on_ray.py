@@ -1,4 +1,4 @@
-"""The same shards on a Ray cluster: the same files, also when a machine is lost half-way."""
+"""Tests of encoding on a Ray cluster: it writes the same files, even if a machine is lost."""
 
 from __future__ import annotations
 

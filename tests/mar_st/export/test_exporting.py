@@ -1,4 +1,4 @@
-"""`export`: what it writes, how it chooses, what it refuses."""
+"""Tests of `export`: its files, the chosen variant and its errors."""
 
 from __future__ import annotations
 

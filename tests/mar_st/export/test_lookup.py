@@ -1,4 +1,4 @@
-"""Lookup encoders exported: numpy, JavaScript and the page give what the module gives."""
+"""Tests of exported lookup encoders: NumPy, JavaScript and the page give the vectors of the module."""
 
 from __future__ import annotations
 

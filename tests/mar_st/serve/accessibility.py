@@ -1,4 +1,4 @@
-"""Rules of accessibility: those of axe-core where it is there, and contrasts computed from a style sheet."""
+"""Accessibility checks: the rules of axe-core, if it is installed, and contrasts from a style sheet."""
 
 from __future__ import annotations
 

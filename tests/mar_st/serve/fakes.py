@@ -1,4 +1,4 @@
-"""An encoder and a searcher small enough to be understood at a glance."""
+"""A fake encoder and a fake searcher with simple, exact results."""
 
 from __future__ import annotations
 

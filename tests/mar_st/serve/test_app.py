@@ -1,4 +1,4 @@
-"""Answers of the application, without a socket."""
+"""Tests of the application's responses, without a socket."""
 
 from __future__ import annotations
 
@@ -239,13 +239,13 @@ def test_head_is_answered_as_get_without_the_body(client):
         "/metrics", "/v1/models", "/v1/models/fake", "/document?id=d0", "/document", "/nowhere", "/search",
     )  # fmt: skip
     for path in paths:
-        got, asked = client.get(path), client("HEAD", path)
-        assert asked.status_code == got.status_code, path
-        assert asked.content == b""
+        get_response, head_response = client.get(path), client("HEAD", path)
+        assert head_response.status_code == get_response.status_code, path
+        assert head_response.content == b""
         # Only what counts requests is longer after one more.
         ignored = {"content-length"} if path == "/metrics" else set()
-        assert {k: v for k, v in asked.headers.items() if k not in ignored} == {
-            k: v for k, v in got.headers.items() if k not in ignored
+        assert {k: v for k, v in head_response.headers.items() if k not in ignored} == {
+            k: v for k, v in get_response.headers.items() if k not in ignored
         }
     assert client.post("/").headers["allow"] == "GET, HEAD"
     tag = client.get("/").headers["etag"]
@@ -330,8 +330,8 @@ def test_waiting_requests_for_documents_are_limited(make_client):
     engine.searcher.index.find_documents = lambda names: go.wait(20) and {}
 
     async def ask():
-        asked = ("GET", "/document?id=d0", {})
-        answers = await client.many(*[asked] * 70, ("POST", "/search", {"json": {"query": QUERY}}))
+        request = ("GET", "/document?id=d0", {})
+        answers = await client.many(*[request] * 70, ("POST", "/search", {"json": {"query": QUERY}}))
         go.set()
         return [answer.status_code for answer in answers]
 

@@ -279,11 +279,11 @@ def test_too_many_document_requests_do_not_reach_the_application(monkeypatch):
 
 
 def test_simultaneous_connections_are_accepted_together():
-    made = []
+    times = []
 
     class Noted(GuardedProtocol):
         def connection_made(self, transport):
-            made.append(time.monotonic())
+            times.append(time.monotonic())
             super().connection_made(transport)
 
     def client(port):
@@ -296,8 +296,8 @@ def test_simultaneous_connections_are_accepted_together():
 
     # One connection in each turn of 20 ms would take three seconds.
     with_server(client, CountingApp(), Noted, most=500, busy=0.02)
-    assert len(made) == 150
-    assert made[-1] - made[0] < 2
+    assert len(times) == 150
+    assert times[-1] - times[0] < 2
 
 
 def test_a_burst_beyond_the_connections_is_answered_or_told_to_retry():

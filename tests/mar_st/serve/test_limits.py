@@ -1,4 +1,4 @@
-"""Every limit at its edge: what is allowed is answered in time, one more is refused."""
+"""Tests of every limit: a request at the limit is answered in time, and one beyond it is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document is true: the server accepts what it allows, refuses the rest, answers accordingly."""
+"""Tests that the server accepts, refuses and answers requests as the OpenAPI document says."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def schemathesis(server, examples, keys=()):
                "--suppress-health-check", "all"]  # fmt: skip
     for key in keys:
         command += ["--header", f"Authorization: Bearer {key}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250, cwd=server.folder)
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=250, cwd=server.folder)
+    assert process.returncode == 0, process.stdout[-6000:] + process.stderr[-2000:]
     assert server.stop() == 0
     assert not any("ERROR" in line for line in server.log), server.log
 

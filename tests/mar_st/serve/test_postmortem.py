@@ -1,4 +1,4 @@
-"""A file that is cut short under a running server ends it with one line that names the file."""
+"""Tests that a server which ends because a mapped file was truncated logs one line with the file's name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server answers with the query encoder that is named, and says which one it is."""
+"""Tests that a server uses the named query encoder and reports its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mar_st.serve.sample`: what is served where no index is given."""
+"""Tests of the sample that is served if no index is given."""
 
 from __future__ import annotations
 
