@@ -26,7 +26,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from mar_st.online import DeadlinePassed
 from mar_st.serve import ServeSettings
 from mar_st.serve.app import create_app
-from mar_st.serve.aside import SWITCH
+from mar_st.serve.aside import SWITCH_SECONDS
 from mar_st.serve.errors import ApiError, late
 from mar_st.serve.handlers import Handlers
 from mar_st.serve.http import ReceivedRequest
@@ -78,7 +78,7 @@ class Limits:
 def make_app(index: str, encoder: str, settings: ServeSettings, folder: Path | None = None) -> FastAPI:
     """Return FastAPI's own routing of searches and embeddings to the engine of `mar serve`."""
     del folder
-    sys.setswitchinterval(SWITCH)
+    sys.setswitchinterval(SWITCH_SECONDS)
     own = create_app(index, settings, encoder=encoder)
     handlers = Handlers(own.state.generations, None, settings)
     app = FastAPI(title="MAR search", lifespan=own.router.lifespan_context)
@@ -182,7 +182,7 @@ def main() -> None:
 
 
 def _own(index: str, encoder: str, settings: ServeSettings) -> FastAPI:
-    sys.setswitchinterval(SWITCH)
+    sys.setswitchinterval(SWITCH_SECONDS)
     return create_app(index, settings, encoder=encoder)
 
 

@@ -65,11 +65,11 @@ def recipes(as_json: AsJson = False) -> None:
     """List the recipes that come with the package."""
     from mar_st.recipes.load import load_recipe, recipe_names  # lazy: numpy
 
-    found = {name: load_recipe(name).description for name in recipe_names()}
+    descriptions = {name: load_recipe(name).description for name in recipe_names()}
     if as_json:
-        print(json.dumps(found, ensure_ascii=False, indent=2))
+        print(json.dumps(descriptions, ensure_ascii=False, indent=2))
     else:
-        for name, description in found.items():
+        for name, description in descriptions.items():
             print(f"{name:38} {description}")
 
 
@@ -226,11 +226,11 @@ def plan(
     from mar_st.commands import plan as commands  # lazy: torch
     from mar_st.recipes.load import load_recipe  # lazy: numpy
 
-    found = commands.make(
+    estimate = commands.make(
         load_recipe(recipe, overrides), gpu=gpu, world=world, mfu=mfu, calibrate=calibrate, trial=trial,
         note=lambda line: print(line, file=sys.stderr, flush=True),
     )  # fmt: skip
-    print(json.dumps(found.to_json(), indent=2) if as_json else commands.as_text(found))
+    print(json.dumps(estimate.to_json(), indent=2) if as_json else commands.as_text(estimate))
 
 
 app.command()(ablate)

@@ -23,18 +23,18 @@ WIDTHS = {"query": 32, "document": 64}
 
 def rows() -> list[dict[str, Any]]:
     """Questions with their answers and wrong ones."""
-    found = []
+    triples = []
     for symptom in SYMPTOMS:
         for ending, answer in QUESTIONS.items():
             others = [text.format(symptom) for other, text in QUESTIONS.items() if other != ending]
-            found.append(
+            triples.append(
                 {
                     "query": f"{symptom}{ending}",
                     "positive": answer.format(symptom),
                     "negatives": others[:2],
                 }
             )
-    return found
+    return triples
 
 
 def texts() -> list[str]:

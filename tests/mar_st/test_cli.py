@@ -16,9 +16,9 @@ def test_help_imports_nothing_heavy():
         "try: main()\n"
         "finally: assert not {'torch', 'transformers', 'sentence_transformers', 'numpy'} & set(sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert all(name in done.stdout for name in ("recipes", "train", "info"))
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    assert all(name in process.stdout for name in ("recipes", "train", "info"))
 
 
 def test_summaries_in_the_list_of_commands_are_not_cut(run_mar, monkeypatch):

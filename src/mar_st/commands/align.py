@@ -218,7 +218,7 @@ def align(
     if ladder is None:
         manifest = align_space(teacher, out, **arguments)
     else:
-        asked = Ladder(
+        settings = Ladder(
             ladder,
             layers=ladder_layers,
             embeddings=ladder_embeddings,
@@ -227,6 +227,6 @@ def align(
             evaluate=tuple(eval_ or ()),
             split=eval_split,
         )
-        manifest = align_ladder(teacher, out, asked, **arguments)
+        manifest = align_ladder(teacher, out, settings, **arguments)
     if as_json:
         typer.echo(json.dumps(manifest, ensure_ascii=False, indent=2))

@@ -22,7 +22,7 @@ def _known_kind(name: str) -> str:
     return name
 
 
-#: Taken from the module names: importing the modules would take as long as a search.
+#: Kinds of indexes, from the names of their modules: importing them would take as long as a search.
 KIND_NAMES = ("auto", *(module.name.replace("_", "-") for module in iter_modules(kinds.__path__)))
 
 Vectors = Annotated[Path, typer.Argument(help="Folder of vectors written by `mar encode`.")]
@@ -114,8 +114,8 @@ def index_update(
 
     Each change is applied completely or not at all.
     """
-    gone = [*(delete or []), *_lines(delete_from)]
-    if not (add or update or gone or compact):
+    deleted = [*(delete or []), *_lines(delete_from)]
+    if not (add or update or deleted or compact):
         raise typer.BadParameter("give --add, --update, --delete, --delete-from or --compact.")
     if corpus is not None and (add is None) == (update is None):
         raise typer.BadParameter(
@@ -126,14 +126,14 @@ def index_update(
     if index.startswith(MILVUS):
         if compact:
             raise IndexingError("Milvus compacts by itself; --compact is for an index folder.")
-        _update_milvus(index, add, update, gone, corpus)
+        _update_milvus(index, add, update, deleted, corpus)
         return
     from mar_st.index import update as updating  # lazy: pyarrow
 
     manifest: dict[str, Any] = {}
     progress = sys.stderr.isatty()
-    if gone:
-        manifest = updating.delete(index, gone)
+    if deleted:
+        manifest = updating.delete(index, deleted)
     if update is not None:
         manifest = updating.add(index, update, corpus=corpus, replace=True, progress=progress)
     if add is not None:
@@ -177,21 +177,21 @@ def parse_bytes(written: str) -> int:
     Raises:
         IndexingError: The text is not a size.
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", written.lower())
-    if not found:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", written.lower())
+    if not match:
         raise IndexingError(f"{written!r} is not a size. Write it like 2GB, 512MiB or 1000000.")
-    step = 1024 if found[3] else 1000
-    return int(float(found[1]) * step ** " kmgt".index(found[2] or " "))
+    step = 1024 if match[3] else 1000
+    return int(float(match[1]) * step ** " kmgt".index(match[2] or " "))
 
 
 def _settings(given: list[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for setting in given:
         name, sign, value = setting.partition("=")
         if not sign or not value:
             raise typer.BadParameter(f"--set takes NAME=VALUE, such as M=16; got {setting!r}.")
-        found[name] = int(value) if value.isdigit() else value
-    return found
+        settings[name] = int(value) if value.isdigit() else value
+    return settings
 
 
 def _query_vectors(path: Path) -> Any:

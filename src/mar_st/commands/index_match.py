@@ -46,18 +46,18 @@ def index_match(
     texts = None if queries is None else list(read_queries(queries).values())
     foreign = None if others is None else list(read_queries(others).values())
     names: list[str | None] = [*query] if query else [None]
-    found: list[dict[str, Any]] = []
+    calibrations: list[dict[str, Any]] = []
     for name in names:
-        found.append(
+        calibrations.append(
             calibrate_match(
                 index, texts, others=foreign, encoder=encoder, query=name, false_reject=false_reject,
                 threads=threads,
             )
         )  # fmt: skip
         if not as_json:
-            typer.echo(_lines(found[-1], encoder))
+            typer.echo(_lines(calibrations[-1], encoder))
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False, indent=2))
+        typer.echo(json.dumps(calibrations, ensure_ascii=False, indent=2))
 
 
 def _lines(match: dict[str, Any], encoder: str | None) -> str:

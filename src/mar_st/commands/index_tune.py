@@ -36,19 +36,19 @@ def index_tune(
 
     texts = list(read_queries(queries).values())
     names: list[str | None] = [*query] if query else [None]
-    found: list[dict[str, Any]] = []
+    efforts: list[dict[str, Any]] = []
     for name in names:
-        found.append(tune_effort(index, texts, encoder=encoder, query=name, target=recall, threads=threads))
+        efforts.append(tune_effort(index, texts, encoder=encoder, query=name, target=recall, threads=threads))
         if not as_json:
-            typer.echo(_line(found[-1], encoder))
+            typer.echo(_line(efforts[-1], encoder))
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False, indent=2))
+        typer.echo(json.dumps(efforts, ensure_ascii=False, indent=2))
 
 
 def _line(effort: dict[str, Any], encoder: str | None) -> str:
     now, before = (
-        " ".join(f"{name}={value}" for name, value in found.items())
-        for found in (effort["search"], effort["before"]["search"])
+        " ".join(f"{name}={value}" for name, value in settings.items())
+        for settings in (effort["search"], effort["before"]["search"])
     )
     missed = "" if effort["reached"] else f", below the target of {effort['target']}"
     return (

@@ -163,13 +163,13 @@ def mine(
 def _pairs(items: list[str] | None, usage: str) -> list[tuple[str, str]]:
     from mar_st.mining import MiningError  # lazy: torch
 
-    found = []
+    pairs = []
     for item in items or []:
         name, separator, value = item.partition("=")
         if not separator:
             raise MiningError(f"expected {usage}, got {item!r}.")
-        found.append((name, value))
-    return found
+        pairs.append((name, value))
+    return pairs
 
 
 def _as_text(manifest: dict[str, Any]) -> str:

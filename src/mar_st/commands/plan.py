@@ -80,15 +80,15 @@ def make(
     return plan(recipe, device=device, world=world, measure=measured)
 
 
-def as_text(found: Plan) -> str:
+def as_text(plan: Plan) -> str:
     """Return the plan for a terminal: a block per stage, a total."""
-    lines = [f"{found.recipe} on {found.world} x {found.device}: {found.assumption}", ""]
-    for stage in found.stages:
+    lines = [f"{plan.recipe} on {plan.world} x {plan.device}: {plan.assumption}", ""]
+    for stage in plan.stages:
         lines += [*_stage_lines(stage), ""]
-    hours = "unknown" if found.hours is None else _duration(found.hours)
+    hours = "unknown" if plan.hours is None else _duration(plan.hours)
     lines.append(
-        f"all stages: {hours} on {found.world} x {found.device}, {_bytes(found.memory)} of memory per device "
-        f"at most, {_bytes(found.disk)} of disk"
+        f"all stages: {hours} on {plan.world} x {plan.device}, {_bytes(plan.memory)} of memory per device "
+        f"at most, {_bytes(plan.disk)} of disk"
     )
     return "\n".join(lines)
 

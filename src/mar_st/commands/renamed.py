@@ -11,15 +11,15 @@ from mar_st.errors import MarError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Commands by their former names.
-COMMANDS = {
+#: Present names of commands, by their former names.
+RENAMED_COMMANDS = {
     "index-update": "index update",
     "index-tune": "index tune",
     "index-match": "index match",
 }
 
-#: Options by command and former name.
-OPTIONS = {
+#: Present names of options, by command and former name.
+RENAMED_OPTIONS = {
     ("mine", "--negatives"): "--num-negatives",
     ("mine", "--window"): "--range-min and --range-max (--window 2:50 is --range-min 1 --range-max 50)",
     ("mine", "--margin"): "--absolute-margin",
@@ -29,16 +29,16 @@ OPTIONS = {
     ("export", "--precision"): "--weight-format",
 }
 
-#: What to add to an error in the value of an option, by command and option.
-VALUES = {
+#: Hints for an invalid value of an option, by command and option.
+VALUE_HINTS = {
     ("encode", "--precision"): "The dtype that the model computes in is --dtype (float32 or bfloat16).",
     ("encode", "--dtype"): "The precision of the stored vectors is --precision.",
     ("mine", "--dtype"): "fp32 is float32 and bf16 is bfloat16.",
     ("align", "--dtype"): "fp32 is float32 and bf16 is bfloat16.",
 }
 
-#: Former options that are now the default; only their --no-... form exists.
-DEFAULTS = {("mine", "--fill"), ("mine", "--keep-labelled"), ("index build", "--bm25")}
+#: Former options that are the default now; only their --no-... form exists.
+DEFAULT_OPTIONS = {("mine", "--fill"), ("mine", "--keep-labelled"), ("index build", "--bm25")}
 
 
 class RenamedError(MarError):
@@ -54,8 +54,10 @@ class RootGroup(TyperGroup):
         Raises:
             RenamedError: The command was renamed.
         """
-        if args and args[0] in COMMANDS:
-            raise RenamedError(f"'mar {args[0]}' is now 'mar {COMMANDS[args[0]]}'; its options are the same.")
+        if args and args[0] in RENAMED_COMMANDS:
+            raise RenamedError(
+                f"'mar {args[0]}' is now 'mar {RENAMED_COMMANDS[args[0]]}'; its options are the same."
+            )
         return super().resolve_command(ctx, args)
 
 
@@ -100,12 +102,12 @@ def explain(error: Any) -> str | None:
     unknown = getattr(error, "option_name", "")
     if unknown and command == "index":
         return _index_commands(context.command.commands)
-    if (command, unknown) in OPTIONS:
-        return f"'mar {command}' has no option {unknown}; it is now {OPTIONS[command, unknown]}."
-    if (command, unknown) in DEFAULTS:
+    if (command, unknown) in RENAMED_OPTIONS:
+        return f"'mar {command}' has no option {unknown}; it is now {RENAMED_OPTIONS[command, unknown]}."
+    if (command, unknown) in DEFAULT_OPTIONS:
         return f"'mar {command}' does this by default; leave out {unknown}."
     parameter = getattr(error, "param", None)
     for name in getattr(parameter, "opts", ()):
-        if (command, name) in VALUES:
-            return f"{error.format_message()} {VALUES[command, name]}"
+        if (command, name) in VALUE_HINTS:
+            return f"{error.format_message()} {VALUE_HINTS[command, name]}"
     return None

@@ -43,7 +43,7 @@ def trim(
     from mar_st.vocabulary import file_texts  # lazy: torch
     from mar_st.vocabulary import trim as run  # lazy: torch
 
-    done = run(
+    trimmed = run(
         source,
         out,
         keep=keep,
@@ -54,7 +54,7 @@ def trim(
         show_progress=not as_json,
     )
     if as_json:
-        typer.echo(json.dumps([asdict(part) for part in done], indent=2))
+        typer.echo(json.dumps([asdict(part) for part in trimmed], indent=2))
         return
-    for part in done:
+    for part in trimmed:
         typer.echo(f"{out / part.folder}: {part.line()}")

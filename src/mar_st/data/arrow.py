@@ -1,8 +1,8 @@
 """Arrow tables in memory or in a mapped file.
 
 A mapped file is one copy for all processes of a machine: the kernel shares its pages and may drop them at
-any time. Pages that a walk over a whole file has touched would still count as memory of the process, so walks
-give them back (`forget_pages`).
+any time. Pages that a pass over a whole file has read would still count as memory of the process, so such a
+pass releases them (`forget_pages`).
 """
 
 from __future__ import annotations

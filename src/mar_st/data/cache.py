@@ -1,9 +1,9 @@
-"""Tables that are made once and mapped by all processes: training data that are too large to hold in memory.
+"""Cache of Arrow tables, mapped by all processes: training data that are too large to hold in memory.
 
 Each table is a folder `KEY/` of the cache: `rows.arrow` and `manifest.json`. The key is a digest of the
-content that it is made of and of all settings that decide it, so nothing in the cache is ever out of date,
+table's sources and of all settings that change it, so nothing in the cache is ever out of date,
 and every folder may be deleted while no run uses it. A table is moved into place when it is complete; of
-several processes that need one, the first makes it and the others wait.
+several processes that need one, the first writes it and the others wait.
 """
 
 from __future__ import annotations
@@ -31,20 +31,21 @@ if TYPE_CHECKING:
 logger = logging.get_logger(__name__)
 
 #: Environment variable with the folder of the cache.
-VARIABLE = "MAR_DATA_CACHE"
+CACHE_VARIABLE = "MAR_DATA_CACHE"
 
-#: Increased when a change makes the same content and settings give another table.
-FORMAT = 1
+#: Version of tables; raised by every change that makes the same content and settings give another table.
+TABLE_VERSION = 1
 
-#: Age (ns) of a file from which changed content also has another time stamp, even with a coarse clock.
-SETTLED = 2_000_000_000
+#: Minimum age (ns) of a file whose digest is remembered. A younger file could change again with the same time
+#: stamp if the clock of the file system is coarse.
+MIN_AGE_NS = 2_000_000_000
 
-ROWS, MANIFEST = "rows.arrow", "manifest.json"
+ROWS_FILE, MANIFEST = "rows.arrow", "manifest.json"
 
 
 def cache_root() -> Path:
     """Return the folder of the cache: `$MAR_DATA_CACHE`, else `mar` in the cache of `datasets`."""
-    given = os.environ.get(VARIABLE)
+    given = os.environ.get(CACHE_VARIABLE)
     if given:
         return Path(given).expanduser()
     from datasets import config  # lazy: datasets
@@ -54,7 +55,7 @@ def cache_root() -> Path:
 
 def cache_key(**content: Any) -> str:
     """Return the digest of the sources of a table."""
-    text = json.dumps({"format": FORMAT, **content}, sort_keys=True, ensure_ascii=False)
+    text = json.dumps({"format": TABLE_VERSION, **content}, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -75,11 +76,11 @@ def cached_table(
     folder = cache_root() / key
     if not _is_complete(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(folder.with_name(f"{key}.lock")):
+        with _locked(folder.with_name(f"{key}.lock")):
             if not _is_complete(folder):  # another process may have made it by now
                 _make(folder, schema, make, about)
     manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    return map_table(folder / ROWS), manifest["about"]
+    return map_table(folder / ROWS_FILE), manifest["about"]
 
 
 def file_digests(files: Sequence[Path]) -> list[str]:
@@ -88,23 +89,23 @@ def file_digests(files: Sequence[Path]) -> list[str]:
 
 
 @contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    held = FileLock(lock)
+def _locked(lock: Path) -> Iterator[None]:
+    file_lock = FileLock(lock)
     try:
-        held.acquire(timeout=0)
+        file_lock.acquire(timeout=0)
     except Timeout:
         logger.info("another process converts the training data; waiting for it")
-        held.acquire()
+        file_lock.acquire()
     try:
         yield
     finally:
-        held.release()
+        file_lock.release()
 
 
 def _is_complete(folder: Path) -> bool:
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        return bool((folder / ROWS).stat().st_size == manifest["bytes"])
+        return bool((folder / ROWS_FILE).stat().st_size == manifest["bytes"])
     except (OSError, ValueError, KeyError):
         return False
 
@@ -127,25 +128,25 @@ def _make(
             yield batch
 
     try:
-        write_table(part / ROWS, schema, counted())
+        write_table(part / ROWS_FILE, schema, counted())
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
-    manifest = {"rows": rows, "bytes": (part / ROWS).stat().st_size, "about": about()}
+    manifest = {"rows": rows, "bytes": (part / ROWS_FILE).stat().st_size, "about": about()}
     (part / MANIFEST).write_text(json.dumps(manifest, ensure_ascii=False, indent=1), encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)
     move_folder(part, folder)
 
 
 def _file_digest(file: Path) -> str:
-    found = file.stat()
-    stamp = [str(file), found.st_size, found.st_mtime_ns]
+    status = file.stat()
+    stamp = [str(file), status.st_size, status.st_mtime_ns]
     memory = cache_root() / "digests" / f"{cache_key(stamp=stamp)}.txt"
     if memory.is_file():
         return memory.read_text(encoding="utf-8")
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    if time.time_ns() - found.st_mtime_ns < SETTLED:
+    if time.time_ns() - status.st_mtime_ns < MIN_AGE_NS:
         return digest
     memory.parent.mkdir(parents=True, exist_ok=True)
     write_text(memory, digest, shared=True)

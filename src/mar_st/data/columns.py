@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Row = TypeVar("Row")
 Positives: TypeAlias = Literal["one", "all", "one-per-epoch"]
 
-#: Number in place of a document that a row does not have: its triple has no negatives.
+#: Document number of a missing negative, in rows whose triple has no negatives.
 NO_TEXT = -1
 
 logger = logging.getLogger(__name__)
@@ -136,8 +136,8 @@ def with_negatives(triples: Sequence[Triple], name: str) -> Triples:
         DataError: No triple has a negative.
     """
     table = Triples.of(triples)
-    kept = table.negatives > 0
-    without = len(table) - int(kept.sum())
+    has_negatives = table.negatives > 0
+    without = len(table) - int(has_negatives.sum())
     if not without:
         return table
     if without == len(table):
@@ -149,7 +149,7 @@ def with_negatives(triples: Sequence[Triple], name: str) -> Triples:
         "data %s: %d of %d premises have no contradiction and are left out ('negatives: 0' keeps them).",
         name, without, len(table),
     )  # fmt: skip
-    return Triples(table.table.filter(pa.array(kept)))
+    return Triples(table.table.filter(pa.array(has_negatives)))
 
 
 def _check_negatives(table: Triples, negatives: int) -> None:
@@ -170,8 +170,8 @@ def _drawn(
     counts = table.positives
     starts = np.concatenate([[0], np.cumsum(counts.astype(np.int64) + table.negatives)[:-1]])
     whole_rows, whole_documents = [], []
-    left = weight
-    while left > 0:
+    remaining = weight
+    while remaining > 0:
         if positives == "all" and not negatives:  # nothing to draw
             rows = np.repeat(np.arange(len(table)), counts)
             within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -179,12 +179,12 @@ def _drawn(
         else:
             rows, documents = _draw(table, negatives, positives, rng)
             documents = np.where(documents == NO_TEXT, NO_TEXT, documents + starts[rows][:, None])
-        if left < 1:
-            share = drawn_rows(len(rows), left, rng)
+        if remaining < 1:
+            share = drawn_rows(len(rows), remaining, rng)
             rows, documents = rows[share], documents[share]
         whole_rows.append(rows)
         whole_documents.append(documents)
-        left -= 1
+        remaining -= 1
     return np.concatenate(whole_rows), np.concatenate(whole_documents)
 
 
@@ -196,14 +196,14 @@ def _draw(
     for row, (own, others) in enumerate(zip(table.positives.tolist(), table.negatives.tolist(), strict=True)):
         for positive in range(own) if positives == "all" else (rng.choice(range(own)),):
             if not others:
-                found = []
+                chosen = []
             elif others >= negatives:
-                found = rng.sample(range(others), negatives)
+                chosen = rng.sample(range(others), negatives)
             else:
-                found = rng.choices(range(others), k=negatives)
+                chosen = rng.choices(range(others), k=negatives)
             rows.append(row)
             documents.append(positive)
-            documents.extend([own + index for index in found] or [NO_TEXT] * negatives)
+            documents.extend([own + index for index in chosen] or [NO_TEXT] * negatives)
     return np.array(rows, dtype=np.int64), np.array(documents, dtype=np.int64).reshape(-1, 1 + negatives)
 
 
@@ -239,8 +239,8 @@ def gathered(documents: Texts, rows: np.ndarray) -> pa.Array:
     """Return the documents by number, null for `NO_TEXT`."""
     missing = rows == NO_TEXT
     places = np.where(missing, 0, rows)
-    found = documents.gathered(places if documents.rows is None else documents.rows[places])
-    return pc.if_else(pa.array(missing), pa.scalar(None, pa.string()), found) if missing.any() else found
+    texts = documents.gathered(places if documents.rows is None else documents.rows[places])
+    return pc.if_else(pa.array(missing), pa.scalar(None, pa.string()), texts) if missing.any() else texts
 
 
 def _batches(

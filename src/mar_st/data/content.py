@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from mar_st.recipes.inputs import VocabularyCut
     from mar_st.recipes.schema import Data
 
-#: Settings of a data entry that change the rows read from its files.
-READING = {"form", "columns", "where", "limit", "role", "instruction"}
+#: Settings of a data entry that decide which rows are read from its files.
+CONTENT_SETTINGS = {"form", "columns", "where", "limit", "role", "instruction"}
 
 
 def data_digest(data: str | Data) -> str:
@@ -40,7 +40,7 @@ def data_digest(data: str | Data) -> str:
         with file.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
     if not isinstance(data, str):
-        settings = data.model_dump(mode="json", include=READING, exclude_defaults=True)
+        settings = data.model_dump(mode="json", include=CONTENT_SETTINGS, exclude_defaults=True)
         if settings:
             digest.update(json.dumps(settings, sort_keys=True, ensure_ascii=False).encode())
     return digest.hexdigest()

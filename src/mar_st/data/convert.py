@@ -12,7 +12,7 @@ from tqdm import tqdm
 from mar_st.data.arrow import forget_pages
 from mar_st.data.cache import cache_key, cached_table, file_digests
 from mar_st.data.records import row_line
-from mar_st.data.sequences import TRIPLES, Triples, batches
+from mar_st.data.sequences import TRIPLES_SCHEMA, Triples, batches
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -155,7 +155,7 @@ class _Picked:
 
 
 def _rows_of(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[Any]:
-    if schema is TRIPLES:
+    if schema is TRIPLES_SCHEMA:
         yield from Triples(pa.Table.from_batches([batch]))
     else:
         yield from batch.column(0).to_pylist()

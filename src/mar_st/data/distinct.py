@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def distinct(*parts: Sequence[str]) -> Texts:
     """Return the texts of some sequences, each once, in the order of their first occurrence."""
     texts = Texts.joined(parts)
-    kept = np.flatnonzero(_firsts(texts) == np.arange(len(texts)))
-    return texts if len(kept) == len(texts) else texts.select(kept)
+    firsts = np.flatnonzero(_firsts(texts) == np.arange(len(texts)))
+    return texts if len(firsts) == len(texts) else texts.select(firsts)
 
 
 def numbered(*parts: Sequence[str]) -> tuple[Texts, list[np.ndarray]]:
@@ -43,8 +43,8 @@ def digests(texts: Sequence[str]) -> np.ndarray:
     """128 bits of each text, `(n, 2)` uint64: equal ones for equal texts."""
     whole = Texts.of(texts)
     if whole.rows is not None and len(whole.rows) > whole.stored // 8:
-        found: np.ndarray = digests(Texts(whole.chunks))[whole.rows]  # reading all in order is faster
-        return found
+        selected: np.ndarray = digests(Texts(whole.chunks))[whole.rows]  # reading all in order is faster
+        return selected
     digest = xxhash.xxh3_128_digest
     parts = [
         b"".join(digest(text or b"") for text in block.cast(pa.binary()).to_pylist())

@@ -18,7 +18,7 @@ Forms (`form` of a data entry; `auto` tells the first four apart by their column
 
 Files are JSONL, CSV or TSV with a header (also gzipped), or Parquet, or a folder of Parquet shards or with a
 `triples.jsonl`; `hub:ORG/NAME` is a data set of the Hub. Rows are checked one after another and held in Arrow
-tables; from `LARGE` bytes on the table is a file of the cache (`mar_st.data.cache`), made once for all
+tables; from `MAPPED_BYTES` on the table is a file of the cache (`mar_st.data.cache`), made once for all
 processes of a machine.
 """
 
@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 from mar_st.data.convert import converted
 from mar_st.data.records import DataError, Source, Triple
 from mar_st.data.rows import Position, file_rows, hub_data, hub_rows, json_rows, locate
-from mar_st.data.sequences import TEXTS, TRIPLES, Texts, Triples
+from mar_st.data.sequences import TEXTS_SCHEMA, TRIPLES_SCHEMA, Texts, Triples
 from mar_st.data.triples import TRIPLE_COLUMNS, ignored_columns, is_column, triple_of
 from mar_st.text.texts import join_document
 
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from mar_st.recipes.schema import Data
 
 
-#: Scored pairs from here on count as positives.
-SAME_MEANING = 0.5
+#: Minimum score of a pair that counts as a positive.
+MIN_POSITIVE_SCORE = 0.5
 
 #: Labels of NLI data, by name and by the number that most data sets give them.
 NLI_LABELS = {
@@ -56,16 +56,15 @@ NLI_LABELS = {
 
 
 #: Columns that some form reads, besides `negative_1`, `negative_2`, ...
-COLUMNS = (
+KNOWN_COLUMNS = (
     *TRIPLE_COLUMNS, "sentence1", "sentence2", "score", "label", "premise", "hypothesis", "text", "title",
 )  # fmt: skip
 
-#: Bytes of files from which on a table is mapped instead of held in memory.
-LARGE = 2**26
+#: Files of this size (bytes) or more are converted to a mapped table instead of one in memory.
+MAPPED_BYTES = 2**26
 
-#: How an instruction of a row is put before its query, unless the data entry says otherwise: the form of the
-#: released models.
-INSTRUCTED = "<instruct>{instruction}\n<query>"
+#: Default template for a query with an instruction; the released models were trained with it.
+INSTRUCTION_TEMPLATE = "<instruct>{instruction}\n<query>"
 
 
 def read_triples(name: str) -> Triples:
@@ -99,7 +98,7 @@ def read_source(entry: Data, seed: int = 0) -> Source:
     table, about, key = converted(
         rows,
         lambda: _READERS[form](rows),
-        TEXTS if form == "texts" else TRIPLES,
+        TEXTS_SCHEMA if form == "texts" else TRIPLES_SCHEMA,
         settings={
             "form": form,
             "role": entry.role,
@@ -110,20 +109,20 @@ def read_source(entry: Data, seed: int = 0) -> Source:
         limit=entry.limit,
         draw=lambda number, kept: sorted(random.Random(seed).sample(range(number), kept)),
         seed=seed,
-        large=LARGE,
+        large=MAPPED_BYTES,
     )
     if not table.num_rows:
-        what = "texts" if form == "texts" else "triples"
-        kept = (
+        kind = "texts" if form == "texts" else "triples"
+        condition = (
             f" with {', '.join(f'{c} in {list(v)}' for c, v in entry.where.items())}" if entry.where else ""
         )
-        raise DataError(f"{entry.path} holds no {what}{kept}.")
-    rest = {"form": form} | {name: about[name] for name in ("left_out", "ignored", "digest")}
+        raise DataError(f"{entry.path} holds no {kind}{condition}.")
+    details = {"form": form} | {name: about[name] for name in ("left_out", "ignored", "digest")}
     if form == "texts":
-        return Source(entry, texts=Texts(table.column("text").chunks), **rest)
+        return Source(entry, texts=Texts(table.column("text").chunks), **details)
     triples = Triples(table, key)
     _check_instructions(entry, triples)
-    return Source(entry, triples=triples, **rest)
+    return Source(entry, triples=triples, **details)
 
 
 def _check_instructions(entry: Data, triples: Triples) -> None:
@@ -155,12 +154,12 @@ class _Rows:
         self.ignored: dict[str, str] = {}
         self.position = Position()
         for column in entry.columns:
-            if not is_column(column) and column not in COLUMNS:
-                near = get_close_matches(column, COLUMNS)
+            if not is_column(column) and column not in KNOWN_COLUMNS:
+                near = get_close_matches(column, KNOWN_COLUMNS)
                 hint = f" Did you mean {near[0]!r}?" if near else ""
                 raise DataError(
                     f"data {entry.name}: 'columns' names {column!r}, which no form reads.{hint} They read "
-                    f"{', '.join(COLUMNS)}."
+                    f"{', '.join(KNOWN_COLUMNS)}."
                 )
         self.path = None if entry.path.startswith("hub:") else locate(entry.path)
 
@@ -251,7 +250,7 @@ def _triples(rows: _Rows) -> Iterator[Triple]:
             )
         yield from _from_folder(rows.folder)
         return
-    template = INSTRUCTED if rows.entry.instruction is None else rows.entry.instruction
+    template = INSTRUCTION_TEMPLATE if rows.entry.instruction is None else rows.entry.instruction
     for number, (place, row) in enumerate(rows):
         if number == 0:
             rows.ignored = ignored_columns(row)
@@ -292,7 +291,7 @@ def _pairs(rows: _Rows, label: str) -> Iterator[Triple]:
             if not 0 <= score <= 1 or (label == "label" and score not in (0, 1)):
                 what = "0 or 1" if label == "label" else "from 0 to 1; divide it by its maximum"
                 raise DataError(f"{place}: {label!r} is {score}; it should be {what}.")
-            yield row, first, second, score >= SAME_MEANING
+            yield row, first, second, score >= MIN_POSITIVE_SCORE
 
     yield from _grouped(judged(), rows)
 

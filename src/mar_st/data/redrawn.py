@@ -50,10 +50,10 @@ class Draws:
         self._turn = _occurrences(rows).astype(np.int32)
         # Positives and negatives of the first triple, of the second, ...: the documents in their order.
         stored = np.stack([table.positives, table.negatives], axis=1)
-        wanted = np.stack([self._turns > 0, (self._turns > 0) & (negatives > 0)], axis=1)
-        kept = np.repeat(wanted.ravel(), stored.ravel())
-        self.documents = table.documents if kept.all() else table.documents.select(np.flatnonzero(kept))
-        self._sizes = np.where(wanted, stored, 0).astype(np.int32)
+        used = np.stack([self._turns > 0, (self._turns > 0) & (negatives > 0)], axis=1)
+        is_used = np.repeat(used.ravel(), stored.ravel())
+        self.documents = table.documents if is_used.all() else table.documents.select(np.flatnonzero(is_used))
+        self._sizes = np.where(used, stored, 0).astype(np.int32)
         self._starts = (np.cumsum(self._sizes, dtype=np.int64) - self._sizes.ravel()).reshape(-1, 2)
         group = np.repeat(np.arange(self._sizes.size), self._sizes.ravel())
         self._order = np.lexsort((np.random.default_rng(seed).random(len(group)), group))
@@ -127,15 +127,15 @@ class RedrawnDataset(Dataset):  # type: ignore[misc]  # datasets has no types
     def content(self, rows: np.ndarray, epoch: int) -> dict[str, Sequence[Any]]:
         """Return the columns of some rows in an epoch; the negatives of a triple without any are `None`."""
         triples, documents = self.draws.drawn(epoch, rows)
-        found: dict[str, Sequence[Any]] = {}
+        columns: dict[str, Sequence[Any]] = {}
         for name, numbers in zip(self.texts[1:], documents.T, strict=True):
             if name in self._read:
-                found[name] = gathered(self.draws.documents, numbers).to_pylist()
+                columns[name] = gathered(self.draws.documents, numbers).to_pylist()
         if "query" in self._read:
-            found = {"query": self.draws.queries.take(triples), **found}
+            columns = {"query": self.draws.queries.take(triples), **columns}
         if self._label is not None:
-            found["label"] = self._label(triples, documents)
-        return found
+            columns["label"] = self._label(triples, documents)
+        return columns
 
     def values(
         self, epoch: int, of_queries: np.ndarray, of_documents: np.ndarray, missing: Any = None
@@ -161,9 +161,9 @@ def _occurrences(numbers: np.ndarray) -> np.ndarray:
     new = np.ones(len(order), dtype=bool)
     new[1:] = ordered[1:] != ordered[:-1]
     places = np.arange(len(order))
-    found = np.empty_like(places)
-    found[order] = places - np.maximum.accumulate(np.where(new, places, 0))
-    return found
+    counts = np.empty_like(places)
+    counts[order] = places - np.maximum.accumulate(np.where(new, places, 0))
+    return counts
 
 
 def _nulls(number: int, kind: pa.DataType) -> pa.ChunkedArray:

@@ -21,8 +21,8 @@ from mar_st.model.names import check_dataset
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-#: Separator of the columns, by the end of a file's name.
-SEPARATED = {".csv": ",", ".tsv": "\t"}
+#: Separator of the columns, by the suffix of a file.
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
 
 
 @dataclass
@@ -69,8 +69,8 @@ def file_rows(path: Path, position: Position) -> Iterator[tuple[str, dict[str, A
     kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if kind == ".parquet":
         yield from parquet_rows(path, position)
-    elif kind in SEPARATED:
-        yield from separated_rows(path, SEPARATED[kind], position)
+    elif kind in SEPARATORS:
+        yield from separated_rows(path, SEPARATORS[kind], position)
     else:
         for number, row in json_rows(path, position):
             yield f"{path}:{number}", row
@@ -141,7 +141,7 @@ def json_rows(path: Path, position: Position | None = None) -> Iterator[tuple[in
             f"{path} is missing; training data need corpus.jsonl, queries.jsonl and triples.jsonl."
         )
     with path.open("rb") as raw:
-        tell = _told(raw, position)
+        tell = _position_counter(raw, position)
         for number, line in enumerate(_content(path, raw), 1):
             if number % 4096 == 0:
                 tell()
@@ -167,7 +167,7 @@ def separated_rows(
     """
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # texts of more than 128 kB are not a mistake here
     with path.open("rb") as raw:
-        tell = _told(raw, position)
+        tell = _position_counter(raw, position)
         text = io.TextIOWrapper(_content(path, raw), encoding="utf-8-sig", newline="")
         lines = csv.reader(text, delimiter=separator, strict=True)
         try:
@@ -198,7 +198,7 @@ def _content(path: Path, raw: BinaryIO) -> Any:
     return gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
 
 
-def _told(raw: BinaryIO, position: Position | None) -> Callable[[], None]:
+def _position_counter(raw: BinaryIO, position: Position | None) -> Callable[[], None]:
     """Add the bytes read since the last call to a position."""
     last = 0
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 #: Columns of a table of triples; the first `positives` of the documents are positives, the others negatives.
-TRIPLES = pa.schema(
+TRIPLES_SCHEMA = pa.schema(
     [
         ("query", pa.string()),
         ("documents", pa.list_(pa.string())),
@@ -33,13 +33,13 @@ TRIPLES = pa.schema(
 )
 
 #: Column of a table of texts.
-TEXTS = pa.schema([("text", pa.string())])
+TEXTS_SCHEMA = pa.schema([("text", pa.string())])
 
-#: Bytes of text after which a walk gives the pages of mapped files back.
-WALKED = 2**26
+#: Bytes of text after which a pass over a mapped file releases the pages that it has read.
+RELEASE_BYTES = 2**26
 
-#: Arrays that rows are taken from before pages are given back.
-CHUNKS = 128
+#: Chunks of a mapped file after which taking rows releases the pages that it has read.
+RELEASE_CHUNKS = 128
 
 
 class Texts(Sequence[str]):
@@ -60,17 +60,17 @@ class Texts(Sequence[str]):
         """Return the same texts; those that are not in Arrow arrays yet are copied."""
         if isinstance(texts, Texts):
             return texts
-        return cls([batch.column(0) for batch in batches(texts, TEXTS)])
+        return cls([batch.column(0) for batch in batches(texts, TEXTS_SCHEMA)])
 
     @classmethod
     def joined(cls, parts: Sequence[Sequence[str]]) -> Texts:
         """Concatenate several sequences."""
-        found = [cls.of(part) for part in parts]
-        if all(part.rows is None for part in found):
-            return cls([chunk for part in found for chunk in part.chunks])
-        starts = np.cumsum([0, *(part.stored for part in found)])
-        rows = [part.numbers() + start for part, start in zip(found, starts[:-1], strict=True)]
-        return cls([chunk for part in found for chunk in part.chunks], np.concatenate(rows))
+        sequences = [cls.of(part) for part in parts]
+        if all(part.rows is None for part in sequences):
+            return cls([chunk for part in sequences for chunk in part.chunks])
+        starts = np.cumsum([0, *(part.stored for part in sequences)])
+        rows = [part.numbers() + start for part, start in zip(sequences, starts[:-1], strict=True)]
+        return cls([chunk for part in sequences for chunk in part.chunks], np.concatenate(rows))
 
     @property
     def stored(self) -> int:
@@ -113,8 +113,8 @@ class Texts(Sequence[str]):
     def take(self, rows: np.ndarray) -> list[str]:
         """Return some of the texts as a list, by row number."""
         stored = np.asarray(rows) if self.rows is None else self.rows[rows]
-        found: list[str] = self.gathered(stored).to_pylist()
-        return found
+        texts: list[str] = self.gathered(stored).to_pylist()
+        return texts
 
     def blocks(self) -> Iterator[pa.Array]:
         """Yield all texts in order, as string arrays of some thousands; for walks, see `forget_pages`."""
@@ -122,15 +122,15 @@ class Texts(Sequence[str]):
         for block in self._blocks():
             yield block
             walked += block.nbytes
-            if walked > WALKED:
+            if walked > RELEASE_BYTES:
                 forget_pages()
                 walked = 0
         forget_pages()
 
     def missing(self) -> np.ndarray:
         """Return True if a text is null, `(n,)` bool."""
-        found = [np.asarray(chunk.is_null()) for chunk in self.chunks]
-        stored = np.concatenate(found) if found else np.empty(0, dtype=bool)
+        nulls = [np.asarray(chunk.is_null()) for chunk in self.chunks]
+        stored = np.concatenate(nulls) if nulls else np.empty(0, dtype=bool)
         return stored if self.rows is None else stored[self.rows]
 
     def lengths(self) -> np.ndarray:
@@ -160,7 +160,7 @@ class Texts(Sequence[str]):
         ):
             start = self._ends[number] - len(self.chunks[number])
             parts.append(self.chunks[number].take(pa.array(stored[places] - start)))
-            if turn % CHUNKS == 0:  # the kernel maps sixteen pages for each that is read
+            if turn % RELEASE_CHUNKS == 0:  # the kernel maps sixteen pages for each that is read
                 forget_pages()
         if not parts:
             return pa.array([], pa.string())
@@ -173,7 +173,7 @@ class Triples(Sequence[Triple]):
     """A sequence of triples in an Arrow table.
 
     Args:
-        table: Columns as in `TRIPLES`.
+        table: Columns as in `TRIPLES_SCHEMA`.
         key: Digest of the content, if the table is in a mapped file.
     """
 
@@ -185,7 +185,7 @@ class Triples(Sequence[Triple]):
         """Return the same triples; those that are not in a table yet are copied."""
         if isinstance(triples, Triples):
             return triples
-        return cls(pa.Table.from_batches(batches(triples, TRIPLES), TRIPLES))
+        return cls(pa.Table.from_batches(batches(triples, TRIPLES_SCHEMA), TRIPLES_SCHEMA))
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -220,7 +220,7 @@ class Triples(Sequence[Triple]):
         for batch in self.table.to_batches():
             yield batch
             walked += batch.nbytes
-            if walked > WALKED:
+            if walked > RELEASE_BYTES:
                 forget_pages()
                 walked = 0
         forget_pages()
@@ -260,26 +260,26 @@ class Triples(Sequence[Triple]):
     @cached_property
     def positives(self) -> np.ndarray:
         """Return the number of positives of each triple, `(n,)` int32."""
-        found: np.ndarray = self.table.column("positives").to_numpy()
-        return found
+        counts: np.ndarray = self.table.column("positives").to_numpy()
+        return counts
 
     @cached_property
     def negatives(self) -> np.ndarray:
         """Return the number of negatives of each triple, `(n,)` int32."""
         lengths = pc.list_value_length(self.table.column("documents")).to_numpy()
-        found: np.ndarray = lengths.astype(np.int32) - self.positives
-        return found
+        counts: np.ndarray = lengths.astype(np.int32) - self.positives
+        return counts
 
 
 def batches(rows: Iterable[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Record batches of triples (`TRIPLES`) or texts (`TEXTS`).
+    """Record batches of triples (`TRIPLES_SCHEMA`) or texts (`TEXTS_SCHEMA`).
 
     Raises:
         DataError: A text is not valid Unicode, or not a text.
     """
-    rest = iter(rows)
-    while block := list(islice(rest, ROWS_PER_READ)):
-        columns = _columns(block) if schema is TRIPLES else [block]
+    remaining = iter(rows)
+    while block := list(islice(remaining, ROWS_PER_READ)):
+        columns = _columns(block) if schema is TRIPLES_SCHEMA else [block]
         try:
             arrays = [pa.array(c, kind.type) for c, kind in zip(columns, schema, strict=True)]
         except UnicodeEncodeError as error:

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = ["RunError", "check_run_name", "is_run", "lines_of", "read_run", "write_qrels", "write_run"]
 
-#: Suffixes of runs: TREC's, and JSON.
-TREC = (".trec", ".run")
-JSON = (".json", ".jsonl")
+#: Suffixes of runs in TREC's format.
+TREC_SUFFIXES = (".trec", ".run")
 
-#: Digits of a rank; Python reads only some thousand.
-_LONGEST = 19
+#: Suffixes of runs in JSON.
+JSON_SUFFIXES = (".json", ".jsonl")
+
+#: A rank with this many digits or more is refused; Python converts only some thousand digits.
+_TOO_MANY_DIGITS = 19
 
 Run = dict[str, dict[str, float]]
 
@@ -36,7 +38,7 @@ class RunError(MarError):
 
 def is_run(name: str | Path) -> bool:
     """Return True if a file has the suffix of a run."""
-    return Path(name).suffix.lower() in (*TREC, *JSON)
+    return Path(name).suffix.lower() in (*TREC_SUFFIXES, *JSON_SUFFIXES)
 
 
 def check_run_name(path: Path) -> None:
@@ -63,13 +65,13 @@ def write_run(path: Path, run: Run, tag: str = "medteb") -> None:
         RunError: The suffix is unknown; in TREC's format also if an id or the tag is empty or holds blanks.
     """
     check_run_name(path)
-    if path.suffix.lower() in JSON:
+    if path.suffix.lower() in JSON_SUFFIXES:
         write_text(path, json.dumps(run, ensure_ascii=False, indent=2) + "\n")
         return
     _check_words(path, tag)
     lines = []
-    for query, found in run.items():
-        ranked = sorted(found.items(), key=lambda entry: -entry[1])
+    for query, scores in run.items():
+        ranked = sorted(scores.items(), key=lambda entry: -entry[1])
         for rank, (document, score) in enumerate(ranked, 1):
             _check_words(path, query, document)
             lines.append(f"{query} Q0 {document} {rank} {float(score)!r} {tag}\n")
@@ -116,23 +118,24 @@ def read_run(
     if not path.is_file():
         raise RunError(f"There is no run {path}.")
     known = (queries, documents)
-    run = _read_json(path, known, split, subset) if path.suffix.lower() in JSON else _read_trec(path, known)
+    is_json = path.suffix.lower() in JSON_SUFFIXES
+    run = _read_json(path, known, split, subset) if is_json else _read_trec(path, known)
     if not run:
         raise RunError(f"{path} holds no results.")
     return run
 
 
 def _read_trec(path: Path, known: tuple[Container[str] | None, Container[str] | None]) -> Run:
-    found: dict[str, dict[str, tuple[float, int, int]]] = {}
+    by_query: dict[str, dict[str, tuple[float, int, int]]] = {}
     ranks: dict[str, dict[int, int]] = {}
     for number, words in lines_of(path, 6, "query Q0 document rank score tag"):
         query, _, document, rank_text, score_text, _ = words
         where = f"{path}:{number}"
         _check_known(where, query, document, known)
-        if not (rank_text.isascii() and rank_text.isdigit() and len(rank_text) < _LONGEST):
+        if not (rank_text.isascii() and rank_text.isdigit() and len(rank_text) < _TOO_MANY_DIGITS):
             raise RunError(f"{where}: the rank must be a whole number from 0, got {rank_text[:40]!r}.")
         score, rank = _score(where, score_text), int(rank_text)
-        results, taken = found.setdefault(query, {}), ranks.setdefault(query, {})
+        results, taken = by_query.setdefault(query, {}), ranks.setdefault(query, {})
         if document in results:
             first = results[document][2]
             raise RunError(
@@ -141,7 +144,7 @@ def _read_trec(path: Path, known: tuple[Container[str] | None, Container[str] | 
         if rank in taken:
             raise RunError(f"{where}: rank {rank} of query {query!r} again (first in line {taken[rank]}).")
         results[document], taken[rank] = (score, rank, number), number
-    return {query: _ordered(path, query, results) for query, results in found.items()}
+    return {query: _ordered(path, query, results) for query, results in by_query.items()}
 
 
 def _ordered(path: Path, query: str, results: dict[str, tuple[float, int, int]]) -> dict[str, float]:
@@ -170,13 +173,13 @@ def _read_json(
         raise RunError(f"{path} is not JSON: {error}") from None
     if isinstance(content, dict) and "mteb_model_meta" in content:
         content = _predictions(path, content, split, subset)
-    if not isinstance(content, dict) or not all(isinstance(found, dict) for found in content.values()):
+    if not isinstance(content, dict) or not all(isinstance(results, dict) for results in content.values()):
         raise RunError(f"{path}: expected an object of query to document to score.")
     run: Run = {}
-    for query, found in content.items():
+    for query, results in content.items():
         where = f"{path}, query {query!r}"
         scores = {}
-        for document, score in found.items():
+        for document, score in results.items():
             _check_known(where, query, document, known)
             scores[document] = _score(where, score)
         run[query] = dict(sorted(scores.items(), key=lambda entry: -entry[1]))
@@ -185,13 +188,13 @@ def _read_json(
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object whose keys do not repeat; JSON readers would keep the last of equal ones."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    content = dict(pairs)
+    if len(content) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(
             f"{next(name for name in names if names.count(name) > 1)!r} occurs twice in one object"
         )
-    return found
+    return content
 
 
 def _predictions(path: Path, content: dict[str, Any], split: str | None, subset: str) -> Any:
@@ -228,8 +231,8 @@ def lines_of(path: Path, columns: int, form: str) -> Iterator[tuple[int, list[st
 def _check_known(
     where: str, query: str, document: str, known: tuple[Container[str] | None, Container[str] | None]
 ) -> None:
-    for kind, name, there in (("query", query, known[0]), ("document", document, known[1])):
-        if there is not None and name not in there:
+    for kind, name, allowed in (("query", query, known[0]), ("document", document, known[1])):
+        if allowed is not None and name not in allowed:
             raise RunError(f"{where}: there is no {kind} {name!r} in the data that the run is used with.")
 
 

@@ -18,18 +18,18 @@ from typing import Any
 from mar_st.data.records import DataError, Triple
 from mar_st.text.texts import join_document
 
-QUERIES = ("query", "anchor")
-POSITIVES = ("positive", "positives", "pos", "positive_passages")
-NEGATIVES = ("negative", "negatives", "neg", "negative_passages")
+QUERY_COLUMNS = ("query", "anchor")
+POSITIVE_COLUMNS = ("positive", "positives", "pos", "positive_passages")
+NEGATIVE_COLUMNS = ("negative", "negatives", "neg", "negative_passages")
 
-#: Columns that a triple is read from, besides `negative_1`, `negative_2`, ...
-TRIPLE_COLUMNS = (*QUERIES, *POSITIVES, *NEGATIVES, "instruction", "source")
+#: Columns that a triple is read from, in addition to `negative_1`, `negative_2`, ...
+TRIPLE_COLUMNS = (*QUERY_COLUMNS, *POSITIVE_COLUMNS, *NEGATIVE_COLUMNS, "instruction", "source")
 
-_NUMBERED = re.compile(r"negative_([0-9]{1,9})")
+_NUMBERED_NEGATIVE = re.compile(r"negative_([0-9]{1,9})")
 
 #: Columns of other libraries that change how *they* train and are not read here: the library, and what to use
 #: instead.
-IGNORED = {
+IGNORED_COLUMNS = {
     "prompt": "FlagEmbedding's; give the data entry a prompt, or rename the column to 'instruction'",
     "type": "FlagEmbedding's",
     "pos_scores": "FlagEmbedding's teacher scores",
@@ -43,12 +43,12 @@ IGNORED = {
 
 def is_column(name: str) -> bool:
     """Return True if triples are read from a column of this name."""
-    return name in TRIPLE_COLUMNS or _NUMBERED.fullmatch(name) is not None
+    return name in TRIPLE_COLUMNS or _NUMBERED_NEGATIVE.fullmatch(name) is not None
 
 
 def ignored_columns(row: dict[str, Any]) -> dict[str, str]:
     """Return the columns of a row that only other libraries read, with the library of each."""
-    return {name: whose for name, whose in IGNORED.items() if row.get(name) not in (None, "", [])}
+    return {name: whose for name, whose in IGNORED_COLUMNS.items() if row.get(name) not in (None, "", [])}
 
 
 def triple_of(place: str, row: dict[str, Any], template: str) -> Triple:
@@ -63,10 +63,10 @@ def triple_of(place: str, row: dict[str, Any], template: str) -> Triple:
         DataError: The query or the positive is missing, or a text is empty or null.
     """
     query = row.get("query") or row.get("anchor")
-    positives = _texts(place, row, POSITIVES)
+    positives = _texts(place, row, POSITIVE_COLUMNS)
     if not isinstance(query, str) or not positives:
         raise DataError(f"{place}: needs 'query' and 'positive' (or 'positives'); has {sorted(row)}.")
-    negatives = _texts(place, row, NEGATIVES)
+    negatives = _texts(place, row, NEGATIVE_COLUMNS)
     if not negatives and len(row) > 2:  # more than a pair
         negatives = _texts(place, row, _numbered(row), single=True)
     instruction = row.get("instruction")
@@ -75,15 +75,15 @@ def triple_of(place: str, row: dict[str, Any], template: str) -> Triple:
 
 
 def _numbered(row: dict[str, Any]) -> list[str]:
-    found = [(int(match[1]), name) for name in row if (match := _NUMBERED.fullmatch(name))]
-    return [name for _, name in sorted(found)]
+    numbered = [(int(match[1]), name) for name in row if (match := _NUMBERED_NEGATIVE.fullmatch(name))]
+    return [name for _, name in sorted(numbered)]
 
 
 def _texts(
     place: str, row: dict[str, Any], names: tuple[str, ...] | list[str], *, single: bool = False
 ) -> tuple[str, ...]:
     """Return the texts of the first column that has any; with `single` the one text of every column."""
-    found: list[str] = []
+    collected: list[str] = []
     for name in names:
         value = row.get(name)
         if not value:
@@ -94,10 +94,10 @@ def _texts(
         texts = [_text(text) for text in values]
         if not all(isinstance(text, str) and text.strip() for text in texts):
             raise DataError(f"{place}: {name!r} should hold texts that are not empty; it holds {value!r}.")
-        found += texts
+        collected += texts
         if not single:
             break
-    return tuple(found)
+    return tuple(collected)
 
 
 def _text(value: Any) -> Any:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 VectorType: TypeAlias = Literal["float32", "float16", "int8", "binary"]
 
-#: Type of the tensor `vectors` in a file.
-STORED: dict[str, str] = {"float32": "float32", "float16": "float16", "int8": "int8", "binary": "uint8"}
+#: NumPy type of the tensor `vectors` in a file, by storage type.
+NUMPY_TYPES: dict[str, str] = {"float32": "float32", "float16": "float16", "int8": "int8", "binary": "uint8"}
 
 
 def check_type(dtype: str, dim: int | None = None) -> None:
@@ -52,9 +52,9 @@ def pack(vectors: np.ndarray, dtype: str) -> dict[str, np.ndarray]:
     if dtype == "binary":
         return {"vectors": np.packbits(vectors > 0, axis=1)}
     with np.errstate(over="ignore"):  # reported below
-        found = vectors.astype(dtype, copy=False)
-    _refuse_infinite(found, dtype)
-    return {"vectors": found}
+        converted = vectors.astype(dtype, copy=False)
+    _refuse_infinite(converted, dtype)
+    return {"vectors": converted}
 
 
 def _refuse_infinite(vectors: np.ndarray, dtype: str) -> None:
@@ -71,11 +71,11 @@ def unpack(tensors: Mapping[str, np.ndarray], dtype: str, rows: np.ndarray | sli
 
     Bits become plus or minus one over the square root of the dimension, so a vector has length 1.
     """
-    found = tensors["vectors"][rows]
+    stored = tensors["vectors"][rows]
     if dtype == "binary":
-        bits = np.unpackbits(found, axis=1)
+        bits = np.unpackbits(stored, axis=1)
         return (bits.astype(np.float32) * 2 - 1) / np.float32(np.sqrt(bits.shape[1]))
     if dtype == "int8":
-        scaled: np.ndarray = found.astype(np.float32) * tensors["scale"][rows][:, None]
+        scaled: np.ndarray = stored.astype(np.float32) * tensors["scale"][rows][:, None]
         return scaled
-    return found.astype(np.float32)  # a copy, also of float32: callers get no view of a mapped file
+    return stored.astype(np.float32)  # a copy, also of float32: callers get no view of a mapped file

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 Scalar: TypeAlias = str | int | float | bool
 
 #: Fields that are not metadata.
-_OWN = ("_id", "id", "title", "text", "metadata")
+_ENTRY_FIELDS = ("_id", "id", "title", "text", "metadata")
 
 #: Files of a corpus in a folder in the Hub layout, in order of preference.
-_NAMES = ("corpus.jsonl", "corpus.jsonl.gz", "corpus*.parquet", "corpus/*.parquet", "*.parquet")
+_FILE_PATTERNS = ("corpus.jsonl", "corpus.jsonl.gz", "corpus*.parquet", "corpus/*.parquet", "*.parquet")
 
-#: `org/name`, `org/name:config`, `org/name:config:split`.
-_HUB = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+){0,2}")
+#: Name of a Hub data set: `org/name`, `org/name:config` or `org/name:config:split`.
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+){0,2}")
 
 #: Splits of a Hub data set that hold a corpus, in order of preference.
 _SPLITS = ("corpus", "train", "test")
@@ -118,15 +118,15 @@ def corpus_files(source: str | Path) -> list[Path]:
     if path.is_dir():
         if _is_saved_dataset(path):
             return []
-        for pattern in _NAMES:
-            found = sorted(path.glob(pattern))
-            if found:
-                return found
+        for pattern in _FILE_PATTERNS:
+            files = sorted(path.glob(pattern))
+            if files:
+                return files
         raise CorpusError(
             f"{path} holds no corpus. A folder needs corpus.jsonl or corpus*.parquet, or one that "
             "datasets' save_to_disk wrote."
         )
-    if isinstance(source, str) and _HUB.fullmatch(source) and not path.parent.is_dir():
+    if isinstance(source, str) and _HUB_NAME.fullmatch(source) and not path.parent.is_dir():
         return []
     raise CorpusError(
         f"There is no corpus at {source}. Give a JSONL or Parquet file, a folder with corpus.jsonl, or a "
@@ -223,7 +223,7 @@ def _hub(name: str) -> Iterator[tuple[str, Any]]:
             split = rest[1]
         else:
             known = get_dataset_split_names(repository, config)
-            split = next((found for found in _SPLITS if found in known), known[0])
+            split = next((preferred for preferred in _SPLITS if preferred in known), known[0])
         stream = load_dataset(repository, config, split=split, streaming=True)
         rows = enumerate(stream, 1)
     except Exception as error:  # datasets and the Hub client raise many kinds
@@ -273,7 +273,9 @@ def _kind(value: Any) -> str:
 
 def _metadata(row: Mapping[str, Any]) -> dict[str, Scalar]:
     nested = row.get("metadata")
-    found = {key: value for key, value in row.items() if key not in _OWN and isinstance(value, Scalar)}
+    fields = {
+        key: value for key, value in row.items() if key not in _ENTRY_FIELDS and isinstance(value, Scalar)
+    }
     if isinstance(nested, dict):
-        found |= {str(key): value for key, value in nested.items() if isinstance(value, Scalar)}
-    return found
+        fields |= {str(key): value for key, value in nested.items() if isinstance(value, Scalar)}
+    return fields

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 Executor: TypeAlias = Literal["local", "ray"]
 
-#: File with the settings that a folder was started with.
-BEGUN = "encode.json"
+#: File with the model and the settings that a folder was started with.
+ENCODE_FILE = "encode.json"
 
 
 class EncodeError(MarError):
@@ -94,7 +94,7 @@ def encode_corpus(
     """
     settings, root = settings or EncodeSettings(), Path(out)
     chosen = _devices(devices, workers, engine)
-    with _alone(root):
+    with _locked(root):
         identity = model_identity(model)
         kinds = {device.partition(":")[0] for device in chosen}
         if len(kinds) > 1:
@@ -105,7 +105,10 @@ def encode_corpus(
         _begin(root, {"model": identity, "settings": settings.identity(kinds.pop(), kernel=kernel)})
         scan = scan_corpus(corpus, settings.shard, show_progress=show_progress)
         missing = _missing(root, scan, say)
-        if not missing and ((_said(root) or {}).get("corpus") or {}).get("digest") == scan.digest:
+        if (
+            not missing
+            and ((_finished_manifest(root) or {}).get("corpus") or {}).get("digest") == scan.digest
+        ):
             say(f"{root} is complete: {scan.count:,} vectors")
             return VectorFolder.open(root)
         (root / MANIFEST).unlink(missing_ok=True)
@@ -176,7 +179,7 @@ def _check_written(root: Path, numbers: Sequence[int]) -> None:
 
 
 @contextmanager
-def _alone(root: Path) -> Iterator[None]:
+def _locked(root: Path) -> Iterator[None]:
     make_folder(root)
     refuse_links(root, EncodeError)
     (root / SHARDS).mkdir(exist_ok=True)
@@ -193,10 +196,10 @@ def _kernel(root: Path, settings: EncodeSettings, kinds: set[str]) -> Kernel:
     """Return the kernel for linear layers; a folder started with one kernel is finished with the same."""
     if kinds != {"cpu"} or settings.dtype == "float32":
         return "torch"
-    begun = root / BEGUN
+    begun = root / ENCODE_FILE
     if begun.is_file():
-        found: Kernel = json.loads(begun.read_text(encoding="utf-8"))["settings"].get("kernel", "torch")
-        return found
+        kernel: Kernel = json.loads(begun.read_text(encoding="utf-8"))["settings"].get("kernel", "torch")
+        return kernel
     import torch  # lazy: torch
 
     from mar_st.kernels.linear import best_kernel  # lazy: torch
@@ -204,24 +207,24 @@ def _kernel(root: Path, settings: EncodeSettings, kinds: set[str]) -> Kernel:
     return best_kernel(torch.bfloat16 if settings.dtype == "bfloat16" else torch.float32)
 
 
-def _begin(root: Path, asked: dict[str, Any]) -> None:
+def _begin(root: Path, record: dict[str, Any]) -> None:
     """Record model and settings of a new folder, or compare them with the record."""
-    path = root / BEGUN
-    asked = json.loads(json.dumps(asked))
+    path = root / ENCODE_FILE
+    record = json.loads(json.dumps(record))
     if not path.is_file():
         if (root / MANIFEST).is_file() or any((root / SHARDS).glob("*.safetensors")):
             raise EncodeError(f"{root} holds vectors that 'mar encode' did not write. Give another folder.")
-        write_json(path, asked)
+        write_json(path, record)
         return
     begun = json.loads(path.read_text(encoding="utf-8"))
     changes = []
-    if begun["model"]["digest"] != asked["model"]["digest"]:
-        names = [content["model"]["name"] for content in (begun, asked)]
+    if begun["model"]["digest"] != record["model"]["digest"]:
+        names = [content["model"]["name"] for content in (begun, record)]
         same = "has other weights or settings now" if names[0] == names[1] else f"now it is {names[1]}"
         changes.append(f"model: was {names[0]}, {same}")
-    was, wanted = EncodeSettings.named(begun["settings"]), EncodeSettings.named(asked["settings"])
-    for name in sorted({*was, *wanted}):
-        before, now = was.get(name), wanted.get(name)
+    old, new = EncodeSettings.named(begun["settings"]), EncodeSettings.named(record["settings"])
+    for name in sorted({*old, *new}):
+        before, now = old.get(name), new.get(name)
         if before != now:
             changes.append(f"{name}: was {_shown(before)}, now {_shown(now)}")
     if changes:
@@ -243,25 +246,25 @@ def _missing(root: Path, scan: Scan, say: Callable[[str], None]) -> list[int]:
     Raises:
         EncodeError: The folder was started with another corpus.
     """
-    there = sorted(int(path.stem) for path in (root / SHARDS).glob("[0-9]*.safetensors"))
-    if there and there[-1] >= len(scan.shards):
+    existing = sorted(int(path.stem) for path in (root / SHARDS).glob("[0-9]*.safetensors"))
+    if existing and existing[-1] >= len(scan.shards):
         raise EncodeError(
             f"{root} was started with a longer corpus: {scan.source} has {scan.count:,} documents now. "
             "Documents may be appended, not removed; give another folder."
         )
-    done = set()
-    listed = (_said(root) or {}).get("shards", [])
-    for number in there:
+    complete = set()
+    listed = (_finished_manifest(root) or {}).get("shards", [])
+    for number in existing:
         path = root / SHARDS / f"{shard_name(number)}.safetensors"
         damage = _damage(root, number, listed[number] if number < len(listed) else None)
         if damage is not None:
             say(f"{damage} Its {scan.size(number):,} documents are encoded again.")
             continue
         if read_header(path).metadata.get("digest") == scan.shards[number]:
-            done.add(number)
+            complete.add(number)
         else:
             _check_appended(root, scan, number)
-    return [number for number in range(len(scan.shards)) if number not in done]
+    return [number for number in range(len(scan.shards)) if number not in complete]
 
 
 def _damage(root: Path, number: int, listed: dict[str, Any] | None) -> str | None:
@@ -272,9 +275,9 @@ def _damage(root: Path, number: int, listed: dict[str, Any] | None) -> str | Non
     except MarError as error:
         return str(error).removesuffix(" Encode again.").removesuffix(" Delete it and encode again.")
     for name, entry in shard_files(listed).items():
-        found = check_file(root / SHARDS / name, entry)
-        if found is not None:
-            return f"{root / SHARDS / name} {found}."
+        difference = check_file(root / SHARDS / name, entry)
+        if difference is not None:
+            return f"{root / SHARDS / name} {difference}."
     return None
 
 
@@ -287,20 +290,20 @@ def _check_appended(root: Path, scan: Scan, number: int) -> None:
     first = number * scan.rows + 1
     for place, (identity, digest) in enumerate(old):
         if place >= len(entries):
-            what = f"document {first + place} ({identity}) is no longer there"
+            change = f"document {first + place} ({identity}) is no longer there"
         elif entries[place].id != identity:
-            what = f"document {first + place} was {identity}, now it is {entries[place].id}"
+            change = f"document {first + place} was {identity}, now it is {entries[place].id}"
         elif digests[place] != digest:
-            what = f"the text of document {first + place} ({identity}) is another"
+            change = f"the text of document {first + place} ({identity}) is another"
         else:
             continue
         raise EncodeError(
-            f"{root} was started with another corpus: {what}. Documents may be appended at the end, not "
+            f"{root} was started with another corpus: {change}. Documents may be appended at the end, not "
             "changed; give another folder, or the corpus as it was."
         )
 
 
-def _said(root: Path) -> dict[str, Any] | None:
+def _finished_manifest(root: Path) -> dict[str, Any] | None:
     """Return the manifest of a finished folder; `None` if it is missing or invalid."""
     try:
         return read_manifest(root)
@@ -312,14 +315,14 @@ def _finish(root: Path, scan: Scan, identity: dict[str, Any], settings: EncodeSe
     facts = dict(read_header(root / SHARDS / f"{shard_name(0)}.safetensors").metadata)
     facts.pop("digest")
     recorded = settings.to_json()
-    asked = {name: recorded[name] for name in ("dtype", "precision", "tokens", "shard")}
-    begun = json.loads((root / BEGUN).read_text(encoding="utf-8"))["settings"]
+    chosen = {name: recorded[name] for name in ("dtype", "precision", "tokens", "shard")}
+    begun = json.loads((root / ENCODE_FILE).read_text(encoding="utf-8"))["settings"]
     computed = {name: begun[name] for name in ("device", "kernel")}
     write_manifest(
         root,
         model={"name": identity["name"], "digest": identity["digest"]},
         space=identity["space"],
-        settings={**facts, **asked, **computed},
+        settings={**facts, **chosen, **computed},
         corpus={"path": scan.source, "digest": scan.digest},
         shards=[shard_entry(root, number) for number in range(len(scan.shards))],
     )

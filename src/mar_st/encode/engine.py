@@ -39,15 +39,18 @@ Item = TypeVar("Item")
 
 #: Tokens of a batch on a GPU.
 GPU_TOKENS = 32_768
-#: Bytes of activations (the widest layer twice) that a batch on a CPU may have, so that they stay in cache.
+
+#: Maximum bytes of activations (the widest layer twice) of a batch on a CPU, so that they stay in cache.
 CPU_BYTES = 12 * 2**20
+
+#: Minimum and maximum tokens of a batch on a CPU.
 CPU_TOKENS = (512, 16_384)
 
 #: Number of texts in a window if the caller gives no windows.
-WINDOW = 8192
+WINDOW_TEXTS = 8192
 
-#: Texts on which packing is tried before it is used.
-_PROBE = ("高血压患者头疼吃什么药", "a", "糖尿病的早期症状有哪些，平时饮食要注意什么？", "发热 38.5℃")
+#: Texts that are encoded with and without packing, to compare their vectors.
+_PROBE_TEXTS = ("高血压患者头疼吃什么药", "a", "糖尿病的早期症状有哪些，平时饮食要注意什么？", "发热 38.5℃")
 
 
 class Engine:
@@ -118,16 +121,16 @@ class Engine:
         return bool(self.model.device.type == "cpu")
 
     def encode(
-        self, texts: Sequence[str], *, window: int = WINDOW, show_progress: bool = False
+        self, texts: Sequence[str], *, window: int = WINDOW_TEXTS, show_progress: bool = False
     ) -> np.ndarray:
         """Return vectors of texts, `(len(texts), dim)` float32; sorts `window` texts by length together."""
         spans = ((start, texts[start : start + window]) for start in range(0, len(texts), window))
-        found = np.empty((len(texts), self.dim), dtype=np.float32)
+        all_vectors = np.empty((len(texts), self.dim), dtype=np.float32)
         with tqdm(total=len(texts), desc="encoding", unit="texts", disable=not show_progress) as bar:
             for start, vectors in self.stream(spans):
-                found[start : start + len(vectors)] = vectors
+                all_vectors[start : start + len(vectors)] = vectors
                 bar.update(len(vectors))
-        return found
+        return all_vectors
 
     def stream(self, windows: Iterable[tuple[Item, Sequence[str]]]) -> Iterator[tuple[Item, np.ndarray]]:
         """Yield the vectors of windows of texts, each `(n, dim)` float32, in order.
@@ -207,11 +210,11 @@ class Engine:
 
     def _try_packing(self) -> None:
         """Use packing if it gives the vectors that padding gives."""
-        padded = self.encode(_PROBE)
+        padded = self.encode(_PROBE_TEXTS)
         front, self._front, self.is_packed = self._front, self._front_end(packed=True), True
         try:
-            found = self.encode(_PROBE)
-            close = float(np.abs(found - padded).max()) <= 0.05 * float(np.abs(padded).max())
+            packed = self.encode(_PROBE_TEXTS)
+            close = float(np.abs(packed - padded).max()) <= 0.05 * float(np.abs(padded).max())
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
             logger.debug("packing failed", exc_info=error)
             close = False

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pyarrow as pa
 
-from mar_st.encode.codes import STORED, check_type, unpack
+from mar_st.encode.codes import NUMPY_TYPES, check_type, unpack
 from mar_st.encode.shards import Shard, check_shard, read_header, shard_name, write_shard
 from mar_st.errors import MarError
 from mar_st.files import check_file, entry_of, listed_path, make_folder, read_json, write_json
@@ -114,19 +114,19 @@ class VectorFolder:
     def __getitem__(self, rows: int | slice | Sequence[int] | np.ndarray) -> np.ndarray:
         if isinstance(rows, slice):
             return self._range(*rows.indices(len(self)))
-        asked = np.asarray(rows)
-        if asked.dtype == bool:
-            asked = np.flatnonzero(asked)
-        places = asked.astype(np.int64).reshape(-1)
+        index = np.asarray(rows)
+        if index.dtype == bool:
+            index = np.flatnonzero(index)
+        places = index.astype(np.int64).reshape(-1)
         places = np.where(places < 0, places + len(self), places)
         if places.size and (places.min() < 0 or places.max() >= len(self)):
-            raise IndexError(f"{self.path} has {len(self)} vectors; row {asked} is not among them.")
-        found = np.empty((len(places), self.dim), dtype=np.float32)
+            raise IndexError(f"{self.path} has {len(self)} vectors; row {index} is not among them.")
+        vectors = np.empty((len(places), self.dim), dtype=np.float32)
         numbers = np.searchsorted(self._ends, places, side="right")
         for number in np.unique(numbers):
             here = np.flatnonzero(numbers == number)
-            found[here] = self._rows(int(number), places[here] - self._start(int(number)))
-        return found[0] if asked.ndim == 0 else found
+            vectors[here] = self._rows(int(number), places[here] - self._start(int(number)))
+        return vectors[0] if index.ndim == 0 else vectors
 
     def blocks(self, rows: int = 8192) -> Iterator[tuple[list[str], np.ndarray]]:
         """Yield all vectors in order, at most `rows` at a time: ids and float32 `(rows, dim)`."""
@@ -158,24 +158,24 @@ class VectorFolder:
         for name, entry in shard_files(self.manifest["shards"][number]).items():
             path = self.path / SHARDS / name
             try:
-                found = check_file(path, entry, check)
+                difference = check_file(path, entry, check)
             except FileNotFoundError:
-                found = "is missing"
-            if found is not None:
-                raise VectorsError(f"{path} {found}. Copy it again, or run the same 'mar encode' again.")
+                difference = "is missing"
+            if difference is not None:
+                raise VectorsError(f"{path} {difference}. Copy it again, or run the same 'mar encode' again.")
 
     def _range(self, start: int, stop: int, step: int) -> np.ndarray:
         if step != 1:
             return self[np.arange(start, stop, step)]
-        found = np.empty((max(stop - start, 0), self.dim), dtype=np.float32)
+        vectors = np.empty((max(stop - start, 0), self.dim), dtype=np.float32)
         at = start
         while at < stop:
             number = int(np.searchsorted(self._ends, at, side="right"))
             end = min(stop, int(self._ends[number]))
             first = self._start(number)
-            found[at - start : end - start] = self._rows(number, slice(at - first, end - first))
+            vectors[at - start : end - start] = self._rows(number, slice(at - first, end - first))
             at = end
-        return found
+        return vectors
 
     def _rows(self, number: int, rows: np.ndarray | slice) -> np.ndarray:
         return unpack(self._shard(number).tensors, self.dtype, rows)
@@ -189,13 +189,13 @@ class VectorFolder:
             self._compare(number, "sample")
             shard = Shard.open(self.path / SHARDS, number)
             width = self.dim // 8 if self.dtype == "binary" else self.dim
-            expected = (entry["count"], width), STORED[self.dtype]
-            found = {name: (tensor.shape, tensor.dtype.name) for name, tensor in shard.tensors.items()}
+            expected = (entry["count"], width), NUMPY_TYPES[self.dtype]
+            layout = {name: (tensor.shape, tensor.dtype.name) for name, tensor in shard.tensors.items()}
             scale = {"scale": ((entry["count"],), "float32")} if self.dtype == "int8" else {}
-            if found != {"vectors": expected, **scale}:
+            if layout != {"vectors": expected, **scale}:
                 raise VectorsError(
-                    f"{self.path / SHARDS / shard_name(number)}.safetensors holds {found}; the manifest says "
-                    f"{expected[1]} {expected[0]}. Encode again."
+                    f"{self.path / SHARDS / shard_name(number)}.safetensors holds {layout}; the manifest "
+                    f"says {expected[1]} {expected[0]}. Encode again."
                 )
             self._open[number] = shard
         return self._open[number]

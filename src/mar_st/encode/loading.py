@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mar_st.kernels.linear import Kernel
 
 #: Files of a model that its vectors depend on, besides weights.
-_SETTINGS = (".json", ".txt", ".model", ".jinja")
+_SETTINGS_SUFFIXES = (".json", ".txt", ".model", ".jinja")
 
 
 def resolve(source: str | Path) -> Path:
@@ -50,7 +50,7 @@ def model_identity(source: str | Path) -> dict[str, Any]:
         files = part["path"].rglob("*") if part["whole"] else part["path"].glob("*")
         for path in sorted(file for file in files if file.is_file()):
             name = path.relative_to(folder).as_posix()
-            if name in _OF_THE_WHOLE or path.suffix not in (*WEIGHTS_SUFFIXES, *_SETTINGS):
+            if name in _SHARED_FILES or path.suffix not in (*WEIGHTS_SUFFIXES, *_SETTINGS_SUFFIXES):
                 continue
             with path.open("rb") as stream:
                 content = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -61,7 +61,7 @@ def model_identity(source: str | Path) -> dict[str, Any]:
 
 
 #: Files at the top of a model's folder that also describe queries; the space covers their document part.
-_OF_THE_WHOLE = (
+_SHARED_FILES = (
     "modules.json",
     "router_config.json",
     "config_sentence_transformers.json",
@@ -124,10 +124,13 @@ def load_model(
     from mar_st.kernels.linear import use_kernel  # lazy: torch
 
     folder = resolve(source)
-    asked = {"float32": torch.float32, "bfloat16": torch.bfloat16}.get(dtype)
+    torch_dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}.get(dtype)
     if dtype == "auto" and device == "cpu":
-        asked = torch.float32
-    options: dict[str, Any] = {"device": device, "model_kwargs": {"dtype": asked} if asked else {}}
+        torch_dtype = torch.float32
+    options: dict[str, Any] = {
+        "device": device,
+        "model_kwargs": {"dtype": torch_dtype} if torch_dtype else {},
+    }
     model = open_model(folder, routes="document", **options)
     use_kernel(model, kernel)
     return model

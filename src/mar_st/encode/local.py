@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 #: Seconds between two checks that the workers are still running.
-_LOOK = 1.0
+_POLL_SECONDS = 1.0
 
 
 def run_here(job: EncodeJob, numbers: Sequence[int], done: Callable[[int], None]) -> None:
@@ -58,7 +58,7 @@ def run_processes(
     try:
         while missing:
             try:
-                kind, content = reports.get(timeout=_LOOK)
+                kind, content = reports.get(timeout=_POLL_SECONDS)
             except Empty:
                 dead = [worker for worker in workers if worker.exitcode]
                 if dead:

@@ -26,13 +26,13 @@ class ShardEncoder:
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Encode the shards of a batch; `error` holds the message of an error that the user can fix."""
-        said = ""
+        message = ""
         try:
             self._worker = self._worker or Worker(self._job)
             self._worker.run(batch["shard"].tolist(), lambda _: None)
         except MarError as error:
-            said = str(error)
-        return {"shard": batch["shard"], "error": [said] * len(batch["shard"])}
+            message = str(error)
+        return {"shard": batch["shard"], "error": [message] * len(batch["shard"])}
 
 
 def run_ray(job: EncodeJob, numbers: Sequence[int], done: Callable[[int], None]) -> None:

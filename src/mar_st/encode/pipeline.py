@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 _END = object()
-_TICK = 0.1
+_POLL_SECONDS = 0.1
 
 
 @contextmanager
@@ -36,8 +36,8 @@ def ahead(items: Iterable[Item], depth: int = 1) -> Iterator[Iterator[Item]]:
             _put(queue, _END, stop)
 
     def results() -> Iterator[Item]:
-        while (found := queue.get()) is not _END:
-            item, error = found
+        while (entry := queue.get()) is not _END:
+            item, error = entry
             if error is not None:
                 raise error
             yield item
@@ -99,7 +99,7 @@ def _put(queue: Queue[Any], item: Any, stop: threading.Event) -> bool:
     """Put an item when there is room; return False once `stop` is set."""
     while not stop.is_set():
         try:
-            queue.put(item, timeout=_TICK)
+            queue.put(item, timeout=_POLL_SECONDS)
         except Full:
             continue
         return True

@@ -139,10 +139,10 @@ class ShardReader:
                 for _ in islice(self._entries, (number - self._next) * scan.rows):
                     pass
         self._next = number + 1
-        found = [entry for _, entry in islice(self._entries, scan.size(number))]
-        if rows_digest(found) != scan.shards[number]:
+        entries = [entry for _, entry in islice(self._entries, scan.size(number))]
+        if rows_digest(entries) != scan.shards[number]:
             raise CorpusError(
                 f"{scan.source} was changed while it was being encoded. Run the command again on the corpus "
                 "as it should be."
             )
-        return found
+        return entries

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 Dtype: TypeAlias = Literal["auto", "float32", "bfloat16"]
 
-#: Values of `dtype` in the files of a folder, where they are called `precision`.
-RECORDED: dict[str, str] = {"auto": "auto", "float32": "fp32", "bfloat16": "bf16"}
+#: Recorded values of `dtype`: the files of a folder call it `precision`.
+RECORDED_DTYPES: dict[str, str] = {"auto": "auto", "float32": "fp32", "bfloat16": "bf16"}
 
-#: Increased when a change makes the engine compute other bytes from the same settings.
+#: Version of the engine; raised by every change that makes it compute other bytes from the same settings.
 ENGINE_VERSION = 1
 
 
@@ -50,10 +50,10 @@ class EncodeSettings:
 
     def __post_init__(self) -> None:
         check_type(self.precision, self.dim)
-        if self.dtype not in RECORDED:
+        if self.dtype not in RECORDED_DTYPES:
             raise MarError(
-                f"dtype, which the model computes in, is {', '.join(RECORDED)}; got {self.dtype!r}. The "
-                "type of stored vectors is precision."
+                f"dtype, which the model computes in, is {', '.join(RECORDED_DTYPES)}; got {self.dtype!r}. "
+                "The type of stored vectors is precision."
             )
         for name in ("dim", "max_length", "shard", "tokens"):
             value = getattr(self, name)
@@ -71,12 +71,12 @@ class EncodeSettings:
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as files of a folder record them: `dtype` there is the type of the vectors."""
-        return {**asdict(self), "dtype": self.precision, "precision": RECORDED[self.dtype]}
+        return {**asdict(self), "dtype": self.precision, "precision": RECORDED_DTYPES[self.dtype]}
 
     @staticmethod
     def named(recorded: Mapping[str, Any]) -> dict[str, Any]:
         """Return recorded settings under their names here, for messages."""
-        dtypes = {value: dtype for dtype, value in RECORDED.items()}
+        dtypes = {value: dtype for dtype, value in RECORDED_DTYPES.items()}
         kind = recorded.get("precision")
         return {**recorded, "precision": recorded.get("dtype"), "dtype": dtypes.get(str(kind), kind)}
 
@@ -88,5 +88,5 @@ class EncodeSettings:
             KeyError: A setting is missing.
             MarError: A setting has an unknown value.
         """
-        found = cls.named({field.name: recorded[field.name] for field in fields(cls)})
-        return cls(**found)
+        values = cls.named({field.name: recorded[field.name] for field in fields(cls)})
+        return cls(**values)

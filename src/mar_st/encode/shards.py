@@ -172,8 +172,8 @@ def write_shard(
     facts = dict(metadata or {})
     check = {"vectors": _content(facts, tensors), "table": hashlib.sha256(arrow).hexdigest()}
     # One entry: several would be written in an order that changes from process to process.
-    said = {"shard": json.dumps({**facts, "check": check}, sort_keys=True)}
-    parts[1].write_bytes(save(tensors, metadata=said))
+    header = {"shard": json.dumps({**facts, "check": check}, sort_keys=True)}
+    parts[1].write_bytes(save(tensors, metadata=header))
     paths[1].unlink(missing_ok=True)  # a replaced shard must never have new ids beside old vectors
     for part, path in zip(parts, paths, strict=True):
         move_file(part, path)
@@ -198,9 +198,9 @@ def check_shard(folder: Path, number: int) -> bool:
         return False
     with paths[1].open("rb") as stream:
         table = hashlib.file_digest(stream, "sha256").hexdigest()
-    found = {"vectors": _content(header.metadata, shard.tensors), "table": table}
+    digests = {"vectors": _content(header.metadata, shard.tensors), "table": table}
     for path, name in zip(paths, ("vectors", "table"), strict=True):
-        if header.check.get(name) != found[name]:
+        if header.check.get(name) != digests[name]:
             raise MarError(f"{path} holds other bytes than were written. Encode again.")
     return True
 

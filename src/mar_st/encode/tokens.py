@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 #: Outputs of a tokenizer for each token, and their padding values.
-_PAD = {"input_ids": "pad_token_id", "token_type_ids": "pad_token_type_id"}
+_PADDING = {"input_ids": "pad_token_id", "token_type_ids": "pad_token_type_id"}
 
 
 @dataclass(frozen=True)
@@ -115,18 +115,18 @@ class TokenFrontEnd:
         self._lock = threading.Lock()  # a fast tokenizer must not be used by two threads at once
         tokenizer = module.tokenizer
         self._left = tokenizer.padding_side == "left"
-        self._pads = {name: getattr(tokenizer, attribute, 0) or 0 for name, attribute in _PAD.items()}
+        self._pads = {name: getattr(tokenizer, attribute, 0) or 0 for name, attribute in _PADDING.items()}
         self._offset = int(module._infer_flatten_position_offset()) if packed else 0
 
     def window(self, texts: Sequence[str], budget: int) -> Window:
         """Tokenise the distinct texts and group them into batches, as `FrontEnd.window`."""
-        kept, inverse = distinct(texts)
-        if not kept:
+        unique, inverse = distinct(texts)
+        if not unique:
             return Window(inverse, [], inverse)
         limit = {"max_length": self.max_length} if self.max_length else {}
         with self._lock:
-            found = self.module.preprocess(
-                kept,
+            features = self.module.preprocess(
+                unique,
                 prompt=self.prompt or None,
                 task=self.task,
                 processing_kwargs={
@@ -135,14 +135,14 @@ class TokenFrontEnd:
                 },
                 **limit,
             )
-        constants = {name: found[name] for name in ("prompt_length", "modality") if name in found}
-        lengths = np.fromiter(map(len, found["input_ids"]), np.int64, len(kept))
+        constants = {name: features[name] for name in ("prompt_length", "modality") if name in features}
+        lengths = np.fromiter(map(len, features["input_ids"]), np.int64, len(unique))
         total = int(lengths.sum())
         # Lists of numbers would take ten times the memory.
         columns = {
-            name: np.fromiter(chain.from_iterable(found[name]), np.int32, total)
+            name: np.fromiter(chain.from_iterable(features[name]), np.int32, total)
             for name in self._pads
-            if name in found
+            if name in features
         }
         batches = token_batches(lengths, budget, padded=not self.packed, rows=self.rows)
         return Window(lengths, batches, inverse, columns, constants=constants)
@@ -200,15 +200,15 @@ class PlainFrontEnd:
 
     def window(self, texts: Sequence[str], budget: int) -> Window:
         """Group the distinct texts into batches by their number of characters, as `FrontEnd.window`."""
-        kept, inverse = distinct(texts)
-        lengths = np.array([len(self.prompt) + len(text) + 2 for text in kept], dtype=np.int64)
-        return Window(lengths, token_batches(lengths, budget, rows=self.rows), inverse, texts=kept)
+        unique, inverse = distinct(texts)
+        lengths = np.array([len(self.prompt) + len(text) + 2 for text in unique], dtype=np.int64)
+        return Window(lengths, token_batches(lengths, budget, rows=self.rows), inverse, texts=unique)
 
     def features(self, window: Window, rows: np.ndarray) -> dict[str, Any]:
         """Let the module preprocess the texts of a batch, as `FrontEnd.features`."""
         texts = [window.texts[row] for row in rows]
         with self._lock:
-            found: dict[str, Any] = self.module.preprocess(
+            inputs: dict[str, Any] = self.module.preprocess(
                 texts, prompt=self.prompt or None, task=self.task, **self._limit
             )
-        return found
+        return inputs

@@ -37,8 +37,11 @@ if TYPE_CHECKING:
 
 WEIGHT_FORMATS = ("fp32", "bf16", "int8")
 
-#: Queries whose vectors are compared with the original's, and queries that int8 is calibrated on.
-_COMPARED, _CALIBRATED = 512, 256
+#: Maximum queries whose vectors are compared with the original's.
+_MAX_COMPARED = 512
+
+#: Maximum queries that int8 is calibrated on.
+_MAX_CALIBRATION = 256
 
 #: Queries to measure on if none are given.
 PACKAGED_QUERIES = "package:medteb_mteb/MedTEBRetrieval"
@@ -125,13 +128,13 @@ def export(
     source = open_source(name, query)
     cosine = source.encoder.model.similarity_fn_name != "dot"
     judge = open_judge(task, name, split=split, vectors=vectors, cosine=cosine) if task is not None else None
-    texts = list(judge.queries.values()) if judge else list(calibrate)[:_COMPARED] or packaged_queries()
+    texts = list(judge.queries.values()) if judge else list(calibrate)[:_MAX_COMPARED] or packaged_queries()
     original = source.encoder.encode(texts)
     listing, exact = write_front(source, part, exact="fp32" in weight_formats)
     check_tokens(source, part, listing, texts[:100])
     listing = replace(listing, model={**listing.model, "source": str(model)}, task=_task(judge, original))
     wanted = _wanted(formats, weight_formats, calibrated=bool(calibrate))
-    example, inputs = _inputs(part, listing, calibrate[:_CALIBRATED])
+    example, inputs = _inputs(part, listing, calibrate[:_MAX_CALIBRATION])
     graph = PackedEncoder(source.parts).eval()
     del source
     gc.collect()
@@ -168,13 +171,13 @@ def move(part: Path, out: Path) -> None:
 
 
 def _check(formats: Sequence[str], weight_formats: Sequence[str], out: Path, *, overwrite: bool) -> None:
-    for what, given, known in (
+    for kind, given, known in (
         ("format", formats, tuple(GRAPHS.classes())),
         ("weight format", weight_formats, WEIGHT_FORMATS),
     ):
         wrong = [value for value in given if value not in known]
         if wrong or not given:
-            raise ExportError(f"{what} is one of {', '.join(known)}; got {', '.join(wrong) or 'none'}.")
+            raise ExportError(f"{kind} is one of {', '.join(known)}; got {', '.join(wrong) or 'none'}.")
     check_place(out, overwrite=overwrite)
 
 
@@ -196,9 +199,9 @@ def _wanted(
     forms = list(dict.fromkeys(weight_formats))
     if calibrated and "int8" in forms:
         forms.append("int8-calibrated")
-    few = {name: cls.FORMS for name, cls in GRAPHS.classes().items() if cls.FORMS is not None}
-    found = [(runtime, form) for runtime in dict.fromkeys(formats) for form in forms]
-    return [(runtime, form) for runtime, form in found if form in few.get(runtime, forms)] or found
+    supported = {name: cls.FORMS for name, cls in GRAPHS.classes().items() if cls.FORMS is not None}
+    pairs = [(runtime, form) for runtime in dict.fromkeys(formats) for form in forms]
+    return [(runtime, form) for runtime, form in pairs if form in supported.get(runtime, forms)] or pairs
 
 
 def packaged_queries() -> list[str]:
@@ -303,13 +306,13 @@ class _Reporter:
 
     def report(self, listing: Listing, variant: ExportVariant) -> dict[str, Any]:
 
-        vectors, found = measure(self.part, variant.name, self.texts, threads=self.threads)
+        vectors, timings = measure(self.part, variant.name, self.texts, threads=self.threads)
         if not np.isfinite(vectors).all():
             raise ExportError("its vectors hold NaN or infinite values")
         same = cosines(self.original, vectors)
         files = [*variant.files, EMBEDDING_TABLES[variant.table], *listing.pair_files()]
         report: dict[str, Any] = {
-            **found,
+            **timings,
             "cosine_min": round(float(same.min()), 6),
             "cosine_mean": round(float(same.mean()), 6),
             "bytes": sum(listing.files[name]["bytes"] for name in files),

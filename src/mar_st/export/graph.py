@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 #: Modules that read the same hidden states, by name; they are computed as one matrix product.
 _SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("query", "key", "value"), ("gate_proj", "up_proj"))
 
-#: Ways of pooling that take one token, and those that are a weighted sum of tokens.
-SINGLE_TOKEN = ("cls", "lasttoken")
-WEIGHTED = ("mean", "mean_sqrt_len_tokens", "weightedmean")
+#: Pooling modes that take one token.
+SINGLE_TOKEN_POOLINGS = ("cls", "lasttoken")
+
+#: Pooling modes that are a weighted sum of tokens.
+WEIGHTED_POOLINGS = ("mean", "mean_sqrt_len_tokens", "weightedmean")
 
 
 class ExportError(MarError):
@@ -68,8 +70,9 @@ def parts_of(modules: Sequence[nn.Module]) -> Parts:
     pooling: Any
     transformer, pooling = modules[:2]
     mode = pooling.pooling_mode
-    if mode not in SINGLE_TOKEN + WEIGHTED:
-        raise ExportError(f"Pooling {mode!r} cannot be exported; {', '.join(SINGLE_TOKEN + WEIGHTED)} can.")
+    poolings = SINGLE_TOKEN_POOLINGS + WEIGHTED_POOLINGS
+    if mode not in poolings:
+        raise ExportError(f"Pooling {mode!r} cannot be exported; {', '.join(poolings)} can.")
     known = ("Dense", "Normalize", "LayerNorm", "Dropout")
     for name in names[2:]:
         if name not in known:
@@ -100,7 +103,7 @@ class PackedEncoder(nn.Module):
         model = parts.transformer.model
         self.model = model
         self.tail = nn.ModuleList(part for part in parts.tail if type(part).__name__ != "Dropout")
-        self.single = parts.pooling in SINGLE_TOKEN
+        self.single = parts.pooling in SINGLE_TOKEN_POOLINGS
         config = model.config
         self.causal = is_causal(model)
         kinds = set(getattr(config, "layer_types", None) or ())
@@ -156,9 +159,9 @@ def _additive(seen: torch.Tensor) -> torch.Tensor:
 def is_causal(model: Any) -> bool:
     """Return True if a transformer uses causal attention: each token sees only those before it."""
     for module in model.modules():
-        found = getattr(module, "is_causal", None)
-        if found is not None:
-            return bool(found)
+        causal = getattr(module, "is_causal", None)
+        if causal is not None:
+            return bool(causal)
     return False
 
 
@@ -185,14 +188,14 @@ class _Merged(nn.Module):
             if layers[0].bias is not None
             else None
         )
-        self.kept: tuple[Any, ...] = ()
+        self.parts: tuple[Any, ...] = ()
 
     def forward(self, hidden: torch.Tensor, index: int) -> torch.Tensor:
         if index == 0:
             product = nn.functional.linear(hidden, self.weight, self.bias)
-            self.kept = torch.split(product, self.sizes, dim=-1)
-        found: torch.Tensor = self.kept[index]
-        return found
+            self.parts = torch.split(product, self.sizes, dim=-1)
+        part: torch.Tensor = self.parts[index]
+        return part
 
 
 class _Slice(nn.Module):
@@ -203,8 +206,8 @@ class _Slice(nn.Module):
         self.merged, self.index = merged, index
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.merged(hidden, self.index)
-        return found
+        part: torch.Tensor = self.merged(hidden, self.index)
+        return part
 
 
 def merge_siblings(model: nn.Module) -> int:

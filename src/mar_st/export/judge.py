@@ -14,10 +14,11 @@ from mar_st.model.opening import open_model
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+#: Documents that are ranked per query.
 _DEPTH = 100
 
 #: Documents that are sorted by length together while they are encoded.
-_WINDOW = 2048
+_WINDOW_TEXTS = 2048
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,8 @@ class LossTask:
         for start in range(0, len(keys), 256):
             scores = vectors[start : start + 256] @ self.documents.T
             best = np.argpartition(-scores, depth - 1, axis=1)[:, :depth]
-            for row, (key, found) in enumerate(zip(keys[start : start + 256], best, strict=True)):
-                run[key] = {self.ids[index]: float(scores[row, index]) for index in found}
+            for row, (key, rows) in enumerate(zip(keys[start : start + 256], best, strict=True)):
+                run[key] = {self.ids[index]: float(scores[row, index]) for index in rows}
         measured = pytrec_eval.RelevanceEvaluator(self.qrels, {"ndcg_cut.10"}).evaluate(run)
         return float(np.mean([entry["ndcg_cut_10"] for entry in measured.values()]))
 
@@ -82,12 +83,12 @@ def open_judge(
     if data.type != "retrieval":
         raise ExportError(f"{task} is a task of type {data.type}; give one of retrieval.")
     ids = list(data.corpus)
-    found = _encoded(model, list(data.corpus.values())) if vectors is None else _stored(vectors, ids)
+    documents = _encoded(model, list(data.corpus.values())) if vectors is None else _stored(vectors, ids)
     return LossTask(
         name=Path(task).name,
         digest=data.digest,
         ids=ids,
-        documents=_unit(found) if cosine else found,
+        documents=_unit(documents) if cosine else documents,
         queries=dict(data.queries),
         qrels=data.qrels,
         cosine=cosine,
@@ -95,15 +96,15 @@ def open_judge(
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
-    found: np.ndarray = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return found
+    scaled: np.ndarray = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return scaled
 
 
 def _encoded(model: str, texts: list[str]) -> np.ndarray:
     from mar_st.encode.engine import Engine  # lazy: sentence_transformers
 
     engine = Engine(open_model(model, routes="document"), "document")
-    return engine.encode(texts, window=_WINDOW, show_progress=True)
+    return engine.encode(texts, window=_WINDOW_TEXTS, show_progress=True)
 
 
 def _stored(folder: str | Path, ids: list[str]) -> np.ndarray:

@@ -14,7 +14,7 @@ from sentence_transformers.base.modules import Normalize
 from mar_st.export.exporting import check_place, move, packaged_queries
 from mar_st.export.formats import GRAPHS, LOOKUPS
 from mar_st.export.graph import ExportError
-from mar_st.export.measure import TIMED, cosines, timings
+from mar_st.export.measure import TIMED_TEXTS, cosines, timings
 from mar_st.export.rows import int8_rows
 from mar_st.files import entry_of
 from mar_st.lookup.module import LookupEncoder
@@ -25,8 +25,8 @@ from mar_st.online.torch_encoder import TorchEncoder
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Queries whose vectors are compared with the original's.
-_COMPARED = 512
+#: Maximum queries whose vectors are compared with the original's.
+_MAX_COMPARED = 512
 
 
 def export_lookup(
@@ -110,10 +110,10 @@ def _lookup(encoder: TorchEncoder, name: str) -> LookupEncoder:
     first, *rest = encoder.modules
     others = [type(module).__name__ for module in rest if not isinstance(module, Normalize)]
     if not isinstance(first, LookupEncoder) or others or encoder.model.truncate_dim is not None:
-        found = ", ".join(type(module).__name__ for module in encoder.modules)
+        names = ", ".join(type(module).__name__ for module in encoder.modules)
         raise ExportError(
             f"The formats {' and '.join(LOOKUPS.classes())} are for a LookupEncoder with at most a Normalize "
-            f"after it; the query side of {name} is made of {found}. Name a lookup encoder with --query, or "
+            f"after it; the query side of {name} is made of {names}. Name a lookup encoder with --query, or "
             f"export this one as {', '.join(GRAPHS.classes())}."
         )
     return first
@@ -144,10 +144,10 @@ def _write_weights(lookup: LookupEncoder, precision: str, path: Path) -> None:
 
 def _measured(encoder: TorchEncoder, part: Path) -> dict[str, Any]:
     """Return cosines to the original's vectors, and microseconds of a query, texts one by one."""
-    texts: Sequence[str] = packaged_queries()[:_COMPARED]
+    texts: Sequence[str] = packaged_queries()[:_MAX_COMPARED]
     exported = NumpyLookupEncoder.open(part)
     close = cosines(encoder.encode(texts), exported.encode(texts))
-    seconds = timings(exported.encode, texts[:TIMED])
+    seconds = timings(exported.encode, texts[:TIMED_TEXTS])
     started = time.perf_counter()
     exported.encode(texts)
     return {

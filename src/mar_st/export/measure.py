@@ -22,10 +22,14 @@ from mar_st.online.exported import ExportedEncoder
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-#: Texts that are timed one by one, and rounds over them.
-TIMED, ROUNDS = 64, 3
+#: Maximum texts that are timed one by one.
+TIMED_TEXTS = 64
+
+#: Rounds over the timed texts.
+ROUNDS = 3
+
 #: Texts per call when throughput is measured.
-TOGETHER = 16
+BATCH_TEXTS = 16
 
 
 class CrashError(MarError):
@@ -45,7 +49,7 @@ def measure(
 
     Returns:
         Vectors `(len(texts), dim)` and `start_s` (from the start of the process to the first answer),
-        `p50_ms` and `p99_ms` of one query, `per_second` in calls of `TOGETHER` queries, `rss_mb`, and
+        `p50_ms` and `p99_ms` of one query, `per_second` in calls of `BATCH_TEXTS` queries, `rss_mb`, and
         `alone_cosine`, the smallest cosine of a text's vectors computed alone and together.
 
     Raises:
@@ -60,15 +64,17 @@ def measure(
     command = [sys.executable, "-m", "mar_st.export.measure", str(request), str(vectors)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     try:
-        done = subprocess.run(  # noqa: S603 -- our own module
+        process = subprocess.run(  # noqa: S603 -- our own module
             command, capture_output=True, text=True, check=False, env=environment
         )
-        if done.returncode:
-            reason = (done.stderr.strip().splitlines() or [""])[-1]
-            signal = f"signal {-done.returncode}" if done.returncode < 0 else f"status {done.returncode}"
+        if process.returncode:
+            reason = (process.stderr.strip().splitlines() or [""])[-1]
+            signal = (
+                f"signal {-process.returncode}" if process.returncode < 0 else f"status {process.returncode}"
+            )
             raise CrashError(f"computing it ended with {signal} {reason}".strip())
-        found: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
-        return np.load(vectors, allow_pickle=False), found
+        report: dict[str, float] = json.loads(process.stdout.strip().splitlines()[-1])
+        return np.load(vectors, allow_pickle=False), report
     finally:
         request.unlink(missing_ok=True)
         vectors.unlink(missing_ok=True)
@@ -80,13 +86,13 @@ def timings(
     """Return the seconds of each call with one text, over some rounds, after one that is not counted."""
     for text in texts:
         call([text])
-    found = []
+    seconds = []
     for _ in range(rounds):
         for text in texts:
             started = time.perf_counter()
             call([text])
-            found.append(time.perf_counter() - started)
-    return found
+            seconds.append(time.perf_counter() - started)
+    return seconds
 
 
 def resident_mb() -> float:
@@ -110,18 +116,22 @@ _IMPORTED = time.perf_counter()
 
 
 def _main(request: str, vectors: str) -> None:
-
-    asked = json.loads(Path(request).read_text(encoding="utf-8"))
-    texts: list[str] = asked["texts"]
-    encoder = ExportedEncoder.open(Path(asked["folder"]), backend=asked["variant"], threads=asked["threads"])
+    settings = json.loads(Path(request).read_text(encoding="utf-8"))
+    texts: list[str] = settings["texts"]
+    encoder = ExportedEncoder.open(
+        Path(settings["folder"]), backend=settings["variant"], threads=settings["threads"]
+    )
     first = encoder.encode(texts[:1])
     report: dict[str, float] = {"start_s": round(age(), 3)}
     together = encoder.encode(texts)
     np.save(vectors, together)
-    timed = texts[:TIMED]
+    timed = texts[:TIMED_TEXTS]
     seconds = timings(encoder.encode, timed)
     alone = np.concatenate([first, *(encoder.encode([text]) for text in timed[1:])])
-    blocks = [texts[start : start + TOGETHER] for start in range(0, min(len(texts), 8 * TOGETHER), TOGETHER)]
+    blocks = [
+        texts[start : start + BATCH_TEXTS]
+        for start in range(0, min(len(texts), 8 * BATCH_TEXTS), BATCH_TEXTS)
+    ]
     for block in blocks:
         encoder.encode(block)
     started = time.perf_counter()
@@ -141,8 +151,8 @@ def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Return the cosine of each row with the same row of another array, `(n,)` float64."""
     first, second = first.astype(np.float64), second.astype(np.float64)
     norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-    found: np.ndarray = np.einsum("ij,ij->i", first, second) / np.maximum(norms, 1e-30)
-    return found
+    similarities: np.ndarray = np.einsum("ij,ij->i", first, second) / np.maximum(norms, 1e-30)
+    return similarities
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-#: Texts on which the exported tokenizer must agree with the original, beside those of the user.
-PROBES = (
+#: Texts on which the exported tokenizer must agree with the original, in addition to those of the user.
+PROBE_TEXTS = (
     "",
     "a",
     "头疼吃什么药",
@@ -30,7 +30,7 @@ PROBES = (
 )
 
 #: Rows of the table that are converted at a time.
-_BLOCK = 16384
+_BLOCK_ROWS = 16384
 
 
 class ExportSource(NamedTuple):
@@ -168,11 +168,11 @@ def _write_half(weight: np.ndarray, path: Path) -> bool:
     """
     half = open_reserved(path, np.float16, weight.shape)
     lossless = True
-    for start in range(0, len(weight), _BLOCK):  # a copy of the whole table would be most of the memory
-        rows = weight[start : start + _BLOCK]
+    for start in range(0, len(weight), _BLOCK_ROWS):  # a copy of the whole table would be most of the memory
+        rows = weight[start : start + _BLOCK_ROWS]
         with np.errstate(over="ignore"):
-            half[start : start + _BLOCK] = rows
-        written = half[start : start + _BLOCK]
+            half[start : start + _BLOCK_ROWS] = rows
+        written = half[start : start + _BLOCK_ROWS]
         if not np.isfinite(written).all():
             raise ExportError(
                 "The token embeddings hold values that are not finite, or too large for float16."
@@ -189,12 +189,12 @@ def check_tokens(source: ExportSource, folder: Path, listing: Listing, texts: Se
         ExportError: The tokens of a text differ; the message shows the text.
     """
     exported = QueryTokenizer(folder / TOKENIZER, listing.max_length, listing.truncation)
-    for text in [*PROBES, *texts]:
+    for text in [*PROBE_TEXTS, *texts]:
         prompted = (listing.prompts.get("query") or "") + text
-        wanted = source.parts.transformer.preprocess([prompted])["input_ids"][0].tolist()
-        found = exported.ids([prompted])[0]
-        if found != wanted:
+        expected = source.parts.transformer.preprocess([prompted])["input_ids"][0].tolist()
+        actual = exported.ids([prompted])[0]
+        if actual != expected:
             raise ExportError(
                 f"The tokenizer of {source.name} does more than its tokenizer.json says: for {text[:40]!r} "
-                f"it gives {wanted[:12]}, the exported one {found[:12]}. It cannot be exported."
+                f"it gives {expected[:12]}, the exported one {actual[:12]}. It cannot be exported."
             )

@@ -34,7 +34,7 @@ from mar_st.index.registry import AUTO, check_kind, kind_of
 from mar_st.index.source import FolderSource, unit
 from mar_st.index.tune import calibrate, exact_results
 from mar_st.text.bm25 import K1, B
-from mar_st.text.words import TOKENS
+from mar_st.text.words import TOKENIZERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -237,8 +237,8 @@ def _check(folder: VectorFolder, kind: str, recall: float, tokens: str, queries:
     check_kind(kind)
     if not 0 < recall <= 1:
         raise IndexingError(f"recall is a share of the exact results, above 0 and at most 1; got {recall}.")
-    if tokens not in TOKENS:
-        raise IndexingError(f"The tokenizer of BM25 is {' or '.join(TOKENS)}; got {tokens!r}.")
+    if tokens not in TOKENIZERS:
+        raise IndexingError(f"The tokenizer of BM25 is {' or '.join(TOKENIZERS)}; got {tokens!r}.")
     if folder.similarity not in ("cosine", "dot"):
         raise IndexingError(
             f"{folder.path} is compared by {folder.similarity}; an index takes cosine or dot."

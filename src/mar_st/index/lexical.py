@@ -27,7 +27,7 @@ from mar_st.index import flat
 from mar_st.index.errors import IndexingError
 from mar_st.kernels.processor import processors
 from mar_st.online.waiting import check_deadline
-from mar_st.text.words import TOKENS
+from mar_st.text.words import TOKENIZERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -138,7 +138,7 @@ def _cut_chunk(folder: Path, start: int, stop: int, tokens: str, documents: Docu
     places: list[int] = []
     lengths = []
     for text in documents.texts(start, stop):
-        cut = TOKENS[tokens](text)
+        cut = TOKENIZERS[tokens](text)
         places.extend([known.setdefault(word, len(known)) for word in cut])
         lengths.append(len(cut))
     path = folder / f"words-{start:012d}.npz"
@@ -291,7 +291,7 @@ class Lexical:
 
     def _words(self, text: str) -> dict[str, int]:
         """Return the words of a query in order, with the number of their occurrences."""
-        counts = Counter(TOKENS[self.tokens](text[:MOST_CHARACTERS]))
+        counts = Counter(TOKENIZERS[self.tokens](text[:MOST_CHARACTERS]))
         return dict(islice(counts.items(), MOST_WORDS))
 
     def _weight(self, number: int, frequencies: list[int]) -> float:

@@ -26,7 +26,7 @@ from mar_st.files import (
 from mar_st.index.errors import IndexingError
 from mar_st.index.filters import FieldType
 from mar_st.index.registry import registered
-from mar_st.text.words import TOKENS
+from mar_st.text.words import TOKENIZERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,8 +117,10 @@ def _check_settings(content: dict[str, Any]) -> None:
     for name, kinds in forms.items():
         if not isinstance(content[name], kinds):
             raise _OddError(f"{name!r} is {repr(content[name])[:40]}")
-    if content["bm25"] is not None and content["bm25"]["tokens"] not in TOKENS:
-        raise _OddError(f"'tokens' is one of {', '.join(TOKENS)}; got {repr(content['bm25']['tokens'])[:40]}")
+    if content["bm25"] is not None and content["bm25"]["tokens"] not in TOKENIZERS:
+        raise _OddError(
+            f"'tokens' is one of {', '.join(TOKENIZERS)}; got {repr(content['bm25']['tokens'])[:40]}"
+        )
     if not set(content["fields"].values()) <= set(get_args(FieldType)):
         raise _OddError(f"types of fields are {', '.join(get_args(FieldType))}")
     if content["model"] is not None and not isinstance(content["model"].get("name"), str | None):

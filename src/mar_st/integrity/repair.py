@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mar_st.encode import EncodeSettings, VectorFolder, encode_corpus
 from mar_st.encode import folder as vector_folder
-from mar_st.encode.encoding import BEGUN
+from mar_st.encode.encoding import ENCODE_FILE
 from mar_st.errors import MarError
 from mar_st.files import check_file, move_file, read_json, refuse_links
 from mar_st.index.build import manifest_digest, write_documents
@@ -85,13 +85,13 @@ def _journal(folder: Path, say: Callable[[str], None]) -> None:
 
 def _vectors(root: Path, corpus: str | Path | None, say: Callable[[str], None]) -> None:
     try:
-        begun = read_json(root / BEGUN)
+        begun = read_json(root / ENCODE_FILE)
         settings = EncodeSettings.of_json(begun["settings"])
         model = str(begun["model"]["name"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RepairError(
-            f"{root} does not say what it was encoded with (no readable {BEGUN}). Copy the damaged files "
-            "again, or encode into another folder."
+            f"{root} does not say what it was encoded with (no readable {ENCODE_FILE}). Copy the damaged "
+            "files again, or encode into another folder."
         ) from error
     if corpus is None:
         try:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mar_st.mining.retrievers import Retriever, Scorer
     from mar_st.recipes.schema import Data
 
-TRIPLES = "triples.jsonl"
+TRIPLES_FILE = "triples.jsonl"
 MANIFEST = "manifest.json"
 FORMAT = "mar-mined-1"
 
@@ -68,7 +68,7 @@ def mine_to(
 
     rules, out = rules or Rules(), Path(out)
     if out.suffix in (".jsonl", ".json", ".parquet"):
-        raise MiningError(f"OUT is a folder ({TRIPLES} and {MANIFEST} go into it); got {out}.")
+        raise MiningError(f"OUT is a folder ({TRIPLES_FILE} and {MANIFEST} go into it); got {out}.")
     source = read_source(entry, rules.seed)
     say(f"data: {len(source.triples)} triples")
     for note in source.notes():
@@ -85,17 +85,11 @@ def mine_to(
         scorer=None if teacher is None else _scorer(teacher, options),
         symmetric=entry.symmetric,
     )
-    identity = [miner.identity(), _written(source.triples)]
-    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-    if (out / MANIFEST).is_file():
-        kept: dict[str, Any] = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
-        if kept.get("digest") == digest:
-            say(f"{out}: finished before, kept")
-            return kept
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise MiningError(
-            f"{out} holds something else, or was mined with other settings; delete it or choose another."
-        )
+    digest = _digest(miner, source.triples)
+    finished = _finished(out, digest)
+    if finished is not None:
+        say(f"{out}: finished before, kept")
+        return finished
     say(f"mining: {len(miner.questions)} queries in {len(miner.corpus)} documents by {', '.join(models)}")
     work = out.with_name(f"{out.name}.run")
     mined = miner.run(work)
@@ -107,9 +101,7 @@ def mine_to(
         "teacher": teacher,
         "corpus": None if corpus is None else str(corpus),
         "rules": rules.to_json(),
-        "counts": mined.counts,
-        "candidates": _ordered(mined.candidates),
-        "scores": mined.scores,
+        **_report(mined),
     }
     _write(out, mined, manifest)
     shutil.rmtree(work, ignore_errors=True)
@@ -133,12 +125,30 @@ def _corpus(path: Path) -> list[str]:
     return list(read_texts(path / "corpus.jsonl" if path.is_dir() else path))
 
 
-def _written(triples: Sequence[Triple]) -> str:
-    """Return the digest of the triples that are mined for."""
+def _finished(out: Path, digest: str) -> dict[str, Any] | None:
+    """Return the manifest of a folder that was finished with the same data and settings, else `None`.
+
+    Raises:
+        MiningError: The folder holds something else.
+    """
+    if (out / MANIFEST).is_file():
+        manifest: dict[str, Any] = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
+        if manifest.get("digest") == digest:
+            return manifest
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise MiningError(
+            f"{out} holds something else, or was mined with other settings; delete it or choose another."
+        )
+    return None
+
+
+def _digest(miner: Miner, triples: Sequence[Triple]) -> str:
+    """Return the digest of everything that the result depends on."""
     digest = hashlib.sha256()
     for triple in triples:
         digest.update(json.dumps(_row(triple), ensure_ascii=False).encode() + b"\n")
-    return digest.hexdigest()
+    identity = [miner.identity(), digest.hexdigest()]
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
 def _row(triple: Triple) -> dict[str, Any]:
@@ -152,9 +162,11 @@ def _row(triple: Triple) -> dict[str, Any]:
     return row
 
 
-def _ordered(candidates: dict[str, int]) -> dict[str, int]:
+def _report(mined: Mined) -> dict[str, Any]:
+    """Return the part of the manifest that describes the result; candidates in the order of the filters."""
     names = ("candidates", *REASONS, "mined")
-    return {name: candidates.get(name, 0) for name in names}
+    candidates = {name: mined.candidates.get(name, 0) for name in names}
+    return {"counts": mined.counts, "candidates": candidates, "scores": mined.scores}
 
 
 def _write(out: Path, mined: Mined, manifest: dict[str, Any]) -> None:
@@ -162,9 +174,9 @@ def _write(out: Path, mined: Mined, manifest: dict[str, Any]) -> None:
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
     lines = (json.dumps(_row(triple), ensure_ascii=False) + "\n" for triple in mined.triples)
-    with (part / TRIPLES).open("w", encoding="utf-8") as stream:
+    with (part / TRIPLES_FILE).open("w", encoding="utf-8") as stream:
         stream.writelines(lines)
-    with (part / TRIPLES).open("rb") as stream:
+    with (part / TRIPLES_FILE).open("rb") as stream:
         manifest["sha256"] = hashlib.file_digest(stream, "sha256").hexdigest()
     (part / MANIFEST).write_text(json.dumps(manifest, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
     if out.is_dir():

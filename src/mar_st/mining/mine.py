@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from mar_st.data import Triple
     from mar_st.mining.retrievers import Retriever, Scorer
 
-#: Queries that are searched at once; a killed run loses at most these.
-BLOCK = 512
+#: Queries that are searched at once; a killed run loses at most the results of these.
+BLOCK_QUERIES = 512
 
-#: Increased when a change makes the same settings give other negatives.
-FORMAT = 1
+#: Version of mining; raised by every change that makes the same settings give other negatives.
+MINING_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -121,13 +121,13 @@ class Miner:
             claim(work, self.identity())
         blocks = []
         prepared = False
-        starts = range(0, len(self.questions), BLOCK)
+        starts = range(0, len(self.questions), BLOCK_QUERIES)
         with tqdm(
             total=len(self.questions), desc="hard negatives", unit="queries",
             disable=None if show_progress else True,
         ) as bar:  # fmt: skip
             for start in starts:
-                rows = range(start, min(start + BLOCK, len(self.questions)))
+                rows = range(start, min(start + BLOCK_QUERIES, len(self.questions)))
                 block = read_block(work, start)
                 if block is None:
                     if not prepared:
@@ -150,16 +150,16 @@ class Miner:
             is_positive[(starts + place)[table.positives > place]] = True
         positives = table.documents.select(np.flatnonzero(is_positive))
         queries, (of_triple, as_query) = numbered(table.queries, positives)
-        asked = int(of_triple.max()) + 1  # the first texts; the others are positives alone
-        queries = queries.select(np.arange(asked))
+        query_count = int(of_triple.max()) + 1  # the first texts; the others are positives alone
+        queries = queries.select(np.arange(query_count))
         searched: list[Sequence[str]] = [table.documents] if corpus is None else [corpus, positives]
         if self.symmetric:
             searched.append(queries)
         texts, places = numbered(*searched, table.documents, queries)
-        size = max(int(found.max()) for found in places[: len(searched)] if len(found)) + 1
+        size = max(int(numbers.max()) for numbers in places[: len(searched)] if len(numbers)) + 1
         self.corpus = texts.select(np.arange(size))
         own = np.where(places[-1] < size, places[-1], -1).tolist()
-        found = [_Known() for _ in range(asked)]
+        known = [_Known() for _ in range(query_count)]
         rows = zip(
             of_triple.tolist(),
             _split(places[-2], table.positives + table.negatives),
@@ -168,18 +168,18 @@ class Miner:
             strict=True,
         )
         for query, documents, number, other_queries in rows:
-            found[query].positives.update(dict.fromkeys(documents[:number]))
-            found[query].known.update(documents[:number])
-            found[query].labelled.update(document for document in documents[number:] if document < size)
-            if own[query] >= 0:  # the other way round
+            known[query].positives.update(dict.fromkeys(documents[:number]))
+            known[query].known.update(documents[:number])
+            known[query].labelled.update(document for document in documents[number:] if document < size)
+            if own[query] >= 0:  # the query is a document, too: a positive of its positives
                 for other in other_queries:
-                    if other < asked:
-                        found[other].known.add(own[query])
+                    if other < query_count:
+                        known[other].known.add(own[query])
         self.questions = [
             MinedQuery(
                 text, tuple(one.positives), frozenset(one.known), place, frozenset(one.labelled - one.known)
             )
-            for text, one, place in zip(queries, found, own, strict=True)
+            for text, one, place in zip(queries, known, own, strict=True)
         ]
 
     def identity(self) -> dict[str, Any]:
@@ -191,15 +191,15 @@ class Miner:
         for text in self.corpus:
             digest.update(text.encode() + b"\0")
         content = {
-            "format": FORMAT,
-            "block": BLOCK,
+            "format": MINING_VERSION,
+            "block": BLOCK_QUERIES,
             "rules": self.rules.to_json(),
             "retrievers": [retriever.identity() for retriever in self.retrievers],
             "scorer": self.scorer.identity(),
             "data": digest.hexdigest(),
         }
-        found: dict[str, Any] = json.loads(json.dumps(content))
-        return found
+        recorded: dict[str, Any] = json.loads(json.dumps(content))
+        return recorded
 
     def _prepare(self) -> None:
         queries = [question.text for question in self.questions]
@@ -209,11 +209,11 @@ class Miner:
     def _block(self, rows: range) -> BlockResult:
         """Search and choose for some queries."""
         questions = [self.questions[row] for row in rows]
-        # Known positives and the query itself take no ranks, so look that much further.
+        # Known positives and the query itself have no ranks, so search for as many more documents.
         k = self.rules.top + max(len(question.known) for question in questions) + 1
         positives = [np.array(question.positives, dtype=np.int64) for question in questions]
-        found = [retriever.search(rows, k, positives) for retriever in self.retrievers]
-        lists = [[row[row >= 0].tolist() for row in result.documents] for result in found]
+        retrieved = [retriever.search(rows, k, positives) for retriever in self.retrievers]
+        lists = [[row[row >= 0].tolist() for row in result.documents] for result in retrieved]
         if self.rules.consistent is not None:
             consistent = [
                 tuple(p for p in q.positives if (q.rank_of(p, ranked) or k) <= self.rules.consistent)
@@ -225,7 +225,7 @@ class Miner:
             ]
         else:
             consistent = [question.positives for question in questions]
-        scores = self._scores(rows, questions, found, lists)
+        scores = self._scores(rows, questions, retrieved, lists)
         picker = Picker(self.rules, self.corpus)
         dropped: Counter[str] = Counter()
         picked = []
@@ -238,31 +238,37 @@ class Miner:
         return BlockResult(picked, consistent, dropped, score_sums(questions, picked, scores))
 
     def _scores(
-        self, rows: range, questions: list[MinedQuery], found: Sequence[Any], lists: list[list[list[int]]]
+        self, rows: range, questions: list[MinedQuery], retrieved: Sequence[Any], lists: list[list[list[int]]]
     ) -> list[dict[int, float]]:
         """Return the scorer's scores of each query's candidates and positives; none if no rule needs them."""
         if not self.rules.uses_scores or not self.rules.num_negatives:
             return [{} for _ in questions]
-        result: list[dict[int, float]] = []
-        at = next((n for n, r in enumerate(self.retrievers) if r is self.scorer), None)
+        scores: list[dict[int, float]] = []
+        scorer_index = next((n for n, r in enumerate(self.retrievers) if r is self.scorer), None)
         for place, row in enumerate(rows):
             known: dict[int, float] = {}
-            if at is not None:
+            if scorer_index is not None:
                 known = dict(
-                    zip(found[at].documents[place].tolist(), found[at].scores[place].tolist(), strict=True)
+                    zip(
+                        retrieved[scorer_index].documents[place].tolist(),
+                        retrieved[scorer_index].scores[place].tolist(),
+                        strict=True,
+                    )
                 )
                 known.pop(-1, None)
                 all_positives = self.questions[row].positives
-                known |= dict(zip(all_positives, found[at].also[place].tolist(), strict=True))
-            result.append(known)
-        wanted = []
+                known |= dict(zip(all_positives, retrieved[scorer_index].also[place].tolist(), strict=True))
+            scores.append(known)
+        unscored = []
         for place, question in enumerate(questions):
-            asked = {document for ranked in lists for document in ranked[place]} | set(question.positives)
-            wanted.append(np.array(sorted(asked - result[place].keys()), dtype=np.int64))
-        if any(len(documents) for documents in wanted):
-            for known, documents, values in zip(result, wanted, self.scorer.score(rows, wanted), strict=True):
+            needed = {document for ranked in lists for document in ranked[place]} | set(question.positives)
+            unscored.append(np.array(sorted(needed - scores[place].keys()), dtype=np.int64))
+        if any(len(documents) for documents in unscored):
+            for known, documents, values in zip(
+                scores, unscored, self.scorer.score(rows, unscored), strict=True
+            ):
                 known |= dict(zip(documents.tolist(), values.tolist(), strict=True))
-        return result
+        return scores
 
     def _result(self, blocks: list[BlockResult]) -> Mined:
         picked = [one for block in blocks for one in block.picked]
@@ -272,15 +278,15 @@ class Miner:
         triples = []
         for triple in self.triples:
             number = of_query[triple.query]
-            kept = {self.corpus[document] for document in consistent[number]}
-            positives = tuple(text for text in triple.positives if text in kept)
+            texts = {self.corpus[document] for document in consistent[number]}
+            positives = tuple(text for text in triple.positives if text in texts)
             counts["inconsistent positives"] += len(triple.positives) - len(positives)
             if not positives:
                 counts["triples without a consistent positive"] += 1
                 continue
             triples.append(self._triple(triple, positives, number, picked[number], counts))
-        wanted = [one for one, kept in zip(picked, consistent, strict=True) if kept]
-        few = [len(one.mined) for one in wanted if len(one.mined) < self.rules.num_negatives]
+        mined = [len(one.mined) for one, positives in zip(picked, consistent, strict=True) if positives]
+        few = [number for number in mined if number < self.rules.num_negatives]
         dropped = sum((block.dropped for block in blocks), Counter())
         dropped["mined"] = sum(len(one.mined) for one in picked)
         sums = Counter[str]()

@@ -15,7 +15,7 @@ from mar_st.mining.rules import MiningError
 from mar_st.model.opening import open_model
 from mar_st.model.reranker import Reranker
 from mar_st.text.bm25 import K1, B, BM25Index
-from mar_st.text.words import TOKENS
+from mar_st.text.words import TOKENIZERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from mar_st.recipes.schema import Side
     from mar_st.teachers import ModelTeacher
 
-#: Vectors of a corpus are kept in memory up to this size (bytes); larger ones are read block by block.
-IN_MEMORY = 8 * 2**30
+#: Maximum bytes of the vectors of a corpus that are kept in memory; more are read block by block.
+MAX_MEMORY_BYTES = 8 * 2**30
 
 #: Documents that are scored at once.
-BLOCK = 65_536
+BLOCK_DOCUMENTS = 65_536
 
 
 class Retrieved(NamedTuple):
@@ -75,10 +75,10 @@ def best(scores: np.ndarray, k: int) -> np.ndarray:
         return np.empty(0, dtype=np.int64)
     if k < len(scores):
         edge = np.partition(scores, len(scores) - k)[len(scores) - k]
-        kept = np.flatnonzero(scores >= edge)
+        candidates = np.flatnonzero(scores >= edge)
     else:
-        kept = np.arange(len(scores))
-    return kept[np.argsort(-scores[kept], kind="stable")][:k]
+        candidates = np.arange(len(scores))
+    return candidates[np.argsort(-scores[candidates], kind="stable")][:k]
 
 
 class BM25:
@@ -95,8 +95,8 @@ class BM25:
     def __init__(
         self, tokens: Literal["char-bigram", "jieba"] = "char-bigram", *, k1: float = K1, b: float = B
     ) -> None:
-        if tokens not in TOKENS:
-            raise MiningError(f"The tokenizer of bm25 is {' or '.join(TOKENS)}; got {tokens!r}.")
+        if tokens not in TOKENIZERS:
+            raise MiningError(f"The tokenizer of bm25 is {' or '.join(TOKENIZERS)}; got {tokens!r}.")
         self.name = "bm25" if tokens == "char-bigram" else f"bm25:{tokens}"
         self.tokens, self.k1, self.b = tokens, k1, b
         self._index = BM25Index(())
@@ -108,10 +108,10 @@ class BM25:
 
     def prepare(self, queries: Sequence[str], corpus: Sequence[str]) -> None:
         """Index the corpus."""
-        cut = TOKENS[self.tokens]
+        tokenise = TOKENIZERS[self.tokens]
         self._queries = queries
         try:
-            self._index = BM25Index([cut(text) for text in corpus], k1=self.k1, b=self.b)
+            self._index = BM25Index([tokenise(text) for text in corpus], k1=self.k1, b=self.b)
         except ImportError as error:
             raise MiningError("bm25 needs the package bm25s: pip install bm25s") from error
 
@@ -119,16 +119,16 @@ class BM25:
         """Rank the whole corpus by BM25 score, as `Retriever.search`."""
         documents = np.full((len(rows), k), -1, dtype=np.int64)
         scores = np.full((len(rows), k), -np.inf, dtype=np.float32)
-        asked = []
+        also_scores = []
         for place, row in enumerate(rows):
-            all_scores = self._index.scores(TOKENS[self.tokens](self._queries[row]))
+            all_scores = self._index.scores(TOKENIZERS[self.tokens](self._queries[row]))
             if k:
                 order = best(all_scores, k)
                 order = order[all_scores[order] > 0]
                 documents[place, : len(order)] = order
                 scores[place, : len(order)] = all_scores[order]
-            asked.append(all_scores[np.asarray(also[place], dtype=np.int64)])
-        return Retrieved(documents, scores, asked)
+            also_scores.append(all_scores[np.asarray(also[place], dtype=np.int64)])
+        return Retrieved(documents, scores, also_scores)
 
     def score(self, rows: Sequence[int], documents: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Score given documents for queries, as `Scorer.score`."""
@@ -191,38 +191,42 @@ class Dense:
         self._documents = self._vectors(corpus, self.document_role, unit=unit)
         device = teacher.model.device
         rows, width = self._documents.shape
-        starts = range(0, rows, BLOCK)
-        if rows * width * 4 <= IN_MEMORY:
-            kept = [torch.from_numpy(self._documents[start : start + BLOCK]).to(device) for start in starts]
-            self._blocks = lambda: iter(kept)
+        starts = range(0, rows, BLOCK_DOCUMENTS)
+        if rows * width * 4 <= MAX_MEMORY_BYTES:
+            blocks = [
+                torch.from_numpy(self._documents[start : start + BLOCK_DOCUMENTS]).to(device)
+                for start in starts
+            ]
+            self._blocks = lambda: iter(blocks)
         else:
             self._blocks = lambda: (
-                torch.from_numpy(self._documents[start : start + BLOCK]).to(device) for start in starts
+                torch.from_numpy(self._documents[start : start + BLOCK_DOCUMENTS]).to(device)
+                for start in starts
             )
 
     def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Retrieved:
         """Rank the whole corpus by the product of vectors, as `Retriever.search`."""
-        asked = np.asarray(self._queries[np.asarray(rows, dtype=np.int64)])
+        query_vectors = np.asarray(self._queries[np.asarray(rows, dtype=np.int64)])
         k = min(k, len(self._documents))
-        found = np.empty((len(rows), 0), dtype=np.int64)
+        ranked = np.empty((len(rows), 0), dtype=np.int64)
         scores = np.empty((len(rows), 0), dtype=np.float32)
         if k:
             device = self._open().model.device
-            queries = torch.from_numpy(asked).to(device)
+            queries = torch.from_numpy(query_vectors).to(device)
             start = 0
             for block in self._blocks():
                 places, values = _best_rows(queries @ block.T, k)
-                found = np.concatenate([found, places + start], axis=1)
+                ranked = np.concatenate([ranked, places + start], axis=1)
                 scores = np.concatenate([scores, values], axis=1)
                 order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-                found = np.take_along_axis(found, order, axis=1)
+                ranked = np.take_along_axis(ranked, order, axis=1)
                 scores = np.take_along_axis(scores, order, axis=1)
                 start += len(block)
-        named = [
+        also_scores = [
             self._documents[np.asarray(documents, dtype=np.int64)] @ query
-            for query, documents in zip(asked, also, strict=True)
+            for query, documents in zip(query_vectors, also, strict=True)
         ]
-        return Retrieved(found, scores, named)
+        return Retrieved(ranked, scores, also_scores)
 
     def score(self, rows: Sequence[int], documents: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Score given documents for queries, as `Scorer.score`."""
@@ -262,8 +266,10 @@ class Dense:
         if self.store is not None:
             vectors = teacher.vectors(texts, role)
             return vectors.cut(None, normalised=True) if unit else vectors
-        found = teacher.encode(texts, role)
-        return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12) if unit else found
+        encoded = teacher.encode(texts, role)
+        return (
+            encoded / np.maximum(np.linalg.norm(encoded, axis=1, keepdims=True), 1e-12) if unit else encoded
+        )
 
 
 class CrossScorer:
@@ -308,11 +314,14 @@ def _best_rows(scores: torch.Tensor, k: int) -> tuple[np.ndarray, np.ndarray]:
     edge = values[:, -1:]
     # If more documents than fit tie for the lowest score, it is undefined which of them topk returns.
     tied = (scores >= edge).sum(1) > k
-    found, kept = places.cpu().numpy(), values.float().cpu().numpy()
-    order = np.lexsort((found, -kept), axis=1)
-    found, kept = np.take_along_axis(found, order, axis=1), np.take_along_axis(kept, order, axis=1)
+    best_places, best_scores = places.cpu().numpy(), values.float().cpu().numpy()
+    order = np.lexsort((best_places, -best_scores), axis=1)
+    best_places, best_scores = (
+        np.take_along_axis(best_places, order, axis=1),
+        np.take_along_axis(best_scores, order, axis=1),
+    )
     for row in torch.nonzero(tied).flatten().tolist():
         whole = scores[row].float().cpu().numpy()
-        found[row] = best(whole, k)
-        kept[row] = whole[found[row]]
-    return found, kept
+        best_places[row] = best(whole, k)
+        best_scores[row] = whole[best_places[row]]
+    return best_places, best_scores

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 #: Constant of reciprocal rank fusion (Cormack et al. 2009), which orders the candidates of several
 #: retrievers.
-FUSION = 60
+FUSION_CONSTANT = 60
 
-#: Names of rules in manifests, where they differ.
-RECORDED = {"num_negatives": "negatives", "absolute_margin": "margin", "sampling_strategy": "choose"}
+#: Names under which manifests record rules, where they differ from the names in `Rules`.
+RECORDED_NAMES = {"num_negatives": "negatives", "absolute_margin": "margin", "sampling_strategy": "choose"}
 
 #: Characters per gram of the near-duplicate test.
-GRAM = 3
+GRAM_SIZE = 3
 
-#: Draws per wanted document when random ones fill up.
-DRAWS = 50
+#: Maximum draws per random document that fills up the negatives of a query.
+MAX_DRAWS = 50
 
 #: Reasons for which a candidate is not a hard negative, in the order of the checks.
 REASONS = (
@@ -130,24 +130,26 @@ class Rules:
 
     def to_json(self) -> dict[str, Any]:
         """Return the rules under the names that manifests and unfinished runs record."""
-        found = asdict(self)
-        for name, recorded in RECORDED.items():
-            found[recorded] = found.pop(name)
+        settings = asdict(self)
+        for name, recorded in RECORDED_NAMES.items():
+            settings[recorded] = settings.pop(name)
         skips = self.range_min or self.range_max is not None
-        del found["range_min"], found["range_max"]
-        return {**found, "window": list(self.ranks) if skips else None}
+        del settings["range_min"], settings["range_max"]
+        return {**settings, "window": list(self.ranks) if skips else None}
 
 
 def grams(text: str) -> frozenset[str]:
     """Return the character 3-grams of the normalised text; a shorter text is its only gram."""
     plain = normalise(text)
-    return frozenset(plain[i : i + GRAM] for i in range(len(plain) - GRAM + 1)) or frozenset({plain})
+    return frozenset(plain[i : i + GRAM_SIZE] for i in range(len(plain) - GRAM_SIZE + 1)) or frozenset(
+        {plain}
+    )
 
 
 def near(one: Collection[str], other: Collection[str], threshold: float) -> bool:
     """Return True if the Jaccard similarity of two sets reaches a threshold above 0."""
     small, large = sorted((len(one), len(other)))
-    if small < threshold * large:  # even if one held the other
+    if small < threshold * large:  # too small even if it is a subset
         return False
     common = len(set(one) & set(other))
     return common >= threshold * (small + large - common)
@@ -171,15 +173,15 @@ class MinedQuery:
     own: int = -1
     labelled: frozenset[int] = frozenset()
 
-    def ranks(self, found: Sequence[int]) -> dict[int, int]:
+    def ranks(self, ranked: Sequence[int]) -> dict[int, int]:
         """Return the ranks of the documents that a retriever found, best first, in the sense of `Rules`."""
-        others = (document for document in found if document not in self.known and document != self.own)
+        others = (document for document in ranked if document not in self.known and document != self.own)
         return {document: rank for rank, document in enumerate(others, 1)}
 
-    def rank_of(self, positive: int, found: Sequence[int]) -> int | None:
+    def rank_of(self, positive: int, ranked: Sequence[int]) -> int | None:
         """Return the rank of a positive among the documents that are not known to be relevant."""
         rank = 1
-        for document in found:
+        for document in ranked:
             if document == positive:
                 return rank
             rank += document not in self.known and document != self.own
@@ -229,30 +231,30 @@ class Picker:
         rules = self.rules
         # A list is as long as the query with the most positives in its block needs: drop ranks beyond `top`.
         ranks = [
-            {document: rank for document, rank in question.ranks(found).items() if rank <= rules.top}
-            for found in lists
+            {document: rank for document, rank in question.ranks(ranked).items() if rank <= rules.top}
+            for ranked in lists
         ]
-        known = {d for found in lists for d in found if d in question.known or d == question.own}
+        known = {d for ranked in lists for d in ranked if d in question.known or d == question.own}
         candidates = known.union(*ranks)
         dropped["candidates"] += len(candidates)
         limit = self._limit(question, scores)
-        left = []
+        selected = []
         for document in sorted(candidates, key=lambda d: (-_fused(d, ranks), d)):
             reason = self._reason(question, document, ranks, scores, limit)
             if reason is None:
-                left.append(document)
+                selected.append(document)
             else:
                 dropped[reason] += 1
         rng = random.Random(f"{rules.seed}\0{question.text}")
-        if len(left) > rules.num_negatives:
-            dropped["not needed"] += len(left) - rules.num_negatives
+        if len(selected) > rules.num_negatives:
+            dropped["not needed"] += len(selected) - rules.num_negatives
             if rules.sampling_strategy == "random":
-                kept = sorted(rng.sample(range(len(left)), rules.num_negatives))
-                left = [left[place] for place in kept]
-            left = left[: rules.num_negatives]
-        found = candidates | question.labelled
-        wanted = rules.num_negatives - len(left) if rules.fill else 0
-        return Picked(left, self._fill(question, found, wanted, rng))
+                places = sorted(rng.sample(range(len(selected)), rules.num_negatives))
+                selected = [selected[place] for place in places]
+            selected = selected[: rules.num_negatives]
+        excluded = candidates | question.labelled
+        missing = rules.num_negatives - len(selected) if rules.fill else 0
+        return Picked(selected, self._fill(question, excluded, missing, rng))
 
     def _limit(self, question: MinedQuery, scores: Mapping[int, float]) -> float:
         """Return the score of the lowest positive; a query without one has no margin to keep."""
@@ -277,7 +279,7 @@ class Picker:
             return "the query itself"
         if rules.keep_labelled and document in question.labelled:
             return "labelled negative"
-        places = [found[document] for found in ranks if document in found]
+        places = [by_document[document] for by_document in ranks if document in by_document]
         first, last = rules.ranks
         if min(places) < first:
             return "before the window"
@@ -304,18 +306,18 @@ class Picker:
         return self._grams[document]
 
     def _fill(
-        self, question: MinedQuery, found: Collection[int], wanted: int, rng: random.Random
+        self, question: MinedQuery, excluded: Collection[int], number: int, rng: random.Random
     ) -> list[int]:
         """Return random documents that no retriever found."""
         chosen: dict[int, None] = {}
         suspect: Callable[[int], bool] = lambda document: (  # noqa: E731
-            document in found
+            document in excluded
             or document in question.known
             or document == question.own
             or self._is_near(question, document)
         )
-        for _ in range(DRAWS * wanted):
-            if len(chosen) == wanted:
+        for _ in range(MAX_DRAWS * number):
+            if len(chosen) == number:
                 break
             document = rng.randrange(len(self.corpus))
             if document not in chosen and not suspect(document):
@@ -325,7 +327,9 @@ class Picker:
 
 def _fused(document: int, ranks: Sequence[Mapping[int, int]]) -> float:
     """Reciprocal rank fusion; with one retriever its own order."""
-    return sum(1 / (FUSION + found[document]) for found in ranks if document in found)
+    return sum(
+        1 / (FUSION_CONSTANT + by_document[document]) for by_document in ranks if document in by_document
+    )
 
 
 def _by_score(rules: Rules, score: float, lowest: float) -> str | None:
@@ -335,7 +339,7 @@ def _by_score(rules: Rules, score: float, lowest: float) -> str | None:
         return "below min_score"
     if rules.absolute_margin is not None and score > lowest - rules.absolute_margin:
         return "within the margin"
-    # Of the magnitude: a share of a negative score would move the bound the other way.
+    # The absolute value: with a negative score, the bound would be above the lowest positive.
     if rules.relative_margin is not None and score > lowest - rules.relative_margin * abs(lowest):
         return "within the relative margin"
     return None

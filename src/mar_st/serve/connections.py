@@ -4,7 +4,7 @@ uvicorn closes a connection that is idle after an answer, but not one that never
 head one byte at a time. It accepts heads of any size, and its limit on connections refuses the next caller
 instead of the silent ones. Here the head of a request has a time limit and a size limit. If all connections
 are taken, the one that has waited longest without a request is closed. If requests come faster than the
-application could even refuse them, they are refused here, without a task for each.
+application can refuse them, they are refused here, without an asyncio task for each.
 
 Throughput is .87 of that with uvicorn's own connections (1,560 of 1,784 searches per second). With 5,000
 silent callers uvicorn answers every other caller with 503, while this protocol answers 1,109 searches per
@@ -25,7 +25,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from mar_st.serve.errors import ApiError, too_many
 from mar_st.serve.guard import Guard
-from mar_st.serve.postmortem import LINE
+from mar_st.serve.postmortem import LOG_FORMAT
 from mar_st.serve.upgrades import feed
 
 if TYPE_CHECKING:
@@ -35,21 +35,29 @@ if TYPE_CHECKING:
 
     from mar_st.serve.guard import ConnectionLimits
 
-#: One line per bad request would let anyone fill the log; our own messages cover the server itself.
+#: Log levels by logger. uvicorn's INFO has one line per invalid request, which would let anyone fill the log.
 _LEVELS = {"mar_st": logging.INFO, "uvicorn.error": logging.WARNING}
 
-#: Bytes of the head of a request, also of its trailers and chunk extensions; fields of a head; bytes of an
-#: unwanted body that are discarded after its refusal.
-HEAD, FIELDS, MAX_DISCARDED = 64 * 1024, 256, 64 * 1024 * 1024
+#: Maximum bytes of the head of a request; the limit also applies to its trailers and its chunk extensions.
+MAX_HEAD_BYTES = 64 * 1024
 
-#: Requests of a connection that may wait for the answer to the first; more are not read.
-PIPELINED = 32
+#: A head with this many fields or more is refused.
+TOO_MANY_FIELDS = 256
 
-#: Seconds for which an idle connection is still read when the server stops, or when it holds unread bytes.
-LINGER = 0.5
+#: Maximum bytes of a body that are read and discarded after its request was refused.
+MAX_DISCARDED_BYTES = 64 * 1024 * 1024
 
-#: Paths whose requests may be refused before their bodies are read; the path of documents by id.
-SHED, DOCUMENT_PATH = frozenset({b"/search", b"/v1/embeddings"}), b"/document"
+#: Maximum requests of a connection that wait while its first request is answered; further ones are not read.
+MAX_PIPELINED = 32
+
+#: Seconds for which an idle connection stays open when the server stops, or when its socket has unread bytes.
+LINGER_SECONDS = 0.5
+
+#: Paths whose requests are refused before their bodies are read if the server is overloaded.
+SHED_PATHS = frozenset({b"/search", b"/v1/embeddings"})
+
+#: Path that returns a document by its id.
+DOCUMENT_PATH = b"/document"
 
 
 class ServeConfig(Config):
@@ -71,14 +79,14 @@ class ServeConfig(Config):
         that other code's handlers write to.
         """
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter(LINE))
+        handler.setFormatter(logging.Formatter(LOG_FORMAT))
         for name, level in _LEVELS.items():
             logger = logging.getLogger(name)
             logger.handlers, logger.propagate = [handler], False
             logger.setLevel(level)
 
     def load(self) -> None:
-        """Make the application, which counts closed and refused connections and detects overload."""
+        """Load the application; its metrics count closed connections, and its engine tells of overload."""
         super().load()
         state = self.loaded_app.state
         self.guard.metrics, self.guard.generations = state.metrics, state.generations
@@ -92,24 +100,24 @@ class GuardedProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.guard = self.config.guard
-        self._head = 0  # bytes since a head is expected
+        self._head = 0  # bytes received of the current head
         self._fields = 0  # bytes of the target and the fields of a head, or of trailers
         self._discarded = 0  # bytes of a body that is not read
-        self._framing = 0  # bytes since the last byte of the body
+        self._framing = 0  # bytes since the last byte of the body: chunk extensions and trailers
         self._body_open = False
         self.stopping = False
-        self._deaf = False  # nothing more is read: too many requests wait, or the server stops
-        self._held = False  # the answer is complete, but its caller has not read enough of it
+        self._reading_stopped = False  # nothing more is read: too many requests wait, or the server stops
+        self._answer_unread = False  # the answer is complete, but its caller has not read enough of it
         self._running: RequestResponseCycle | None = None  # the request that is being answered
         self._refused: float | None = None  # Retry-After of this request, in seconds
         self._is_sibling = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept a connection; if there are too many, close a waiting one."""
+        """Register a connection; if there are too many, close one that has no request."""
         super().connection_made(transport)
         if not self._is_sibling:
             self.guard.accept(self)
-        if len(self.connections) > self.guard.limits.most and not self.guard.make_room(self):
+        if len(self.connections) > self.guard.limits.max_connections and not self.guard.make_room(self):
             self.refuse(
                 ApiError(
                     503,
@@ -124,14 +132,14 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def sibling(self) -> GuardedProtocol:
         """Return the protocol of another connection to the same server."""
-        made = type(self)(self.config, self.server_state, self.app_state, self.loop)
-        made._is_sibling = True
-        return made
+        protocol = type(self)(self.config, self.server_state, self.app_state, self.loop)
+        protocol._is_sibling = True
+        return protocol
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a connection."""
         self.guard.forget(self)
-        # uvicorn tells only the last request; if several came at once, an earlier one is being answered.
+        # uvicorn notifies only the last request; if several came at once, an earlier one is being answered.
         if self._running is not None and not self._running.response_complete:
             self._running.disconnected = True
             self._running.message_event.set()
@@ -140,7 +148,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Read received data, within the limits."""
-        if self._deaf:
+        if self._reading_stopped:
             return
         guard = self.guard
         if self._idle and self not in guard.awaiting_head:
@@ -149,39 +157,41 @@ class GuardedProtocol(HttpToolsProtocol):
         in_body = self._body_open
         self._framing += len(data)
         self._parse(data)
-        if in_body and self._body_open and self._framing > HEAD and not self.transport.is_closing():
+        if in_body and self._body_open and self._framing > MAX_HEAD_BYTES and not self.transport.is_closing():
             guard.count("large_head")
-            self.refuse(ApiError(431, "head_too_large", f"Trailers may have {HEAD} bytes."))
+            self.refuse(ApiError(431, "head_too_large", f"Trailers may have {MAX_HEAD_BYTES} bytes."))
             return
         if self not in guard.awaiting_head or self.transport.is_closing():
             return
         if self._body_open:
             self._discarded += len(data)
-            if self._discarded > MAX_DISCARDED:
+            if self._discarded > MAX_DISCARDED_BYTES:
                 guard.count("flood")
                 self.transport.abort()
             return
-        if in_body:  # that body has ended; at most the rest of this read belongs to the next head
+        if in_body:  # the body has ended; at most the rest of this read belongs to the next head
             return
         self._head += len(data)
-        if self._head > HEAD:
+        if self._head > MAX_HEAD_BYTES:
             guard.count("large_head")
-            self.refuse(ApiError(431, "head_too_large", f"The head of a request may have {HEAD} bytes."))
+            self.refuse(
+                ApiError(431, "head_too_large", f"The head of a request may have {MAX_HEAD_BYTES} bytes.")
+            )
 
     def _parse(self, data: bytes) -> None:
-        """Pass data to the parser; requests that offer another protocol are answered in HTTP/1.1."""
+        """Pass data to the parser; requests that offer an upgrade are answered in HTTP/1.1."""
         self._unset_keepalive_if_required()
         try:
             feed(self.parser, data, lambda: (self.url, self.headers))
         except httptools.HttpParserError:
-            if self._fields > HEAD or len(self.headers or ()) >= FIELDS:
+            if self._fields > MAX_HEAD_BYTES or len(self.headers or ()) >= TOO_MANY_FIELDS:
                 self.guard.count("large_head")
-                what = "Trailers" if self._body_open else "The head of a request"
-                said = f"{what} may have {HEAD} bytes, and a head {FIELDS - 1} fields."
-                self.refuse(ApiError(431, "head_too_large", said))
+                part = "Trailers" if self._body_open else "The head of a request"
+                message = f"{part} may have {MAX_HEAD_BYTES} bytes, and a head {TOO_MANY_FIELDS - 1} fields."
+                self.refuse(ApiError(431, "head_too_large", message))
             elif self.headers and unknown_coding(*self.headers[-1]):
-                said = "Send the body unencoded, or with Transfer-Encoding: chunked."
-                self.refuse(ApiError(501, "unknown_coding", said))
+                message = "Send the body unencoded, or with Transfer-Encoding: chunked."
+                self.refuse(ApiError(501, "unknown_coding", message))
             else:
                 self.send_400_response("Invalid HTTP request received.")
 
@@ -198,26 +208,26 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Receive a header field; trailers are discarded."""
         self._count(name, value)
-        if self._body_open or self._deaf:
+        if self._body_open or self._reading_stopped:
             return
         super().on_header(name, value)
-        if len(self.headers) >= FIELDS:
+        if len(self.headers) >= TOO_MANY_FIELDS:
             raise ValueError("too many fields")  # the parser stops
         if unknown_coding(*self.headers[-1]):
-            raise ValueError("a coding that is not understood")
+            raise ValueError("unknown transfer coding")
 
     def _count(self, *parts: bytes) -> None:
-        """Add to the bytes of a head or of trailers, however few reads they come in."""
+        """Count bytes of a head or of trailers; the parser stops if there are too many."""
         self._fields += sum(map(len, parts))
-        if self._fields > HEAD:
-            raise ValueError("too many bytes")  # the parser stops
+        if self._fields > MAX_HEAD_BYTES:
+            raise ValueError("too many bytes")
 
     def on_headers_complete(self) -> None:
         """Handle the complete headers."""
-        if self.parser.should_upgrade() or self._deaf:
+        if self.parser.should_upgrade() or self._reading_stopped:
             return
-        if len(self.pipeline) >= PIPELINED:
-            self._deafen()
+        if len(self.pipeline) >= MAX_PIPELINED:
+            self._stop_reading()
             return
         self._body_open = True
         self._discarded = self._framing = self._fields = 0
@@ -235,14 +245,14 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _take_host_of_target(self) -> None:
         """If the target is a whole URL, use its host, not the header's (RFC 9112, section 3.2.2)."""
-        named = httptools.parse_url(self.url)
-        host = b"[%s]" % named.host if b":" in named.host else named.host  # it comes without its brackets
-        host += b":%d" % named.port if named.port else b""
+        target = httptools.parse_url(self.url)
+        host = b"[%s]" % target.host if b":" in target.host else target.host  # it comes without its brackets
+        host += b":%d" % target.port if target.port else b""
         self.headers[:] = [*(header for header in self.headers if header[0] != b"host"), (b"host", host)]
 
-    def _deafen(self) -> None:
-        """Stop reading; the connection closes after its last pending response."""
-        self._deaf = True
+    def _stop_reading(self) -> None:
+        """Read nothing more; the connection closes after its last pending response."""
+        self._reading_stopped = True
         self.cycle.keep_alive = False
         self.guard.count("pipelined")
 
@@ -252,21 +262,21 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Handle the end of the body."""
-        if self.parser.should_upgrade() or self._deaf:
+        if self.parser.should_upgrade() or self._reading_stopped:
             return
         self._body_open = False
         self._head = 0
         if self._refused is not None:
-            self._turn_away(self._refused)
+            self._answer_busy(self._refused)
             return
         super().on_message_complete()
         if self.cycle.response_complete and self in self.guard.awaiting_head:
-            self.guard.await_head(self)  # refused before its body was there; the next head gets its full time
+            self.guard.await_head(self)  # refused before its body arrived; the next head has the full time
 
     def on_body(self, body: bytes) -> None:
         """Receive a part of the body."""
         self._framing = 0
-        if self._refused is None and not self._deaf:
+        if self._refused is None and not self._reading_stopped:
             super().on_body(body)
 
     def _overloaded(self) -> float | None:
@@ -276,14 +286,14 @@ class GuardedProtocol(HttpToolsProtocol):
         path, method = self.url.partition(b"?")[0], self.parser.get_method()
         if path == DOCUMENT_PATH and method == b"GET":
             return 1.0 if self.guard.too_many_reads(self) else None
-        return self.guard.overloaded(len(self.tasks)) if path in SHED and method == b"POST" else None
+        return self.guard.overloaded(len(self.tasks)) if path in SHED_PATHS and method == b"POST" else None
 
-    def _turn_away(self, seconds: float) -> None:
+    def _answer_busy(self, seconds: float) -> None:
         """Answer 429, without a task, and become idle."""
         self._refused = None
         error = too_many(seconds)
-        lasts = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
-        self._write(error, closing=not lasts or self.stopping)
+        keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
+        self._write(error, closing=not keep_alive or self.stopping)
         if self.guard.metrics is not None:
             self.guard.metrics.refused(self.url.partition(b"?")[0].decode(), error)
         if not self.transport.is_closing():
@@ -298,7 +308,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """
         self.guard.reading.discard(self)
         if self.flow.write_paused and not self.transport.is_closing():
-            self._held = True
+            self._answer_unread = True
             self.flow.pause_reading()
             return
         super().on_response_complete()
@@ -314,8 +324,8 @@ class GuardedProtocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         """Handle a caller who has read most of the answer."""
         super().resume_writing()
-        if self._held:
-            self._held = False
+        if self._answer_unread:
+            self._answer_unread = False
             self.on_response_complete()
 
     def timeout_keep_alive_handler(self) -> None:
@@ -327,7 +337,9 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         elif self._idle and self.unread():
-            self.timeout_keep_alive_task = self.loop.call_later(LINGER, self.timeout_keep_alive_handler)
+            self.timeout_keep_alive_task = self.loop.call_later(
+                LINGER_SECONDS, self.timeout_keep_alive_handler
+            )
             return
         super().timeout_keep_alive_handler()
 
@@ -340,7 +352,7 @@ class GuardedProtocol(HttpToolsProtocol):
         return bool(poll.poll(0))
 
     def shutdown(self) -> None:
-        """Finish the current request, or wait a moment for one that is on its way, then close.
+        """Finish the current request, or wait `LINGER_SECONDS` for one that is on its way, then close.
 
         Requests that wait behind the current one are dropped, as if they had not been read.
         """
@@ -349,13 +361,13 @@ class GuardedProtocol(HttpToolsProtocol):
         self.guard.send(self, stopping=True)
         if self.pipeline and self._running is not None:
             self.pipeline.clear()
-            self.cycle, self._deaf = self._running, True
+            self.cycle, self._reading_stopped = self._running, True
         if self._idle:
-            self.loop.call_later(LINGER, self._end_rest)
+            self.loop.call_later(LINGER_SECONDS, self._shut_down)
         else:
             super().shutdown()
 
-    def _end_rest(self) -> None:
+    def _shut_down(self) -> None:
         super().shutdown()
 
     def send_400_response(self, msg: str) -> None:

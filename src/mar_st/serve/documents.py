@@ -59,8 +59,8 @@ class DocumentEncoder:
         """Return the number of tokens of each text, with its prompt and special tokens."""
         prompt = self.prompts.get(prompt_name or "document", "")
         with self._lock:
-            found = self._tokenizer([prompt + text for text in texts], verbose=False)
-        return [len(ids) for ids in found["input_ids"]]
+            encoded = self._tokenizer([prompt + text for text in texts], verbose=False)
+        return [len(ids) for ids in encoded["input_ids"]]
 
 
 def load_document_encoder(source: str) -> DocumentEncoder:

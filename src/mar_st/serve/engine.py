@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from mar_st.serve.metrics import Metrics
     from mar_st.serve.settings import ServeSettings
 
-#: Share of the timeout that the expected wait may take; beyond it a request is refused at once.
-FILL = 0.5
+#: Maximum expected wait, as a share of the timeout; a request that would wait longer is refused at once.
+MAX_WAIT_SHARE = 0.5
 
 
 class Encoding:
@@ -87,7 +87,7 @@ class Encoding:
             ApiError: 429: the queue is full, or the response would come too late. 503: the server stops.
         """
         expected = self.expected_wait(short=is_short(texts, self.encoder.max_length)) + after
-        if expected > FILL * self.timeout:
+        if expected > MAX_WAIT_SHARE * self.timeout:
             raise too_many(expected)
         try:
             return self.batcher.submit(texts, deadline=deadline)
@@ -207,7 +207,7 @@ class SearchEngine:
         return search.answer
 
     def _too_late(self, waiting: int, seconds: float) -> bool:
-        return waiting >= self.settings.max_queue or seconds > FILL * self.settings.timeout
+        return waiting >= self.settings.max_queue or seconds > MAX_WAIT_SHARE * self.settings.timeout
 
     @property
     def waiting(self) -> int:
@@ -250,10 +250,10 @@ class SearchEngine:
         if len(vector) != dim:
             raise bad(f"'vector' has {len(vector)} numbers; the index has {dim} dimensions.", "vector")
         with np.errstate(over="ignore"):
-            found = np.array(vector, dtype=np.float64).astype(np.float32)
-        if not (np.abs(found) <= LARGEST_VALUE).all():
+            array = np.array(vector, dtype=np.float64).astype(np.float32)
+        if not (np.abs(array) <= LARGEST_VALUE).all():
             raise bad(f"'vector' holds numbers beyond {LARGEST_VALUE:g}.", "vector")
-        return found
+        return array
 
     def check_filter(self, where: dict[str, Any] | None) -> Filter | None:
         """Return the filter of a request, with values of the types of the index's fields.
@@ -265,7 +265,7 @@ class SearchEngine:
             return None
 
         try:
-            found = parse_filter(where)
-            return found.typed(self.fields) if found is not None else None
+            parsed = parse_filter(where)
+            return parsed.typed(self.fields) if parsed is not None else None
         except MarError as error:
             raise bad(str(error), "where", code="invalid_filter") from None

@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-#: Seconds between two checks of the number, and of the folder of the index.
-LOOK, WATCH = 0.2, 1.0
+#: Seconds between two reads of the generation number.
+POLL_SECONDS = 0.2
+
+#: Seconds between two checks of the folder of the index.
+WATCH_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -90,12 +93,9 @@ class Fleet:
 
     def reports(self) -> list[WorkerReport]:
         """Return the latest report of every running worker."""
-        found = []
-        for path in sorted(self.folder.glob("worker-*.json")):
-            report = WorkerReport(**orjson.loads(path.read_bytes()))
-            if _lives(report.pid):
-                found.append(report)
-        return found
+        paths = sorted(self.folder.glob("worker-*.json"))
+        latest = [WorkerReport(**orjson.loads(path.read_bytes())) for path in paths]
+        return [report for report in latest if _is_running(report.pid)]
 
     async def settled(self, number: int, seconds: float) -> list[WorkerReport]:
         """Return the reports of all workers once they have reloaded for a number.
@@ -111,7 +111,7 @@ class Fleet:
                 return reports
             if time.monotonic() > end:
                 raise MarError(f"Workers {behind} have not opened the index after {seconds:g} s.")
-            await asyncio.sleep(LOOK / 2)
+            await asyncio.sleep(POLL_SECONDS / 2)
 
     def _write(self, name: str, content: bytes) -> None:
         # Not synced: the folder ends with the server, and a sync would hold up the worker's event loop.
@@ -134,15 +134,15 @@ async def follow(fleet: Fleet, generations: Generations, *, seen: int, watch: bo
     refused: object = None
     looked = time.monotonic()
     while True:
-        await asyncio.sleep(LOOK)
+        await asyncio.sleep(POLL_SECONDS)
         if fleet.parent is not None and os.getppid() != fleet.parent:
             _LOG.error("the supervising process is gone, so this worker stops")
             os.kill(pid, signal.SIGTERM)
             return
         wanted = fleet.wanted
-        told = wanted > seen
-        if not told:
-            if not watch or time.monotonic() - looked < WATCH:
+        requested = wanted > seen
+        if not requested:
+            if not watch or time.monotonic() - looked < WATCH_SECONDS:
                 continue
             looked = time.monotonic()
             if not generations.changed() or generations.stamp == refused:
@@ -157,7 +157,7 @@ async def follow(fleet: Fleet, generations: Generations, *, seen: int, watch: bo
         fleet.report(WorkerReport(pid, seen, ok, generations.current.documents, message))
 
 
-def _lives(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mar_st.serve.errors import ApiError
-from mar_st.serve.http import STARTED, error_reply
+from mar_st.serve.http import STARTED_KEY, error_reply
 from mar_st.serve.keys import KeyRing
 
 if TYPE_CHECKING:
@@ -44,18 +44,18 @@ class AccessRule:
     keyed: bool = False
 
 
-_OPEN = AccessRule(open=True)
+_OPEN_RULE = AccessRule(open=True)
 
-#: Paths that are named in metrics and logs; any other path is "other" there.
-RULES = {
-    "/": _OPEN,
-    "/page.js": _OPEN,
-    "/texts.js": _OPEN,
-    "/page.css": _OPEN,
-    "/docs": _OPEN,
-    "/openapi.json": _OPEN,
-    "/healthz": _OPEN,
-    "/readyz": _OPEN,
+#: Access rules by path. Metrics and logs name these paths; any other path is "other" there.
+ACCESS_RULES = {
+    "/": _OPEN_RULE,
+    "/page.js": _OPEN_RULE,
+    "/texts.js": _OPEN_RULE,
+    "/page.css": _OPEN_RULE,
+    "/docs": _OPEN_RULE,
+    "/openapi.json": _OPEN_RULE,
+    "/healthz": _OPEN_RULE,
+    "/readyz": _OPEN_RULE,
     "/metrics": AccessRule(),
     "/info": AccessRule(),
     "/search": AccessRule(),
@@ -64,16 +64,16 @@ RULES = {
     "/v1/models": AccessRule(),
     "/admin/reload": AccessRule(keyed=True),
 }
-_OTHER = AccessRule()
+_OTHER_RULE = AccessRule()
 
-#: A host and an optional port, as in RFC 9110.
+#: Value of `Host`: a host and an optional port (RFC 9110).
 _HOST = re.compile(r"(?:(?P<name>[^\s:@/\[\]]+)|\[(?P<address>[0-9a-f:.]+)\])(?::\d{0,5})?")
 
-#: Frames of a traceback that are logged.
-_FRAMES = 8
+#: Maximum frames of a traceback that are logged.
+_MAX_FRAMES = 8
 
-#: Paths that end in a name chosen by the caller are counted together.
-MODEL = "/v1/models/"
+#: Start of the paths of single models, which are counted as one path: the caller chooses the rest.
+MODEL_PATH = "/v1/models/"
 
 
 class Gate:
@@ -102,10 +102,10 @@ class Gate:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        started = scope[STARTED] = time.monotonic()
+        started = scope[STARTED_KEY] = time.monotonic()
         path = scope["path"]
-        rule = RULES.get(path)
-        name = path if rule else f"{MODEL}{{model}}" if path.startswith(MODEL) else "other"
+        rule = ACCESS_RULES.get(path)
+        name = path if rule else f"{MODEL_PATH}{{model}}" if path.startswith(MODEL_PATH) else "other"
         status = 0
 
         bare = scope["method"] == "HEAD"  # answered as GET is, without the body
@@ -120,7 +120,7 @@ class Gate:
             await send(message)
 
         try:
-            self._check(scope, rule or _OTHER)
+            self._check(scope, rule or _OTHER_RULE)
             endpoint = self.direct.get((method, path), self.app)
             await endpoint({**scope, "method": method} if bare else scope, receive, watch)
         except ApiError as error:
@@ -160,14 +160,15 @@ class Gate:
 
 def _places(error: Exception) -> str:
     """Return the call stack of an exception, innermost first."""
-    frames = traceback.extract_tb(error.__traceback__)[: -_FRAMES - 1 : -1]
+    frames = traceback.extract_tb(error.__traceback__)[: -_MAX_FRAMES - 1 : -1]
     return " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames)
 
 
 def _check_host(headers: list[tuple[bytes, bytes]], hosts: frozenset[str]) -> None:
-    named = [value.decode("latin-1").lower() for name, value in headers if name == b"host"]
-    found = _HOST.fullmatch(named[0]) if len(named) == 1 else None  # of two, a proxy may have read the other
-    if found is None or (found["name"] or found["address"]) not in hosts:
+    values = [value.decode("latin-1").lower() for name, value in headers if name == b"host"]
+    # Of two values, a proxy in front may have checked the other.
+    match = _HOST.fullmatch(values[0]) if len(values) == 1 else None
+    if match is None or (match["name"] or match["address"]) not in hosts:
         raise ApiError(
             400, "unknown_host", "This server does not answer to that Host. Start it with --allow-host NAME."
         )

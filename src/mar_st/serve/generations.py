@@ -26,9 +26,8 @@ _LOG = logging.getLogger(__name__)
 #: Files that change whenever a folder with an index, an exported encoder or a model changes.
 _LISTINGS = ("manifest.json", "export.json", "modules.json")
 
-
 #: Sizes of the batches that an encoder encodes before the first request.
-_WARM = (1, 4, 16)
+_WARMUP_BATCHES = (1, 4, 16)
 
 
 @dataclass(frozen=True)
@@ -102,10 +101,10 @@ def stamp(source: str | Path) -> object:
     folder = Path(source).resolve()
     for name in _LISTINGS:
         try:
-            found = (folder / name).stat()
+            status = (folder / name).stat()
         except OSError:
             continue
-        return str(folder), name, found.st_ino, found.st_mtime_ns, found.st_size
+        return str(folder), name, status.st_ino, status.st_mtime_ns, status.st_size
     return str(folder)
 
 
@@ -182,7 +181,7 @@ class Generations:
         if searcher.index.has_words:  # jieba reads its dictionary; meanwhile no other thread runs
             searcher.index.find_words(["预热"], 1, None)
         if opened.encoder is not None and opened.encoder is not warm:
-            for size in _WARM:
+            for size in _WARMUP_BATCHES:
                 opened.encoder.encode(["预热的一句话而已"] * size)
         return SearchEngine(searcher, opened.encoder, self.settings, self.metrics)
 

@@ -1,4 +1,4 @@
-"""Connections that are watched: those that wait for a head, idle ones, and those that do not read."""
+"""Limits on open connections, and timeouts of clients that send no request or do not read their response."""
 
 from __future__ import annotations
 
@@ -20,20 +20,25 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-#: Number of requests in progress (begun, and in no queue) beyond which more are refused before their bodies
-#: are read.
+#: If the queues are full and more requests than this are in progress outside of them, new requests are
+#: refused before their bodies are read.
 MAX_IN_PROGRESS = 128
 
-#: Connections that are accepted in one turn of the event loop: by the only worker; by one of several, which
-#: leaves some to the others.
-ACCEPTED, SHARED = 256, 16
+#: Maximum connections that the only worker of a server accepts in one turn of its event loop.
+ACCEPTS_ALONE = 256
 
-#: Waiting connections that are examined for one to close; most of them have no unread data.
-TRIED = 16
+#: The same for one of several workers. The maximum is small, so that the other workers get their share.
+ACCEPTS_SHARED = 16
 
-#: Bytes of its answer that a caller must read within the send time, if that many are unsent; and the send
-#: time while the server stops.
-TAKEN, LAST = 64 * 1024, 3.0
+#: To close a connection that has no request, look at this many of those that have waited longest, until one
+#: has no unread data in its socket.
+MAX_CANDIDATES = 16
+
+#: Bytes of its response that a client has to read within the time limit, or the rest if fewer are unsent.
+MIN_READ_BYTES = 64 * 1024
+
+#: Maximum of that time limit, in seconds, while the server stops.
+STOPPING_SEND_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -41,18 +46,21 @@ class ConnectionLimits:
     """Limits on connections.
 
     Attributes:
-        most: Maximum number of open connections.
+        max_connections: Maximum number of open connections.
         head_seconds: Time limit for the head of a request.
-        send_seconds: Time limit for a client to read `TAKEN` bytes of its response, or the rest of it.
+        send_seconds: Time limit for a client to read `MIN_READ_BYTES` of its response, or the rest of it.
     """
 
-    most: int = 1024
+    max_connections: int = 1024
     head_seconds: float = 10.0
     send_seconds: float = 10.0
 
 
 class Guard:
-    """Connections without a request: those that wait for a head, and those that are idle after an answer.
+    """Watches the connections of a process and closes those that exceed a limit.
+
+    These are connections that wait for the head of their first request, idle ones, and those with a response
+    that the client has not read.
 
     Args:
         limits: Limits on connections.
@@ -79,14 +87,14 @@ class Guard:
         self._accepting: set[asyncio.Task[Any]] = set()
 
     def accept(self, first: GuardedProtocol) -> None:
-        """Accept the connections that came with another one.
+        """Accept further waiting connections after the first one of this turn of the event loop.
 
         libuv accepts one per turn of its event loop. If many requests make a turn long, a new caller would
         wait longer for its connection than for its answer.
         """
         if self.listening is None:
             return
-        for _ in range(ACCEPTED if first.config.workers == 1 else SHARED):
+        for _ in range(ACCEPTS_ALONE if first.config.workers == 1 else ACCEPTS_SHARED):
             try:
                 accepted, _address = self.listening.accept()
             except OSError:  # none is waiting, or file descriptors are used up, or the server stops
@@ -120,11 +128,13 @@ class Guard:
         self.idle[connection] = None
 
     def send(self, connection: GuardedProtocol, *, stopping: bool = False) -> None:
-        """Watch a connection that was sent data; it is aborted if the caller does not read it."""
-        left = connection.transport.get_write_buffer_size()
-        if left:
-            seconds = min(LAST, self.limits.send_seconds) if stopping else self.limits.send_seconds
-            self.sending[connection] = (connection.loop.time() + seconds, left)
+        """Start the time limit for a client to read the data that was written to its connection."""
+        unsent = connection.transport.get_write_buffer_size()
+        if unsent:
+            seconds = self.limits.send_seconds
+            if stopping:
+                seconds = min(STOPPING_SEND_SECONDS, seconds)
+            self.sending[connection] = (connection.loop.time() + seconds, unsent)
             self._begin(connection.loop)
 
     def forget(self, connection: GuardedProtocol) -> None:
@@ -141,10 +151,11 @@ class Guard:
     def make_room(self, newcomer: GuardedProtocol) -> bool:
         """Close the connection that has waited longest; return False if all have a request.
 
-        A request may be unread in the socket: hundreds may connect in one turn of the event loop.
+        A connection whose socket has unread data is not closed: if hundreds of clients connect in one turn of
+        the event loop, their requests are unread for a while.
         """
         for waiting in (self.awaiting_head, self.idle):
-            for connection in islice(waiting, TRIED):
+            for connection in islice(waiting, MAX_CANDIDATES):
                 if connection is not newcomer and not connection.unread():
                     self._end(connection, "crowded")
                     return True
@@ -165,10 +176,10 @@ class Guard:
             connection.refuse(ApiError(408, "slow_head", "The head of the request did not arrive in time."))
             self._end(connection, "silent")
         for connection, (until, before) in list(self.sending.items()):
-            left = connection.transport.get_write_buffer_size()
-            if not left:
+            unsent = connection.transport.get_write_buffer_size()
+            if not unsent:
                 del self.sending[connection]
-            elif until <= now and left > max(0, before - TAKEN):
+            elif until <= now and unsent > max(0, before - MIN_READ_BYTES):
                 self.forget(connection)
                 connection.transport.abort()
                 self.count("unread")
@@ -189,9 +200,9 @@ class Guard:
             self.metrics.dropped.labels(reason).inc()
 
     def too_many_reads(self, connection: GuardedProtocol) -> bool:
-        """Return True if the limit of requested documents is reached; else count one more.
+        """Return True if `MAX_READS` documents are requested already; else count one more.
 
-        Hundreds of requests may come in one turn of the event loop, before the first of them is begun.
+        Requests are counted here since hundreds may come in one turn of the event loop, before any is begun.
         """
         if len(self.reading) >= MAX_READS:
             return True

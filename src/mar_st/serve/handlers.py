@@ -17,9 +17,9 @@ from mar_st.serve.aside import aside
 from mar_st.serve.errors import ApiError, bad, late
 from mar_st.serve.http import HttpResponse, ReceivedRequest, as_json
 from mar_st.serve.lengths import check_characters, check_lengths, counted_part
-from mar_st.serve.models import NO_DOCUMENTS, asked_side
+from mar_st.serve.models import NO_DOCUMENTS, requested_side
 from mar_st.serve.requests import EmbeddingsRequest, SearchRequest, read
-from mar_st.serve.searching import HITS, VALUES, PendingSearch, on_loop
+from mar_st.serve.searching import SMALL_HITS, SMALL_VALUES, PendingSearch, on_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,13 +32,12 @@ if TYPE_CHECKING:
     from mar_st.serve.settings import ServeSettings
 
 #: Logger of query texts; used only with `--log-queries`.
-QUERIES = logging.getLogger("mar_st.serve.queries")
+QUERY_LOG = logging.getLogger("mar_st.serve.queries")
 
+#: An answer with more numbers than this is written in a thread.
+MAX_INLINE_NUMBERS = 8192
 
-#: Numbers of an answer that are written without a thread.
-NUMBERS = 8192
-
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
 class Handlers:
@@ -62,7 +61,7 @@ class Handlers:
             self._check(engine, body)
             pending, encoded, truncated = await self._prepared(engine, body, request)
             if self.settings.log_queries and body.query is not None:
-                QUERIES.info("%s", orjson.dumps({"query": body.query, "k": body.k}).decode())
+                QUERY_LOG.info("%s", orjson.dumps({"query": body.query, "k": body.k}).decode())
             try:
                 hits = await engine.search(pending, encoded)
             except DeadlinePassed:
@@ -71,9 +70,17 @@ class Handlers:
                 raise bad(str(error)) from None
             # The threshold does not apply to vectors from other encoders.
             match = engine.searcher.match(hits) if body.vector is None else None
-        cut = truncated if body.query is not None and body.vector is None else None
+        encoded_query = body.query is not None and body.vector is None
         return HttpResponse(
-            await aside_if(len(hits) > HITS, _found, hits, match, request.started, pending, cut)
+            await aside_if(
+                len(hits) > SMALL_HITS,
+                _search_answer,
+                hits,
+                match,
+                request.started,
+                pending,
+                truncated if encoded_query else None,
+            )
         )
 
     async def document(self, request: ReceivedRequest) -> HttpResponse:
@@ -81,12 +88,12 @@ class Handlers:
         name = request.parameter("id")
         with self.generations.current as engine:
             try:
-                found = await engine.reader.read(name)
+                stored = await engine.reader.read(name)
             except MarError as error:
                 raise bad(str(error)) from None
-        if found is None:
+        if stored is None:
             raise ApiError(404, "no_such_document", "The index has no document with this id.", param="id")
-        return HttpResponse(as_json(found._asdict()))
+        return HttpResponse(as_json(stored._asdict()))
 
     def _check(self, engine: SearchEngine, body: SearchRequest) -> None:
         """Refuse requests that this index does not support."""
@@ -125,11 +132,12 @@ class Handlers:
         if engine.encoding is None:
             text, truncated = check_characters(text, truncate=body.truncate, field="query")
             return text, text, truncated
-        found = await check_lengths(
+        checked = await check_lengths(
             engine.encoding, [text], self.settings.max_tokens, truncate=body.truncate, field="query"
         )
-        text = found.texts[0]
-        return (await counted_part(engine.encoding.encoder, text) if found.cut else text), text, found.cut
+        text = checked.texts[0]
+        counted = await counted_part(engine.encoding.encoder, text) if checked.cut else text
+        return counted, text, checked.cut
 
     # -- embeddings --
 
@@ -143,22 +151,24 @@ class Handlers:
             )
         with self.generations.current as engine:
             name = self.settings.model_name or ""
-            side = asked_side(body, name)
+            side = requested_side(body, name)
             encoding = self._encoding(engine, side, "input_type" if body.model in (None, name) else "model")
             dim = encoding.encoder.dim
             if body.dimensions is not None and body.dimensions > dim:
                 raise bad(f"'dimensions' must be at most {dim}.", "dimensions")
-            found = await check_lengths(
+            checked = await check_lengths(
                 encoding, texts, self.settings.max_tokens, truncate=body.truncate, field="input"
             )
             if self.settings.log_queries and side == "query":
-                QUERIES.info("%s", orjson.dumps({"input": texts}).decode())
-            vectors, counts = await self._encode(encoding, found.texts, found.counts, request.deadline)
+                QUERY_LOG.info("%s", orjson.dumps({"input": texts}).decode())
+            vectors, counts = await self._encode(encoding, checked.texts, checked.counts, request.deadline)
         if body.dimensions is not None and body.dimensions < dim:
-            vectors = cut(vectors, body.dimensions, normalised=encoding.encoder.normalised)
+            vectors = first_dimensions(vectors, body.dimensions, normalised=encoding.encoder.normalised)
         used = sum(min(count, encoding.encoder.max_length) for count in counts)
         model, form = body.model or name, body.encoding_format
-        return HttpResponse(await aside_if(vectors.size > NUMBERS, _embedded, vectors, form, model, used))
+        return HttpResponse(
+            await aside_if(vectors.size > MAX_INLINE_NUMBERS, _embeddings_answer, vectors, form, model, used)
+        )
 
     def _encoding(self, engine: SearchEngine, side: InputType, field: str) -> Encoding:
         if side == "document":
@@ -183,17 +193,19 @@ class Handlers:
             raise late(self.settings.timeout) from None
 
 
-async def aside_if(large: bool, make: Callable[..., Made], *arguments: Any) -> Made:
+async def aside_if(large: bool, make: Callable[..., Result], *arguments: Any) -> Result:
     """Return the result of a function; a long one runs in a thread, so that other requests do not wait."""
     return await aside(make, *arguments) if large else make(*arguments)
 
 
 def _many_values(where: dict[str, Any] | None) -> bool:
     """Return True if reading a filter would delay other requests too long."""
-    return sum(len(value) if isinstance(value, list) else 1 for value in (where or {}).values()) > VALUES
+    return (
+        sum(len(value) if isinstance(value, list) else 1 for value in (where or {}).values()) > SMALL_VALUES
+    )
 
 
-def _found(
+def _search_answer(
     hits: Sequence[Hit], match: Match | None, started: float, pending: PendingSearch, truncated: bool | None
 ) -> bytes:
     """Return the answer to a search."""
@@ -212,9 +224,9 @@ def _found(
     return as_json(answer)
 
 
-def _embedded(vectors: np.ndarray, form: str, model: str, used: int) -> bytes:
+def _embeddings_answer(vectors: np.ndarray, form: str, model: str, used: int) -> bytes:
     """Return the answer to a request for embeddings."""
-    # Row by row: while JSON is written, no other thread runs.
+    # One call of orjson per row: orjson holds the interpreter lock, so other threads wait for each call.
     data = b",".join(
         as_json({"object": "embedding", "index": index, "embedding": row})
         for index, row in enumerate(_rows(vectors, form))
@@ -223,7 +235,7 @@ def _embedded(vectors: np.ndarray, form: str, model: str, used: int) -> bytes:
     return b'{"object":"list","data":[%s],"model":%s,"usage":%s}' % (data, as_json(model), usage)
 
 
-def cut(vectors: np.ndarray, dim: int, *, normalised: bool) -> np.ndarray:
+def first_dimensions(vectors: np.ndarray, dim: int, *, normalised: bool) -> np.ndarray:
     """Return the first `dim` dimensions of vectors `(n, full)`, normalised again if they were."""
     short = np.ascontiguousarray(vectors[:, :dim])
     if normalised:

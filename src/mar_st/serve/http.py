@@ -24,7 +24,7 @@ Header: TypeAlias = tuple[bytes, bytes]
 Handler: TypeAlias = "Callable[[ReceivedRequest], Awaitable[HttpResponse]]"
 
 #: Key under which the gate stores the start time of a request in its scope.
-STARTED = "mar.started"
+STARTED_KEY = "mar.started"
 
 _JSON: Header = (b"content-type", b"application/json")
 _ALWAYS: tuple[Header, ...] = ((b"x-content-type-options", b"nosniff"),)
@@ -54,15 +54,15 @@ class ReceivedRequest:
             ApiError: 400: the body is not a JSON object.
         """
         try:
-            found = orjson.loads(self.body)
+            content = orjson.loads(self.body)
         except orjson.JSONDecodeError as error:
             raise bad(
                 f"The body is not valid JSON: {error.msg} (line {error.lineno}, column {error.colno}).",
                 code="invalid_json",
             ) from None
-        if not isinstance(found, dict):
+        if not isinstance(content, dict):
             raise bad("The body must be a JSON object.", code="invalid_json")
-        return found
+        return content
 
     def parameter(self, name: str) -> str:
         """Return the value of a parameter of the query string.
@@ -71,12 +71,12 @@ class ReceivedRequest:
             ApiError: 400: it is missing, empty, repeated, or not UTF-8.
         """
         try:
-            found = parse_qs(self.query.decode("ascii"), errors="strict", max_num_fields=16).get(name, [])
+            values = parse_qs(self.query.decode("ascii"), errors="strict", max_num_fields=16).get(name, [])
         except ValueError:
             raise bad("The query string cannot be read; encode it as UTF-8 with percent signs.") from None
-        if len(found) != 1:
+        if len(values) != 1:
             raise bad(f"This needs one parameter {name!r} in the query string.", name)
-        return found[0]
+        return values[0]
 
 
 @dataclass(slots=True)
@@ -196,7 +196,7 @@ class Direct:
         body = b""
         if self.limit is not None:
             body = await read_body(scope, receive, self.limit, self.body_seconds)
-        started: float = scope[STARTED]
+        started: float = scope[STARTED_KEY]
         query: bytes = scope["query_string"]
         if self.seconds is None:
             await (await self.handler(ReceivedRequest(body, started, float("inf"), query))).send(send)

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: Environment variable with keys, separated by commas or white space.
-VARIABLE = "MAR_API_KEYS"
+API_KEYS_VARIABLE = "MAR_API_KEYS"
 
-#: Shorter keys could be guessed.
-SHORTEST = 16
+#: Minimum characters of a key; shorter ones could be guessed.
+MIN_KEY_LENGTH = 16
 
 
 def read_keys(path: Path | None) -> tuple[str, ...]:
@@ -28,10 +28,10 @@ def read_keys(path: Path | None) -> tuple[str, ...]:
             characters that a header cannot hold.
     """
     if path is None:
-        found = os.environ.get(VARIABLE, "").replace(",", " ").split()
-        where = VARIABLE
-        if VARIABLE in os.environ and not found:
-            raise ServeError(f"{VARIABLE} is set but holds no key. Unset it, or put a key into it.")
+        keys = os.environ.get(API_KEYS_VARIABLE, "").replace(",", " ").split()
+        where = API_KEYS_VARIABLE
+        if API_KEYS_VARIABLE in os.environ and not keys:
+            raise ServeError(f"{API_KEYS_VARIABLE} is set but holds no key. Unset it, or put a key into it.")
     else:
         where = str(path)
         try:
@@ -41,17 +41,17 @@ def read_keys(path: Path | None) -> tuple[str, ...]:
             raise ServeError(f"The API keys in {path} cannot be read ({type(error).__name__}).") from error
         if mode & 0o077:
             raise ServeError(f"{path} can be read by other users of this machine. Run chmod 600 {path}.")
-        found = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
-        if not found:
+        keys = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+        if not keys:
             raise ServeError(f"{path} holds no key. Write one key per line.")
-    for number, key in enumerate(found, 1):
-        if len(key) < SHORTEST or not key.isascii() or not key.isprintable() or " " in key:
+    for number, key in enumerate(keys, 1):
+        if len(key) < MIN_KEY_LENGTH or not key.isascii() or not key.isprintable() or " " in key:
             raise ServeError(
-                f"Key {number} of {where} is not usable: a key has at least {SHORTEST} printable ASCII "
+                f"Key {number} of {where} is not usable: a key has at least {MIN_KEY_LENGTH} printable ASCII "
                 "characters without spaces. Make one: "
                 'python -c "import secrets; print(secrets.token_urlsafe(32))"'
             )
-    return tuple(found)
+    return tuple(keys)
 
 
 class KeyRing:
@@ -69,15 +69,15 @@ class KeyRing:
 
     def admits(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         """Return True if the headers hold a known key (`Authorization: Bearer KEY` or `X-API-Key: KEY`)."""
-        shown = b""
+        given = b""
         for name, value in headers:
             if name == b"authorization" and value[:7].lower() == b"bearer ":
-                shown = value[7:].strip()
+                given = value[7:].strip()
             elif name == b"x-api-key":
-                shown = value.strip()
-        digest = _digest(shown)
+                given = value.strip()
+        digest = _digest(given)
         admitted = False
-        for known in self._digests:  # every key is compared, whichever matches
+        for known in self._digests:  # no early exit, so that the time reveals nothing
             admitted |= hmac.compare_digest(digest, known)
         return admitted
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
 from mar_st.kernels.processor import processors
-from mar_st.serve.aside import SWITCH
+from mar_st.serve.aside import SWITCH_SECONDS
 from mar_st.serve.seams import check_uvicorn
 from mar_st.serve.settings import ServeError
 
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-#: File descriptors that a process needs besides those of its connections.
-SPARE = 256
+#: File descriptors that a process needs in addition to those of its connections.
+SPARE_FILES = 256
 
 #: Packages of the extra `serve`.
-NEEDED = ("fastapi", "uvicorn", "httptools", "uvloop", "orjson", "prometheus_client")
+REQUIRED_PACKAGES = ("fastapi", "uvicorn", "httptools", "uvloop", "orjson", "prometheus_client")
 
-#: Bytes of responses that the system buffers for a client that does not read. The default may be megabytes,
-#: and the responses in it would be computed for nothing.
-UNSENT = 128 * 1024
+#: Maximum bytes of responses that the system buffers for a client that does not read. The default may be
+#: megabytes, and the server would compute these responses for nothing.
+MAX_UNSENT_BYTES = 128 * 1024
 
 #: Connections that may wait to be accepted, if the system allows as many (`net.core.somaxconn`). The system
 #: drops the packets of further clients, which send them again after 1, 2, 4, ... seconds.
@@ -95,7 +95,7 @@ def launch(
     from mar_st.serve.guard import ConnectionLimits  # lazy: orjson
     from mar_st.serve.postmortem import watched  # lazy: numpy
 
-    most = _allow_files(settings.max_connections)
+    max_connections = _allow_files(settings.max_connections)
     alone = settings.workers == 1
     with (
         watched(folders) if alone else nullcontext(),
@@ -104,7 +104,9 @@ def launch(
     ):
         config = ServeConfig(
             ConnectionLimits(
-                most=most, head_seconds=settings.header_timeout, send_seconds=settings.send_timeout
+                max_connections=max_connections,
+                head_seconds=settings.header_timeout,
+                send_seconds=settings.send_timeout,
             ),
             app=functools.partial(make, folder),
             factory=True,
@@ -171,7 +173,7 @@ def join_fleet(folder: Path, settings: ServeSettings) -> Fleet:
     from mar_st.serve.fleet import Fleet  # lazy: orjson
 
     _allow_files(settings.max_connections)
-    sys.setswitchinterval(SWITCH)
+    sys.setswitchinterval(SWITCH_SECONDS)
     if settings.workers == 1:
         return Fleet(folder)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it is for the parent, which tells the workers
@@ -205,7 +207,7 @@ def need_packages() -> None:
     Raises:
         ServeError: A package is missing; the message holds the pip command.
     """
-    missing = [name for name in NEEDED if find_spec(name) is None]
+    missing = [name for name in REQUIRED_PACKAGES if find_spec(name) is None]
     if missing:
         raise ServeError(
             f"mar serve needs {', '.join(missing)}. Install the missing ones: pip install 'medteb[serve]'"
@@ -215,11 +217,11 @@ def need_packages() -> None:
 def _allow_files(connections: int) -> int:
     """Raise the limit of open files as far as allowed, and return the number of connections that fit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + SPARE
+    wanted = connections + SPARE_FILES
     if soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return max(1, min(connections, soft - SPARE))
+    return max(1, min(connections, soft - SPARE_FILES))
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -230,7 +232,7 @@ def _listen(host: str, port: int) -> socket.socket:
         listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # accepted connections inherit it
-            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MAX_UNSENT_BYTES)
         listening.bind(address)
         listening.listen(BACKLOG)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Length limits of the texts of a request, and their truncation: once, before any other work."""
+"""Length limits and truncation of the texts of a request, before any other work on them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from mar_st.online import QueryEncoder
     from mar_st.serve.engine import Encoding
 
-#: Maximum characters per token, for texts that are cut or refused before their tokens are counted.
-PER_TOKEN = 16
+#: Maximum characters per token. Longer texts are cut or refused before their tokens are counted.
+CHARACTERS_PER_TOKEN = 16
 
 #: Maximum tokens of a text if there is no encoder.
-WITHOUT_ENCODER = 512
+TOKENS_WITHOUT_ENCODER = 512
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ async def check_lengths(
 ) -> CheckedTexts:
     """Refuse texts that are too long, or cut them.
 
-    A text that may be cut is cut to `PER_TOKEN` characters for each token that the encoder takes, so that
-    no tokenizer processes text beyond the limit.
+    A text that may be cut is cut to `CHARACTERS_PER_TOKEN` characters for each token that the encoder takes,
+    so that no tokenizer processes text beyond the limit.
 
     Raises:
         ApiError: 400: a text is longer than the model's limit and may not be cut, or all texts together have
@@ -52,17 +52,17 @@ async def check_lengths(
     if encoding.surely_fits(texts, most):
         return CheckedTexts(list(texts), None, False)
     limit = encoding.encoder.max_length
-    kept = [_part(text, PER_TOKEN * limit, encoding.encoder) for text in texts]
-    cut = any(len(part) < len(text) for part, text in zip(kept, texts, strict=True))
+    parts = [_part(text, CHARACTERS_PER_TOKEN * limit, encoding.encoder) for text in texts]
+    cut = any(len(part) < len(text) for part, text in zip(parts, texts, strict=True))
     if cut and not truncate:
         raise bad(
             f"{field!r} has a text that is far longer than the {limit} tokens of the model. {_SHORTEN}",
             field,
             code="text_too_long",
         )
-    if sum(map(len, kept)) > PER_TOKEN * most:
+    if sum(map(len, parts)) > CHARACTERS_PER_TOKEN * most:
         raise bad(f"{field!r} is far longer than {most} tokens.", field, code="too_many_tokens")
-    counts = await encoding.count(kept)
+    counts = await encoding.count(parts)
     if sum(min(count, limit) for count in counts) > most:
         raise bad(
             f"{field!r} may have at most {most} tokens in all; it has {sum(counts)}.",
@@ -76,7 +76,7 @@ async def check_lengths(
             field,
             code="text_too_long",
         )
-    return CheckedTexts(kept, counts, cut or longest > limit)
+    return CheckedTexts(parts, counts, cut or longest > limit)
 
 
 async def counted_part(encoder: QueryEncoder, text: str) -> str:
@@ -108,7 +108,7 @@ def check_characters(text: str, *, truncate: bool, field: str) -> tuple[str, boo
     Raises:
         ApiError: 400: it is too long and may not be cut.
     """
-    most = PER_TOKEN * WITHOUT_ENCODER
+    most = CHARACTERS_PER_TOKEN * TOKENS_WITHOUT_ENCODER
     if len(text) > most and not truncate:
         raise bad(f"{field!r} may have at most {most} characters. {_SHORTEN}", field, code="text_too_long")
     return text[:most], len(text) > most

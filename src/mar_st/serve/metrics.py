@@ -22,19 +22,21 @@ if TYPE_CHECKING:
 
     from mar_st.serve.errors import ApiError
 
-#: Seconds; from a query on a small index to a timeout.
-SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+#: Bounds of the buckets of times, in seconds: from a query on a small index to a timeout.
+SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
-#: prometheus_client's environment variable for the folder in which several workers sum their numbers.
-FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+#: Bounds of the buckets of batch sizes.
+SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+#: Environment variable of prometheus_client: folder in which several workers store their metrics.
+FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 
 
 class Metrics:
-    """Counts and times of one worker, shown for all of them.
+    """Metrics of a server with one or several workers.
 
-    With `PROMETHEUS_MULTIPROC_DIR` set before the first import of prometheus_client, numbers are in files
-    there and every worker shows the sums; without it they cover this process only.
+    If `PROMETHEUS_MULTIPROC_DIR` is set before the first import of prometheus_client, the metrics are stored
+    in files there, and every worker shows the sums over all workers. Otherwise they cover this process only.
     """
 
     content_type = CONTENT_TYPE_LATEST
@@ -42,13 +44,15 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         common: dict[str, Any] = {"registry": self.registry}
-        stage = Histogram("mar_stage_seconds", "Latency by stage.", ["stage"], buckets=SECONDS, **common)
+        stage = Histogram(
+            "mar_stage_seconds", "Latency by stage.", ["stage"], buckets=SECONDS_BUCKETS, **common
+        )
         self.queue = stage.labels("queue")
         self.encode = stage.labels("encode")
         self.search = stage.labels("search")
         self.total = stage.labels("total")
         sizes = Histogram(
-            "mar_batch_size", "Texts or queries computed together.", ["stage"], buckets=SIZES, **common
+            "mar_batch_size", "Texts or queries computed together.", ["stage"], buckets=SIZE_BUCKETS, **common
         )
         self.encode_size = sizes.labels("encode")
         self.search_size = sizes.labels("search")
@@ -129,7 +133,7 @@ class Metrics:
 
     def page(self) -> bytes:
         """Return the metrics in Prometheus' text format."""
-        folder = os.environ.get(FOLDER)
+        folder = os.environ.get(FOLDER_VARIABLE)
         if folder:
             registry = CollectorRegistry()
             MultiProcessCollector(registry, path=folder)  # type: ignore[no-untyped-call]

@@ -1,7 +1,7 @@
 """The models that callers name: the query side, and the document side under a second name.
 
-Clients of OpenAI's endpoint send a model's name and texts, but do not say if these are queries or documents.
-So the name distinguishes them.
+Clients of OpenAI's endpoint send the name of a model and texts. They cannot say if the texts are queries or
+documents, so the name of the model says it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def served_models(name: str, *, queries: bool, documents: bool) -> list[str]:
     return [name] * queries + [name + DOCUMENT_SUFFIX] * documents
 
 
-def asked_side(request: EmbeddingsRequest, name: str) -> InputType:
+def requested_side(request: EmbeddingsRequest, name: str) -> InputType:
     """Return the role of the texts of a request, by its model or its `input_type`.
 
     Args:

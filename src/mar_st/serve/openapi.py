@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _REF = "#/components/schemas/{model}"
 
-#: Statuses with which any request may be refused, and why.
+#: Descriptions of the error responses, by status.
 _REFUSALS = {
     "400": "The request is not as expected, or has a Host this server does not answer to.",
     "401": "No API key, or a wrong one.",
@@ -53,7 +53,7 @@ def openapi(
         **response_schemas(_REF),
     }
     secured: dict[str, Any] = {"security": [{"key": []}]} if keys else {}
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "MAR search", "version": version},
         "paths": {
@@ -77,8 +77,8 @@ def openapi(
         "components": {"schemas": schemas},
     }
     if keys:
-        found["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-    return found
+        document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    return document
 
 
 def _reference(schema: str) -> dict[str, str]:
@@ -124,27 +124,37 @@ def _get(
 
 
 def _ready() -> dict[str, Any]:
-    found = _get("readyz", "Whether searches are answered.", "StatusResponse", {}, more=("503",))
+    operation = _get("readyz", "Whether searches are answered.", "StatusResponse", {}, more=("503",))
     bodies = [_reference("StatusResponse"), _reference("ErrorResponse")]
-    found["responses"]["503"]["content"] = {"application/json": {"schema": {"anyOf": bodies}}}
-    return found
+    operation["responses"]["503"]["content"] = {"application/json": {"schema": {"anyOf": bodies}}}
+    return operation
 
 
 def _document(secured: Mapping[str, Any]) -> dict[str, Any]:
-    name = {
+    parameter = {
         "name": "id",
         "in": "query",
         "required": True,
         "description": "Id of the document, as hits show it.",
         "schema": {"type": "string", "minLength": 1},
     }
-    found = _get("document", "One document in full.", "DocumentResponse", secured, more=("404", "429", "504"))
-    return {**found, "parameters": [name]}
+    operation = _get(
+        "document", "One document in full.", "DocumentResponse", secured, more=("404", "429", "504")
+    )
+    return {**operation, "parameters": [parameter]}
 
 
 def _model(served: list[str], secured: Mapping[str, Any]) -> dict[str, Any]:
-    name = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "enum": served}}
-    return {**_get("model", "One of the models.", "ModelEntry", secured, more=("404",)), "parameters": [name]}
+    parameter = {
+        "name": "model",
+        "in": "path",
+        "required": True,
+        "schema": {"type": "string", "enum": served},
+    }
+    return {
+        **_get("model", "One of the models.", "ModelEntry", secured, more=("404",)),
+        "parameters": [parameter],
+    }
 
 
 def _embeddings_request(dim: int, max_texts: int, served: list[str]) -> dict[str, Any]:

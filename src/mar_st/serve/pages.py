@@ -23,7 +23,7 @@ _TYPES = {
     ".css": "text/css; charset=utf-8",
 }
 
-#: Nothing from other sites, nothing inline, no frame around the page, no form sent to another site.
+#: Content security policy: nothing from other sites, nothing inline, no framing, forms only to this site.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -73,8 +73,11 @@ def _add_file(app: FastAPI, path: str, file: Path) -> None:
 
 def docs_page(document: Mapping[str, Any]) -> str:
     """Return the OpenAPI document as HTML: every operation with fields, answers and a command to try."""
-    parts = [_operation(document, path, method, found)
-             for path, methods in document["paths"].items() for method, found in methods.items()]  # fmt: skip
+    operations = [
+        _operation(document, path, method, operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
     title = html.escape(document["info"]["title"])
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}: API</title>'
@@ -82,15 +85,15 @@ def docs_page(document: Mapping[str, Any]) -> str:
         '<link rel="icon" href="data:,">'
         '<link rel="stylesheet" href="page.css"></head><body><main class="docs">'
         f'<h1>{title}: API</h1><p>Machine-readable: <a href="openapi.json">openapi.json</a>. '
-        f'The search page: <a href="./">here</a>.</p>{"".join(parts)}</main></body></html>'
+        f'The search page: <a href="./">here</a>.</p>{"".join(operations)}</main></body></html>'
     )
 
 
-def _operation(document: Mapping[str, Any], path: str, method: str, found: Mapping[str, Any]) -> str:
-    body = found.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+def _operation(document: Mapping[str, Any], path: str, method: str, operation: Mapping[str, Any]) -> str:
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
     fields = {
         parameter["name"]: {**parameter["schema"], "description": parameter.get("description", "")}
-        for parameter in found.get("parameters", ())
+        for parameter in operation.get("parameters", ())
     }
     example = ""
     if body is not None:
@@ -99,20 +102,20 @@ def _operation(document: Mapping[str, Any], path: str, method: str, found: Mappi
         example = f" -H 'Content-Type: application/json' -d '{json.dumps(text, ensure_ascii=False)}'"
     rows = "".join(_field(name, field) for name, field in fields.items())
     table = _table(("field", "what", "default"), rows) if fields else ""
-    key = " -H 'Authorization: Bearer KEY'" if found.get("security") else ""
-    asked = "".join(
+    key = " -H 'Authorization: Bearer KEY'" if operation.get("security") else ""
+    query = "".join(
         f"?{parameter['name']}={parameter['name'].upper()}"
-        for parameter in found.get("parameters", ())
+        for parameter in operation.get("parameters", ())
         if parameter["in"] == "query"
     )
-    command = f"curl{' -X POST' if method == 'post' else ''} http://HOST:PORT{path}{asked}{key}{example}"
+    command = f"curl{' -X POST' if method == 'post' else ''} http://HOST:PORT{path}{query}{key}{example}"
     answers = "".join(
         f"<tr><td>{status}</td><td>{_prose(answer['description'])}</td></tr>"
-        for status, answer in found["responses"].items()
+        for status, answer in operation["responses"].items()
     )
     return (
         f"<section><h2><code>{method.upper()} {html.escape(path)}</code></h2>"
-        f"<p>{_prose(found['summary'])}</p>{table}<pre>{html.escape(command)}</pre>"
+        f"<p>{_prose(operation['summary'])}</p>{table}<pre>{html.escape(command)}</pre>"
         f"<details><summary>Answers</summary>{_table(('status', 'when'), answers)}</details></section>"
     )
 

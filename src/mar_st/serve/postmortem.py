@@ -1,4 +1,4 @@
-"""Diagnosis of servers killed by truncated files: the kernel ends them with a bus error, without a message.
+"""Diagnosis of servers killed by truncated files. The kernel ends such a process with a bus error (SIGBUS).
 
 Another process then checks the mapped files: the supervisor of several workers, or the watcher of a single
 server.
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-#: Form of the lines in a server's log.
-LINE = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
+#: Format of the lines of the log.
+LOG_FORMAT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 
-#: Written by a server that ends normally.
+#: Byte that a server sends to its watcher when it ends normally.
 _GOODBYE = b"."
 
 
@@ -38,7 +38,7 @@ def short_files(folders: Sequence[str]) -> list[str]:
     Args:
         folders: Indexes and exported encoders; anything else, such as a name on the Hub, is ignored.
     """
-    found = []
+    differences = []
     for name in folders:
         folder = Path(name)
         for place, files in _listed(folder):
@@ -48,18 +48,18 @@ def short_files(folders: Sequence[str]) -> list[str]:
                 except OSError as error:
                     state = f"cannot be read ({error.strerror})"
                 if state is not None:
-                    found.append(f"{place / file} {state}")
-    return found
+                    differences.append(f"{place / file} {state}")
+    return differences
 
 
 def tell(pid: int, folders: Sequence[str]) -> None:
     """Log one line about a process that ended with a bus error."""
-    found = short_files(folders)
-    what = "; ".join(found) if found else "no file of the index or the encoder is short now"
+    differences = short_files(folders)
+    cause = "; ".join(differences) if differences else "no file of the index or the encoder is short now"
     _LOG.error(
         "process %d ended by a bus error, as when a mapped file is truncated: %s. Copy the folder again, and "
         "replace folders that are served instead of writing into them.",
-        pid, what,
+        pid, cause,
     )  # fmt: skip
 
 
@@ -91,9 +91,9 @@ def watched(folders: Sequence[str]) -> Iterator[None]:
 def _watch(pid: int, reading: int, folders: Sequence[str]) -> None:
     """Wait for the end of a process and leave; never returns."""
     try:
-        for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # they are for the server
+        for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the server handles them
             signal.signal(name, signal.SIG_IGN)
-        logging.basicConfig(stream=sys.stderr, format=LINE)
+        logging.basicConfig(stream=sys.stderr, format=LOG_FORMAT)
         if os.read(reading, 1) != _GOODBYE and short_files(folders):
             tell(pid, folders)
     finally:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_READS", "DocumentReader"]
 
-#: Documents that may be requested by id at once.
+#: Maximum documents that are requested by id at the same time.
 MAX_READS = 64
 
 
@@ -63,12 +63,13 @@ class DocumentReader:
             while self._waiting:
                 batch, self._waiting = self._waiting, []
                 self._reading = len(batch)
-                found = await loop.run_in_executor(self._thread, self._look_up, [name for name, _ in batch])
+                names = [name for name, _ in batch]
+                documents = await loop.run_in_executor(self._thread, self._look_up, names)
                 self._reading = 0
                 for name, answer in batch:
                     if answer.done():  # its caller has left
                         continue
-                    document = found.get(name)
+                    document = documents.get(name)
                     if isinstance(document, Exception):
                         answer.set_exception(document)
                     else:
@@ -84,4 +85,4 @@ class DocumentReader:
             if len(names) == 1 or not isinstance(error, MarError):
                 return dict.fromkeys(names, error)
         # A damaged document must not fail the others.
-        return {name: found for one in names for name, found in self._look_up([one]).items()}
+        return {name: document for one in names for name, document in self._look_up([one]).items()}

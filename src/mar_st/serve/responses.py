@@ -191,5 +191,5 @@ def response_schemas(ref_template: str) -> dict[str, Any]:
         ErrorResponse,
     )
     _, schemas = models_json_schema([(model, "validation") for model in models], ref_template=ref_template)
-    found: dict[str, Any] = schemas["$defs"]
-    return found
+    definitions: dict[str, Any] = schemas["$defs"]
+    return definitions

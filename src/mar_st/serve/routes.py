@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from mar_st.serve.metrics import Metrics
     from mar_st.serve.settings import ServeSettings
 
-#: Seconds that all workers together may take to open an index.
-RELOAD = 600.0
+#: Time limit in seconds for all workers to reopen the index.
+RELOAD_SECONDS = 600.0
 
 
 def add_routes(
@@ -71,35 +71,8 @@ def add_routes(
     for (method, path), endpoint in direct.items():
         app.router.routes.append(Route(path, endpoint, methods=[method]))
     app.add_exception_handler(HTTPException, _refuse)
-
-    @app.get("/healthz")
-    async def healthz() -> Response:
-        return _json({"status": "ok"})
-
-    @app.get("/readyz")
-    async def readyz() -> Response:
-        ready = bool(app.state.ready)
-        return _json({"status": "ready" if ready else "stopping"}, 200 if ready else 503)
-
-    @app.get("/metrics")
-    async def show_metrics() -> Response:
-        return Response(
-            metrics.page(), media_type=metrics.content_type, headers={"cache-control": "no-store"}
-        )
-
-    @app.get("/v1/models")
-    async def models() -> Response:
-        names = _models(generations, documents, settings)
-        return _json({"object": "list", "data": [_entry(name, generations, settings) for name in names]})
-
-    @app.get("/v1/models/{model:path}")
-    async def model(model: str) -> Response:
-        if model in _models(generations, documents, settings):
-            return _json(_entry(model, generations, settings))
-        name = settings.model_name or ""
-        if model == name + DOCUMENT_SUFFIX:
-            return _failed(ApiError(404, "model_not_found", NO_DOCUMENTS, param="model"))
-        return _failed(unknown_model(name))
+    _add_status(app, metrics)
+    _add_models(app, generations, documents, settings)
 
     @app.get("/info")
     async def info() -> Response:
@@ -122,13 +95,52 @@ def add_routes(
     return direct
 
 
+def _add_status(app: FastAPI, metrics: Metrics) -> None:
+    """Add `/healthz`, `/readyz` and `/metrics`."""
+
+    @app.get("/healthz")
+    async def healthz() -> Response:
+        return _json({"status": "ok"})
+
+    @app.get("/readyz")
+    async def readyz() -> Response:
+        ready = bool(app.state.ready)
+        return _json({"status": "ready" if ready else "stopping"}, 200 if ready else 503)
+
+    @app.get("/metrics")
+    async def show_metrics() -> Response:
+        return Response(
+            metrics.page(), media_type=metrics.content_type, headers={"cache-control": "no-store"}
+        )
+
+
+def _add_models(
+    app: FastAPI, generations: Generations, documents: Encoding | None, settings: ServeSettings
+) -> None:
+    """Add `/v1/models` and `/v1/models/{model}`."""
+
+    @app.get("/v1/models")
+    async def models() -> Response:
+        names = _models(generations, documents, settings)
+        return _json({"object": "list", "data": [_entry(name, generations, settings) for name in names]})
+
+    @app.get("/v1/models/{model:path}")
+    async def model(model: str) -> Response:
+        if model in _models(generations, documents, settings):
+            return _json(_entry(model, generations, settings))
+        name = settings.model_name or ""
+        if model == name + DOCUMENT_SUFFIX:
+            return _failed(ApiError(404, "model_not_found", NO_DOCUMENTS, param="model"))
+        return _failed(unknown_model(name))
+
+
 async def _reload(generations: Generations, fleet: Fleet | None) -> HttpResponse:
     """Reopen the index in every worker."""
     try:
         if fleet is None:
             await generations.reload()
             return HttpResponse(as_json({"documents": generations.current.documents}))
-        reports = await fleet.settled(fleet.raise_wanted(), RELOAD)
+        reports = await fleet.settled(fleet.raise_wanted(), RELOAD_SECONDS)
     except MarError as error:
         raise ApiError(409, "not_reloaded", f"The old index still answers. {error}") from None
     failed = [report for report in reports if not report.ok]

@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: The model whose package contains the sample.
-MODEL = "mar-zh"
+SAMPLE_MODEL = "mar-zh"
 
-#: Beside the packed model: `corpus.jsonl`, `queries.jsonl`, `qrels/test.tsv` and `vectors/`.
-SAMPLE = "sample"
+#: Folder beside the packed model, with `corpus.jsonl`, `queries.jsonl`, `qrels/test.tsv` and `vectors/`.
+SAMPLE_FOLDER = "sample"
 
 
 def sample_folder() -> Path | None:
     """Return the folder of the sample; `None` if the model is not installed as a package."""
-    packed = installed_folder(MODEL)
-    folder = packed.parent / SAMPLE if packed is not None else None
+    packed = installed_folder(SAMPLE_MODEL)
+    folder = packed.parent / SAMPLE_FOLDER if packed is not None else None
     return folder if folder is not None and (folder / "corpus.jsonl").is_file() else None
 
 
@@ -44,16 +44,16 @@ def sample_index(say: Callable[[str], None]) -> tuple[str, str]:
     sample = sample_folder()
     if sample is None:
         raise MarError(
-            f"mar serve without an index shows the sample that comes with {MODEL}, which is not installed. "
-            f"Install it (pip install {MODEL}, or ./models/{MODEL} of the repository), or give an index that "
-            "`mar index build` made."
+            f"mar serve without an index shows the sample that comes with {SAMPLE_MODEL}, which is not "
+            f"installed. Install it (pip install {SAMPLE_MODEL}, or ./models/{SAMPLE_MODEL} of the "
+            "repository), or give an index that `mar index build` made."
         )
-    model = model_folder(MODEL)
+    model = model_folder(SAMPLE_MODEL)
     assert model is not None  # noqa: S101 -- a name of this project is a folder or an error
-    index = model.with_name(f"{model.name}-{SAMPLE}")
+    index = model.with_name(f"{model.name}-{SAMPLE_FOLDER}")
     if not (index / MANIFEST).is_file():
         say(f"building the index of the sample in {index}")
         build_index(
             sample / "vectors", index, corpus=str(sample / "corpus.jsonl"), kind="exact", progress=False
         )
-    return str(index), MODEL
+    return str(index), SAMPLE_MODEL

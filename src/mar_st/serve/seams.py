@@ -1,4 +1,4 @@
-"""Pieces of uvicorn that `GuardedProtocol` and `Workers` use, and the check that they are still there."""
+"""Internals of uvicorn that `GuardedProtocol` and `Workers` use, and a check that they are still there."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pydoc import locate
 
 from mar_st.errors import MarError
 
-__all__ = ["ATTRIBUTES", "METHODS", "TESTED", "UvicornError", "check_uvicorn"]
+__all__ = ["ATTRIBUTES", "METHODS", "TESTED_VERSION", "UvicornError", "check_uvicorn"]
 
 #: Version of uvicorn that the tests run with.
-TESTED = "0.54"
+TESTED_VERSION = "0.54"
 
 #: Methods by class, with the number of their parameters besides `self`.
 METHODS = {
@@ -72,8 +72,8 @@ def check_uvicorn() -> None:
     for name, methods in METHODS.items():
         owner = locate(name)
         for method, number in methods.items():
-            found = getattr(owner, method, None)
-            if found is None or len(inspect.signature(found).parameters) != number + 1:
+            function = getattr(owner, method, None)
+            if function is None or len(inspect.signature(function).parameters) != number + 1:
                 raise UvicornError(_changed(f"{name}.{method}"))
     name = next(iter(METHODS))
     assigned = vars(locate(name))["__init__"].__code__.co_names
@@ -85,5 +85,5 @@ def check_uvicorn() -> None:
 def _changed(piece: str) -> str:
     return (
         f"uvicorn {version('uvicorn')} has another {piece}, or none; mar serve was tested with uvicorn "
-        f"{TESTED}. Install that version: pip install 'uvicorn[standard]=={TESTED}.*'"
+        f"{TESTED_VERSION}. Install that version: pip install 'uvicorn[standard]=={TESTED_VERSION}.*'"
     )

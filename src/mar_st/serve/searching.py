@@ -1,4 +1,4 @@
-"""Searches of several callers in one call of the index."""
+"""Two search threads, which answer several callers with one call of the index."""
 
 from __future__ import annotations
 
@@ -25,9 +25,17 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-#: Limits of a small search: hits, conditions of its filter, values of these, and characters that BM25
-#: searches for.
-HITS, CONDITIONS, VALUES, CHARACTERS = 100, 8, 100, 256
+#: Maximum hits of a small search, see `SearchStage`.
+SMALL_HITS = 100
+
+#: Maximum conditions in the filter of a small search.
+SMALL_CONDITIONS = 8
+
+#: Maximum values in the filter of a small search, over all its conditions.
+SMALL_VALUES = 100
+
+#: Maximum characters of the query of a small hybrid search; BM25 takes longer for longer queries.
+SMALL_CHARACTERS = 256
 
 
 @dataclass(slots=True, eq=False)
@@ -65,10 +73,10 @@ class PendingSearch:
     def __post_init__(self) -> None:
         self.key = (self.k, self.where, self.hybrid, self.rerank, self.text is None)
         self.large = (
-            self.k > HITS
+            self.k > SMALL_HITS
             or self.rerank > 0
             or large_filter(self.where)
-            or (self.hybrid and len(self.text or "") > CHARACTERS)
+            or (self.hybrid and len(self.text or "") > SMALL_CHARACTERS)
         )
 
 
@@ -77,7 +85,7 @@ def large_filter(where: Filter | None) -> bool:
     if where is None:
         return False
     values = sum(len(condition.any_of or ()) for condition in where.conditions)
-    return len(where.conditions) > CONDITIONS or values > VALUES
+    return len(where.conditions) > SMALL_CONDITIONS or values > SMALL_VALUES
 
 
 class SearchStage:

@@ -1,4 +1,4 @@
-"""Requests that offer another protocol besides HTTP/1.1, and are answered in HTTP/1.1.
+"""Handling of requests that offer to upgrade to another protocol: they are answered in HTTP/1.1.
 
 Java's `HttpClient` and `curl --http2` send `Upgrade: h2c` with their first request; a server may ignore it
 (RFC 9110, section 7.8). httptools does not: it treats the bytes after the head as the other protocol, so the
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from mar_st.serve.http import Header
 
-#: Headers that make the offer; `Connection` names them.
-_OFFER = frozenset({b"upgrade", b"http2-settings"})
+#: Headers of an offer to upgrade; `Connection` names them, too.
+_OFFER_HEADERS = frozenset({b"upgrade", b"http2-settings"})
 
 
 def feed(parser: Any, data: bytes, parsed: Callable[[], tuple[bytes, Iterable[Header]]]) -> None:
@@ -56,11 +56,11 @@ def without_offer(method: bytes, url: bytes, version: str, headers: Iterable[Hea
     """
     lines = [b"%s %s HTTP/%s" % (method, url, version.encode())]
     for name, value in headers:
-        if name in _OFFER:
+        if name in _OFFER_HEADERS:
             continue
         if name == b"connection":
             tokens = [token.strip() for token in value.split(b",")]
-            value = b", ".join(token for token in tokens if token.lower() not in _OFFER)
+            value = b", ".join(token for token in tokens if token.lower() not in _OFFER_HEADERS)
             if not value:
                 continue
         lines.append(b"%s: %s" % (name, value))

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from mar_st.export.measure import TIMED, TOGETHER, timings
+from mar_st.export.measure import BATCH_TEXTS, TIMED_TEXTS, timings
 from mar_st.files import finished
 from mar_st.modules.bigrams import count_values
 from mar_st.modules.layout import saved_chain
@@ -29,12 +29,12 @@ METHOD = (
 )
 
 #: Queries that are timed together.
-_MANY = 8 * TOGETHER
+_MANY = 8 * BATCH_TEXTS
 
 
 def method() -> str:
     """Describe how the times of a report were measured."""
-    return METHOD.format(together=TOGETHER, threads=torch.get_num_threads())
+    return METHOD.format(together=BATCH_TEXTS, threads=torch.get_num_threads())
 
 
 def speed(model: MAR, texts: Sequence[str]) -> dict[str, float]:
@@ -51,9 +51,9 @@ def speed(model: MAR, texts: Sequence[str]) -> dict[str, float]:
     def encode(block: Sequence[str]) -> np.ndarray:
         return model.encode_queries(block, show_progress_bar=False)
 
-    seconds = timings(encode, list(texts)[:TIMED])
+    seconds = timings(encode, list(texts)[:TIMED_TEXTS])
     many = [texts[number % len(texts)] for number in range(_MANY)]
-    blocks = [many[start : start + TOGETHER] for start in range(0, _MANY, TOGETHER)]
+    blocks = [many[start : start + BATCH_TEXTS] for start in range(0, _MANY, BATCH_TEXTS)]
     for block in blocks[:2]:
         encode(block)
     started = time.perf_counter()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["K1", "B", "BM25Index"]
 
-#: Saturation of term counts, and weight of a document's length.
+#: Parameters of BM25: saturation of term counts, and weight of a document's length.
 K1, B = 1.2, 0.75
 
 

@@ -72,8 +72,8 @@ def _row(path: Path, number: int, raw: bytes) -> TextRow:
     try:
         line = raw.decode()
     except UnicodeDecodeError as error:
-        what = "UTF-8" if path.suffix == ".txt" else "a JSON object in UTF-8"
-        raise TextsError(f"{path}:{number}: not {what} ({error}).") from error
+        form = "UTF-8" if path.suffix == ".txt" else "a JSON object in UTF-8"
+        raise TextsError(f"{path}:{number}: not {form} ({error}).") from error
     if path.suffix == ".txt":
         return TextRow(None, line.strip())
     try:
@@ -81,14 +81,14 @@ def _row(path: Path, number: int, raw: bytes) -> TextRow:
         if "\\u" in line:  # half of a surrogate pair is not text
             json.dumps(content, ensure_ascii=False).encode()
         text = join_document(content) if "text" in content else content.get("query")
-        found = TextRow(str(content["_id"]) if "_id" in content else None, text)
+        row = TextRow(str(content["_id"]) if "_id" in content else None, text)
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise TextsError(f"{path}:{number}: not a JSON object with 'text' ({error}).") from error
-    if found.text is None and found.id is None:
+    if row.text is None and row.id is None:
         raise TextsError(f"{path}:{number}: needs 'text' (or 'query', or '_id'); it has {sorted(content)}.")
-    if found.text is not None and not (isinstance(found.text, str) and found.text.strip()):
+    if row.text is not None and not (isinstance(row.text, str) and row.text.strip()):
         raise TextsError(f"{path}:{number}: the text is empty or not a string.")
-    return found
+    return row
 
 
 def read_texts(path: Path) -> dict[str, str | None]:
@@ -97,14 +97,14 @@ def read_texts(path: Path) -> dict[str, str | None]:
     Raises:
         TextsError: See `read_rows`; also if a line has no text.
     """
-    found: dict[str, str | None] = {}
+    texts: dict[str, str | None] = {}
     for number, row in read_rows(path):
         if row.text is None:
             raise TextsError(f"{path}:{number}: has no 'text'.")
-        found.setdefault(row.text, row.id)
-    if not found:
+        texts.setdefault(row.text, row.id)
+    if not texts:
         raise TextsError(f"{path} holds no texts.")
-    return found
+    return texts
 
 
 def read_ids(path: Path) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Words of a text, for BM25 and for showing why a text was found."""
+"""Words of a text, for BM25 and for highlighting the terms of a query in hits."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from mar_st.text.normalisation import normalise
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: jieba's dictionary in its fastest form.
-_CACHE = "jieba.cache"
+#: File of jieba's compiled dictionary.
+_CACHE_FILE = "jieba.cache"
 
 
 def character_bigrams(text: str) -> list[str]:
@@ -33,17 +33,17 @@ def segmenter() -> Any:
     import jieba  # lazy: jieba
 
     jieba.setLogLevel(logging.WARNING)  # it reports loading its dictionary
-    made = jieba.Tokenizer()
+    tokenizer = jieba.Tokenizer()
     folder = user_cache()
-    if folder is not None and not is_own(folder / _CACHE):
+    if folder is not None and not is_own(folder / _CACHE_FILE):
         try:
-            (folder / _CACHE).unlink(missing_ok=True)
+            (folder / _CACHE_FILE).unlink(missing_ok=True)
         except OSError:
             folder = None
     with TemporaryDirectory() as temporary:
-        made.cache_file, made.tmp_dir = _CACHE, str(folder or temporary)
-        made.initialize()
-    return made
+        tokenizer.cache_file, tokenizer.tmp_dir = _CACHE_FILE, str(folder or temporary)
+        tokenizer.initialize()
+    return tokenizer
 
 
 def words(text: str) -> list[str]:
@@ -51,10 +51,10 @@ def words(text: str) -> list[str]:
     return [word for word in segmenter().lcut(text.lower()) if normalise(word)]
 
 
-#: Ways to cut a text, by name.
-TOKENS: dict[str, Callable[[str], list[str]]] = {"char-bigram": character_bigrams, "jieba": words}
+#: Functions that split a text into tokens, by name.
+TOKENIZERS: dict[str, Callable[[str], list[str]]] = {"char-bigram": character_bigrams, "jieba": words}
 
-_RUNS = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]+|[^\W_\u3400-\u9fff\uf900-\ufaff]+")
+_WORD_RUNS = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]+|[^\W_\u3400-\u9fff\uf900-\ufaff]+")
 
 
 def query_terms(query: str) -> list[str]:
@@ -62,8 +62,8 @@ def query_terms(query: str) -> list[str]:
 
     It needs no dictionary, so it adds nothing to the start-up time.
     """
-    found: dict[str, None] = {}
-    for run in _RUNS.findall(query.lower()):
+    terms: dict[str, None] = {}
+    for run in _WORD_RUNS.findall(query.lower()):
         chinese = "\u3400" <= run[0] <= "\ufaff" and len(run) > 1
-        found.update(dict.fromkeys(run[i : i + 2] for i in range(len(run) - 1)) if chinese else {run: None})
-    return list(found)
+        terms.update(dict.fromkeys(run[i : i + 2] for i in range(len(run) - 1)) if chinese else {run: None})
+    return list(terms)

@@ -70,7 +70,7 @@ def prepare(_: Path) -> Target:
     searcher = FakeSearcher(DOCUMENTS, FakeEncoder())
     app = create_app(searcher, ServeSettings())
     config = ServeConfig(
-        ConnectionLimits(most=9, send_seconds=10.0), app=app, lifespan="off", proxy_headers=False
+        ConnectionLimits(max_connections=9, send_seconds=10.0), app=app, lifespan="off", proxy_headers=False
     )
     asyncio.set_event_loop(loop)
     config.load()

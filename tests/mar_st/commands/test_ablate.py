@@ -99,6 +99,6 @@ def test_help_imports_nothing_heavy():
         "try: main()\n"
         "finally: assert not {'torch', 'transformers', 'sentence_transformers', 'numpy'} & set(sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "--plan" in done.stdout
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    assert "--plan" in process.stdout

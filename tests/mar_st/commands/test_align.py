@@ -14,19 +14,19 @@ def test_settings_of_a_ladder_need_a_ladder():
         ["--ladder-layers", "spread"],
         ["--ladder-bigrams", "9"],
     ):
-        done = CliRunner().invoke(app, [*ARGUMENTS, *extra])
-        assert done.exit_code == 2
-        assert "belong to --ladder" in done.output
+        result = CliRunner().invoke(app, [*ARGUMENTS, *extra])
+        assert result.exit_code == 2
+        assert "belong to --ladder" in result.output
 
 
 def test_vectors_of_token_pairs_need_mean_hidden_states():
     settings = ["--ladder", "1", "--ladder-bigrams", "9", "--ladder-embeddings", "copied"]
-    done = CliRunner().invoke(app, [*ARGUMENTS, *settings])
-    assert done.exit_code == 2
-    assert "needs mean hidden states" in done.output
+    result = CliRunner().invoke(app, [*ARGUMENTS, *settings])
+    assert result.exit_code == 2
+    assert "needs mean hidden states" in result.output
 
 
 def test_a_ladder_is_checked_before_the_teacher_is_loaded():
-    done = CliRunner().invoke(app, [*ARGUMENTS, "--ladder", "1,two"])
-    assert done.exit_code == 1
-    assert "got 'two' in '1,two'" in str(done.exception)
+    result = CliRunner().invoke(app, [*ARGUMENTS, "--ladder", "1,two"])
+    assert result.exit_code == 1
+    assert "got 'two' in '1,two'" in str(result.exception)

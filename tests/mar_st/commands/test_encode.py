@@ -1,4 +1,4 @@
-"""`mar encode`: a folder of vectors, a short summary, one line for an error."""
+"""Tests of `mar encode`: its vectors, its summary and its error messages."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from tests.mar_st.export.conftest import TEXTS, gte_folder  # noqa: F401 -- fixt
 
 @pytest.fixture
 def app():
-    found = typer.Typer()
-    found.command()(export)
-    return found
+    program = typer.Typer()
+    program.command()(export)
+    return program
 
 
 @pytest.fixture
@@ -31,21 +31,21 @@ def queries(tmp_path):
 def test_a_summary_is_printed_and_the_encoder_can_be_loaded(app, gte_folder, queries, tmp_path):  # noqa: F811
     out = tmp_path / "out"
     arguments = [str(gte_folder), str(out), "--weight-format", "fp32,int8", "--calibrate", str(queries)]
-    done = CliRunner().invoke(app, [*arguments, "--threads", "1"], catch_exceptions=False)
-    assert done.exit_code == 0
-    assert "gte query encoder of 32 dimensions" in done.stdout
-    assert done.stdout.count("openvino-") == 3
-    assert done.stdout.count("\n* ") == 1
+    result = CliRunner().invoke(app, [*arguments, "--threads", "1"], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "gte query encoder of 32 dimensions" in result.stdout
+    assert result.stdout.count("openvino-") == 3
+    assert result.stdout.count("\n* ") == 1
     assert load_query_encoder(out).encode(["头疼"]).shape == (1, 32)
 
 
 @pytest.mark.thorough
 def test_json_is_alone_on_standard_output(app, gte_folder, tmp_path):  # noqa: F811
     arguments = [str(gte_folder), str(tmp_path / "out"), "--format", "openvino", "--threads", "1", "--json"]
-    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    found = json.loads(done.stdout)
-    assert found["chosen"] == "openvino-int8"
-    assert found["variants"]["openvino-int8"]["report"]["cosine_mean"] > 0.98
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    listing = json.loads(result.stdout)
+    assert listing["chosen"] == "openvino-int8"
+    assert listing["variants"]["openvino-int8"]["report"]["cosine_mean"] > 0.98
 
 
 def test_errors_say_what_to_do(app, gte_folder, tmp_path):  # noqa: F811

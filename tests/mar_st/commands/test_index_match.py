@@ -1,4 +1,4 @@
-"""`mar index match`, and what `mar search` then says."""
+"""Tests of `mar index match`, and of the match that `mar search` then reports."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.mar_st.lookup.conftest import make_texts
 
 
 def call(*arguments):
-    found = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
-    assert found.exit_code == 0, found.output
-    return found.stdout
+    result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
 def test_every_encoder_gets_its_threshold_and_searches_are_judged_by_it(index, family, tmp_path):

@@ -1,4 +1,4 @@
-"""`mar index tune`, and `mar search` with the encoder that it tuned for."""
+"""Tests of `mar index tune`, and of `mar search` with the tuned encoder."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from mar_st.index.manifest import read_manifest
 
 
 def call(*arguments):
-    found = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
-    assert found.exit_code == 0, found.output
-    return found.stdout
+    result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
 def test_every_encoder_gets_its_effort(index, family, tmp_path):
@@ -49,15 +49,15 @@ def test_every_encoder_gets_its_effort(index, family, tmp_path):
 
 
 def test_search_takes_the_name_of_an_encoder(index, family):
-    found = {}
+    hits = {}
     for name in ("query", "query-lookup"):
         printed = json.loads(call("search", index, "头疼吃什么药", "-k", 4, "--query", name, "--json"))
-        found[name] = [hit["id"] for hit in printed["hits"]]
+        hits[name] = [hit["id"] for hit in printed["hits"]]
         assert printed["match"] is None  # nothing was calibrated
         wanted = Searcher.open(index, family / "mar", query=name).search(["头疼吃什么药"], 4)[0]
-        assert found[name] == [hit.id for hit in wanted]
-    assert found["query"] != found["query-lookup"]
+        assert hits[name] == [hit.id for hit in wanted]
+    assert hits["query"] != hits["query-lookup"]
     default = json.loads(call("search", index, "头疼吃什么药", "-k", 4, "--json"))
-    assert default["hits"][0]["id"] == found["query"][0]
+    assert default["hits"][0]["id"] == hits["query"][0]
     with pytest.raises(MarError, match="no query encoder 'query-9'; it has query, query-lookup"):
         call("search", index, "头疼", "--query", "query-9")

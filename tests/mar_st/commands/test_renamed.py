@@ -1,4 +1,4 @@
-"""Former names of commands and options are one error each that says the new name."""
+"""Tests of the errors for former names of commands and options, which give the new name."""
 
 from __future__ import annotations
 

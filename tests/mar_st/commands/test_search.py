@@ -102,7 +102,7 @@ def test_a_run_is_written_and_scored(data, capsys):
     printed = json.loads(capsys.readouterr().out)
     run = json.loads((root / "runs" / "run.json").read_text())
     assert len(run) == 20
-    assert all(len(found) == 100 for found in run.values())
+    assert all(len(results) == 100 for results in run.values())
     qrels = {}
     for line in (root / "test.tsv").read_text().splitlines()[1:]:
         query, document, grade = line.split()

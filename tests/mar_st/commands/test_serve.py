@@ -102,10 +102,10 @@ def compare(url, searcher, texts):
             for hybrid in (False, True):
                 wanted = searcher.search([text], 5, hybrid=hybrid)[0]
                 content = {"query": text, "k": 5, "hybrid": hybrid}
-                found = client.post("/search", json=content).json()["hits"]
-                assert [hit["id"] for hit in found] == [hit.id for hit in wanted]
+                hits = client.post("/search", json=content).json()["hits"]
+                assert [hit["id"] for hit in hits] == [hit.id for hit in wanted]
                 np.testing.assert_allclose(
-                    [hit["score"] for hit in found], [hit.score for hit in wanted], atol=1e-5
+                    [hit["score"] for hit in hits], [hit.score for hit in wanted], atol=1e-5
                 )
 
 
@@ -138,5 +138,7 @@ def test_the_packaged_model_serves_searches_and_embeddings_of_both_sides(start, 
             ("query", queries(3), mar.encode_queries(queries(3))),
             ("document", document, mar.encode_corpus(document)),
         ):
-            found = client.embeddings.create(model="mar-mini", input=texts, extra_body={"input_type": kind})
-            np.testing.assert_allclose([entry.embedding for entry in found.data], vectors, atol=1e-5)
+            embeddings = client.embeddings.create(
+                model="mar-mini", input=texts, extra_body={"input_type": kind}
+            )
+            np.testing.assert_allclose([entry.embedding for entry in embeddings.data], vectors, atol=1e-5)

@@ -27,10 +27,10 @@ def test_figures_are_printed(texts, tmp_path):
     assert "-> 100 pieces" in result.output
     assert "100.00% of the texts unchanged" in result.output
     result = CliRunner().invoke(app, [*arguments, "--overwrite", "--json"])
-    (found,) = json.loads(result.output)
-    assert found["pieces"][1] == 100
-    assert found["parameters"][0] - found["parameters"][1] == 32 * (found["pieces"][0] + 7 - 100)
-    assert found["fit"] == {"tokens": 1.0, "texts": 1.0}
+    (figures,) = json.loads(result.output)
+    assert figures["pieces"][1] == 100
+    assert figures["parameters"][0] - figures["parameters"][1] == 32 * (figures["pieces"][0] + 7 - 100)
+    assert figures["fit"] == {"tokens": 1.0, "texts": 1.0}
 
 
 def test_bad_input_is_one_line(texts, tmp_path, monkeypatch, capsys):

@@ -60,8 +60,8 @@ def test_omitted_rows_are_counted(tmp_path):
 
 def test_a_pair_that_was_judged_both_ways_is_a_positive(tmp_path):
     rows = [{"sentence1": "甲", "sentence2": "乙", "label": n, "source": "s"} for n in (0, 1)]
-    found = read_triples(_write(tmp_path / "pairs.jsonl", rows))
-    assert found == [Triple("甲", ("乙",), source="s")]
+    triples = read_triples(_write(tmp_path / "pairs.jsonl", rows))
+    assert triples == [Triple("甲", ("乙",), source="s")]
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_the_entry_sets_the_template_of_the_instruction(tmp_path):
     data = to_dataset(source.triples, negatives=0, seed=0)
     assert data[0] == {"query": "Find answers\nQuery: 问0", "positive": "答0"}
     assert source.triples[0].query == "问0"
-    for found in (read_source(_entry(path, instruction="")).triples, read_triples(path)):
-        assert found == read_triples(_write(tmp_path / "bare.jsonl", ROWS))
+    for triples in (read_source(_entry(path, instruction="")).triples, read_triples(path)):
+        assert triples == read_triples(_write(tmp_path / "bare.jsonl", ROWS))
 
 
 @pytest.mark.parametrize(
@@ -130,17 +130,17 @@ def test_a_data_set_is_loaded_by_its_name(tmp_path, monkeypatch):
         hypothesis=datasets.Value("string"),
         label=datasets.ClassLabel(names=["contradiction", "entailment"]),
     )
-    asked = []
+    calls = []
 
     def load(path, config, *, split, revision):
-        asked.append((path, config, split, revision))
+        calls.append((path, config, split, revision))
         return datasets.Dataset.from_dict(rows, features=features)
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     for name in ("hub:org/nli", "hub:org/nli@abc:zh:dev", "hub:org/nli:test"):
         # The label numbers are reversed here; the class names give their meaning.
         assert read_source(_entry(name)).triples == [Triple("前", ("是",), ("否",))]
-    assert list(dict.fromkeys(asked)) == [  # 'auto' looks at the first row first
+    assert list(dict.fromkeys(calls)) == [  # 'auto' looks at the first row first
         ("org/nli", None, "train", None),
         ("org/nli", "zh", "dev", "abc"),
         ("org/nli", None, "test", None),

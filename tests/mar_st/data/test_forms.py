@@ -1,4 +1,4 @@
-"""Every form of training data, and what a data entry of a recipe may ask for."""
+"""Tests of every form of training data, and of the settings of a data entry."""
 
 from __future__ import annotations
 

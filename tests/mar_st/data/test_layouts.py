@@ -1,4 +1,4 @@
-"""Rows as other libraries write them, and files with separators."""
+"""Tests of rows in the column layouts of other libraries, and of CSV and TSV files."""
 
 from __future__ import annotations
 

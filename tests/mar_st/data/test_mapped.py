@@ -1,4 +1,4 @@
-"""Data in mapped files are the data in memory: rows, draws, batches, digests."""
+"""Tests that data in mapped files equal data in memory: rows, draws, batches and digests."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def both(monkeypatch, tmp_path):
         entry = Data(name="rows", path=str(path), prompt="", **fields)
         in_memory = read_source(entry, 5)
         with monkeypatch.context() as patched:
-            patched.setattr(read, "LARGE", 0)
+            patched.setattr(read, "MAPPED_BYTES", 0)
             mapped = read_source(entry, 5)
         return in_memory, mapped
 
@@ -67,8 +67,8 @@ def test_rows_counts_and_digest_are_the_same(both, fields):
 @pytest.mark.parametrize(("negatives", "positives"), [(0, "all"), (2, "all"), (2, "one"), (0, "one")])
 def test_columns_are_drawn_alike(both, negatives, positives, weight):
     options = {"negatives": negatives, "positives": positives, "weight": weight, "seed": 3}
-    found = [to_dataset(source.triples, **options).to_dict() for source in both(ROWS)]
-    assert found[0] == found[1] == by_hand(ROWS, **options)
+    columns = [to_dataset(source.triples, **options).to_dict() for source in both(ROWS)]
+    assert columns[0] == columns[1] == by_hand(ROWS, **options)
 
 
 def by_hand(rows, *, negatives, positives, weight, seed):
@@ -80,8 +80,8 @@ def by_hand(rows, *, negatives, positives, weight, seed):
             kept = row["positives"] if positives == "all" else [rng.choice(row["positives"])]
             for positive in kept:
                 few = len(row["negatives"]) < negatives
-                found = (rng.choices if few else rng.sample)(row["negatives"], k=negatives)
-                once.append([row["query"], positive, *found])
+                chosen = (rng.choices if few else rng.sample)(row["negatives"], k=negatives)
+                once.append([row["query"], positive, *chosen])
         if weight < 1:
             once = [once[n] for n in sorted(rng.sample(range(len(once)), round(weight * len(once))))]
         drawn += once
@@ -100,26 +100,26 @@ def test_pairs_are_not_copied(both):
 
 @pytest.mark.parametrize("rows", [ROWS, PAIRS])
 def test_batches_are_the_same(both, rows):
-    found = []
+    rows_of_batches = []
     for source in both(rows):
         data = {"rows": to_dataset(source.triples, negatives=0, seed=0)}
         batches = train_batches(data, 8, groups=2, seed=4)
-        found.append([TrainRows(data).__getitems__(batch) for batch in batches])
-    assert found[0] == found[1]
+        rows_of_batches.append([TrainRows(data).__getitems__(batch) for batch in batches])
+    assert rows_of_batches[0] == rows_of_batches[1]
 
 
 def test_single_texts_are_the_same_as_in_memory(both):
     texts = [{"text": f"字{number % 60}", "title": "题"} for number in range(100)]
     in_memory, mapped = both(texts, form="texts", role="query")
     assert list(mapped.texts) == list(in_memory.texts) == [f"题\n字{number % 60}" for number in range(100)]
-    found, (places,) = numbered(mapped.texts)
-    assert list(found) == list(dict.fromkeys(in_memory.texts))
-    assert found.take(places) == list(in_memory.texts)
+    unique, (places,) = numbered(mapped.texts)
+    assert list(unique) == list(dict.fromkeys(in_memory.texts))
+    assert unique.take(places) == list(in_memory.texts)
     assert mapped.texts.lengths().tolist() == [len(text) for text in in_memory.texts]
 
 
 def test_a_failed_or_killed_reading_leaves_no_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(read, "LARGE", 0)
+    monkeypatch.setattr(read, "MAPPED_BYTES", 0)
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in PAIRS) + "{}\n", "utf-8")
     entry = Data(name="rows", path=str(path), prompt="")
@@ -141,19 +141,21 @@ def test_a_failed_or_killed_reading_leaves_no_files(tmp_path, monkeypatch):
 
 
 def test_several_processes_convert_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(read, "LARGE", 0)
+    monkeypatch.setattr(read, "MAPPED_BYTES", 0)
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in PAIRS), "utf-8")
     written, write = [], cache.write_table
     monkeypatch.setattr(cache, "write_table", lambda *args: (written.append(args[0]), write(*args)))
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: read_source(Data(name="rows", path=str(path), prompt="")), range(4)))
+        sources = list(
+            pool.map(lambda _: read_source(Data(name="rows", path=str(path), prompt="")), range(4))
+        )
     assert len(written) == 1
-    assert all(list(source.triples) == list(found[0].triples) for source in found)
+    assert all(list(source.triples) == list(sources[0].triples) for source in sources)
 
 
 def test_other_content_or_settings_make_another_table(tmp_path, monkeypatch):
-    monkeypatch.setattr(read, "LARGE", 0)
+    monkeypatch.setattr(read, "MAPPED_BYTES", 0)
     path = tmp_path / "rows.jsonl"
 
     def rows(content, **fields):

@@ -44,9 +44,9 @@ def test_a_row_holds_documents_of_its_own_triple():
     ]  # fmt: skip
     expected = to_dataset(TRIPLES, negatives=3, seed=SEED, positives="one")
     for epoch in range(3):
-        found = epoch_of(data, epoch)
-        assert [row["query"] for row in found] == list(column_texts(expected, "query"))
-        for row, triple in zip(found, TRIPLES, strict=True):
+        rows = epoch_of(data, epoch)
+        assert [row["query"] for row in rows] == list(column_texts(expected, "query"))
+        for row, triple in zip(rows, TRIPLES, strict=True):
             negatives = [row[f"negative_{n}"] for n in (1, 2, 3)]
             assert row["positive"] in triple.positives
             assert set(negatives) <= set(triple.negatives)
@@ -75,9 +75,9 @@ def test_all_positives_and_negatives_take_turns(weight):
             negatives.update([row["negative_1"], row["negative_2"]])
     for triple in TRIPLES:
         for counts, documents in ((positives, triple.positives), (negatives, triple.negatives)):
-            found = [counts[document] for document in documents]
-            assert max(found) - min(found) <= 1
-            assert min(found) > 0 or weight < 1
+            occurrences = [counts[document] for document in documents]
+            assert max(occurrences) - min(occurrences) <= 1
+            assert min(occurrences) > 0 or weight < 1
     drawn = {row["query"] for row in epoch_of(data, 0)}
     assert len(drawn) == 40 * min(weight, 1)
     assert drawn == {row["query"] for row in epoch_of(data, 7)}  # the half is the same in every epoch
@@ -93,27 +93,27 @@ def test_mapped_data_are_drawn_as_data_in_memory(tmp_path, monkeypatch):
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
     entry = Data(name="rows", path=str(path), prompt="", instruction="{instruction}：")
     in_memory = read_source(entry, 5)
-    monkeypatch.setattr(read, "LARGE", 0)
+    monkeypatch.setattr(read, "MAPPED_BYTES", 0)
     mapped = read_source(entry, 5)
     assert mapped.triples.key is not None
     sides = [dataset(source.triples) for source in (in_memory, mapped)]
     kept = len(list((tmp_path / "cache").glob("*/rows.arrow")))
     for epoch in (0, 3):
-        found = [epoch_of(side, epoch) for side in sides]
-        assert found[0] == found[1]
-        assert found[0][1]["query"] == "任务1：问1"
+        drawn = [epoch_of(side, epoch) for side in sides]
+        assert drawn[0] == drawn[1]
+        assert drawn[0][1]["query"] == "任务1：问1"
     assert len(list((tmp_path / "cache").glob("*/rows.arrow"))) == kept
 
 
 def batches_by_epoch(data, **options):
     """The rows of all batches of four epochs."""
-    batches, rows, found = train_batches({"qa": data}, 8, seed=1, **options), TrainRows({"qa": data}), []
+    batches, rows, epochs = train_batches({"qa": data}, 8, seed=1, **options), TrainRows({"qa": data}), []
     for epoch in range(4):
         batches.set_epoch(epoch)
         rows.set_epoch(epoch)
-        found.append([rows.__getitems__(batch) for batch in batches])
-        assert len(found[-1]) == len(batches)
-    return found
+        epochs.append([rows.__getitems__(batch) for batch in batches])
+        assert len(epochs[-1]) == len(batches)
+    return epochs
 
 
 def test_equal_texts_of_an_epoch_are_never_in_one_batch():
@@ -143,10 +143,12 @@ def test_rows_without_negatives_are_filled_from_the_batch():
     rows = TrainRows({"qa": data})
     for epoch in range(2):
         rows.set_epoch(epoch)
-        found = rows.__getitems__(range(8))
-        given = {text for row in found for name, text in row.items() if name not in ("query", "dataset_name")}
+        filled = rows.__getitems__(range(8))
+        given = {
+            text for row in filled for name, text in row.items() if name not in ("query", "dataset_name")
+        }
         assert None not in given
-        assert found[0]["negative_1"] not in triples[0].positives
+        assert filled[0]["negative_1"] not in triples[0].positives
     batches = train_batches({"qa": data}, 8)
     assert sorted(row for batch in batches for row in batch) == list(range(40))
 

@@ -16,9 +16,9 @@ RUN = {"q1": {"d2": 0.1 + 0.2, "d1": -1e-9, "d10": float(np.float32(-0.3))}, "é—
 def test_written_files_are_read(tmp_path, suffix):
     path = tmp_path / f"one{suffix}"
     write_run(path, RUN)
-    found = read_run(path)
-    assert found == RUN
-    assert list(found["q1"]) == ["d2", "d1", "d10"]
+    run = read_run(path)
+    assert run == RUN
+    assert list(run["q1"]) == ["d2", "d1", "d10"]
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 

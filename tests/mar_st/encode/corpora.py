@@ -22,11 +22,11 @@ ATOL = 1e-4
 
 def rows(number: int) -> list[dict[str, str]]:
     rng = np.random.default_rng(0)
-    found = []
+    documents = []
     for place in range(number):
         text = "".join(rng.choice(list(ALPHABET), min(1 + rng.geometric(0.1), 40)))
-        found.append({"_id": f"d{place}", "title": "头疼" if place % 3 == 0 else "", "text": text})
-    return found
+        documents.append({"_id": f"d{place}", "title": "头疼" if place % 3 == 0 else "", "text": text})
+    return documents
 
 
 def write(path: Path, content: list[dict[str, str]]) -> Path:

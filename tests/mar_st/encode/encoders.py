@@ -16,8 +16,8 @@ from tests.mar_st.conftest import ALPHABET, make_config, make_tokenizer
 def texts(number: int = 60, longest: int = 40) -> list[str]:
     rng = np.random.default_rng(0)
     lengths = np.minimum(rng.geometric(0.1, number), longest)
-    found = ["".join(rng.choice(list(ALPHABET), length)) for length in lengths]
-    return [*found, found[3], found[0]]  # some twice
+    drawn = ["".join(rng.choice(list(ALPHABET), length)) for length in lengths]
+    return [*drawn, drawn[3], drawn[0]]  # some twice
 
 
 def symmetric(kind: str, **options: Any) -> SentenceTransformer:

@@ -20,9 +20,9 @@ def without_digests(folder: Path) -> None:
         content = file.read_bytes()
         length = int.from_bytes(content[:8], "little")
         header = json.loads(content[8 : 8 + length])
-        said = json.loads(header["__metadata__"]["shard"])
-        del said["check"]
-        header["__metadata__"]["shard"] = json.dumps(said)
+        recorded = json.loads(header["__metadata__"]["shard"])
+        del recorded["check"]
+        header["__metadata__"]["shard"] = json.dumps(recorded)
         new = json.dumps(header).encode()
         new += b" " * (-len(new) % 8)
         file.write_bytes(len(new).to_bytes(8, "little") + new + content[8 + length :])

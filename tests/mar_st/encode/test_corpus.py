@@ -1,4 +1,4 @@
-"""Corpora in every form give the same entries; what is broken is named."""
+"""Tests of reading corpora: every form gives the same entries, and errors name the place."""
 
 from __future__ import annotations
 

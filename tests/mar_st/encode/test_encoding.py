@@ -1,4 +1,4 @@
-"""Encoding a corpus: resumed = uninterrupted, appended = at once, shared out = alone, byte for byte."""
+"""Tests that resumed, extended and parallel runs of `encode_corpus` write the same bytes as a single run."""
 
 from __future__ import annotations
 

@@ -29,12 +29,12 @@ def test_vectors_are_those_of_sentence_transformers(kind: str, packed: bool) -> 
     engine = Engine(model, tokens=96, packed=packed, threads=2)
     assert engine.is_packed == packed
 
-    found = engine.encode(texts())
+    vectors = engine.encode(texts())
 
     expected = model.encode(texts(), batch_size=7)
-    np.testing.assert_allclose(found, expected, atol=2e-6)
+    np.testing.assert_allclose(vectors, expected, atol=2e-6)
     assert np.ptp(expected, axis=0).max() > 0.01  # texts differ
-    assert (found[-1] == found[0]).all()
+    assert (vectors[-1] == vectors[0]).all()
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
@@ -76,10 +76,10 @@ def test_training_mode_is_restored(mar: MAR) -> None:
 
 def test_a_matryoshka_dimension_is_brought_to_length_one(mar: MAR) -> None:
     engine = Engine(mar, dim=8)
-    found = engine.encode(texts())
+    vectors = engine.encode(texts())
 
     cut = mar.encode_corpus(texts())[:, :8]
-    np.testing.assert_allclose(found, cut / np.linalg.norm(cut, axis=1, keepdims=True), atol=2e-6)
+    np.testing.assert_allclose(vectors, cut / np.linalg.norm(cut, axis=1, keepdims=True), atol=2e-6)
     assert engine.normalised
     assert (engine.dim, Engine(mar).dim) == (8, 32)
 
@@ -108,12 +108,12 @@ def test_too_many_dimensions_are_refused(mar: MAR) -> None:
 
 def test_long_texts_are_cut_like_those_of_the_model() -> None:
     model = symmetric("gte", max_length=16)
-    found = Engine(model).encode(["头疼" * 50, "头疼" * 7])
-    np.testing.assert_allclose(found, model.encode(["头疼" * 50, "头疼" * 7]), atol=2e-6)
-    np.testing.assert_allclose(found[0], found[1], atol=2e-6)
+    vectors = Engine(model).encode(["头疼" * 50, "头疼" * 7])
+    np.testing.assert_allclose(vectors, model.encode(["头疼" * 50, "头疼" * 7]), atol=2e-6)
+    np.testing.assert_allclose(vectors[0], vectors[1], atol=2e-6)
     shorter = Engine(model, max_length=8).encode(["头疼" * 50, "头疼" * 3])
     np.testing.assert_allclose(shorter[0], shorter[1], atol=2e-6)
-    assert np.abs(shorter[0] - found[0]).max() > 1e-3
+    assert np.abs(shorter[0] - vectors[0]).max() > 1e-3
 
 
 def test_bytes_depend_on_the_window_and_not_on_threads() -> None:
@@ -128,11 +128,11 @@ def test_half_precision_is_near_and_is_pooled_in_full() -> None:
     expected = model.encode(texts())
     model[0].model.to(torch.bfloat16)
 
-    found = Engine(model).encode(texts())
+    vectors = Engine(model).encode(texts())
 
-    cosine = (found * expected).sum(axis=1)
+    cosine = (vectors * expected).sum(axis=1)
     assert 0.999 < cosine.min() < 0.9999999
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
 
 
 @pytest.mark.parametrize("renormalise", [True, False])
@@ -143,20 +143,20 @@ def test_the_cut_of_a_mar_in_half_precision_loses_nothing(
     mar = MAR.from_encoders(query_source, document_source, device="cpu", **options)
     assert mar.dtype == torch.bfloat16
 
-    found = Engine(mar).encode(texts())
+    vectors = Engine(mar).encode(texts())
 
-    full = Engine(mar.encoder("document")).encode(texts())[:, : found.shape[1]]
+    full = Engine(mar.encoder("document")).encode(texts())[:, : vectors.shape[1]]
     expected = full / np.linalg.norm(full, axis=1, keepdims=True) if renormalise else full
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(vectors, expected, atol=1e-6)
 
 
 def test_autocast_with_small_batches_matches_torch() -> None:
     model = symmetric("gte")
     with torch.autocast("cpu", torch.bfloat16):
         expected = model.encode(texts(), batch_size=1)
-    found = Engine(model, autocast=True, rows=2, threads=2).encode(texts())
-    np.testing.assert_allclose(found, expected, atol=5e-3)
-    assert np.abs(found - model.encode(texts())).max() > 1e-4
+    vectors = Engine(model, autocast=True, rows=2, threads=2).encode(texts())
+    np.testing.assert_allclose(vectors, expected, atol=5e-3)
+    assert np.abs(vectors - model.encode(texts())).max() > 1e-4
     assert not torch.is_autocast_enabled("cpu")
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def vectors(number: int = 50, dim: int = 16) -> np.ndarray:
-    found = np.random.default_rng(0).standard_normal((number, dim)).astype(np.float32)
-    return found / np.linalg.norm(found, axis=1, keepdims=True)
+    drawn = np.random.default_rng(0).standard_normal((number, dim)).astype(np.float32)
+    return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
 
 
 def ids(number: int = 50) -> list[str]:
@@ -43,19 +43,19 @@ def test_written_vectors_are_read_back(tmp_path: Path, dtype: str) -> None:
     assert folder.normalised
     assert folder.ids.to_pylist() == ids()
     assert folder.manifest == written.manifest
-    found = folder[:]
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, vectors(), atol=TOLERANCE[dtype] * np.abs(vectors()).max(), rtol=0)
-    np.testing.assert_array_equal(folder[[49, 0, -1, 8]], found[[49, 0, 49, 8]])
-    np.testing.assert_array_equal(folder[5:33], found[5:33])
-    np.testing.assert_array_equal(folder[40:2:-9], found[40:2:-9])
-    np.testing.assert_array_equal(folder[13], found[13])
-    np.testing.assert_array_equal(folder[np.arange(50) % 3 == 0], found[::3])
+    loaded = folder[:]
+    assert loaded.dtype == np.float32
+    np.testing.assert_allclose(loaded, vectors(), atol=TOLERANCE[dtype] * np.abs(vectors()).max(), rtol=0)
+    np.testing.assert_array_equal(folder[[49, 0, -1, 8]], loaded[[49, 0, 49, 8]])
+    np.testing.assert_array_equal(folder[5:33], loaded[5:33])
+    np.testing.assert_array_equal(folder[40:2:-9], loaded[40:2:-9])
+    np.testing.assert_array_equal(folder[13], loaded[13])
+    np.testing.assert_array_equal(folder[np.arange(50) % 3 == 0], loaded[::3])
     blocks = list(folder.blocks(20))
     assert [len(block) for block, _ in blocks] == [20, 20, 10]
-    np.testing.assert_array_equal(np.concatenate([block for _, block in blocks]), found)
+    np.testing.assert_array_equal(np.concatenate([block for _, block in blocks]), loaded)
     assert [name for block, _ in blocks for name in block] == ids()
-    assert found.flags.writeable
+    assert loaded.flags.writeable
     folder.verify()
 
 

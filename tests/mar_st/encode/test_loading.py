@@ -1,4 +1,4 @@
-"""Memory that a model needs is known before it is loaded."""
+"""Tests of the check that the memory is enough for a model, before the model is loaded."""
 
 from __future__ import annotations
 

@@ -22,11 +22,11 @@ APART = {"fp32": 1e-3, "bf16": 1e-2}
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 
 
-def check(found, expected, precision):
-    found, expected = (np.asarray(part, dtype=np.float64) for part in (found, expected))
-    assert found.shape == expected.shape
-    norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
-    assert np.abs(1 - (found * expected).sum(axis=1) / norms).max() < APART[precision]
+def check(actual, expected, precision):
+    actual, expected = (np.asarray(part, dtype=np.float64) for part in (actual, expected))
+    assert actual.shape == expected.shape
+    norms = np.linalg.norm(actual, axis=1) * np.linalg.norm(expected, axis=1)
+    assert np.abs(1 - (actual * expected).sum(axis=1) / norms).max() < APART[precision]
     assert np.ptp(expected, axis=0).max() > 0.02  # texts differ
 
 

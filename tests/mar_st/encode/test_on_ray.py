@@ -1,4 +1,4 @@
-"""The same shards on a Ray cluster: the same files, also when a machine is lost half-way."""
+"""Tests of encoding on a Ray cluster: it writes the same files, even if a machine is lost."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def cluster() -> Iterator[Any]:
     import ray
     from ray.cluster_utils import Cluster
 
-    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    ray_cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     try:
-        found.add_node(num_cpus=1)
-        ray.init(address=found.address, log_to_driver=False)
-        yield found
+        ray_cluster.add_node(num_cpus=1)
+        ray.init(address=ray_cluster.address, log_to_driver=False)
+        yield ray_cluster
     finally:
         ray.shutdown()
-        found.shutdown()
+        ray_cluster.shutdown()
 
 
 def test_a_lost_machine_changes_nothing(
@@ -58,7 +58,7 @@ def test_a_lost_machine_changes_nothing(
 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
-    found = encode_corpus(
+    folder = encode_corpus(
         model, corpus, tmp_path / "v", SETTINGS, threads=1, engine="ray", show_progress=False
     )
     killer.join(timeout=1)
@@ -66,7 +66,7 @@ def test_a_lost_machine_changes_nothing(
     assert lost
     assert 60 <= lost[0] < 200
     assert len([node for node in ray.nodes() if node["Alive"]]) == 1
-    assert files(found.path) == files(whole.path)
+    assert files(folder.path) == files(whole.path)
 
 
 def test_errors_of_a_machine_are_reported(

@@ -1,4 +1,4 @@
-"""Several processes give the files of one."""
+"""Tests that several processes write the same files as one."""
 
 from __future__ import annotations
 

@@ -52,10 +52,10 @@ def make_model(model_type="gte", pooling="cls", *, dense=None, prompts=None, inc
 def with_pairs(model, texts=TEXTS):
     """The model with random vectors of all pairs of tokens in some texts."""
     pairs = [pair for ids in model[0].tokenizer(list(texts))["input_ids"] for pair in pairwise(ids)]
-    found = torch.tensor(pairs).unique(dim=0)
+    unique_pairs = torch.tensor(pairs).unique(dim=0)
     width = model[0].model.get_input_embeddings().weight.shape[1]
-    vectors = torch.randn(2, len(found), width, generator=torch.Generator().manual_seed(5))
-    modules = [BigramTransformer.of(model[0], Bigrams(found, *vectors)), *list(model)[1:]]
+    vectors = torch.randn(2, len(unique_pairs), width, generator=torch.Generator().manual_seed(5))
+    modules = [BigramTransformer.of(model[0], Bigrams(unique_pairs, *vectors)), *list(model)[1:]]
     return SentenceTransformer(modules=modules, prompts=model.prompts, device="cpu").eval()
 
 

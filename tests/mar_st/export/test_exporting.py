@@ -1,4 +1,4 @@
-"""`export`: what it writes, how it chooses, what it refuses."""
+"""Tests of `export`: its files, the chosen variant and its errors."""
 
 from __future__ import annotations
 
@@ -170,8 +170,8 @@ def test_an_encoder_with_vectors_of_token_pairs_is_exported(tmp_path):
     assert listing.bigrams
     assert {"bigrams.keys.npy", "bigrams.first.npy", "bigrams.second.npy"} <= set(listing.files)
     original = load_query_encoder(tmp_path / "model").encode(TEXTS)
-    found = load_query_encoder(out, backend="openvino-fp32", threads=1).encode(TEXTS)
-    np.testing.assert_allclose(found, original, atol=1e-5)
+    exported = load_query_encoder(out, backend="openvino-fp32", threads=1).encode(TEXTS)
+    np.testing.assert_allclose(exported, original, atol=1e-5)
     assert listing.variants["openvino-int8"].report["cosine_min"] > 0.97
     before = listing.identity(listing.variants["openvino-fp32"])
     changed = replace(listing, files={**listing.files, "bigrams.first.npy": {"sha256": "other"}})
@@ -188,6 +188,6 @@ def test_onnx_is_exported_in_every_supported_precision(gte_folder, tmp_path):
     assert set(listing.refused) == {"onnx-bf16"}
     assert set(listing.variants) == {"onnx-fp32", "onnx-int8", "onnx-int8-calibrated"}
     original = load_query_encoder(gte_folder).encode(TEXTS)
-    found = load_query_encoder(out, backend="onnx-fp32", threads=1).encode(TEXTS)
-    np.testing.assert_allclose(found, original, atol=1e-5)
+    exported = load_query_encoder(out, backend="onnx-fp32", threads=1).encode(TEXTS)
+    np.testing.assert_allclose(exported, original, atol=1e-5)
     assert all(variant.report["cosine_min"] > 0.97 for variant in listing.variants.values())

@@ -1,4 +1,4 @@
-"""A form of export is one class: it is written, measured against others and listed by its class alone."""
+"""Tests that an export format needs no code besides its class to be written, measured and listed."""
 
 from __future__ import annotations
 

@@ -20,12 +20,12 @@ def packed_vectors(model, folder, texts, prompt=""):
     check_tokens(source, folder, listing, texts)
     front = Front(folder, listing, exact)
     graph = PackedEncoder(source.parts).eval()
-    found = []
+    vectors = []
     with torch.inference_mode():
         for pack in front.packs([prompt + text for text in texts], prompt):
             inputs = {name: torch.from_numpy(array) for name, array in pack.inputs.items()}
-            found.append(graph(**inputs)[: pack.count].numpy())
-    return np.concatenate(found), source
+            vectors.append(graph(**inputs)[: pack.count].numpy())
+    return np.concatenate(vectors), source
 
 
 @pytest.mark.parametrize(("model_type", "pooling"), FAMILIES)
@@ -33,10 +33,10 @@ def test_packed_equals_sentence_transformers(model_type, pooling, tmp_path, monk
     monkeypatch.setattr("mar_st.online.front.PACK_TOKENS", 40)  # several packs, several texts in each
     model = make_model(model_type, pooling, dense=16)
     expected = np.stack([model.encode(text, task="query") for text in TEXTS])
-    found, _ = packed_vectors(model, tmp_path, TEXTS)
-    assert found.shape == (len(TEXTS), 16)
-    np.testing.assert_allclose(found, expected, atol=2e-6)
-    assert np.abs(found[0] - found[1]).max() > 1e-3  # the texts do differ
+    vectors, _ = packed_vectors(model, tmp_path, TEXTS)
+    assert vectors.shape == (len(TEXTS), 16)
+    np.testing.assert_allclose(vectors, expected, atol=2e-6)
+    assert np.abs(vectors[0] - vectors[1]).max() > 1e-3  # the texts do differ
 
 
 @pytest.mark.parametrize(("model_type", "pooling"), FAMILIES)
@@ -46,8 +46,8 @@ def test_vectors_of_token_pairs_are_added_outside_the_graph(model_type, pooling,
     model = with_pairs(plain, TEXTS[:3])
     expected = np.stack([model.encode(text, task="query") for text in TEXTS])
     without = np.stack([plain.encode(text, task="query") for text in TEXTS])
-    found, source = packed_vectors(model, tmp_path, TEXTS)
-    np.testing.assert_allclose(found, expected, atol=5e-6)
+    vectors, source = packed_vectors(model, tmp_path, TEXTS)
+    np.testing.assert_allclose(vectors, expected, atol=5e-6)
     assert np.abs(expected - without).max() > 1e-3
     half, _ = write_front(source, tmp_path, exact=False)
     assert half.bigrams
@@ -75,8 +75,8 @@ def test_sliding_windows_are_those_of_the_model(tmp_path):
 def test_prompts_can_be_left_out_of_pooling(pooling, tmp_path):
     model = make_model("bert", pooling, include_prompt=False, prompts={"query": "吃药："})
     expected = np.stack([model.encode_query(text) for text in TEXTS])
-    found, _ = packed_vectors(model, tmp_path, TEXTS, "吃药：")
-    np.testing.assert_allclose(found, expected, atol=2e-6)
+    vectors, _ = packed_vectors(model, tmp_path, TEXTS, "吃药：")
+    np.testing.assert_allclose(vectors, expected, atol=2e-6)
 
 
 def test_merged_layers_are_as_many_as_expected():

@@ -1,4 +1,4 @@
-"""Lookup encoders exported: numpy, JavaScript and the page give what the module gives."""
+"""Tests of exported lookup encoders: NumPy, JavaScript and the page give the vectors of the module."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def test_it_is_loaded_without_torch(page):
         "import sys; from mar_st.online import load_query_encoder; "
         f"print(load_query_encoder({str(page)!r}).encode(['头疼']).shape, 'torch' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["(1,", f"{DIM})", "False"]
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.split() == ["(1,", f"{DIM})", "False"]
 
 
 def test_broken_folders_are_refused(page, tmp_path):
@@ -116,8 +116,8 @@ def test_broken_folders_are_refused(page, tmp_path):
 def test_an_exported_encoder_searches_an_index(page, family, tmp_path):  # noqa: F811
     build_index(family / "vectors", tmp_path / "index")
     searcher = Searcher.open(tmp_path / "index", encoder=str(page))
-    found = searcher.search(["头疼吃什么药", "高血压吃什么"], k=1)
-    assert [hits[0].id for hits in found] == ["d1", "d3"]
+    results = searcher.search(["头疼吃什么药", "高血压吃什么"], k=1)
+    assert [hits[0].id for hits in results] == ["d1", "d3"]
 
 
 @pytest.mark.skipif(NODE is None, reason="needs node")
@@ -132,11 +132,11 @@ def test_javascript_gives_the_vectors_of_numpy(page):
     const texts = JSON.parse(fs.readFileSync(0));
     console.log(JSON.stringify(texts.map((text) => Array.from(encoder.encode(text)))));
     """
-    done = subprocess.run(
+    process = subprocess.run(
         [NODE, "-e", code, str(page)], input=json.dumps(QUERIES), capture_output=True, text=True, check=True
     )
-    found = np.array(json.loads(done.stdout), dtype=np.float32)
-    np.testing.assert_allclose(found, load_query_encoder(page).encode(QUERIES), atol=1e-6)
+    computed = np.array(json.loads(process.stdout), dtype=np.float32)
+    np.testing.assert_allclose(computed, load_query_encoder(page).encode(QUERIES), atol=1e-6)
 
 
 @pytest.mark.thorough
@@ -195,9 +195,9 @@ def test_mismatched_inputs_are_refused(family, tmp_path):  # noqa: F811
 
 def test_the_command_reports_its_output_and_checks_its_options(family, tmp_path):  # noqa: F811
     base = ["export", str(family / "mar"), str(tmp_path / "out"), "--query", "query-lookup"]
-    done = CliRunner().invoke(app, [*base, "--format", "numpy"])
-    assert done.exit_code == 0, done.output
-    assert "us a query" in done.output
+    result = CliRunner().invoke(app, [*base, "--format", "numpy"])
+    assert result.exit_code == 0, result.output
+    assert "us a query" in result.output
     assert CliRunner().invoke(app, [*base, "--format", "numpy"]).exit_code != 0  # it is there
     again = CliRunner().invoke(app, [*base, "--format", "numpy", "--overwrite", "--json"])
     assert json.loads(again.output)["format"] == "mar-lookup"
@@ -217,9 +217,9 @@ def test_settings_of_the_wrong_type_are_one_error(page, tmp_path, change):
     shutil.copytree(page, folder)
     settings = json.loads((folder / "export.json").read_text())
     (folder / "export.json").write_text(json.dumps(settings | change))
-    with pytest.raises(EncoderError, match="cannot be read") as found:
+    with pytest.raises(EncoderError, match="cannot be read") as error:
         load_query_encoder(folder)
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("names", ["[" * 100_000, "[1, 2]", '{"a": 1', "7", '["\\ud800"]'])

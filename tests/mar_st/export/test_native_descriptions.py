@@ -117,11 +117,11 @@ print(opened, refused)
 @pytest.mark.parametrize(("kind", "pooling"), [("gte", "cls"), ("bert", "cls"), ("qwen3", "lasttoken")])
 def test_a_description_with_any_field_corrupted_is_an_error_or_harmless(tmp_path, kind, pooling):
     native(make_model(kind, pooling, dense=8), tmp_path)
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", CORRUPTED, str(tmp_path), "7"], capture_output=True, text=True, timeout=250
     )
-    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
-    opened, refused = map(int, done.stdout.split())
+    assert process.returncode == 0, (process.returncode, process.stderr[-2000:])
+    opened, refused = map(int, process.stdout.split())
     assert refused > 300
     assert opened > 20  # other places of weights and other settings are not wrong in themselves
 

@@ -12,7 +12,7 @@ from mar_st.index.documents import Documents, DocumentWriter, Stored
 from mar_st.index.lexical import Lexical, LexicalSegment
 from mar_st.index.mask import Mask
 from mar_st.text.bm25 import K1, B
-from mar_st.text.words import TOKENS
+from mar_st.text.words import TOKENIZERS
 from tests.mar_st.index.conftest import entry, make_library
 
 TEXTS = ["高血压怎么办", "儿科看感冒", "编号17 编号17", "没有的词xyz", ""]
@@ -33,7 +33,7 @@ def built(request, tmp_path_factory):
 
 def test_scores_are_those_of_bm25s(built):
     folder, documents, tokens = built
-    cut = TOKENS[tokens]
+    cut = TOKENIZERS[tokens]
     plain = bm25s.BM25(method="lucene", k1=K1, b=B)
     plain.index([cut(text) for text in documents.texts(0, 600)], show_progress=False)
     scores, rows = Lexical([LexicalSegment(folder, 600)], tokens).search(TEXTS, 600, [None])
@@ -52,7 +52,7 @@ def test_bm25s_loads_the_index_with_the_same_scores(built):
     loaded = bm25s.BM25.load(folder / lexical.FOLDER, show_progress=False)
     index = Lexical([LexicalSegment(folder, 600)], tokens)
     for text in TEXTS:
-        known = loaded.get_tokens_ids(TOKENS[tokens](text))
+        known = loaded.get_tokens_ids(TOKENIZERS[tokens](text))
         expected = loaded.get_scores_from_ids(known) if known else np.zeros(600, dtype=np.float32)
         (scores,), (rows,) = index.search([text], 600, [None])
         assert (rows >= 0).sum() == (expected > 0).sum()
@@ -109,7 +109,7 @@ def test_only_the_first_words_of_a_long_query_are_searched(built, monkeypatch):
     folder, _, tokens = built
     index = Lexical([LexicalSegment(folder, 600)], tokens)
     text = "高血压怎么办 儿科看感冒 编号17 "
-    known = list(dict.fromkeys(TOKENS[tokens](text)))
+    known = list(dict.fromkeys(TOKENIZERS[tokens](text)))
     monkeypatch.setattr(lexical, "MOST_WORDS", len(known))
     expected = index.search([text], 50, [None])
     found = index.search([text + "湿疹哮喘失眠胃炎"], 50, [None])

@@ -56,10 +56,10 @@ def table():
 def texts():
     """Distinct texts of 6 to 14 characters."""
     rng = random.Random(3)
-    found = {}
-    while len(found) < 90:
-        found["".join(rng.choices(LETTERS, k=rng.randint(6, 14)))] = None
-    return list(found)
+    distinct = {}
+    while len(distinct) < 90:
+        distinct["".join(rng.choices(LETTERS, k=rng.randint(6, 14)))] = None
+    return list(distinct)
 
 
 @pytest.fixture

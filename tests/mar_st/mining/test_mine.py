@@ -15,7 +15,7 @@ from tests.mar_st.mining.conftest import Table
 def small_blocks(monkeypatch):
     import sys
 
-    monkeypatch.setattr(sys.modules["mar_st.mining.mine"], "BLOCK", 6)
+    monkeypatch.setattr(sys.modules["mar_st.mining.mine"], "BLOCK_QUERIES", 6)
 
 
 def _known(triples):
@@ -77,10 +77,10 @@ def test_mining_equals_a_full_sort_and_plain_filters(triples, documents, table, 
         assert after.source == before.source
         labelled = [text for text in before.negatives if text not in _known(triples)[before.query]]
         assert list(after.negatives) == [*labelled, *expected[before.query]]
-    found = mined.candidates
-    assert found["candidates"] == sum(found.get(name, 0) for name in (*REASONS, "mined"))
-    assert found["mined"] == sum(map(len, expected.values()))
-    assert all(found[reason] > 0 for reason in expected_reasons)
+    candidates = mined.candidates
+    assert candidates["candidates"] == sum(candidates.get(name, 0) for name in (*REASONS, "mined"))
+    assert candidates["mined"] == sum(map(len, expected.values()))
+    assert all(candidates[reason] > 0 for reason in expected_reasons)
 
 
 @pytest.mark.parametrize("choose", ["random", "top"])
@@ -114,8 +114,8 @@ def test_paraphrases_are_positives_both_ways(table):
 def test_random_choices_depend_on_seed_and_query_alone(triples, documents):
     def call(rows, seed=1):
         rules = Rules(num_negatives=4, seed=seed, range_min=1, range_max=30, keep_labelled=False)
-        found = mine([Table()], rows, documents, rules=rules, show_progress=False)
-        return {triple.query: triple.negatives for triple in found.triples}
+        mined = mine([Table()], rows, documents, rules=rules, show_progress=False)
+        return {triple.query: triple.negatives for triple in mined.triples}
 
     whole = call(triples)
     queries = set(list(whole)[3:11])

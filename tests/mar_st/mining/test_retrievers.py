@@ -30,7 +30,7 @@ def test_best_equals_a_full_sort_with_ties_by_position(k):
 def test_bm25_is_the_formula_and_finds_no_document_without_a_token(documents):
     retriever = BM25()
     retriever.prepare(QUERIES, documents)
-    found = retriever.search([0, 1, 2], 100, [np.array([3, 0]), np.array([], dtype=int), np.array([1])])
+    retrieved = retriever.search([0, 1, 2], 100, [np.array([3, 0]), np.array([], dtype=int), np.array([1])])
     grams = [[text[i : i + 2] for i in range(len(text) - 1)] for text in documents]
     mean = sum(map(len, grams)) / len(grams)
 
@@ -45,15 +45,15 @@ def test_bm25_is_the_formula_and_finds_no_document_without_a_token(documents):
 
     for place, query in enumerate(QUERIES[:2]):
         expected = np.array([score(query, document) for document in range(len(documents))])
-        kept = found.documents[place][found.documents[place] >= 0]
-        assert set(kept) == set(np.flatnonzero(expected > 0))
-        assert 0 < len(kept) < len(documents)
-        assert np.allclose(found.scores[place][: len(kept)], expected[kept], atol=1e-5)
-        assert np.all(np.diff(found.scores[place][: len(kept)]) <= 0)
-    assert np.allclose(found.also[0], [score(QUERIES[0], 3), score(QUERIES[0], 0)], atol=1e-5)
-    assert (found.documents[2] == -1).all()
-    assert np.isneginf(found.scores[2]).all()
-    assert found.also[2].tolist() == [0.0]
+        ranked = retrieved.documents[place][retrieved.documents[place] >= 0]
+        assert set(ranked) == set(np.flatnonzero(expected > 0))
+        assert 0 < len(ranked) < len(documents)
+        assert np.allclose(retrieved.scores[place][: len(ranked)], expected[ranked], atol=1e-5)
+        assert np.all(np.diff(retrieved.scores[place][: len(ranked)]) <= 0)
+    assert np.allclose(retrieved.also[0], [score(QUERIES[0], 3), score(QUERIES[0], 0)], atol=1e-5)
+    assert (retrieved.documents[2] == -1).all()
+    assert np.isneginf(retrieved.scores[2]).all()
+    assert retrieved.also[2].tolist() == [0.0]
 
 
 def test_bm25_splits_by_words_and_takes_texts_without_words():
@@ -69,7 +69,7 @@ def test_bm25_splits_by_words_and_takes_texts_without_words():
 
 @pytest.mark.parametrize("block", [7, 10_000])
 def test_dense_search_is_a_full_sort_of_the_models_scores(mar, documents, block, monkeypatch, tmp_path):
-    monkeypatch.setattr(retrievers, "BLOCK", block)
+    monkeypatch.setattr(retrievers, "BLOCK_DOCUMENTS", block)
     corpus = [*documents, documents[0] + "？"]  # the tokenizer drops nothing, so this is another vector
     expected = mar.similarity(
         mar.encode_queries(QUERIES, convert_to_tensor=True), mar.encode_corpus(corpus, convert_to_tensor=True)
@@ -77,11 +77,13 @@ def test_dense_search_is_a_full_sort_of_the_models_scores(mar, documents, block,
     for store in (None, tmp_path):
         retriever = Dense(mar, store=store)
         retriever.prepare(QUERIES, corpus)
-        found = retriever.search([0, 3], 9, [np.array([2, 5]), np.array([], dtype=int)])
+        retrieved = retriever.search([0, 3], 9, [np.array([2, 5]), np.array([], dtype=int)])
         chosen = expected[[0, 3]]
-        assert np.allclose(found.scores, np.take_along_axis(chosen, _naive(chosen, 9), axis=1), atol=1e-5)
-        assert np.allclose(np.take_along_axis(chosen, found.documents, axis=1), found.scores, atol=1e-5)
-        assert np.allclose(found.also[0], chosen[0][[2, 5]], atol=1e-5)
+        assert np.allclose(retrieved.scores, np.take_along_axis(chosen, _naive(chosen, 9), axis=1), atol=1e-5)
+        assert np.allclose(
+            np.take_along_axis(chosen, retrieved.documents, axis=1), retrieved.scores, atol=1e-5
+        )
+        assert np.allclose(retrieved.also[0], chosen[0][[2, 5]], atol=1e-5)
         assert retriever.search([1], 500, [np.array([0])]).documents.shape == (1, len(corpus))
 
 
@@ -112,9 +114,9 @@ def test_symmetric_documents_are_encoded_as_queries(mar):
     retriever.prepare(QUERIES, QUERIES)
     vectors = mar.encode_queries(QUERIES)
     every = np.arange(len(QUERIES))
-    found = retriever.score(every, [every] * len(QUERIES))
-    assert np.allclose(found, vectors @ vectors.T, atol=1e-5)
-    assert not np.allclose(found, vectors @ mar.encode_corpus(QUERIES).T, atol=1e-2)
+    scores = retriever.score(every, [every] * len(QUERIES))
+    assert np.allclose(scores, vectors @ vectors.T, atol=1e-5)
+    assert not np.allclose(scores, vectors @ mar.encode_corpus(QUERIES).T, atol=1e-2)
 
 
 def test_a_model_with_an_unsupported_distance_is_refused(mar):

@@ -30,9 +30,9 @@ def _question(*positives, **more):
 
 def test_ranks_leave_out_positives_and_the_query_itself():
     question = _question(2, 4, own=5)
-    found = [4, 3, 5, 2, 0, 1]
-    assert question.ranks(found) == {3: 1, 0: 2, 1: 3}
-    assert [question.rank_of(positive, found) for positive in (4, 2)] == [1, 2]
+    ranked = [4, 3, 5, 2, 0, 1]
+    assert question.ranks(ranked) == {3: 1, 0: 2, 1: 3}
+    assert [question.rank_of(positive, ranked) for positive in (4, 2)] == [1, 2]
     assert question.rank_of(2, [0, 1]) is None
 
 
@@ -53,12 +53,12 @@ def test_several_retrievers_are_fused_by_reciprocal_ranks():
 def test_margins_are_measured_from_the_lowest_positive():
     scores = {0: 0.9, 1: 0.5, 2: 0.46, 3: 0.44, 4: 0.30}
     question = _question(0, 1)
-    found = [[0, 1, 2, 3, 4]]
-    assert _pick(question, found, scores, absolute_margin=0.05)[0].mined == [3, 4]
-    picked, dropped = _pick(question, found, scores, relative_margin=0.2)
+    lists = [[0, 1, 2, 3, 4]]
+    assert _pick(question, lists, scores, absolute_margin=0.05)[0].mined == [3, 4]
+    picked, dropped = _pick(question, lists, scores, relative_margin=0.2)
     assert picked.mined == [4]
     assert dropped["within the relative margin"] == 2
-    assert _pick(question, found, scores, absolute_margin=-0.1)[0].mined == [2, 3, 4]
+    assert _pick(question, lists, scores, absolute_margin=-0.1)[0].mined == [2, 3, 4]
 
 
 def test_a_relative_margin_of_a_negative_score_goes_down_too():

@@ -1,4 +1,4 @@
-"""Rules of accessibility: those of axe-core where it is there, and contrasts computed from a style sheet."""
+"""Accessibility checks: the rules of axe-core, if it is installed, and contrasts from a style sheet."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def axe_core() -> Path | None:
 def violations(page: Any, script: Path) -> list[tuple[str, str]]:
     """Rules that a page breaks as it stands, each with the first element that does."""
     page.evaluate(script.read_text(encoding="utf-8"))
-    found = page.evaluate(f"axe.run({{runOnly: {_RULES}}})")
-    return [(rule["id"], str(rule["nodes"][0]["target"])) for rule in found["violations"]]
+    results = page.evaluate(f"axe.run({{runOnly: {_RULES}}})")
+    return [(rule["id"], str(rule["nodes"][0]["target"])) for rule in results["violations"]]
 
 
 def colours(style: str) -> dict[str, dict[str, str]]:

@@ -1,4 +1,4 @@
-"""A headless Chromium that counts everything a page should not do."""
+"""A headless Chromium that fails on console errors and on requests to other sites."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def open_page(
     complaints: list[str] = []
     origin = "/".join(url.split("/", 3)[:3])
 
-    def heard(message: Any) -> None:
+    def record_message(message: Any) -> None:
         if message.type in ("error", "warning") and not (
             refusals and "Failed to load resource" in message.text
         ):
             complaints.append(message.text)
 
-    def asked(request: Any) -> None:
+    def record_request(request: Any) -> None:
         if not request.url.startswith((origin, "data:")):
             complaints.append(f"asked for {request.url}")
 
@@ -79,9 +79,9 @@ def open_page(
         page = browser.new_page(
             viewport={"width": width, "height": height}, locale=locale, color_scheme=scheme
         )
-        page.on("console", heard)
+        page.on("console", record_message)
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", asked)
+        page.on("request", record_request)
         page.set_default_timeout(15_000)
         page.goto(url)
         yield page

@@ -31,9 +31,9 @@ def make(index: str, settings: ServeSettings, seconds: float, per_text: float, f
 def main() -> None:
     index, given, seconds, per_text = sys.argv[1:]
     settings = ServeSettings(**{"port": 0, "model_name": "fake", **json.loads(given)})
-    made = functools.partial(make, index, settings, float(seconds), float(per_text))
+    make_app = functools.partial(make, index, settings, float(seconds), float(per_text))
     launch(
-        made,
+        make_app,
         settings,
         folders=[index],
         say=lambda line: print(line, flush=True),  # noqa: T201

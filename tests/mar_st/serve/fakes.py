@@ -1,4 +1,4 @@
-"""An encoder and a searcher small enough to be understood at a glance."""
+"""A fake encoder and a fake searcher with simple, exact results."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ FIELDS = {"department": "string", "year": "integer"}
 
 def vector_of(text: str) -> np.ndarray:
     digest = hashlib.sha256(text.encode()).digest()
-    found = np.frombuffer(digest[:DIM], dtype=np.uint8).astype(np.float32) - 127.5
-    return found / np.linalg.norm(found)
+    vector = np.frombuffer(digest[:DIM], dtype=np.uint8).astype(np.float32) - 127.5
+    return vector / np.linalg.norm(vector)
 
 
 class FakeEncoder:
@@ -90,16 +90,16 @@ class FakeSearcher:
         if k == 13:
             raise MarError("13 brings bad luck.")
         scores = [self.vectors @ vector for vector in vectors]  # one by one: sums do not depend on the batch
-        found = []
+        hits = []
         for row in scores:
             order = np.argsort(-row, kind="stable")[:k]
-            found.append(Hits([
+            hits.append(Hits([
                 FakeHit(id=f"d{place}", score=float(row[place]), rank=rank, title=f"标题{place}",
                         snippet=self.texts[place], metadata={"department": "内科"},
                         legs={"dense": {"rank": rank, "score": float(row[place])}})
                 for rank, place in enumerate(order, 1)
             ], nearest=float(row.max())))  # fmt: skip
-        return found
+        return hits
 
     match = Searcher.match
 

@@ -1,4 +1,4 @@
-"""Takes the picture of the search page for the docs.
+"""Take the picture of the search page for the docs.
 
 python -m tests.mar_st.serve.screenshot INDEX ENCODER QUERY docs/how-to/serve.png
 """

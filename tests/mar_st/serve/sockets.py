@@ -37,7 +37,7 @@ def with_server(client, app, protocol=GuardedProtocol, *, most=9, busy=None, sen
 
     async def run():
         config = ServeConfig(
-            ConnectionLimits(most=most, send_seconds=send_seconds),
+            ConnectionLimits(max_connections=most, send_seconds=send_seconds),
             app=app,
             timeout_keep_alive=1,
             lifespan="off",
@@ -63,12 +63,12 @@ def with_server(client, app, protocol=GuardedProtocol, *, most=9, busy=None, sen
 
 def read_answer(connection):
     """Status, head and body of one answer."""
-    found = b""
-    while b"\r\n\r\n" not in found:
+    data = b""
+    while b"\r\n\r\n" not in data:
         part = connection.recv(65536)
         assert part, "closed without an answer"
-        found += part
-    head, _, body = found.partition(b"\r\n\r\n")
+        data += part
+    head, _, body = data.partition(b"\r\n\r\n")
     length = int(re.search(rb"(?i)content-length: (\d+)", head)[1])
     while len(body) < length:
         body += connection.recv(65536)

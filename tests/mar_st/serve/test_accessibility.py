@@ -72,21 +72,21 @@ def doubt(route):
 def test_axe_core_finds_nothing(serve, visit, locale, scheme):
     server = serve()
     page = visit(server.url, locale=locale, scheme=scheme, refusals=True)
-    found = {}
+    broken_rules = {}
     for width in (1100, 320):
         page.set_viewport_size({"width": width, "height": 700})
         for state in STATES:
             bring(page, state, server)
             dark = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
             assert dark == (scheme == "dark")
-            found |= {(width, state, *one): 1 for one in violations(page, AXE)}
-    assert not found
+            broken_rules |= {(width, state, *one): 1 for one in violations(page, AXE)}
+    assert not broken_rules
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_colours_have_enough_contrast(scheme):
-    found = colours(STYLE.read_text(encoding="utf-8"))[scheme]
-    ratios = {pair: contrast(found[pair[0]], found[pair[1]]) for pair in {*TEXTS, *SHAPES}}
+    palette = colours(STYLE.read_text(encoding="utf-8"))[scheme]
+    ratios = {pair: contrast(palette[pair[0]], palette[pair[1]]) for pair in {*TEXTS, *SHAPES}}
     assert not {pair: ratio for pair, ratio in ratios.items() if ratio < (4.5 if pair in TEXTS else 3)}
     assert contrast("#000", "#fff") == pytest.approx(21)
     assert contrast("#777", "#fff") == pytest.approx(4.48, abs=0.01)

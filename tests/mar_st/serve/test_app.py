@@ -1,4 +1,4 @@
-"""Answers of the application, without a socket."""
+"""Tests of the application's responses, without a socket."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ QUERY = "头疼怎么办"
 
 
 def test_search_by_text_gives_what_the_searcher_gives(client):
-    found = client.post("/search", {"query": QUERY, "k": 3})
-    assert found.status_code == 200
-    content = found.json()
+    response = client.post("/search", {"query": QUERY, "k": 3})
+    assert response.status_code == 200
+    content = response.json()
     assert content["hits"] == hits_of(QUERY, 3)
     assert content["truncated"] is False
     timing = content["timing"]
     assert 0 <= timing["search_ms"] <= timing["total_ms"] < 5000
-    assert found.headers["cache-control"] == "no-store"
+    assert response.headers["cache-control"] == "no-store"
 
 
 def test_search_by_vector_needs_no_encoder(make_client):
@@ -83,16 +83,16 @@ def test_input_type_document_needs_a_document_encoder(client, make_client):
 
     both = make_client(documents=FakeDocumentEncoder())
     for kind, sign in (("query", 1), ("document", -1)):
-        found = both.post("/v1/embeddings", {"input": "文档", "input_type": kind}).json()
-        np.testing.assert_array_equal(np.float32(found["data"][0]["embedding"]), sign * vector_of("文档"))
+        answer = both.post("/v1/embeddings", {"input": "文档", "input_type": kind}).json()
+        np.testing.assert_array_equal(np.float32(answer["data"][0]["embedding"]), sign * vector_of("文档"))
 
 
 def test_the_name_of_the_model_chooses_the_side(make_client):
     both = make_client(documents=FakeDocumentEncoder(), model_name="fake")
     for model, sign in (("fake", 1), ("fake-document", -1)):
-        found = both.post("/v1/embeddings", {"input": "文档", "model": model}).json()
-        np.testing.assert_array_equal(np.float32(found["data"][0]["embedding"]), sign * vector_of("文档"))
-        assert found["model"] == model
+        answer = both.post("/v1/embeddings", {"input": "文档", "model": model}).json()
+        np.testing.assert_array_equal(np.float32(answer["data"][0]["embedding"]), sign * vector_of("文档"))
+        assert answer["model"] == model
         entry = both.get(f"/v1/models/{model}").json()
         assert entry == {"id": model, "object": "model", "created": 0, "owned_by": "medteb"}
     assert [entry["id"] for entry in both.get("/v1/models").json()["data"]] == ["fake", "fake-document"]
@@ -200,15 +200,15 @@ def test_probes_models_and_info_are_answered(client):
 
 def test_pages_load_nothing_from_other_hosts(client):
     for path in ("/", "/docs", "/page.js", "/page.css"):
-        found = client.get(path)
-        assert found.status_code == 200
-        policy = found.headers["content-security-policy"]
+        response = client.get(path)
+        assert response.status_code == 200
+        policy = response.headers["content-security-policy"]
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
-        assert "http://HOST" in found.text or "://" not in found.text
-        assert "<script>" not in found.text
-        assert " style=" not in found.text
-        assert " onclick" not in found.text
+        assert "http://HOST" in response.text or "://" not in response.text
+        assert "<script>" not in response.text
+        assert " style=" not in response.text
+        assert " onclick" not in response.text
     assert "/v1/embeddings" in client.get("/docs").text
     tag = client.get("/").headers["etag"]
     assert client.get("/", headers={"if-none-match": tag}).status_code == 304
@@ -239,13 +239,13 @@ def test_head_is_answered_as_get_without_the_body(client):
         "/metrics", "/v1/models", "/v1/models/fake", "/document?id=d0", "/document", "/nowhere", "/search",
     )  # fmt: skip
     for path in paths:
-        got, asked = client.get(path), client("HEAD", path)
-        assert asked.status_code == got.status_code, path
-        assert asked.content == b""
+        get_response, head_response = client.get(path), client("HEAD", path)
+        assert head_response.status_code == get_response.status_code, path
+        assert head_response.content == b""
         # Only what counts requests is longer after one more.
         ignored = {"content-length"} if path == "/metrics" else set()
-        assert {k: v for k, v in asked.headers.items() if k not in ignored} == {
-            k: v for k, v in got.headers.items() if k not in ignored
+        assert {k: v for k, v in head_response.headers.items() if k not in ignored} == {
+            k: v for k, v in get_response.headers.items() if k not in ignored
         }
     assert client.post("/").headers["allow"] == "GET, HEAD"
     tag = client.get("/").headers["etag"]
@@ -253,12 +253,12 @@ def test_head_is_answered_as_get_without_the_body(client):
 
 
 def test_a_document_is_shown_by_its_id(client, make_client):
-    found = client.get("/document", params={"id": "d2"})
-    assert found.json() == {"id": "d2", "title": "标题2", "text": "全文", "metadata": {"year": 2020}}
-    assert found.headers["cache-control"] == "no-store"
-    gone = client.get("/document", params={"id": "d99"})
-    assert (gone.status_code, gone.json()["error"]["code"]) == (404, "no_such_document")
-    assert "d99" not in gone.text
+    response = client.get("/document", params={"id": "d2"})
+    assert response.json() == {"id": "d2", "title": "标题2", "text": "全文", "metadata": {"year": 2020}}
+    assert response.headers["cache-control"] == "no-store"
+    missing = client.get("/document", params={"id": "d99"})
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "no_such_document")
+    assert "d99" not in missing.text
     for query in ("", "?id=", "?id=d1&id=d2", "?id=%ff", "?" + "&".join(f"a{n}=1" for n in range(20))):
         refused = client.get(f"/document{query}")
         assert refused.status_code == 400, query
@@ -330,8 +330,8 @@ def test_waiting_requests_for_documents_are_limited(make_client):
     engine.searcher.index.find_documents = lambda names: go.wait(20) and {}
 
     async def ask():
-        asked = ("GET", "/document?id=d0", {})
-        answers = await client.many(*[asked] * 70, ("POST", "/search", {"json": {"query": QUERY}}))
+        request = ("GET", "/document?id=d0", {})
+        answers = await client.many(*[request] * 70, ("POST", "/search", {"json": {"query": QUERY}}))
         go.set()
         return [answer.status_code for answer in answers]
 

@@ -123,9 +123,9 @@ def test_pipelined_requests_are_answered_in_order(lasting):
     one_request = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     with connect(server) as one:
         one.sendall(one_request * 5 + b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
-        found = read_all(one)
-    assert found.count(b"HTTP/1.1 200") == 6
-    assert found.endswith(b'{"status":"ready"}')
+        answers = read_all(one)
+    assert answers.count(b"HTTP/1.1 200") == 6
+    assert answers.endswith(b'{"status":"ready"}')
 
 
 @pytest.mark.thorough
@@ -146,11 +146,11 @@ def test_a_delayed_server_answers_requests_that_arrived_in_time():
             await send({"type": "http.response.body", "body": b"ok"})
 
     def answer(connection):
-        found = b""
-        while not found.endswith(b"ok"):
+        received = b""
+        while not received.endswith(b"ok"):
             part = connection.recv(1000)
             assert part, "closed without an answer"
-            found += part
+            received += part
 
     def client(port):
         with (
@@ -279,11 +279,11 @@ def test_too_many_document_requests_do_not_reach_the_application(monkeypatch):
 
 
 def test_simultaneous_connections_are_accepted_together():
-    made = []
+    times = []
 
     class Noted(GuardedProtocol):
         def connection_made(self, transport):
-            made.append(time.monotonic())
+            times.append(time.monotonic())
             super().connection_made(transport)
 
     def client(port):
@@ -296,8 +296,8 @@ def test_simultaneous_connections_are_accepted_together():
 
     # One connection in each turn of 20 ms would take three seconds.
     with_server(client, CountingApp(), Noted, most=500, busy=0.02)
-    assert len(made) == 150
-    assert made[-1] - made[0] < 2
+    assert len(times) == 150
+    assert times[-1] - times[0] < 2
 
 
 def test_a_burst_beyond_the_connections_is_answered_or_told_to_retry():

@@ -64,7 +64,7 @@ def test_a_slow_encoder_is_a_504_and_a_full_queue_a_429(make_client):
         waiting = [asyncio.ensure_future(client.many(search)) for _ in range(2)]
         await until(lambda: engine.waiting == 2)
         refused = await client.many(*[search] * 9)
-        slow = [answer.status_code for found in await asyncio.gather(first, *waiting) for answer in found]
+        slow = [answer.status_code for batch in await asyncio.gather(first, *waiting) for answer in batch]
         encoder.gate.set()
         return slow, refused
 
@@ -95,7 +95,7 @@ def test_an_engine_is_full_when_it_refuses_a_search(make_client):
         if full is not None:
             [refused] = await client.many(search)
         encoder.gate.set()
-        codes = [answer.status_code for found in await asyncio.gather(*answers) for answer in found]
+        codes = [answer.status_code for batch in await asyncio.gather(*answers) for answer in batch]
         return full, waiting, codes, refused and refused.status_code, last.status_code
 
     assert asyncio.run(ask(2)) == (None, 2, [200] * 3, None, 200)

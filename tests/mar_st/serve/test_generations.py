@@ -71,8 +71,8 @@ def test_a_folder_that_cannot_be_opened_changes_nothing(tmp_path):
     metrics = client.get("/metrics", headers=headers).text
     assert 'mar_reloads_total{result="failed"} 1.0' in metrics
     shutil.move(tmp_path / "away", place)
-    done = client.post("/admin/reload", {}, headers=headers)
-    assert done.json() == {"documents": len(DOCUMENTS)}
+    response = client.post("/admin/reload", {}, headers=headers)
+    assert response.json() == {"documents": len(DOCUMENTS)}
     app.state.generations.current.close()
 
 

@@ -1,4 +1,4 @@
-"""Every limit at its edge: what is allowed is answered in time, one more is refused."""
+"""Tests of every limit: a request at the limit is answered in time, and one beyond it is refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from mar_st.index import IndexingError, Searcher
 from mar_st.online import DeadlinePassed
-from mar_st.serve.lengths import PER_TOKEN, counted_part
+from mar_st.serve.lengths import CHARACTERS_PER_TOKEN, counted_part
 from mar_st.serve.metrics import Metrics
 from mar_st.serve.searching import PendingSearch, SearchStage
 from tests.mar_st.serve.fakes import DIM, DOCUMENTS, FakeEncoder, FakeSearcher, vector_of
@@ -91,8 +91,8 @@ def test_a_long_text_is_cut_to_the_longest_part_that_fits():
             return [2 + len(text.split()) for text in texts]
 
     text = " ".join(f"word{number}" for number in range(200))
-    found = asyncio.run(counted_part(Words(), text))
-    assert found.split() == text.split()[:62]
+    part = asyncio.run(counted_part(Words(), text))
+    assert part.split() == text.split()[:62]
     assert asyncio.run(counted_part(Words(), "word " * 3)) == "word " * 3
 
 
@@ -107,11 +107,11 @@ def test_long_texts_are_refused_before_they_are_counted(make_client):
     encoder = Counting()
     client = make_client(encoder=encoder)
     for path, field in (("/search", "query"), ("/v1/embeddings", "input")):
-        for text in ("x" * 500_000, "x" * (PER_TOKEN * 64 + 1)):
+        for text in ("x" * 500_000, "x" * (CHARACTERS_PER_TOKEN * 64 + 1)):
             refused = client.post(path, {field: text})
             assert (refused.status_code, refused.json()["error"]["code"]) == (400, "text_too_long")
             assert client.post(path, {field: text, "truncate": True}).status_code == 200
-    assert encoder.longest == PER_TOKEN * 64
+    assert encoder.longest == CHARACTERS_PER_TOKEN * 64
     without = make_client(FakeSearcher(DOCUMENTS))
     vector = vector_of("x").tolist()
     for length, status in ((8192, 200), (8193, 400)):
@@ -207,10 +207,10 @@ def test_a_probe_is_answered_during_a_request_at_the_limit(make_client, monkeypa
             large = k > 100 or options.get("rerank") or options.get("where") or len((texts or [""])[0]) > 100
             if held == "search" and large:
                 gate.hold()
-            found = super().search_vectors(vectors, texts, k, **options)
+            hits = super().search_vectors(vectors, texts, k, **options)
             if held == "answer" and large:
-                found[0][-1].to_json = lambda: gate.hold() or {}
-            return found
+                hits[0][-1].to_json = lambda: gate.hold() or {}
+            return hits
 
     long = type("Long", (FakeEncoder,), {"max_length": 512})()
     fake = Held([f"文{place}" for place in range(1000)], long, rerank=True)
@@ -323,11 +323,11 @@ def test_an_invalid_vector_fails_only_its_own_request(searcher):
         for vector in vectors
     ]
     stage = SearchStage(Raising(DOCUMENTS), max_batch=8, metrics=Metrics())
-    found = [result for _, result in stage.small._search(asks)]
+    results = [result for _, result in stage.small._search(asks)]
     stage.close()
     loop.close()
-    assert [isinstance(result, IndexingError) for result in found] == [False, True, False]
-    assert len(found[0]) == len(found[2]) == 3
+    assert [isinstance(result, IndexingError) for result in results] == [False, True, False]
+    assert len(results[0]) == len(results[2]) == 3
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])

@@ -16,13 +16,13 @@ def test_handlers_of_the_application_stay_open():
             super().close()
 
     other = Owner(io.StringIO())
-    ServeConfig(ConnectionLimits(most=4), app="none:none")
+    ServeConfig(ConnectionLimits(max_connections=4), app="none:none")
     other.emit(logging.makeLogRecord({"msg": "still here"}))
     assert other.stream.getvalue() == "still here\n"
 
 
 def test_lines_hold_time_process_and_level(capsys):
-    ServeConfig(ConnectionLimits(most=4), app="none:none")
+    ServeConfig(ConnectionLimits(max_connections=4), app="none:none")
     logging.getLogger("mar_st.serve").info("a line")
     logging.getLogger("mar_st.serve").debug("not this one")
     logging.getLogger("uvicorn.error").info("nor this one")

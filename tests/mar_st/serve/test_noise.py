@@ -1,4 +1,4 @@
-"""Bad requests leave at most one line each in the log, and nothing of what they said."""
+"""Tests that a bad request adds at most one line to the log, without any of its content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document is true: the server accepts what it allows, refuses the rest, answers accordingly."""
+"""Tests that the server accepts, refuses and answers requests as the OpenAPI document says."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def test_the_document_names_the_model_of_documents(make_client):
 )
 def test_response_has_the_fields_of_its_model_and_no_others(client, model, path, body):
     answer = (client.get(path) if body is None else client.post(path, body)).json()
-    found = getattr(responses, model).model_validate(answer, strict=True)
-    assert found.model_dump(exclude_unset=True) == answer  # a field that the model lacks would be missing
+    parsed = getattr(responses, model).model_validate(answer, strict=True)
+    assert parsed.model_dump(exclude_unset=True) == answer  # a field that the model lacks would be missing
 
 
 def schemathesis(server, examples, keys=()):
@@ -70,8 +70,8 @@ def schemathesis(server, examples, keys=()):
                "--suppress-health-check", "all"]  # fmt: skip
     for key in keys:
         command += ["--header", f"Authorization: Bearer {key}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250, cwd=server.folder)
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=250, cwd=server.folder)
+    assert process.returncode == 0, process.stdout[-6000:] + process.stderr[-2000:]
     assert server.stop() == 0
     assert not any("ERROR" in line for line in server.log), server.log
 

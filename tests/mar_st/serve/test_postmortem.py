@@ -1,4 +1,4 @@
-"""A file that is cut short under a running server ends it with one line that names the file."""
+"""Tests that a server which ends because a mapped file was truncated logs one line with the file's name."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_truncated_files_are_named(tmp_path):
     assert short_files([str(index), "org/name-on-the-hub", str(tmp_path)]) == []
     path, content = cut(index)
     path.with_name("rows.arrow").unlink()
-    found = short_files([str(index)])
-    assert sorted(found) == [
+    differences = short_files([str(index)])
+    assert sorted(differences) == [
         f"{path.with_name('rows.arrow')} cannot be read (No such file or directory)",
         f"{path} has 0 bytes; {len(content)} were written",
     ]

@@ -1,4 +1,4 @@
-"""A server answers with the query encoder that is named, and says which one it is."""
+"""Tests that a server uses the named query encoder and reports its name."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def start():
 
 
 def hits(client, query=QUERY):
-    found = client.post("/search", {"query": query, "k": 5, "truncate": True})
-    assert found.status_code == 200, found.text
-    return [hit["id"] for hit in found.json()["hits"]]
+    response = client.post("/search", {"query": query, "k": 5, "truncate": True})
+    assert response.status_code == 200, response.text
+    return [hit["id"] for hit in response.json()["hits"]]
 
 
 def test_the_encoder_that_is_named_answers(place, family, start):  # noqa: F811

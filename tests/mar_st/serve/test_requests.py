@@ -62,9 +62,9 @@ def test_bad_requests_name_the_field(client, path, content, param):
         import json
 
         body = json.dumps(content).encode()
-    found = client.post(path, headers={"content-type": "application/json"}, content=body)
-    assert found.status_code == 400, found.text
-    error = found.json()["error"]
+    response = client.post(path, headers={"content-type": "application/json"}, content=body)
+    assert response.status_code == 400, response.text
+    error = response.json()["error"]
     assert error["param"] == param
     assert error["message"]
     assert set(error) == {"message", "type", "param", "code"}
@@ -94,8 +94,10 @@ RAW = {
 @pytest.mark.parametrize("path", ["/search", "/v1/embeddings"])
 @pytest.mark.parametrize("name", RAW)
 def test_invalid_json_is_refused(client, path, name):
-    found = client.post(path, content=RAW[name], headers={"content-type": "application/json; charset=utf-8"})
-    assert (found.status_code, found.json()["error"]["code"]) == (400, "invalid_json")
+    response = client.post(
+        path, content=RAW[name], headers={"content-type": "application/json; charset=utf-8"}
+    )
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_json")
 
 
 def test_wrong_types_methods_paths_and_hosts_are_refused(client):

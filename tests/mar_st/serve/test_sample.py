@@ -1,4 +1,4 @@
-"""`mar_st.serve.sample`: what is served where no index is given."""
+"""Tests of the sample that is served if no index is given."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def test_the_sample_is_searched_by_its_model(installed):
     said: list[str] = []
     index, model = sample_index(said.append)
     assert "building the index" in said[0]
-    (found,) = Searcher.open(index, model).search(["血压高不能吃啥"], k=3)
-    assert {hit.id for hit in found} == {"d0", "d1", "d2"}
-    assert {hit.text for hit in found} == set(ANSWERS)
+    (hits,) = Searcher.open(index, model).search(["血压高不能吃啥"], k=3)
+    assert {hit.id for hit in hits} == {"d0", "d1", "d2"}
+    assert {hit.text for hit in hits} == set(ANSWERS)
     assert sample_index(said.append) == (index, model)
     assert len(said) == 1  # built once
 
@@ -69,8 +69,8 @@ def test_a_rung_of_the_model_answers_for_the_sample(installed, tmp_path):
     engine = app.state.generations.current
     try:
         assert isinstance(engine.encoding.encoder, NumpyLookupEncoder)
-        ((found,),) = engine.searcher.search(["骨折了怎么办"], k=1)
-        assert (engine.query, found.id) == ("query-lookup", "d1")
+        ((hit,),) = engine.searcher.search(["骨折了怎么办"], k=1)
+        assert (engine.query, hit.id) == ("query-lookup", "d1")
     finally:
         engine.close()
     with pytest.raises(MarError, match="no query encoder 'query-2'; it has query, query-lookup"):

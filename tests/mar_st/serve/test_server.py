@@ -38,16 +38,16 @@ def same(hits, wanted):
 def test_a_stock_openai_client_and_searches_are_answered(serve, index):
     server = serve(api_keys=[KEY])
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key=KEY, max_retries=0) as client:
-        found = client.embeddings.create(model="fake", input=["头疼", "感冒"])  # base64 on the wire
+        embeddings = client.embeddings.create(model="fake", input=["头疼", "感冒"])  # base64 on the wire
         np.testing.assert_array_equal(
-            np.float32([entry.embedding for entry in found.data]), [vector_of("头疼"), vector_of("感冒")]
+            np.float32([entry.embedding for entry in embeddings.data]), [vector_of("头疼"), vector_of("感冒")]
         )
         plain = client.embeddings.create(model="fake", input="头疼", encoding_format="float", dimensions=8)
         assert len(plain.data[0].embedding) == 8
         assert plain.usage.total_tokens == 4
         assert [model.id for model in client.models.list()] == ["fake"]
         query = client.embeddings.create(model="fake", input="头疼", extra_body={"input_type": "query"})
-        assert query.data[0].embedding == found.data[0].embedding
+        assert query.data[0].embedding == embeddings.data[0].embedding
         with pytest.raises(openai.BadRequestError, match="token ids"):
             client.embeddings.create(model="fake", input=[[1, 2, 3]])
         with pytest.raises(openai.BadRequestError, match="--document-encoder"):
@@ -63,8 +63,8 @@ def test_a_stock_openai_client_and_searches_are_answered(serve, index):
         assert client.get("/metrics").status_code == 401
         assert client.get("/healthz").status_code == 200
         for options in ({}, {"hybrid": True}, {"where": {"department": "内科"}}):
-            found = client.post("/search", json={"query": "头疼吃药", "k": 3, **options}, headers=headers)
-            same(found.json()["hits"], expected(index, "头疼吃药", **options))
+            response = client.post("/search", json={"query": "头疼吃药", "k": 3, **options}, headers=headers)
+            same(response.json()["hits"], expected(index, "头疼吃药", **options))
         unknown = client.post("/search", json={"query": "x", "where": {"科室": "x"}}, headers=headers)
         assert (unknown.status_code, unknown.json()["error"]["param"]) == (400, "where")
 
@@ -76,8 +76,8 @@ def test_stock_clients_name_the_side_by_the_model(serve):
         assert [model.id for model in client.models.list()] == ["fake", "fake-document"]
         for name, sign in (("fake", 1), ("fake-document", -1)):
             assert client.models.retrieve(name).id == name
-            found = client.embeddings.create(model=name, input=["头疼"])
-            np.testing.assert_array_equal(np.float32(found.data[0].embedding), sign * vector_of("头疼"))
+            embeddings = client.embeddings.create(model=name, input=["头疼"])
+            np.testing.assert_array_equal(np.float32(embeddings.data[0].embedding), sign * vector_of("头疼"))
         with pytest.raises(openai.NotFoundError, match="'fake-document'"):
             client.models.retrieve("text-embedding-3-small")
 
@@ -143,16 +143,16 @@ async def exchange(reader, writer, content):
 def run_hammer(server, queries, callers=16):
     """Starts callers in a thread; gives a function that stops them and returns the results."""
     stop = threading.Event()
-    found = []
+    results = []
     thread = threading.Thread(
-        target=lambda: found.extend(asyncio.run(hammer(server, queries, callers=callers, stop=stop)))
+        target=lambda: results.extend(asyncio.run(hammer(server, queries, callers=callers, stop=stop)))
     )
     thread.start()
 
     def finish():
         stop.set()
         thread.join(30)
-        return found
+        return results
 
     return finish
 

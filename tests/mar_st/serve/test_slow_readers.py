@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from mar_st.serve.connections import FIELDS, HEAD, PIPELINED
+from mar_st.serve.connections import MAX_HEAD_BYTES, MAX_PIPELINED, TOO_MANY_FIELDS
 from mar_st.serve.metrics import Metrics
 from tests.mar_st.serve.servers import make_index
 from tests.mar_st.serve.sockets import JSON, connect, post, read_all, read_answer, with_server
@@ -41,8 +41,8 @@ class LargeApp:
 
     def dropped(self, reason):
         line = f'mar_connections_closed_total{{reason="{reason}"}}'
-        found = re.search(re.escape(line) + r" (\S+)", self.state.metrics.page().decode())
-        return 0 if found is None else float(found[1])
+        match = re.search(re.escape(line) + r" (\S+)", self.state.metrics.page().decode())
+        return 0 if match is None else float(match[1])
 
 
 def slow_socket(port):
@@ -116,14 +116,14 @@ def test_pipelined_requests_beyond_the_limit_are_not_read(together):
         with socket.create_connection(("127.0.0.1", port), timeout=10) as one:
             one.sendall(GET * 200 if together else GET * 200 + post(b"/", b"y" * 100_000))
             answers = read_all(one)
-        found = answers.count(b"HTTP/1.1 200")
-        assert found == 1 + PIPELINED
+        answered = answers.count(b"HTTP/1.1 200")
+        assert answered == 1 + MAX_PIPELINED
         assert answers.lower().count(b"connection: close") == 1
-        assert app.asked == found
+        assert app.asked == answered
         assert app.dropped("pipelined") == 1
         with socket.create_connection(("127.0.0.1", port), timeout=10) as one:  # as many as may wait
-            one.sendall(GET * (1 + PIPELINED))
-            for _ in range(1 + PIPELINED):
+            one.sendall(GET * (1 + MAX_PIPELINED))
+            for _ in range(1 + MAX_PIPELINED):
                 data = b""
                 while not data.endswith(b"x" * 10):
                     data += one.recv(1)
@@ -213,19 +213,19 @@ def test_extensions_of_chunks_have_a_limit(lasting):
                 sent += 60_000
                 time.sleep(0.01)
         assert sent < 100 * 60_000
-    assert HEAD == 64 * 1024
+    assert MAX_HEAD_BYTES == 64 * 1024
 
 
 def test_the_number_of_header_fields_is_limited(lasting):
     server = lasting()
-    for count, status in ((FIELDS - 1, 200), (FIELDS, 431)):
+    for count, status in ((TOO_MANY_FIELDS - 1, 200), (TOO_MANY_FIELDS, 431)):
         with connect(server) as one:
             fields = [b"Host: 127.0.0.1", *(b"X-%d: 1" % number for number in range(count - 1))]
             one.sendall(b"GET /healthz HTTP/1.1\r\n" + b"\r\n".join(fields) + b"\r\n\r\n")
             assert read_answer(one)[0] == status
 
 
-@pytest.mark.parametrize(("size", "status"), [(HEAD, 200), (HEAD + 1, 431)])
+@pytest.mark.parametrize(("size", "status"), [(MAX_HEAD_BYTES, 200), (MAX_HEAD_BYTES + 1, 431)])
 @pytest.mark.parametrize("trailing", [False, True])
 def test_a_head_sent_in_one_piece_has_the_same_limit(lasting, size, status, trailing):
     server = lasting()

@@ -1,4 +1,4 @@
-"""Callers that offer HTTP/2 beside their request are answered in HTTP/1.1."""
+"""Tests that clients which offer an upgrade to HTTP/2 are answered in HTTP/1.1."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def bytes_of(form, method, path, content):
 def answers(connection, count):
     """Statuses and bodies of so many answers of a connection."""
     connection.settimeout(20)
-    data, found = b"", []
-    while len(found) < count:
+    data, responses = b"", []
+    while len(responses) < count:
         head, separator, rest = data.partition(b"\r\n\r\n")
         length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0]) if separator else 0
         if not separator or len(rest) < length:
@@ -61,10 +61,10 @@ def answers(connection, count):
             assert received, data
             data += received
             continue
-        found.append((int(head.split()[1]), rest[:length]))
+        responses.append((int(head.split()[1]), rest[:length]))
         data = rest[length:]
     assert not data
-    return found
+    return responses
 
 
 @pytest.fixture
@@ -87,16 +87,16 @@ def without_times(answer):
 @pytest.mark.thorough(but=["curl"])
 @pytest.mark.parametrize("form", [JAVA, CURL], ids=["java", "curl"])
 def test_each_endpoint_answers_as_to_a_plain_request(server, form):
-    said = len(server.log)
+    log_lines = len(server.log)
     with connect(server) as plain, connect(server) as offering:  # one connection each, for all requests
         for request in REQUESTS:
             plain.sendall(bytes_of(PLAIN, *request))
             offering.sendall(bytes_of(form, *request))
-            expected, found = (without_times(answers(one, 1)[0]) for one in (plain, offering))
+            expected, actual = (without_times(answers(one, 1)[0]) for one in (plain, offering))
             assert expected[0] == 200
             if request[1] != "/info":  # it counts what was opened
-                assert found == expected
-    assert not any("ERROR" in line or "WARNING" in line for line in server.log[said:])
+                assert actual == expected
+    assert not any("ERROR" in line or "WARNING" in line for line in server.log[log_lines:])
 
 
 def test_split_and_consecutive_requests_are_answered(server):
@@ -212,9 +212,9 @@ def test_a_stock_java_client_gets_answers(server, tmp_path):
     (tmp_path / "Post.java").write_text(JAVA_PROGRAM, encoding="utf-8")
     command = ["java", "-XX:TieredStopAtLevel=1", str(tmp_path / "Post.java"),
                f"{server.url}/v1/embeddings", KEY, '{"model": "fake", "input": "headache"}']  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
-    lines = done.stdout.splitlines()
-    assert len(lines) == 3, done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    lines = process.stdout.splitlines()
+    assert len(lines) == 3, process.stderr
     assert len({*lines}) == 1
     assert lines[0].startswith('200 {"object":"list"')
 
@@ -228,5 +228,5 @@ def has_http2_curl():
 def test_curl_gets_an_answer_if_it_offers_http_2(server):
     command = ["curl", "-s", "--http2", "-H", "Content-Type: application/json", "-H", f"X-API-Key: {KEY}",
                "-d", '{"query": "头疼", "k": 1}', f"{server.url}/search"]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert len(json.loads(done.stdout)["hits"]) == 1
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert len(json.loads(process.stdout)["hits"]) == 1

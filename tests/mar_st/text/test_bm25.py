@@ -21,10 +21,10 @@ def test_scores_are_those_of_the_formula():
 
     query = ["感冒", "发烧", "没有的词"]
     expected = [sum(score(document, word) for word in query) for document in DOCUMENTS]
-    found = index.scores(query)
-    assert found.dtype == np.float32
-    assert found == pytest.approx(expected, rel=1e-5)
-    assert found[1] == found[2] == 0
+    scores = index.scores(query)
+    assert scores.dtype == np.float32
+    assert scores == pytest.approx(expected, rel=1e-5)
+    assert scores[1] == scores[2] == 0
 
 
 def test_scores_are_zero_without_shared_words():

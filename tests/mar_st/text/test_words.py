@@ -1,4 +1,4 @@
-"""Words, and the dictionary that they come from."""
+"""Tests of splitting texts into words, and of jieba's dictionary."""
 
 from __future__ import annotations
 

@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 
     from mar_st.export.formats import GraphSource
 
-#: As in `linear.hpp`: inputs that share a scale, outputs of a block, and what inputs are filled up to.
+#: As in `linear.hpp`: inputs that share a scale, outputs of a block, and the multiple to which inputs are
+#: padded.
 _GROUP, _WIDTH, _STEP = 128, 32, 16
+
 #: Alignment of arrays in bytes: a cache line.
-_LINE = 64
+_ALIGNMENT = 64
 
 _NAMES = {
     "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_fast": "gelu_tanh",
@@ -49,8 +51,8 @@ class _File:
             values = values.detach().float().numpy()
         place = self.size
         content = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-        self.parts += [content, np.zeros(-len(content) % _LINE, dtype=np.uint8)]
-        self.size += len(content) + -len(content) % _LINE
+        self.parts += [content, np.zeros(-len(content) % _ALIGNMENT, dtype=np.uint8)]
+        self.size += len(content) + -len(content) % _ALIGNMENT
         return place
 
     def write(self, path: Path) -> None:
@@ -97,11 +99,11 @@ class _Describer:
     def linear(self, *layers: Any, pairs: bool = False) -> dict[str, Any]:
         """Return stacked layers that read the same input; `pairs`: alternate 16 rows of two halves."""
         weights, biases = zip(*map(parameters_of, layers), strict=True)
-        weight = np.concatenate([found.detach().float().numpy() for found in weights])
+        weight = np.concatenate([part.detach().float().numpy() for part in weights])
         if not np.isfinite(weight).all():
             raise ExportError("A weight is not finite.")
         bias = None
-        if any(found is not None for found in biases):
+        if any(part is not None for part in biases):
             bias = np.concatenate(
                 [
                     np.zeros(len(w), np.float32) if b is None else b.detach().float().numpy()
@@ -257,7 +259,7 @@ class _Describer:
 
     def steps(self, tail: Sequence[Any]) -> list[dict[str, Any]]:
         """Describe the modules after pooling."""
-        found: list[dict[str, Any]] = []
+        described: list[dict[str, Any]] = []
         for module in tail:
             name = type(module).__name__
             if name == "Dense":
@@ -268,12 +270,14 @@ class _Describer:
                 if activation not in ACTIVATIONS:
                     raise ExportError(f"The native encoder has no activation {activation!r} after pooling.")
                 step = {"kind": STEPS["linear"], "activation": ACTIVATIONS[activation]}
-                found.append({**step, "linear": self.linear(module.linear)})
+                described.append({**step, "linear": self.linear(module.linear)})
             elif name == "LayerNorm":
-                found.append({"kind": STEPS["norm"], "norm": self.norm(module.norm), "eps": module.norm.eps})
+                described.append(
+                    {"kind": STEPS["norm"], "norm": self.norm(module.norm), "eps": module.norm.eps}
+                )
             else:
-                found.append({"kind": STEPS["unit"]})
-        return found
+                described.append({"kind": STEPS["unit"]})
+        return described
 
 
 def _head_size(config: Any) -> int:

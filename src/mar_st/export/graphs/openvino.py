@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mar_st.export.formats import GraphSource
 
-#: Columns of an int8 weight matrix that share the scale of the activations they meet.
+#: Columns of an int8 weight matrix whose activations share a scale.
 _GROUP = 128
 
 #: How each precision is computed. Weights of bfloat16 variants are stored as float16, which has more digits

@@ -73,10 +73,10 @@ def _write_documents(encoder: TorchEncoder, vectors: Path, documents: str | Path
             f"{len(missing)} of {len(entries)} documents of {documents} have no vector in {vectors}{first}. "
             "Encode this corpus with `mar encode`."
         )
-    found = folder[[places[entry.id] for entry in entries]].astype(np.float32)
+    stored = folder[[places[entry.id] for entry in entries]].astype(np.float32)
     if encoder.model.similarity_fn_name != "dot":
-        found = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
-    table, scales = int8_rows(found)
+        stored = stored / np.maximum(np.linalg.norm(stored, axis=1, keepdims=True), 1e-12)
+    table, scales = int8_rows(stored)
     (part / VECTORS).write_bytes(scales.astype("<f4").tobytes() + table.tobytes())
     rows = [{"id": entry.id, "title": entry.title, "text": entry.text} for entry in entries]
     (part / TEXTS).write_text(json.dumps(rows), encoding="ascii")

@@ -32,10 +32,10 @@ class LookupEncoder {
   counts(text) {
     const characters = Array.from(normalise(text)).slice(0, this.settings.max_length);
     const [shortest, longest] = this.settings.lengths;
-    const found = new Map();
+    const counts = new Map();
     const add = (name) => {
       const number = this.numbers.get(name);
-      if (number !== undefined) found.set(number, (found.get(number) || 0) + 1);
+      if (number !== undefined) counts.set(number, (counts.get(number) || 0) + 1);
     };
     for (let length = shortest; length <= longest; length++) {
       for (let start = 0; start + length <= characters.length; start++) {
@@ -45,7 +45,7 @@ class LookupEncoder {
     for (const word of characters.join("").match(WORDS) || []) {
       if (word.length > longest) add(WORD + word);
     }
-    return found;
+    return counts;
   }
 
   // Vector of a text, Float32Array of `dim` numbers.

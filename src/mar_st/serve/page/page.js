@@ -13,11 +13,11 @@ function chosenLanguage() {
 }
 
 function text(name, values = {}) {
-  const found = TEXTS[state.language][name] ?? TEXTS[state.language].failed;
-  return found.replace(/\{(\w+)\}/g, (_, key) => values[key] ?? "");
+  const template = TEXTS[state.language][name] ?? TEXTS[state.language].failed;
+  return template.replace(/\{(\w+)\}/g, (_, key) => values[key] ?? "");
 }
 
-/** Writes all fixed texts; what a search found is written by the search. */
+/** Writes all fixed texts; the texts of results are written by `showResponse`. */
 function translate() {
   document.documentElement.lang = text("locale");
   document.title = text("title");
@@ -53,10 +53,10 @@ class Refusal extends Error {
 }
 
 function headers() {
-  const found = { "Content-Type": "application/json" };
+  const fields = { "Content-Type": "application/json" };
   const key = find("key").value.trim();
-  if (key) found.Authorization = `Bearer ${key}`;
-  return found;
+  if (key) fields.Authorization = `Bearer ${key}`;
+  return fields;
 }
 
 async function ask(path, options = {}) {
@@ -81,7 +81,7 @@ function say(content, bad = false, detail = "") {
   find("status").append(own);
 }
 
-/** Removes what was found before. */
+/** Removes the results of the last search. */
 function clear() {
   find("hits").replaceChildren();
   find("match").textContent = "";
@@ -89,7 +89,7 @@ function clear() {
   say("");
 }
 
-/** Shows an error and nothing of what was found before. */
+/** Shows an error instead of the results of the last search. */
 function fail(error) {
   clear();
   say(error.message, true, error.detail);
@@ -141,19 +141,19 @@ function typed(field, value) {
 /** A filter line such as `科室=心内科|神经内科,日期>=2024` as the mapping that the server takes. */
 function readFilter(line) {
   const names = { ">=": "gte", "<=": "lte", ">": "gt", "<": "lt" };
-  const found = {};
+  const filter = {};
   for (const part of line.split(/[,，]/)) {
     if (!part.trim()) continue;
     const match = /^\s*([^=<>|]+?)\s*(>=|<=|=|>|<)\s*(.+?)\s*$/.exec(part);
     if (!match) throw new Error(text("no-condition", { part: part.trim() }));
     const [, field, sign, value] = match;
-    if (sign === "=") found[field] = value.split("|").map((one) => typed(field, one.trim()));
-    else found[field] = { ...found[field], [names[sign]]: typed(field, value) };
+    if (sign === "=") filter[field] = value.split("|").map((one) => typed(field, one.trim()));
+    else filter[field] = { ...filter[field], [names[sign]]: typed(field, value) };
   }
-  return Object.keys(found).length ? found : null;
+  return Object.keys(filter).length ? filter : null;
 }
 
-// -- what was found --
+// -- results --
 
 /** Pairs of neighbouring Chinese characters, and whole words of other scripts, of a query. */
 function termsOf(query) {
@@ -242,10 +242,10 @@ async function search() {
     await state.ready;
     const body = JSON.stringify(request(query));
     const started = performance.now();
-    const found = await ask("search", { method: "POST", body });
+    const response = await ask("search", { method: "POST", body });
     if (turn !== state.turn) return;  // a later search is on its way
-    state.shown = { query, found, trip: performance.now() - started };
-    showFound();
+    state.shown = { query, response, trip: performance.now() - started };
+    showResponse();
   } catch (error) {
     if (turn === state.turn) fail(error);
   } finally {
@@ -253,16 +253,16 @@ async function search() {
   }
 }
 
-function showFound() {
-  const { query, found, trip } = state.shown;
+function showResponse() {
+  const { query, response, trip } = state.shown;
   const terms = termsOf(query);
-  find("hits").replaceChildren(...found.hits.map((hit) => show(hit, terms)));
-  find("match").textContent = found.match === "doubtful" ? text("doubtful") : "";
-  const cut = found.truncated ? text("cut") : "";
-  const { encode_ms: encode, search_ms: look, total_ms: total } = found.timing;
-  if (!found.hits.length) say(text("nothing"));
+  find("hits").replaceChildren(...response.hits.map((hit) => show(hit, terms)));
+  find("match").textContent = response.match === "doubtful" ? text("doubtful") : "";
+  const cut = response.truncated ? text("cut") : "";
+  const { encode_ms: encode, search_ms: look, total_ms: total } = response.timing;
+  if (!response.hits.length) say(text("nothing"));
   else {
-    say(text("found", { count: found.hits.length, cut, total: total.toFixed(1), encode: encode.toFixed(1),
+    say(text("found", { count: response.hits.length, cut, total: total.toFixed(1), encode: encode.toFixed(1),
       search: look.toFixed(1), trip: trip.toFixed(0) }));
   }
 }
@@ -278,12 +278,12 @@ async function openDocument(id) {
   dialog.dataset.document = id;
   if (!dialog.open) dialog.showModal();
   try {
-    const found = await ask(`document?id=${encodeURIComponent(id)}`);
+    const content = await ask(`document?id=${encodeURIComponent(id)}`);
     if (dialog.dataset.document !== id) return;
-    write(find("document-title"), found.title || found.id);
-    highlight(find("document-text"), found.text, termsOf(find("query").value));
-    dialog.querySelector(".metadata").textContent = metadataOf(found);
-    dialog.querySelector(".id").textContent = found.id;
+    write(find("document-title"), content.title || content.id);
+    highlight(find("document-text"), content.text, termsOf(find("query").value));
+    dialog.querySelector(".metadata").textContent = metadataOf(content);
+    dialog.querySelector(".id").textContent = content.id;
   } catch (error) {
     if (dialog.dataset.document !== id) return;
     dialog.close();
@@ -354,7 +354,7 @@ find("language").addEventListener("click", () => {
   state.language = state.language === "zh" ? "en" : "zh";
   try { localStorage.setItem("language", state.language); } catch { /* storage is switched off */ }
   translate();
-  if (state.shown) showFound();
+  if (state.shown) showResponse();
   else say("");
 });
 find("key").addEventListener("change", begin);

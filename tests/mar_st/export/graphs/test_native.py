@@ -37,12 +37,12 @@ class Rounded(nn.Module):
         padding = -x.shape[-1] % 128
         grouped = nn.functional.pad(x, (0, padding)).unflatten(-1, (-1, 128))
         scales = grouped.abs().amax(-1, keepdim=True) / 127
-        found = torch.round(grouped / scales.clamp_min(1e-30)) * scales
-        return found.flatten(-2)[..., : x.shape[-1]].double()
+        values = torch.round(grouped / scales.clamp_min(1e-30)) * scales
+        return values.flatten(-2)[..., : x.shape[-1]].double()
 
     def forward(self, x):
-        found = self.rounded(x.float()) @ self.rounded(self.weight.detach()).T
-        return (found + (0 if self.bias is None else self.bias.double())).float()
+        product = self.rounded(x.float()) @ self.rounded(self.weight.detach()).T
+        return (product + (0 if self.bias is None else self.bias.double())).float()
 
 
 def rounded_copy(model):
@@ -78,9 +78,9 @@ def sized(model_type, length=300, **settings):
     return SentenceTransformer(modules=[*modules, Normalize()], device="cpu").eval()
 
 
-def assert_near(found, expected):
+def assert_near(actual, expected):
     """A number on the edge between two roundings may fall to either side: one step in 127 of its group."""
-    errors = np.abs(found - expected).max(1)
+    errors = np.abs(actual - expected).max(1)
     assert np.sort(errors)[len(errors) // 2] < 1e-6
     assert errors.max() < 6e-3
 
@@ -94,9 +94,11 @@ def test_families_and_poolings_give_the_vectors_of_the_rounded_model(
     model = make_model(model_type, pooling, dense=16)
     expected = np.stack([rounded_copy(model).encode(text, task="query") for text in TEXTS])
     original = np.stack([model.encode(text, task="query") for text in TEXTS])
-    found = vectors(*native(model, tmp_path), TEXTS)
-    assert_near(found, expected)
-    assert np.abs(found - original).max() > 2 * np.abs(found - expected).max()  # the rounding is what differs
+    exported = vectors(*native(model, tmp_path), TEXTS)
+    assert_near(exported, expected)
+    assert (
+        np.abs(exported - original).max() > 2 * np.abs(exported - expected).max()
+    )  # the rounding is what differs
 
 
 @needs_kernels
@@ -137,10 +139,10 @@ def test_modules_after_pooling_are_computed(tmp_path):
     ]
     model = SentenceTransformer(modules=modules, device="cpu").eval()
     expected = rounded_copy(model).encode(TEXTS)
-    found = vectors(*native(model, tmp_path), TEXTS)
-    assert found.shape == (6, 50)
-    np.testing.assert_allclose(found, expected, atol=2e-2)
-    assert np.abs(found).max() > 1
+    exported = vectors(*native(model, tmp_path), TEXTS)
+    assert exported.shape == (6, 50)
+    np.testing.assert_allclose(exported, expected, atol=2e-2)
+    assert np.abs(exported).max() > 1
 
 
 @needs_kernels
@@ -199,9 +201,9 @@ def test_export_measures_native_and_other_formats(gte_folder, tmp_path, monkeypa
     assert report["alone_cosine"] == 1
     assert report["cosine_min"] > 0.99
     original = load_query_encoder(gte_folder).encode(TEXTS)
-    found = load_query_encoder(out, backend="native", threads=2)
-    assert (found.encode(TEXTS) * original).sum(1).min() > 0.99
-    assert np.abs(found.encode(TEXTS) - original).max() > 1e-6
+    encoder = load_query_encoder(out, backend="native", threads=2)
+    assert (encoder.encode(TEXTS) * original).sum(1).min() > 0.99
+    assert np.abs(encoder.encode(TEXTS) - original).max() > 1e-6
 
     # On a machine that cannot run it.
     runtime.kernels.cache_clear()
@@ -214,7 +216,7 @@ def test_export_measures_native_and_other_formats(gte_folder, tmp_path, monkeypa
         other = load_query_encoder(out, threads=1)
         assert other.variant.runtime == "openvino"
         assert f"{other.variant.name} is used in place of native-int8" in caplog.text
-        assert other.identity != found.identity
+        assert other.identity != encoder.identity
         again = export(gte_folder, tmp_path / "again", threads=1, show_progress=False)
         assert set(again.variants) == {"openvino-int8"}
         assert "no avx1024" in again.refused["native-int8"]
