@@ -98,7 +98,7 @@ def test_the_list_records_requests_without_secrets(apis, tmp_path, monkeypatch):
 
 
 def test_searches_are_paged(apis, tmp_path, monkeypatch):
-    monkeypatch.setattr(entrez, "_IDS", 20)
+    monkeypatch.setattr(entrez, "_IDS_PER_SEARCH", 20)
     fetch(apis, "pmc", tmp_path / "a", tasks=[TERMS])
     starts = [
         target.partition("retstart=")[2].partition("&")[0]
@@ -322,7 +322,7 @@ def test_a_list_of_preprints_that_does_not_end_is_refused(apis, tmp_path):
 
 
 def test_subcategories_without_end_are_refused(apis, tmp_path, monkeypatch):
-    monkeypatch.setattr(wikipedia, "_MOST_CATEGORIES", 2)
+    monkeypatch.setattr(wikipedia, "_MAX_SUBCATEGORIES", 2)
     with pytest.raises(BuildError, match="has more than 2 subcategories"):
         fetch(apis, "wikipedia", tmp_path / "a", tasks=[DISEASES])
 
