@@ -138,7 +138,7 @@ def filled(path, count=3000):
 def test_a_damaged_journal_is_unchanged_and_a_repair_saves_whole_rows(
     tmp_path, monkeypatch, page, size, older
 ):
-    monkeypatch.setattr("medteb_mteb.curation.llm.database.PAGES", (size,))
+    monkeypatch.setattr("medteb_mteb.curation.llm.database.PAGE_SIZES", (size,))
     path = tmp_path / "journal.sqlite"
     filled(path)
     if older:
