@@ -202,15 +202,15 @@ def spoil(fault: str, good: dict[str, str], draw: random.Random) -> tuple[str, s
     """The text of an answer with a fault, and the keys whose grades are still to be used."""
     keys = list(good)
     one = draw.choice(keys)
-    rest = set(keys) - {one}
+    others = set(keys) - {one}
     if fault == "invalid":
         return json.dumps(good)[:-2], set()
     if fault == "missing":
-        return json.dumps({key: good[key] for key in keys if key in rest}), rest
+        return json.dumps({key: good[key] for key in keys if key in others}), others
     if fault == "extra":
         return json.dumps({**good, f"Passage-{len(keys)}-zzz": "S"}), set()
     if fault == "letter":
-        return json.dumps({**good, one: draw.choice(["E", "", "很好", 5, None, ["S", "A"]])}), rest
+        return json.dumps({**good, one: draw.choice(["E", "", "很好", 5, None, ["S", "A"]])}), others
     if fault == "swapped":
         return json.dumps(swapped(good, draw)), set()
     if fault == "refusal":
