@@ -10,7 +10,7 @@ from rule_judges import read_prompt
 
 from medteb_mteb.curation.judge import judge
 from medteb_mteb.curation.judge.controls import CONTROLS, ECHOES
-from medteb_mteb.curation.judge.injection import _INVISIBLE, defused, delimiter, suspicious
+from medteb_mteb.curation.judge.injection import _INVISIBLE_CHARACTERS, defused, delimiter, suspicious
 from medteb_mteb.curation.judge.prompt import JudgePrompt, prompt_version, render
 
 INJECTIONS = [
@@ -88,9 +88,9 @@ def test_invisible_characters_are_those_of_unicode():
         character = chr(point)
         hidden = unicodedata.category(character) in ("Cc", "Cf") and character not in "\n\t"
         if hidden:  # a newer Python may know more of them than this list, never fewer
-            assert _INVISIBLE.fullmatch(character) or unicodedata.unidata_version > "14.0.0", hex(point)
+            assert _INVISIBLE_CHARACTERS.fullmatch(character) or unicodedata.unidata_version > "14.0.0", hex(point)
         elif character in "\n\t 高a" or point < 0x3000:
-            assert not _INVISIBLE.fullmatch(character), hex(point)
+            assert not _INVISIBLE_CHARACTERS.fullmatch(character), hex(point)
 
 
 def test_defused_text_reads_the_same_but_breaks_nothing():
