@@ -312,12 +312,8 @@ class JudgementJournal(Database[JudgeAccount]):
         """Store the requests that are not stored yet; return their entries."""
         last = self._last if above is None else above
         new = {request.id(settings): request for request in requests}
-        entries = [
-            _unanswered_entry(number, settings, request)
-            for number, request in enumerate(
-                (r for one, r in new.items() if one not in self._unanswered), last + 1
-            )
-        ]
+        missing = (request for one, request in new.items() if one not in self._unanswered)
+        entries = [_unanswered_entry(last + i, settings, request) for i, request in enumerate(missing, 1)]
         db.executemany("INSERT INTO log VALUES (?, ?)", [(one.number, one.packed()) for one in entries])
         return entries
 
