@@ -14,7 +14,7 @@ __all__ = ["SEED", "hybrid_lists", "safeguard"]
 
 #: Seed of the published safeguards.
 SEED = 20260524
-#: Added to every rank before it is inverted.
+#: Constant of reciprocal rank fusion, added to every rank.
 RRF_K = 100
 
 
