@@ -16,7 +16,7 @@ from medteb_mteb.curation.judge.entries import proof as judgement_proof
 from medteb_mteb.curation.judge.journal import JudgementJournal
 from medteb_mteb.curation.judge.log import NO_GRADE, read_entry
 from medteb_mteb.curation.judge.repair import repair_journal
-from medteb_mteb.curation.llm.database import PAGES
+from medteb_mteb.curation.llm.database import PAGE_SIZES
 from medteb_mteb.curation.llm.journal import Answer, AnswerJournal
 from medteb_mteb.curation.llm.journal import proof as answer_proof
 from medteb_mteb.curation.llm.salvage import repair_answers
@@ -97,7 +97,7 @@ def _rows(path: Path, kind: type[Database[Any]], found: Verified) -> None:
     do = kind.remedy.replace("The same command with --repair", "'medteb verify --repair'")
     with path.open("rb") as stream:
         page = int.from_bytes(stream.read(18)[16:], "big")
-    page = page if page in PAGES else PAGES[0]
+    page = page if page in PAGE_SIZES else PAGE_SIZES[0]
     torn = path.stat().st_size % page
     if torn:
         found.add(path, f"the last page is torn: it has {torn} of {page} bytes", do)

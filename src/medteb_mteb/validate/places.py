@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.judge.export import JUDGEMENTS, PLACES
+from medteb_mteb.curation.judge.export import JUDGEMENTS_FILE, PLACES_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -32,9 +32,9 @@ def read_places(judgements: Path, queries: Container[str]) -> Places | None:
         BuildError: A row is unusable; its line is named.
     """
     if judgements.is_dir():
-        file = judgements / PLACES
-    elif judgements.name == JUDGEMENTS:
-        file = judgements.with_name(PLACES)
+        file = judgements / PLACES_FILE
+    elif judgements.name == JUDGEMENTS_FILE:
+        file = judgements.with_name(PLACES_FILE)
     else:
         return None
     if not file.is_file():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.relatives.fetch import entrez, trials, wikipedia
-from medteb_mteb.curation.relatives.fetch.responses import FROZEN, address_of, read_frozen
+from medteb_mteb.curation.relatives.fetch.responses import FROZEN_FILE, address_of, read_frozen
 from medteb_mteb.curation.relatives.fetch.web import Again
 from tests.fuzz.engine import Target
 
@@ -49,7 +49,7 @@ _WORDS = (
     b"<!ENTITY x 'y'>", b"&x;", b"<!DOCTYPE a [", b"]>", b"<article>", b"</p>", b"<p>", b"nextPageToken",
     b"continue", b'"error": {"code": "maxlag"}', b"== x ==", b"ERROR", b"<?xml version='1.0'?>",
 )  # fmt: skip
-_ADDRESS = address_of(trials.OFFICIAL, "/studies", {})
+_ADDRESS = address_of(trials.OFFICIAL_URL, "/studies", {})
 
 
 def _made(kind: str, body: bytes) -> Iterator[Any]:
@@ -85,7 +85,7 @@ def _frozen(folder: Path) -> dict[str, Any]:
         "version": 1,
         "source": "clinical-trials",
         "extent": {"studies": 3, "page": 2},
-        "asked": trials.OFFICIAL,
+        "asked": trials.OFFICIAL_URL,
         "responses": [
             {"url": _ADDRESS, "file": name, "sha256": hashlib.sha256(body).hexdigest(), "day": "2026-01-01"}
         ],
@@ -100,8 +100,8 @@ def prepare(folder: Path) -> Target:
         first, _, body = data.partition(b"\n")
         kind = first.decode("utf-8", "replace")
         if kind == "list":
-            (folder / FROZEN).write_bytes(body)
-            there = read_frozen(folder / FROZEN, "clinical-trials", trials.OFFICIAL)
+            (folder / FROZEN_FILE).write_bytes(body)
+            there = read_frozen(folder / FROZEN_FILE, "clinical-trials", trials.OFFICIAL_URL)
             content = there.ask("/studies", {}, lambda found: found, ".json")
             return f"{there.count} responses, {there.most('studies')} studies, {len(content)} bytes"
         made = list(islice(_made(kind, body), 1000))

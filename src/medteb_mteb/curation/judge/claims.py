@@ -28,21 +28,21 @@ __all__ = ["Claims", "claims", "letter", "plain_key"]
 Claims = list[tuple[str, Any]]
 
 #: A key of a passage, plain.
-_KEY = re.compile(r"passage-\d+(?:-\w+)?")
+_PASSAGE_KEY = re.compile(r"passage-\d+(?:-\w+)?")
 #: Names under which an entry of a list has the key, and under which an object has a grade, plain.
-_IDS = ("id", "key", "name", "passage", "passage-id", "passageid", "doc-id", "段落", "段落-id", "编号")
-_GRADES = ("grade", "label", "rating", "level", "relevance", "score", "letter", "等级", "评级",
+_ID_NAMES = ("id", "key", "name", "passage", "passage-id", "passageid", "doc-id", "段落", "段落-id", "编号")
+_GRADE_NAMES = ("grade", "label", "rating", "level", "relevance", "score", "letter", "等级", "评级",
            "级别", "评分", "相关性", "相关度", "相关程度", "字母")  # fmt: skip
 #: Depth of nested objects that is searched.
-_DEEPEST = 4
+_MAX_DEPTH = 4
 
 _HYPHENS = re.compile(r"[\u2010-\u2015\u2212_\s\\-]+")
-_MARKS = " \t\r\n*`_~\"'“”‘’「」『』《》<>[]【】()"
+_KEY_MARKS = " \t\r\n*`_~\"'“”‘’「」『』《》<>[]【】()"
 #: A key in a text without JSON, what may occur between it and its grade, and the end of a table's cell.
-_PLACE = re.compile(r"passage[\W_]{1,2}\d+(?:[\u2010-\u2015_-]\w+)?", re.IGNORECASE)
-_AROUND = " \t\r*`\"'|:=>→-"
-_CELL = re.compile(r"\s*\|")
-_GRADE = re.compile(
+_KEY_IN_TEXT = re.compile(r"passage[\W_]{1,2}\d+(?:[\u2010-\u2015_-]\w+)?", re.IGNORECASE)
+_AROUND_GRADE = " \t\r*`\"'|:=>→-"
+_CELL_END = re.compile(r"\s*\|")
+_GRADE_TEXT = re.compile(
     r"(?:(?:grade|label|rating|level|relevance|score|等级|评级|级别|评分|相关性|相关度|相关程度)"
     r"[\s\"'“”*]*(?:is|为|是)?[\s:=]*)?"
     r"[*`\"'“”‘’「」『』\[【(<\s]*([SABCDsabcd])[*`\"'“”‘’」』\]】)>\s]*(?:级别?|等级?|档)?[*`\"'”\s]*"
@@ -50,7 +50,7 @@ _GRADE = re.compile(
     re.DOTALL,
 )
 #: A second grade after the first: "A or B", "A/B", "A (B级)".
-_HEDGED = re.compile(
+_SECOND_GRADE = re.compile(
     r"(?<![A-Za-z0-9])[SABCD](?:级|等|档|\s*[)\]】,.;。，]|\s*$)|(?:或|到|至|介于|\bor\b|/)\s*[SABCD](?![A-Za-z0-9])"
 )
 
@@ -62,15 +62,15 @@ def letter(value: Any) -> str | None:
     `{"grade": "A", "reason": ...}`; not `A passage that ...`, `A/B`, `AB`, `4`, `相关`.
     """
     if isinstance(value, Members):
-        named = [letter(one) for key, one in value if plain_key(key) in _GRADES]
+        named = [letter(one) for key, one in value if plain_key(key) in _GRADE_NAMES]
         return named[0] if named and len(set(named)) == 1 else None
     if isinstance(value, list):
         read = [letter(one) for one in value]
         return read[0] if read and not any(read[1:]) else None
     if not isinstance(value, str):
         return None
-    match = _GRADE.fullmatch(unicodedata.normalize("NFKC", value).strip())
-    if match is None or _HEDGED.search(match[2]):
+    match = _GRADE_TEXT.fullmatch(unicodedata.normalize("NFKC", value).strip())
+    if match is None or _SECOND_GRADE.search(match[2]):
         return None
     if match[1].islower() and match[2].strip():  # "a. first of all"
         return None
@@ -79,7 +79,7 @@ def letter(value: Any) -> str | None:
 
 def plain_key(key: str) -> str:
     """Return a key normalised for what judges change: case, kinds of hyphens, marks around it."""
-    return _HYPHENS.sub("-", unicodedata.normalize("NFKC", key).strip(_MARKS)).casefold()
+    return _HYPHENS.sub("-", unicodedata.normalize("NFKC", key).strip(_KEY_MARKS)).casefold()
 
 
 def claims(content: str, keys: Sequence[str], *, cut: bool = False) -> Claims | str:
@@ -97,12 +97,12 @@ def claims(content: str, keys: Sequence[str], *, cut: bool = False) -> Claims | 
     values = json_values(text)
     sets: list[Claims] = []
     for value in values:
-        found = [one for one in _sets(value.content) if one]
-        if value.repaired and not all(_borne_out(one, value.repaired) for one in found):
+        value_claims = [one for one in _sets(value.content) if one]
+        if value.repaired and not all(_borne_out(one, value.repaired) for one in value_claims):
             return "not-json"
-        sets += found
+        sets += value_claims
     if sets:
-        return [claim for one in _told(sets) for claim in one]
+        return [claim for one in _distinct_sets(sets) for claim in one]
     if len(keys) == 1:
         objects = [value.content for value in values if isinstance(value.content, Members)]
         alone = {letter(one) for one in objects} or {letter(text)}
@@ -114,87 +114,87 @@ def claims(content: str, keys: Sequence[str], *, cut: bool = False) -> Claims | 
     return ([] if "{" in text else _lines(text, keys)) or "not-json"
 
 
-def _borne_out(found: Claims, text: str) -> bool:
+def _borne_out(repaired_claims: Claims, text: str) -> bool:
     """Return True if the original text has every grade of a repaired answer between its key and the next."""
     behind: dict[str, str] = {}
-    for key, rest in _stretches(text):
-        behind[key] = f"{behind.get(key, '')} {rest}"
+    for key, following in _stretches(text):
+        behind[key] = f"{behind.get(key, '')} {following}"
     return all(
         re.search(rf"(?<![A-Za-z0-9]){grade}(?![A-Za-z0-9])", behind.get(key, ""), re.IGNORECASE)
-        for key, value in found
+        for key, value in repaired_claims
         if (grade := letter(value))
     )
 
 
 def _stretches(text: str) -> Iterator[tuple[str, str]]:
     """Yield the passages' keys in a text, as `plain_key` writes them, each with the text up to the next."""
-    starts = [*_PLACE.finditer(text)]
+    starts = [*_KEY_IN_TEXT.finditer(text)]
     ends = [*(start.start() for start in starts[1:]), len(text)]
     for start, end in zip(starts, ends, strict=False):
         yield plain_key(start.group()), unicodedata.normalize("NFKC", text[start.end() : end])
 
 
-def _told(sets: list[Claims]) -> list[Claims]:
+def _distinct_sets(sets: list[Claims]) -> list[Claims]:
     """Return the distinct sets; if any has grades, without sets of placeholders or reasons."""
     known = [one for one in sets if any(letter(value) for _, value in one)]
-    left: list[Claims] = []
+    distinct: list[Claims] = []
     for one in known or sets:
-        if one not in left:
-            left.append(one)
-    return left
+        if one not in distinct:
+            distinct.append(one)
+    return distinct
 
 
 def _sets(value: Any, depth: int = 0) -> Iterator[Claims]:
     """Yield the sets of claims inside a value."""
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         return
     if not isinstance(value, Members):
         for one in value if isinstance(value, list) else ():
             yield from _sets(one, depth + 1)
         return
     names = [(plain_key(key), one) for key, one in value]
-    if any(key in _GRADES for key, _ in names) and (found := _entry(names)):
-        yield [(found, value)]
+    if any(key in _GRADE_NAMES for key, _ in names) and (entry_key := _entry(names)):
+        yield [(entry_key, value)]
         return
     if names and all(key.upper() in GRADES for key, _ in names):
         yield _turned(names)
         return
-    mine: Claims = []
+    direct: Claims = []
     for key, one in names:
         inner = [*_sets(one, depth + 1)]
-        if _KEY.fullmatch(key):
-            mine.append((key, one))
+        if _PASSAGE_KEY.fullmatch(key):
+            direct.append((key, one))
             # An object under a key that is about another passage contradicts it.
-            yield from ([claim for claim in some if claim[0] != key] for some in inner)
+            yield from ([claim for claim in inner_claims if claim[0] != key] for inner_claims in inner)
         elif inner:
             yield from inner
         elif any(character.isdigit() for character in key):
-            mine.append((key, one))
-    if mine:
-        yield mine
+            direct.append((key, one))
+    if direct:
+        yield direct
 
 
 def _entry(names: Claims) -> str:
     """Return the key that an entry of a list names; empty if it names none."""
-    given = [plain_key(str(one)) for key, one in names if key in _IDS and isinstance(one, (str, int))]
-    mine = {one for one in given if _KEY.fullmatch(one)}
-    return mine.pop() if len(mine) == 1 else given[0] if given else ""
+    ids = [plain_key(str(one)) for key, one in names if key in _ID_NAMES and isinstance(one, (str, int))]
+    passage_ids = {one for one in ids if _PASSAGE_KEY.fullmatch(one)}
+    return passage_ids.pop() if len(passage_ids) == 1 else ids[0] if ids else ""
 
 
 def _turned(names: Sequence[tuple[str, Any]]) -> Claims:
     """Return the claims of an object that lists the passages of each grade."""
-    found: Claims = []
+    turned: Claims = []
     for grade, listed in names:
         several = listed if isinstance(listed, list) else [listed]
-        found += [(plain_key(one), grade.upper()) for one in several if isinstance(one, str) and one.strip()]
-    return found
+        turned += [(plain_key(one), grade.upper()) for one in several if isinstance(one, str) and one.strip()]
+    return turned
 
 
 def _lines(text: str, keys: Sequence[str]) -> Claims:
     """Return claims of an answer without JSON, if every key has one; empty otherwise."""
-    found: Claims = []
-    for key, rest in _stretches(text):
-        claim = (key, letter(_CELL.split(rest.partition("\n")[0].strip(_AROUND))[0]))
-        if claim[1] and claim not in found:
-            found.append(claim)
-    return found if {key for key, _ in found} >= set(keys) else []
+    line_claims: Claims = []
+    for key, following in _stretches(text):
+        claim = (key, letter(_CELL_END.split(following.partition("\n")[0].strip(_AROUND_GRADE))[0]))
+        if claim[1] and claim not in line_claims:
+            line_claims.append(claim)
+    return line_claims if {key for key, _ in line_claims} >= set(keys) else []

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.judge.entries import Request
 
 __all__ = [
-    "ALLOWED",
+    "ALLOWED_GRADES",
     "CONTROLS",
     "CONTROL_TEXTS",
     "ECHOES",
-    "MISGRADED",
+    "MISGRADED_REASONS",
     "misgraded",
     "places",
     "with_controls",
@@ -53,9 +53,9 @@ ECHOES = ("有人提问：{query}", "{query}——下面说的就是这个问题
 CONTROL_TEXTS = ("电脑怎样设置静态IP地址", "海运集装箱的标准尺寸是多少", "火山喷发分为哪几种类型")
 
 #: Grades that a control passage may be given, by kind.
-ALLOWED: Mapping[int, str] = {OFF_TOPIC: "CD", ECHO: "SABC", GOLD: "SAB"}
+ALLOWED_GRADES: Mapping[int, str] = {OFF_TOPIC: "CD", ECHO: "SABC", GOLD: "SAB"}
 #: Reasons for rejecting an answer, by kind of the control passage that was misgraded.
-MISGRADED: Mapping[int, str] = {OFF_TOPIC: "control", ECHO: "control-low", GOLD: "control-low"}
+MISGRADED_REASONS: Mapping[int, str] = {OFF_TOPIC: "control", ECHO: "control-low", GOLD: "control-low"}
 
 
 def places(request: Request, identity: bytes) -> tuple[tuple[int, ...], dict[int, int]]:
@@ -111,13 +111,13 @@ def misgraded(grades: Mapping[int, str], kinds: Mapping[int, int]) -> str:
         grade = grades.get(number)
         if grade is None:
             return "control-missing"
-        if grade not in ALLOWED[kind]:
-            return MISGRADED[kind]
+        if grade not in ALLOWED_GRADES[kind]:
+            return MISGRADED_REASONS[kind]
     return ""
 
 
 def _placed(request: Request, draw: random.Random) -> tuple[tuple[int, ...], dict[int, int]]:
     kinds = request.controls
     count = len(request.keys) + len(kinds)
-    found = dict(zip(draw.sample(range(count), len(kinds)), kinds, strict=True))
-    return tuple(number for number in range(count) if number not in found), found
+    kind_by_number = dict(zip(draw.sample(range(count), len(kinds)), kinds, strict=True))
+    return tuple(number for number in range(count) if number not in kind_by_number), kind_by_number

@@ -10,7 +10,12 @@ from medteb_mteb.curation.judge.config import Judges, LearnedJudge, load_judges
 from medteb_mteb.curation.judge.journal import JudgementJournal
 from medteb_mteb.curation.judge.learned import LearnedPlanner
 from medteb_mteb.curation.judge.material import read_material
-from medteb_mteb.curation.judge.plan import AROUND, OVERHEAD, JudgementCounts, RequestPlanner
+from medteb_mteb.curation.judge.plan import (
+    PASSAGE_OVERHEAD_TOKENS,
+    PROMPT_OVERHEAD_TOKENS,
+    JudgementCounts,
+    RequestPlanner,
+)
 from medteb_mteb.curation.judge.prompt import answer_tokens
 from medteb_mteb.curation.llm.budget import tokens_of
 from medteb_mteb.curation.llm.paths import journal_place
@@ -85,37 +90,37 @@ def estimate(
     """
     config = judges if isinstance(judges, Judges) else load_judges(judges)
     material = read_material(queries, documents, pools, already_anonymous=True, gold=gold)
-    found = []
+    estimates = []
     with JudgementJournal.snapshot(journal_path(out, journal)) as known:
-        for one in config.judges:
-            if isinstance(one, LearnedJudge):
-                survey = LearnedPlanner(one, config, material, known, retry_failed=retry_failed).survey()
-                found.append(_free(one, survey))
+        for judge in config.judges:
+            if isinstance(judge, LearnedJudge):
+                survey = LearnedPlanner(judge, config, material, known, retry_failed=retry_failed).survey()
+                estimates.append(_free(judge, survey))
                 continue
-            planner = RequestPlanner(one, config, material, known, retry_failed=retry_failed)
+            planner = RequestPlanner(judge, config, material, known, retry_failed=retry_failed)
             requests = tokens_in = tokens_out = 0
             for task in planner.tasks():
                 requests += 1
                 estimated = task.prompt.tokens()
                 tokens_in, tokens_out = tokens_in + estimated[0], tokens_out + estimated[1]
             counts = planner.counts
-            found.append(
+            estimates.append(
                 Estimate(
-                    judge=one.name,
+                    judge=judge.name,
                     judgements=counts.judgements,
                     known=counts.known,
                     failed=counts.failed.total(),
                     requests=requests,
                     tokens_in=tokens_in,
                     tokens_out=tokens_out,
-                    cost=one.cost(tokens_in, tokens_out),
-                    spent=known.account(one.name).cost,
-                    budget=one.budget,
+                    cost=judge.cost(tokens_in, tokens_out),
+                    spent=known.account(judge.name).cost,
+                    budget=judge.budget,
                     suspicious=counts.suspicious,
                     checks=_checks(planner) if config.check_positives else 0,
                 )
             )
-    return found
+    return estimates
 
 
 def _free(judge: LearnedJudge, survey: JudgementCounts) -> Estimate:
@@ -139,13 +144,15 @@ def _checks(planner: RequestPlanner) -> int:
     """Return the requests that show a judge its positives again, if every passage had the maximum length."""
     documents = planner.material.documents
     distinct = {planner.material.digests["d", name]: text for name, text in documents.items()}
-    longest = max(map(tokens_of, distinct.values())) + AROUND
-    fixed = OVERHEAD + max(map(tokens_of, planner.judges.checks))
+    longest = max(map(tokens_of, distinct.values())) + PASSAGE_OVERHEAD_TOKENS
+    fixed = PROMPT_OVERHEAD_TOKENS + max(map(tokens_of, planner.judges.checks))
     judge = planner.judge
-    each = max(1, min(judge.passages, (judge.prompt_tokens - fixed) // longest))
+    per_prompt = max(1, min(judge.passages, (judge.prompt_tokens - fixed) // longest))
     suspects = sum(planner.material.suspect(name) for name in documents)
     # The last prompt of every query may be only partly filled.
-    return math.ceil(len(distinct) / each) + min(len(planner.judges.checks), len(distinct)) - 1 + suspects
+    return (
+        math.ceil(len(distinct) / per_prompt) + min(len(planner.judges.checks), len(distinct)) - 1 + suspects
+    )
 
 
 def at_most(
@@ -162,13 +169,13 @@ def at_most(
     """
     if isinstance(judge, LearnedJudge):
         return _free(judge, JudgementCounts(pairs))
-    each = document_tokens + AROUND
-    room = max(1, int((judge.prompt_tokens - OVERHEAD - query_tokens) // each))
+    passage_tokens = document_tokens + PASSAGE_OVERHEAD_TOKENS
+    room = max(1, int((judge.prompt_tokens - PROMPT_OVERHEAD_TOKENS - query_tokens) // passage_tokens))
     passages = min(judge.passages, room)
     requests = queries * math.ceil(pairs / max(1, queries) / passages)
     # Every request may carry two control passages.
     shown = pairs + 2 * requests
-    tokens_in = round(requests * (OVERHEAD + query_tokens) + shown * each)
+    tokens_in = round(requests * (PROMPT_OVERHEAD_TOKENS + query_tokens) + shown * passage_tokens)
     tokens_out = requests * answer_tokens(math.ceil(shown / max(1, requests)))
     return Estimate(
         judge=judge.name,

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.files.folder import write_json
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.judge.controls import MISGRADED
+from medteb_mteb.curation.judge.controls import MISGRADED_REASONS
 from medteb_mteb.curation.labels.grades import GRADES
 from medteb_mteb.curation.llm.origins import answered
 from medteb_mteb.editions import PROVENANCE
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.llm.database import Failure
     from medteb_mteb.curation.llm.origins import Origin
 
-__all__ = ["FAILED", "JUDGEMENTS", "PLACES", "Outcome", "export", "outcomes"]
+__all__ = ["FAILED_FILE", "JUDGEMENTS_FILE", "PLACES_FILE", "Outcome", "export", "outcomes"]
 
-JUDGEMENTS = "judgements.jsonl"
-FAILED = "failed.jsonl"
-PLACES = "places.jsonl"
+JUDGEMENTS_FILE = "judgements.jsonl"
+FAILED_FILE = "failed.jsonl"
+PLACES_FILE = "places.jsonl"
 
 
 @dataclass
@@ -79,10 +79,10 @@ class Outcome:
 
 def outcomes(planners: Sequence[Wanted[AnyJudge]], journal: JudgementJournal) -> dict[str, Outcome]:
     """Count the pairs of each judge in the journal."""
-    found = {planner.judge.name: Outcome() for planner in planners}
+    by_judge = {planner.judge.name: Outcome() for planner in planners}
     for row in _rows(planners, journal):
-        _count(found[row["judge"]], row)
-    return found
+        _count(by_judge[row["judge"]], row)
+    return by_judge
 
 
 def export(
@@ -105,8 +105,8 @@ def export(
     Raises:
         BuildError: The files cannot be written.
     """
-    found = {planner.judge.name: Outcome() for planner in planners}
-    targets = [folder / name for name in (JUDGEMENTS, FAILED, PLACES)]
+    by_judge = {planner.judge.name: Outcome() for planner in planners}
+    targets = [folder / name for name in (JUDGEMENTS_FILE, FAILED_FILE, PLACES_FILE)]
     parts = [target.with_name(target.name + ".part") for target in targets]
     try:
         with (
@@ -116,7 +116,7 @@ def export(
         ):
             for row in _rows(planners, journal, raised):
                 place = row.pop("at", None)
-                _count(found[row["judge"]], row)
+                _count(by_judge[row["judge"]], row)
                 stream = graded if "grade" in row else failed
                 stream.write(json.dumps(row, ensure_ascii=False) + "\n")
                 if place is not None:
@@ -136,12 +136,12 @@ def export(
             "room, and start again."
         ) from error
     judges = {
-        planner.judge.name: {"settings": planner.description, **found[planner.judge.name].provenance()}
+        planner.judge.name: {"settings": planner.description, **by_judge[planner.judge.name].provenance()}
         for planner in planners
     }
     content = {"judges": dict(sorted(judges.items()))}
     write_json(folder / PROVENANCE, content)
-    return found
+    return by_judge
 
 
 def _rows(
@@ -158,8 +158,8 @@ def _rows(
         for planner in ordered:
             keys = {document: planner.key(query, document) for document in pools[query]}
             wanted = list(keys.values())
-            found = (journal.grades(wanted), journal.failures(wanted), journal.places(wanted))
-            known.append((planner.judge.name, keys, *found, journal.origins(wanted)))
+            stored = (journal.grades(wanted), journal.failures(wanted), journal.places(wanted))
+            known.append((planner.judge.name, keys, *stored, journal.origins(wanted)))
         for document in sorted(pools[query]):
             failed = [failures.get(keys[document]) for _, keys, _, failures, _, _ in known]
             why = _why(ordered[0].material, document, failed, raised)
@@ -167,9 +167,9 @@ def _rows(
                 key = keys[document]
                 row: dict[str, Any] = {"query-id": query, "corpus-id": document, "judge": name}
                 if key in grades:
-                    at = {"at": places[key]} if key in places else {}
-                    given = {"from": origins[key]} if key in origins else {}
-                    yield {**row, "grade": grades[key], **why, **at, **given}
+                    place_field = {"at": places[key]} if key in places else {}
+                    origin_field = {"from": origins[key]} if key in origins else {}
+                    yield {**row, "grade": grades[key], **why, **place_field, **origin_field}
                 elif key in failures:
                     yield {**row, "reason": failures[key].reason, **why}
                 else:
@@ -180,12 +180,12 @@ def _why(
     material: JudgingMaterial, document: str, failed: Sequence[Failure | None], raised: frozenset[bytes]
 ) -> Mapping[str, Any]:
     """Return the columns of a pair whose passage may have instructed a judge; empty for other pairs."""
-    shown = {
+    evidence = {
         "text": material.suspect(document),
-        "control": any(one is not None and one.reason in MISGRADED.values() for one in failed),
+        "control": any(one is not None and one.reason in MISGRADED_REASONS.values() for one in failed),
         "raised": bool(raised) and material.digests["d", document] in raised,
     }
-    why = [name for name, so in shown.items() if so]
+    why = [name for name, holds in evidence.items() if holds]
     return {"suspicious": True, "why": why} if why else {}
 
 

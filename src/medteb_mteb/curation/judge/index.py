@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["GradeIndex"]
 
 #: Grades that are collected in a dict before they are merged into the sorted arrays.
-RECENT = 1 << 16
+MAX_RECENT = 1 << 16
 #: Bits of a place that say which grade of the entry it is.
-BITS = 16
+POSITION_BITS = 16
 
 
 class GradeIndex:
@@ -46,24 +46,26 @@ class GradeIndex:
             graded: Key and position of each grade; none of the keys is in the index yet.
         """
         for key, position in graded:
-            self._recent[key] = number << BITS | position
-        if len(self._recent) >= RECENT:
+            self._recent[key] = number << POSITION_BITS | position
+        if len(self._recent) >= MAX_RECENT:
             self._merge()
 
     def find(self, keys: Sequence[bytes]) -> dict[bytes, list[tuple[int, int]]]:
         """Return the places (number of the entry, position) where a grade of a key may be."""
-        found: dict[bytes, list[int]] = {}
+        slots: dict[bytes, list[int]] = {}
         if len(self._heads) and keys:
             heads = _heads(keys)
             starts = np.searchsorted(self._heads, heads, "left")
             ends = np.searchsorted(self._heads, heads, "right")
             for i in np.flatnonzero(ends > starts).tolist():
-                found[keys[i]] = self._places[starts[i] : ends[i]].tolist()
+                slots[keys[i]] = self._places[starts[i] : ends[i]].tolist()
         for key in keys:
             if (place := self._recent.get(key)) is not None:
-                found.setdefault(key, []).append(place)
-        mask = (1 << BITS) - 1
-        return {key: [(place >> BITS, place & mask) for place in places] for key, places in found.items()}
+                slots.setdefault(key, []).append(place)
+        mask = (1 << POSITION_BITS) - 1
+        return {
+            key: [(place >> POSITION_BITS, place & mask) for place in places] for key, places in slots.items()
+        }
 
     def _merge(self) -> None:
         heads = np.concatenate([self._heads, _heads(list(self._recent))])

@@ -76,7 +76,7 @@ _RULES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("system", "assistant", "user", "human"), r"(^|\n)\s*#{0,4}\s*(system|assistant|user|human)\s*[:：]"),
 )
 #: Traditional characters in these rules, so that each rule is written once.
-_TRADITIONAL = str.maketrans(
+_TO_SIMPLIFIED = str.maketrans(
     "無視記會過內規則說評審級標給輸開發從現個語統務應當請該這滿檔詞傳訊餘為設維複係",
     "无视记会过内规则说评审级标给输开发从现个语统务应当请该这满档词传讯余为设维复系",
 )
@@ -84,15 +84,15 @@ _TRADITIONAL = str.maketrans(
 _INSTRUCTIONS = tuple((words, re.compile(pattern)) for words, pattern in _RULES)
 
 #: Unicode categories control and format, except line break and tab: invisible, but read by models.
-_INVISIBLE = re.compile(
+_INVISIBLE_CHARACTERS = re.compile(
     "[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890-\u0891\u08e2\u180e"
     "\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\U000110bd\U000110cd"
     "\U00013430-\U00013438\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f]+"
 )
 
-_GAPS = str.maketrans("", "", " \t*_.·•-—|~/\\")
+_REMOVE_GAPS = str.maketrans("", "", " \t*_.·•-—|~/\\")
 
-_TEMPLATES = re.compile(
+_CHAT_TEMPLATE_MARKUP = re.compile(
     r"<\|(?=[^|<>]{1,40}\|>)|\[(?=/?inst\])|<(?=</?sys>>)|<(?=(start|end)_of_turn>)|<(?=/?s>)", re.IGNORECASE
 )
 
@@ -106,7 +106,7 @@ def defused(text: str) -> str:
     """
     seen = _visible(text)
     if "<" in seen or "[" in seen:
-        return _TEMPLATES.sub(lambda found: found.group() + " ", seen)
+        return _CHAT_TEMPLATE_MARKUP.sub(lambda match: match.group() + " ", seen)
     return seen
 
 
@@ -114,7 +114,7 @@ def _visible(text: str) -> str:
     # All of them are unprintable, which is much faster to check.
     if text.replace("\n", "").replace("\t", "").isprintable():
         return text
-    return _INVISIBLE.sub("", text)
+    return _INVISIBLE_CHARACTERS.sub("", text)
 
 
 def suspicious(text: str) -> bool:
@@ -122,9 +122,9 @@ def suspicious(text: str) -> bool:
 
     The patterns are wide on purpose: a false positive is merely judged alone, which costs one request.
     """
-    plain = unicodedata.normalize("NFKC", _visible(text)).lower().translate(_TRADITIONAL)
+    plain = unicodedata.normalize("NFKC", _visible(text)).lower().translate(_TO_SIMPLIFIED)
     # Text with gaps between its characters is also checked without them.
-    tight = plain.translate(_GAPS)
+    tight = plain.translate(_REMOVE_GAPS)
     return any(
         any(word in form for word in words) and pattern.search(form) is not None
         for form in ((plain,) if tight == plain else (plain, tight))

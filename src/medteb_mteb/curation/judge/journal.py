@@ -67,7 +67,8 @@ class JudgementJournal(Database[JudgeAccount]):
             (last,) = db.execute("SELECT coalesce(max(number), 0) FROM log").fetchone()
             rows = db.execute("SELECT settings, keys, attempt, control FROM requests ORDER BY id").fetchall()
             entries = [
-                _asked(last + i, settings, _request(*row)) for i, (settings, *row) in enumerate(rows, start=1)
+                _unanswered_entry(last + i, settings, _request(*row))
+                for i, (settings, *row) in enumerate(rows, start=1)
             ]
             db.executemany("INSERT INTO log VALUES (?, ?)", [(one.number, one.packed()) for one in entries])
             db.execute("DROP TABLE requests")
@@ -79,7 +80,7 @@ class JudgementJournal(Database[JudgeAccount]):
     def _load(self) -> None:
         self._index, self._last = GradeIndex(), 0
         #: Requests without an answer: number by id.
-        self._asked: dict[bytes, int] = {}
+        self._unanswered: dict[bytes, int] = {}
         self._origins: dict[int, Origin] = {}
         with self._errors():
             names = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master")}
@@ -111,7 +112,7 @@ class JudgementJournal(Database[JudgeAccount]):
                 entry.number, ((key, i) for i, (key, grade) in enumerate(graded) if grade != NO_GRADE)
             )
         else:
-            self._asked[entry.request.id(entry.settings)] = entry.number
+            self._unanswered[entry.request.id(entry.settings)] = entry.number
 
     # Reading ---------------------------------------------------------------------------------------------
 
@@ -121,24 +122,24 @@ class JudgementJournal(Database[JudgeAccount]):
 
     def grades(self, keys: Sequence[bytes]) -> dict[bytes, str]:
         """Return the grades of those judgements that it holds."""
-        found = {key: chr(entry.grades[i]) for key, (entry, i) in self._graded(keys).items()}
+        by_key = {key: chr(entry.grades[i]) for key, (entry, i) in self._graded(keys).items()}
         if not self._older:
-            return found
-        columns, left = "key, settings, grade, proof", [key for key in keys if key not in found]
-        for key, settings, grade, checksum in self._rows("judgements", columns, left):
+            return by_key
+        columns, older_keys = "key, settings, grade, proof", [key for key in keys if key not in by_key]
+        for key, settings, grade, checksum in self._rows("judgements", columns, older_keys):
             if proof(key, settings, grade) != checksum:
                 raise self._damaged("a judgement does not agree with its checksum")
-            found[key] = grade
-        return found
+            by_key[key] = grade
+        return by_key
 
     def places(self, keys: Sequence[bytes]) -> dict[bytes, Place]:
         """Return the places of the passages of graded judgements; some earlier grades have none."""
-        found = {key: entry.place(i) for key, (entry, i) in self._graded(keys).items()}
+        by_key = {key: entry.place(i) for key, (entry, i) in self._graded(keys).items()}
         if self._older:
-            left = [key for key in keys if key not in found]
-            rows = self._rows("places", "key, place, shown", left)
-            found |= {key: Place(place, shown) for key, place, shown in rows}
-        return {key: place for key, place in found.items() if place is not None}
+            older_keys = [key for key in keys if key not in by_key]
+            rows = self._rows("places", "key, place, shown", older_keys)
+            by_key |= {key: Place(place, shown) for key, place, shown in rows}
+        return {key: place for key, place in by_key.items() if place is not None}
 
     def failures(self, keys: Sequence[bytes]) -> dict[bytes, Failure]:
         """Return the failures among some keys."""
@@ -151,33 +152,33 @@ class JudgementJournal(Database[JudgeAccount]):
         for number, *origin in self._rows("origins", "number, model, fingerprint, date", new, "number"):
             self._origins[number] = Origin(*origin)
         known = {key: self._origins.get(entry.origin) for key, (entry, _) in graded.items()}
-        found = {key: origin for key, origin in known.items() if origin is not None}
-        return found | super().origins([key for key in keys if key not in graded])
+        by_key = {key: origin for key, origin in known.items() if origin is not None}
+        return by_key | super().origins([key for key in keys if key not in graded])
 
     def _graded(self, keys: Sequence[bytes]) -> dict[bytes, tuple[LogEntry, int]]:
         """Return the entries in the log that grade some keys, and where in them."""
         places = self._index.find(keys)
-        numbers = sorted({number for some in places.values() for number, _ in some})
+        numbers = sorted({number for key_places in places.values() for number, _ in key_places})
         rows = self._rows("log", "number, entry", numbers, "number")
         entries = {number: self._entry(number, content) for number, content in rows}
-        found = {}
-        for key, some in places.items():
-            for number, position in some:
+        graded = {}
+        for key, key_places in places.items():
+            for number, position in key_places:
                 entry = entries.get(number)
                 if entry is not None and entry.request.keys[position] == key:
-                    found[key] = entry, position
-        return found
+                    graded[key] = entry, position
+        return graded
 
     def requests(self, settings: bytes) -> list[Request]:
         """Return the requests that were written down and not answered."""
-        rows = self._rows("log", "number, entry", list(self._asked.values()), "number")
+        rows = self._rows("log", "number, entry", list(self._unanswered.values()), "number")
         entries = [self._entry(number, content) for number, content in rows]
-        found = [entry.request for entry in entries if entry.settings == settings and not entry.answered]
+        unanswered = [entry.request for entry in entries if entry.settings == settings and not entry.answered]
         if self._older_requests:
             with self._errors():
                 older = "SELECT keys, attempt, control FROM requests WHERE settings = ? ORDER BY id"
-                found += [_request(*row) for row in self._db.execute(older, (settings,)).fetchall()]
-        return found
+                unanswered += [_request(*row) for row in self._db.execute(older, (settings,)).fetchall()]
+        return unanswered
 
     def unread(self, settings: bytes) -> list[tuple[Request, str, str]]:
         """Return the answers that could not be read in full, first attempts first: request, ending, text."""
@@ -207,18 +208,18 @@ class JudgementJournal(Database[JudgeAccount]):
             grades: Grades by key.
             places: Places of the passages in the prompt, by key.
         """
-        kept = request.id(settings)
-        origin = self.origins([kept]).get(kept)
+        identity = request.id(settings)
+        origin = self.origins([identity]).get(identity)
         entry: LogEntry | None = None
 
         def write(db: sqlite3.Connection) -> None:
             nonlocal entry
             entry = self._write_grades(db, None, settings, request, grades, places, origin)
-            db.execute("DELETE FROM unread WHERE id = ?", (kept,))
-            db.execute("DELETE FROM dated WHERE key = ?", (kept,))
+            db.execute("DELETE FROM unread WHERE id = ?", (identity,))
+            db.execute("DELETE FROM dated WHERE key = ?", (identity,))
 
         self._keep(write)
-        self._settled(entry, grades, origin)
+        self._remember(entry, grades, origin)
 
     def decide(self, settings: bytes, requests: Iterable[Request]) -> None:
         """Write requests down before they are sent."""
@@ -229,11 +230,11 @@ class JudgementJournal(Database[JudgeAccount]):
 
     def forget(self, settings: bytes, requests: Iterable[Request]) -> None:
         """Delete requests that will not be sent."""
-        ids = [one for request in requests if (one := request.id(settings)) in self._asked]
+        ids = [one for request in requests if (one := request.id(settings)) in self._unanswered]
         with self._transaction() as db:
-            db.executemany("DELETE FROM log WHERE number = ?", [(self._asked[one],) for one in ids])
+            db.executemany("DELETE FROM log WHERE number = ?", [(self._unanswered[one],) for one in ids])
         for one in ids:
-            self._asked.pop(one, None)  # a request may be given twice
+            self._unanswered.pop(one, None)  # a request may be given twice
 
     def settle(
         self,
@@ -265,17 +266,17 @@ class JudgementJournal(Database[JudgeAccount]):
         """
         identity = request.id(settings)
         entry: LogEntry | None = None
-        asked: list[LogEntry] = []
+        repeats: list[LogEntry] = []
 
         def write(db: sqlite3.Connection) -> None:
-            nonlocal entry, asked
-            number = self._asked.get(identity)
+            nonlocal entry, repeats
+            number = self._unanswered.get(identity)
             entry = self._write_grades(db, number, settings, request, grades, places or {}, origin)
             db.executemany(
                 "INSERT OR REPLACE INTO failures VALUES (?, ?, ?)",
                 [(key, failure.reason, failure.attempt) for key, failure in failures.items()],
             )
-            asked = self._write_requests(db, settings, follow, above=self._last + 1)
+            repeats = self._write_requests(db, settings, follow, above=self._last + 1)
             if unread is not None:
                 keys, text = b"".join(request.keys), zlib.compress(unread[1].encode("utf-8", "replace"), 9)
                 row = (identity, settings, request.attempt, request.control, keys, unread[0], text)
@@ -285,10 +286,10 @@ class JudgementJournal(Database[JudgeAccount]):
             self._book(db, judge, paid)
 
         self._keep(write)
-        self._asked.pop(identity, None)
-        self._settled(entry, grades, origin)
+        self._unanswered.pop(identity, None)
+        self._remember(entry, grades, origin)
         self._failed.update(failures)
-        for one in asked:
+        for one in repeats:
             self._note(one)
 
     def restore(self, entries: Iterable[LogEntry]) -> None:
@@ -311,12 +312,8 @@ class JudgementJournal(Database[JudgeAccount]):
         """Store the requests that are not stored yet; return their entries."""
         last = self._last if above is None else above
         new = {request.id(settings): request for request in requests}
-        entries = [
-            _asked(number, settings, request)
-            for number, request in enumerate(
-                (r for one, r in new.items() if one not in self._asked), last + 1
-            )
-        ]
+        missing = (request for one, request in new.items() if one not in self._unanswered)
+        entries = [_unanswered_entry(last + i, settings, request) for i, request in enumerate(missing, 1)]
         db.executemany("INSERT INTO log VALUES (?, ?)", [(one.number, one.packed()) for one in entries])
         return entries
 
@@ -339,22 +336,22 @@ class JudgementJournal(Database[JudgeAccount]):
         letters = bytes(
             ord(grades[key]) if key in grades and key not in known else NO_GRADE for key in request.keys
         )
-        forgiven = [(key,) for key in grades if key in self._failed]
-        if forgiven:
-            db.executemany("DELETE FROM failures WHERE key = ?", forgiven)
+        no_longer_failed = [(key,) for key in grades if key in self._failed]
+        if no_longer_failed:
+            db.executemany("DELETE FROM failures WHERE key = ?", no_longer_failed)
         if set(letters) <= {NO_GRADE}:
             if number is not None:
                 db.execute("DELETE FROM log WHERE number = ?", (number,))
             return None
-        at = [places.get(key) for key in request.keys]
+        key_places = [places.get(key) for key in request.keys]
         entry = LogEntry(
             self._last + 1 if number is None else number,
             settings,
             request,
             True,
             letters,
-            tuple(0 if place is None else place.place for place in at),
-            max((place.shown for place in at if place is not None), default=0),
+            tuple(0 if place is None else place.place for place in key_places),
+            max((place.shown for place in key_places if place is not None), default=0),
             0 if origin is None else self._number(db, origin),
         )
         if number is None:
@@ -370,7 +367,7 @@ class JudgementJournal(Database[JudgeAccount]):
                 return number
         return origin_number(db, origin)
 
-    def _settled(self, entry: LogEntry | None, grades: Mapping[bytes, str], origin: Origin | None) -> None:
+    def _remember(self, entry: LogEntry | None, grades: Mapping[bytes, str], origin: Origin | None) -> None:
         """Remember grades once they are written down."""
         if entry is not None:
             self._note(entry)
@@ -379,7 +376,9 @@ class JudgementJournal(Database[JudgeAccount]):
         self._failed.difference_update(grades)
 
 
-def asked_of(log: Iterable[Sequence[Any]], requests: Iterable[Sequence[Any]]) -> list[tuple[bytes, Request]]:
+def unanswered_requests(
+    log: Iterable[Sequence[Any]], requests: Iterable[Sequence[Any]]
+) -> list[tuple[bytes, Request]]:
     """Return requests without an answer, with the digests of their settings.
 
     Args:
@@ -387,11 +386,11 @@ def asked_of(log: Iterable[Sequence[Any]], requests: Iterable[Sequence[Any]]) ->
         requests: Rows of `requests`, from an earlier version.
     """
     entries = [entry for _, content in log if (entry := read_entry(content)) is not None]
-    found = [(entry.settings, entry.request) for entry in entries if not entry.answered]
-    return found + [(settings, _request(keys, *rest)) for _, settings, *rest, keys in requests]
+    unanswered = [(entry.settings, entry.request) for entry in entries if not entry.answered]
+    return unanswered + [(settings, _request(keys, *rest)) for _, settings, *rest, keys in requests]
 
 
-def _asked(number: int, settings: bytes, request: Request) -> LogEntry:
+def _unanswered_entry(number: int, settings: bytes, request: Request) -> LogEntry:
     count = len(request.keys)
     return LogEntry(number, settings, request, False, bytes((NO_GRADE,)) * count, (0,) * count)
 

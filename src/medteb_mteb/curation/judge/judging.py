@@ -12,7 +12,7 @@ from medteb_mteb.curation.files.folder import alone, claim, lineage, write_text
 from medteb_mteb.curation.files.read import MANIFEST, source_digest
 from medteb_mteb.curation.judge.config import AnyJudge, Judge, Judges, load_judges
 from medteb_mteb.curation.judge.estimate import journal_path
-from medteb_mteb.curation.judge.export import FAILED, JUDGEMENTS, Outcome, export, outcomes
+from medteb_mteb.curation.judge.export import FAILED_FILE, JUDGEMENTS_FILE, Outcome, export, outcomes
 from medteb_mteb.curation.judge.injection import suspicious
 from medteb_mteb.curation.judge.journal import JudgementJournal
 from medteb_mteb.curation.judge.learned import LearnedPlanner, LearnedWorker
@@ -78,45 +78,68 @@ def judge(
     for one in config.judges:
         one.key()
     with alone(folder):
-        offline = [_planner(one, config, material, retry_failed=retry_failed) for one in config.judges]
-        identity = _identity(queries, documents, pools, gold, offline)
+        planners = [_planner(one, config, material, retry_failed=retry_failed) for one in config.judges]
+        identity = _identity(queries, documents, pools, gold, planners)
         claim(folder, identity)
         manifest = folder / MANIFEST
         if manifest.is_file() and not retry_failed:
             return finished(folder, path, json.loads(manifest.read_text(encoding="utf-8")))
-        with JudgementJournal(path) as opened:
-            for planner in offline:
-                planner.journal = opened
-            reread = [read_again(one, opened) if isinstance(one, RequestPlanner) else 0 for one in offline]
-            workers = _work(offline, opened, show_progress=show_progress)
-            for worker in workers:
-                if isinstance(worker, JudgeWorker):
-                    worker.stopped = why_stopped(worker)
-            caught: frozenset[bytes] = frozenset()
-            if config.check_positives and not any(worker.stopped for worker in workers):
-                caught = _check(workers, opened, show_progress=show_progress)
-            complete = not any(worker.stopped for worker in workers)
-            found = export(folder, offline, opened, caught) if complete else outcomes(offline, opened)
-            notes = _notes(material, caught)
-            report = _report(folder, path, workers, reread, found, complete=complete, notes=notes)
+        report = _grade(planners, config, material, folder, path, show_progress=show_progress)
         write_text(folder / "report.json", _dump(report.to_json()))
-        if complete:
+        if report.complete:
+            results = sorted(report.judges, key=lambda result: result.name)
             content = {
                 **identity,
                 "already_anonymous": already_anonymous,
                 "pairs": material.pairs,
-                "judges": {name: outcome.to_json() for name, outcome in sorted(found.items())},
+                "judges": {result.name: result.outcome.to_json() for result in results},
                 "before": {
                     "queries": lineage(queries),
                     "documents": lineage(documents),
                     "pools": _pooling(pools),
                 },
-                "files": {name: sha256_of(folder / name) for name in (JUDGEMENTS, FAILED)},
+                "files": {name: sha256_of(folder / name) for name in (JUDGEMENTS_FILE, FAILED_FILE)},
             }
             write_text(manifest, _dump(content))
-    if any(worker.stopped == INTERRUPTED for worker in workers):
+    if any(result.stopped == INTERRUPTED for result in report.judges):
         raise KeyboardInterrupt
     return report
+
+
+def _grade(
+    planners: Sequence[RequestPlanner | LearnedPlanner],
+    config: Judges,
+    material: JudgingMaterial,
+    folder: Path,
+    path: Path,
+    *,
+    show_progress: bool,
+) -> JudgeReport:
+    """Have the judges make the judgements that the journal lacks, and write the folder once it has all.
+
+    Args:
+        planners: Judgements of every judge.
+        config: Settings common to all judges.
+        material: Queries, documents and pools to judge.
+        folder: Folder to write.
+        path: The journal.
+        show_progress: Show a progress bar.
+    """
+    with JudgementJournal(path) as journal:
+        for planner in planners:
+            planner.journal = journal
+        reread = [read_again(one, journal) if isinstance(one, RequestPlanner) else 0 for one in planners]
+        workers = _work(planners, journal, show_progress=show_progress)
+        for worker in workers:
+            if isinstance(worker, JudgeWorker):
+                worker.stopped = why_stopped(worker)
+        caught: frozenset[bytes] = frozenset()
+        if config.check_positives and not any(worker.stopped for worker in workers):
+            caught = _check(workers, journal, show_progress=show_progress)
+        complete = not any(worker.stopped for worker in workers)
+        by_judge = export(folder, planners, journal, caught) if complete else outcomes(planners, journal)
+        notes = _notes(material, caught)
+        return _report(folder, path, workers, reread, by_judge, complete=complete, notes=notes)
 
 
 def _identity(
@@ -164,14 +187,14 @@ def _check(
     Returns:
         Digests of the passages that raise themselves. A worker stopped here is marked as stopped.
     """
-    asked = [
+    checked = [
         (worker, check)
         for worker in workers
         if isinstance(worker, JudgeWorker) and (check := check_of(worker.planner, journal)) is not None
     ]
-    checks = [check for _, check in asked]
+    checks = [check for _, check in checked]
     done = _work(checks, journal, show_progress=show_progress, title="check")
-    for (worker, check), checker in zip(asked, done, strict=True):
+    for (worker, check), checker in zip(checked, done, strict=True):
         worker.stopped = checker.stopped
         worker.tally.checked = check.counts.judgements
     return raised(checks, journal)
@@ -184,15 +207,14 @@ def _work(
     show_progress: bool,
     title: str = "judge",
 ) -> list[JudgeWorker | LearnedWorker]:
-
     missing = [planner.survey().missing for planner in planners]
     with tqdm(total=sum(missing), desc=title, unit="grades", disable=not show_progress) as bar:
-        spent, failures = 0.0, 0
+        cost_so_far, failures = 0.0, 0
 
         def progress(*, graded: int, failed: int, cost: float) -> None:
-            nonlocal spent, failures
-            spent, failures = spent + cost, failures + failed
-            bar.set_postfix(spent=f"{spent:.4g}", failed=failures, refresh=False)
+            nonlocal cost_so_far, failures
+            cost_so_far, failures = cost_so_far + cost, failures + failed
+            bar.set_postfix(spent=f"{cost_so_far:.4g}", failed=failures, refresh=False)
             bar.update(graded + failed)
 
         workers = [
@@ -210,7 +232,7 @@ def _report(
     journal: Path,
     workers: Sequence[JudgeWorker | LearnedWorker],
     reread: Sequence[int],
-    found: dict[str, Outcome],
+    by_judge: dict[str, Outcome],
     *,
     complete: bool,
     notes: tuple[str, ...],
@@ -218,7 +240,7 @@ def _report(
     results = tuple(
         JudgeResult(
             worker.llm.name,
-            found[worker.llm.name],
+            by_judge[worker.llm.name],
             bought=worker.tally.bought,
             known=worker.planner.counts.known,
             account=worker.journal.account(worker.llm.name),

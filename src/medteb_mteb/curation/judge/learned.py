@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["LearnedPlanner", "LearnedWorker"]
 
 #: Pairs that are graded between two writes to the journal.
-CHUNK = 512
+PAIRS_PER_WRITE = 512
 
 
 class LearnedPlanner(Wanted[LearnedJudge]):
@@ -66,25 +66,25 @@ class LearnedWorker:
         planner, journal = self.planner, self.journal
         journal.describe(planner.settings, planner.description)
         planner.counts = planner.survey()
-        left = list(planner.missing())
-        for start in range(0, len(left), CHUNK):
+        missing = list(planner.missing())
+        for start in range(0, len(missing), PAIRS_PER_WRITE):
             if self.stop.reason:
                 break
-            some = left[start : start + CHUNK]
-            grades = await asyncio.to_thread(self._grades, [(query, text) for _, query, text in some])
-            found = {key: grade for (key, _, _), grade in zip(some, grades, strict=True)}
+            chunk = missing[start : start + PAIRS_PER_WRITE]
+            grades = await asyncio.to_thread(self._grades, [(query, text) for _, query, text in chunk])
+            graded = {key: grade for (key, _, _), grade in zip(chunk, grades, strict=True)}
             journal.settle(
                 planner.settings,
-                Request(tuple(found)),
+                Request(tuple(graded)),
                 judge=planner.judge.name,
-                grades=found,
+                grades=graded,
                 failures={},
                 follow=[],
                 paid=JudgeAccount(),
                 origin=origin_today(),
             )
-            self.tally.bought += len(found)
-            self.progress(graded=len(found), failed=0, cost=0.0)
+            self.tally.bought += len(graded)
+            self.progress(graded=len(graded), failed=0, cost=0.0)
         self.stopped = self.stop.reason
 
     def _grades(self, pairs: Sequence[tuple[str, str]]) -> list[str]:

@@ -32,8 +32,8 @@ MAGIC = b"\xa7MTJ"
 #: Marks a judgement without a grade.
 NO_GRADE = ord("-")
 
-_HEAD = struct.Struct(">4sQ8sHBBIHH")
-_PROOF = 4
+_HEAD_FORMAT = struct.Struct(">4sQ8sHBBIHH")
+_CHECKSUM_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class LogEntry:
     def packed(self) -> bytes:
         """Return its bytes in the log."""
         count = len(self.request.keys)
-        head = _HEAD.pack(
+        head = _HEAD_FORMAT.pack(
             MAGIC,
             self.number,
             self.settings,
@@ -79,28 +79,38 @@ class LogEntry:
             count,
         )
         content = b"".join((head, *self.request.keys, self.grades, struct.pack(f">{count}H", *self.places)))
-        return content + zlib.crc32(content).to_bytes(_PROOF, "big")
+        return content + zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "big")
 
 
 def entry_size(content: bytes) -> int:
     """Return the size in bytes of the entry that begins here, from its first bytes; 0 if there is none."""
-    if len(content) < _HEAD.size or not content.startswith(MAGIC):
+    if len(content) < _HEAD_FORMAT.size or not content.startswith(MAGIC):
         return 0
-    return int(_HEAD.size + (KEY_BYTES + 3) * _HEAD.unpack_from(content)[-1] + _PROOF)
+    return int(_HEAD_FORMAT.size + (KEY_BYTES + 3) * _HEAD_FORMAT.unpack_from(content)[-1] + _CHECKSUM_BYTES)
 
 
 def read_entry(content: bytes) -> LogEntry | None:
     """Return the entry with these bytes; None if they do not match their checksum."""
     if not isinstance(content, bytes) or entry_size(content) != len(content):
         return None
-    if zlib.crc32(memoryview(content)[:-_PROOF]).to_bytes(_PROOF, "big") != content[-_PROOF:]:
+    if (
+        zlib.crc32(memoryview(content)[:-_CHECKSUM_BYTES]).to_bytes(_CHECKSUM_BYTES, "big")
+        != content[-_CHECKSUM_BYTES:]
+    ):
         return None
-    _, number, settings, attempt, control, answered, origin, shown, count = _HEAD.unpack_from(content)
-    start = _HEAD.size
+    _, number, settings, attempt, control, answered, origin, shown, count = _HEAD_FORMAT.unpack_from(content)
+    start = _HEAD_FORMAT.size
     keys = tuple(content[i : i + KEY_BYTES] for i in range(start, start + KEY_BYTES * count, KEY_BYTES))
-    rest = start + KEY_BYTES * count
-    places = struct.unpack_from(f">{count}H", content, rest + count)
+    grades_start = start + KEY_BYTES * count
+    places = struct.unpack_from(f">{count}H", content, grades_start + count)
     request = Request(keys, attempt, control)
     return LogEntry(
-        number, settings, request, bool(answered), content[rest : rest + count], places, shown, origin
+        number,
+        settings,
+        request,
+        bool(answered),
+        content[grades_start : grades_start + count],
+        places,
+        shown,
+        origin,
     )

@@ -60,11 +60,11 @@ class JudgingMaterial:
         for query in self.pools:
             by_text.setdefault(self.digests["q", query], []).append(query)
         for names in by_text.values():
-            found: dict[bytes, str] = {}
+            documents: dict[bytes, str] = {}
             for name in names:
                 for document in self.pools[name]:
-                    found.setdefault(self.digests["d", document], document)
-            yield QueryGroup(names[0], tuple(found.values()))
+                    documents.setdefault(self.digests["d", document], document)
+            yield QueryGroup(names[0], tuple(documents.values()))
 
     def suspect(self, document: str) -> bool:
         """Return True if a document looks like a prompt injection."""
@@ -93,18 +93,20 @@ def read_material(
     gold: str | Path | None = None,
 ) -> JudgingMaterial:
     """Return texts of the pools and of the gold pairs, which have the same form; all others are left out."""
-    asked = {text.id: text for text in read_texts(queries)}
-    there = {text.id: text for text in read_texts(documents)}
-    pairs = read_pools(pools, asked, there)
-    wanted_queries = [asked[name] for name in pairs]
-    wanted = [there[name] for name in dict.fromkeys(d for names in pairs.values() for d in names)]
-    sure = {} if gold is None else read_pools(gold, asked, there)
+    query_texts = {text.id: text for text in read_texts(queries)}
+    document_texts = {text.id: text for text in read_texts(documents)}
+    pairs = read_pools(pools, query_texts, document_texts)
+    pool_queries = [query_texts[name] for name in pairs]
+    pool_documents = [
+        document_texts[name] for name in dict.fromkeys(d for names in pairs.values() for d in names)
+    ]
+    gold_pools = {} if gold is None else read_pools(gold, query_texts, document_texts)
     if not already_anonymous:
-        shown = [there[name] for names in sure.values() for name in names]
-        refuse_private({"queries": wanted_queries, "documents": [*wanted, *shown]})
+        gold_documents = [document_texts[name] for names in gold_pools.values() for name in names]
+        refuse_private({"queries": pool_queries, "documents": [*pool_documents, *gold_documents]})
     return JudgingMaterial(
-        {text.id: text.full for text in wanted_queries},
-        {text.id: text.full for text in wanted},
+        {text.id: text.full for text in pool_queries},
+        {text.id: text.full for text in pool_documents},
         pairs,
-        {query: [there[name].full for name in names] for query, names in sure.items()},
+        {query: [document_texts[name].full for name in names] for query, names in gold_pools.items()},
     )

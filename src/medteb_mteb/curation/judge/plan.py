@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from medteb_mteb.curation.judge.config import AnyJudge, Judge
-from medteb_mteb.curation.judge.controls import MISGRADED, with_controls
+from medteb_mteb.curation.judge.controls import MISGRADED_REASONS, with_controls
 from medteb_mteb.curation.judge.entries import ECHO, GOLD, OFF_TOPIC, Request, judgement_key
 from medteb_mteb.curation.judge.prompt import SYSTEM, TEMPLATE, JudgePrompt, render
 from medteb_mteb.curation.llm.budget import tokens_of
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.judge.journal import JudgementJournal
     from medteb_mteb.curation.judge.material import JudgingMaterial, QueryGroup
 
-__all__ = ["AROUND", "OVERHEAD", "PlannedRequest", "RequestPlanner", "Wanted"]
+__all__ = ["PASSAGE_OVERHEAD_TOKENS", "PROMPT_OVERHEAD_TOKENS", "PlannedRequest", "RequestPlanner", "Wanted"]
 
 JudgeT = TypeVar("JudgeT", bound=AnyJudge, covariant=True)
 
 #: Tokens of a prompt without its texts.
-OVERHEAD = tokens_of(SYSTEM) + tokens_of(TEMPLATE)
+PROMPT_OVERHEAD_TOKENS = tokens_of(SYSTEM) + tokens_of(TEMPLATE)
 #: Tokens of the delimiters and the key of a passage.
-AROUND = 40
+PASSAGE_OVERHEAD_TOKENS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +138,16 @@ class RequestPlanner(Wanted[Judge]):
         known, failed = self.journal.grades(list(keys)), self.journal.failures(list(keys))
         self.counts.judgements += len(keys)
         self.counts.known += len(known)
-        left = {key: document for key, document in keys.items() if key not in known}
-        for request in dict.fromkeys(open_requests[key] for key in left if key in open_requests):
-            if all(key in left for key in request.keys):
+        missing = {key: document for key, document in keys.items() if key not in known}
+        for request in dict.fromkeys(open_requests[key] for key in missing if key in open_requests):
+            if all(key in missing for key in request.keys):
                 self.counts.resumed += 1
-                yield self.task(request, group.query, [left.pop(key) for key in request.keys])
+                yield self.task(request, group.query, [missing.pop(key) for key in request.keys])
             else:
                 self.stale.append(request)
         again: list[tuple[bytes, str, int]] = []
-        for key in [key for key in left if key in failed]:
-            document = left.pop(key)
+        for key in [key for key in missing if key in failed]:
+            document = missing.pop(key)
             if self.retry_failed:
                 again.append((key, document, failed[key].attempt + 1))
             else:
@@ -155,16 +155,16 @@ class RequestPlanner(Wanted[Judge]):
         for key, document, attempt in again:
             control = self._alone(document, failed[key].reason)
             yield self.task(Request((key,), attempt, control), group.query, [document])
-        yield from self._batches(group.query, left)
+        yield from self._batches(group.query, missing)
 
-    def _batches(self, query: str, left: dict[bytes, str]) -> Iterator[PlannedRequest]:
+    def _batches(self, query: str, missing: dict[bytes, str]) -> Iterator[PlannedRequest]:
         """Yield suspicious passages alone, and the others in a random order specific to the judge."""
-        suspects = [(key, document) for key, document in left.items() if self.material.suspect(document)]
+        suspects = [(key, document) for key, document in missing.items() if self.material.suspect(document)]
         self.counts.suspicious += len(suspects)
         for key, document in suspects:
-            del left[key]
+            del missing[key]
             yield self.task(Request((key,), 0, self._alone(document)), query, [document])
-        order = sorted(left.items())
+        order = sorted(missing.items())
         draw = random.Random(
             f"{self.judges.seed}\0{self.judge.name}\0{self.material.digests['q', query].hex()}"
         )
@@ -184,15 +184,15 @@ class RequestPlanner(Wanted[Judge]):
 
         A gold passage is never among them: if it were mislabelled, its query would never be judged.
         """
-        wanted = reason in MISGRADED.values() or self.material.suspect(document)
+        wanted = reason in MISGRADED_REASONS.values() or self.material.suspect(document)
         return (OFF_TOPIC | (ECHO if self.judges.echoes else 0)) if wanted else 0
 
     def _cut(self, query: str, order: list[tuple[bytes, str]]) -> Iterator[list[tuple[bytes, str]]]:
-        fixed = OVERHEAD + tokens_of(self.material.queries[query])
+        fixed = PROMPT_OVERHEAD_TOKENS + tokens_of(self.material.queries[query])
         batch: list[tuple[bytes, str]] = []
         size = fixed
         for key, document in order:
-            tokens = tokens_of(self.material.documents[document]) + AROUND
+            tokens = tokens_of(self.material.documents[document]) + PASSAGE_OVERHEAD_TOKENS
             if batch and (len(batch) == self.judge.passages or size + tokens > self.judge.prompt_tokens):
                 yield batch
                 batch, size = [], fixed
@@ -204,24 +204,24 @@ class RequestPlanner(Wanted[Judge]):
     def task(self, request: Request, query: str, documents: Sequence[str]) -> PlannedRequest:
         """Return the texts of a request; the same request gives the same prompt."""
         identity = request.id(self.settings)
-        asked = self.material.queries[query]
+        query_text = self.material.queries[query]
         texts, numbers, kinds = with_controls(
             request,
             identity,
             [self.material.documents[document] for document in documents],
-            query=asked,
+            query=query_text,
             gold=self.material.gold_beside(query, documents),
             controls=self.judges.controls,
             echoes=self.judges.echoes,
         )
-        prompt = render(asked, texts, request=identity, tags=self.judge.tags)
+        prompt = render(query_text, texts, request=identity, tags=self.judge.tags)
         return PlannedRequest(request, prompt, numbers, kinds, query, tuple(documents))
 
     def follow_up(self, task: PlannedRequest, reasons: Mapping[bytes, str]) -> list[PlannedRequest]:
         """Return requests, each for one passage, for the grades that a first answer lacks."""
         documents = dict(zip(task.request.keys, task.documents, strict=True))
-        found = []
+        requests = []
         for key, reason in reasons.items():
             control = self._alone(documents[key], reason)
-            found.append(self.task(Request((key,), 1, control), task.query, [documents[key]]))
-        return found
+            requests.append(self.task(Request((key,), 1, control), task.query, [documents[key]]))
+        return requests

@@ -76,17 +76,17 @@ def _add(
 ) -> None:
     query, listed = as_id(row.values.get("query-id")), row.values.get("corpus-ids")
     if query is None or not isinstance(listed, list):
-        there = ", ".join(map(str, row.values))
-        message = f"expected 'query-id' and a list 'corpus-ids'; the columns are {there}"
+        columns = ", ".join(map(str, row.values))
+        message = f"expected 'query-id' and a list 'corpus-ids'; the columns are {columns}"
         problems.add(row.file, row.line, "column", message)
         return
-    found = [as_id(entry) for entry in listed]
+    ids = [as_id(entry) for entry in listed]
     if query not in queries:
         problems.add(row.file, row.line, "query", f"there is no query {query!r}")
     if query in pools:
         problems.add(row.file, row.line, "duplicate", f"query {query!r} has an earlier row")
-    for entry, name in zip(listed, found, strict=True):
+    for entry, name in zip(listed, ids, strict=True):
         if name is None or name not in documents:
             problems.add(row.file, row.line, "document", f"there is no document {entry!r}")
     # A list may name a document twice; it is one pair.
-    pools[query] = tuple(dict.fromkeys(name for name in found if name is not None))
+    pools[query] = tuple(dict.fromkeys(name for name in ids if name is not None))

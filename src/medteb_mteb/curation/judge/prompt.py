@@ -48,11 +48,11 @@ D：与查询无关。
 例如：{example}
 """
 
-PASSAGE = """<passage-{word} id="{key}">
+PASSAGE_TEMPLATE = """<passage-{word} id="{key}">
 {text}
 </passage-{word}>"""
 
-KEYS = {
+KEY_RULES = {
     False: "键为各段落的 id（Passage-0、Passage-1……）。",
     True: "键为各段落的 id，连同末尾的校验码一字不差地照抄（形如 Passage-0-k7f）。",
 }
@@ -60,7 +60,7 @@ KEYS = {
 #: Tokens that an answer has for a passage: its key, its letter, and the JSON around them.
 TOKENS_PER_GRADE = 14
 
-_TAG = "bcdfghjkmnpqrstvwxz23456789"
+_TAG_ALPHABET = "bcdfghjkmnpqrstvwxz23456789"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def answer_tokens(passages: int) -> int:
 def prompt_version(*, tags: bool) -> str:
     """Return the digest (16 hex digits) of the prompt without its texts."""
     # The instructions depend on the form of the keys.
-    parts = (SYSTEM, TEMPLATE, PASSAGE, KEYS[tags])
+    parts = (SYSTEM, TEMPLATE, PASSAGE_TEMPLATE, KEY_RULES[tags])
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
@@ -123,9 +123,10 @@ def render(query: str, passages: Sequence[str], *, request: bytes, tags: bool) -
         word=word,
         query=shown[0],
         passages="\n".join(
-            PASSAGE.format(word=word, key=key, text=text) for key, text in zip(keys, shown[1:], strict=True)
+            PASSAGE_TEMPLATE.format(word=word, key=key, text=text)
+            for key, text in zip(keys, shown[1:], strict=True)
         ),
-        keys=KEYS[tags],
+        keys=KEY_RULES[tags],
         # Concrete letters in an example bias the answers; these are placeholders.
         example="{" + ", ".join(f'"{key}": "<字母>"' for key in keys[:2]) + "}",
     )
@@ -143,4 +144,4 @@ def passage_keys(count: int, *, request: bytes, tags: bool) -> tuple[str, ...]:
 def _tag(request: bytes, number: int) -> str:
     """Return three letters or digits without vowels; the tags of a prompt almost always differ."""
     digest = hashlib.sha256(b"tag %d " % number + request).digest()
-    return "".join(_TAG[byte % len(_TAG)] for byte in digest[:3])
+    return "".join(_TAG_ALPHABET[byte % len(_TAG_ALPHABET)] for byte in digest[:3])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from medteb_mteb.curation.judge.controls import ALLOWED, MISGRADED
+from medteb_mteb.curation.judge.controls import ALLOWED_GRADES, MISGRADED_REASONS
 from medteb_mteb.curation.judge.entries import OFF_TOPIC
 from medteb_mteb.curation.judge.material import JudgingMaterial
 from medteb_mteb.curation.judge.plan import RequestPlanner
@@ -56,12 +56,12 @@ def check_of(planner: RequestPlanner, journal: JudgementJournal) -> RequestPlann
 
 def raised(checks: Sequence[RequestPlanner], journal: JudgementJournal) -> frozenset[bytes]:
     """Return digests of the passages that some judge took for answers to a query that they cannot answer."""
-    found: set[bytes] = set()
+    digests: set[bytes] = set()
     for planner in checks:
         for group in planner.material.groups():
             keys = {planner.key(group.query, document): document for document in group.documents}
             grades, failures = journal.grades(list(keys)), journal.failures(list(keys))
-            caught = {key for key, grade in grades.items() if grade not in ALLOWED[OFF_TOPIC]}
-            caught |= {key for key, one in failures.items() if one.reason in MISGRADED.values()}
-            found |= {planner.material.digests["d", keys[key]] for key in caught}
-    return frozenset(found)
+            caught = {key for key, grade in grades.items() if grade not in ALLOWED_GRADES[OFF_TOPIC]}
+            caught |= {key for key, one in failures.items() if one.reason in MISGRADED_REASONS.values()}
+            digests |= {planner.material.digests["d", keys[key]] for key in caught}
+    return frozenset(digests)

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.judge.entries import proof
-from medteb_mteb.curation.judge.journal import JudgementJournal, asked_of
+from medteb_mteb.curation.judge.journal import JudgementJournal, unanswered_requests
 from medteb_mteb.curation.judge.log import MAGIC, LogEntry, entry_size, read_entry
 from medteb_mteb.curation.llm.database import KEY_BYTES, SETTINGS_BYTES
 from medteb_mteb.curation.llm.pages import Bytes, Pages, file_bytes, views
@@ -66,18 +66,18 @@ def repair_journal(path: str | Path) -> Repaired:
 
 def _fill(fresh: JudgementJournal, database: Path, log: Path) -> None:
     with ExitStack() as stack:
-        base, ahead = (file_bytes(stack, file) for file in (database, log))
-        rows = (row for data in (base, ahead) for row in _judgements(data))
-        while some := list(islice(rows, 10_000)):
-            fresh.insert(JudgementJournal.table, some)
+        base, wal = (file_bytes(stack, file) for file in (database, log))
+        rows = (row for data in (base, wal) for row in _judgements(data))
+        while chunk := list(islice(rows, 10_000)):
+            fresh.insert(JudgementJournal.table, chunk)
         fresh.reload()
-        possible = views(base, ahead)
-        entries = (entry for data in (base, ahead) for entry in _entries(data, possible))
+        possible = views(base, wal)
+        entries = (entry for data in (base, wal) for entry in _entries(data, possible))
         answered = (entry for entry in entries if entry.answered)
-        while kept := list(islice(answered, 10_000)):
-            fresh.restore(kept)
+        while entry_chunk := list(islice(answered, 10_000)):
+            fresh.restore(entry_chunk)
     # Requests without an answer may be lost: those that SQLite can read are copied.
-    for settings, request in asked_of(readable(database, "log"), readable(database, "requests")):
+    for settings, request in unanswered_requests(readable(database, "log"), readable(database, "requests")):
         fresh.decide(settings, [request])
 
 

@@ -25,7 +25,7 @@ _REFUSAL = re.compile(
     r"\b(sorry|(can ?not|can't|unable to|won't) (help|assist|provide|comply|answer|rate|grade))\b",
     re.IGNORECASE,
 )
-_KEY = re.compile(r"passage-(\d+)(?:-(\w+))?")
+_PASSAGE_KEY = re.compile(r"passage-(\d+)(?:-(\w+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +62,20 @@ def read_answer(
         return _distrusted("refused", keys)
     if not content or not content.strip():
         return _distrusted("empty", keys)
-    asked = [plain_key(key) for key in keys]
-    found = claims(content, asked, cut=cut)
-    if isinstance(found, str):
-        reason = "cut" if cut else "refused" if _REFUSAL.search(content) else found
+    plain_keys = [plain_key(key) for key in keys]
+    answer_claims = claims(content, plain_keys, cut=cut)
+    if isinstance(answer_claims, str):
+        reason = "cut" if cut else "refused" if _REFUSAL.search(content) else answer_claims
         return _distrusted(reason, keys)
-    numbers = {key: number for number, key in enumerate(asked)}
+    numbers = {key: number for number, key in enumerate(plain_keys)}
     if len(keys) == 1:  # nothing to mix it up with
-        numbers[asked[0].rpartition("-")[0] if asked[0].count("-") > 1 else asked[0]] = 0
-    reason = _mixed_up([key for key, _ in found], numbers, asked)
+        numbers[plain_keys[0].rpartition("-")[0] if plain_keys[0].count("-") > 1 else plain_keys[0]] = 0
+    reason = _mixed_up([key for key, _ in answer_claims], numbers, plain_keys)
     if reason:
         return _distrusted(reason, keys)
     grades: dict[int, str] = {}
     missing = dict.fromkeys(range(len(keys)), "missing")
-    for key, value in found:
+    for key, value in answer_claims:
         grade = letter(value)
         if grade is None:
             missing[numbers[key]] = "letter"
@@ -100,15 +100,15 @@ def _distrusted(reason: str, keys: Sequence[str]) -> Verdict:
     return Verdict({}, dict.fromkeys(range(len(keys)), reason), reason)
 
 
-def _mixed_up(found: Sequence[str], numbers: dict[str, int], keys: Sequence[str]) -> str:
+def _mixed_up(claimed_keys: Sequence[str], numbers: dict[str, int], keys: Sequence[str]) -> str:
     """Return why the keys of an answer show that passages were mixed up; empty if they do not."""
-    known = [numbers[key] for key in found if key in numbers]
-    if len(set(found)) != len(found) or len(set(known)) != len(known):
+    known = [numbers[key] for key in claimed_keys if key in numbers]
+    if len(set(claimed_keys)) != len(claimed_keys) or len(set(known)) != len(known):
         return "duplicate"
-    for key in found:
+    for key in claimed_keys:
         if key in numbers:
             continue
-        match = _KEY.fullmatch(key)
+        match = _PASSAGE_KEY.fullmatch(key)
         if match and int(match[1]) < len(keys) and keys[int(match[1])] != f"passage-{match[1]}":
             tags = {known.rpartition("-")[2] for known in keys}
             return "untagged" if match[2] is None else "swapped" if match[2] in tags else "invented"

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["read_again", "shown", "why_stopped"]
 
 #: Reasons that are not a judge's fault: the endpoint refuses the texts.
-OF_THE_TEXTS = ("filtered",)
+TEXT_REFUSALS = ("filtered",)
 #: Number of answers shown, characters of each, and length of a match that counts as repeating a text.
-SHOWN, LENGTH, REPEATED = 3, 200, 12
+MAX_SHOWN, MAX_SHOWN_CHARACTERS, MIN_REPEATED_CHARACTERS = 3, 200, 12
 
 
 def read_again(planner: RequestPlanner, journal: JudgementJournal) -> int:
@@ -29,7 +29,7 @@ def read_again(planner: RequestPlanner, journal: JudgementJournal) -> int:
     Returns:
         Number of grades recovered, which need not be bought again.
     """
-    found = 0
+    recovered = 0
     for request, ending, text in journal.unread(planner.settings):
         identity = request.id(planner.settings)
         numbers, kinds = places(request, identity)
@@ -40,8 +40,8 @@ def read_again(planner: RequestPlanner, journal: JudgementJournal) -> int:
         grades = {k: verdict.grades[n] for k, n in pairs if n in verdict.grades and k not in known}
         if grades or len(known) == len(request.keys):
             journal.reread(planner.settings, request, grades, places_of(request, numbers))
-            found += len(grades)
-    return found
+            recovered += len(grades)
+    return recovered
 
 
 def why_stopped(worker: JudgeWorker) -> str:
@@ -55,7 +55,7 @@ def why_stopped(worker: JudgeWorker) -> str:
     if worker.stopped:
         return worker.stopped
     failed = planner.counts.failed + worker.tally.failed
-    failed = Counter({reason: number for reason, number in failed.items() if reason not in OF_THE_TEXTS})
+    failed = Counter({reason: number for reason, number in failed.items() if reason not in TEXT_REFUSALS})
     number, wanted = failed.total(), planner.counts.judgements
     if number <= planner.judge.max_failed * wanted:
         return ""
@@ -69,15 +69,19 @@ def why_stopped(worker: JudgeWorker) -> str:
 
 def shown(planner: RequestPlanner, journal: JudgementJournal) -> str:
     """Return the first unreadable answers as text; if one repeats an input text, only its length."""
-    kept = [text for _, _, text in journal.unread(planner.settings)[:SHOWN]]
-    if not kept:
+    answers = [text for _, _, text in journal.unread(planner.settings)[:MAX_SHOWN]]
+    if not answers:
         return ""
     texts = "\n".join([*planner.material.queries.values(), *planner.material.documents.values()])
 
     def safe(answer: str) -> str:
-        said = " ".join(answer.split())[:LENGTH]
-        if any(said[i : i + REPEATED] in texts for i in range(max(1, len(said) - REPEATED + 1)) if said):
+        excerpt = " ".join(answer.split())[:MAX_SHOWN_CHARACTERS]
+        if any(
+            excerpt[i : i + MIN_REPEATED_CHARACTERS] in texts
+            for i in range(max(1, len(excerpt) - MIN_REPEATED_CHARACTERS + 1))
+            if excerpt
+        ):
             return f"({len(answer)} characters that repeat a text)"
-        return repr(said)
+        return repr(excerpt)
 
-    return f" Its first answers of that kind: {'; '.join(map(safe, kept))}."
+    return f" Its first answers of that kind: {'; '.join(map(safe, answers))}."

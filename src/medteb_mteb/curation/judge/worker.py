@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
-from medteb_mteb.curation.judge.controls import MISGRADED, misgraded
+from medteb_mteb.curation.judge.controls import MISGRADED_REASONS, misgraded
 from medteb_mteb.curation.judge.entries import JudgeAccount, places_of
 from medteb_mteb.curation.judge.schema import Verdict, read_answer
 from medteb_mteb.curation.llm.database import Failure
@@ -69,10 +69,10 @@ class JudgeWorker(EndpointWorker["PlannedRequest"]):
 
     def more(self) -> list[PlannedRequest]:
         """Return the planner's next requests, written down in one transaction."""
-        found = list(islice(self._tasks, self.llm.concurrency))
-        if found:
-            self.journal.decide(self.settings, [task.request for task in found])
-        return found
+        tasks = list(islice(self._tasks, self.llm.concurrency))
+        if tasks:
+            self.journal.decide(self.settings, [task.request for task in tasks])
+        return tasks
 
     def settle(self, job: PlannedRequest, reply: Reply | None, reason: str) -> list[PlannedRequest]:
         """Record the grades of a reply; passages without a valid grade are requested again, once."""
@@ -80,7 +80,7 @@ class JudgeWorker(EndpointWorker["PlannedRequest"]):
             verdict = Verdict({}, dict.fromkeys(range(len(job.prompt.keys)), reason))
         else:
             verdict = verdict_of(reply.content, job.prompt.keys, job.controls, ending_of(reply))
-            readable = verdict.grades or verdict.whole in MISGRADED.values()
+            readable = verdict.grades or verdict.whole in MISGRADED_REASONS.values()
             self.used("" if readable else next(iter(verdict.missing.values())))
         if verdict.whole:
             self.tally.distrusted[verdict.whole] += 1
@@ -93,7 +93,7 @@ class JudgeWorker(EndpointWorker["PlannedRequest"]):
             follow = self.planner.follow_up(job, reasons)
         else:
             failures = {key: Failure(why, job.request.attempt) for key, why in reasons.items()}
-        paid = self._paid(job, reply, flagged=verdict.whole in MISGRADED.values())
+        paid = self._paid(job, reply, flagged=verdict.whole in MISGRADED_REASONS.values())
         self.journal.settle(
             self.settings,
             job.request,

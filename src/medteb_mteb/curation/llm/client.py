@@ -32,7 +32,7 @@ __all__ = ["Endpoint", "GiveUp", "Unanswered", "quiet_libraries"]
 #: An endpoint that asks for a longer pause than this is given up.
 MAX_RETRY_AFTER = 600.0
 #: Failed requests in a row before an LLM is given up, if the cause of a single failure may be its request.
-IN_A_ROW = 3
+MAX_CONSECUTIVE_FAILURES = 3
 
 
 class Unanswered(Exception):  # noqa: N818 - an outcome, not a mistake
@@ -66,13 +66,13 @@ class _Refused(Exception):  # noqa: N818
 
     Attributes:
         reason: Short key of the reason.
-        said: Error message of the endpoint.
+        message: Error message of the endpoint.
         form: Whether the endpoint names the answer format as the cause; if not, format or texts may be it.
     """
 
-    def __init__(self, reason: str, said: str, *, form: bool) -> None:
+    def __init__(self, reason: str, message: str, *, form: bool) -> None:
         super().__init__(reason)
-        self.reason, self.said, self.form = reason, said, form
+        self.reason, self.message, self.form = reason, message, form
 
 
 class Endpoint:
@@ -105,7 +105,7 @@ class Endpoint:
         self._formats = list(formats[formats.index(llm.answer) :])
         self._proven = False
         self._answered_at = -math.inf
-        self._in_a_row = 0
+        self._consecutive_failures = 0
         #: Attempts that failed temporarily, by reason.
         self.faults: dict[str, int] = {}
 
@@ -125,13 +125,13 @@ class Endpoint:
         estimate = sum(question.tokens())
         attempt = 0
         #: Answer formats left for this question only, whose refusal may have another cause.
-        own: list[AnswerFormat] = []
+        question_formats: list[AnswerFormat] = []
         while True:
             started = time.monotonic()
             await self.limits.ready(estimate, self.stop)
             if self.stop.reason:
                 raise GiveUp(self.stop.reason)
-            form = (own or self._formats)[0]
+            form = (question_formats or self._formats)[0]
             try:
                 reply = await self._attempt(question, form)
             except _Failed as failed:
@@ -139,23 +139,23 @@ class Endpoint:
                 if failed.outage and self._answered_at > started:
                     attempt = 0  # others get through: the cause is the network or the limit
                 if attempt >= self.llm.retries:
-                    raise self._hopeless(failed) from None
+                    raise self._final_error(failed) from None
                 pause = min(self.llm.max_pause, self.llm.backoff * 2.0 ** min(attempt, 30))
                 pause *= random.uniform(0.5, 1.0)
                 attempt += 1
                 await self.stop.nap(max(pause, failed.after))
                 continue
             except _Refused as refused:
-                own = self._other_forms(form, own, refused)
+                question_formats = self._other_forms(form, question_formats, refused)
                 continue
-            if own and not self._proven:  # the format was the cause, for all questions
-                self._formats = own
-            self._answered_at, self._in_a_row, self._proven = time.monotonic(), 0, True
+            if question_formats and not self._proven:  # the format was the cause, for all questions
+                self._formats = question_formats
+            self._answered_at, self._consecutive_failures, self._proven = time.monotonic(), 0, True
             self.limits.used(reply.tokens_in + reply.tokens_out, estimate)
             return reply
 
     def _other_forms(
-        self, form: AnswerFormat, own: list[AnswerFormat], refused: _Refused
+        self, form: AnswerFormat, question_formats: list[AnswerFormat], refused: _Refused
     ) -> list[AnswerFormat]:
         """Return the answer formats left for a refused question; empty: the format of all questions.
 
@@ -163,25 +163,25 @@ class Endpoint:
             Unanswered: There is no other format, or the format is not the cause.
             GiveUp: Several questions in a row were refused, and none was answered before.
         """
-        forms = own or self._formats
+        forms = question_formats or self._formats
         if form not in forms:  # given up meanwhile, by another question
             return []
-        left = forms[forms.index(form) + 1 :]
-        if refused.form and left:
-            self._formats = [one for one in self._formats if one in left] or self._formats
+        remaining = forms[forms.index(form) + 1 :]
+        if refused.form and remaining:
+            self._formats = [one for one in self._formats if one in remaining] or self._formats
             return []
-        if left and not self._proven:
-            return left
+        if remaining and not self._proven:
+            return remaining
         if not self._proven:
-            self._in_a_row += 1
-            if self._in_a_row >= IN_A_ROW:
-                raise GiveUp(f"{self.llm.base_url} refuses every request ({refused.said})") from None
+            self._consecutive_failures += 1
+            if self._consecutive_failures >= MAX_CONSECUTIVE_FAILURES:
+                raise GiveUp(f"{self.llm.base_url} refuses every request ({refused.message})") from None
         raise Unanswered(refused.reason) from None
 
-    def _hopeless(self, failed: _Failed) -> Exception:
+    def _final_error(self, failed: _Failed) -> Exception:
         """Return the error of a request whose attempts have all failed."""
-        self._in_a_row += 1
-        if failed.outage or self._in_a_row >= IN_A_ROW:
+        self._consecutive_failures += 1
+        if failed.outage or self._consecutive_failures >= MAX_CONSECUTIVE_FAILURES:
             return GiveUp(
                 f"{self.llm.base_url} does not answer ({failed.reason}, {self.llm.retries + 1} attempts)"
             )
@@ -206,7 +206,7 @@ class Endpoint:
                         "extra_json": body.get("extra_body", {}),
                     },
                 )
-            found = json.loads(text)
+            completion = json.loads(text)
         except (TimeoutError, openai.APITimeoutError):
             raise _Failed("timeout", outage=False) from None
         except openai.APIConnectionError:
@@ -216,7 +216,7 @@ class Endpoint:
         except (openai.OpenAIError, ValueError, TypeError, RecursionError) as error:
             # Invalid answers with status 200: a proxy's page, half a body.
             raise _Failed(f"garbage-{type(error).__name__}", outage=False) from None
-        reply = read_reply(found, question)
+        reply = read_reply(completion, question)
         if reply is None:
             raise _Failed("garbage-no-choices", outage=False)
         return reply
@@ -237,11 +237,11 @@ class Endpoint:
     def _status(self, error: Any, form: AnswerFormat, question: Question) -> Exception:
         """Turn an HTTP error status into the exception that tells how to proceed."""
         status = int(error.status_code)
-        said = f"status {status}{self._said(error, question)}"
+        message = f"status {status}{self._message(error, question)}"
         if status in (400, 403, 422) and filtered(error):
             return Unanswered("filtered")
         if status in (401, 402, 403, 404) or error.code == "insufficient_quota":
-            return GiveUp(f"{self.llm.base_url} refuses ({said})")
+            return GiveUp(f"{self.llm.base_url} refuses ({message})")
         if status in (408, 409, 425, 429) or status >= 500:
             after = retry_after(error.response.headers)
             if after > MAX_RETRY_AFTER:
@@ -251,9 +251,9 @@ class Endpoint:
             return _Failed(f"status-{status}", outage=status in (429, 503, 529), after=after)
         words = ("response_format", "json_object", "json_schema")
         named = form != "text" and any(word in str(error.message) for word in words)
-        return _Refused(f"status-{status}", said, form=named)
+        return _Refused(f"status-{status}", message, form=named)
 
-    def _said(self, error: Any, question: Question) -> str:
+    def _message(self, error: Any, question: Question) -> str:
         """Return the endpoint's error message, unless it quotes our texts; the key is masked."""
         body = error.body if isinstance(error.body, dict) else {}
         words = " ".join(str(body.get("message") or error.message).split()).replace(self._key, "***")[:300]

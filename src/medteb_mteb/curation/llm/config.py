@@ -17,7 +17,7 @@ __all__ = ["LLM", "AnswerFormat", "load_llm", "load_settings"]
 #: Formats of answers to request. If an endpoint refuses one, the next is tried.
 AnswerFormat = Literal["json_schema", "json_object", "text"]
 
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 SettingsT = TypeVar("SettingsT", bound=BaseModel)
 
@@ -87,9 +87,9 @@ class LLM(BaseModel):
     @field_validator("extra")
     @classmethod
     def _own_fields(cls, value: dict[str, Any]) -> dict[str, Any]:
-        taken = sorted(set(value) & {"model", "messages", "temperature", "response_format", "stream", "n"})
-        if taken:
-            raise ValueError(f"{taken[0]!r} is set by the step itself")
+        reserved = sorted(set(value) & {"model", "messages", "temperature", "response_format", "stream", "n"})
+        if reserved:
+            raise ValueError(f"{reserved[0]!r} is set by the step itself")
         return value
 
     @model_validator(mode="after")
@@ -101,7 +101,7 @@ class LLM(BaseModel):
     @property
     def local(self) -> bool:
         """Return True if the endpoint is on this machine."""
-        return urlsplit(self.base_url).hostname in LOOPBACK
+        return urlsplit(self.base_url).hostname in LOOPBACK_HOSTS
 
     def key(self) -> str:
         """Return the API key for the endpoint.
@@ -119,12 +119,12 @@ class LLM(BaseModel):
                 "holds the key of this service (for api.openai.com that is OPENAI_API_KEY). Keys are only "
                 "sent if api_key_env names them."
             )
-        found = os.environ.get(self.api_key_env)
-        if not found:
+        api_key = os.environ.get(self.api_key_env)
+        if not api_key:
             raise BuildError(
                 f"{who}: set {self.api_key_env} to the key for {self.base_url}; it is read from there alone."
             )
-        return found
+        return api_key
 
     def settings(self, prompt_version: str) -> dict[str, Any]:
         """Return everything an answer depends on besides its texts; the endpoint is not part of it."""

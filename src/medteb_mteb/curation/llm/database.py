@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FAILURES_TABLE",
     "KEY_BYTES",
-    "PAGES",
+    "PAGE_SIZES",
     "SETTINGS_BYTES",
     "SETTINGS_TABLE",
     "Database",
@@ -44,9 +44,9 @@ __all__ = [
 KEY_BYTES, SETTINGS_BYTES = 16, 8
 #: Page sizes in bytes (a commit writes whole pages): of new journals, and of those of an earlier version. A
 #: damaged file may not state its own.
-PAGES = (1024, 4096)
+PAGE_SIZES = (1024, 4096)
 #: Reserved bytes, freed when the disk is full, so that pending answers can still be written.
-RESERVE = 1 << 20
+RESERVE_BYTES = 1 << 20
 SYNC_SECONDS = 1.0
 
 FAILURES_TABLE = (
@@ -138,11 +138,11 @@ class Database(ABC, Generic[AccountT]):
         journal = cls.__new__(cls)
         journal.path, journal.trouble, journal._syncing = Path(path).resolve(), "", None
         journal._lock = None  # type: ignore[assignment]
-        there = journal.path.is_file() and journal.path.stat().st_size
+        exists = journal.path.is_file() and journal.path.stat().st_size
         with journal._errors():
-            uri = f"{journal.path.as_uri()}?mode=ro" if there else ":memory:"
+            uri = f"{journal.path.as_uri()}?mode=ro" if exists else ":memory:"
             journal._db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
-            journal._check() if there else journal._db.executescript(
+            journal._check() if exists else journal._db.executescript(
                 f"{cls.schema} {cls.later} {ORIGINS_TABLES}"
             )
             journal._load()
@@ -155,7 +155,7 @@ class Database(ABC, Generic[AccountT]):
         try:
             with self._errors():
                 if new:
-                    self._db.execute(f"PRAGMA page_size={PAGES[0]}")
+                    self._db.execute(f"PRAGMA page_size={PAGE_SIZES[0]}")
                     self._db.execute("PRAGMA journal_mode=WAL")
                     marks = f"PRAGMA application_id={self.application}; PRAGMA user_version={self.version};"
                     self._db.executescript(f"BEGIN; {self.schema} {marks} COMMIT;")
@@ -167,7 +167,7 @@ class Database(ABC, Generic[AccountT]):
                     self._upgrade(db)
                 self._load()
             try:
-                self._reserve.write_bytes(b"\0" * RESERVE)
+                self._reserve.write_bytes(b"\0" * RESERVE_BYTES)
             except OSError as error:
                 self._reserve.unlink(missing_ok=True)
                 raise JournalError(f"There is no room beside {self.path} ({error.strerror}).") from error
@@ -206,8 +206,8 @@ class Database(ABC, Generic[AccountT]):
             )
 
     def _damaged(self, problem: str) -> JournalError:
-        said = " ".join(problem.split())[:150]
-        return JournalError(f"{self.path} is damaged ({said}). It is left as it is. {self.remedy}")
+        detail = " ".join(problem.split())[:150]
+        return JournalError(f"{self.path} is damaged ({detail}). It is left as it is. {self.remedy}")
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -217,14 +217,14 @@ class Database(ABC, Generic[AccountT]):
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
                 raise self._damaged(str(error)) from error
-            todo = {
+            advice = {
                 sqlite3.SQLITE_FULL: "Make room",
                 sqlite3.SQLITE_BUSY: "Another program has it open; close that",
                 sqlite3.SQLITE_READONLY: "Make it writable, or give another journal",
                 sqlite3.SQLITE_CANTOPEN: "Make it and its folder writable, or give another journal",
             }.get(code, "See whether the disk is full or failing")
             raise JournalError(
-                f"{self.path} cannot be used ({error}). {todo}; the same command resumes with all that was "
+                f"{self.path} cannot be used ({error}). {advice}; the same command resumes with all that was "
                 "written before."
             ) from error
 
@@ -265,11 +265,11 @@ class Database(ABC, Generic[AccountT]):
     ) -> Iterator[tuple[Any, ...]]:
         with self._errors():
             for start in range(0, len(keys), 500):
-                some = keys[start : start + 500]
-                marks = ",".join("?" * len(some))
+                chunk = keys[start : start + 500]
+                marks = ",".join("?" * len(chunk))
                 # The names come from this code; values from outside are passed as parameters.
                 query = f"SELECT {columns} FROM {table} WHERE {by} IN ({marks})"  # noqa: S608
-                yield from self._db.execute(query, some).fetchall()
+                yield from self._db.execute(query, chunk).fetchall()
 
     # Writing ---------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Cost", "added", "estimate_cost"]
 
 #: Fields of a cost that are the same in every call: they belong to the LLM, not to the prompts.
-_OF_THE_LLM = ("spent", "budget")
+_LLM_FIELDS = ("spent", "budget")
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ def added(costs: Iterable[Cost]) -> Cost:
     Args:
         costs: One or more costs.
     """
-    first, *rest = costs
-    summed = [field.name for field in fields(Cost) if field.name not in _OF_THE_LLM]
-    totals = {name: sum(getattr(cost, name) for cost in (first, *rest)) for name in summed}
+    first, *others = costs
+    summed = [field.name for field in fields(Cost) if field.name not in _LLM_FIELDS]
+    totals = {name: sum(getattr(cost, name) for cost in (first, *others)) for name in summed}
     return replace(first, **totals)
 
 
@@ -85,16 +85,16 @@ def estimate_cost(
     with AnswerJournal.snapshot(journal) as opened:
         answers, failures = opened.known(list(wanted)), opened.failures(list(wanted))
         spent = opened.account(llm.name).cost
-    for key, some in wanted.items():
+    for key, key_prompts in wanted.items():
         if key in failures and failures[key].reason != UNREAD:
             if not retry_failed:
-                failed += len(some)
+                failed += len(key_prompts)
                 continue
         elif key in answers:
-            known += len(some)
+            known += len(key_prompts)
             continue
         requests += 1
-        tokens = Order(key, some[0]).tokens()
+        tokens = Order(key, key_prompts[0]).tokens()
         tokens_in, tokens_out = tokens_in + tokens[0], tokens_out + tokens[1]
     return Cost(
         prompts=len(prompts),

@@ -62,8 +62,8 @@ def answer_key(settings: bytes, prompt: Prompt) -> bytes:
 
 def proof(key: bytes, settings: bytes, answer: Answer) -> bytes:
     """Return the checksum of a row of `answers`, 4 bytes."""
-    rest = f"{answer.attempt} {answer.ending} {answer.text}"
-    return zlib.crc32(key + settings + rest.encode()).to_bytes(4, "big")
+    content = f"{answer.attempt} {answer.ending} {answer.text}"
+    return zlib.crc32(key + settings + content.encode()).to_bytes(4, "big")
 
 
 class AnswerJournal(Database[Account]):
@@ -94,16 +94,16 @@ CREATE TABLE accounts (llm TEXT PRIMARY KEY, answers INTEGER NOT NULL, tokens_in
 
     def answers(self, keys: Sequence[bytes]) -> dict[bytes, list[Answer]]:
         """Return the answers by key, first one first; without the keys that have none."""
-        found: dict[bytes, list[Answer]] = {}
+        by_key: dict[bytes, list[Answer]] = {}
         columns = "key, settings, attempt, ending, answer, proof"
         for key, settings, attempt, ending, text, checksum in self._rows("answers", columns, keys):
             answer = Answer(attempt, ending, text)
             if proof(key, settings, answer) != checksum:
                 raise self._damaged("an answer does not agree with its checksum")
-            found.setdefault(key, []).append(answer)
-        for some in found.values():
-            some.sort(key=lambda answer: answer.attempt)
-        return found
+            by_key.setdefault(key, []).append(answer)
+        for key_answers in by_key.values():
+            key_answers.sort(key=lambda answer: answer.attempt)
+        return by_key
 
     def known(self, keys: Sequence[bytes]) -> set[bytes]:
         """Return the keys that have answers, valid or not."""

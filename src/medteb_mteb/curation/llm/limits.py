@@ -79,8 +79,8 @@ class RateLimits:
         """Wait until a request of about `tokens` tokens may be sent, or is no longer wanted."""
         now = time.monotonic()
         await stop.nap(max(self._requests.take(1, now), self._tokens.take(tokens, now)))
-        while (left := self._paused_until - time.monotonic()) > 0 and not stop.reason:
-            await stop.nap(left)
+        while (remaining := self._paused_until - time.monotonic()) > 0 and not stop.reason:
+            await stop.nap(remaining)
 
     def used(self, tokens: int, estimated: int) -> None:
         """Record the number of tokens that a request took."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Question", "Reply", "filtered", "read_reply", "retry_after"]
 
 #: Tokens of one request or answer at most; larger counts of a server are ignored.
-MOST_TOKENS = 10**8
+MAX_TOKEN_COUNT = 10**8
 
 #: How content filters call themselves: Azure and OpenAI, DeepSeek, Qwen, GLM, Moonshot, ERNIE.
 _FILTER_CODE = re.compile(r"content_?(filter|policy)|data_?inspection|responsibleai|^1301$", re.IGNORECASE)
@@ -76,34 +76,34 @@ def filtered(error: Any) -> bool:
     )
 
 
-def read_reply(found: Any, question: Question) -> Reply | None:
+def read_reply(completion: Any, question: Question) -> Reply | None:
     """Return the answer in a chat completion; `None` if it holds none.
 
     Args:
-        found: The endpoint's JSON.
+        completion: The endpoint's JSON.
         question: The question, from which tokens are estimated if the endpoint counts none.
     """
-    content = _object(found)
+    content = _object(completion)
     choices = content.get("choices")
     if not isinstance(choices, list) or not choices:
         return None
     choice = _object(choices[0])
     message, reason = _object(choice.get("message")), choice.get("finish_reason")
     refused = bool(message.get("refusal")) or reason == "content_filter"
-    said = _content(message, cut=reason == "length")
+    text = _content(message, cut=reason == "length")
     usage = _object(content.get("usage"))
     tokens_in, tokens_out = (_count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens"))
     origin = [content.get(name) for name in ("model", "system_fingerprint")]
     model, fingerprint = (one if isinstance(one, str) else "" for one in origin)
     estimated = tokens_in is None or tokens_out is None
     if tokens_in is None or tokens_out is None:
-        tokens_in, tokens_out = question.tokens()[0], tokens_of(said or "")
-    return Reply(said, refused, reason == "length", tokens_in, tokens_out, estimated, model, fingerprint)
+        tokens_in, tokens_out = question.tokens()[0], tokens_of(text or "")
+    return Reply(text, refused, reason == "length", tokens_in, tokens_out, estimated, model, fingerprint)
 
 
 def _count(value: Any) -> int | None:
     """Return a plausible number of tokens; `None` for any other value."""
-    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
+    return value if type(value) is int and 0 <= value <= MAX_TOKEN_COUNT else None
 
 
 def _object(value: Any) -> dict[str, Any]:

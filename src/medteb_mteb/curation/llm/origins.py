@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["ORIGINS_TABLES", "Origin", "answered", "origin_number", "origin_today", "write_origin"]
 
 #: Characters of a server's own words that are kept.
-MOST = 200
+MAX_NAME_CHARACTERS = 200
 
 ORIGINS_TABLES = """
 CREATE TABLE IF NOT EXISTS origins (number INTEGER PRIMARY KEY, model TEXT NOT NULL,
@@ -54,7 +54,7 @@ def origin_today(model: str = "", fingerprint: str = "") -> Origin:
 
 def _line(text: str) -> str:
     """Return a server's words as one line that any file can hold."""
-    return " ".join(text.encode("utf-8", "replace").decode().split())[:MOST]
+    return " ".join(text.encode("utf-8", "replace").decode().split())[:MAX_NAME_CHARACTERS]
 
 
 def answered(origins: Mapping[Origin, int], what: str) -> list[dict[str, Any]]:
@@ -82,12 +82,12 @@ def origin_number(db: sqlite3.Connection, origin: Origin) -> int:
         db: A journal, inside a transaction.
         origin: The origin.
     """
-    found = (origin.model, origin.fingerprint, origin.date)
+    values = (origin.model, origin.fingerprint, origin.date)
     query = "SELECT number FROM origins WHERE model = ? AND fingerprint = ? AND date = ?"
-    row = db.execute(query, found).fetchone()
+    row = db.execute(query, values).fetchone()
     if row is None:
-        db.execute("INSERT INTO origins (model, fingerprint, date) VALUES (?, ?, ?)", found)
-        row = db.execute(query, found).fetchone()
+        db.execute("INSERT INTO origins (model, fingerprint, date) VALUES (?, ?, ?)", values)
+        row = db.execute(query, values).fetchone()
     return int(row[0])
 
 

@@ -10,7 +10,7 @@ import mmap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from medteb_mteb.curation.llm.database import PAGES
+from medteb_mteb.curation.llm.database import PAGE_SIZES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,15 +61,15 @@ class Pages:
             least = (self.size - 12) * 32 // 255 - 23
             local = least + (size - least) % (self.size - 4)
             local = local if local <= self.size - 35 else least
-        found = bytearray(data[start : start + local])
-        following = int.from_bytes(data[start + local : start + local + 4], "big")
-        while len(found) < size:
-            page = self.page(following) if following else b""
+        content = bytearray(data[start : start + local])
+        next_page = int.from_bytes(data[start + local : start + local + 4], "big")
+        while len(content) < size:
+            page = self.page(next_page) if next_page else b""
             if len(page) < self.size:
                 return None
-            following = int.from_bytes(page[:4], "big")
-            found += page[4 : 4 + size - len(found)]
-        return bytes(found)
+            next_page = int.from_bytes(page[:4], "big")
+            content += page[4 : 4 + size - len(content)]
+        return bytes(content)
 
 
 def views(base: Bytes, log: Bytes) -> list[Pages]:
@@ -78,9 +78,9 @@ def views(base: Bytes, log: Bytes) -> list[Pages]:
     The size of a page is one that journals have. If the log has old pages, left from before it was restarted,
     the database has newer ones.
     """
-    found = []
-    for size in PAGES:
+    layouts = []
+    for size in PAGE_SIZES:
         frames = range(_LOG, len(log) - _FRAME - size + 1, _FRAME + size)
         numbers = {int.from_bytes(log[place : place + 4], "big"): place + _FRAME for place in frames}
-        found += [Pages(size, base, log, newer) for newer in (numbers, {})]
-    return found
+        layouts += [Pages(size, base, log, newer) for newer in (numbers, {})]
+    return layouts

@@ -25,9 +25,9 @@ def refuse_private(texts: Mapping[str, Sequence[Text]]) -> None:
     """
     counts = {name: sum(not text.anonymised for text in some) for name, some in texts.items()}
     if any(counts.values()):
-        found = " and ".join(f"{count} of {len(texts[name])} {name}" for name, count in counts.items())
+        summary = " and ".join(f"{count} of {len(texts[name])} {name}" for name, count in counts.items())
         raise BuildError(
-            f"{found} have not been anonymised, and an LLM's endpoint would be sent them. Run 'medteb "
+            f"{summary} have not been anonymised, and an LLM's endpoint would be sent them. Run 'medteb "
             "anonymize' over them first; if they hold nothing personal, say --already-anonymous "
             "(already_anonymous=True)."
         )

@@ -21,7 +21,7 @@ __all__ = ["Order", "Readings", "by_answer"]
 T = TypeVar("T")
 
 #: Number of keys in one query.
-_AT_ONCE = 5_000
+_KEYS_PER_QUERY = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +69,14 @@ def by_answer(prompts: Sequence[Prompt], settings: bytes) -> dict[bytes, list[Pr
     Raises:
         ValueError: Two prompts have the same key.
     """
-    found: dict[bytes, list[Prompt]] = {}
+    by_key: dict[bytes, list[Prompt]] = {}
     seen: set[str] = set()
     for prompt in prompts:
         if prompt.key in seen:
             raise ValueError(f"two prompts have the key {prompt.key!r}")
         seen.add(prompt.key)
-        found.setdefault(answer_key(settings, prompt), []).append(prompt)
-    return found
+        by_key.setdefault(answer_key(settings, prompt), []).append(prompt)
+    return by_key
 
 
 class Readings(Generic[T]):
@@ -103,20 +103,22 @@ class Readings(Generic[T]):
         once more if it is unusable. One that a changed reader no longer accepts has failed.
         """
         keys = list(self.prompts)
-        for start in range(0, len(keys), _AT_ONCE):
-            some = keys[start : start + _AT_ONCE]
-            answers, failures = journal.answers(some), journal.failures(some)
+        for start in range(0, len(keys), _KEYS_PER_QUERY):
+            chunk = keys[start : start + _KEYS_PER_QUERY]
+            answers, failures = journal.answers(chunk), journal.failures(chunk)
             accepted: list[bytes] = []
-            for key in some:
-                attempt = self._known(key, answers.get(key, []), failures.get(key), journal, retry_failed)
+            for key in chunk:
+                attempt = self._next_attempt(
+                    key, answers.get(key, []), failures.get(key), journal, retry_failed
+                )
                 if attempt is not None:
                     yield Order(key, self.prompts[key][0], attempt)
-                elif key in failures and not self._left(key):
+                elif key in failures and not self._unanswered(key):
                     accepted.append(key)
             if accepted:
                 journal.accept(accepted)
 
-    def _known(
+    def _next_attempt(
         self,
         key: bytes,
         answers: list[Answer],
@@ -129,7 +131,7 @@ class Readings(Generic[T]):
         for answer in answers:
             reason = self.take(key, answer)
         attempt = answers[-1].attempt + 1 if answers else 0
-        if not self._left(key):
+        if not self._unanswered(key):
             return None
         if failure is None and not answers:
             return attempt
@@ -147,7 +149,7 @@ class Readings(Generic[T]):
     def take(self, key: bytes, answer: Answer) -> str:
         """Parse an answer for its prompts without one; return why it fails for one, or an empty string."""
         reason = ""
-        for prompt in self._left(key):
+        for prompt in self._unanswered(key):
             try:
                 self.good[prompt.key] = self._reading(prompt, answer)
             except Rejected as rejected:
@@ -156,10 +158,10 @@ class Readings(Generic[T]):
 
     def fail(self, key: bytes, reason: str) -> None:
         """Mark those prompts of an answer as failed that have no valid one."""
-        for prompt in self._left(key):
+        for prompt in self._unanswered(key):
             self.failed[prompt.key] = reason
 
-    def _left(self, key: bytes) -> list[Prompt]:
+    def _unanswered(self, key: bytes) -> list[Prompt]:
         return [prompt for prompt in self.prompts[key] if prompt.key not in self.good]
 
     def _reading(self, prompt: Prompt, answer: Answer) -> T:

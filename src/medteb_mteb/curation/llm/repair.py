@@ -84,10 +84,10 @@ def _repair(
         fill(fresh, damaged, log)
         accounts = 0
         for table in others:
-            found = list(readable(damaged, table))
-            fresh.insert(table, found)
-            accounts += len(found) if table == "accounts" else 0
-        kept = fresh.size()
+            rows = list(readable(damaged, table))
+            fresh.insert(table, rows)
+            accounts += len(rows) if table == "accounts" else 0
+        row_count = fresh.size()
     _beside(part, ".lock").unlink(missing_ok=True)
     aside = _free(damaged)
     damaged.replace(aside)
@@ -95,7 +95,7 @@ def _repair(
         log.replace(_beside(aside, "-wal"))
     _beside(damaged, "-shm").unlink(missing_ok=True)
     part.replace(damaged)
-    return Saved(kept, accounts, aside)
+    return Saved(row_count, accounts, aside)
 
 
 def readable(damaged: Path, table: str) -> Iterator[tuple[Any, ...]]:
@@ -111,9 +111,9 @@ def _beside(path: Path, suffix: str) -> Path:
 
 def _free(path: Path) -> Path:
     number = 1
-    while (found := _beside(path, f".damaged-{number}")).exists():
+    while (candidate := _beside(path, f".damaged-{number}")).exists():
         number += 1
-    return found
+    return candidate
 
 
 def _remove(path: Path) -> None:

@@ -70,15 +70,15 @@ def repair_answers(path: str | Path) -> RepairedAnswers:
 
 def _fill(fresh: AnswerJournal, database: Path, log: Path) -> None:
     rows = _answers(database, log)
-    while some := list(islice(rows, 10_000)):
-        fresh.insert(AnswerJournal.table, some)
+    while chunk := list(islice(rows, 10_000)):
+        fresh.insert(AnswerJournal.table, chunk)
 
 
 def _answers(database: Path, log: Path) -> Iterator[Row]:
     with ExitStack() as stack:
-        base, ahead = (file_bytes(stack, file) for file in (database, log))
-        possible = views(base, ahead)
-        for data in (base, ahead):
+        base, wal = (file_bytes(stack, file) for file in (database, log))
+        possible = views(base, wal)
+        for data in (base, wal):
             for match in _HEADER.finditer(data):
                 rows = (_row(data, match, pages) for pages in possible)
                 yield from islice((row for row in rows if row is not None), 1)

@@ -26,22 +26,22 @@ _THOUGHT_STARTS = re.compile(
     r"<(?:think|thinking|thoughts?|reasoning)>|◁think▷|\[THINK\]|<\|channel>", re.IGNORECASE
 )
 #: gpt-oss puts its answer into a channel of that name.
-_FINAL = re.compile(r"<\|channel\|>\s*final\s*(?:<\|constrain\|>\s*\w+\s*)?<\|message\|>")
+_FINAL_CHANNEL = re.compile(r"<\|channel\|>\s*final\s*(?:<\|constrain\|>\s*\w+\s*)?<\|message\|>")
 #: Special tokens that a server has left in, such as <|im_end|> and <|begin_of_box|>.
-_TOKENS = re.compile(r"<\|[\w ]{1,40}\|>")
-_UNSEEN = re.compile("[\ufeff\u200b-\u200d\u2060]")
+_SPECIAL_TOKENS = re.compile(r"<\|[\w ]{1,40}\|>")
+_ZERO_WIDTH = re.compile("[\ufeff\u200b-\u200d\u2060]")
 #: Marks of bold and code around keys and values.
-_DRESS = re.compile(r"(?<=[{\[,:：\s])(?:\*\*|`)|(?:\*\*|`)(?=\s*[}\],，:：])")
+_MARKDOWN_MARKS = re.compile(r"(?<=[{\[,:：\s])(?:\*\*|`)|(?:\*\*|`)(?=\s*[}\],，:：])")
 #: Chinese colons and commas between quotation marks.
-_CHINESE = (
+_CHINESE_PUNCTUATION = (
     (re.compile(r"(?<=[\"'”])\s*：\s*(?=[\"'“{\[\w])"), ": "),
     (re.compile(r"(?<=[\"'”}\]])\s*[，、；]\s*(?=[\"'“{\[}])"), ", "),
 )
 _OPENING, _BRACES, _BRACKETS = re.compile(r"[{\[]"), re.compile(r"[{}]"), re.compile(r"[\[\]]")
 #: Maximum length and nesting depth of a piece that is repaired.
-_LONGEST, _DEEPEST = 50_000, 50
+_MAX_PIECE_LENGTH, _MAX_PIECE_DEPTH = 50_000, 50
 #: Maximum number of brackets that turn out to be prose; after more, reading stops.
-_PROSE = 1000
+_MAX_PROSE_BRACKETS = 1000
 
 
 class Members(list[tuple[str, Any]]):
@@ -53,15 +53,15 @@ def spoken(content: str, *, cut: bool = False) -> str:
 
     If there is only reasoning, it is the answer, unless it is `cut` off.
     """
-    text = _UNSEEN.sub("", content)
-    if final := list(_FINAL.finditer(text)):
+    text = _ZERO_WIDTH.sub("", content)
+    if final := list(_FINAL_CHANNEL.finditer(text)):
         text = text[final[-1].end() :]
     if ends := list(_THOUGHT_ENDS.finditer(text)):
-        said = text[ends[-1].end() :]
-        text = said if said.strip() or cut else text[: ends[-1].start()]
+        after_thoughts = text[ends[-1].end() :]
+        text = after_thoughts if after_thoughts.strip() or cut else text[: ends[-1].start()]
     if _THOUGHT_STARTS.search(text):
         text = "" if cut else _THOUGHT_STARTS.sub("", text)
-    return _TOKENS.sub("\n", text).strip()
+    return _SPECIAL_TOKENS.sub("\n", text).strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +88,10 @@ def json_values(text: str) -> list[Value]:
             text = str(json.loads(text))
     if "{" not in text:
         text = text.translate(str.maketrans("｛｝", "{}"))
-    found: list[Value] = []
+    values: list[Value] = []
     ends: dict[int, tuple[int, int]] | None = None
     place = prose = 0
-    while prose < _PROSE and (start := _OPENING.search(text, place)):
+    while prose < _MAX_PROSE_BRACKETS and (start := _OPENING.search(text, place)):
         piece = ""
         try:
             value, place = _DECODER.raw_decode(text, start.start())
@@ -107,13 +107,13 @@ def json_values(text: str) -> list[Value]:
                 continue
             place, depth = end
             piece = text[start.start() : place]
-            value = _repaired(piece) if depth <= _DEEPEST else None
+            value = _repaired(piece) if depth <= _MAX_PIECE_DEPTH else None
             if value is None and start.group() == "[":
                 place, prose = start.end(), prose + 1
                 continue
         if value:
-            found.append(Value(value, piece))
-    return found
+            values.append(Value(value, piece))
+    return values
 
 
 def json_object(content: str) -> dict[str, Any]:
@@ -126,16 +126,16 @@ def json_object(content: str) -> dict[str, Any]:
     objects = [value for value in values if isinstance(value, Members)]
     if not objects or any(other != objects[0] for other in objects):
         raise Rejected("no-json")
-    found: dict[str, Any] = _as_dict(objects[0])
-    return found
+    parsed: dict[str, Any] = _as_dict(objects[0])
+    return parsed
 
 
 def _as_dict(value: Any) -> Any:
     if isinstance(value, Members):
-        found = {key: _as_dict(one) for key, one in value}
-        if len(found) != len(value):
+        converted = {key: _as_dict(one) for key, one in value}
+        if len(converted) != len(value):
             raise Rejected("no-json")
-        return found
+        return converted
     return [_as_dict(one) for one in value] if isinstance(value, list) else value
 
 
@@ -148,7 +148,7 @@ def _ends(text: str) -> dict[int, tuple[int, int]]:
     Braces and brackets are counted apart, and quotation marks are ignored, because they may be wrong. One
     pass over the text: an answer of brackets alone must not take long.
     """
-    found: dict[int, tuple[int, int]] = {}
+    ends: dict[int, tuple[int, int]] = {}
     for pattern, opening in ((_BRACES, "{"), (_BRACKETS, "[")):
         open_: list[list[int]] = []  # start, and depth of the content
         for match in pattern.finditer(text):
@@ -156,10 +156,10 @@ def _ends(text: str) -> dict[int, tuple[int, int]]:
                 open_.append([match.start(), 0])
             elif open_:
                 start, inner = open_.pop()
-                found[start] = (match.end(), inner + 1)
+                ends[start] = (match.end(), inner + 1)
                 if open_:
                     open_[-1][1] = max(open_[-1][1], inner + 1)
-    return found
+    return ends
 
 
 def _repaired(piece: str) -> Any:
@@ -170,31 +170,31 @@ def _repaired(piece: str) -> Any:
         raise BuildError(
             "Reading an LLM's answers needs the json-repair package: pip install 'medteb[build]'."
         ) from error
-    plain = _DRESS.sub("", piece)
-    for pattern, plainly in _CHINESE:
-        plain = pattern.sub(plainly, plain)
-    if len(plain) > _LONGEST:
+    plain = _MARKDOWN_MARKS.sub("", piece)
+    for pattern, replacement in _CHINESE_PUNCTUATION:
+        plain = pattern.sub(replacement, plain)
+    if len(plain) > _MAX_PIECE_LENGTH:
         return None
     try:
-        found = repair_json(plain, return_objects=True, skip_json_loads=True)
+        repaired = repair_json(plain, return_objects=True, skip_json_loads=True)
     except Exception:  # after a bug of the library the text only counts as unreadable
         return None
-    if not isinstance(found, dict if piece[0] == "{" else list):
+    if not isinstance(repaired, dict if piece[0] == "{" else list):
         return None
-    return _with_repetitions(found, plain)
+    return _with_repetitions(repaired, plain)
 
 
 def _with_repetitions(value: Any, text: str) -> Any:
     """Return a repaired value with `Members`; a key that is repeated in its text occurs twice."""
     counts: dict[str, int] = {}
     _count_keys(value, counts)
-    repeated = {key for key, number in counts.items() if _said(key, text) > number}
+    repeated = {key for key, number in counts.items() if _key_count(key, text) > number}
 
     def members(one: Any) -> Any:
         if isinstance(one, dict):
-            found = Members((key, members(inner)) for key, inner in one.items())
-            found.extend((key, None) for key in one if key in repeated)
-            return found
+            object_members = Members((key, members(inner)) for key, inner in one.items())
+            object_members.extend((key, None) for key in one if key in repeated)
+            return object_members
         return [members(inner) for inner in one] if isinstance(one, list) else one
 
     return members(value)
@@ -210,6 +210,6 @@ def _count_keys(value: Any, counts: dict[str, int]) -> None:
             _count_keys(inner, counts)
 
 
-def _said(key: str, text: str) -> int:
+def _key_count(key: str, text: str) -> int:
     """Return how often a text contains a string as a key."""
     return len(re.findall(rf"(?<![\w-]){re.escape(key)}(?![\w-])[\s\"'“”‘’]*[:：]", text))

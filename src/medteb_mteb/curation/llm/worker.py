@@ -110,16 +110,16 @@ class EndpointWorker(ABC, Generic[JobT]):
                         if job is None:
                             break
                         running.add(asyncio.create_task(self._serve(endpoint, job)))
-                except Exception as found:
-                    error = error or found
+                except Exception as failure:
+                    error = error or failure
                     self.stop.set("the journal cannot be read")
                 if not running:
                     break
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for finished in done:
-                    found_error = finished.exception()
-                    if found_error is not None:
-                        error = error or found_error
+                    task_error = finished.exception()
+                    if task_error is not None:
+                        error = error or task_error
                         self.stop.set("an answer could not be written down")
             self.stopped = self.stopped or self.stop.reason
             if error is not None:

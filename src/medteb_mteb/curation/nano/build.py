@@ -15,9 +15,9 @@ from mar_st.files import finished
 from mar_st.model.opening import open_model
 from medteb_mteb.curation.files.folder import alone, read_json, write_text
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.nano.candidates import RRF, SEED, hybrid_lists
+from medteb_mteb.curation.nano.candidates import RRF_K, SEED, hybrid_lists
 from medteb_mteb.curation.nano.lexical import NANO_B, NANO_K1, bm25_lists, choose_tokens
-from medteb_mteb.curation.nano.sample import DOCUMENTS, MOST_POSITIVES, QUERIES, read_source, sample
+from medteb_mteb.curation.nano.sample import DOCUMENT_COUNT, MAX_POSITIVES, QUERY_COUNT, read_source, sample
 from medteb_mteb.curation.pooling.encoders import encoder_source
 from medteb_mteb.editions import sha256_of
 from medteb_mteb.nano.layout import HYBRID_SIZE, NanoData, check_split, read_split
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from mar_st.mining.retrievers import Dense
     from medteb_mteb.curation.nano.lexical import Tokens
 
-__all__ = ["RECORD", "NanoSettings", "build_nano", "list_name", "open_dense"]
+__all__ = ["RECORD_FILE", "NanoSettings", "build_nano", "list_name", "open_dense"]
 
 logger = logging.getLogger(__name__)
 
 #: Sources of the build, by split.
-RECORD = "nano.json"
-_SPLIT = re.compile(r"[A-Za-z0-9][\w.-]*")
+RECORD_FILE = "nano.json"
+_SPLIT_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,12 @@ class NanoSettings:
         tokens: Tokenisation of BM25; default by language.
     """
 
-    queries: int = QUERIES
-    documents: int = DOCUMENTS
-    most_positives: int = MOST_POSITIVES
+    queries: int = QUERY_COUNT
+    documents: int = DOCUMENT_COUNT
+    most_positives: int = MAX_POSITIVES
     depth: int = 500
     size: int = HYBRID_SIZE
-    k: int = RRF
+    k: int = RRF_K
     seed: int = SEED
     tokens: Tokens | None = None
 
@@ -96,7 +96,7 @@ def build_nano(
     """
     how, out, folder = settings or NanoSettings(), Path(out), Path(folder).expanduser().resolve()
     name = folder.name if name is None else name
-    if not _SPLIT.fullmatch(name):
+    if not _SPLIT_NAME.fullmatch(name):
         raise BuildError(
             f"A split is named by letters, digits, '_', '.' and '-'; got {name!r}. Give another name."
         )
@@ -139,11 +139,11 @@ def build_nano(
         if how.size == HYBRID_SIZE:
             check_split(data, out)
         files = _write_tables(out, data)
-        built = identity | _counts(data, how.size) | {"left_out": dict(drawn.left_out), "files": files}
-        record["splits"][name] = built
+        entry = identity | _counts(data, how.size) | {"left_out": dict(drawn.left_out), "files": files}
+        record["splits"][name] = entry
         _write_card(out, record, source.languages)
         _write_record(out, record)
-    return built
+    return entry
 
 
 def open_dense(
@@ -173,8 +173,8 @@ def open_dense(
     check_source(place, what="model")
     model = open_model(place)
     if prompt_name is not None and prompt_name not in model.prompts:
-        there = ", ".join(sorted(model.prompts)) or "none"
-        raise BuildError(f"{name} has no prompt {prompt_name!r}; it has {there}.")
+        available = ", ".join(sorted(model.prompts)) or "none"
+        raise BuildError(f"{name} has no prompt {prompt_name!r}; it has {available}.")
     prompt = None if prompt_name is None else model.prompts[prompt_name]
     dense = Dense(model, store=store, prompt=prompt, batch_size=batch_size, show_progress=show_progress)
     dense.name = Path(name).name
@@ -195,25 +195,25 @@ def list_name(model: str) -> str:
 def _dense_lists(dense: Dense, data: NanoData, depth: int) -> dict[str, list[str]]:
     ids = list(data.corpus)
     dense.prepare(list(data.queries.values()), list(data.corpus.values()))
-    found = dense.search(range(len(data.queries)), depth, [[] for _ in data.queries])  # type: ignore[misc]
+    hits = dense.search(range(len(data.queries)), depth, [[] for _ in data.queries])  # type: ignore[misc]
     return {
         query: [ids[place] for place in places if place >= 0]
-        for query, places in zip(data.queries, found.documents, strict=True)
+        for query, places in zip(data.queries, hits.documents, strict=True)
     }
 
 
 def _record(out: Path) -> dict[str, Any]:
-    if (out / RECORD).is_file():
-        return read_json(out / RECORD)
-    if there := sorted(path.name for path in out.iterdir() if not path.name.startswith(".")):
-        raise BuildError(f"{out} holds other files ({there[0]}); give a new folder.")
+    if (out / RECORD_FILE).is_file():
+        return read_json(out / RECORD_FILE)
+    if others := sorted(path.name for path in out.iterdir() if not path.name.startswith(".")):
+        raise BuildError(f"{out} holds other files ({others[0]}); give a new folder.")
     record: dict[str, Any] = {"splits": {}}
     _write_record(out, record)  # a build that is cut short is known as one
     return record
 
 
 def _write_record(out: Path, record: Mapping[str, Any]) -> None:
-    write_text(out / RECORD, json.dumps(record, ensure_ascii=False, indent=2) + "\n")
+    write_text(out / RECORD_FILE, json.dumps(record, ensure_ascii=False, indent=2) + "\n")
 
 
 def _check_same(out: Path, name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -233,7 +233,7 @@ def _write_tables(out: Path, data: NanoData) -> dict[str, str]:
     import pyarrow as pa  # lazy: pyarrow
     import pyarrow.parquet as pq  # lazy: pyarrow
 
-    pairs = [(query, document) for query, found in data.qrels.items() for document in found]
+    pairs = [(query, document) for query, documents in data.qrels.items() for document in documents]
     tables: dict[str, dict[str, Sequence[Any]]] = {
         "corpus": {"_id": list(data.corpus), "text": list(data.corpus.values())},
         "queries": {"_id": list(data.queries), "text": list(data.queries.values())},
@@ -252,8 +252,8 @@ def _write_tables(out: Path, data: NanoData) -> dict[str, str]:
 
 
 def _counts(data: NanoData, size: int) -> dict[str, Any]:
-    positives = [len(found) for found in data.qrels.values()]
-    found: dict[str, Any] = {
+    positives = [len(documents) for documents in data.qrels.values()]
+    counts: dict[str, Any] = {
         "queries": len(data.queries),
         "documents": len(data.corpus),
         "positives": sum(positives),
@@ -267,14 +267,13 @@ def _counts(data: NanoData, size: int) -> dict[str, Any]:
         },
     }
     if HYBRID in data.lists:
-        found["safeguards"] = sum(
+        counts["safeguards"] = sum(
             len(rows) > min(size, len(data.corpus)) for rows in data.lists[HYBRID].values()
         )
-    return found
+    return counts
 
 
 def _write_card(out: Path, record: Mapping[str, Any], languages: Sequence[str]) -> None:
-
     configs: dict[str, list[dict[str, str]]] = {}
     for split, built in record["splits"].items():
         for file in built["files"]:

@@ -14,8 +14,8 @@ __all__ = ["SEED", "hybrid_lists", "safeguard"]
 
 #: Seed of the published safeguards.
 SEED = 20260524
-#: Added to every rank before it is inverted.
-RRF = 100
+#: Constant of reciprocal rank fusion, added to every rank.
+RRF_K = 100
 
 
 def hybrid_lists(
@@ -24,7 +24,7 @@ def hybrid_lists(
     split: str,
     *,
     size: int = 100,
-    k: int = RRF,
+    k: int = RRF_K,
     seed: int = SEED,
 ) -> dict[str, list[str]]:
     """Fuse lists by `sum 1 / (k + rank)`, ties by best rank and then by id, and add the safeguards.
@@ -37,15 +37,15 @@ def hybrid_lists(
         k: Constant added to every rank.
         seed: Seed of the safeguards.
     """
-    depth = max((len(found) for rows in lists for found in rows.values()), default=1)
+    depth = max((len(ranking) for rows in lists for ranking in rows.values()), default=1)
     how = Pooling(size=size, depth=depth, merge="rrf", k=k, ties="id")
     fused = {}
     for query, positives in qrels.items():
         runs = {str(number): rows[query] for number, rows in enumerate(lists)}
-        kept = [candidate.document for candidate in merge(runs, how)]
-        if not set(positives).intersection(kept):
-            kept.append(safeguard(positives, split, query, seed))
-        fused[query] = kept
+        candidates = [candidate.document for candidate in merge(runs, how)]
+        if not set(positives).intersection(candidates):
+            candidates.append(safeguard(positives, split, query, seed))
+        fused[query] = candidates
     return fused
 
 

@@ -21,13 +21,13 @@ from medteb_mteb.curation.files.records import BuildError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["NANO_B", "NANO_K1", "TOKENS", "Tokens", "bm25_lists", "choose_tokens"]
+__all__ = ["NANO_B", "NANO_K1", "TOKENIZERS", "Tokens", "bm25_lists", "choose_tokens"]
 
 NANO_K1, NANO_B = 1.5, 0.75
 #: Characters that are cut into words at once.
-CHUNK = 4000
+CHUNK_CHARACTERS = 4000
 #: Number of queries from which the language is detected.
-SAMPLE = 10
+LANGUAGE_SAMPLE_SIZE = 10
 
 Tokens = Literal["jieba", "regex"]
 
@@ -37,7 +37,7 @@ _HAN = re.compile(r"[㐀-鿿豈-﫿]")
 
 def jieba_words(text: str) -> list[str]:
     """Return the words of jieba's default mode, with punctuation and case, in pieces of 4,000 characters."""
-    pieces = (text[start : start + CHUNK] for start in range(0, len(text), CHUNK))
+    pieces = (text[start : start + CHUNK_CHARACTERS] for start in range(0, len(text), CHUNK_CHARACTERS))
     return [word for piece in pieces for word in segmenter().lcut(piece) if word]
 
 
@@ -46,7 +46,7 @@ def regex_words(text: str) -> list[str]:
     return [word.lower() for word in _WORD.findall(text)]
 
 
-TOKENS: Mapping[str, Callable[[str], list[str]]] = {"jieba": jieba_words, "regex": regex_words}
+TOKENIZERS: Mapping[str, Callable[[str], list[str]]] = {"jieba": jieba_words, "regex": regex_words}
 
 
 def choose_tokens(languages: Sequence[str], queries: Sequence[str]) -> Tokens:
@@ -61,7 +61,7 @@ def choose_tokens(languages: Sequence[str], queries: Sequence[str]) -> Tokens:
     """
     if len(languages) == 1 and languages[0].lower() != "multilingual":
         return "jieba" if languages[0].lower().split("-")[0] in ("zh", "zho", "cmn") else "regex"
-    drawn = random.Random(0).sample(list(queries), min(SAMPLE, len(queries)))
+    drawn = random.Random(0).sample(list(queries), min(LANGUAGE_SAMPLE_SIZE, len(queries)))
     return "jieba" if 2 * sum(bool(_HAN.search(text)) for text in drawn) > len(drawn) else "regex"
 
 
@@ -79,9 +79,9 @@ def bm25_lists(
     Raises:
         BuildError: The corpus has no words, or the tokenizer is unknown.
     """
-    if tokens not in TOKENS:
-        raise BuildError(f"Texts are cut by {' or '.join(TOKENS)}; got {tokens!r}.")
-    cut, ids = TOKENS[tokens], list(corpus)
+    if tokens not in TOKENIZERS:
+        raise BuildError(f"Texts are cut by {' or '.join(TOKENIZERS)}; got {tokens!r}.")
+    cut, ids = TOKENIZERS[tokens], list(corpus)
     words = [cut(text) for text in corpus.values()]
     if not any(words):
         raise BuildError(f"No document has a word when cut by {tokens}; try another way.")

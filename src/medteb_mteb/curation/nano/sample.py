@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from medteb_mteb.folders.rows import Row
 
 __all__ = [
-    "DOCUMENTS",
-    "MOST_POSITIVES",
-    "QUERIES",
+    "DOCUMENT_COUNT",
+    "MAX_POSITIVES",
+    "QUERY_COUNT",
     "Sampled",
     "SourceRows",
     "read_source",
@@ -37,12 +37,12 @@ __all__ = [
     "select_queries",
 ]
 
-QUERIES = 200
-DOCUMENTS = 10_000
+QUERY_COUNT = 200
+DOCUMENT_COUNT = 10_000
 #: Maximum positives of a query; further ones are left out of the qrels, as in the published builder.
-MOST_POSITIVES = 100
+MAX_POSITIVES = 100
 #: Documents in source order that may fill the corpus, in multiples of its size.
-_FILL = 3
+_FILL_FACTOR = 3
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def read_source(folder: Path | str, split: str = "test") -> SourceRows:
     if "corpus" not in layout.tables:
         raise BuildError(f"{layout.path}: expected a retrieval folder with corpus, queries and qrels.")
     problems = Problems(layout.path)
-    found = SourceRows(
+    source = SourceRows(
         queries=list(_texts(layout, "queries", problems)),
         corpus=list(_texts(layout, "corpus", problems)),
         qrels=list(_pairs(layout, problems)),
@@ -100,7 +100,7 @@ def read_source(folder: Path | str, split: str = "test") -> SourceRows:
         languages=layout.settings.languages,
     )
     problems.raise_if_any()
-    return found
+    return source
 
 
 def _rows(layout: Layout, table: str, problems: Problems) -> Iterator[Row]:
@@ -134,7 +134,7 @@ def _pairs(layout: Layout, problems: Problems) -> Iterator[tuple[str, str, float
 
 
 def select_queries(
-    queries: Iterable[tuple[str, str]], qrels: Iterable[tuple[str, str, float]], number: int = QUERIES
+    queries: Iterable[tuple[str, str]], qrels: Iterable[tuple[str, str, float]], number: int = QUERY_COUNT
 ) -> dict[str, str]:
     """Return the first queries in source order that have a positive; repeated ids and texts do not count.
 
@@ -159,9 +159,9 @@ def sample(
     source: SourceRows,
     name: str,
     *,
-    queries: int = QUERIES,
-    documents: int = DOCUMENTS,
-    most_positives: int = MOST_POSITIVES,
+    queries: int = QUERY_COUNT,
+    documents: int = DOCUMENT_COUNT,
+    most_positives: int = MAX_POSITIVES,
 ) -> Sampled:
     """Draw a split.
 
@@ -189,13 +189,18 @@ def sample(
             left_out[f"positives beyond {most_positives} of a query"] += 1
         else:
             qrels[query].append(document)
-    kept = {query: text for query, text in selected.items() if qrels.get(query)}
-    left_out["queries without a positive in the corpus"] = len(selected) - len(kept)
-    if not kept:
+    drawn_queries = {query: text for query, text in selected.items() if qrels.get(query)}
+    left_out["queries without a positive in the corpus"] = len(selected) - len(drawn_queries)
+    if not drawn_queries:
         raise BuildError(
             "No query has a positive whose document is in the corpus, so there is nothing to draw."
         )
-    data = NanoData(name, corpus, kept, {query: found for query, found in qrels.items() if found})
+    data = NanoData(
+        name,
+        corpus,
+        drawn_queries,
+        {query: document_ids for query, document_ids in qrels.items() if document_ids},
+    )
     return Sampled(data, {reason: number for reason, number in left_out.items() if number})
 
 
@@ -213,7 +218,7 @@ def _select_documents(
     for key, text in source.corpus:
         if text and key in wanted:
             texts.setdefault(key, text)
-    limit = max(_FILL * number, number + len(wanted))
+    limit = max(_FILL_FACTOR * number, number + len(wanted))
     fill = islice(((key, text) for key, text in source.corpus if text), limit)
     corpus: dict[str, str] = {}
     seen: set[str] = set()

@@ -32,8 +32,8 @@ __all__ = [
 PUBMED_PROMPT = "Given a question, retrieve Pubmed passages that answer the question"
 CONCEPT_PROMPT = "Given a concept, retrieve passages for its definition"
 
-TOPICS = "topics.beir-v1.0.0-bioasq.test.tsv.gz"
-QRELS = "qrels.beir-v1.0.0-bioasq.test.txt"
+TOPICS_FILE = "topics.beir-v1.0.0-bioasq.test.tsv.gz"
+QRELS_FILE = "qrels.beir-v1.0.0-bioasq.test.txt"
 
 
 def build_bioasq(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
@@ -55,19 +55,23 @@ def build_bioasq(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
             for snippet in question.get("snippets") or ():
                 place, text = _snippet(snippet, path)
                 snippets.setdefault(place, set()).add(text)
-    queries = dict(_topics(raw.one(TOPICS, "topics of BEIR's BioASQ (github.com/castorini/anserini-tools)")))
-    relevant = _trec_qrels(raw.one(QRELS, "qrels of BEIR's BioASQ (github.com/castorini/anserini-tools)"))
-    corpus = {pmid: _document(found) for pmid, found in sorted(snippets.items(), key=lambda one: int(one[0]))}
-    left: Counter[str] = Counter()
+    queries = dict(
+        _topics(raw.one(TOPICS_FILE, "topics of BEIR's BioASQ (github.com/castorini/anserini-tools)"))
+    )
+    relevant = _trec_qrels(
+        raw.one(QRELS_FILE, "qrels of BEIR's BioASQ (github.com/castorini/anserini-tools)")
+    )
+    corpus = {pmid: _document(texts) for pmid, texts in sorted(snippets.items(), key=lambda one: int(one[0]))}
+    left_out: Counter[str] = Counter()
     qrels: dict[str, dict[str, int]] = {}
     for query in queries:
-        found = {pmid: 1 for pmid in relevant.get(query, ()) if pmid in corpus}
-        left["judgements of documents without a snippet"] += len(relevant.get(query, ())) - len(found)
-        if found:
-            qrels[query] = found
-    left["topics without a document"] = len(queries) - len(qrels)
-    left["gold documents without a snippet"] = len(gold - set(corpus))
-    every = {pmid for found in relevant.values() for pmid in found}
+        grades = {pmid: 1 for pmid in relevant.get(query, ()) if pmid in corpus}
+        left_out["judgements of documents without a snippet"] += len(relevant.get(query, ())) - len(grades)
+        if grades:
+            qrels[query] = grades
+    left_out["topics without a document"] = len(queries) - len(qrels)
+    left_out["gold documents without a snippet"] = len(gold - set(corpus))
+    all_relevant = {pmid for pmids in relevant.values() for pmid in pmids}
     return BuiltSet(
         task="BioASQ500SnippetsRetrieval",
         type="Retrieval",
@@ -76,15 +80,15 @@ def build_bioasq(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
             f"The {len(queries)} BioASQ topics of BEIR. The corpus is not PubMed and not the 500,000 "
             f"documents of BMRetriever: it is the {len(corpus):,} documents of BioASQ 7B to 11B in which "
             f"experts marked snippets ({len(gold & set(corpus)):,} of them listed as gold), each cut to its "
-            f"snippets. Of the {len(every):,} relevant documents {len(every & set(corpus)):,} have a "
-            "snippet. Snippets were selected to answer questions, so scores are higher than over abstracts. "
-            "BioASQ's own terms apply to the data."
+            f"snippets. Of the {len(all_relevant):,} relevant documents {len(all_relevant & set(corpus)):,} "
+            "have a snippet. Snippets were selected to answer questions, so scores are higher than over "
+            "abstracts. BioASQ's own terms apply to the data."
         ),
         queries={query: queries[query] for query in qrels},
         corpus=corpus,
         qrels=qrels,
         prompt=PUBMED_PROMPT,
-        left_out=dict(left),
+        left_out=dict(left_out),
     )
 
 
@@ -95,10 +99,10 @@ def _list(value: Any, path: Path) -> list[dict[str, Any]]:
 
 
 def _pmid(address: Any, path: Path) -> str:
-    found = re.search(r"/pubmed/(\d+)/?\Z", str(address))
-    if found is None:
+    match = re.search(r"/pubmed/(\d+)/?\Z", str(address))
+    if match is None:
         raise BuildError(f"{path}: {str(address)[:80]!r} is not the address of a PubMed document.")
-    return found[1]
+    return match[1]
 
 
 def _snippet(snippet: Any, path: Path) -> tuple[str, tuple[str, int, str]]:
@@ -117,9 +121,9 @@ def _document(snippets: Iterable[tuple[str, int, str]]) -> tuple[str, str]:
     """Return title and text joined from snippets in abstract order, without snippets inside another one."""
     titles = [text for section, _, text in sorted(snippets) if section == "title" and text]
     texts = [text for section, _, text in sorted(snippets) if section != "title" and text]
-    kept = [text for place, text in enumerate(texts) if not _inside(text, place, texts)]
+    distinct_texts = [text for place, text in enumerate(texts) if not _inside(text, place, texts)]
     title = max(titles, key=len, default="")
-    return (title, " ".join(kept)) if kept else ("", title)
+    return (title, " ".join(distinct_texts)) if distinct_texts else ("", title)
 
 
 def _inside(text: str, place: int, texts: list[str]) -> bool:
@@ -139,14 +143,14 @@ def _topics(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _trec_qrels(path: Path) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    relevant: dict[str, list[str]] = {}
     for number, line in enumerate(read_text(path).splitlines(), start=1):
         words = line.split()
         if len(words) != 4 or not words[3].lstrip("-").isdigit():
             raise BuildError(f"{path}:{number}: expected query, 0, document and grade.")
-        if int(words[3]) > 0 and words[2] not in found.setdefault(words[0], []):
-            found[words[0]].append(words[2])
-    return found
+        if int(words[3]) > 0 and words[2] not in relevant.setdefault(words[0], []):
+            relevant[words[0]].append(words[2])
+    return relevant
 
 
 def build_pubmedqa(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
@@ -190,8 +194,7 @@ def build_pubmedqa(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
         licence="mit",
         note=(
             f"The {len(queries)} test questions of PubMedQA, each the title of an article; relevant is the "
-            "abstract "
-            "of that article without its conclusion. The corpus is the "
+            "abstract of that article without its conclusion. The corpus is the "
             f"{len(corpus):,} abstracts of the labelled questions (PQA-L){added}; BMRetriever had 211,000."
         ),
         queries=queries,
@@ -231,8 +234,7 @@ def build_biosses(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
         licence="not specified",
         note=(
             "Pairs of biomedical sentences with the mean of five people's scores, 0 to 4, from a table on "
-            "GitHub. "
-            "That its pairs are those of mteb's copy on the Hub was not checked."
+            "GitHub. That its pairs are those of mteb's copy on the Hub was not checked."
         ),
         rows=rows,
         prompt="Given a sentence, retrieve sentences with the same meaning",
@@ -251,7 +253,7 @@ def build_disease_ontology(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
     """
     del options
     path = raw.one("*.obo", "the Disease Ontology (github.com/DiseaseOntology/HumanDiseaseOntology)")
-    left: Counter[str] = Counter()
+    left_out: Counter[str] = Counter()
     queries, corpus, qrels = {}, {}, {}
     for term in read_text(path).split("\n[")[1:]:
         kind, _, body = term.partition("]\n")
@@ -263,9 +265,9 @@ def build_disease_ontology(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
         if not key or not name:
             raise BuildError(f"{path}: a term without id and name: {body[:60]!r}.")
         if fields.get("is_obsolete", "").startswith("true"):
-            left["obsolete terms"] += 1
+            left_out["obsolete terms"] += 1
         elif definition is None or not definition[1].strip():
-            left["terms without a definition"] += 1
+            left_out["terms without a definition"] += 1
         elif f"q{key}" in queries:
             raise BuildError(f"{path}: a second term {key}.")
         else:
@@ -278,14 +280,12 @@ def build_disease_ontology(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
         licence="cc0-1.0",
         note=(
             f"Names of diseases and their definitions in the Disease Ontology ({path.name}), an openly "
-            "different "
-            "stand-in for BMRetriever's MeSH set, whose 29,600 concepts and definitions are not published "
-            "as a "
-            "set. Scores are not comparable with its."
+            "different stand-in for BMRetriever's MeSH set, whose 29,600 concepts and definitions are not "
+            "published as a set. Scores are not comparable with its."
         ),
         queries=queries,
         corpus=corpus,
         qrels=qrels,
         prompt=CONCEPT_PROMPT,
-        left_out=dict(left),
+        left_out=dict(left_out),
     )

@@ -49,7 +49,7 @@ class SetBuilder:
 
 SETS: Mapping[str, SetBuilder] = {
     "MedQuADLiveQARetrieval": SetBuilder(
-        medquad.build_live_qa, {"queries": tuple(medquad.QUERIES), "grades": ("lower", "higher")}
+        medquad.build_live_qa, {"queries": tuple(medquad.QUERY_ELEMENTS), "grades": ("lower", "higher")}
     ),
     "BioASQ500SnippetsRetrieval": SetBuilder(bmretriever.build_bioasq),
     "PubMedQA500Retrieval": SetBuilder(bmretriever.build_pubmedqa),
@@ -113,10 +113,10 @@ def build_snapshot_task(
         FolderError: The existing snapshot is malformed.
     """
     builder, raw = SNAPSHOT_TASKS[name], Raw(Path(source).expanduser())
-    shared, own = _options(name, builder.options, options or {})
-    rows = builder.make(raw, own)
-    described = _described(builder.differs, builder.licence, own, raw)
-    return write_rows(name, rows, described, Path(out).expanduser(), shared)
+    snapshot_options, task_options = _options(name, builder.options, options or {})
+    rows = builder.make(raw, task_options)
+    provenance = _provenance(builder.differs, builder.licence, task_options, raw)
+    return write_rows(name, rows, provenance, Path(out).expanduser(), snapshot_options)
 
 
 def build_written_task(
@@ -143,8 +143,8 @@ def build_written_task(
     Raises:
         BuildError: See `build_set`; or this task has no texts of an LLM, or the LLM gave no usable answer.
     """
-    task, raw = _written(name), Raw(Path(source).expanduser())
-    shared, own = _options(name, task.options, options or {})
+    task, raw = _written_task(name), Raw(Path(source).expanduser())
+    snapshot_options, task_options = _options(name, task.options, options or {})
     drafts = write_drafts(name, raw, writer)
     if not drafts.made.complete:
         return drafts, None
@@ -153,10 +153,10 @@ def build_written_task(
             f"{name}: none of {drafts.written['shown']} answers can be used ({drafts.written['failed']}). "
             "Try another LLM, or ask again with --retry-failed."
         )
-    rows = task.rows(drafts.texts, own)
-    described = _described(task.differs, task.licence, own, raw)
+    rows = task.rows(drafts.texts, task_options)
+    provenance = _provenance(task.differs, task.licence, task_options, raw)
     return drafts, write_rows(
-        name, rows, {**described, "written": dict(drafts.written)}, Path(out).expanduser(), shared
+        name, rows, {**provenance, "written": dict(drafts.written)}, Path(out).expanduser(), snapshot_options
     )
 
 
@@ -166,11 +166,11 @@ def estimate_written_task(name: str, source: Path | str, writer: WriterSettings)
     Raises:
         BuildError: This task has no texts of an LLM, or a raw file is missing or malformed.
     """
-    _written(name)
+    _written_task(name)
     return estimate_drafts(name, Raw(Path(source).expanduser()), writer)
 
 
-def _written(name: str) -> WrittenTask:
+def _written_task(name: str) -> WrittenTask:
     if name not in WRITTEN_TASKS:
         raise BuildError(
             f"No LLM writes texts of {name}; build it without --llm. Tasks with texts of an LLM are "
@@ -184,15 +184,15 @@ def _options(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the given options of the whole snapshot, and the values of all options of the task."""
     chosen = chosen_options(name, {**Options.allowed(), **known}, given)
-    shared = {option: value for option, value in given.items() if option not in known}
-    return shared, {option: chosen[option] for option in known}
+    snapshot_options = {option: value for option, value in given.items() if option not in known}
+    return snapshot_options, {option: chosen[option] for option in known}
 
 
-def _described(differs: str, licence: str, own: Mapping[str, str], raw: Raw) -> dict[str, Any]:
+def _provenance(differs: str, licence: str, task_options: Mapping[str, str], raw: Raw) -> dict[str, Any]:
     return {
         "differs": differs,
         "licence": licence,
-        **({"options": dict(own)} if own else {}),
+        **({"options": dict(task_options)} if task_options else {}),
         "made_from": dict(sorted(raw.used.items())),
     }
 

@@ -93,36 +93,36 @@ def _with_negatives(
     )
 
 
-_WIKI = (
+_WIKI_DIFFERENCES = (
     "pages of a category and its subcategories in the order of Wikipedia's lists, each section longer than "
     "50 characters a text, the lead too; a text in two categories has the first one's label; 8,192 rows "
     "drawn with seed 42"
 )
-_PMC = (
+_PMC_DIFFERENCES = (
     "open-access articles alone, in the order of the search; the abstract, or else the section called "
     "introduction; a text that two terms find has the first one's label; 8,192 rows drawn with seed 42"
 )
-_TRIALS = (
+_TRIALS_DIFFERENCES = (
     "the first 17,000 studies in the order of the API; an outcome is its measure and description, without "
     "the time frame; studies without one of the texts and repeated pairs are left out, then the first 16,384 "
     "rows count"
 )
-_PUBMED = "the first 9,999 articles that the search gives"
-_PREPRINTS = (
+_PUBMED_DIFFERENCES = "the first 9,999 articles that the search gives"
+_PREPRINTS_DIFFERENCES = (
     "the first 16,384 preprints from 2018-01-01 on in the order of the API, each in its first version there; "
     "how many the authors took is not published"
 )
 
 
-_NOTES = (
+_NOTES_DIFFERENCES = (
     "from a copy of the user's own; the first discharge summary of an admission, in the sections that its "
     "headings name"
 )
-_PRESENTED = f"{_NOTES}; complaint and history"
-_NOTE_PAIRS = (
-    f"{_NOTES}; equal pairs once; 8,192 drawn with seed 42, with one negative each, of the 128 texts nearest "
-    "to the right one that are of another discharge diagnosis, by a model whose revision is not pinned or by "
-    "BM25"
+_PRESENTED_DIFFERENCES = f"{_NOTES_DIFFERENCES}; complaint and history"
+_NOTE_PAIRS_DIFFERENCES = (
+    f"{_NOTES_DIFFERENCES}; equal pairs once; 8,192 drawn with seed 42, with one negative each, of the 128 "
+    "texts nearest to the right one that are of another discharge diagnosis, by a model whose revision is "
+    "not pinned or by BM25"
 )
 
 
@@ -139,41 +139,41 @@ def _note_pairs(fields: tuple[str, str], raw: Raw, options: Mapping[str, str]) -
 
 def _note_tasks() -> dict[str, SnapshotBuilder]:
     """Return the builders of the 26 tasks of MIMIC-IV."""
-    found: dict[str, SnapshotBuilder] = {}
+    builders: dict[str, SnapshotBuilder] = {}
     for name, task in english_tasks().items():
         end = name.partition("_mimic")[2]
         if not end:
             continue
         end = end.removeprefix("iv").removeprefix("_")
         if end in mimic.READMISSIONS:
-            found[name] = _own_notes(
+            builders[name] = _own_notes(
                 mimic.return_rows,
                 name,
                 mimic.READMISSIONS[end],
-                differs=f"{_PRESENTED}; the next admission by hosp/admissions.csv.gz, stays that ended in "
-                "death left out; as many of each label, at most 4,096, drawn with seed 42",
+                differs=f"{_PRESENTED_DIFFERENCES}; the next admission by hosp/admissions.csv.gz, stays that "
+                "ended in death left out; as many of each label, at most 4,096, drawn with seed 42",
             )
         elif end in mimic.DIAGNOSES:
-            found[name] = _own_notes(
+            builders[name] = _own_notes(
                 mimic.label_rows,
                 name,
                 end,
-                differs=f"{_PRESENTED}; equal texts once; 8,192 rows drawn with seed 42",
+                differs=f"{_PRESENTED_DIFFERENCES}; equal texts once; 8,192 rows drawn with seed 42",
             )
         elif task.type == "RET":
-            found[name] = _own_notes(
+            builders[name] = _own_notes(
                 mimic.note_retrieval,
                 mimic.FIELD_PAIRS[end],
-                differs=f"{_NOTES}; equal pairs once; 16,384 drawn with seed 42",
+                differs=f"{_NOTES_DIFFERENCES}; equal pairs once; 16,384 drawn with seed 42",
             )
         else:
-            found[name] = SnapshotBuilder(
+            builders[name] = SnapshotBuilder(
                 partial(_note_pairs, mimic.FIELD_PAIRS[end]),
-                _NOTE_PAIRS,
+                _NOTE_PAIRS_DIFFERENCES,
                 notes.LICENCE,
                 {"negatives": ("all-MiniLM-L6-v2", "bm25")},
             )
-    return found
+    return builders
 
 
 SNAPSHOT_TASKS: Mapping[str, SnapshotBuilder] = {
@@ -195,32 +195,34 @@ SNAPSHOT_TASKS: Mapping[str, SnapshotBuilder] = {
         "cc-by-4.0",
     ),
     **{
-        task: _scraped(scraped.wiki_rows, task, differs=_WIKI, licence=SOURCES["wikipedia"].licence)
+        task: _scraped(
+            scraped.wiki_rows, task, differs=_WIKI_DIFFERENCES, licence=SOURCES["wikipedia"].licence
+        )
         for task in WIKI_CATEGORIES
     },
     **{
-        task: _scraped(scraped.pmc_rows, task, differs=_PMC, licence=SOURCES["pmc"].licence)
+        task: _scraped(scraped.pmc_rows, task, differs=_PMC_DIFFERENCES, licence=SOURCES["pmc"].licence)
         for task in PMC_TERMS
     },
     **{
         task: (_with_negatives if task.startswith("pair") else _scraped)(
             scraped.trial_pairs if task.startswith("pair") else scraped.trial_retrieval,
             task,
-            differs=_TRIALS,
+            differs=_TRIALS_DIFFERENCES,
             licence=SOURCES["clinical-trials"].licence,
         )
         for task in TRIAL_FIELDS
     },
     "retrieval_pubmed_retrieval": _scraped(
         scraped.pubmed_titles,
-        differs=f"titles in the place of GPT-4o's questions: another task; {_PUBMED}",
+        differs=f"titles in the place of GPT-4o's questions: another task; {_PUBMED_DIFFERENCES}",
         licence=SOURCES["pubmed"].licence,
     ),
     **{
         task: _scraped(
             scraped.preprint_titles,
             server,
-            differs=f"titles in the place of GPT-4o's questions: another task; {_PREPRINTS}",
+            differs=f"titles in the place of GPT-4o's questions: another task; {_PREPRINTS_DIFFERENCES}",
             licence=SOURCES[server].licence,
         )
         for server, task in PREPRINT_TASKS.items()
@@ -231,7 +233,8 @@ SNAPSHOT_TASKS: Mapping[str, SnapshotBuilder] = {
     },
     "pairclassification_pubmed_pair_classification": _with_negatives(
         scraped.pubmed_pairs,
-        differs=f"title and abstract in the place of two sentences by GPT-4o: another task; {_PUBMED}",
+        differs="title and abstract in the place of two sentences by GPT-4o: another task; "
+        f"{_PUBMED_DIFFERENCES}",
         licence=SOURCES["pubmed"].licence,
     ),
 }
@@ -240,7 +243,7 @@ SNAPSHOT_TASKS: Mapping[str, SnapshotBuilder] = {
 def write_rows(
     name: str,
     rows: Sequence[Mapping[str, Any]],
-    described: Mapping[str, Any],
+    provenance: Mapping[str, Any],
     out: Path,
     options: Mapping[str, str],
 ) -> tuple[Path, dict[str, Any], bool]:
@@ -249,7 +252,7 @@ def write_rows(
     Args:
         name: Name of the task.
         rows: Its rows, with the columns of its type.
-        described: Entry of `snapshot.json` without digest and number of rows.
+        provenance: Entry of `snapshot.json` without digest and number of rows.
         out: Root of editions, as `MEDTEB_DATA`.
         options: Options of the whole snapshot (`medteb_mteb.english.snapshot.Options`); options that are not
             given keep their values.
@@ -270,18 +273,18 @@ def write_rows(
         manifest["options"] = asdict(Options()) | before | dict(options)
         path = file_of(folder, task)
         content = _table(rows, COLUMNS[task.type])
-        there = path.is_file()
-        if there and path.read_text(encoding="utf-8") != content:
+        existed = path.is_file()
+        if existed and path.read_text(encoding="utf-8") != content:
             raise BuildError(
                 f"{path} is of other raw files, options or answers. Give another folder, or delete it."
             )
-        if not there:
+        if not existed:
             write_text(path, content, private=task.needs == "credentials")
-        found = {"sha256": sha256_of(path), "rows": len(rows), **described}
-        manifest["tasks"] = dict(sorted({**manifest["tasks"], name: found}.items()))
+        entry = {"sha256": sha256_of(path), "rows": len(rows), **provenance}
+        manifest["tasks"] = dict(sorted({**manifest["tasks"], name: entry}.items()))
         if json.dumps(manifest) != json.dumps(read_manifest(folder)):
             write_json(folder / MANIFEST, manifest)
-    return path, found, there
+    return path, entry, existed
 
 
 def _table(rows: Sequence[Mapping[str, Any]], columns: tuple[str, ...]) -> str:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["medmcqa", "medmcqa_pairs", "medqa", "medqa_pairs"]
 
 _LETTERS = "abcd"
-MEDMCQA = "MedMCQA's development split as JSON lines (MIRAGE: rawdata/medmcqa)"
-MEDQA = "MedQA-US's test split (MIRAGE: rawdata/medqa)"
+MEDMCQA_SOURCE = "MedMCQA's development split as JSON lines (MIRAGE: rawdata/medmcqa)"
+MEDQA_SOURCE = "MedQA-US's test split (MIRAGE: rawdata/medqa)"
 
 
 def medmcqa(raw: Raw, name: str = "dev.json") -> Iterator[dict[str, Any]]:
@@ -30,7 +30,7 @@ def medmcqa(raw: Raw, name: str = "dev.json") -> Iterator[dict[str, Any]]:
     Raises:
         BuildError: The file is missing or malformed.
     """
-    path = raw.one(name, MEDMCQA)
+    path = raw.one(name, MEDMCQA_SOURCE)
     for row in parse_jsonl(path):
         options = [in_one_line(_text(row.get(f"op{letter}"))) for letter in _LETTERS]
         question, answer = in_one_line(_text(row.get("question"))), row.get("cop")
@@ -50,7 +50,7 @@ def medqa(raw: Raw, name: str = "*test.jsonl") -> Iterator[dict[str, Any]]:
     Raises:
         BuildError: The file is missing or malformed.
     """
-    path = raw.one(name, MEDQA)
+    path = raw.one(name, MEDQA_SOURCE)
     for number, row in enumerate(parse_jsonl(path), start=1):
         given, letter = row.get("options"), row.get("answer_idx")
         question = in_one_line(_text(row.get("question")))

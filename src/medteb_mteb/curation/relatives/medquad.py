@@ -41,18 +41,20 @@ __all__ = [
 ]
 
 LICENCE = "cc-by-4.0"
-ANSWERS = "medquad: the archive or checkout of github.com/abachaa/MedQuAD"
+MEDQUAD_SOURCE = "medquad: the archive or checkout of github.com/abachaa/MedQuAD"
 GRADES_ZIP = "QA-TestSet-LiveQA-Med-Qrels-2479-Answers.zip"
-QUESTIONS = "TREC-2017-LiveQA-Medical-Test-Questions-w-summaries.xml"
+QUESTIONS_FILE = "TREC-2017-LiveQA-Medical-Test-Questions-w-summaries.xml"
 PROMPT = "Given a consumer health question, retrieve answers from trusted medical sources"
 
 #: Elements with the text of a query, by form; a later one is used if the earlier ones are empty.
-QUERIES = {
+QUERY_ELEMENTS = {
     "original": ("Original-Question",),
     "paraphrase": ("NIST-PARAPHRASE", "NLM-Summary"),
     "summary": ("NLM-Summary",),
 }
-_JUDGED = re.compile(r"Question: (?P<question>.*?)\nURL: (?P<url>\S*)\nAnswer: (?P<answer>.*)\Z", re.DOTALL)
+_JUDGED_ANSWER = re.compile(
+    r"Question: (?P<question>.*?)\nURL: (?P<url>\S*)\nAnswer: (?P<answer>.*)\Z", re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -96,24 +98,24 @@ def read_pairs(raw: Raw) -> tuple[list[AnswerPair], Counter[str]]:
         BuildError: There is no MedQuAD, or a page cannot be read.
     """
     pairs: list[AnswerPair] = []
-    left: Counter[str] = Counter()
+    left_out: Counter[str] = Counter()
     seen: set[tuple[str, str]] = set()
     for name, data in _medquad(raw).members(r"(^|/)\d+_\w+_QA(_XML)?/[^/]+\.xml$"):
         collection, page = re.sub(r"_XML$", "", name.split("/")[-2]), name.split("/")[-1][:-4]
         for pair in parse_xml(data, name).iter("QAPair"):
             question, answer = in_one_line(pair.findtext("Question")), clean(pair.findtext("Answer"))
             if not question or not answer:
-                left["pairs without an answer"] += 1
+                left_out["pairs without an answer"] += 1
             elif _key(question, answer) in seen:
-                left["repeated pairs"] += 1
+                left_out["repeated pairs"] += 1
             else:
                 seen.add(_key(question, answer))
                 pairs.append(
                     AnswerPair(f"{collection}/{page}-{pair.get('pid') or len(pairs)}", question, answer)
                 )
     if not pairs:
-        raise BuildError(f"{raw.folder} holds no MedQuAD answers; expected {ANSWERS}.")
-    return pairs, left
+        raise BuildError(f"{raw.folder} holds no MedQuAD answers; expected {MEDQUAD_SOURCE}.")
+    return pairs, left_out
 
 
 def _medquad(raw: Raw) -> Archive:
@@ -134,10 +136,10 @@ def read_grades(raw: Raw) -> list[Grade]:
     name, data = _in_zip(raw, r"qrels_LiveQAMed2017[^/]*\.txt$")
     grades = []
     for number, line in enumerate(decode(data, name).splitlines(), start=1):
-        found = re.fullmatch(r"(\d+) ([1-4])-\w+ (\S+)", line.strip())
-        if found is None:
+        match = re.fullmatch(r"(\d+) ([1-4])-\w+ (\S+)", line.strip())
+        if match is None:
             raise BuildError(f"{name}:{number}: expected QUESTION GRADE-NAME ANSWER, got {line[:60]!r}.")
-        grades.append(Grade(found[1], found[3], int(found[2])))
+        grades.append(Grade(match[1], match[3], int(match[2])))
     return grades
 
 
@@ -148,18 +150,18 @@ def read_judged_answers(raw: Raw) -> dict[str, AnswerPair]:
         BuildError: The answers are missing, or a row is malformed.
     """
     name, data = _in_zip(raw, r"Answers-retrieved-from-MedQuAD\.csv$")
-    found: dict[str, AnswerPair] = {}
+    answers: dict[str, AnswerPair] = {}
     for row in parse_csv(decode(data, name), name, ("AnswerID", "Answer")):
-        parts = _JUDGED.match(row["Answer"])
+        parts = _JUDGED_ANSWER.match(row["Answer"])
         if parts is None:
             raise BuildError(f"{name}: {row['AnswerID']} is not Question, URL and Answer.")
         question = re.sub(r"\s*\(Also called:.*\Z", "", parts["question"], flags=re.DOTALL)
         # Every text ends with a parenthesis that is not in its source.
         answer = re.sub(r"\)\s*\Z", "", parts["answer"])
         pair = AnswerPair(row["AnswerID"], in_one_line(question), clean(answer))
-        if found.setdefault(pair.id, pair) != pair:  # an answer has a row for each grade
+        if answers.setdefault(pair.id, pair) != pair:  # an answer has a row for each grade
             raise BuildError(f"{name}: {pair.id} has two different texts.")
-    return found
+    return answers
 
 
 def _in_zip(raw: Raw, pattern: str) -> tuple[str, bytes]:
@@ -167,12 +169,12 @@ def _in_zip(raw: Raw, pattern: str) -> tuple[str, bytes]:
     beside = raw.find(GRADES_ZIP)
     inside = [] if beside else list(_medquad(raw).members(re.escape(GRADES_ZIP) + "$"))
     if not beside and not inside:
-        raise BuildError(f"{raw.folder} has no {GRADES_ZIP}; expected {ANSWERS}.")
+        raise BuildError(f"{raw.folder} has no {GRADES_ZIP}; expected {MEDQUAD_SOURCE}.")
     archive = Archive(beside[0]) if beside else Archive(raw.folder / GRADES_ZIP, inside[0][1])
-    found = [one for one in archive.members(pattern) if not one[0].startswith("__MACOSX")]
-    if len(found) != 1:
-        raise BuildError(f"{GRADES_ZIP}: expected one file like {pattern}, found {len(found)}.")
-    return found[0]
+    members = [one for one in archive.members(pattern) if not one[0].startswith("__MACOSX")]
+    if len(members) != 1:
+        raise BuildError(f"{GRADES_ZIP}: expected one file like {pattern}, found {len(members)}.")
+    return members[0]
 
 
 def read_live_questions(raw: Raw, form: str = "original") -> dict[str, str]:
@@ -185,17 +187,17 @@ def read_live_questions(raw: Raw, form: str = "original") -> dict[str, str]:
     Raises:
         BuildError: The file is missing or malformed.
     """
-    path = raw.one(QUESTIONS, "the test questions of github.com/abachaa/LiveQA_MedicalTask_TREC2017")
+    path = raw.one(QUESTIONS_FILE, "the test questions of github.com/abachaa/LiveQA_MedicalTask_TREC2017")
     questions: dict[str, str] = {}
     for question in parse_xml(read_bytes(path), str(path)).iter("NLM-QUESTION"):
         number = (question.get("qid") or "").removeprefix("TQ")
         texts = []
-        for tag in QUERIES[form]:
+        for tag in QUERY_ELEMENTS[form]:
             parts = question.find(tag)
             inside = [] if parts is None else [clean(part.text) for part in [parts, *parts]]
             # Some subjects only repeat the beginning of the message.
-            kept = [one for one in inside if one and not any(one in o and one != o for o in inside)]
-            texts.append("\n".join(dict.fromkeys(kept)))
+            distinct_parts = [one for one in inside if one and not any(one in o and one != o for o in inside)]
+            texts.append("\n".join(dict.fromkeys(distinct_parts)))
         text = next((one for one in texts if one), "")
         if not number.isdigit() or not text or number in questions:
             raise BuildError(
@@ -218,27 +220,29 @@ def build_live_qa(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
     """
     questions = read_live_questions(raw, options["queries"])
     judged, grades = read_judged_answers(raw), read_grades(raw)
-    pairs, left = read_pairs(raw)
+    pairs, left_out = read_pairs(raw)
     gains, twice = _gains(grades, lower=options["grades"] == "lower")
-    for question, found in gains.items():
-        unknown = [answer for answer in found if answer not in judged]
+    for question, answer_gains in gains.items():
+        unknown = [answer for answer in answer_gains if answer not in judged]
         if question not in questions or unknown:
             raise BuildError(f"grades: question {question} or answer {unknown[:1]} has no text.")
-    positive = {question: found for question, found in gains.items() if any(found.values())}
+    positive = {
+        question: answer_gains for question, answer_gains in gains.items() if any(answer_gains.values())
+    }
     known = {_key(pair.question, pair.answer) for pair in judged.values()}
-    more = [pair for pair in pairs if _key(pair.question, pair.answer) not in known]
-    left["pairs that are among the graded answers"] = len(pairs) - len(more)
-    left["questions without an answer that is at least related"] = len(gains) - len(positive)
+    ungraded = [pair for pair in pairs if _key(pair.question, pair.answer) not in known]
+    left_out["pairs that are among the graded answers"] = len(pairs) - len(ungraded)
+    left_out["questions without an answer that is at least related"] = len(gains) - len(positive)
     return BuiltSet(
         task="MedQuADLiveQARetrieval",
         type="Retrieval",
         licence=LICENCE,
         note=_note(len(grades), twice, options),
         queries={f"TQ{question}": questions[question] for question in positive},
-        corpus={pair.id: (pair.question, pair.answer) for pair in [*judged.values(), *more]},
-        qrels={f"TQ{question}": found for question, found in positive.items()},
+        corpus={pair.id: (pair.question, pair.answer) for pair in [*judged.values(), *ungraded]},
+        qrels={f"TQ{question}": answer_gains for question, answer_gains in positive.items()},
         prompt=PROMPT,
-        left_out=dict(left),
+        left_out=dict(left_out),
         options=options,
     )
 
@@ -247,8 +251,7 @@ def _note(grades: int, twice: int, options: Mapping[str, str]) -> str:
     return (
         "Consumer health questions of TREC 2017 LiveQA (medical task) against the answers of MedQuAD, with "
         f"{grades:,} grades by people: 1 incorrect, 2 related, 3 incomplete, 4 excellent, as gains 0, 1, 2, "
-        "3 "
-        f"(the track's own scale). {twice:,} answers have two different grades for one question; the "
+        f"3 (the track's own scale). {twice:,} answers have two different grades for one question; the "
         f"{options['grades']} one counts. A document is an answer with the question of its page as title. "
         "Answers that were not graded count as not relevant: judged@10 and condensed nDCG say how much that "
         "matters. MedQuAD's answers from three MedlinePlus collections were removed by its authors; of those "
@@ -260,12 +263,12 @@ def _gains(grades: Sequence[Grade], *, lower: bool) -> tuple[dict[str, dict[str,
     """Return gains 0 to 3 by question and answer, and the number of pairs with two different grades."""
     gains: dict[str, dict[str, int]] = {}
     twice: set[tuple[str, str]] = set()
-    for one in grades:
-        found, gain = gains.setdefault(one.question, {}), one.grade - 1
-        before = found.get(one.answer, gain)
+    for grade in grades:
+        answer_gains, gain = gains.setdefault(grade.question, {}), grade.grade - 1
+        before = answer_gains.get(grade.answer, gain)
         if before != gain:
-            twice.add((one.question, one.answer))
-        found[one.answer] = min(before, gain) if lower else max(before, gain)
+            twice.add((grade.question, grade.answer))
+        answer_gains[grade.answer] = min(before, gain) if lower else max(before, gain)
     return gains, len(twice)
 
 

@@ -16,7 +16,7 @@ from medteb_mteb.curation.files.folder import alone, read_json, write_json
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.relatives import medquad, scraped
 from medteb_mteb.curation.relatives.exams import medmcqa, medqa
-from medteb_mteb.curation.relatives.fetch.responses import FROZEN
+from medteb_mteb.curation.relatives.fetch.responses import FROZEN_FILE
 from medteb_mteb.curation.relatives.fetch.tables import PREPRINT_TASKS
 from medteb_mteb.curation.relatives.notes import COMPLAINT, DIAGNOSIS, HISTORY, read_notes
 from medteb_mteb.curation.relatives.raw import (
@@ -34,12 +34,12 @@ from medteb_mteb.english.snapshot import FOLDER
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["FORMS", "SOURCES", "build_pairs", "first_sentence"]
+__all__ = ["PAIR_FORMS", "PAIR_SOURCES", "build_pairs", "first_sentence"]
 
 logger = logging.getLogger(__name__)
 
 #: Pairs as described in the paper, or as built by the authors' code.
-FORMS = ("paper", "code")
+PAIR_FORMS = ("paper", "code")
 MANIFEST = "pairs.json"
 
 
@@ -61,7 +61,7 @@ def _articles(raw: Raw) -> Iterator[tuple[str, str]]:
     Raises:
         BuildError: There are neither, or a file is malformed.
     """
-    fetched = raw.find(FROZEN)
+    fetched = raw.find(FROZEN_FILE)
     for path in fetched:
         source, folder = parse_json(path, dict).get("source"), Raw(path.parent)
         if source == "pubmed":
@@ -77,8 +77,8 @@ def _articles(raw: Raw) -> Iterator[tuple[str, str]]:
 
 
 def _text(row: dict[str, Any], *names: str) -> str:
-    found = next((row[name] for name in names if isinstance(row.get(name), str)), "")
-    return str(found)
+    text = next((row[name] for name in names if isinstance(row.get(name), str)), "")
+    return str(text)
 
 
 def _mimic(raw: Raw, form: str) -> Iterator[tuple[str, str]]:
@@ -165,7 +165,7 @@ class PairSource:
 
 
 #: Sources by the names of their files in the recipe `medte`.
-SOURCES: dict[str, PairSource] = {
+PAIR_SOURCES: dict[str, PairSource] = {
     "pubmed": PairSource(_titled, 572_300),
     "biorxiv-medrxiv": PairSource(_titled, 231_400),
     "mimic-iv": PairSource(_mimic, 311_400),
@@ -193,9 +193,9 @@ def build_pairs(
     interrupted run.
 
     Args:
-        source: Folder with a folder of raw files per source, named as in `SOURCES`.
+        source: Folder with a folder of raw files per source, named as in `PAIR_SOURCES`.
         out: Folder of the pairs: `<source>.jsonl` with `query` and `positive`.
-        form: One of `FORMS`.
+        form: One of `PAIR_FORMS`.
         against: Root of editions with a snapshot of English MedTEB. Pairs whose second text is a cell of the
             snapshot are dropped, as in the authors' code.
         say: Called with one line per source.
@@ -207,23 +207,23 @@ def build_pairs(
         BuildError: There is no source, a raw file is malformed, a written file was changed, or a source gives
             no pairs; in the last case the other sources are written.
     """
-    if form not in FORMS:
-        raise BuildError(f"form is one of {', '.join(FORMS)}; got {form!r}.")
+    if form not in PAIR_FORMS:
+        raise BuildError(f"form is one of {', '.join(PAIR_FORMS)}; got {form!r}.")
     source, out = Path(source).expanduser(), Path(out).expanduser()
-    there = [name for name in SOURCES if (source / name).is_dir()]
-    if not there:
-        raise BuildError(f"{source} has none of the folders {', '.join(SOURCES)}.")
-    tested = _cells(Path(against).expanduser()) if against is not None else frozenset()
+    present = [name for name in PAIR_SOURCES if (source / name).is_dir()]
+    if not present:
+        raise BuildError(f"{source} has none of the folders {', '.join(PAIR_SOURCES)}.")
+    benchmark_texts = _cells(Path(against).expanduser()) if against is not None else frozenset()
     with alone(out):
         record = read_json(out / MANIFEST) if (out / MANIFEST).is_file() else {}
         empty: dict[str, dict[str, int]] = {}
-        for name in there:
+        for name in present:
             raw = Raw(source / name)
             before = record.get(name)
-            if before is not None and _unchanged(out / f"{name}.jsonl", before, raw, form, tested):
+            if before is not None and _unchanged(out / f"{name}.jsonl", before, raw, form, benchmark_texts):
                 say(f"{name}: {before['pairs']:,} pairs (written before)")
                 continue
-            written = _write(name, raw, out, form, tested)
+            written = _write(name, raw, out, form, benchmark_texts)
             if written["pairs"]:
                 record[name] = written
             else:
@@ -232,27 +232,27 @@ def build_pairs(
             write_json(out / MANIFEST, record)
             say(f"{name}: {written['pairs']:,} pairs, {written['published']:,} in the paper")
     if empty:
-        reasons = "; ".join(f"{name} (left out: {left or 'nothing'})" for name, left in empty.items())
+        reasons = "; ".join(f"{name} (left out: {left_out or 'nothing'})" for name, left_out in empty.items())
         raise BuildError(
             f"No pair comes of {reasons}. The pairs of the other sources are written. Give these sources "
             "other files, or remove their folders."
         )
-    return {name: record[name] for name in there}
+    return {name: record[name] for name in present}
 
 
-def _write(name: str, raw: Raw, out: Path, form: str, tested: frozenset[str]) -> dict[str, Any]:
-    left: Counter[str] = Counter()
+def _write(name: str, raw: Raw, out: Path, form: str, benchmark_texts: frozenset[str]) -> dict[str, Any]:
+    left_out: Counter[str] = Counter()
     seen: set[int] = set()
     pairs = 0
     path = out / f"{name}.jsonl"
     with finished(path) as part, part.open("w", encoding="utf-8") as stream:
-        for query, positive in SOURCES[name].read(raw, form):
+        for query, positive in PAIR_SOURCES[name].read(raw, form):
             if not query or not positive:
-                left["pairs with an empty text"] += 1
-            elif positive in tested:
-                left["pairs whose second text is in the benchmark"] += 1
+                left_out["pairs with an empty text"] += 1
+            elif positive in benchmark_texts:
+                left_out["pairs whose second text is in the benchmark"] += 1
             elif hash((query, positive)) in seen:
-                left["repeated pairs"] += 1
+                left_out["repeated pairs"] += 1
             else:
                 seen.add(hash((query, positive)))
                 pairs += 1
@@ -262,18 +262,20 @@ def _write(name: str, raw: Raw, out: Path, form: str, tested: frozenset[str]) ->
         path.unlink()
     return {
         "pairs": pairs,
-        "published": SOURCES[name].published,
+        "published": PAIR_SOURCES[name].published,
         "form": form,
-        "tested": len(tested),
-        "tested_sha256": _digest(tested),
+        "tested": len(benchmark_texts),
+        "tested_sha256": _digest(benchmark_texts),
         "files_sha256": _digest(_files(raw)),
-        "left_out": dict(left),
+        "left_out": dict(left_out),
         "sha256": digest,
         "made_from": dict(sorted(raw.used.items())),
     }
 
 
-def _unchanged(path: Path, before: dict[str, Any], raw: Raw, form: str, tested: frozenset[str]) -> bool:
+def _unchanged(
+    path: Path, before: dict[str, Any], raw: Raw, form: str, benchmark_texts: frozenset[str]
+) -> bool:
     """Return True if a source was written from the same raw files, with none added, in the same form.
 
     Raises:
@@ -281,7 +283,7 @@ def _unchanged(path: Path, before: dict[str, Any], raw: Raw, form: str, tested: 
     """
     same = (before["form"], before.get("tested_sha256"), before.get("files_sha256")) == (
         form,
-        _digest(tested),
+        _digest(benchmark_texts),
         _digest(_files(raw)),
     )
     for name, digest in before["made_from"].items():
@@ -308,10 +310,10 @@ def _files(raw: Raw) -> list[str]:
 
 def _digest(texts: Iterable[str]) -> str:
     """Return a digest (sha256, hex) of texts that is independent of their order."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for text in sorted(texts):
-        found.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
-    return found.hexdigest()
+        digest.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
+    return digest.hexdigest()
 
 
 def _cells(root: Path) -> frozenset[str]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.relatives.notes import read_notes, read_returns
 from medteb_mteb.curation.relatives.rows import (
-    MOST_LABELLED,
-    MOST_ROWS,
+    MAX_LABELLED_ROWS,
+    MAX_ROWS,
     Draw,
     labelled,
     pair_rows,
@@ -31,8 +31,10 @@ __all__ = [
 ]
 
 #: Number of nearest texts from which hard negatives are drawn.
-NEAREST = 128
-_EMPTY = "this copy has no note with one of its discharge diagnoses; the published one has all notes"
+NEGATIVE_CANDIDATES = 128
+_EMPTY_LABEL_HINT = (
+    "this copy has no note with one of its discharge diagnoses; the published one has all notes"
+)
 
 #: Discharge diagnoses by the end of the task's name and by label. The labels of the general tasks are those
 #: in the tasks' names.
@@ -125,7 +127,7 @@ def label_rows(raw: Raw, task: str, group: str) -> list[dict[str, str]]:
         label = label_of.get(note.diagnosis)
         if label is not None and note.presented:
             texts[label].append(note.presented)
-    return labelled(task, texts, _EMPTY)
+    return labelled(task, texts, _EMPTY_LABEL_HINT)
 
 
 def return_rows(raw: Raw, task: str, days: int) -> list[dict[str, str]]:
@@ -140,7 +142,7 @@ def return_rows(raw: Raw, task: str, days: int) -> list[dict[str, str]]:
         BuildError: A file is missing or malformed, or one of the two labels has no note.
     """
     returned = read_returns(raw, days)
-    draws: dict[bool, Draw[str]] = {answer: Draw(MOST_LABELLED // 2) for answer in (True, False)}
+    draws: dict[bool, Draw[str]] = {answer: Draw(MAX_LABELLED_ROWS // 2) for answer in (True, False)}
     for note in read_notes(raw):
         if note.presented and note.admission in returned:
             draws[returned[note.admission]].add(note.presented, note.presented)
@@ -167,7 +169,7 @@ def note_retrieval(raw: Raw, fields: tuple[str, str]) -> list[dict[str, str]]:
     Raises:
         BuildError: The file is missing or malformed.
     """
-    return retrieval_rows([pair for pair, _ in _drawn(raw, fields, MOST_ROWS)])
+    return retrieval_rows([pair for pair, _ in _drawn(raw, fields, MAX_ROWS)])
 
 
 def note_pairs(raw: Raw, fields: tuple[str, str], negatives: str) -> list[dict[str, str | int]]:
@@ -183,14 +185,14 @@ def note_pairs(raw: Raw, fields: tuple[str, str], negatives: str) -> list[dict[s
     Raises:
         BuildError: The file is missing or malformed.
     """
-    found = _drawn(raw, fields, MOST_ROWS // 2)
-    pairs, groups = [pair for pair, _ in found], [group for _, group in found]
-    return pair_rows(pairs, NEAREST, negatives, groups)
+    drawn = _drawn(raw, fields, MAX_ROWS // 2)
+    pairs, groups = [pair for pair, _ in drawn], [group for _, group in drawn]
+    return pair_rows(pairs, NEGATIVE_CANDIDATES, negatives, groups)
 
 
-def _drawn(raw: Raw, fields: tuple[str, str], most: int) -> list[tuple[tuple[str, str], str]]:
+def _drawn(raw: Raw, fields: tuple[str, str], max_pairs: int) -> list[tuple[tuple[str, str], str]]:
     """Return at most `most` distinct pairs of sections with the diagnosis of their note, in file order."""
-    draw: Draw[tuple[tuple[str, str], str]] = Draw(most)
+    draw: Draw[tuple[tuple[str, str], str]] = Draw(max_pairs)
     for note in read_notes(raw):
         first, second = (note.fields.get(name, "") for name in fields)
         if first and second:

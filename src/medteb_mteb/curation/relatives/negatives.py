@@ -16,7 +16,8 @@ __all__ = ["MODEL", "hard_negatives"]
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 SEED = 42
-_ROWS = 512
+#: Texts whose similarities to all texts are computed at once.
+_BATCH_ROWS = 512
 
 
 def hard_negatives(
@@ -32,7 +33,7 @@ def hard_negatives(
         groups: Group of each text; texts of one group are never negatives of each other. None: no groups.
     """
     draw = random.Random(SEED)
-    found: list[int | None] = []
+    negatives: list[int | None] = []
     # Texts of the same group are skipped; four times `top` neighbours hold `top` texts of other groups unless
     # most of the neighbours are in the text's own group.
     depth = (2 if groups is None else 4) * top + 1
@@ -49,23 +50,23 @@ def hard_negatives(
                 for i, text in enumerate(texts)
                 if text != texts[place] and (groups is None or groups[i] != groups[place])
             ]
-        found.append(draw.choice(others) if others else None)
-    return found
+        negatives.append(draw.choice(others) if others else None)
+    return negatives
 
 
 def _nearest(texts: Sequence[str], depth: int) -> Iterator[NDArray[np.int64]]:
     """Yield the indices of the nearest texts for every text, itself included."""
     vectors = _encode(texts)
-    for first in range(0, len(texts), _ROWS):
-        similar = vectors[first : first + _ROWS] @ vectors.T
+    for first in range(0, len(texts), _BATCH_ROWS):
+        similar = vectors[first : first + _BATCH_ROWS] @ vectors.T
         yield from np.argsort(-similar, axis=1, kind="stable")[:, :depth]
 
 
 def _encode(texts: Sequence[str]) -> NDArray[np.float32]:
     from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
 
-    found: Any = SentenceTransformer(MODEL).encode(list(texts), normalize_embeddings=True)
-    return np.asarray(found, np.float32)
+    vectors: Any = SentenceTransformer(MODEL).encode(list(texts), normalize_embeddings=True)
+    return np.asarray(vectors, np.float32)
 
 
 def _nearest_by_words(texts: Sequence[str], depth: int) -> Iterator[NDArray[np.int64]]:

@@ -31,8 +31,10 @@ __all__ = [
 ]
 
 LICENCE = "PhysioNet Credentialed Health Data License 1.5.0"
-NOTES = "discharge notes of MIMIC-IV-Note, as published (note/discharge.csv.gz; PhysioNet, credentials)"
-ADMISSIONS = "admissions of MIMIC-IV, as published (hosp/admissions.csv.gz; PhysioNet, credentials)"
+NOTES_SOURCE = (
+    "discharge notes of MIMIC-IV-Note, as published (note/discharge.csv.gz; PhysioNet, credentials)"
+)
+ADMISSIONS_SOURCE = "admissions of MIMIC-IV, as published (hosp/admissions.csv.gz; PhysioNet, credentials)"
 COMPLAINT, HISTORY, DIAGNOSIS = "Chief Complaint", "History of Present Illness", "Discharge Diagnosis"
 #: Headings that end the previous section in MIMIC-IV's discharge notes.
 _HEADINGS = (
@@ -91,7 +93,7 @@ def read_notes(raw: Raw) -> Iterator[Note]:
     Raises:
         BuildError: The file is missing or malformed.
     """
-    path = raw.one("discharge.csv*", NOTES)
+    path = raw.one("discharge.csv*", NOTES_SOURCE)
     seen: set[str] = set()
     for row in iter_csv(path, ("hadm_id", "note_type", "text")):
         admission = row["hadm_id"]
@@ -110,7 +112,7 @@ def read_returns(raw: Raw, days: int) -> dict[str, bool]:
     Raises:
         BuildError: The file is missing or malformed.
     """
-    path = raw.one("admissions.csv*", ADMISSIONS)
+    path = raw.one("admissions.csv*", ADMISSIONS_SOURCE)
     stays: dict[str, list[tuple[datetime, datetime, str, bool]]] = {}
     columns = ("subject_id", "hadm_id", "admittime", "dischtime", "deathtime")
     for number, row in enumerate(iter_csv(path, columns), start=1):
@@ -124,11 +126,13 @@ def read_returns(raw: Raw, days: int) -> dict[str, bool]:
             raise BuildError(f"{path}: row {number}: expected times without a zone.")
         died = bool(row["deathtime"].strip())
         stays.setdefault(row["subject_id"], []).append((start, end, row["hadm_id"], died))
-    found: dict[str, bool] = {}
-    for some in stays.values():
-        some.sort()
-        following = [*some[1:], None]
-        for (_, end, admission, died), then in zip(some, following, strict=True):
+    returned: dict[str, bool] = {}
+    for patient_stays in stays.values():
+        patient_stays.sort()
+        following = [*patient_stays[1:], None]
+        for (_, end, admission, died), next_stay in zip(patient_stays, following, strict=True):
             if not died:
-                found[admission] = then is not None and timedelta(0) <= then[0] - end <= days * _DAY
-    return found
+                returned[admission] = (
+                    next_stay is not None and timedelta(0) <= next_stay[0] - end <= days * _DAY
+                )
+    return returned

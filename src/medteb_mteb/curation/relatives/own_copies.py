@@ -58,8 +58,7 @@ def build_icliniq(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
         task="ICliniqRetrieval",
         note=(
             "Patients' questions on iCliniq and their doctors' answers, from a copy of ChatDoctor's file. "
-            "The "
-            "texts are people's health questions: keep the copy where such data may lie."
+            "The texts are people's health questions: keep the copy where such data may lie."
         ),
         licence="not specified",
         prompt=DIALOGUE_PROMPT,
@@ -77,12 +76,12 @@ def build_drugbank(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
         BuildError: The file is missing or malformed.
     """
     del options
-    found = raw.find("drugbank.xml") + raw.find("full database.xml")
-    if len(found) != 1:
+    paths = raw.find("drugbank.xml") + raw.find("full database.xml")
+    if len(paths) != 1:
         raise BuildError(
             f"{raw.folder}: expected one drugbank.xml or 'full database.xml' (DrugBank, licensed)."
         )
-    root = parse_xml(read_bytes(found[0]), str(found[0]))
+    root = parse_xml(read_bytes(paths[0]), str(paths[0]))
     space = re.match(r"\{.*\}", root.tag)
     prefix = space[0] if space else ""
     pairs = [
@@ -94,8 +93,8 @@ def build_drugbank(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
         task="DrugBankRetrieval",
         note=(
             "Names of drugs and their descriptions in DrugBank, from a user's own copy under DrugBank's "
-            "licence. "
-            "Which 4,100 drugs BMRetriever took is not published; here every drug with a description counts."
+            "licence. Which 4,100 drugs BMRetriever took is not published; here every drug with a "
+            "description counts."
         ),
         licence="https://go.drugbank.com/legal/terms_of_use",
         prompt=DRUG_PROMPT,
@@ -106,16 +105,16 @@ def _one_to_one(
     pairs: Iterable[tuple[str, str]], *, task: str, note: str, licence: str, prompt: str
 ) -> BuiltSet:
     """Return a set of query-document pairs; equal queries and equal documents are merged."""
-    left: Counter[str] = Counter()
+    left_out: Counter[str] = Counter()
     queries: dict[str, str] = {}
     documents: dict[str, str] = {}
     qrels: dict[str, dict[str, int]] = {}
     for query, document in pairs:
         if not query or not document:
-            left["pairs with an empty text"] += 1
+            left_out["pairs with an empty text"] += 1
             continue
-        left["repeated queries"] += query in queries
-        left["repeated documents"] += document in documents
+        left_out["repeated queries"] += query in queries
+        left_out["repeated documents"] += document in documents
         key = queries.setdefault(query, f"q{len(queries)}")
         qrels.setdefault(key, {})[documents.setdefault(document, f"d{len(documents)}")] = 1
     return BuiltSet(
@@ -127,7 +126,7 @@ def _one_to_one(
         corpus={key: ("", text) for text, key in documents.items()},
         qrels=qrels,
         prompt=prompt,
-        left_out=dict(left),
+        left_out=dict(left_out),
     )
 
 
@@ -149,7 +148,7 @@ def build_relish(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
     corpus: dict[str, tuple[str, str]] = {}
     queries: dict[str, str] = {}
     qrels: dict[str, dict[str, int]] = {}
-    left: Counter[str] = Counter()
+    left_out: Counter[str] = Counter()
     for file in files:
         for number, row in enumerate(_rows(file), start=1):
             where = f"{file}: row {number}"
@@ -167,7 +166,7 @@ def build_relish(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
             if any(grades.values()):
                 queries[f"q{key}"], qrels[f"q{key}"] = f"{title}\n{abstract}".strip(), grades
             else:
-                left["articles without a relevant candidate"] += 1
+                left_out["articles without a relevant candidate"] += 1
     return BuiltSet(
         task="RELISHReranking",
         type="Reranking",
@@ -179,9 +178,9 @@ def build_relish(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
         queries=queries,
         corpus=corpus,
         qrels=qrels,
-        candidates={query: list(found) for query, found in qrels.items()},
+        candidates={query: list(graded) for query, graded in qrels.items()},
         prompt=ARTICLE_PROMPT,
-        left_out=dict(left),
+        left_out=dict(left_out),
     )
 
 

@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 __all__ = ["Archive", "Raw", "clean", "in_one_line", "parse_csv", "parse_json", "parse_xml"]
 
 #: Maximum bytes of one file, and of all files read from one archive.
-MOST_BYTES = 2 << 30
+MAX_BYTES = 2 << 30
 #: Maximum members of an archive.
-MOST_MEMBERS = 200_000
+MAX_MEMBERS = 200_000
 #: Decompressed bytes per compressed byte above which an archive counts as a zip bomb; text compresses by a
 #: factor of 3 to 20.
-MOST_RATIO = 200
-_CHUNK = 1 << 20
+MAX_COMPRESSION_RATIO = 200
+_CHUNK_BYTES = 1 << 20
 ARCHIVE_ERRORS = (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile, RuntimeError,
                    NotImplementedError)  # fmt: skip
 
@@ -78,14 +78,14 @@ class Raw:
         Raises:
             BuildError: A needed file is missing, or a file is a link out of the folder.
         """
-        found = sorted(path for path in self.folder.rglob(pattern) if path.is_file())
-        if needed and not found:
+        paths = sorted(path for path in self.folder.rglob(pattern) if path.is_file())
+        if needed and not paths:
             raise BuildError(f"{self.folder} has no {pattern}: {needed}.")
-        for path in found:
+        for path in paths:
             if leads_outside(path, self.folder):
                 raise BuildError(f"{path} is a symbolic link out of the folder.")
             self.used[path.relative_to(self.folder).as_posix()] = sha256_of(path)
-        return found
+        return paths
 
     def one(self, pattern: str, needed: str) -> Path:
         """Return the only file that matches a name.
@@ -93,11 +93,11 @@ class Raw:
         Raises:
             BuildError: No file matches, or more than one.
         """
-        found = self.find(pattern, needed=needed)
-        if len(found) > 1:
-            names = " and ".join(path.relative_to(self.folder).as_posix() for path in found[:2])
+        paths = self.find(pattern, needed=needed)
+        if len(paths) > 1:
+            names = " and ".join(path.relative_to(self.folder).as_posix() for path in paths[:2])
             raise BuildError(f"{self.folder} has several {pattern} ({names}); keep one.")
-        return found[0]
+        return paths[0]
 
     def as_archive(self, name: str) -> Archive:
         """Return the folder itself as an archive; its XML files get a single digest.
@@ -129,7 +129,7 @@ class Archive:
         self.path = path
         self._content = content
         size = path.stat().st_size if content is None else len(content)
-        self._most = min(MOST_BYTES, max(size, 1) * MOST_RATIO)
+        self._max_bytes = min(MAX_BYTES, max(size, 1) * MAX_COMPRESSION_RATIO)
 
     def members(self, pattern: str) -> Iterator[tuple[str, bytes]]:
         """Yield path and content of the members whose path matches a regular expression, sorted by path.
@@ -155,7 +155,7 @@ class Archive:
                 yield name, read_bytes(path)
 
     def _packed(self, wanted: re.Pattern[str]) -> Iterator[tuple[str, bytes]]:
-        found: dict[str, bytes] = {}
+        contents: dict[str, bytes] = {}
         total = count = 0
         source = self.path if self._content is None else io.BytesIO(self._content)
         if zipfile.is_zipfile(source):
@@ -163,7 +163,7 @@ class Archive:
                 self._count(len(packed.namelist()))
                 for name in sorted({name for name in packed.namelist() if wanted.search(name)}):
                     with packed.open(name) as stream:
-                        data = limited(stream, self._most - total, f"{self.path}: {name}")
+                        data = limited(stream, self._max_bytes - total, f"{self.path}: {name}")
                     total += len(data)
                     yield name, data
             return
@@ -171,7 +171,9 @@ class Archive:
         opened: Any = gzip.open if self.path.suffix in (".gz", ".tgz") else open
         with (
             opened(self.path, "rb") as unpacked,
-            tarfile.open(fileobj=cast("Any", _Limited(unpacked, self._most, self.path)), mode="r|") as tar,
+            tarfile.open(
+                fileobj=cast("Any", _Limited(unpacked, self._max_bytes, self.path)), mode="r|"
+            ) as tar,
         ):
             for member in tar:
                 count += 1
@@ -179,40 +181,40 @@ class Archive:
                 name = re.sub(r"^(\./)+", "", member.name)
                 if member.isfile() and wanted.search(name):
                     inside = tar.extractfile(member)
-                    found[name] = inside.read() if inside is not None else b""
-        yield from sorted(found.items())
+                    contents[name] = inside.read() if inside is not None else b""
+        yield from sorted(contents.items())
 
     def _count(self, members: int) -> None:
-        if members > MOST_MEMBERS:
-            raise BuildError(f"{self.path} holds more than {MOST_MEMBERS:,} files; it is refused.")
+        if members > MAX_MEMBERS:
+            raise BuildError(f"{self.path} holds more than {MAX_MEMBERS:,} files; it is refused.")
 
 
 class _Limited:
     """A stream that fails after a maximum number of bytes."""
 
-    def __init__(self, stream: Readable, most: int, path: Path) -> None:
-        self._stream, self._left, self._most, self._path = stream, most, most, path
+    def __init__(self, stream: Readable, max_bytes: int, path: Path) -> None:
+        self._stream, self._remaining, self._max_bytes, self._path = stream, max_bytes, max_bytes, path
 
     def read(self, size: int) -> bytes:
         """Return bytes of the stream."""
-        data = self._stream.read(min(size, self._left + 1))
-        self._left -= len(data)
-        if self._left < 0:
-            raise BuildError(f"{self._path} unpacks to more than {self._most:,} bytes; it is refused.")
+        data = self._stream.read(min(size, self._remaining + 1))
+        self._remaining -= len(data)
+        if self._remaining < 0:
+            raise BuildError(f"{self._path} unpacks to more than {self._max_bytes:,} bytes; it is refused.")
         return data
 
 
-def limited(stream: Readable, most: int, what: str) -> bytes:
+def limited(stream: Readable, max_bytes: int, what: str) -> bytes:
     """Return all bytes of a stream.
 
     Raises:
         BuildError: There are more than allowed.
     """
     parts, total = [], 0
-    while part := stream.read(_CHUNK):
+    while part := stream.read(_CHUNK_BYTES):
         total += len(part)
-        if total > most:
-            raise BuildError(f"{what} has more than {most:,} bytes; it is refused.")
+        if total > max_bytes:
+            raise BuildError(f"{what} has more than {max_bytes:,} bytes; it is refused.")
         parts.append(part)
     return b"".join(parts)
 
@@ -227,9 +229,9 @@ def read_bytes(path: Path) -> bytes:
     try:
         if path.suffix == ".gz":
             with gzip.open(path, "rb") as stream:
-                return limited(stream, min(MOST_BYTES, max(size, 1) * MOST_RATIO), str(path))
+                return limited(stream, min(MAX_BYTES, max(size, 1) * MAX_COMPRESSION_RATIO), str(path))
         with path.open("rb") as stream:
-            return limited(stream, MOST_BYTES, str(path))
+            return limited(stream, MAX_BYTES, str(path))
     except ARCHIVE_ERRORS as error:
         raise BuildError(f"{path} cannot be read ({one_line(error, 150)}).") from error
 
@@ -287,13 +289,13 @@ def json_of(text: str, what: str) -> Any:
         raise BuildError(f"{what} is not valid JSON ({one_line(error, 150)}).") from None
 
 
-def unexpected(what: str, expected: str, found: Any) -> NoReturn:
+def unexpected(what: str, expected: str, content: Any) -> NoReturn:
     """Raise the error for content of an unexpected type.
 
     Raises:
         BuildError: Always.
     """
-    raise BuildError(f"{what}: expected {expected}, got {repr(found)[:60]}.")
+    raise BuildError(f"{what}: expected {expected}, got {repr(content)[:60]}.")
 
 
 def parse_csv(text: str, what: str, columns: tuple[str, ...], delimiter: str = ",") -> list[dict[str, str]]:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
-    "MOST_LABELLED",
-    "MOST_ROWS",
+    "MAX_LABELLED_ROWS",
+    "MAX_ROWS",
     "SEED",
     "Draw",
     "distinct",
@@ -27,7 +27,7 @@ __all__ = [
 Item = TypeVar("Item")
 
 #: Maximum rows of classification and clustering, and of pairs and retrieval, as published.
-MOST_LABELLED, MOST_ROWS = 8_192, 16_384
+MAX_LABELLED_ROWS, MAX_ROWS = 8_192, 16_384
 SEED = 42
 
 
@@ -72,8 +72,8 @@ class Draw(Generic[Item]):
         Args:
             number: Maximum items; None: all that were drawn.
         """
-        kept = heapq.nlargest(self.most if number is None else number, self._heap, key=lambda one: one[0])
-        return [item for _, _, item in sorted(kept, key=lambda one: one[1])]
+        drawn = heapq.nlargest(self.most if number is None else number, self._heap, key=lambda one: one[0])
+        return [item for _, _, item in sorted(drawn, key=lambda one: one[1])]
 
 
 def labelled(task: str, texts: Mapping[str, Iterable[str]], hint: str) -> list[dict[str, str]]:
@@ -88,16 +88,16 @@ def labelled(task: str, texts: Mapping[str, Iterable[str]], hint: str) -> list[d
         BuildError: A label is not the first label of any text.
     """
     label_of: dict[str, str] = {}
-    for label, found in texts.items():
-        for text in found:
+    for label, label_texts in texts.items():
+        for text in label_texts:
             label_of.setdefault(text, label)
     if empty := set(texts) - set(label_of.values()):
         raise BuildError(f"{task}: nothing was found for {', '.join(sorted(empty))}; {hint}.")
     rows = [{"text": text, "label": label} for text, label in label_of.items()]
-    if len(rows) <= MOST_LABELLED:
+    if len(rows) <= MAX_LABELLED_ROWS:
         return rows
-    kept = sorted(random.Random(SEED).sample(range(len(rows)), MOST_LABELLED))
-    return [rows[i] for i in kept]
+    drawn = sorted(random.Random(SEED).sample(range(len(rows)), MAX_LABELLED_ROWS))
+    return [rows[i] for i in drawn]
 
 
 def distinct(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -106,14 +106,14 @@ def distinct(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def retrieval_rows(pairs: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
-    """Return the first `MOST_ROWS` pairs as queries with their documents."""
-    return [{"query": query, "corpus": document} for query, document in pairs[:MOST_ROWS]]
+    """Return the first `MAX_ROWS` pairs as queries with their documents."""
+    return [{"query": query, "corpus": document} for query, document in pairs[:MAX_ROWS]]
 
 
 def pair_rows(
     pairs: Sequence[tuple[str, str]], nearest: int, negatives: str, groups: Sequence[str] | None = None
 ) -> list[dict[str, str | int]]:
-    """Return as many positives as negatives, at most `MOST_ROWS` together.
+    """Return as many positives as negatives, at most `MAX_ROWS` together.
 
     Args:
         pairs: First texts with their positives.
@@ -121,7 +121,7 @@ def pair_rows(
         negatives: Method that finds near texts, see `by` of `hard_negatives`.
         groups: Group of each pair; second texts of the same group are never negatives. None: no groups.
     """
-    pairs = pairs[: MOST_ROWS // 2]
+    pairs = pairs[: MAX_ROWS // 2]
     if not pairs:
         return []
     near = hard_negatives([second for _, second in pairs], nearest, negatives, groups)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.relatives.raw import Raw
 
 __all__ = [
-    "NEAREST",
+    "NEGATIVE_CANDIDATES",
     "pmc_rows",
     "preprint_texts",
     "preprint_titles",
@@ -37,10 +37,10 @@ __all__ = [
 ]
 
 #: Sections with this number of characters or fewer are left out.
-SHORTEST = 50
+SHORT_SECTION_CHARACTERS = 50
 #: Number of nearest texts from which hard negatives are drawn.
-NEAREST = 64
-_EMPTY = "a category that was renamed, or a fetch of too few items"
+NEGATIVE_CANDIDATES = 64
+_EMPTY_LABEL_HINT = "a category that was renamed, or a fetch of too few items"
 
 
 def wiki_rows(raw: Raw, task: str) -> list[dict[str, str]]:
@@ -55,7 +55,7 @@ def wiki_rows(raw: Raw, task: str) -> list[dict[str, str]]:
     """
     frozen = frozen_source(raw, "wikipedia")
     texts = {category: _sections(frozen, task, category) for category in WIKI_CATEGORIES[task]}
-    return labelled(task, texts, _EMPTY)
+    return labelled(task, texts, _EMPTY_LABEL_HINT)
 
 
 def wiki_sections(raw: Raw, task: str) -> list[str]:
@@ -69,8 +69,8 @@ def wiki_sections(raw: Raw, task: str) -> list[str]:
         BuildError: The responses were fetched for other tasks.
     """
     frozen = frozen_source(raw, "wikipedia")
-    found = (_sections(frozen, task, category) for category in WIKI_PAIRS[task])
-    return list(dict.fromkeys(text for texts in found for text in texts))
+    by_category = (_sections(frozen, task, category) for category in WIKI_PAIRS[task])
+    return list(dict.fromkeys(text for texts in by_category for text in texts))
 
 
 def _sections(frozen: Frozen, task: str, category: str) -> Iterator[str]:
@@ -78,7 +78,9 @@ def _sections(frozen: Frozen, task: str, category: str) -> Iterator[str]:
     most = min(most_of(task), frozen.most("categories", category))
     depth = frozen.most("depths", category) if category in WIKI_DEPTHS else 1
     for page in wikipedia.members(frozen.ask, category, most, depth):
-        yield from (text for text in wikipedia.sections(frozen.ask, page) if len(text) > SHORTEST)
+        yield from (
+            text for text in wikipedia.sections(frozen.ask, page) if len(text) > SHORT_SECTION_CHARACTERS
+        )
 
 
 def pmc_rows(raw: Raw, task: str) -> list[dict[str, str]]:
@@ -98,7 +100,7 @@ def pmc_rows(raw: Raw, task: str) -> list[dict[str, str]]:
             term: entrez.pmc_texts(frozen.ask, term, min(most_of(task), frozen.most("terms", term)))
             for term in PMC_TERMS[task]
         },
-        _EMPTY,
+        _EMPTY_LABEL_HINT,
     )
 
 
@@ -120,14 +122,14 @@ def trial_pairs(raw: Raw, task: str, negatives: str) -> list[dict[str, str | int
         task: Name of the task.
         negatives: Method that finds near texts, see `by` of `hard_negatives`.
     """
-    return pair_rows(_trial_texts(raw, task), NEAREST, negatives)
+    return pair_rows(_trial_texts(raw, task), NEGATIVE_CANDIDATES, negatives)
 
 
 def _trial_texts(raw: Raw, task: str) -> list[tuple[str, str]]:
     frozen = frozen_source(raw, "clinical-trials")
     extent = {"studies": frozen.most("studies"), "page": frozen.most("page")}
-    found = trials.studies(frozen.ask, extent)
-    return distinct((study["officialTitle"], study[TRIAL_FIELDS[task]]) for study in found)
+    studies = trials.studies(frozen.ask, extent)
+    return distinct((study["officialTitle"], study[TRIAL_FIELDS[task]]) for study in studies)
 
 
 def pubmed_titles(raw: Raw) -> list[dict[str, str]]:
@@ -146,7 +148,7 @@ def pubmed_pairs(raw: Raw, negatives: str) -> list[dict[str, str | int]]:
         raw: Frozen responses of PubMed.
         negatives: Method that finds near texts, see `by` of `hard_negatives`.
     """
-    return pair_rows(pubmed_texts(raw), NEAREST, negatives)
+    return pair_rows(pubmed_texts(raw), NEGATIVE_CANDIDATES, negatives)
 
 
 def pubmed_texts(raw: Raw) -> list[tuple[str, str]]:

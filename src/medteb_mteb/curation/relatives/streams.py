@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.files import one_line
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.relatives.raw import ARCHIVE_ERRORS, MOST_RATIO, decode, json_of, unexpected
+from medteb_mteb.curation.relatives.raw import (
+    ARCHIVE_ERRORS,
+    MAX_COMPRESSION_RATIO,
+    decode,
+    json_of,
+    unexpected,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,9 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["iter_csv", "parse_jsonl"]
 
 #: Maximum bytes of an unpacked table; the notes of MIMIC-IV have about 3.5 GB.
-MOST_TABLE = 64 << 30
+MAX_TABLE_BYTES = 64 << 30
 #: Maximum bytes of a line, and characters of a cell, which may span many lines.
-MOST_LINE, MOST_CELL = 1 << 24, 1 << 24
+MAX_LINE_BYTES, MAX_CELL_CHARACTERS = 1 << 24, 1 << 24
 
 
 def iter_csv(path: Path, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:
@@ -33,7 +39,7 @@ def iter_csv(path: Path, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:
         BuildError: The table cannot be read or is too large, a column is missing, or a row and the header
             differ in their number of cells. Messages never quote rows.
     """
-    csv.field_size_limit(MOST_CELL)
+    csv.field_size_limit(MAX_CELL_CHARACTERS)
     opened: Any = gzip.open if path.suffix == ".gz" else open
     try:
         with opened(path, "rb") as stream:
@@ -82,14 +88,14 @@ def _lines(stream: Any, path: Path) -> Iterator[str]:
     Raises:
         BuildError: A line or the whole file is too large, or a line is not UTF-8.
     """
-    most = MOST_TABLE
+    max_bytes = MAX_TABLE_BYTES
     if path.suffix == ".gz":
-        most = min(most, max(path.stat().st_size, 1) * MOST_RATIO)
+        max_bytes = min(max_bytes, max(path.stat().st_size, 1) * MAX_COMPRESSION_RATIO)
     total = number = 0
-    while line := stream.readline(MOST_LINE + 1):
+    while line := stream.readline(MAX_LINE_BYTES + 1):
         total, number = total + len(line), number + 1
-        if len(line) > MOST_LINE:
-            raise BuildError(f"{path}:{number}: a line of more than {MOST_LINE:,} bytes; it is refused.")
-        if total > most:
-            raise BuildError(f"{path} unpacks to more than {most:,} bytes; it is refused.")
+        if len(line) > MAX_LINE_BYTES:
+            raise BuildError(f"{path}:{number}: a line of more than {MAX_LINE_BYTES:,} bytes; it is refused.")
+        if total > max_bytes:
+            raise BuildError(f"{path} unpacks to more than {max_bytes:,} bytes; it is refused.")
         yield decode(line, f"{path}:{number}")

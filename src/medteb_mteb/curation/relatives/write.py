@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["BuiltSet", "write_built"]
 
 #: Name of the editions that are built from raw files.
-EDITION, VERSION = "raw", "1"
+EDITION_NAME, EDITION_VERSION = "raw", "1"
 
 
 @dataclass(frozen=True)
@@ -102,11 +102,11 @@ def write_built(built: BuiltSet, out: Path, used: Mapping[str, str]) -> tuple[Ed
             left_out = {reason: number for reason, number in built.left_out.items() if number}
             _write_tables(built, part)
             write_text(part / "README.md", _card(built, used))
-            made = write_manifest(
+            edition = write_manifest(
                 part,
                 task=built.task,
-                name=EDITION,
-                version=VERSION,
+                name=EDITION_NAME,
+                version=EDITION_VERSION,
                 licence=built.licence,
                 counts=built.counts(),
                 type=built.type,
@@ -119,7 +119,7 @@ def write_built(built: BuiltSet, out: Path, used: Mapping[str, str]) -> tuple[Ed
                 made_from=dict(sorted(used.items())),
             )
             if target.exists():
-                return _same(target, made), True
+                return _same(target, edition), True
             sync_folder(part)
             move_folder(part, target)
             return load_edition(target), False
@@ -129,18 +129,18 @@ def write_built(built: BuiltSet, out: Path, used: Mapping[str, str]) -> tuple[Ed
             shutil.rmtree(part.parent, ignore_errors=True)
 
 
-def _same(target: Path, made: Edition) -> Edition:
+def _same(target: Path, built: Edition) -> Edition:
     try:
-        there = load_edition(target)
-        verify(there)
+        existing = load_edition(target)
+        verify(existing)
     except EditionError as error:
         raise BuildError(f"{target} is not what was built: {error} Delete it and build it again.") from None
-    if there.digest != made.digest:
+    if existing.digest != built.digest:
         raise BuildError(
-            f"{target} holds another edition ({there.name} {there.version}, {there.digest[:12]}; this one is "
-            f"{made.digest[:12]}). Give another folder, or delete that one."
+            f"{target} holds another edition ({existing.name} {existing.version}, {existing.digest[:12]}; "
+            f"this one is {built.digest[:12]}). Give another folder, or delete that one."
         )
-    return there
+    return existing
 
 
 def _write_tables(built: BuiltSet, folder: Path) -> None:
@@ -151,10 +151,10 @@ def _write_tables(built: BuiltSet, folder: Path) -> None:
     _write_jsonl(folder / "corpus.jsonl", corpus)
     _write_jsonl(folder / "queries.jsonl", ({"_id": k, "text": text} for k, text in built.queries.items()))
     (folder / "qrels").mkdir()
-    lines = [f"{query}\t{d}\t{grade}" for query, found in built.qrels.items() for d, grade in found.items()]
+    lines = [f"{query}\t{d}\t{grade}" for query, grades in built.qrels.items() for d, grade in grades.items()]
     write_text(folder / "qrels" / "test.tsv", "\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n")
     if built.candidates:
-        rows = ({"query-id": query, "corpus-ids": list(found)} for query, found in built.candidates.items())
+        rows = ({"query-id": query, "corpus-ids": list(ids)} for query, ids in built.candidates.items())
         _write_jsonl(folder / "top_ranked.jsonl", rows)
 
 
@@ -165,7 +165,7 @@ def _write_jsonl(path: Path, rows: Any) -> None:
 def _card(built: BuiltSet, used: Mapping[str, str]) -> str:
     header = {"language": "en", "license": built.licence, "pretty_name": built.task}
     counts = ", ".join(f"{number:,} {kind}" for kind, number in built.counts().items())
-    left = ", ".join(f"{number:,} {reason}" for reason, number in built.left_out.items() if number)
+    left_out = ", ".join(f"{number:,} {reason}" for reason, number in built.left_out.items() if number)
     options = ", ".join(f"{name}={value}" for name, value in built.options.items())
     return "\n".join(
         [
@@ -176,11 +176,10 @@ def _card(built: BuiltSet, used: Mapping[str, str]) -> str:
             "",
             built.note,
             "",
-            f"{counts}. Left out: {left or 'nothing'}." + (f" Options: {options}." if options else ""),
+            f"{counts}. Left out: {left_out or 'nothing'}." + (f" Options: {options}." if options else ""),
             "",
             f"Built with `medteb build relatives {built.task}`; `{MANIFEST_NAME}` has the digests of the "
-            "data "
-            "and of the raw files:",
+            "data and of the raw files:",
             "",
             *(f"- `{name}` {digest}" for name, digest in _shown(used)),
             "",

@@ -14,8 +14,8 @@ from medteb_mteb.curation.llm import Generation, estimate_cost, generate
 from medteb_mteb.curation.relatives import medquad, scraped
 from medteb_mteb.curation.relatives.fetch import SOURCES
 from medteb_mteb.curation.relatives.fetch.tables import PREPRINT_TASKS, WIKI_PAIRS
-from medteb_mteb.curation.relatives.forms import LONGEST, form_version, prompt_for, read_answer
-from medteb_mteb.curation.relatives.rows import MOST_ROWS, SEED, distinct, pair_rows, retrieval_rows
+from medteb_mteb.curation.relatives.forms import MAX_TEXT_CHARACTERS, form_version, prompt_for, read_answer
+from medteb_mteb.curation.relatives.rows import MAX_ROWS, SEED, distinct, pair_rows, retrieval_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["WRITTEN_TASKS", "Drafts", "WriterSettings", "WrittenTask", "estimate_drafts", "write_drafts"]
 
 #: Number of nearest sentences from which hard negatives of the Wikipedia task are drawn.
-_NEAREST_WIKI = 32
-_PROMPTS = "with prompts of our own and the LLM that `written` names, where the authors had GPT-4o"
-_FETCHED = "of the day when it was fetched"
+_WIKI_NEGATIVE_CANDIDATES = 32
+_PROMPTS_DIFFERENCE = "with prompts of our own and the LLM that `written` names, where the authors had GPT-4o"
+_FETCH_DAY_DIFFERENCE = "of the day when it was fetched"
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class WrittenTask:
     """A task whose texts an LLM writes.
 
     Attributes:
-        form: Form of its texts, a key of `medteb_mteb.curation.relatives.forms.FORMS`.
+        form: Form of its texts, a key of `medteb_mteb.curation.relatives.forms.WRITING_FORMS`.
         material: Returns the material for the LLM, by part, for every text of the raw files.
         rows: Builds the rows from the material and answer of every text and from the options.
         most: Maximum number of texts to show the LLM: as many as the task has rows for.
@@ -109,14 +109,14 @@ def write_drafts(name: str, raw: Raw, settings: WriterSettings) -> Drafts:
         BuildError: A raw file is missing or malformed, the API key is missing, or the journal is unusable.
     """
     task = WRITTEN_TASKS[name]
-    material, all_of_them = _chosen(name, raw, settings)
+    material, text_count = _chosen(name, raw, settings)
     version = form_version(task.form)
 
     def read(prompt: Prompt, content: str) -> dict[str, str]:
         return read_answer(task.form, material[prompt.key], content)
 
     settings.llm.key()
-    made = generate(
+    generation = generate(
         _prompts(task, material),
         settings.llm,
         settings.journal,
@@ -128,17 +128,19 @@ def write_drafts(name: str, raw: Raw, settings: WriterSettings) -> Drafts:
     )
     written = {
         "llm": settings.llm.settings(version),
-        "answered": list(made.answered),
-        "texts": all_of_them,
+        "answered": list(generation.answered),
+        "texts": text_count,
         "shown": len(material),
-        "cut": sum(any(len(text) > LONGEST for text in one.values()) for one in material.values()),
+        "cut": sum(
+            any(len(text) > MAX_TEXT_CHARACTERS for text in one.values()) for one in material.values()
+        ),
         "suspicious": sum(any(map(suspicious, one.values())) for one in material.values()),
-        "failed": dict(sorted(Counter(made.failed.values()).items())),
+        "failed": dict(sorted(Counter(generation.failed.values()).items())),
     }
-    texts = [(material[key], answer) for key, answer in made.answers.items()]
+    texts = [(material[key], answer) for key, answer in generation.answers.items()]
     if task.form == "answer":
         written["key_words_kept"] = _key_words_kept(texts)
-    return Drafts(texts, written, made)
+    return Drafts(texts, written, generation)
 
 
 def estimate_drafts(name: str, raw: Raw, settings: WriterSettings) -> Cost:
@@ -170,13 +172,13 @@ def _prompts(task: WrittenTask, material: Mapping[str, Mapping[str, str]]) -> li
 def _chosen(name: str, raw: Raw, settings: WriterSettings) -> tuple[dict[str, Mapping[str, str]], int]:
     """Return the material of the prompts, by key in source order, and the number of all texts."""
     task = WRITTEN_TASKS[name]
-    found = list(task.material(raw))
-    if not found:
+    material = list(task.material(raw))
+    if not material:
         raise BuildError(f"{name}: the raw files hold nothing to write about.")
     most = min(task.most, settings.most or task.most)
     # Ranked by digest, not drawn: a larger selection contains the smaller one, so only new answers cost.
-    ranks = sorted(range(len(found)), key=lambda i: _rank(found[i]))[:most]
-    return {str(i): found[i] for i in sorted(ranks)}, len(found)
+    ranks = sorted(range(len(material)), key=lambda i: _rank(material[i]))[:most]
+    return {str(i): material[i] for i in sorted(ranks)}, len(material)
 
 
 def _rank(material: Mapping[str, str]) -> bytes:
@@ -221,8 +223,8 @@ def _of_abstracts(read: Callable[[Raw], Sequence[tuple[str, str]]], licence: str
         "question",
         lambda raw: _abstracts(read(raw)),
         _questions,
-        MOST_ROWS,
-        f"questions about abstracts, {_PROMPTS} write them; {_FETCHED}",
+        MAX_ROWS,
+        f"questions about abstracts, {_PROMPTS_DIFFERENCE} write them; {_FETCH_DAY_DIFFERENCE}",
         licence,
         {},
     )
@@ -234,10 +236,10 @@ def _of_sentences(read: Callable[[Raw], Sequence[str]], nearest: int, what: str,
         "sentences",
         lambda raw: [{"text": text} for text in read(raw)],
         _sentences(nearest),
-        MOST_ROWS // 2,
-        f"two sentences about {what}, {_PROMPTS} write them; one negative per positive, of the {nearest} "
-        "second sentences nearest to the right one, by a model whose revision is not pinned or by BM25; "
-        f"{_FETCHED}",
+        MAX_ROWS // 2,
+        f"two sentences about {what}, {_PROMPTS_DIFFERENCE} write them; one negative per positive, of the "
+        f"{nearest} second sentences nearest to the right one, by a model whose revision is not pinned or by "
+        f"BM25; {_FETCH_DAY_DIFFERENCE}",
         licence,
         {"negatives": ("all-MiniLM-L6-v2", "bm25")},
     )
@@ -264,14 +266,14 @@ WRITTEN_TASKS: Mapping[str, WrittenTask] = {
     **{
         task: _of_sentences(
             _wiki(task),
-            _NEAREST_WIKI,
+            _WIKI_NEGATIVE_CANDIDATES,
             "sections of at most 2,000 pages, two levels of subcategories deep",
             SOURCES["wikipedia"].licence,
         )
         for task in WIKI_PAIRS
     },
     "pairclassification_pubmed_pair_classification": _of_sentences(
-        _pubmed, scraped.NEAREST, "abstracts", SOURCES["pubmed"].licence
+        _pubmed, scraped.NEGATIVE_CANDIDATES, "abstracts", SOURCES["pubmed"].licence
     ),
     "retrieval_pubmed_retrieval": _of_abstracts(scraped.pubmed_texts, SOURCES["pubmed"].licence),
     **{
@@ -282,8 +284,8 @@ WRITTEN_TASKS: Mapping[str, WrittenTask] = {
         "answer",
         _medquad,
         _rewritten,
-        MOST_ROWS,
-        f"answers without the key words of the question, {_PROMPTS} rewrite them",
+        MAX_ROWS,
+        f"answers without the key words of the question, {_PROMPTS_DIFFERENCE} rewrite them",
         medquad.LICENCE,
         {},
     ),

@@ -54,11 +54,11 @@ def write(path: Path, rows: list[dict]) -> None:
 
 def texts(queries: int, documents: int) -> tuple[list[dict], list[dict], list[dict]]:
     """Queries, documents that share more or fewer words with them, and pools of all documents."""
-    asked = [
+    query_rows = [
         {"_id": f"q{i}", "text": f"{SUBJECTS[i % 6]}患者的{INTENTS[i // 6 % 4]}第{i}问"}
         for i in range(queries)
     ]
-    there = [
+    document_rows = [
         {
             "_id": f"d{i:03}",
             "title": f"{SUBJECTS[i % 6]}",
@@ -66,8 +66,8 @@ def texts(queries: int, documents: int) -> tuple[list[dict], list[dict], list[di
         }
         for i in range(documents)
     ]
-    pools = [{"query-id": q["_id"], "corpus-ids": [d["_id"] for d in there]} for q in asked]
-    return asked, there, pools
+    pools = [{"query-id": q["_id"], "corpus-ids": [d["_id"] for d in document_rows]} for q in query_rows]
+    return query_rows, document_rows, pools
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
-"""An OpenAI-compatible endpoint on loopback that fails in every way it can, by a seed, and keeps an account.
+"""An OpenAI-compatible endpoint on loopback with seeded faults, which counts what it charges for.
 
-It grades like the rule-based judges of `examples/rule_judges.py`, whose server it builds on, or answers what
-a given function makes of the messages. Faults:
+It grades like the rule-based judges of `examples/rule_judges.py`, whose server it builds on, or returns what
+a given function returns for the messages. Faults:
 
-    of the line, each with probability `rate` per request that arrives
+    of the connection, each with probability `rate` per request that arrives
         429         with Retry-After-Ms (or Retry-After); nothing is charged
         500         nothing is charged
         timeout     the answer is made and charged, but not sent while the client waits
@@ -15,12 +15,12 @@ a given function makes of the messages. Faults:
         extra       a passage that nobody asked for
         letter      a letter off the scale
         swapped     two numbers change places, their tags do not
-        refusal     the judge would rather not
+        refusal     the judge refuses
         duplicate   a passage twice, with different letters
     of an answer of the given function, with the same probability
         invalid     it ends in the middle
-        refusal     the LLM would rather not
-        empty       nothing is said
+        refusal     the LLM refuses
+        empty       the answer has no text
 
 The account, by (model, query, passage): `sold` counts the grades that were made, charged and usable. Of the
 given function's answers it is by (model, system message, user message). With `idempotent` a request that
@@ -62,7 +62,7 @@ class FaultEndpoint(rules.Endpoint):
 
     Args:
         rate: Probability of each fault.
-        line: Faults of the line that happen.
+        line: Faults of the connection that happen.
         answers: Faults of the answer that happen; default: all.
         answer: Messages to the text of the answer; default: grades.
         seed: Decides what happens when.
@@ -202,15 +202,15 @@ def spoil(fault: str, good: dict[str, str], draw: random.Random) -> tuple[str, s
     """The text of an answer with a fault, and the keys whose grades are still to be used."""
     keys = list(good)
     one = draw.choice(keys)
-    rest = set(keys) - {one}
+    others = set(keys) - {one}
     if fault == "invalid":
         return json.dumps(good)[:-2], set()
     if fault == "missing":
-        return json.dumps({key: good[key] for key in keys if key in rest}), rest
+        return json.dumps({key: good[key] for key in keys if key in others}), others
     if fault == "extra":
         return json.dumps({**good, f"Passage-{len(keys)}-zzz": "S"}), set()
     if fault == "letter":
-        return json.dumps({**good, one: draw.choice(["E", "", "很好", 5, None, ["S", "A"]])}), rest
+        return json.dumps({**good, one: draw.choice(["E", "", "很好", 5, None, ["S", "A"]])}), others
     if fault == "swapped":
         return json.dumps(swapped(good, draw)), set()
     if fault == "refusal":

@@ -58,8 +58,8 @@ def test_the_command_estimates_and_judges(settings, capsys):
     assert "36 bought, 0 known" in out
     assert str(source.folder / "out" / "judgements.jsonl") in out
     medteb_judge(*source.paths, source.folder / "two", *options, "--json")
-    found = json.loads(capsys.readouterr().out)
-    assert [(j["judge"], j["bought"], j["known"]) for j in found["judges"]] == [
+    report = json.loads(capsys.readouterr().out)
+    assert [(j["judge"], j["bought"], j["known"]) for j in report["judges"]] == [
         ("words", 0, 36),
         ("strict", 0, 36),
     ]

@@ -22,12 +22,12 @@ def obeying(endpoint, change, model="rule-words"):
     """Make one judge of an endpoint change its grades wherever it is shown the secret words."""
     honest = endpoint.grades
 
-    def grades(asked, question):
-        found = honest(asked, question)
+    def grades(asked_model, question):
+        honest_grades = honest(asked_model, question)
         culprits = {key for key, text in question.passages.items() if SECRET in text}
-        if culprits and asked == model:
-            return {key: change(grade, own=key in culprits) for key, grade in found.items()}
-        return found
+        if culprits and asked_model == model:
+            return {key: change(grade, own=key in culprits) for key, grade in honest_grades.items()}
+        return honest_grades
 
     endpoint.grades = grades
     return endpoint
@@ -81,15 +81,15 @@ def test_a_passage_that_lowers_others_is_found_by_the_positive_control(
     # Without a positive control passage the attack works, so this test tests something.
     _, fooled = judged(attacked, judges_of(url, passages=12, echoes=()), "unprotected")
     assert set(others(fooled).values()) == {"D"} != set(others(right).values())
-    report, found = judged(attacked, judges_of(url, "rule-words", "rule-strict", passages=12), "protected")
-    assert others(found) == others(right)
+    report, rows = judged(attacked, judges_of(url, "rule-words", "rule-strict", passages=12), "protected")
+    assert others(rows) == others(right)
     words = report.judges[0]
     assert words.name == "words"
     assert words.details["distrusted"] == {"control-low": 6}  # its prompts, and then the passage alone
     assert words.outcome.failed == {"control-low": 3}
     # The pair is named also where the other judge has graded it.
-    assert {row["corpus-id"] for row in found if row.get("suspicious")} == {CULPRIT}
-    marked = [row for row in found if row.get("suspicious")]
+    assert {row["corpus-id"] for row in rows if row.get("suspicious")} == {CULPRIT}
+    marked = [row for row in rows if row.get("suspicious")]
     assert [row["judge"] for row in marked] == ["strict"] * 3
     assert all(row["why"] == ["control"] for row in marked)
     failed = (report.folder / "failed.jsonl").read_text("utf-8").splitlines()
@@ -118,11 +118,11 @@ def test_a_passage_that_lowers_others_by_a_grade_is_found_by_a_gold_passage(
     _, right = judged(attacked, judges_of(make_server(endpoint()), passages=12), "rest")
     url = make_server(obeying(endpoint(), lower_others_a_bit))
     _, fooled = judged(attacked, judges_of(url, passages=12), "fooled")
-    report, found = judged(attacked, judges_of(url, passages=12), "protected", gold=gold)
+    report, rows = judged(attacked, judges_of(url, passages=12), "protected", gold=gold)
     wrong = [pair for pair, grade in others(fooled).items() if grade != others(right)[pair]]
     assert {query for query, _ in wrong} >= set(best)
     assert report.judges[0].details["distrusted"]["control-low"] == len(best)
-    assert all(grade == others(right)[pair] for pair, grade in others(found).items() if pair[0] in best)
+    assert all(grade == others(right)[pair] for pair, grade in others(rows).items() if pair[0] in best)
 
 
 def test_a_passage_that_only_raises_itself_is_found_by_a_query_it_cannot_answer(
@@ -134,13 +134,13 @@ def test_a_passage_that_only_raises_itself_is_found_by_a_query_it_cannot_answer(
     assert {row["grade"] for row in fooled if row["corpus-id"] == CULPRIT} == {"S"}
     assert not any(row.get("suspicious") for row in fooled)
     config = judges_of(url, passages=12, check_positives=True)
-    report, found = judged(attacked, config, "checked")
-    assert others(found) == others(fooled)
-    marked = [row for row in found if row.get("suspicious")]
+    report, rows = judged(attacked, config, "checked")
+    assert others(rows) == others(fooled)
+    marked = [row for row in rows if row.get("suspicious")]
     assert {row["corpus-id"] for row in marked} == {CULPRIT}
     assert all(row["why"] == ["raised"] and row["grade"] == "S" for row in marked)
     assert "1 passages were graded as answers to a query that they cannot answer" in report.notes[0]
-    assert report.judges[0].details["checked"] == len({r["corpus-id"] for r in found if r["grade"] in "SA"})
+    assert report.judges[0].details["checked"] == len({r["corpus-id"] for r in rows if r["grade"] in "SA"})
     labels = consensus(read_judging(report.folder).judgements)
     of_culprit = [label for label in labels if label.document_id == CULPRIT]
     assert [(label.relevance, label.reason) for label in of_culprit] == [(None, SUSPICIOUS)] * 3
@@ -152,7 +152,7 @@ def test_a_passage_that_only_raises_itself_is_found_by_a_query_it_cannot_answer(
         journal=attacked.folder / "checked.sqlite",
     )  # fmt: skip
     assert server.made == bought
-    assert [json.loads(x) for x in (again.folder / "judgements.jsonl").open(encoding="utf-8")] == found
+    assert [json.loads(x) for x in (again.folder / "judgements.jsonl").open(encoding="utf-8")] == rows
 
 
 def test_honest_judges_raise_no_alarm(make_input, make_server, endpoint, judges_of):
@@ -160,8 +160,8 @@ def test_honest_judges_raise_no_alarm(make_input, make_server, endpoint, judges_
     models = ("rule-words", "rule-generous", "rule-strict")
     server = endpoint()
     config = judges_of(make_server(server), *models, check_positives=True)
-    report, found = judged(source, config, "out")
-    assert not any("suspicious" in row for row in found)
+    report, rows = judged(source, config, "out")
+    assert not any("suspicious" in row for row in rows)
     assert all(result.details["distrusted"] == {} for result in report.judges)
     assert all(result.details["checked"] > 0 for result in report.judges)
     queries = {read_prompt(body["messages"]).query for body in server.bodies}
@@ -182,11 +182,11 @@ def test_control_passages_stand_at_every_place_and_others_keep_their_order(contr
     seen = set()
     for number in range(60):
         request = Request((bytes([number]) * 16, b"2" * 16, b"3" * 16), 0, control)
-        numbers, found = places(request, request.id(b"settings"))
-        assert sorted([*numbers, *found]) == list(range(3 + len(kinds)))
+        numbers, control_kinds = places(request, request.id(b"settings"))
+        assert sorted([*numbers, *control_kinds]) == list(range(3 + len(kinds)))
         assert list(numbers) == sorted(numbers)
-        assert sorted(found.values()) == kinds
-        seen.update(found)
+        assert sorted(control_kinds.values()) == kinds
+        seen.update(control_kinds)
     assert not kinds or seen == set(range(3 + len(kinds)))
 
 

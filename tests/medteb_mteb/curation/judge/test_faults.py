@@ -285,9 +285,9 @@ def test_twenty_thousand_judgements_survive_faults_and_kills(tmp_path):
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["judgements"] == 20_000
-    assert found["same_labels"]
-    assert (found["paid_once"], found["paid_twice"], found["lost"]) == (20_000, 0, 0)
-    assert found["kills"] >= 5
+    figures = json.loads(done.stdout.splitlines()[-1])
+    assert figures["judgements"] == 20_000
+    assert figures["same_labels"]
+    assert (figures["paid_once"], figures["paid_twice"], figures["lost"]) == (20_000, 0, 0)
+    assert figures["kills"] >= 5
     assert time.monotonic() - started < 3600

@@ -138,7 +138,7 @@ def filled(path, count=3000):
 def test_a_damaged_journal_is_unchanged_and_a_repair_saves_whole_rows(
     tmp_path, monkeypatch, page, size, older
 ):
-    monkeypatch.setattr("medteb_mteb.curation.llm.database.PAGES", (size,))
+    monkeypatch.setattr("medteb_mteb.curation.llm.database.PAGE_SIZES", (size,))
     path = tmp_path / "journal.sqlite"
     filled(path)
     if older:
@@ -163,9 +163,9 @@ def test_a_damaged_journal_is_unchanged_and_a_repair_saves_whole_rows(
     assert repaired.moved.read_bytes() == bytes(data)
     with JudgementJournal(path) as journal:
         assert journal.size() == repaired.judgements
-        found = journal.grades([key(n) for n in range(3000)])
-        assert len(found) == repaired.judgements
-        assert all(found[key(n)] == "SABCD"[n // 10 % 5] for n in range(3000) if key(n) in found)
+        grades = journal.grades([key(n) for n in range(3000)])
+        assert len(grades) == repaired.judgements
+        assert all(grades[key(n)] == "SABCD"[n // 10 % 5] for n in range(3000) if key(n) in grades)
     assert repair_journal(path).judgements == repaired.judgements  # and a whole one loses nothing
     assert repair_journal(path).moved != repaired.moved
 
@@ -302,8 +302,8 @@ def test_a_journal_of_an_earlier_version_is_continued(tmp_path):
             assert journal.requests(SETTINGS) == [again]
             assert journal.failures([key(9)]) == {key(9): Failure("refused", 1)}
             settle(journal, [4, 6], grade="D")  # the grade of 4 is never changed
-            found = journal.grades([key(n) for n in range(9)])
-            assert found == {key(n): "A" for n in range(6)} | {key(6): "D"}
+            grades = journal.grades([key(n) for n in range(9)])
+            assert grades == {key(n): "A" for n in range(6)} | {key(6): "D"}
             assert journal.size() == 7
     assert repair_journal(path).judgements == 7
     with JudgementJournal(path) as journal:
@@ -362,7 +362,7 @@ def test_an_answer_writes_a_few_pages(tmp_path, monkeypatch):
 
 
 def test_grades_are_found_among_keys_that_begin_alike(tmp_path, monkeypatch):
-    monkeypatch.setattr("medteb_mteb.curation.judge.index.RECENT", 16)
+    monkeypatch.setattr("medteb_mteb.curation.judge.index.MAX_RECENT", 16)
     path = tmp_path / "journal.sqlite"
     keys = [b"same-beg" + bytes((number,)) * 8 for number in range(40)]
     with JudgementJournal(path) as journal:

@@ -40,12 +40,12 @@ def test_every_pair_gets_the_judges_grade(make_input, make_server, endpoint, jud
     from rule_judges import grade
 
     for name, model in (("words", "rule-words"), ("strict", "rule-strict")):
-        found = {
+        grades = {
             (row["query-id"], row["corpus-id"]): row["grade"]
             for row in rows(report.folder)
             if row["judge"] == name
         }
-        assert found == expected(source, grade, model)
+        assert grades == expected(source, grade, model)
     keys = [(row["query-id"], row["corpus-id"], row["judge"]) for row in rows(report.folder)]
     assert keys == sorted(keys)
     assert len(keys) == 2 * source.pairs
@@ -194,15 +194,15 @@ def test_a_dry_run_estimates_and_sends_nothing(make_input, make_server, endpoint
     source, server = make_input(3, 12), endpoint()
     config = judges_of(make_server(server), price_in=2.0, price_out=8.0)
     journal = source.folder / "judgements.sqlite"
-    (found,) = estimate(*source.paths, config, journal=journal)
+    (estimated,) = estimate(*source.paths, config, journal=journal)
     assert server.arrived == 0
     assert not journal.exists()
-    assert (found.judgements, found.known, found.requests) == (36, 0, 9)
+    assert (estimated.judgements, estimated.known, estimated.requests) == (36, 0, 9)
     run(source, config)
     (prompt_bytes,) = {sum(len(p.encode()) for p in server.prompts)}
-    assert found.tokens_in >= prompt_bytes / 3
-    assert found.cost == pytest.approx((found.tokens_in * 2 + found.tokens_out * 8) / 1e6)
-    assert server.made == found.requests
+    assert estimated.tokens_in >= prompt_bytes / 3
+    assert estimated.cost == pytest.approx((estimated.tokens_in * 2 + estimated.tokens_out * 8) / 1e6)
+    assert server.made == estimated.requests
     (after,) = estimate(*source.paths, config, journal=journal)
     assert (after.known, after.requests, after.cost) == (36, 0, 0)
     assert after.spent > 0

@@ -36,8 +36,8 @@ def folder(tmp_path_factory):
 
 def graded(report, name):
     lines = (report.folder / "judgements.jsonl").read_text("utf-8").splitlines()
-    found = [row for row in map(json.loads, lines) if row["judge"] == name]
-    return {(row["query-id"], row["corpus-id"]): row["grade"] for row in found}
+    rows = [row for row in map(json.loads, lines) if row["judge"] == name]
+    return {(row["query-id"], row["corpus-id"]): row["grade"] for row in rows}
 
 
 def run(source, config, out="out", **options):
@@ -61,16 +61,16 @@ def test_a_cross_encoder_judges_together_with_an_llm(folder, make_input, make_se
     assert report.complete
     queries = {row["_id"]: row["text"] for row in source.rows("queries")}
     documents = {row["_id"]: f"{row['title']}\n{row['text']}" for row in source.rows("documents")}
-    found = graded(report, "learned")
-    labels = Grader(folder).label([(queries[q], documents[d]) for q, d in found])
-    assert list(found.values()) == [LETTERS[label] for label in labels]
-    assert len(found) == source.pairs == len(graded(report, "words"))
+    grades = graded(report, "learned")
+    labels = Grader(folder).label([(queries[q], documents[d]) for q, d in grades])
+    assert list(grades.values()) == [LETTERS[label] for label in labels]
+    assert len(grades) == source.pairs == len(graded(report, "words"))
     (result,) = [one for one in report.judges if one.name == "learned"]
     assert (result.bought, result.account.answers, result.account.cost) == (source.pairs, 0, 0.0)
     # Pairs with a known grade are not graded again.
     again = run(source, config, "again")
     assert [(one.bought, one.known) for one in again.judges] == [(0, source.pairs)] * 2
-    assert graded(again, "learned") == found
+    assert graded(again, "learned") == grades
     assert estimate(*source.paths, config, out=source.folder / "out")[1].known == source.pairs
 
 

@@ -33,11 +33,11 @@ def blocks():
 
 
 def test_the_settings_are_those_of_judges():
-    found = [Judges.model_validate(yaml.safe_load(block)).judges[0] for block in blocks()]
-    assert len(found) == 5
-    assert all(one.local and one.key() == "none" for one in found)
-    assert all(one.cost(10**6, 10**6) == 0 for one in found)
-    assert len({one.name for one in found}) == len(found)
+    judges = [Judges.model_validate(yaml.safe_load(block)).judges[0] for block in blocks()]
+    assert len(judges) == 5
+    assert all(one.local and one.key() == "none" for one in judges)
+    assert all(one.cost(10**6, 10**6) == 0 for one in judges)
+    assert len({one.name for one in judges}) == len(judges)
 
 
 def test_the_model_gives_the_scripted_answer(constant, tmp_path):

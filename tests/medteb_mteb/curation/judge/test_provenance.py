@@ -34,8 +34,8 @@ def as_model(endpoint, model, fingerprint=None):
     grade = endpoint._content
 
     async def content(call, name, draw):
-        found = dict(await grade(call, name, draw))
-        return {**found, "model": model, "system_fingerprint": fingerprint}
+        completion = dict(await grade(call, name, draw))
+        return {**completion, "model": model, "system_fingerprint": fingerprint}
 
     endpoint._content = content
 
@@ -57,9 +57,9 @@ def test_the_answering_model_its_fingerprint_and_the_day_are_recorded(
     as_model(server, "qwen3-2507\n", "fp_44")
     on(1)
     folder = run(source, judges_of(make_server(server), "rule-words"))
-    found, content = answered(folder)
+    by_judge, content = answered(folder)
     entry = {"date": "2026-11-01", "model": "qwen3-2507", "system_fingerprint": "fp_44"}
-    assert found == {"words": [{**entry, "pairs": source.pairs}]}
+    assert by_judge == {"words": [{**entry, "pairs": source.pairs}]}
     settings = content["words"]["settings"]
     assert settings["model"] == "rule-words"  # as it was asked for
     assert len(settings["prompt"]) == 16
@@ -142,12 +142,12 @@ def test_a_repair_keeps_days(make_input, make_server, endpoint, judges_of, on):
     run(source, config)
     repair_journal(source.folder / "judgements.sqlite")
     on(2)
-    found, _ = answered(run(source, config, "later"))
-    assert found["words"] == [{"date": "2026-11-01", "model": "rule-words", "pairs": source.pairs}]
+    by_judge, _ = answered(run(source, config, "later"))
+    assert by_judge["words"] == [{"date": "2026-11-01", "model": "rule-words", "pairs": source.pairs}]
 
 
 def test_strings_from_a_server_are_cut_to_one_short_line():
-    found = origins.origin_today("a\nb\x00" + "c" * 300, "\ud800")
-    assert found.model.startswith("a b")
-    assert len(found.model) == 200
-    assert found.fingerprint == "?"
+    origin = origins.origin_today("a\nb\x00" + "c" * 300, "\ud800")
+    assert origin.model.startswith("a b")
+    assert len(origin.model) == 200
+    assert origin.fingerprint == "?"

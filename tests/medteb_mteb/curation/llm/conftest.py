@@ -30,10 +30,10 @@ def write(messages: list[dict]) -> str:
 
 def read(prompt: Prompt, answer: str) -> str:
     """Parse an answer."""
-    found = json_object(answer)
-    if not isinstance(found.get("reply"), str):
+    parsed = json_object(answer)
+    if not isinstance(parsed.get("reply"), str):
         raise Rejected("missing-key")
-    return found["reply"]
+    return parsed["reply"]
 
 
 def expected(asked: list[Prompt]) -> dict[str, str]:

@@ -45,8 +45,8 @@ def test_a_requested_pause_is_kept(ask, prompts, server, header):
     arrivals = []
     server.on_arrival = lambda number: arrivals.append(time.monotonic())
     with running(server) as url:
-        found = ask(prompts(3), llm_at(url, concurrency=1))
-    assert len(found.answers) == 3
+        generation = ask(prompts(3), llm_at(url, concurrency=1))
+    assert len(generation.answers) == 3
     assert arrivals[1] - arrivals[0] >= 0.9
     assert server.made == 3
 
@@ -54,8 +54,8 @@ def test_a_requested_pause_is_kept(ask, prompts, server, header):
 def test_an_attempt_is_the_same_bytes_under_the_same_key(ask, prompts, server):
     server.instead.append(times(3, error(503)))
     with running(server) as url:
-        found = ask(prompts(1), llm_at(url))
-    assert found.faults == {"status-503": 3}
+        generation = ask(prompts(1), llm_at(url))
+    assert generation.faults == {"status-503": 3}
     assert len({headers["idempotency-key"] for headers in server.headers}) == 1
     assert len({json.dumps(body, sort_keys=True) for body in server.bodies}) == 1
     assert len(server.headers) == 4
@@ -85,21 +85,21 @@ def test_an_endpoint_without_usable_answers_is_given_up(ask, prompts, server, mo
     asked = prompts(30)
     with running(server) as url:
         llm = llm_at(url, retries=2, concurrency=2, api_key_env="SOME_KEY")
-        found = ask(asked, llm)
-        assert not found.complete
-        assert re.search(message, found.stopped)
+        generation = ask(asked, llm)
+        assert not generation.complete
+        assert re.search(message, generation.stopped)
         assert len(server.bodies) < 30
-        assert found.answers == {}
-        assert len(found.failed) < 5
+        assert generation.answers == {}
+        assert len(generation.failed) < 5
         server.instead.clear()
-        found = ask(asked, llm, retry_failed=True)
-    assert len(found.answers) == server.made == 30
+        generation = ask(asked, llm, retry_failed=True)
+    assert len(generation.answers) == server.made == 30
 
 
 def test_an_unreachable_endpoint_stops_the_run(ask, prompts):
-    found = ask(prompts(4), llm_at("http://127.0.0.1:9/v1", retries=1))
-    assert "does not answer (connection, 2 attempts)" in found.stopped
-    assert (found.answers, found.failed) == ({}, {})
+    generation = ask(prompts(4), llm_at("http://127.0.0.1:9/v1", retries=1))
+    assert "does not answer (connection, 2 attempts)" in generation.stopped
+    assert (generation.answers, generation.failed) == ({}, {})
 
 
 def test_a_message_that_repeats_our_texts_is_not_shown(ask, prompts, server):
@@ -120,8 +120,8 @@ def test_unsupported_response_formats_are_not_sent_again(ask, prompts, server, t
     server.instead.append(special)
     asked = prompts(12)
     with running(server) as url:
-        found = ask(asked, llm_at(url, answer=form))
-        assert len(found.answers) == server.made == 12
+        generation = ask(asked, llm_at(url, answer=form))
+        assert len(generation.answers) == server.made == 12
         forms = [body.get("response_format", {}).get("type", "text") for body in server.bodies]
         assert (forms[0], forms[-1]) == (form, "text")
         server.instead.clear()
@@ -149,9 +149,9 @@ def test_a_filtered_text_is_its_own_failure(ask, prompts, server, answer, filter
     refused = {asked[number].user for number in filtered}
     server.instead.append(lambda call: answer if call.body["messages"][-1]["content"] in refused else None)
     with running(server) as url:
-        found = ask(asked, llm_at(url, concurrency=1))
-    assert found.failed == {asked[number].key: "filtered" for number in filtered}
-    assert len(found.answers) == 12 - len(filtered)
+        generation = ask(asked, llm_at(url, concurrency=1))
+    assert generation.failed == {asked[number].key: "filtered" for number in filtered}
+    assert len(generation.answers) == 12 - len(filtered)
     assert {body["response_format"]["type"] for body in server.bodies} == {"json_object"}
     assert len(server.bodies) == 12  # none is asked for twice
 
@@ -164,8 +164,8 @@ def test_a_refused_first_text_does_not_change_the_response_format(ask, prompts, 
         lambda call: error(400, "no") if call.body["messages"][-1]["content"] == refused else None
     )
     with running(server) as url:
-        found = ask(asked, llm_at(url, concurrency=1))
-    assert (found.failed, found.stopped) == ({"p0": "status-400"}, "")
+        generation = ask(asked, llm_at(url, concurrency=1))
+    assert (generation.failed, generation.stopped) == ({"p0": "status-400"}, "")
     forms = [body.get("response_format", {}).get("type", "text") for body in server.bodies]
     assert forms == ["json_object", "text", *["json_object"] * 5]
 
@@ -173,8 +173,8 @@ def test_a_refused_first_text_does_not_change_the_response_format(ask, prompts, 
 def test_an_endpoint_that_refuses_every_text_is_given_up(ask, prompts, server):
     server.instead.append(lambda call: error(400, "unknown parameter: temperature"))
     with running(server) as url:
-        found = ask(prompts(12), llm_at(url, concurrency=1))
-    assert "refuses every request (status 400: unknown parameter: temperature)" in found.stopped
+        generation = ask(prompts(12), llm_at(url, concurrency=1))
+    assert "refuses every request (status 400: unknown parameter: temperature)" in generation.stopped
     assert len(server.bodies) == 6  # three texts in two forms
 
 

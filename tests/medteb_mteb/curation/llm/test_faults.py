@@ -23,17 +23,17 @@ def clean(ask, prompts, write, tmp_path):
     """Prompts, and the answers of a run without faults."""
     asked = [*prompts(COUNT // 2, "0"), *prompts(COUNT // 2, "1")]
     with serving(write) as url:
-        found = ask(asked, llm_at(url), journal=tmp_path / "clean.sqlite")
-    assert len(found.answers) == COUNT
-    return asked, found.answers
+        generation = ask(asked, llm_at(url), journal=tmp_path / "clean.sqlite")
+    assert len(generation.answers) == COUNT
+    return asked, generation.answers
 
 
 def until_done(ask, asked, llm, rounds=20):
-    """Runs until nothing has failed; all that they found."""
-    found = [ask(asked, llm)]
-    while found[-1].failed and len(found) < rounds:
-        found.append(ask(asked, llm, retry_failed=True))
-    return found
+    """Run until nothing has failed; return the results of all runs."""
+    generations = [ask(asked, llm)]
+    while generations[-1].failed and len(generations) < rounds:
+        generations.append(ask(asked, llm, retry_failed=True))
+    return generations
 
 
 def bought_once(server, count=COUNT):
@@ -48,19 +48,19 @@ def test_a_fault_of_any_kind_changes_no_answer(clean, ask, write, kind):
     line, written = tuple({kind} & set(LINE)), tuple({kind} & set(WRITTEN))
     server = FaultEndpoint(answer=write, rate=0.4, line=line, answers=written, seed=3, hang=0.3)
     with running(server) as url:
-        found = until_done(ask, asked, llm_at(url, timeout=0.2, concurrency=16))
+        generations = until_done(ask, asked, llm_at(url, timeout=0.2, concurrency=16))
     assert server.faults[kind] >= 5
-    assert found[-1].answers == answers
-    assert list(found[-1].answers) == list(answers)
+    assert generations[-1].answers == answers
+    assert list(generations[-1].answers) == list(answers)
     assert bought_once(server)
-    assert found[-1].account.answers == server.made
+    assert generations[-1].account.answers == server.made
     if kind in LINE:
-        assert len(found) == 1
-        assert sum(found[0].faults.values()) >= 5
+        assert len(generations) == 1
+        assert sum(generations[0].faults.values()) >= 5
         assert not server.spoiled
     else:
         reason = {"invalid": "no-json", "refusal": "no-json", "empty": "empty"}[kind]
-        assert set(found[0].failed.values()) == {reason}
+        assert set(generations[0].failed.values()) == {reason}
         assert sum(server.spoiled.values()) == server.made - COUNT
 
 
@@ -74,11 +74,11 @@ def _killed(asked, llm, path, read, pid, retry):
 def test_a_kill_at_any_moment_loses_no_paid_answer(clean, ask, write, read, tmp_path, rate, idempotent):
     asked, answers = clean
     context = multiprocessing.get_context("fork")
-    pid, left = context.Value("i", 0), [1, 9, 18, 27, 45]
+    pid, kill_points = context.Value("i", 0), [1, 9, 18, 27, 45]
 
     def arrived(number):
-        if left and number >= left[0] and pid.value:
-            left.pop(0)
+        if kill_points and number >= kill_points[0] and pid.value:
+            kill_points.pop(0)
             os.kill(pid.value, signal.SIGKILL)
             pid.value = 0
 
@@ -97,12 +97,12 @@ def test_a_kill_at_any_moment_loses_no_paid_answer(clean, ask, write, read, tmp_
             assert child.exitcode in (0, -signal.SIGKILL)
         kills = len(ended) - 1
         assert kills >= 4
-        found = until_done(ask, asked, llm)[-1]
-    assert found.answers == answers
-    assert list(found.answers) == list(answers)
+        generation = until_done(ask, asked, llm)[-1]
+    assert generation.answers == answers
+    assert list(generation.answers) == list(answers)
     if idempotent:
         assert bought_once(server)
-        assert found.account.answers == server.made
+        assert generation.account.answers == server.made
     else:  # what was under way at a kill, and no more
         assert COUNT <= sum(server.sold.values()) <= COUNT + kills * llm.concurrency
     db = sqlite3.connect(path)
@@ -152,10 +152,10 @@ def test_a_kill_at_any_write_loses_no_answer(clean, ask, write, read, tmp_path, 
             calls.append(1)
             if before and len(calls) > allowed:
                 os.kill(os.getpid(), signal.SIGKILL)
-            found = original(self, *arguments, **named)
+            returned = original(self, *arguments, **named)
             if len(calls) > allowed:
                 os.kill(os.getpid(), signal.SIGKILL)
-            return found
+            return returned
 
         monkeypatch.setattr(kind, step, deadly)
         generate(asked, llm, path, version="1", read=read, show_progress=False)
@@ -172,9 +172,9 @@ def test_a_kill_at_any_write_loses_no_answer(clean, ask, write, read, tmp_path, 
             allowed += 1 + len(ended) % 2
             assert len(ended) < 30
         assert len(ended) > 2
-        found = ask(asked, llm)
-    assert (found.answers, found.failed) == (expected.answers, expected.failed)
-    assert found.account.answers == server.made == 20  # each attempt once, over all the lives
+        generation = ask(asked, llm)
+    assert (generation.answers, generation.failed) == (expected.answers, expected.failed)
+    assert generation.account.answers == server.made == 20  # each attempt once, over all the lives
     db = sqlite3.connect(path)
     assert {reason for (reason,) in db.execute("SELECT reason FROM failures")} == {"no-json"}
     db.close()
@@ -195,9 +195,9 @@ def test_a_full_disk_takes_the_answers_under_way_and_buys_no_more(ask, prompts, 
     server = FaultEndpoint(answer=write, latency=0.02)
     monkeypatch.setattr(AnswerJournal, "_write", full)
     with running(server) as url:
-        found = ask(prompts(30), llm_at(url, concurrency=4))
-        assert "disk is full" in found.stopped
-        assert found.bought == len(found.answers) == server.made < 30
+        generation = ask(prompts(30), llm_at(url, concurrency=4))
+        assert "disk is full" in generation.stopped
+        assert generation.bought == len(generation.answers) == server.made < 30
         monkeypatch.setattr(AnswerJournal, "_write", write_rows)
         assert ask(prompts(30), llm_at(url)).answers == expected(prompts(30))
     assert server.made == 30

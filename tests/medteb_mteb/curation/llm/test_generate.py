@@ -23,14 +23,14 @@ def server(write):
 def test_answers_come_in_the_order_of_the_prompts(ask, prompts, write, expected):
     asked = prompts(40)[::-1]
     with serving(write) as url:
-        found = ask(asked, llm_at(url, price_in=2.0, price_out=8.0))
-    assert found.answers == expected(asked)
-    assert list(found.answers) == [prompt.key for prompt in asked]
-    assert (found.failed, found.known, found.bought, found.stopped) == ({}, 0, 40, "")
-    assert found.complete
-    assert found.account.answers == 40
-    assert found.account.cost == pytest.approx(
-        (found.account.tokens_in * 2 + found.account.tokens_out * 8) / 1e6
+        generation = ask(asked, llm_at(url, price_in=2.0, price_out=8.0))
+    assert generation.answers == expected(asked)
+    assert list(generation.answers) == [prompt.key for prompt in asked]
+    assert (generation.failed, generation.known, generation.bought, generation.stopped) == ({}, 0, 40, "")
+    assert generation.complete
+    assert generation.account.answers == 40
+    assert generation.account.cost == pytest.approx(
+        (generation.account.tokens_in * 2 + generation.account.tokens_out * 8) / 1e6
     )
 
 
@@ -76,8 +76,8 @@ def test_a_changed_prompt_or_setting_needs_another_answer(ask, prompts, server):
 def test_variants_are_answers_of_their_own_though_their_words_are_the_same(ask, prompts, server):
     asked = [*prompts(3, "0"), *prompts(3, "1"), *prompts(3, "2")]
     with running(server) as url:
-        found = ask(asked, llm_at(url))
-    assert found.bought == server.made == 9
+        generation = ask(asked, llm_at(url))
+    assert generation.bought == server.made == 9
     assert server.replayed == 0  # no endpoint takes one for an attempt at the other
     assert set(server.sold.values()) == {3}
 
@@ -86,9 +86,9 @@ def test_the_same_words_under_two_keys_are_bought_once(ask, prompts, server):
     one = prompts(1)[0]
     asked = [one, Prompt("twin", one.system, one.user, one.schema, 20)]
     with running(server) as url:
-        found = ask(asked, llm_at(url))
-        assert list(found.answers) == ["p0", "twin"]
-        assert found.bought == server.made == 1
+        generation = ask(asked, llm_at(url))
+        assert list(generation.answers) == ["p0", "twin"]
+        assert generation.bought == server.made == 1
         assert estimate_cost(asked, llm_at(url), "none.sqlite", version="1").requests == 1
         with pytest.raises(ValueError, match="two prompts have the key 'p0'"):
             ask([one, one], llm_at(url))
@@ -105,11 +105,16 @@ def test_an_answer_rejected_for_one_prompt_is_kept_for_the_other(ask, prompts, s
         return read(prompt, answer)
 
     with running(server) as url:
-        found = ask(asked, llm_at(url), read=picky)
-        assert list(found.answers) == ["p0"]
-        assert (found.failed, found.bought) == ({"picky": "picky"}, 2)
+        generation = ask(asked, llm_at(url), read=picky)
+        assert list(generation.answers) == ["p0"]
+        assert (generation.failed, generation.bought) == ({"picky": "picky"}, 2)
         again = ask(asked, llm_at(url), read=picky)
-    assert (again.answers, again.failed, again.known, again.bought) == (found.answers, found.failed, 1, 0)
+    assert (again.answers, again.failed, again.known, again.bought) == (
+        generation.answers,
+        generation.failed,
+        1,
+        0,
+    )
 
 
 def replies(*texts):
@@ -121,22 +126,22 @@ def replies(*texts):
 def test_a_rejected_answer_is_asked_for_once_more_then_counted(ask, prompts):
     good = '{"reply": "好"}'
     with serving(replies('{"other": 1}', good)) as url:
-        found = ask(prompts(1), llm_at(url))
-    assert (found.answers, found.failed, found.bought) == ({"p0": "好"}, {}, 2)
+        generation = ask(prompts(1), llm_at(url))
+    assert (generation.answers, generation.failed, generation.bought) == ({"p0": "好"}, {}, 2)
     server = FaultEndpoint(answer=replies("说不好", '{"other": 1}', "没有", good))
     with running(server) as url:
         llm = llm_at(url, variant="bad")
-        found = ask(prompts(1), llm)
-        assert (found.answers, found.failed, found.bought) == ({}, {"p0": "missing-key"}, 2)
-        assert found.complete
+        generation = ask(prompts(1), llm)
+        assert (generation.answers, generation.failed, generation.bought) == ({}, {"p0": "missing-key"}, 2)
+        assert generation.complete
         assert len({headers["idempotency-key"] for headers in server.headers}) == 2
         again = ask(prompts(1), llm)
         assert (again.failed, again.bought) == ({"p0": "missing-key"}, 0)
         # Once for each run that is told to.
         assert ask(prompts(1), llm, retry_failed=True).failed == {"p0": "no-json"}
-        found = ask(prompts(1), llm, retry_failed=True)
-        assert (found.answers, found.failed, found.bought) == ({"p0": "好"}, {}, 1)
-        assert (found.account.answers, server.made, server.replayed) == (2 + 4, 4, 0)
+        generation = ask(prompts(1), llm, retry_failed=True)
+        assert (generation.answers, generation.failed, generation.bought) == ({"p0": "好"}, {}, 1)
+        assert (generation.account.answers, server.made, server.replayed) == (2 + 4, 4, 0)
         assert ask(prompts(1), llm).known == 1
 
 
@@ -153,21 +158,23 @@ def test_a_changed_reader_needs_no_new_answer(ask, prompts, server):
 
     with running(server) as url:
         ask(asked, llm_at(url))
-        assert all(set(found) == {"reply"} for found in ask(asked, llm_at(url), read=whole).answers.values())
-        found = ask(asked, llm_at(url), read=strict)
-        assert (found.failed, found.known, found.bought) == ({"p2": "length"}, 3, 0)
+        assert all(
+            set(answer) == {"reply"} for answer in ask(asked, llm_at(url), read=whole).answers.values()
+        )
+        generation = ask(asked, llm_at(url), read=strict)
+        assert (generation.failed, generation.known, generation.bought) == ({"p2": "length"}, 3, 0)
         assert ask(asked, llm_at(url)).known == 4  # and the first one takes it still
         assert server.made == 4
-        found = ask(asked, llm_at(url), read=strict, retry_failed=True)
-        assert (found.failed, found.bought) == ({"p2": "length"}, 1)
+        generation = ask(asked, llm_at(url), read=strict, retry_failed=True)
+        assert (generation.failed, generation.bought) == ({"p2": "length"}, 1)
 
 
 def test_refused_cut_and_empty_answers_fail_with_the_reason(ask, prompts):
     def ended(reason, content):
         def special(call):
-            found = rules.completion("writer", content, (5, 5))
-            found["choices"][0]["finish_reason"] = reason
-            return rules.Answer(200, found)
+            completion = rules.completion("writer", content, (5, 5))
+            completion["choices"][0]["finish_reason"] = reason
+            return rules.Answer(200, completion)
 
         return special
 
@@ -197,8 +204,8 @@ def test_one_prompt_that_the_endpoint_cannot_take_fails_alone(ask, prompts, serv
 
     server.instead.append(special)
     with running(server) as url:
-        found = ask(prompts(4), llm_at(url, concurrency=1))
-        assert (found.failed, found.bought) == ({"p1": "status-400"}, 3)
+        generation = ask(prompts(4), llm_at(url, concurrency=1))
+        assert (generation.failed, generation.bought) == ({"p1": "status-400"}, 3)
         arrived = server.arrived
         assert ask(prompts(4), llm_at(url)).failed == {"p1": "status-400"}
         assert server.arrived == arrived
@@ -212,15 +219,15 @@ def test_a_budget_stops_cleanly_and_a_larger_one_resumes(ask, prompts, server, e
     prices = {"price_in": 1000.0, "price_out": 1000.0, "concurrency": 2}
     with running(server) as url:
         whole = estimate_cost(asked, llm_at(url, **prices), "none.sqlite", version="1")
-        found = ask(asked, llm_at(url, budget=whole.cost / 2, **prices))
-        assert not found.complete
-        assert "is spent" in found.stopped
-        assert 0 < found.account.cost <= whole.cost / 2
-        assert 0 < len(found.answers) == found.bought < 20
-        assert found.failed == {}
-        more = ask(asked, llm_at(url, budget=whole.cost * 1.05, **prices))
-        assert more.complete
-        assert (more.known, more.answers) == (found.bought, expected(asked))
+        generation = ask(asked, llm_at(url, budget=whole.cost / 2, **prices))
+        assert not generation.complete
+        assert "is spent" in generation.stopped
+        assert 0 < generation.account.cost <= whole.cost / 2
+        assert 0 < len(generation.answers) == generation.bought < 20
+        assert generation.failed == {}
+        resumed = ask(asked, llm_at(url, budget=whole.cost * 1.05, **prices))
+        assert resumed.complete
+        assert (resumed.known, resumed.answers) == (generation.bought, expected(asked))
         assert server.made == 20
         assert "of its 3 tokens" in ask(asked, llm_at(url, budget_tokens=3, variant="x")).stopped
 
@@ -230,15 +237,15 @@ def test_an_estimate_sends_nothing_and_makes_no_journal(ask, prompts, server, tm
     bad = Prompt("bad", "坏", "坏", {}, 20)
     with running(server) as url:
         llm = llm_at(url, price_in=3.0, price_out=10.0, budget=5.0)
-        found = estimate_cost([*asked, bad], llm, path, version="1")
+        estimate = estimate_cost([*asked, bad], llm, path, version="1")
         assert (server.arrived, path.exists()) == (0, False)
-        assert (found.prompts, found.known, found.failed, found.requests) == (11, 0, 0, 11)
-        assert found.tokens_in == sum(
+        assert (estimate.prompts, estimate.known, estimate.failed, estimate.requests) == (11, 0, 0, 11)
+        assert estimate.tokens_in == sum(
             -(-len(p.encode()) // 3) for a in [*asked, bad] for p in (a.system, a.user)
         )
-        assert found.tokens_out == 11 * 20
-        assert found.cost == pytest.approx((found.tokens_in * 3 + found.tokens_out * 10) / 1e6)
-        assert (found.spent, found.budget) == (0, 5.0)
+        assert estimate.tokens_out == 11 * 20
+        assert estimate.cost == pytest.approx((estimate.tokens_in * 3 + estimate.tokens_out * 10) / 1e6)
+        assert (estimate.spent, estimate.budget) == (0, 5.0)
         server.instead.append(
             lambda call: (
                 rules.Answer(200, rules.completion("w", "坏", (1, 1)))
@@ -263,8 +270,8 @@ def test_a_reader_that_breaks_loses_no_answer(ask, prompts, server):
             ask(prompts(5), llm_at(url, concurrency=2), read=broken)
         made = server.made
         assert 1 <= made <= 3
-        found = ask(prompts(5), llm_at(url))
-    assert (found.known, found.bought, server.made) == (made, 5 - made, 5)
+        generation = ask(prompts(5), llm_at(url))
+    assert (generation.known, generation.bought, server.made) == (made, 5 - made, 5)
 
 
 def test_keys_and_prompts_are_kept_nowhere_and_answers_as_they_came(
@@ -278,9 +285,9 @@ def test_keys_and_prompts_are_kept_nowhere_and_answers_as_they_came(
     server.written = lambda messages: raw + "\ud83d"
     with running(server) as url:
         llm = llm_at(url, api_key_env="MY_LLM_KEY")
-        found = ask(prompts(3), llm)
-        assert ask(prompts(3), llm).answers == found.answers
-    assert set(found.answers.values()) == {"\ud83d 好\0"}
+        generation = ask(prompts(3), llm)
+        assert ask(prompts(3), llm).answers == generation.answers
+    assert set(generation.answers.values()) == {"\ud83d 好\0"}
     assert {headers["authorization"] for headers in server.headers} == {"Bearer sk-very-secret"}
     for path in tmp_path.iterdir():
         assert b"secret" not in path.read_bytes()
@@ -323,5 +330,5 @@ def test_answers_are_kept_in_the_documented_place(tmp_path, monkeypatch):
 
 
 def test_a_run_without_prompts_is_complete(ask):
-    found = ask([], llm_at("http://127.0.0.1:9/v1"))
-    assert (found.answers, found.failed, found.complete) == ({}, {}, True)
+    generation = ask([], llm_at("http://127.0.0.1:9/v1"))
+    assert (generation.answers, generation.failed, generation.complete) == ({}, {}, True)

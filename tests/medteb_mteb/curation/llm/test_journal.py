@@ -42,11 +42,11 @@ def test_keys_checksums_and_marks_of_the_file_stay_as_written_before(tmp_path):
         with kind(path):
             pass
         with sqlite3.connect(path) as db:
-            found = [
+            pragmas = [
                 db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
             ]
         db.close()
-        assert tuple(found) == marks
+        assert tuple(pragmas) == marks
 
 
 def test_the_next_run_finds_added_answers(tmp_path):
@@ -129,7 +129,7 @@ def filled(path, count=400):
 @pytest.mark.parametrize("size", [1024, 4096])
 @pytest.mark.parametrize("page", [0, 1, 2, 40, "all but data"])
 def test_a_damaged_journal_is_unchanged_and_a_repair_saves_whole_rows(tmp_path, monkeypatch, page, size):
-    monkeypatch.setattr("medteb_mteb.curation.llm.database.PAGES", (size,))
+    monkeypatch.setattr("medteb_mteb.curation.llm.database.PAGE_SIZES", (size,))
     path = tmp_path / "answers.sqlite"
     answers = filled(path)
     data = bytearray(path.read_bytes())
@@ -149,9 +149,9 @@ def test_a_damaged_journal_is_unchanged_and_a_repair_saves_whole_rows(tmp_path, 
     assert lost == 0 if page == "all but data" else 0 <= lost <= 40
     assert repaired.moved.read_bytes() == bytes(data)
     with AnswerJournal(path) as journal:
-        found = journal.answers([key(n) for n in range(400)])
-        assert sum(map(len, found.values())) == repaired.answers
-        assert all(answer.text == text(n) for n in range(400) for answer in found.get(key(n), ()))
+        stored = journal.answers([key(n) for n in range(400)])
+        assert sum(map(len, stored.values())) == repaired.answers
+        assert all(answer.text == text(n) for n in range(400) for answer in stored.get(key(n), ()))
     assert repair_answers(path).answers == repaired.answers  # and a whole one loses nothing
     assert repair_answers(path).moved != repaired.moved
 
@@ -193,8 +193,8 @@ def test_a_power_cut_costs_only_what_was_not_synced(tmp_path, monkeypatch):
         for case in range(60):
             with AnswerJournal(disk.cut(rng, tmp_path / f"{case}")) as after:
                 size = after.size()
-                found = after.answers([key(n) for n in range(60)])
-                assert {one: [a.text for a in rows] for one, rows in found.items()} == {
+                stored = after.answers([key(n) for n in range(60)])
+                assert {one: [a.text for a in rows] for one, rows in stored.items()} == {
                     key(n): [text(n)] for n in range(size)
                 }
                 assert after.account("one").answers == size >= 30

@@ -28,23 +28,23 @@ def test_scores_are_bm25s_by_robertson():
     queries = {"q": "感冒发烧怎么休息", "r": "药"}
     index = bm25s.BM25(k1=1.5, b=0.75, method="robertson")
     index.index([jieba_words(text) for text in CORPUS.values()], show_progress=False)
-    found = bm25_lists(CORPUS, queries, "jieba", 4)
+    lists = bm25_lists(CORPUS, queries, "jieba", 4)
     for query, text in queries.items():
         scores = dict(zip(CORPUS, index.get_scores(jieba_words(text)), strict=True))
-        ranked = [scores[document] for document in found[query]]
+        ranked = [scores[document] for document in lists[query]]
         assert ranked == sorted(scores.values(), reverse=True)
-    assert found["q"][0] == "a"
+    assert lists["q"][0] == "a"
 
 
 def test_lists_are_filled_and_ties_do_not_depend_on_the_order_of_documents():
     many = {f"d{i}": f"第{i}条" for i in range(50)} | CORPUS
     shuffled = dict(np.random.default_rng(0).permutation(list(many.items())).tolist())
     queries = {"q": "糖尿病", "none": "呵呵"}
-    found = bm25_lists(many, queries, "jieba", 20)
-    assert found == bm25_lists(shuffled, queries, "jieba", 20)
-    assert found["q"][0] == "b"
-    assert {len(row) for row in found.values()} == {20}
-    assert found["none"] != sorted(found["none"])
+    lists = bm25_lists(many, queries, "jieba", 20)
+    assert lists == bm25_lists(shuffled, queries, "jieba", 20)
+    assert lists["q"][0] == "b"
+    assert {len(row) for row in lists.values()} == {20}
+    assert lists["none"] != sorted(lists["none"])
 
 
 def test_how_texts_are_cut_follows_the_language():

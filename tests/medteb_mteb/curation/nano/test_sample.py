@@ -35,11 +35,11 @@ def test_the_corpus_is_positives_then_negatives_in_turn_then_source_order():
             ("other", "d11", 0),
         ],
     )
-    found = sample(source, "s", documents=9).data
+    data = sample(source, "s", documents=9).data
     # positives in the order of the qrels; one negative of each query in turn, by the queries' ids
-    assert list(found.corpus) == ["d9", "d8", "d7", "d5", "d6", "d4", "d3", "d0", "d1"]
-    assert list(found.queries) == ["q2", "q1"]
-    assert found.qrels == {"q2": ["d9"], "q1": ["d8"]}
+    assert list(data.corpus) == ["d9", "d8", "d7", "d5", "d6", "d4", "d3", "d0", "d1"]
+    assert list(data.queries) == ["q2", "q1"]
+    assert data.qrels == {"q2": ["d9"], "q1": ["d8"]}
 
 
 def test_repeated_ids_and_texts_are_left_out():
@@ -100,6 +100,6 @@ def test_a_sample_has_the_sizes_asked_for():
         corpus(500),
         [(f"q{i}", f"d{(7 * i + j) % 500}", 1) for i, j in product(range(300), range(2))],
     )
-    found = sample(source, "s", documents=450).data
-    assert (len(found.queries), len(found.corpus)) == (200, 450)
-    assert all(document in found.corpus for row in found.qrels.values() for document in row)
+    data = sample(source, "s", documents=450).data
+    assert (len(data.queries), len(data.corpus)) == (200, 450)
+    assert all(document in data.corpus for row in data.qrels.values() for document in row)

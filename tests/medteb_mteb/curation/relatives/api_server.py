@@ -38,7 +38,7 @@ def extract(page: int) -> str:
 
 
 #: Ids by database and term.
-FOUND = {
+SEARCH_IDS = {
     ("pmc", "diagnostic"): [str(1000 + i) for i in range(45)],
     ("pmc", "therapeutic"): [str(1030 + i) for i in range(30)],
     ("pubmed", "medicine"): [str(2000 + i) for i in range(30)],
@@ -107,11 +107,11 @@ class Apis:
 
     Attributes:
         faults: By path, answers that are given before the real one, in order.
-        asked: Path with query, and the headers, of every request.
+        requests: Path with query, and the headers, of every request.
     """
 
     faults: dict[str, list[Answer]] = field(default_factory=dict)
-    asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     page: int = 2
     url: str = ""
     zipped: bool = False
@@ -196,13 +196,13 @@ class Apis:
     def search(self, query: dict[str, str]) -> dict:
         """Ids of articles."""
         term = query["term"].removesuffix(" AND open access[filter]")
-        found = FOUND.get((query["db"], term), [])
+        matches = SEARCH_IDS.get((query["db"], term), [])
         start = int(query["retstart"])
-        ids = found[start : start + int(query["retmax"])]
+        ids = matches[start : start + int(query["retmax"])]
         return {
             "header": {"type": "esearch", "version": "0.3"},
             "esearchresult": {
-                "count": str(len(found)),
+                "count": str(len(matches)),
                 "retmax": str(len(ids)),
                 "retstart": str(start),
                 "idlist": ids,
@@ -263,8 +263,8 @@ def serving(apis: Apis) -> Iterator[Apis]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            apis.asked.append((self.path, dict(self.headers)))
-            apis.before(len(apis.asked))
+            apis.requests.append((self.path, dict(self.headers)))
+            apis.before(len(apis.requests))
             answer = apis.answer(self.path)
             body, headers = answer.body, dict(answer.headers)
             if apis.zipped:
@@ -295,5 +295,5 @@ def serving(apis: Apis) -> Iterator[Apis]:
 def twice(apis: Apis) -> dict[str, int]:
     """Requests that were made more than once."""
     return {
-        target: count for target, count in Counter(target for target, _ in apis.asked).items() if count > 1
+        target: count for target, count in Counter(target for target, _ in apis.requests).items() if count > 1
     }

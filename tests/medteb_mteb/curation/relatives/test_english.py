@@ -37,7 +37,7 @@ def write_exams(folder, **changes):
 
 def test_questions_become_pairs_with_every_option(tmp_path):
     raw = write_exams(tmp_path / "raw")
-    path, found, before = build_snapshot_task(MEDMCQA, raw, tmp_path / "data")
+    path, entry, before = build_snapshot_task(MEDMCQA, raw, tmp_path / "data")
     with path.open(encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert [(row["sentence2"], row["label"]) for row in rows] == [
@@ -47,8 +47,8 @@ def test_questions_become_pairs_with_every_option(tmp_path):
         ("Bone", "0"),
     ]
     assert {row["sentence1"] for row in rows} == {"Which organ beats?"}
-    assert (found["rows"], before) == (4, False)
-    assert list(found["made_from"]) == ["dev.json"]
+    assert (entry["rows"], before) == (4, False)
+    assert list(entry["made_from"]) == ["dev.json"]
 
 
 def test_a_snapshot_grows_task_by_task_and_is_scored(tmp_path, monkeypatch, medteb):
@@ -76,9 +76,9 @@ def test_a_snapshot_grows_task_by_task_and_is_scored(tmp_path, monkeypatch, medt
         tmp_path / "r",
     )
     assert code == 0
-    found = json.loads(out)
-    assert set(found["tasks"]) == {MEDMCQA, MEDQA, MEDQUAD}
-    assert len(found["left_out"]) == 48
+    report = json.loads(out)
+    assert set(report["tasks"]) == {MEDMCQA, MEDQA, MEDQUAD}
+    assert len(report["left_out"]) == 48
 
 
 def test_options_are_those_of_the_whole_snapshot(tmp_path, monkeypatch):
@@ -120,8 +120,8 @@ def test_malformed_questions_are_one_clear_error(tmp_path, changes):
 def test_the_real_files_have_the_documented_sizes(tmp_path, name, source, rows, positive):
     if not (SOURCES / source).is_dir():
         pytest.skip(f"no raw files of the sources at {SOURCES / source}")
-    path, found, _ = build_snapshot_task(name, SOURCES / source, tmp_path / "data")
-    assert found["rows"] == rows
+    path, entry, _ = build_snapshot_task(name, SOURCES / source, tmp_path / "data")
+    assert entry["rows"] == rows
     if positive is not None:
         with path.open(encoding="utf-8", newline="") as stream:
             assert sum(row["label"] == "1" for row in csv.DictReader(stream)) == positive

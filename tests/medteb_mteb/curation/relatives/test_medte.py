@@ -14,7 +14,7 @@ from mar_st.data import read_source
 from mar_st.recipes.load import load_recipe
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.relatives.fetch import fetch_source
-from medteb_mteb.curation.relatives.medte import SOURCES, build_pairs, first_sentence
+from medteb_mteb.curation.relatives.medte import PAIR_SOURCES, build_pairs, first_sentence
 
 
 def write_lines(path, *rows):
@@ -59,12 +59,12 @@ def pairs_of(folder, name):
 
 
 def test_pairs_have_the_form_of_the_paper_by_default(raw, tmp_path):
-    found = build_pairs(raw, tmp_path / "out")
-    assert list(found) == list(SOURCES)
-    assert sum(one["published"] for one in found.values()) == 2_033_800
-    got = {name: pairs_of(tmp_path / "out", name) for name in found}
+    report = build_pairs(raw, tmp_path / "out")
+    assert list(report) == list(PAIR_SOURCES)
+    assert sum(one["published"] for one in report.values()) == 2_033_800
+    got = {name: pairs_of(tmp_path / "out", name) for name in report}
     assert got["pubmed"] == [("On fever", "Fever is heat.")]
-    assert found["pubmed"]["left_out"] == {"repeated pairs": 1, "pairs with an empty text": 1}
+    assert report["pubmed"]["left_out"] == {"repeated pairs": 1, "pairs with an empty text": 1}
     assert got["mimic-iv"] == [("He felt pain on stairs.", "chest pain")]
     assert got["clinical-trials"] == [("A trial of tea", "We give tea.\n\nEvery day.")]
     assert got["medmcqa"] == [("Which organ beats?", "The heart beats.")]
@@ -85,8 +85,8 @@ def test_the_recipe_reads_them(raw, tmp_path, monkeypatch):
     build_pairs(raw, tmp_path / "data")
     monkeypatch.chdir(tmp_path)
     recipe = load_recipe("medte")
-    assert [entry.name for entry in recipe.data] == list(SOURCES)
-    assert [entry.expected_rows for entry in recipe.data] == [one.published for one in SOURCES.values()]
+    assert [entry.name for entry in recipe.data] == list(PAIR_SOURCES)
+    assert [entry.expected_rows for entry in recipe.data] == [one.published for one in PAIR_SOURCES.values()]
     read = read_source(recipe.data[0], recipe.seed)
     assert [(one.query, list(one.positives)) for one in read.triples] == [("On fever", ["Fever is heat."])]
 
@@ -102,22 +102,22 @@ def test_texts_of_the_benchmark_are_left_out(raw, tmp_path):
     only.mkdir()
     (raw / "pubmed").rename(only / "pubmed")
     write_lines(only / "pubmed" / "c.jsonl", {"title": "Other", "abstract": "Colds pass."})
-    found = build_pairs(only, tmp_path / "out", against=tmp_path / "d")
-    assert found["pubmed"]["left_out"]["pairs whose second text is in the benchmark"] == 2
+    report = build_pairs(only, tmp_path / "out", against=tmp_path / "d")
+    assert report["pubmed"]["left_out"]["pairs whose second text is in the benchmark"] == 2
     assert pairs_of(tmp_path / "out", "pubmed") == [("Other", "Colds pass.")]
     with pytest.raises(BuildError, match="holds no files of English MedTEB to compare with"):
         build_pairs(only, tmp_path / "out", against=tmp_path)
 
 
 def test_finished_files_are_kept_and_changed_ones_written_again(raw, tmp_path):
-    said = []
+    progress = []
     first = build_pairs(raw, tmp_path / "out")
-    assert build_pairs(raw, tmp_path / "out", say=said.append) == first
-    assert all(line.endswith("(written before)") for line in said)
+    assert build_pairs(raw, tmp_path / "out", say=progress.append) == first
+    assert all(line.endswith("(written before)") for line in progress)
     write_lines(raw / "pubmed" / "a.jsonl", {"title": "New", "abstract": "Text."})
-    said.clear()
-    assert build_pairs(raw, tmp_path / "out", say=said.append)["pubmed"]["pairs"] == 1
-    assert [line for line in said if "written before" not in line] == [
+    progress.clear()
+    assert build_pairs(raw, tmp_path / "out", say=progress.append)["pubmed"]["pairs"] == 1
+    assert [line for line in progress if "written before" not in line] == [
         "pubmed: 1 pairs, 572,300 in the paper"
     ]
     (tmp_path / "out" / "medqa.jsonl").write_text("changed")
@@ -132,21 +132,21 @@ def test_an_added_file_and_a_changed_benchmark_are_noticed(raw, tmp_path):
     first = build_pairs(only, tmp_path / "out")
     write_lines(only / "pubmed" / "b.jsonl", {"title": "Added", "abstract": "Later."})
     assert build_pairs(only, tmp_path / "out")["pubmed"]["pairs"] == first["pubmed"]["pairs"] + 1
-    said: list[str] = []
+    progress: list[str] = []
     for place, text in (("d", "Later."), ("e", "Fever is heat.")):
         path = tmp_path / place / "MedTEB-eng" / "retrieval_medquad_dataset.csv"
         write_csv(path, ("query", "corpus"), [("a", text)])
-        build_pairs(only, tmp_path / "out", against=tmp_path / place, say=said.append)
-    assert not any("written before" in line for line in said)
+        build_pairs(only, tmp_path / "out", against=tmp_path / place, say=progress.append)
+    assert not any("written before" in line for line in progress)
     assert pairs_of(tmp_path / "out", "pubmed") == [("Added", "Later.")]
 
 
 def test_a_changed_file_of_a_checkout_is_noticed(tmp_path):
     write_medquad(tmp_path / "raw" / "medquad", packed=False)
     first = build_pairs(tmp_path / "raw", tmp_path / "out")["medquad"]
-    said: list[str] = []
-    build_pairs(tmp_path / "raw", tmp_path / "out", say=said.append)
-    assert said[0].endswith("(written before)")
+    progress: list[str] = []
+    build_pairs(tmp_path / "raw", tmp_path / "out", say=progress.append)
+    assert progress[0].endswith("(written before)")
     for path in (tmp_path / "raw").rglob("*.xml"):
         path.write_bytes(path.read_bytes().replace(b"disease of the airways", b"disease of the bronchi"))
     assert build_pairs(tmp_path / "raw", tmp_path / "out")["medquad"]["sha256"] != first["sha256"]
@@ -162,7 +162,7 @@ def test_a_source_whose_pairs_are_all_tested_does_not_stop_the_others(raw, tmp_p
         build_pairs(raw, tmp_path / "out", against=tmp_path / "d")
     assert "medquad" not in str(error.value)
     written = {path.stem for path in (tmp_path / "out").glob("*.jsonl")}
-    assert written == set(SOURCES) - {"medmcqa"}
+    assert written == set(PAIR_SOURCES) - {"medmcqa"}
     assert set(json.loads((tmp_path / "out" / "pairs.json").read_text())) == written
 
 
@@ -173,12 +173,12 @@ def test_responses_of_the_fetchers_are_articles(raw, tmp_path):
         for server in ("biorxiv", "medrxiv"):
             fetch_source(server, tmp_path / "fetched" / "biorxiv-medrxiv" / server, **options)
         fetch_source("clinical-trials", tmp_path / "none" / "pubmed", **options)
-    found = build_pairs(tmp_path / "fetched", tmp_path / "out", form="code")
-    assert found["pubmed"]["pairs"] == 30
+    report = build_pairs(tmp_path / "fetched", tmp_path / "out", form="code")
+    assert report["pubmed"]["pairs"] == 30
     assert pairs_of(tmp_path / "out", "pubmed")[0] == ("Title of 2000", "Aim 2000. Found < 2000.")
-    assert found["biorxiv-medrxiv"]["pairs"] == 7 + 3
-    assert list(found["biorxiv-medrxiv"]["made_from"]) == ["biorxiv/fetched.json", "medrxiv/fetched.json"]
-    assert build_pairs(tmp_path / "fetched", tmp_path / "out", form="code") == found
+    assert report["biorxiv-medrxiv"]["pairs"] == 7 + 3
+    assert list(report["biorxiv-medrxiv"]["made_from"]) == ["biorxiv/fetched.json", "medrxiv/fetched.json"]
+    assert build_pairs(tmp_path / "fetched", tmp_path / "out", form="code") == report
     with pytest.raises(BuildError, match="is of 'clinical-trials', which has no articles with abstracts"):
         build_pairs(tmp_path / "none", tmp_path / "other")
 
@@ -186,15 +186,15 @@ def test_responses_of_the_fetchers_are_articles(raw, tmp_path):
 def test_a_stopped_build_continues(raw, tmp_path):
     whole = build_pairs(raw, tmp_path / "whole")
     broken = raw / "medmcqa" / "train.json"
-    kept = broken.read_text()
+    original = broken.read_text()
     broken.write_text("{")
     with pytest.raises(BuildError, match="is not valid JSON"):
         build_pairs(raw, tmp_path / "out")
     assert not (tmp_path / "out" / "medmcqa.jsonl").exists()
-    broken.write_text(kept)
-    said = []
-    assert build_pairs(raw, tmp_path / "out", say=said.append) == whole
-    assert sum("written before" in line for line in said) == 4
+    broken.write_text(original)
+    progress = []
+    assert build_pairs(raw, tmp_path / "out", say=progress.append) == whole
+    assert sum("written before" in line for line in progress) == 4
 
 
 def test_a_sentence_ends_before_a_capital():
@@ -231,8 +231,8 @@ def test_the_real_files_of_four_sources_give_the_known_numbers_of_pairs(tmp_path
         file = tmp_path / "raw" / name / (REAL / place).name
         file.unlink()
         file.write_bytes((REAL / place).read_bytes())
-    found = build_pairs(tmp_path / "raw", tmp_path / "out")
-    assert found["medmcqa"]["pairs"] == 2206
-    assert found["medqa"]["pairs"] == 1273
-    assert found["medquad"]["pairs"] == 16_359
-    assert found["clinical-trials"]["pairs"] == 99
+    report = build_pairs(tmp_path / "raw", tmp_path / "out")
+    assert report["medmcqa"]["pairs"] == 2206
+    assert report["medqa"]["pairs"] == 1273
+    assert report["medquad"]["pairs"] == 16_359
+    assert report["clinical-trials"]["pairs"] == 99

@@ -49,9 +49,9 @@ def _no_network(monkeypatch):
 
 
 def build(raw, name, out, **options):
-    path, found, _ = build_snapshot_task(name, raw, out, options)
+    path, entry, _ = build_snapshot_task(name, raw, out, options)
     with path.open(encoding="utf-8", newline="") as stream:
-        return list(csv.DictReader(stream)), found
+        return list(csv.DictReader(stream)), entry
 
 
 def test_the_whole_diagnosis_in_any_case_gives_the_label(tmp_path):
@@ -68,7 +68,7 @@ def test_the_whole_diagnosis_in_any_case_gives_the_label(tmp_path):
         note("Abdominal pain", 6, Discharge_Diagnosis=None),
     ]
     notes += [note("Abdominal pain\nChronic pain", 7)]
-    rows, found = build(write_notes(tmp_path / "raw", notes), ABDOMEN, tmp_path / "data")
+    rows, entry = build(write_notes(tmp_path / "raw", notes), ABDOMEN, tmp_path / "data")
 
     def text(number):
         return f"Chief Complaint: complaint {number} History of Present Illness: Felt ill on day {number}."
@@ -79,8 +79,8 @@ def test_the_whole_diagnosis_in_any_case_gives_the_label(tmp_path):
         {"text": text(1), "label": "Inflammatory"},
         {"text": text(3), "label": "Pain"},
     ]
-    assert list(found["made_from"]) == ["note/discharge.csv.gz"]
-    assert found["licence"].startswith("PhysioNet Credentialed")
+    assert list(entry["made_from"]) == ["note/discharge.csv.gz"]
+    assert entry["licence"].startswith("PhysioNet Credentialed")
 
 
 def test_a_label_without_a_note_is_one_clear_error(tmp_path):
@@ -105,22 +105,22 @@ def test_readmission_counts_days_to_the_next_stay_and_not_the_dead(tmp_path):
     ]  # fmt: skip
     raw = write_notes(tmp_path / "raw", [note("Pneumonia", number) for number in range(7)])  # 6 has no stay
     write_admissions(raw, stays)
-    found = {days: mimic.return_rows(Raw(raw), "x", days) for days in (3, 4, 30, 31)}
+    rows_within = {days: mimic.return_rows(Raw(raw), "x", days) for days in (3, 4, 30, 31)}
 
     def numbers(days, label):
-        return {int(row["text"].split()[3]) for row in found[days] if row["label"] == label}
+        return {int(row["text"].split()[3]) for row in rows_within[days] if row["label"] == label}
 
     assert numbers(3, "readmitted") == {0}
     assert numbers(4, "readmitted") == numbers(30, "readmitted") == {0, 1}
     assert len(numbers(31, "readmitted")) == 2  # of three, since two others are left
     assert read_returns(Raw(raw), 31)["20002"]
     assert not read_returns(Raw(raw), 30)["20002"]
-    for days in found:
+    for days in rows_within:
         assert len(numbers(days, "not readmitted")) == len(numbers(days, "readmitted"))
         assert numbers(days, "not readmitted") <= {1, 2, 4, 5}
-    rows, described = build(raw, THIRTY, tmp_path / "data")
-    assert rows == found[30]
-    assert sorted(described["made_from"]) == ["hosp/admissions.csv.gz", "note/discharge.csv.gz"]
+    rows, entry = build(raw, THIRTY, tmp_path / "data")
+    assert rows == rows_within[30]
+    assert sorted(entry["made_from"]) == ["hosp/admissions.csv.gz", "note/discharge.csv.gz"]
 
 
 def test_readmission_needs_both_kinds(tmp_path):
@@ -154,12 +154,12 @@ def test_negatives_are_of_another_diagnosis(tmp_path):
     ]
     notes += [note("Gout", number, Chief_Complaint=f"cough and toe {number}") for number in range(6, 8)]
     raw = write_notes(tmp_path / "raw", notes)
-    rows, found = build(raw, TO_COMPLAINT, tmp_path / "data", negatives="bm25")
+    rows, entry = build(raw, TO_COMPLAINT, tmp_path / "data", negatives="bm25")
     assert [row["label"] for row in rows] == ["1", "0"] * 8
     for right, wrong in zip(rows[::2], rows[1::2], strict=True):
         assert right["sentence1"] == wrong["sentence1"]
         assert ("toe" in right["sentence2"]) != ("toe" in wrong["sentence2"])
-    assert found["options"] == {"negatives": "bm25"}
+    assert entry["options"] == {"negatives": "bm25"}
 
 
 def test_a_draw_keeps_the_order_and_includes_smaller_draws():
@@ -170,7 +170,7 @@ def test_a_draw_keeps_the_order_and_includes_smaller_draws():
         for text in [*texts, *texts[:20]]:
             draw.add(text, text)
         draws[most] = draw.items()
-    assert [len(found) for found in draws.values()] == [10, 50, 200]
+    assert [len(drawn) for drawn in draws.values()] == [10, 50, 200]
     assert set(draws[10]) < set(draws[50])
     assert draws[500] == texts
     assert draws[50] == [text for text in texts if text in set(draws[50])]
@@ -179,7 +179,7 @@ def test_a_draw_keeps_the_order_and_includes_smaller_draws():
 
 
 def test_rows_beyond_the_published_number_are_dropped_at_random(tmp_path, monkeypatch):
-    monkeypatch.setattr(mimic, "MOST_ROWS", 4)
+    monkeypatch.setattr(mimic, "MAX_ROWS", 4)
     raw = write_notes(tmp_path / "raw", [note(f"Disease {number}", number) for number in range(9)])
     rows, _ = build(raw, TO_DIAGNOSIS, tmp_path / "a")
     again, _ = build(raw, TO_DIAGNOSIS, tmp_path / "b")
@@ -232,15 +232,15 @@ def test_all_26_tasks_are_built_from_one_folder(tmp_path):
     assert len(names) == 26
     for name in names:
         options = {"negatives": "bm25"} if name.startswith("pair") else {}
-        rows, found = build(raw, name, tmp_path / "data", **options)
-        assert len(rows) == found["rows"] > 4, name
+        rows, entry = build(raw, name, tmp_path / "data", **options)
+        assert len(rows) == entry["rows"] > 4, name
     manifest = json.loads((tmp_path / "data" / "MedTEB-eng" / "snapshot.json").read_text())
     assert sorted(manifest["tasks"]) == sorted(names)
 
 
 def test_every_task_of_the_paper_has_a_builder():
     assert set(SNAPSHOT_TASKS) == set(english_tasks())
-    assert rows_module.MOST_LABELLED == 8_192
+    assert rows_module.MAX_LABELLED_ROWS == 8_192
 
 
 def test_the_shared_groups_are_those_of_the_tasks():

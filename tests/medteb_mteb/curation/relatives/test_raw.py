@@ -67,7 +67,7 @@ def test_a_gzip_bomb_is_refused(tmp_path):
 
 
 def test_too_many_members_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(raw, "MOST_MEMBERS", 2)
+    monkeypatch.setattr(raw, "MAX_MEMBERS", 2)
     files = {f"{number}.xml": b"<a/>" for number in range(3)}
     write_tar(tmp_path / "b.tar.gz", files)
     with zipfile.ZipFile(tmp_path / "b.zip", "w") as out:

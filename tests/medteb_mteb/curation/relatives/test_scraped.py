@@ -41,13 +41,13 @@ def raw(tmp_path_factory):
 
 
 def build(raw, name, out, **options):
-    path, found, _ = build_snapshot_task(name, raw, out, options)
+    path, entry, _ = build_snapshot_task(name, raw, out, options)
     with path.open(encoding="utf-8", newline="") as stream:
-        return list(csv.DictReader(stream)), found
+        return list(csv.DictReader(stream)), entry
 
 
 def test_sections_of_pages_have_the_label_of_their_category(raw, tmp_path):
-    rows, found = build(raw / "wikipedia", FEVER, tmp_path)
+    rows, entry = build(raw / "wikipedia", FEVER, tmp_path)
     pages = {"Pain": (101, 102, 103, 104), "Fever": (201, 202)}  # 102 is in both, 203 is gone
     expected = [
         {"text": text, "label": label}
@@ -56,8 +56,8 @@ def test_sections_of_pages_have_the_label_of_their_category(raw, tmp_path):
         for text in (f"Page {page}. {LONG.strip()}", f"Section {page}. {LONG.strip()}")
     ]
     assert rows == expected
-    assert list(found["made_from"]) == ["fetched.json"]
-    assert found["licence"] == "cc-by-sa-4.0"
+    assert list(entry["made_from"]) == ["fetched.json"]
+    assert entry["licence"] == "cc-by-sa-4.0"
 
 
 def test_articles_have_the_label_of_their_term(raw, tmp_path):
@@ -73,7 +73,7 @@ def test_articles_have_the_label_of_their_term(raw, tmp_path):
 
 
 def test_rows_beyond_the_published_number_are_dropped_at_random(raw, tmp_path, monkeypatch):
-    monkeypatch.setattr(rows_module, "MOST_LABELLED", 5)
+    monkeypatch.setattr(rows_module, "MAX_LABELLED_ROWS", 5)
     rows, _ = build(raw / "wikipedia", FEVER, tmp_path / "a")
     again, _ = build(raw / "wikipedia", FEVER, tmp_path / "b")
     assert len(rows) == 5
@@ -90,7 +90,7 @@ def test_titles_of_trials_have_the_text_of_their_study(raw, tmp_path):
 
 
 def test_pairs_have_a_near_text_of_another_study(raw, tmp_path):
-    rows, found = build(
+    rows, entry = build(
         raw / "clinical-trials", f"pairclassification_{DESCRIPTIONS}", tmp_path, negatives="bm25"
     )
     assert [row["label"] for row in rows] == ["1", "0"] * 20
@@ -99,7 +99,7 @@ def test_pairs_have_a_near_text_of_another_study(raw, tmp_path):
     assert right.keys() == wrong.keys()
     assert set(wrong.values()) <= set(right.values())
     assert not any(right[title] == wrong[title] for title in right)
-    assert found["options"] == {"negatives": "bm25"}
+    assert entry["options"] == {"negatives": "bm25"}
 
 
 def test_pairs_by_vectors_take_the_nearest(raw, tmp_path, monkeypatch):
@@ -107,9 +107,9 @@ def test_pairs_by_vectors_take_the_nearest(raw, tmp_path, monkeypatch):
         return np.array([[np.cos(len(text)), np.sin(len(text))] for text in texts], np.float32)
 
     monkeypatch.setattr(negatives, "_encode", encode)
-    monkeypatch.setattr(scraped, "NEAREST", 1)
-    rows, found = build(raw / "clinical-trials", f"pairclassification_{DESCRIPTIONS}", tmp_path)
-    assert found["options"] == {"negatives": "all-MiniLM-L6-v2"}
+    monkeypatch.setattr(scraped, "NEGATIVE_CANDIDATES", 1)
+    rows, entry = build(raw / "clinical-trials", f"pairclassification_{DESCRIPTIONS}", tmp_path)
+    assert entry["options"] == {"negatives": "all-MiniLM-L6-v2"}
     for right, wrong in zip(rows[::2], rows[1::2], strict=True):
         assert len(wrong["sentence2"]) == len(right["sentence2"])
         assert wrong["sentence2"] != right["sentence2"]
@@ -123,25 +123,25 @@ def test_negatives_are_of_the_nearest_and_never_equal(monkeypatch, by):
     monkeypatch.setattr(
         negatives, "_encode", lambda _: vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     )
-    found = negatives.hard_negatives(texts, 1, by)
-    assert (found[0], found[1], found[3], found[4]) == (2, 2, 4, 3)
-    assert found == negatives.hard_negatives(texts, 1, by)
+    chosen = negatives.hard_negatives(texts, 1, by)
+    assert (chosen[0], chosen[1], chosen[3], chosen[4]) == (2, 2, 4, 3)
+    assert chosen == negatives.hard_negatives(texts, 1, by)
     vectors = vectors[:2]
     assert negatives.hard_negatives(["one", "one"], 3, by) == [None, None]
 
 
 def test_texts_whose_neighbours_are_all_of_their_group_get_another_text():
     texts = [f"a fever of type {kind}" for kind in range(8)] + ["skin"]
-    found = negatives.hard_negatives(texts, 1, "bm25", groups=["same"] * 8 + ["other"])
-    assert found[:8] == [8] * 8
-    assert found[8] in range(8)
+    chosen = negatives.hard_negatives(texts, 1, "bm25", groups=["same"] * 8 + ["other"])
+    assert chosen[:8] == [8] * 8
+    assert chosen[8] in range(8)
 
 
 def test_titles_stand_for_the_questions_of_pubmed(raw, tmp_path):
-    rows, found = build(raw / "pubmed", "retrieval_pubmed_retrieval", tmp_path)
+    rows, entry = build(raw / "pubmed", "retrieval_pubmed_retrieval", tmp_path)
     assert rows[0] == {"query": "Title of 2000", "corpus": "Aim 2000. Found < 2000."}
     assert len(rows) == 30
-    assert found["differs"].startswith("titles in the place of GPT-4o's questions: another task")
+    assert entry["differs"].startswith("titles in the place of GPT-4o's questions: another task")
     pairs, _ = build(
         raw / "pubmed", "pairclassification_pubmed_pair_classification", tmp_path, negatives="bm25"
     )
@@ -149,12 +149,12 @@ def test_titles_stand_for_the_questions_of_pubmed(raw, tmp_path):
 
 
 def test_titles_stand_for_the_questions_of_preprints(raw, tmp_path):
-    rows, found = build(raw / "biorxiv", "retrieval_biorxiv_dataset", tmp_path)
+    rows, entry = build(raw / "biorxiv", "retrieval_biorxiv_dataset", tmp_path)
     # Of eight preprints one has no abstract; the second version of another one is left out.
     assert [row["query"] for row in rows] == [f"A study of protein {i}" for i in (0, 1, 2, 3, 4, 6, 7)]
     assert rows[2]["corpus"] == "Protein 2 binds,\nversion 1."
-    assert found["differs"].startswith("titles in the place of GPT-4o's questions: another task")
-    assert found["licence"] == "each preprint has its own"
+    assert entry["differs"].startswith("titles in the place of GPT-4o's questions: another task")
+    assert entry["licence"] == "each preprint has its own"
     rows, _ = build(raw / "medrxiv", "retrieval_medrxiv_dataset", tmp_path)
     assert len(rows) == 3
     with pytest.raises(BuildError, match=r"fetched\.json is of 'medrxiv'; expected biorxiv"):
@@ -165,7 +165,7 @@ def test_a_snapshot_gives_the_same_bytes(raw, tmp_path):
     for place in ("a", "b"):
         build(raw / "wikipedia", FEVER, tmp_path / place)
     files = [(tmp_path / place / "MedTEB-eng").rglob("[!.]*") for place in ("a", "b")]
-    first, second = ([path.read_bytes() for path in sorted(found)] for found in files)
+    first, second = ([path.read_bytes() for path in sorted(paths)] for paths in files)
     assert first == second
     assert len(first) == 2
 
@@ -261,5 +261,5 @@ def test_a_fetch_without_a_contact_is_refused(medteb, monkeypatch, tmp_path):
 
 def test_the_pairs_of_medte_are_made_of_the_same_responses(raw, tmp_path):
     shutil.copytree(raw / "clinical-trials", tmp_path / "clinical-trials")
-    found = build_pairs(tmp_path, tmp_path / "out")["clinical-trials"]
-    assert found["pairs"] == 20
+    report = build_pairs(tmp_path, tmp_path / "out")["clinical-trials"]
+    assert report["pairs"] == 20

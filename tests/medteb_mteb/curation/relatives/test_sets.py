@@ -205,10 +205,10 @@ def test_the_benchmark_of_bmretriever_runs_end_to_end(tmp_path, monkeypatch, med
     monkeypatch.setenv("MEDTEB_DATA", str(tmp_path / "data"))
     args = ("run", "-b", "BMRetriever(eng, v1)", "-m", "mar-mini", "-m", encoder_folder)
     code, out, _ = medteb(*args, "--output-folder", tmp_path / "results", "--json", "-q")
-    found = json.loads(out)
-    assert (code, found["errors"], found["left_out"]) == (0, [], {})
-    assert found["tasks"] == list(BMRETRIEVER_SETS)
-    for row in found["rows"]:
+    report = json.loads(out)
+    assert (code, report["errors"], report["left_out"]) == (0, [], {})
+    assert report["tasks"] == list(BMRETRIEVER_SETS)
+    for row in report["rows"]:
         scores = [row["scores"][name]["score"] for name in BMRETRIEVER_SETS]
         assert row["averages"]["average of 4"] == pytest.approx(sum(scores[:4]) / 4)
         assert row["averages"]["average of 5"] == pytest.approx(sum(scores[:5]) / 5)

@@ -36,10 +36,10 @@ def test_too_much_is_refused(tmp_path, monkeypatch, request):
     bomb = write(tmp_path / "a.csv.gz", b"a\n" + b"0\n" * 2_000_000)
     with pytest.raises(BuildError, match="unpacks to more than"):
         list(iter_csv(bomb, ("a",)))
-    monkeypatch.setattr(streams, "MOST_LINE", 10)
+    monkeypatch.setattr(streams, "MAX_LINE_BYTES", 10)
     with pytest.raises(BuildError, match=r"b\.csv:2: a line of more than 10 bytes; it is refused"):
         list(iter_csv(write(tmp_path / "b.csv", b"a\n" + b"x" * 11 + b"\n"), ("a",)))
-    monkeypatch.setattr(streams, "MOST_CELL", 10)
+    monkeypatch.setattr(streams, "MAX_CELL_CHARACTERS", 10)
     before = csv.field_size_limit()
     request.addfinalizer(lambda: csv.field_size_limit(before))
     with pytest.raises(BuildError, match="field larger than field limit"):
@@ -53,7 +53,7 @@ def test_objects_of_json_lines_come_one_by_one(tmp_path, name, monkeypatch):
     assert [next(rows), next(rows)] == [{"a": 1}, {"a": "\u2028"}]
     with pytest.raises(BuildError, match=r":4: expected a JSON object, got \[1\]"):
         next(rows)
-    monkeypatch.setattr(streams, "MOST_LINE", 5)
+    monkeypatch.setattr(streams, "MAX_LINE_BYTES", 5)
     with pytest.raises(BuildError, match=":1: a line of more than 5 bytes; it is refused"):
         next(parse_jsonl(path))
 

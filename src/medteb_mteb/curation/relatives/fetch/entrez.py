@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.relatives.fetch.responses import Requester
 
-__all__ = ["OFFICIAL", "fetch_pmc", "fetch_pubmed", "pmc_texts", "pubmed_articles"]
+__all__ = ["OFFICIAL_URL", "fetch_pmc", "fetch_pubmed", "pmc_texts", "pubmed_articles"]
 
-OFFICIAL = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils"
+OFFICIAL_URL = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils"
 #: Ids per search request, and articles per fetch request; those of PubMed Central may have full text.
-_IDS, _ARTICLES = 1000, {"pubmed": 200, "pmc": 20}
+_IDS_PER_SEARCH, _ARTICLES_PER_FETCH = 1000, {"pubmed": 200, "pmc": 20}
 #: NCBI returns at most this number of PubMed ids per search.
-MOST_PUBMED = 9_999
+MAX_PUBMED_IDS = 9_999
 #: A declaration of an external document type, which is never read.
 _DOCTYPE = re.compile(
     rb"""\A(\s*<\?xml[^>]*\?>)?\s*<!DOCTYPE\s+[\w:.-]+(\s+(PUBLIC\s+"[^"]*"\s+|SYSTEM\s+)"[^"]*")?\s*>"""
@@ -60,7 +60,7 @@ def pubmed_articles(ask: Requester, term: str, most: int) -> Iterator[tuple[str,
         term: The search term.
         most: Maximum articles.
     """
-    for root in _articles(ask, "pubmed", term, min(most, MOST_PUBMED), "PubmedArticleSet"):
+    for root in _articles(ask, "pubmed", term, min(most, MAX_PUBMED_IDS), "PubmedArticleSet"):
         for article in root.findall("PubmedArticle/MedlineCitation/Article"):
             title, abstract = article.find("ArticleTitle"), article.findall("Abstract/AbstractText")
             yield _text(title), " ".join(filter(None, map(_text, abstract)))
@@ -117,13 +117,13 @@ def _search(ask: Requester, database: str, term: str, most: int) -> Iterator[lis
             "term": term,
             "retmode": "json",
             "retstart": start,
-            "retmax": min(_IDS, most - start),
+            "retmax": min(_IDS_PER_SEARCH, most - start),
         }
         result = ask("/esearch.fcgi", query, _parse_search, ".json")
         ids = [one for one in dict.fromkeys(result["idlist"]) if one not in seen]
         yield ids
         seen.update(ids)
-        start += _IDS
+        start += _IDS_PER_SEARCH
         if start >= int(result["count"]) or not ids:
             return
 
@@ -132,7 +132,7 @@ def _articles(ask: Requester, database: str, term: str, most: int, root: str) ->
     def parse(body: bytes) -> ET.Element:
         return _parse_articles(body, root)
 
-    size = _ARTICLES[database]
+    size = _ARTICLES_PER_FETCH[database]
     # Page by page, so that a search for fewer articles sends the same first requests.
     for ids in _search(ask, database, term, most):
         for first in range(0, len(ids), size):

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.relatives.fetch.responses import Requester
 
-__all__ = ["OFFICIAL", "SERVERS", "fetch", "preprints"]
+__all__ = ["OFFICIAL_URL", "SERVERS", "fetch", "preprints"]
 
-OFFICIAL = "https://api.biorxiv.org"
+OFFICIAL_URL = "https://api.biorxiv.org"
 #: Names of the servers in the API's paths.
 SERVERS = ("biorxiv", "medrxiv")
 #: Maximum plausible postings of an interval; a larger total is an error.
-_MOST_POSTINGS = 10_000_000
+_MAX_POSTINGS = 10_000_000
 #: Status of the API if an interval has no (more) postings.
-_NOTHING = "no posts found"
+_NO_POSTINGS_STATUS = "no posts found"
 
 
 def fetch(ask: Requester, extent: Mapping[str, Any]) -> None:
@@ -78,24 +78,24 @@ def _parse(body: bytes) -> tuple[int, list[tuple[str, str, str, str]]]:
     if not isinstance(message, dict) or not isinstance(collection, list):
         raise Again(f"an answer without messages and collection: {str(content)[:60]!r}")
     status = message.get("status")
-    if status == _NOTHING:
+    if status == _NO_POSTINGS_STATUS:
         return 0, []
     if status != "ok":
         raise BuildError(f"The API of bioRxiv refuses a request: {repr(status)[:200]}.")
     total = str(message.get("total"))
-    if not (total.isascii() and total.isdecimal() and len(total) < 12) or int(total) > _MOST_POSTINGS:
+    if not (total.isascii() and total.isdecimal() and len(total) < 12) or int(total) > _MAX_POSTINGS:
         raise BuildError(f"The API of bioRxiv gives no total: {repr(message.get('total'))[:80]}.")
     return int(total), [_posting(one) for one in collection]
 
 
-def _posting(one: Any) -> tuple[str, str, str, str]:
+def _posting(posting: Any) -> tuple[str, str, str, str]:
     """Return DOI, version, title and abstract of a posting; missing texts are empty."""
     try:
-        doi, version = one["doi"], str(one["version"])
+        doi, version = posting["doi"], str(posting["version"])
         if not isinstance(doi, str) or not doi:
             raise TypeError(doi)
-        return doi, version, in_one_line(one.get("title")), clean(one.get("abstract"))
+        return doi, version, in_one_line(posting.get("title")), clean(posting.get("abstract"))
     except (KeyError, TypeError, AttributeError):
         raise BuildError(
-            f"The API of bioRxiv: a posting is not of the documented form: {repr(one)[:80]}."
+            f"The API of bioRxiv: a posting is not of the documented form: {repr(posting)[:80]}."
         ) from None

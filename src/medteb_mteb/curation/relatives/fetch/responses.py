@@ -38,9 +38,9 @@ if TYPE_CHECKING:
             ...
 
 
-__all__ = ["FROZEN", "Fetching", "Frozen", "Requester", "read_frozen"]
+__all__ = ["FROZEN_FILE", "Fetching", "Frozen", "Requester", "read_frozen"]
 
-FROZEN, UNDER_WAY, FILES = "fetched.json", "fetched.part", "responses"
+FROZEN_FILE, PART_FILE, RESPONSES_FOLDER = "fetched.json", "fetched.part", "responses"
 _FORMAT, _VERSION = "medteb-fetched", 1
 
 
@@ -75,9 +75,11 @@ class Fetching:
         )  # fmt: skip
         self.requested = 0
         self._used: dict[str, dict[str, Any]] = {}
-        if leads_outside(folder / UNDER_WAY, folder) or leads_outside(folder / FILES, folder):
-            raise BuildError(f"{folder}: {UNDER_WAY} or {FILES} is a symbolic link out of the folder.")
-        self._there = self._read_under_way()
+        if leads_outside(folder / PART_FILE, folder) or leads_outside(folder / RESPONSES_FOLDER, folder):
+            raise BuildError(
+                f"{folder}: {PART_FILE} or {RESPONSES_FOLDER} is a symbolic link out of the folder."
+            )
+        self._stored = self._read_part_file()
 
     def ask(
         self, path: str, params: Mapping[str, Any], parse: Callable[[bytes], Content], suffix: str
@@ -89,9 +91,9 @@ class Fetching:
         """
         address = address_of(self.official, path, params)  # without secrets and contact
         name = _file_of(address, suffix)
-        body = self._kept(name)
+        body = self._stored_body(name)
         if body is not None:
-            self._used[address] = self._there[name]
+            self._used[address] = self._stored[name]
             return _content(body, parse, name)
         body, content = self.web.get(path, params, parse)
         self.requested += 1
@@ -102,14 +104,14 @@ class Fetching:
             "day": dt.datetime.now(dt.UTC).date().isoformat(),
         }
         try:
-            with finished(self.folder / FILES / name) as part:
+            with finished(self.folder / RESPONSES_FOLDER / name) as part:
                 part.write_bytes(body)
             self._append(entry)
         except OSError as error:
             raise BuildError(
                 f"{self.folder} cannot be written ({error.strerror}); what was fetched before is kept."
             ) from error
-        self._there[name] = self._used[address] = entry
+        self._stored[name] = self._used[address] = entry
         if self.requested % 50 == 0:
             self.say(f"{self.requested:,} responses fetched, {len(self._used) - self.requested:,} kept")
         return content
@@ -123,27 +125,27 @@ class Fetching:
             "asked": self.web.base,
             "responses": list(self._used.values()),
         }
-        write_json(self.folder / FROZEN, content)
-        (self.folder / UNDER_WAY).unlink(missing_ok=True)
+        write_json(self.folder / FROZEN_FILE, content)
+        (self.folder / PART_FILE).unlink(missing_ok=True)
         sync_folder(self.folder)
 
-    def _kept(self, name: str) -> bytes | None:
+    def _stored_body(self, name: str) -> bytes | None:
         """Return the body of a listed response; None if it is missing or was changed."""
-        entry, path = self._there.get(name), self.folder / FILES / name
+        entry, path = self._stored.get(name), self.folder / RESPONSES_FOLDER / name
         if entry is None or not path.is_file() or path.is_symlink():
             return None
         body = path.read_bytes()
         return body if hashlib.sha256(body).hexdigest() == entry["sha256"] else None
 
-    def _read_under_way(self) -> dict[str, dict[str, Any]]:
+    def _read_part_file(self) -> dict[str, dict[str, Any]]:
         """Return the entries of `fetched.part`; a truncated last line is also removed from the file."""
-        path = self.folder / UNDER_WAY
+        path = self.folder / PART_FILE
         first = json.dumps({"format": _FORMAT, "version": _VERSION, **self.identity}, ensure_ascii=False)
         if not path.is_file():
             others = sorted(one.name for one in self.folder.iterdir() if not one.name.startswith("."))
             if others:
                 raise BuildError(f"{self.folder} is not empty ({others[0]}); give a new folder.")
-            make_folder(self.folder / FILES)
+            make_folder(self.folder / RESPONSES_FOLDER)
             with finished(path) as part:
                 part.write_text(first + "\n", encoding="utf-8")
             return {}
@@ -152,7 +154,7 @@ class Fetching:
             whole = text[: text.rfind("\n") + 1]
             header, *lines = whole.splitlines() or [""]
             entries = [json.loads(line) for line in lines]
-            found = {one["file"]: one for one in entries if _sound(one)}
+            by_file = {one["file"]: one for one in entries if _is_entry(one)}
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise BuildError(f"{path} is damaged ({error}). Delete the folder and fetch again.") from None
         if header != first:
@@ -162,10 +164,10 @@ class Fetching:
         if whole != text:
             with finished(path) as part:
                 part.write_text(whole, encoding="utf-8")
-        return found
+        return by_file
 
     def _append(self, entry: Mapping[str, Any]) -> None:
-        handle = os.open(self.folder / UNDER_WAY, os.O_WRONLY | os.O_APPEND)
+        handle = os.open(self.folder / PART_FILE, os.O_WRONLY | os.O_APPEND)
         try:
             os.write(handle, (json.dumps(entry, ensure_ascii=False) + "\n").encode())
             os.fsync(handle)
@@ -180,7 +182,7 @@ def _content(body: bytes, parse: Callable[[bytes], Content], what: str) -> Conte
         raise BuildError(f"{what} is {again.reason}; fetch into a new folder.") from None
 
 
-def _sound(entry: Any) -> bool:
+def _is_entry(entry: Any) -> bool:
     return (
         isinstance(entry, dict)
         and entry.keys() == {"url", "file", "sha256", "day"}
@@ -213,13 +215,13 @@ class Frozen:
         Raises:
             BuildError: The folder was fetched without this kind or label.
         """
-        found = self.extent.get(kind)
+        limit = self.extent.get(kind)
         if label is not None:
-            found = found.get(label) if isinstance(found, dict) else None
-        if type(found) is not int or found < 1:
+            limit = limit.get(label) if isinstance(limit, dict) else None
+        if type(limit) is not int or limit < 1:
             what = f"{kind} {label!r}" if label is not None else kind
             raise BuildError(f"{self.folder} holds no {what}; it was fetched for other tasks.")
-        return found
+        return limit
 
     def ask(
         self, path: str, params: Mapping[str, Any], parse: Callable[[bytes], Content], suffix: str
@@ -235,7 +237,7 @@ class Frozen:
             raise BuildError(
                 f"{self.folder} holds no response to {address[:300]}; it was fetched for other tasks."
             )
-        file = self.folder / FILES / _file_of(address, suffix)
+        file = self.folder / RESPONSES_FOLDER / _file_of(address, suffix)
         if leads_outside(file, self.folder):
             raise BuildError(f"{file} is a symbolic link out of the folder.")
         try:
@@ -243,7 +245,7 @@ class Frozen:
         except OSError as error:
             raise BuildError(f"{file} cannot be read ({error.strerror}).") from None
         if hashlib.sha256(body).hexdigest() != entry["sha256"]:
-            raise BuildError(f"{file} is not the response that {FROZEN} lists; it was changed.")
+            raise BuildError(f"{file} is not the response that {FROZEN_FILE} lists; it was changed.")
         return _content(body, parse, str(file))
 
 
@@ -264,7 +266,7 @@ def read_frozen(path: Path, source: str, official: str) -> Frozen:
             (content["format"], content["version"]) == (_FORMAT, _VERSION)
             and isinstance(content["source"], str)
             and isinstance(content["extent"], dict)
-            and all(map(_sound, content["responses"]))
+            and all(map(_is_entry, content["responses"]))
         )
     except (JsonError, OSError, KeyError, TypeError) as error:
         raise BuildError(f"{path} is damaged ({error}).") from None

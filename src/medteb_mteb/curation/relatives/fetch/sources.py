@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from medteb_mteb.curation.files.folder import alone
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.relatives.fetch import entrez, preprints, trials, wikipedia
-from medteb_mteb.curation.relatives.fetch.responses import FROZEN, Fetching, read_frozen
+from medteb_mteb.curation.relatives.fetch.responses import FROZEN_FILE, Fetching, read_frozen
 from medteb_mteb.curation.relatives.fetch.tables import (
     PMC_TERMS,
     PREPRINT_TASKS,
@@ -56,20 +56,20 @@ class WebSource:
 
 SOURCES: Mapping[str, WebSource] = {
     "clinical-trials": WebSource(
-        trials.OFFICIAL,
+        trials.OFFICIAL_URL,
         0.8,
         tuple(TRIAL_FIELDS),
         trials.fetch,
         "https://clinicaltrials.gov/about-site/terms-conditions",
     ),
     "wikipedia": WebSource(
-        wikipedia.OFFICIAL, 3.0, (*WIKI_CATEGORIES, *WIKI_PAIRS), wikipedia.fetch, "cc-by-sa-4.0"
+        wikipedia.OFFICIAL_URL, 3.0, (*WIKI_CATEGORIES, *WIKI_PAIRS), wikipedia.fetch, "cc-by-sa-4.0"
     ),
-    "pmc": WebSource(entrez.OFFICIAL, 3.0, tuple(PMC_TERMS), entrez.fetch_pmc, "not specified"),
-    "pubmed": WebSource(entrez.OFFICIAL, 3.0, PUBMED_TASKS, entrez.fetch_pubmed, "not specified"),
+    "pmc": WebSource(entrez.OFFICIAL_URL, 3.0, tuple(PMC_TERMS), entrez.fetch_pmc, "not specified"),
+    "pubmed": WebSource(entrez.OFFICIAL_URL, 3.0, PUBMED_TASKS, entrez.fetch_pubmed, "not specified"),
     # This API documents no rate limit; one request per second is a light load.
     **{
-        server: WebSource(preprints.OFFICIAL, 1.0, (task,), preprints.fetch, "each preprint has its own")
+        server: WebSource(preprints.OFFICIAL_URL, 1.0, (task,), preprints.fetch, "each preprint has its own")
         for server, task in PREPRINT_TASKS.items()
     },
 }
@@ -117,11 +117,11 @@ def fetch_source(
     extent = extent_of(name, chosen, most)
     folder = Path(folder).expanduser()
     with alone(folder):
-        before = (folder / FROZEN).is_file()
+        before = (folder / FROZEN_FILE).is_file()
         requested = 0
         if before:
-            there = read_frozen(folder / FROZEN, name, source.official)
-            if there.extent != extent:
+            existing = read_frozen(folder / FROZEN_FILE, name, source.official)
+            if existing.extent != extent:
                 raise BuildError(f"{folder} is a complete fetch of another extent. Give another folder.")
         else:
             web = _web(source, contact, per_second, address)
@@ -129,12 +129,12 @@ def fetch_source(
             source.fetch(fetching.ask, extent)
             fetching.freeze()
             requested = fetching.requested
-        frozen = read_frozen(folder / FROZEN, name, source.official)
+        frozen = read_frozen(folder / FROZEN_FILE, name, source.official)
     return {
         "source": name,
         "responses": frozen.count,
         "requested": requested,
-        "sha256": sha256_of(folder / FROZEN),
+        "sha256": sha256_of(folder / FROZEN_FILE),
         "fetched_before": before,
     }
 
@@ -146,7 +146,7 @@ def _web(source: WebSource, contact: str | None, per_second: float | None, addre
             f"Give a contact address (--contact, or ${CONTACT_VARIABLE}): NCBI and Wikimedia require one."
         )
     secret, pace = {}, source.per_second
-    if source.official == entrez.OFFICIAL:
+    if source.official == entrez.OFFICIAL_URL:
         secret = {"tool": "medteb", "email": contact}
         if key := os.environ.get(KEY_VARIABLE):
             secret["api_key"], pace = key, 10.0
@@ -164,5 +164,5 @@ def frozen_source(raw: Raw, name: str) -> Frozen:
     Raises:
         BuildError: The responses are missing or malformed.
     """
-    path = raw.one(FROZEN, f"complete responses, from `medteb build fetch {name} FOLDER`")
+    path = raw.one(FROZEN_FILE, f"complete responses, from `medteb build fetch {name} FOLDER`")
     return read_frozen(path, name, SOURCES[name].official)

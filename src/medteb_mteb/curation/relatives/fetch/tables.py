@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.curation.relatives.fetch.entrez import MOST_PUBMED
+from medteb_mteb.curation.relatives.fetch.entrez import MAX_PUBMED_IDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,18 +23,24 @@ __all__ = [
 ]
 
 #: Maximum pages of a category and articles of a term, by type of task, as published; ours for pairs.
-MOST = {"classification": 2_000, "clustering": 1_000, "pairclassification": 2_000}
+MAX_PER_LABEL = {"classification": 2_000, "clustering": 1_000, "pairclassification": 2_000}
 #: Number of studies as published: 17 pages of 1,000.
-STUDIES, PAGE = 17_000, 1_000
+PUBLISHED_STUDIES, STUDIES_PER_PAGE = 17_000, 1_000
 PUBMED_TERM = "medicine"
 #: First and last day of the preprints, as published; their maximum is that of a retrieval task's rows.
-PREPRINT_DAYS, PREPRINTS = ("2018-01-01", "2022-12-20"), 16_384
+PREPRINT_DAYS, MAX_PREPRINTS = ("2018-01-01", "2022-12-20"), 16_384
 
 _SYNDROMES = tuple(
     f"Syndromes affecting {part}" for part in ("the eye", "blood", "the nervous system", "hearing")
 )
-_DIAGNOSTIC = ("Radiology", "Pathology", "Nuclear medicine", "Anesthesiology", "Intensive care medicine")
-_IMAGING = ("MRI", "CT scan", "Ultrasound", "X-ray", "PET scan")
+_DIAGNOSTIC_FIELDS = (
+    "Radiology",
+    "Pathology",
+    "Nuclear medicine",
+    "Anesthesiology",
+    "Intensive care medicine",
+)
+_IMAGING_TYPES = ("MRI", "CT scan", "Ultrasound", "X-ray", "PET scan")
 
 #: Categories of Wikipedia by task; each category is a label.
 WIKI_CATEGORIES: Mapping[str, tuple[str, ...]] = {
@@ -43,7 +49,7 @@ WIKI_CATEGORIES: Mapping[str, tuple[str, ...]] = {
     "classification_wiki_core_medical_specialties_dataset": (
         "Cardiology", "Neurology", "Gastroenterology", "Endocrinology", "Pulmonology",
     ),
-    "classification_wiki_diagnostic_and_interdisciplinary_fields_dataset": _DIAGNOSTIC,
+    "classification_wiki_diagnostic_and_interdisciplinary_fields_dataset": _DIAGNOSTIC_FIELDS,
     "clustering_wiki_disease_by_system_dataset": (
         "Cardiovascular diseases", "Respiratory diseases", "Digestive diseases", "Neurological disorders",
         "Musculoskeletal disorders",
@@ -55,7 +61,7 @@ WIKI_CATEGORIES: Mapping[str, tuple[str, ...]] = {
     "clustering_wiki_surgical_specialties_dataset": (
         "Orthopedics", "Ophthalmology", "Gynaecology", "Neurosurgery", "Transplantation medicine",
     ),
-    "clustering_wiki_diagnostic_and_interdisciplinary_fields_dataset": _DIAGNOSTIC,
+    "clustering_wiki_diagnostic_and_interdisciplinary_fields_dataset": _DIAGNOSTIC_FIELDS,
     "clustering_wiki_preventive_and_community_health_dataset": (
         "Public health", "Preventive medicine", "Occupational medicine", "Sports medicine",
         "Tropical medicine",
@@ -70,9 +76,9 @@ WIKI_DEPTHS: Mapping[str, int] = {"Diseases and disorders by system": 2}
 
 #: Search terms of PubMed Central by task; each term is a label.
 PMC_TERMS: Mapping[str, tuple[str, ...]] = {
-    "classification_pmc_medical_imaging_types_dataset": _IMAGING,
+    "classification_pmc_medical_imaging_types_dataset": _IMAGING_TYPES,
     "classification_pmc_diagnostic_vs_therapeutic_dataset": ("diagnostic", "therapeutic"),
-    "clustering_pmc_medical_imaging_types_dataset": _IMAGING,
+    "clustering_pmc_medical_imaging_types_dataset": _IMAGING_TYPES,
 }
 
 #: Second text by task; the first one is the official title.
@@ -93,7 +99,7 @@ PUBMED_TASKS = ("pairclassification_pubmed_pair_classification", "retrieval_pubm
 
 def most_of(task: str) -> int:
     """Return the maximum number of pages or articles per label of a task."""
-    return MOST[task.partition("_")[0]]
+    return MAX_PER_LABEL[task.partition("_")[0]]
 
 
 def extent_of(source: str, tasks: tuple[str, ...], most: int | None) -> dict[str, Any]:
@@ -106,18 +112,18 @@ def extent_of(source: str, tasks: tuple[str, ...], most: int | None) -> dict[str
     """
     limit = most if most is not None else 1 << 30
     if source == "clinical-trials":
-        return {"studies": min(STUDIES, limit), "page": PAGE}
+        return {"studies": min(PUBLISHED_STUDIES, limit), "page": STUDIES_PER_PAGE}
     if source == "pubmed":
-        return {"terms": {PUBMED_TERM: min(MOST_PUBMED, limit)}}
+        return {"terms": {PUBMED_TERM: min(MAX_PUBMED_IDS, limit)}}
     if source in PREPRINT_TASKS:
         start, end = PREPRINT_DAYS
-        return {"server": source, "start": start, "end": end, "preprints": min(PREPRINTS, limit)}
+        return {"server": source, "start": start, "end": end, "preprints": min(MAX_PREPRINTS, limit)}
     labels = {**WIKI_CATEGORIES, **WIKI_PAIRS} if source == "wikipedia" else PMC_TERMS
-    found: dict[str, int] = {}
+    label_limits: dict[str, int] = {}
     for task in tasks:
         for label in labels[task]:
-            found[label] = max(found.get(label, 0), min(most_of(task), limit))
+            label_limits[label] = max(label_limits.get(label, 0), min(most_of(task), limit))
     if source != "wikipedia":
-        return {"terms": found}
-    deep = {label: WIKI_DEPTHS[label] for label in found if label in WIKI_DEPTHS}
-    return {"categories": found, **({"depths": deep} if deep else {})}
+        return {"terms": label_limits}
+    deep = {label: WIKI_DEPTHS[label] for label in label_limits if label in WIKI_DEPTHS}
+    return {"categories": label_limits, **({"depths": deep} if deep else {})}

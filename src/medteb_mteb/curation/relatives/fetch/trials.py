@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.relatives.fetch.responses import Requester
 
-__all__ = ["FIELDS", "OFFICIAL", "fetch", "studies"]
+__all__ = ["FIELDS", "OFFICIAL_URL", "fetch", "studies"]
 
-OFFICIAL = "https://clinicaltrials.gov/api/v2"
+OFFICIAL_URL = "https://clinicaltrials.gov/api/v2"
 #: Fields that the tasks use, as named by the API.
 FIELDS = (
     "NCTId",
@@ -59,13 +59,13 @@ def studies(ask: Requester, extent: Mapping[str, Any]) -> Iterator[dict[str, str
         for study in content["studies"]:
             yield _fields(study)
         count += len(content["studies"])
-        given = content.get("nextPageToken")
-        if given is None:
+        next_token = content.get("nextPageToken")
+        if next_token is None:
             return
-        if not isinstance(given, str) or given in seen or not content["studies"]:
+        if not isinstance(next_token, str) or next_token in seen or not content["studies"]:
             raise BuildError("ClinicalTrials.gov: the list of studies does not end.")
-        seen.add(given)
-        token = given
+        seen.add(next_token)
+        token = next_token
 
 
 def _fields(study: Any) -> dict[str, str]:

@@ -36,12 +36,12 @@ logger = logging.getLogger(__name__)
 Content = TypeVar("Content")
 
 #: Maximum bytes of an unpacked response.
-MOST_BODY = 128 << 20
+MAX_BODY_BYTES = 128 << 20
 #: Longest pause in seconds that a server may ask for; the fetch ends if it asks for more.
-MOST_PAUSE = 600.0
-_CHUNK = 1 << 16
+MAX_PAUSE_SECONDS = 600.0
+_CHUNK_BYTES = 1 << 16
 _CONTACT = re.compile(r"[\x21-\x7e]+@[\x21-\x7e]+\.[\x21-\x7e]+|https?://[\x21-\x7e]+")
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 
 
 def address_of(base: str, path: str, params: Mapping[str, Any]) -> str:
@@ -138,7 +138,7 @@ class Web:
         sleep: Callable[[float], None] | None = None,
     ) -> None:
         parts = urlsplit(base)
-        local = parts.hostname in _LOOPBACK
+        local = parts.hostname in _LOOPBACK_HOSTS
         if not parts.hostname or parts.scheme not in (("http", "https") if local else ("https",)):
             raise BuildError(f"{base[:200]!r} is not an https address; http is allowed only on this machine.")
         self.base, self.manners = base.rstrip("/"), manners
@@ -169,7 +169,7 @@ class Web:
                 body = self._once(address_of(self.base, path, {**params, **self._secret}), shown)
                 return body, parse(body)
             except Again as again:
-                if again.after > MOST_PAUSE:
+                if again.after > MAX_PAUSE_SECONDS:
                     raise BuildError(
                         f"{self.base} asks to come back in {again.after:,.0f} seconds ({again.reason}). "
                         "What was fetched is kept: run the same command again then."
@@ -211,10 +211,10 @@ class Web:
             body = error.read(2000)
             if error.headers.get("Content-Encoding", "").lower() == "gzip":
                 body = zlib.decompressobj(31).decompress(body, 2000)
-            said = printable(" ".join(body.decode("utf-8", "replace").split()))[:200]
+            message = printable(" ".join(body.decode("utf-8", "replace").split()))[:200]
         except (OSError, http.client.HTTPException, zlib.error):
-            said = ""
-        return BuildError(f"{shown} is refused with status {error.code}{f': {said}' if said else ''}.")
+            message = ""
+        return BuildError(f"{shown} is refused with status {error.code}{f': {message}' if message else ''}.")
 
     def _read(self, response: Any) -> bytes:
         """Return the unpacked body.
@@ -230,16 +230,16 @@ class Web:
         end = time.monotonic() + 10 * self.manners.timeout
         parts: list[bytes] = []
         read = total = 0
-        while chunk := response.read(_CHUNK):
+        while chunk := response.read(_CHUNK_BYTES):
             read += len(chunk)
             try:
-                part = chunk if unpack is None else unpack.decompress(chunk, MOST_BODY + 1 - total)
+                part = chunk if unpack is None else unpack.decompress(chunk, MAX_BODY_BYTES + 1 - total)
             except zlib.error as error:
                 raise Again(f"a damaged body ({error})") from None
             total += len(part)
-            if total > MOST_BODY:
+            if total > MAX_BODY_BYTES:
                 raise BuildError(
-                    f"An answer of {self.base} has more than {MOST_BODY:,} bytes; it is refused."
+                    f"An answer of {self.base} has more than {MAX_BODY_BYTES:,} bytes; it is refused."
                 )
             parts.append(part)
             if time.monotonic() > end:

@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.relatives.fetch.responses import Requester
 
-__all__ = ["OFFICIAL", "fetch", "members", "sections"]
+__all__ = ["OFFICIAL_URL", "fetch", "members", "sections"]
 
-OFFICIAL = "https://en.wikipedia.org"
-_PATH = "/w/api.php"
-_COMMON = {"action": "query", "format": "json", "formatversion": 2, "maxlag": 5}
+OFFICIAL_URL = "https://en.wikipedia.org"
+_API_PATH = "/w/api.php"
+_COMMON_PARAMS = {"action": "query", "format": "json", "formatversion": 2, "maxlag": 5}
 #: Temporary errors; the server asks clients to wait five seconds.
-_PASSING = ("maxlag", "ratelimited", "readonly")
-_WAIT = 5.0
+_TEMPORARY_ERRORS = ("maxlag", "ratelimited", "readonly")
+_RETRY_SECONDS = 5.0
 #: Maximum list pages of one category, in case a server never ends a list.
-_MOST_LISTS = 200
+_MAX_LIST_PAGES = 200
 #: Maximum subcategories of one category, for the same reason.
-_MOST_CATEGORIES = 5_000
+_MAX_SUBCATEGORIES = 5_000
 _HEADING = re.compile(r"^(={2,6})[^\n]*\1[ \t]*$", re.MULTILINE)
 
 
@@ -54,7 +54,7 @@ def members(ask: Requester, category: str, most: int, depth: int = 1) -> list[in
     Raises:
         BuildError: There are implausibly many subcategories.
     """
-    found: dict[int, None] = {}
+    page_ids: dict[int, None] = {}
     level, seen = [category], {category}
     for below in range(depth + 1):
         last = below == depth
@@ -62,16 +62,16 @@ def members(ask: Requester, category: str, most: int, depth: int = 1) -> list[in
         for name in level:
             for entry in _listed(ask, name, "page" if last else "page|subcat"):
                 if entry["ns"] == 0:
-                    found[entry["pageid"]] = None
+                    page_ids[entry["pageid"]] = None
                 elif entry["ns"] == 14:
                     following[entry["title"].partition(":")[2]] = None
-                if len(found) == most:
-                    return list(found)
+                if len(page_ids) == most:
+                    return list(page_ids)
         level = [name for name in following if name not in seen]
         seen.update(level)
-        if len(seen) > _MOST_CATEGORIES:
-            raise BuildError(f"Wikipedia: {category!r} has more than {_MOST_CATEGORIES:,} subcategories.")
-    return list(found)
+        if len(seen) > _MAX_SUBCATEGORIES:
+            raise BuildError(f"Wikipedia: {category!r} has more than {_MAX_SUBCATEGORIES:,} subcategories.")
+    return list(page_ids)
 
 
 def sections(ask: Requester, page: int) -> list[str]:
@@ -85,14 +85,14 @@ def sections(ask: Requester, page: int) -> list[str]:
         BuildError: The response does not have the documented format.
     """
     query = {
-        **_COMMON,
+        **_COMMON_PARAMS,
         "prop": "extracts|revisions",
         "explaintext": 1,
         "exsectionformat": "wiki",
         "rvprop": "ids|timestamp",
         "pageids": page,
     }
-    pages = ask(_PATH, query, _parse, ".json")["query"].get("pages")
+    pages = ask(_API_PATH, query, _parse, ".json")["query"].get("pages")
     if not isinstance(pages, list) or len(pages) != 1 or not isinstance(pages[0], dict):
         raise BuildError(f"Wikipedia: expected one page for id {page}, got {repr(pages)[:80]}.")
     text = pages[0].get("extract", "")
@@ -103,7 +103,7 @@ def sections(ask: Requester, page: int) -> list[str]:
 
 def _listed(ask: Requester, category: str, kinds: str) -> Iterator[dict[str, Any]]:
     query = {
-        **_COMMON,
+        **_COMMON_PARAMS,
         "list": "categorymembers",
         "cmtitle": f"Category:{category}",
         "cmtype": kinds,
@@ -111,24 +111,26 @@ def _listed(ask: Requester, category: str, kinds: str) -> Iterator[dict[str, Any
         "cmlimit": 500,
     }
     step: dict[str, str] = {}
-    for _ in range(_MOST_LISTS):
-        content = ask(_PATH, {**query, **step}, _parse, ".json")
+    for _ in range(_MAX_LIST_PAGES):
+        content = ask(_API_PATH, {**query, **step}, _parse, ".json")
         entries = content["query"].get("categorymembers")
-        if not isinstance(entries, list) or not all(map(_entry, entries)):
+        if not isinstance(entries, list) or not all(map(_is_entry, entries)):
             raise BuildError(f"Wikipedia: the list of {category!r} is not of the documented form.")
         yield from entries
-        given = content.get("continue")
-        if given is None:
+        continuation = content.get("continue")
+        if continuation is None:
             return
-        if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
+        if not isinstance(continuation, dict) or not all(
+            isinstance(value, str) for value in continuation.values()
+        ):
             raise BuildError(f"Wikipedia: the list of {category!r} continues in an unknown way.")
-        if given == step:
+        if continuation == step:
             break
-        step = dict(sorted(given.items()))
+        step = dict(sorted(continuation.items()))
     raise BuildError(f"Wikipedia: the list of {category!r} does not end.")
 
 
-def _entry(value: Any) -> bool:
+def _is_entry(value: Any) -> bool:
     return (
         isinstance(value, dict)
         and type(value.get("pageid")) is int
@@ -142,8 +144,8 @@ def _parse(body: bytes) -> dict[str, Any]:
     error = content.get("error")
     if error is not None:
         code = str(error.get("code")) if isinstance(error, dict) else str(error)
-        if code.startswith((*_PASSING, "internal_api_error")):
-            raise Again(f"error {code[:60]}", _WAIT)
+        if code.startswith((*_TEMPORARY_ERRORS, "internal_api_error")):
+            raise Again(f"error {code[:60]}", _RETRY_SECONDS)
         raise BuildError(f"Wikipedia refuses a request: {repr(error)[:200]}.")
     if not isinstance(content.get("query"), dict):
         raise Again(f"an answer without a query: {str(content)[:60]!r}")

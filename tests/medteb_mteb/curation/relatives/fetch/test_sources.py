@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from tests.medteb_mteb.curation.relatives.api_server import (
-    FOUND,
+    SEARCH_IDS,
     STUDIES,
     Answer,
     Apis,
@@ -47,11 +47,11 @@ def content(folder):
         if path.is_file() and path.name != ".lock":
             data = path.read_bytes()
             if path.name == "fetched.json":
-                found = json.loads(data)
-                found["asked"] = ""
-                for one in found["responses"]:
+                frozen = json.loads(data)
+                frozen["asked"] = ""
+                for one in frozen["responses"]:
                     assert one.pop("day").startswith("20")
-                data = json.dumps(found)
+                data = json.dumps(frozen)
             files[path.relative_to(folder).as_posix()] = data
     return files
 
@@ -71,12 +71,12 @@ def content(folder):
     ],
 )
 def test_a_source_is_fetched_once(apis, tmp_path, name, tasks, responses):
-    found = fetch(apis, name, tmp_path / "a", tasks=tasks)
-    assert (found["responses"], found["requested"]) == (responses, responses)
+    report = fetch(apis, name, tmp_path / "a", tasks=tasks)
+    assert (report["responses"], report["requested"]) == (responses, responses)
     assert twice(apis) == {}
     again = fetch(apis, name, tmp_path / "a", tasks=tasks)
-    assert (again["requested"], again["fetched_before"], again["sha256"]) == (0, True, found["sha256"])
-    assert len(apis.asked) == responses
+    assert (again["requested"], again["fetched_before"], again["sha256"]) == (0, True, report["sha256"])
+    assert len(apis.requests) == responses
     names = {path.name for path in (tmp_path / "a").iterdir()}
     assert names == {"fetched.json", "responses", ".lock"}
 
@@ -87,7 +87,9 @@ def test_the_list_records_requests_without_secrets(apis, tmp_path, monkeypatch):
     text = (tmp_path / "a" / "fetched.json").read_text()
     assert "s3cret" not in text
     assert ME not in text
-    assert all("api_key=s3cret" in target and "email=me%40example.org" in target for target, _ in apis.asked)
+    assert all(
+        "api_key=s3cret" in target and "email=me%40example.org" in target for target, _ in apis.requests
+    )
     first = json.loads(text)["responses"][0]
     assert first["url"] == (
         "https://eutils.ncbi.nlm.nih.gov/entrez/eutils/esearch.fcgi"
@@ -96,24 +98,26 @@ def test_the_list_records_requests_without_secrets(apis, tmp_path, monkeypatch):
 
 
 def test_searches_are_paged(apis, tmp_path, monkeypatch):
-    monkeypatch.setattr(entrez, "_IDS", 20)
+    monkeypatch.setattr(entrez, "_IDS_PER_SEARCH", 20)
     fetch(apis, "pmc", tmp_path / "a", tasks=[TERMS])
     starts = [
-        target.partition("retstart=")[2].partition("&")[0] for target, _ in apis.asked if "esearch" in target
+        target.partition("retstart=")[2].partition("&")[0]
+        for target, _ in apis.requests
+        if "esearch" in target
     ]
     assert starts == ["0", "20", "40", "0", "20"]
     fetched = {
         i
-        for target, _ in apis.asked
+        for target, _ in apis.requests
         if "efetch" in target
         for i in target.partition("id=")[2].partition("&")[0].split("%2C")
     }
-    assert fetched == {i for (database, _), ids in FOUND.items() if database == "pmc" for i in ids}
+    assert fetched == {i for (database, _), ids in SEARCH_IDS.items() if database == "pmc" for i in ids}
 
 
 def test_a_killed_fetch_continues_and_gives_the_same_bytes(apis, tmp_path):
     fetch(apis, "wikipedia", tmp_path / "whole", tasks=[FEVER])
-    whole = len(apis.asked)
+    whole = len(apis.requests)
     with serving(Apis()) as other:
         command = ["build", "fetch", "wikipedia", tmp_path / "cut", "--contact", ME, "--address", other.url]
         program = [sys.executable, "-m", "medteb_mteb.cli", *command, "-t", FEVER, "--per-second", "100"]
@@ -123,8 +127,8 @@ def test_a_killed_fetch_continues_and_gives_the_same_bytes(apis, tmp_path):
         other.before = lambda _: None
         assert 1 < len(list((tmp_path / "cut" / "responses").iterdir())) < whole
         assert not (tmp_path / "cut" / "fetched.json").exists()
-        found = fetch(other, "wikipedia", tmp_path / "cut", tasks=[FEVER])
-        assert found["requested"] < found["responses"]
+        report = fetch(other, "wikipedia", tmp_path / "cut", tasks=[FEVER])
+        assert report["requested"] < report["responses"]
         assert len(twice(other)) <= 1  # the one that the kill cut off
     assert content(tmp_path / "cut") == content(tmp_path / "whole")
 
@@ -134,8 +138,8 @@ def test_files_torn_by_a_power_cut_are_fetched_again(apis, tmp_path, damage):
     fetch(apis, "clinical-trials", tmp_path / "whole")
     apis.faults["/studies"] = []
     before = apis.answer
-    asked = len(apis.asked)
-    apis.answer = lambda target: before(target) if len(apis.asked) < asked + 3 else Answer(b"", 404)
+    asked = len(apis.requests)
+    apis.answer = lambda target: before(target) if len(apis.requests) < asked + 3 else Answer(b"", 404)
     with pytest.raises(BuildError, match="status 404"):
         fetch(apis, "clinical-trials", tmp_path / "cut")
     apis.answer = before
@@ -230,7 +234,7 @@ def test_an_answer_without_articles_is_requested_again(apis, tmp_path, body, mon
     monkeypatch.setattr(web.time, "sleep", lambda _: None)
     apis.faults["/efetch.fcgi"] = [Answer(body)]
     fetch(apis, "pubmed", tmp_path / "a")
-    assert len(apis.asked) == 3
+    assert len(apis.requests) == 3
 
 
 def test_ids_that_are_not_numbers_are_refused(apis, tmp_path):
@@ -245,7 +249,7 @@ def test_a_list_of_studies_that_does_not_end_is_refused(apis, tmp_path):
     apis.faults["/studies"] = [Answer(json.dumps(page).encode())] * 5
     with pytest.raises(BuildError, match="the list of studies does not end"):
         fetch(apis, "clinical-trials", tmp_path / "a")
-    assert len(apis.asked) == 2
+    assert len(apis.requests) == 2
 
 
 def test_a_study_of_another_form_is_one_clear_error(apis, tmp_path):
@@ -255,27 +259,27 @@ def test_a_study_of_another_form_is_one_clear_error(apis, tmp_path):
 
 
 def test_preprints_are_asked_for_page_by_page(apis, tmp_path):
-    found = fetch(apis, "biorxiv", tmp_path / "a")
-    assert [target for target, _ in apis.asked] == [
+    report = fetch(apis, "biorxiv", tmp_path / "a")
+    assert [target for target, _ in apis.requests] == [
         f"/details/biorxiv/2018-01-01/2022-12-20/{cursor}/json" for cursor in (0, 3, 6)
     ]
-    assert (found["responses"], found["requested"]) == (3, 3)
-    apis.asked.clear()
+    assert (report["responses"], report["requested"]) == (3, 3)
+    apis.requests.clear()
     fetch(apis, "biorxiv", tmp_path / "b", most=4)
-    assert len(apis.asked) == 2
+    assert len(apis.requests) == 2
     extent = json.loads((tmp_path / "b" / "fetched.json").read_text())["extent"]
     assert extent == {"server": "biorxiv", "start": "2018-01-01", "end": "2022-12-20", "preprints": 4}
 
 
 def test_a_killed_fetch_of_preprints_continues(apis, tmp_path):
     fetch(apis, "biorxiv", tmp_path / "whole")
-    asked = len(apis.asked)
+    asked = len(apis.requests)
     path = "/details/biorxiv/2018-01-01/2022-12-20/3/json"
     apis.faults[path] = [Answer(b"", 404)]
     with pytest.raises(BuildError, match="status 404"):
         fetch(apis, "biorxiv", tmp_path / "cut")
     assert fetch(apis, "biorxiv", tmp_path / "cut")["requested"] == 2
-    assert len(apis.asked) == asked + 4  # the first page was not asked for again
+    assert len(apis.requests) == asked + 4  # the first page was not asked for again
     assert content(tmp_path / "cut") == content(tmp_path / "whole")
 
 
@@ -285,8 +289,8 @@ def test_a_server_of_preprints_that_is_busy_is_waited_for(apis, tmp_path, monkey
     path = "/details/medrxiv/2018-01-01/2022-12-20/0/json"
     page = Answer(b"<html>maintenance</html>")
     apis.faults[path] = [Answer(b"", 429, {"Retry-After": "17"}), page, Answer(b"{}")]
-    found = fetch(apis, "medrxiv", tmp_path / "a")
-    assert (found["responses"], len(apis.asked)) == (1, 4)
+    report = fetch(apis, "medrxiv", tmp_path / "a")
+    assert (report["responses"], len(apis.requests)) == (1, 4)
     assert max(slept) == 17
 
 
@@ -314,11 +318,11 @@ def test_a_list_of_preprints_that_does_not_end_is_refused(apis, tmp_path):
         apis.faults[path] = [Answer(json.dumps(page).encode())]
     with pytest.raises(BuildError, match="medrxiv: the list of preprints does not end"):
         fetch(apis, "medrxiv", tmp_path / "a")
-    assert len(apis.asked) == 2
+    assert len(apis.requests) == 2
 
 
 def test_subcategories_without_end_are_refused(apis, tmp_path, monkeypatch):
-    monkeypatch.setattr(wikipedia, "_MOST_CATEGORIES", 2)
+    monkeypatch.setattr(wikipedia, "_MAX_SUBCATEGORIES", 2)
     with pytest.raises(BuildError, match="has more than 2 subcategories"):
         fetch(apis, "wikipedia", tmp_path / "a", tasks=[DISEASES])
 
@@ -371,7 +375,7 @@ def test_the_server_of_the_tests_gives_all_studies(apis, tmp_path):
 def test_the_real_servers_answer_as_documented(tmp_path, name, task):
     if not os.environ.get("MEDTEB_CONTACT"):
         pytest.skip("the operators ask for a contact: set MEDTEB_CONTACT")
-    found = fetch_source(name, tmp_path / "raw", tasks=[task], most=20)
-    assert found["responses"] == found["requested"]
+    report = fetch_source(name, tmp_path / "raw", tasks=[task], most=20)
+    assert report["responses"] == report["requested"]
     _, built, _ = build_snapshot_task(task, tmp_path / "raw", tmp_path / "data")
     assert built["rows"] > 4

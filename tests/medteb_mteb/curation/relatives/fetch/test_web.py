@@ -36,7 +36,7 @@ def ask(client):
 
 def test_requests_name_the_program_and_the_contact(client, apis):
     assert len(ask(client)) == 2
-    ((target, headers),) = apis.asked
+    ((target, headers),) = apis.requests
     assert headers["User-Agent"].startswith("medteb/")
     assert headers["User-Agent"].endswith(f"({ME})")
     assert "api_key=s3cret" in target
@@ -54,7 +54,7 @@ def test_a_server_that_asks_for_a_pause_gets_it(client, apis, slept, status):
     apis.faults["/studies"] = [Answer(b"slow down", status, {"Retry-After": "7"})]
     assert len(ask(client)) == 2
     assert max(slept) == 7
-    assert len(apis.asked) == 2
+    assert len(apis.requests) == 2
 
 
 def test_a_server_that_asks_for_too_long_a_pause_is_left_alone(client, apis, slept):
@@ -68,7 +68,7 @@ def test_a_server_that_stays_down_is_given_up_with_growing_pauses(client, apis, 
     apis.faults["/studies"] = [Answer(b"", 502)] * 9
     with pytest.raises(BuildError, match=r"no usable answer in 4 attempts \(status 502\)") as caught:
         ask(client)
-    assert len(apis.asked) == 4
+    assert len(apis.requests) == 4
     pauses = [pause for pause in slept if pause > 0.02]
     assert [round(pause / 2**i, 6) >= 0.5 for i, pause in enumerate(pauses)] == [True] * 3
     assert "s3cret" not in str(caught.value)
@@ -80,7 +80,7 @@ def test_a_refused_request_is_not_repeated(client, apis, zipped):
     apis.faults["/studies"] = [Answer(b"unknown\x1b[2J field", 400)]
     with pytest.raises(BuildError, match=r"refused with status 400: unknown\\x1b\[2J field") as caught:
         ask(client)
-    assert len(apis.asked) == 1
+    assert len(apis.requests) == 1
     assert "s3cret" not in str(caught.value)
 
 
@@ -91,7 +91,7 @@ def test_a_redirect_to_another_server_is_refused(client, apis, where):
     apis.faults["/studies"] = [Answer(b"", 302, {"Location": where})]
     with pytest.raises(BuildError, match=r"another server|status 302"):
         ask(client)
-    assert len(apis.asked) == 1
+    assert len(apis.requests) == 1
 
 
 def test_a_redirect_on_the_same_server_is_followed(client, apis):
@@ -114,7 +114,7 @@ def test_a_body_that_was_cut_is_asked_for_again(client, apis, zipped):
     apis.zipped = zipped
     apis.faults["/studies"] = [Answer(b'{"studies": [1, 2, 3, 4]}', cut=6)]
     assert len(ask(client)) == 2
-    assert len(apis.asked) == 2
+    assert len(apis.requests) == 2
 
 
 def test_a_packed_body_that_ends_early_is_asked_for_again(client, apis):
@@ -130,12 +130,12 @@ def test_a_body_in_an_unknown_encoding_is_asked_for_again(client, apis):
 
 @pytest.mark.parametrize("zipped", [False, True])
 def test_a_body_that_is_too_large_is_refused(client, apis, monkeypatch, zipped):
-    monkeypatch.setattr(web, "MOST_BODY", 10_000)
+    monkeypatch.setattr(web, "MAX_BODY_BYTES", 10_000)
     apis.zipped = zipped
     apis.faults["/studies"] = [Answer(b" " * 5_000_000)]
     with pytest.raises(BuildError, match="more than 10,000 bytes; it is refused"):
         ask(client)
-    assert len(apis.asked) == 1
+    assert len(apis.requests) == 1
 
 
 def test_json_that_nests_too_deeply_does_not_crash(client, apis):
