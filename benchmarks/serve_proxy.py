@@ -17,6 +17,8 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 #: Names of the applications behind nginx, and what is behind it.
@@ -84,6 +86,9 @@ def main() -> None:
     nginx = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/bin")
     if nginx is None:
         parser.error("nginx is not installed; on Debian: apt-get install nginx-light")
+    stopped = threading.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, lambda *_: stopped.set())
     stock = [sys.executable, str(Path(__file__).with_name("serve_stock.py")), given.index]
     stock += ["--encoder", given.encoder, "--app", BEHIND[given.app], "--timeout", given.timeout]
     stock += ["--max-connections", "16384"]  # nginx limits them
@@ -100,7 +105,7 @@ def main() -> None:
         proxy = subprocess.Popen([nginx, "-c", str(path), "-e", f"{folder}/error.log"])
         await_port(port)
         print(f"listening on http://127.0.0.1:{port}", flush=True)
-        signal.sigwait({signal.SIGTERM, signal.SIGINT})
+        stopped.wait()
         for process in (proxy, server):
             process.send_signal(signal.SIGTERM)
             process.wait(60)
@@ -112,12 +117,11 @@ def await_port(port: int, tries: int = 100) -> None:
         try:
             socket.create_connection(("127.0.0.1", port), 0.1).close()
         except OSError:
-            signal.sigtimedwait(set(), 0.1)
+            time.sleep(0.1)
         else:
             return
     raise SystemExit("nginx did not start")
 
 
 if __name__ == "__main__":
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     main()
