@@ -52,7 +52,7 @@ class EnglishName(Recogniser):
 
     def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
         """Reject a name that begins with an ordinary word; after a role, one that contains such a word."""
-        found = match.group().replace(".", "").split()
-        if found[0] in _COMMON or (rule.name == "role" and not _COMMON.isdisjoint(found)):
+        parts = match.group().replace(".", "").split()
+        if parts[0] in _COMMON or (rule.name == "role" and not _COMMON.isdisjoint(parts)):
             return 0
         return rule.score

@@ -168,22 +168,22 @@ def quality(
     result = Quality()
     for given in sentences:
         sentence = replace(given, spans=tuple(span for span in given.spans if span.kind in kinds))
-        found = list(find(sentence.text))
+        predicted = list(find(sentence.text))
         result.sentences += 1
         result.plain += not sentence.spans
-        result.disturbed += not sentence.spans and bool(found)
+        result.disturbed += not sentence.spans and bool(predicted)
         result.marked.update(span.kind for span in sentence.spans)
-        result.found.update(span.kind for span in found)
-        covered = {place for span in found for place in range(span.start, span.end)}
+        result.found.update(span.kind for span in predicted)
+        covered = {place for span in predicted for place in range(span.start, span.end)}
         for span in sentence.spans:
             result.characters += span.end - span.start
             result.covered += sum(place in covered for place in range(span.start, span.end))
-        _match(sentence, found, result)
+        _match(sentence, predicted, result)
     return result
 
 
-def _match(sentence: Marked, found: Sequence[Span], result: Quality) -> None:
-    left = list(found)
+def _match(sentence: Marked, predicted: Sequence[Span], result: Quality) -> None:
+    left = list(predicted)
     for span in sentence.spans:
         best = max(left, key=lambda other: _overlap(span, other), default=None)
         if best is not None and _overlap(span, best) >= OVERLAP:

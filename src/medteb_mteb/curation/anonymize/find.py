@@ -145,7 +145,7 @@ class Finder:
         """
         texts = list(map(plain, texts))
         scored = [self._raw(text) for text in texts]
-        found = [[span for span, _ in spans] for spans in scored]
+        identifiers = [[span for span, _ in spans] for spans in scored]
         known = {
             (text[span.start : span.end], span.kind)
             for text, spans in zip(texts, scored, strict=True)
@@ -154,7 +154,7 @@ class Finder:
             and score >= _SURE.get(span.kind, 0)
         }
         for value, kind in known:
-            for text, spans in zip(texts, found, strict=True):
+            for text, spans in zip(texts, identifiers, strict=True):
                 start = text.find(value)
                 while start >= 0:
                     end = start + len(value)
@@ -163,12 +163,14 @@ class Finder:
                         spans.append(Span(start, end, kind))
                     start = text.find(value, end)
         if self.known is not None:
-            for text, spans in zip(texts, found, strict=True):
+            for text, spans in zip(texts, identifiers, strict=True):
                 spans.extend(self.known.spans(text, self.kinds))
-        return [disjoint(spans, text) if spans else [] for text, spans in zip(texts, found, strict=True)]
+        return [
+            disjoint(spans, text) if spans else [] for text, spans in zip(texts, identifiers, strict=True)
+        ]
 
     def _raw(self, text: str) -> list[tuple[Span, float]]:
-        found: list[tuple[Span, float]] = []
+        scored: list[tuple[Span, float]] = []
         for one in self._recognisers:
             if not one.needed.search(text):
                 continue
@@ -182,7 +184,7 @@ class Finder:
                     (span, score)
                     for span, score in spans
                     if (one.kind, text[span.start : span.end]) not in self.cleared
-                    and not any(span.start < other.end and other.start < span.end for other, _ in found)
+                    and not any(span.start < other.end and other.start < span.end for other, _ in scored)
                 ]
-            found += spans
-        return found
+            scored += spans
+        return scored

@@ -60,9 +60,9 @@ def fit(marked: Sequence[Marked], texts: Iterable[str], *, seed: int = 0) -> dic
                 rows.append(features)
                 labels.append((start, end) in names)
     for text in texts:
-        found = [features for _, _, features in candidates(text)]
-        rows += found
-        labels += [False] * len(found)
+        negatives = [features for _, _, features in candidates(text)]
+        rows += negatives
+        labels += [False] * len(negatives)
     weights = _newton(np.array(rows), np.array(labels, dtype=np.float64))
     return dict(zip(FEATURES, (round(float(weight), 4) for weight in weights), strict=True))
 

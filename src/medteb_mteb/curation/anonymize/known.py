@@ -45,8 +45,10 @@ class Known:
     """
 
     def __init__(self, values: Mapping[str, Sequence[str]]) -> None:
-        self.values = {kind: tuple(sorted(set(found))) for kind, found in sorted(values.items())}
-        self._terms = {kind: Terms(_even(value)[0] for value in found) for kind, found in self.values.items()}
+        self.values = {kind: tuple(sorted(set(identifiers))) for kind, identifiers in sorted(values.items())}
+        self._terms = {
+            kind: Terms(_even(value)[0] for value in identifiers) for kind, identifiers in self.values.items()
+        }
 
     def __len__(self) -> int:
         return sum(map(len, self.values.values()))
@@ -56,12 +58,14 @@ class Known:
         even, places = _even(text)
         for kind, terms in self._terms.items():
             if kind in kinds:
-                for found in terms.every(even):
-                    yield Span(places[found.start], places[found.end - 1] + 1, kind)
+                for match in terms.every(even):
+                    yield Span(places[match.start], places[match.end - 1] + 1, kind)
 
     def digest(self, salt: bytes) -> str:
         """Return the fingerprint of the list for a step's settings: 16 hex digits that do not reveal it."""
-        content = "\n".join(f"{kind}\t{value}" for kind, found in self.values.items() for value in found)
+        content = "\n".join(
+            f"{kind}\t{value}" for kind, identifiers in self.values.items() for value in identifiers
+        )
         return hmac.digest(salt, content.encode(), hashlib.sha256).hex()[:16]
 
 
@@ -112,12 +116,12 @@ def read_known(path: str | Path) -> Known:
         # The line itself stays out of messages: it is private.
         if sum(char.isalnum() for char in value) < SHORTEST:
             raise BuildError(f"{file}, line {number}: a known identifier has {SHORTEST} characters or more.")
-        if (found := kind.upper() or "NAME") not in IDENTIFIER_KINDS:
+        if (kind := kind.upper() or "NAME") not in IDENTIFIER_KINDS:
             raise BuildError(
                 f"{file}, line {number}: expected a kind after the tab; choose from "
                 f"{', '.join(IDENTIFIER_KINDS)}."
             )
-        values[found].append(value)
+        values[kind].append(value)
     if not values:
         raise BuildError(f"{file} holds no identifiers; give one on each line.")
     return Known(values)

@@ -152,20 +152,20 @@ class Anonymise:
         if checked := given and self.ids == "check" and not _DIGEST.fullmatch(text.id):
             fields.append(f"{_label(self.id_label)}{text.id}")
         finder = self._finder = self._finder or self.finder()
-        found = finder.together(fields)
+        identifiers = finder.together(fields)
         if checked:
-            self._check_id([span for span in found.pop() if span.end > len(_label(self.id_label))])
+            self._check_id([span for span in identifiers.pop() if span.end > len(_label(self.id_label))])
         for number, (key, _) in enumerate(leaves, start=2):
-            found[number] = [span for span in found[number] if span.end > len(_label(key))]
+            identifiers[number] = [span for span in identifiers[number] if span.end > len(_label(key))]
         clean = {
             leaf: self.replaced(field, spans).removeprefix(_label(leaf[0]))
-            for leaf, field, spans in zip(leaves, fields[2:], found[2:], strict=False)
+            for leaf, field, spans in zip(leaves, fields[2:], identifiers[2:], strict=False)
             if spans
         }
         meta = {key: _rebuilt(value, key, clean) for key, value in kept.items()}
-        if counts := Counter(span.kind for spans in found for span in spans):
+        if counts := Counter(span.kind for spans in identifiers for span in spans):
             meta[FOUND] = dict(sorted(counts.items()))
-        title, body = self.replaced(text.title, found[0]), self.replaced(text.text, found[1])
+        title, body = self.replaced(text.title, identifiers[0]), self.replaced(text.text, identifiers[1])
         identity = text.id if given else self._new_id(title, body)
         self._taken.add(identity)
         return Text(identity, body, title, mark or self.mark, meta)
@@ -346,9 +346,9 @@ def _counted(report: TextsReport, left_out: tuple[str, ...]) -> Anonymised:
     for file in sorted(report.folder.glob("records-*.jsonl")):
         with file.open(encoding="utf-8") as lines:
             for line in lines:
-                found = json.loads(line).get("meta", {}).get(FOUND, {})
-                counts.update(found)
-                texts_with += bool(found)
+                by_kind = json.loads(line).get("meta", {}).get(FOUND, {})
+                counts.update(by_kind)
+                texts_with += bool(by_kind)
     return Anonymised(report, dict(sorted(counts.items())), texts_with, left_out)
 
 

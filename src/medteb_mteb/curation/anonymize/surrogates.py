@@ -137,9 +137,9 @@ class Surrogates:
             str("〇一二三四五六七八九".index(char)) if char in "〇一二三四五六七八九" else char
             for char in value.replace("零", "〇").replace("○", "〇")
         )
-        found = re.search(r"(?:18|19|20)\d{2}|\d{2}(?=\s?年)", written)
+        match = re.search(r"(?:18|19|20)\d{2}|\d{2}(?=\s?年)", written)
         noise = self._digest("BIRTH_DATE", " ".join(map(str, map(int, re.findall(r"\d+", written)))) or value)
-        year = (int(found.group()) if found else 1970) + noise[0] % 5 - 2
+        year = (int(match.group()) if match else 1970) + noise[0] % 5 - 2
         month, day = 1 + noise[1] % 12, 1 + noise[2] % 28
         if re.search("[\u4e00-\u9fff]", value):
             return f"{year}年{month}月" + (f"{day}日" if re.search("[日号初]", value) else "")
@@ -206,14 +206,12 @@ class Surrogates:
         """Return a family name for the last word, a first name for others, an initial for an initial."""
 
         def stand_in(word: re.Match[str]) -> str:
-            found = word.group()
-            if len(found) == 1:
-                return self._pick("NAME", found, "ABCDEFGHJKLMNPRSTW", avoid=found)
+            name = word.group()
+            if len(name) == 1:
+                return self._pick("NAME", name, "ABCDEFGHJKLMNPRSTW", avoid=name)
             names = (
-                words("surrogate-last-names")
-                if found == last.rstrip(".,")
-                else words("surrogate-first-names")
+                words("surrogate-last-names") if name == last.rstrip(".,") else words("surrogate-first-names")
             )
-            return self._pick("NAME", found.lower(), names, avoid=found)
+            return self._pick("NAME", name.lower(), names, avoid=name)
 
         return stand_in

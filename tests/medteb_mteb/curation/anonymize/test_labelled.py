@@ -117,6 +117,6 @@ def test_presidio_finds_the_same_with_these_recognisers(finder, sentences, monke
     monkeypatch.setattr("medteb_mteb.curation.anonymize.find._REPEATED", {})
     engine = analyzer()
     for sentence in sentences[::3]:
-        found = engine.analyze(sentence.text, language="zh")
-        spans = disjoint([Span(one.start, one.end, one.entity_type) for one in found], sentence.text)
+        results = engine.analyze(sentence.text, language="zh")
+        spans = disjoint([Span(one.start, one.end, one.entity_type) for one in results], sentence.text)
         assert spans == finder(sentence.text)
