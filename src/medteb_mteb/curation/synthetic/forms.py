@@ -87,7 +87,7 @@ def parse_forms(entries: Sequence[str] | None) -> dict[str, float]:
     """
     if not entries:
         return dict(DEFAULT_FORMS)
-    found: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for entry in entries:
         name, _, value = entry.partition("=")
         try:
@@ -98,10 +98,10 @@ def parse_forms(entries: Sequence[str] | None) -> dict[str, float]:
             raise BuildError(
                 f"A form is given as FORM=WEIGHT, with {', '.join(FORMS)} and a number; got {entry!r}."
             )
-        found[name] = weight
-    if not any(found.values()):
+        weights[name] = weight
+    if not any(weights.values()):
         raise BuildError("No form of a query has a weight above 0.")
-    return {name: weight for name, weight in found.items() if weight}
+    return {name: weight for name, weight in weights.items() if weight}
 
 
 def draw_forms(weights: Mapping[str, float], number: int, seed: str) -> tuple[str, ...]:

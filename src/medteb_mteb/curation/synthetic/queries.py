@@ -200,18 +200,18 @@ def _chosen(
     source: str | Path, columns: Mapping[str, str] | None, asked: QuerySettings, rows: SynthesisRows
 ) -> list[Text]:
     """Return the documents to send, in their order; count the others."""
-    found: dict[str, Text] = {}
+    by_text: dict[str, Text] = {}
     number = 0
     for document in read_texts(source, columns):
         number += 1
         if len("".join(document.full.split())) < asked.shortest:
             rows.drop({"document-id": document.id}, "short-document")
-        elif document.full in found:
-            rows.drop({"document-id": document.id}, "same-document", found[document.full].id)
+        elif document.full in by_text:
+            rows.drop({"document-id": document.id}, "same-document", by_text[document.full].id)
         else:
-            found[document.full] = document
+            by_text[document.full] = document
     rows.details["documents"] = number
-    chosen = list(found.values())
+    chosen = list(by_text.values())
     if asked.sample is not None and asked.sample < len(chosen):
         # Ranked by digest, not drawn: a larger sample contains the smaller one, so only the rest costs.
         ranks = sorted(range(len(chosen)), key=lambda i: _rank(chosen[i], asked.seed))

@@ -115,8 +115,8 @@ class SynthesisRows:
 
     def reasons(self) -> dict[str, int]:
         """Return the number of dropped items by reason."""
-        found = Counter(row["reason"] for row in self.dropped) + self.uncounted
-        return dict(sorted(found.items()))
+        counts = Counter(row["reason"] for row in self.dropped) + self.uncounted
+        return dict(sorted(counts.items()))
 
 
 def written(
@@ -149,7 +149,7 @@ def written(
     for file, content in contents.items():
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in content)
         write_text(folder / file, lines)
-    found = {
+    summary = {
         **identity,
         **(more or {}),
         "read": read,
@@ -160,7 +160,7 @@ def written(
         "before": list(before),
         "files": {file: sha256_of(folder / file) for file in contents},
     }
-    write_json(manifest, found)
+    write_json(manifest, summary)
 
 
 def reported(
@@ -188,13 +188,13 @@ def reported(
 
 def finished(folder: Path, journal: Path, name: str) -> SynthesisReport:
     """Return the report of a folder finished by an earlier run, from its manifest."""
-    found = read_json(folder / MANIFEST)
+    manifest = read_json(folder / MANIFEST)
     return SynthesisReport(
         folder,
         journal,
         folder / name,
-        kept=found["kept"],
-        dropped=found["dropped"],
-        failed=found["failed"],
-        details=found["details"],
+        kept=manifest["kept"],
+        dropped=manifest["dropped"],
+        failed=manifest["failed"],
+        details=manifest["details"],
     )

@@ -135,7 +135,7 @@ def test_every_cell_of_the_grid_comes_once_before_one_comes_twice():
     assert draw("给定药名，检索说明书。", 10, 42) == drawn[:10]
     assert draw("another", 10, 42) != drawn[:10] != draw("给定药名，检索说明书。", 10, 43)
     values = {name: {getattr(c, name) for c, _ in drawn} for name in GRID}
-    assert values == {name: set(found) for name, found in GRID.items()}
+    assert values == {name: set(options) for name, options in GRID.items()}
 
 
 def test_the_grid_is_in_characters_for_chinese_and_words_for_english():

@@ -206,7 +206,7 @@ def test_invalid_answers_fail_and_are_requested_again_on_demand(documents, endpo
 
     def answer(messages) -> str:
         text = document_in(messages)
-        return write(messages) if mended else next(found for word, found in broken.items() if word in text)
+        return write(messages) if mended else next(reply for word, reply in broken.items() if word in text)
 
     server, llm = endpoint(answer)
     report = synthesized(documents, llm, tmp_path / "out")

@@ -26,11 +26,11 @@ QUERIES = [
     "基因符号",
     "器械型号",
 ]
-FOUND = [
+DOCUMENTS = [
     "科普文章", "指南段落", "医生答复", "说明书", "论文摘要", "病历记录", "用药教育", "护理常规",
     "报销政策", "试题解析",
 ]  # fmt: skip
-TASKS = [f"给定{query}，检索与之对应的{found}。" for query in QUERIES for found in FOUND]
+TASKS = [f"给定{query}，检索与之对应的{document}。" for query in QUERIES for document in DOCUMENTS]
 
 
 class Writer:
@@ -293,8 +293,8 @@ def test_the_command_estimates_and_then_writes_examples(endpoint, tmp_path, synt
     assert (code, server.arrived, out.exists()) == (0, 0, False)
     assert printed.startswith("7 prompts, 0 known, 0 failed before; 7 requests")
     code, printed, _ = synthesize("tasks", *options, "--json")
-    found = json.loads(printed)
-    assert (code, found["kept"], found["tasks"], found["bought"]) == (0, 6, 3, 7)
+    report = json.loads(printed)
+    assert (code, report["kept"], report["tasks"], report["bought"]) == (0, 6, 3, 7)
     # With its tasks known, a dry run knows the prompts.
     _, printed, _ = synthesize("tasks", *options, "--dry-run", "--json")
     assert json.loads(printed)["known"] == 7
