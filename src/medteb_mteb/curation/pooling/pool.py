@@ -98,9 +98,9 @@ def merge(runs: Mapping[str, Sequence[str]], how: Pooling) -> list[Candidate]:
     first = {document: place for place, document in enumerate(sorted(ranks) if how.ties == "id" else ranks)}
 
     def order(document: str) -> tuple[float, int, int]:
-        found = ranks[document].values()
-        fused = -sum(1 / (how.k + rank) for rank in found) if how.merge == "rrf" else 0.0
-        return fused, min(found), first[document]
+        own_ranks = ranks[document].values()
+        fused = -sum(1 / (how.k + rank) for rank in own_ranks) if how.merge == "rrf" else 0.0
+        return fused, min(own_ranks), first[document]
 
     return [Candidate(document, ranks[document]) for document in sorted(ranks, key=order)[: how.size]]
 
@@ -203,12 +203,12 @@ def pool(
             _search(
                 retriever, queries, documents, folder / f"run-{number:02d}", how.depth, shard, show_progress
             )
-        found = _write_pools(folder, names, queries, how, shard)
+        counts = _write_pools(folder, names, queries, how, shard)
         manifest = {
             **identity,
             "queries": len(queries),
             "documents": len(documents),
-            **found,
+            **counts,
             "files": {target.name: sha256_of(target)},
         }
         write_json(folder / MANIFEST, manifest)
@@ -235,10 +235,10 @@ def _search(
         bar.update(sum(min(shard, len(queries) - start) for start in starts if start not in missing))
         for start in missing:
             rows = range(start, min(start + shard, len(queries)))
-            found = retriever.search(list(rows), depth, [[] for _ in rows])  # type: ignore[misc]
+            retrieved = retriever.search(list(rows), depth, [[] for _ in rows])  # type: ignore[misc]
             lines = [
                 json.dumps([documents[place].id for place in places if place >= 0], ensure_ascii=False)
-                for places in found.documents
+                for places in retrieved.documents
             ]
             write_text(folder / f"{start:08d}.jsonl", "\n".join(lines) + "\n")
             bar.update(len(rows))
