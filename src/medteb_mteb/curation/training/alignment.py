@@ -257,7 +257,7 @@ class _Side:
 
     def reports(self) -> list[dict[str, Any]]:
         """Return the counts of each source."""
-        found = zip(self.sources, self.read, self.kept, self.dropped, strict=True)
+        per_source = zip(self.sources, self.read, self.kept, self.dropped, strict=True)
         return [
             {
                 "role": self.role,
@@ -267,7 +267,7 @@ class _Side:
                 "kept": len(kept),
                 "dropped": dict(sorted(dropped.items())),
             }
-            for source, read, kept, dropped in found
+            for source, read, kept, dropped in per_source
         ]
 
     def _of_source(self, number: int) -> Iterator[tuple[float, int, int, Text]]:

@@ -65,13 +65,13 @@ def read_pool_texts(
     by_text: dict[str, list[str]] = {}
     for query in pairs:
         by_text.setdefault(asked[query].full, []).append(query)
-    found, repeated = [], {}
+    candidates, repeated = [], {}
     for text, names in by_text.items():
         # Documents of queries with the same text are judged together; of documents with the same text, one.
         different: dict[str, str] = {}
         for name in (document for query in names for document in pairs[query]):
             different.setdefault(texts[name], name)
-        found.append(QueryCandidates(names[0], text, tuple(different.values())))
+        candidates.append(QueryCandidates(names[0], text, tuple(different.values())))
         if len(names) > 1:
             repeated[names[0]] = tuple((name, text) for name in names[1:])
-    return PoolTexts(tuple(found), repeated, texts)
+    return PoolTexts(tuple(candidates), repeated, texts)

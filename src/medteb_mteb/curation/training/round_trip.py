@@ -230,10 +230,10 @@ class _Filter:
         questions = [self.miner.questions[row] for row in rows]
         # Known positives and the query itself take no ranks, so look that much further.
         k = self.rules.top + max(len(question.known) for question in questions) + 1
-        found = self.retriever.search(rows, k, [np.empty(0, dtype=np.int64) for _ in rows])
+        retrieved = self.retriever.search(rows, k, [np.empty(0, dtype=np.int64) for _ in rows])
         files: dict[str, list[dict[str, Any]]] = {name: [] for name in FILES}
         counts: Counter[str] = Counter()
-        for record, question, places in zip(records, questions, found.documents, strict=True):
+        for record, question, places in zip(records, questions, retrieved.documents, strict=True):
             self._decide(record, question, places[places >= 0].tolist(), files, counts)
         return files, counts
 

@@ -37,13 +37,13 @@ class Record:
 
     def row(self, positives: Iterable[str], negatives: Iterable[str]) -> dict[str, Any]:
         """Return a row with other positives and negatives."""
-        found: dict[str, Any] = {"query": self.triple.query, "positives": list(positives)}
+        content: dict[str, Any] = {"query": self.triple.query, "positives": list(positives)}
         if negatives := list(negatives):
-            found["negatives"] = negatives
+            content["negatives"] = negatives
         for name in ("instruction", "source"):
             if value := getattr(self.triple, name):
-                found[name] = value
-        return {**found, **self.more}
+                content[name] = value
+        return {**content, **self.more}
 
 
 def read_records(path: str | Path) -> list[Record]:
@@ -85,9 +85,9 @@ def _more(path: str) -> Sequence[Mapping[str, Any]] | None:
     file = file / "triples.jsonl" if file.is_dir() else file
     if not file.is_file() or file.suffix == ".parquet":
         return None
-    found = []
+    unused = []
     for _, row in json_rows(file):
         if "query" not in row or "premise" in row or "sentence1" in row:
             return None
-        found.append({name: value for name, value in row.items() if name not in READ})
-    return found
+        unused.append({name: value for name, value in row.items() if name not in READ})
+    return unused

@@ -84,8 +84,8 @@ class TriplesReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON-ready content."""
-        found = {**asdict(self), "folder": str(self.folder), "journal": str(self.journal)}
-        return {**found, "notes": list(self.notes), "complete": self.complete}
+        content = {**asdict(self), "folder": str(self.folder), "journal": str(self.journal)}
+        return {**content, "notes": list(self.notes), "complete": self.complete}
 
 
 def make_triples(
@@ -239,21 +239,21 @@ class _Work:
                 continue
             suspects += sum(suspicious(one.text) for one in some)
             rows, asked = self._plan(some)
-            found = self._ask(asked, f"triples {number + 1}/{total}")
-            if found is not None:
-                self.faults.update(found.faults)
+            generation = self._ask(asked, f"triples {number + 1}/{total}")
+            if generation is not None:
+                self.faults.update(generation.faults)
                 report = replace(
                     report,
-                    known=report.known + found.known,
-                    bought=report.bought + found.bought,
-                    account=found.account,
+                    known=report.known + generation.known,
+                    bought=report.bought + generation.bought,
+                    account=generation.account,
                     faults=dict(sorted(self.faults.items())),
-                    stopped=found.stopped,
+                    stopped=generation.stopped,
                 )
-                if found.stopped:
+                if generation.stopped:
                     break
                 for one, prompts in asked:
-                    self.writer.add(rows, one, prompts, found.answers, found.failed)
+                    self.writer.add(rows, one, prompts, generation.answers, generation.failed)
             shards.write(number, rows.files, rows.counts)
         notes: tuple[str, ...] = ()
         if suspects:

@@ -147,7 +147,7 @@ def test_no_half_written_file_is_left(sources, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("faq.jsonl", ("faq.jsonl", 1.0)),
         ("faq.jsonl=0.5", ("faq.jsonl", 0.5)),
@@ -155,8 +155,8 @@ def test_no_half_written_file_is_left(sources, monkeypatch):
         ("a=b.jsonl", ("a=b.jsonl", 1.0)),
     ],
 )
-def test_the_share_is_read_from_the_source(text, found):
-    assert (weighted(text).source, weighted(text).weight) == found
+def test_the_share_is_read_from_the_source(text, expected):
+    assert (weighted(text).source, weighted(text).weight) == expected
 
 
 def test_invalid_settings_are_refused():
