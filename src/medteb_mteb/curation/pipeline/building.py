@@ -197,18 +197,18 @@ class _Run:
 
     def _leakage(self) -> dict[str, Any] | None:
         """Search training data for test queries, and record the result in the editions."""
-        found = leak_report(self.opened)
-        if found is not None:
+        report = leak_report(self.opened)
+        if report is not None:
             steps = [step for step in self.opened.pipeline.steps if step.WRITES == "editions"]
             for folder in (*map(self.opened.folder, steps), self.data):
-                add_leakage(folder, found)
-        return found
+                add_leakage(folder, report)
+        return report
 
     def _perform(self, step: PipelineStep, mark: str, again: bool) -> StepReport:
         opened, folder = self.opened, self.opened.folder(step)
         self.state.put(step.name, StepRecord(step.step, mark))
         started = time.monotonic()
-        paths = {key: [one.path for one in found] for key, found in opened.sources[step.name].items()}
+        paths = {key: [one.path for one in inputs] for key, inputs in opened.sources[step.name].items()}
         models = opened.models[step.name]
         job = StepJob(opened, paths, models, folder, again, self.show_progress, self.say)
         try:

@@ -48,6 +48,6 @@ def leak_report(build: Build) -> dict[str, Any] | None:
         leaks = held_out.leaks(queries)
         examples = [f"{queries[row]} ~ {name}" for row, name in list(leaks.items())[:EXAMPLES]]
         training[step.name] = {"queries": len(queries), "leaks": len(leaks), "examples": examples}
-    found = {"tests": tests, "leaks": sum(one["leaks"] for one in training.values()), "training": training}
-    write_json(build.root / LEAKAGE_FILE, found)
-    return found
+    report = {"tests": tests, "leaks": sum(one["leaks"] for one in training.values()), "training": training}
+    write_json(build.root / LEAKAGE_FILE, report)
+    return report

@@ -53,4 +53,4 @@ def _anonymised(build: Build, source: ResolvedInput) -> bool:
     step = next(one for one in build.pipeline.steps if one.name == source.step)
     if step.ANONYMISES or step.WRITES != "texts" or source.inside:
         return True
-    return all(_anonymised(build, one) for found in build.sources[step.name].values() for one in found)
+    return all(_anonymised(build, one) for inputs in build.sources[step.name].values() for one in inputs)

@@ -76,20 +76,20 @@ def withdraw(folder: Path, data: Path) -> bool:
     Raises:
         OSError: The common folder cannot be written.
     """
-    found = False
+    removed = False
     for part in _parts(folder):
         if part.name == "train":
             for file in part.iterdir():
                 there = data / part.name / file.name
                 if there.is_file() and _same(file, there):
                     there.unlink()
-                    found = True
+                    removed = True
             continue
         there, manifest = data / part.name, data / part.name / MANIFEST_NAME
         if there.is_dir() and (not manifest.is_file() or _same(part / MANIFEST_NAME, manifest)):
             shutil.rmtree(there)
-            found = True
-    return found
+            removed = True
+    return removed
 
 
 def _parts(folder: Path) -> list[Path]:

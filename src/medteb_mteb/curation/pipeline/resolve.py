@@ -51,12 +51,12 @@ def resolve(pipeline: Pipeline, base: Path) -> dict[str, dict[str, list[Resolved
 def _inputs(
     step: PipelineStep, place: int, places: dict[str, int], pipeline: Pipeline, base: Path, out: Path
 ) -> dict[str, list[ResolvedInput]]:
-    found: dict[str, list[ResolvedInput]] = {}
+    resolved: dict[str, list[ResolvedInput]] = {}
     for key, mark, value in step.inputs():
         name, _, inside = value.partition("/")
         if name not in places:
             path = _path(step, key, mark.kinds, value, pipeline, base)
-            found.setdefault(key, []).append(ResolvedInput(path, texts=mark.texts))
+            resolved.setdefault(key, []).append(ResolvedInput(path, texts=mark.texts))
             continue
         if places[name] >= place:
             raise BuildError(
@@ -71,15 +71,15 @@ def _inputs(
                 f"({other.step}) writes {other.WRITES}."
             )
         path = str(out / name / (inside or other.output()))
-        found.setdefault(key, []).append(ResolvedInput(path, name, inside))
+        resolved.setdefault(key, []).append(ResolvedInput(path, name, inside))
     for other in pipeline.steps[:place]:
         if step.TRAINS and other.WRITES == "editions":
-            found.setdefault(KEEP_AWAY, []).append(ResolvedInput(str(out / other.name), other.name))
+            resolved.setdefault(KEEP_AWAY, []).append(ResolvedInput(str(out / other.name), other.name))
         if step.WRITES == "editions" and other.TRAINS:
-            named = {source.step for source in found.get("against", ())}
+            named = {source.step for source in resolved.get("against", ())}
             if other.name not in named:
-                found.setdefault("against", []).append(ResolvedInput(str(out / other.name), other.name))
-    return found
+                resolved.setdefault("against", []).append(ResolvedInput(str(out / other.name), other.name))
+    return resolved
 
 
 def _path(
@@ -114,17 +114,17 @@ def model_places(step: PipelineStep, base: Path) -> dict[str, str]:
     Raises:
         BuildError: A name is none of these.
     """
-    found = {}
+    places = {}
     for name in step.models():
         folder = base / Path(name).expanduser()
         if name and (folder.is_dir() or ("run" in step.MODELS and is_run(name) and folder.is_file())):
-            found[name] = str(folder)
+            places[name] = str(folder)
         elif is_ours(name):
-            found[name] = encoder_source(name)
+            places[name] = encoder_source(name)
         elif _HUB_NAME.fullmatch(name) or (name in BM25_RETRIEVERS and "bm25" in step.MODELS):
-            found[name] = name
+            places[name] = name
         else:
             raise BuildError(
                 f"Step {step.name!r}: there is no model folder {folder}, and {name!r} is not a Hub name."
             )
-    return found
+    return places

@@ -88,9 +88,9 @@ def _beside(file: Path, path: str) -> Path:
 
 def _first(error: ValidationError) -> str:
     lines = []
-    found = error.errors()
+    errors = error.errors()
     # Pydantic also calls a tuple with invalid items too short.
-    for one in [e for e in found if e["type"] != "too_short" or len(found) == 1][:5]:
+    for one in [e for e in errors if e["type"] != "too_short" or len(errors) == 1][:5]:
         message = one["msg"].replace("Value error, ", "")
         if one["type"] == "union_tag_invalid":
             context = one.get("ctx", {})

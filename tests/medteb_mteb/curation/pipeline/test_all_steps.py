@@ -77,16 +77,16 @@ def every(write, tmp_path, encoder_folder):
 def sources(folder):
     """All training sets of a build, read as `mar train` reads them."""
     data = folder / "data" / "train"
-    found = {
+    paths = {
         "triples": folder / "triples",
         "tasks": folder / "tasks",
         "asked": folder / "asked" / "pairs.jsonl",
     }
-    found |= {"kept": folder / "round-trip" / "triples.jsonl", "sts": data / "sts.jsonl"}
-    found |= {"assembled": data / "triples.jsonl"}
+    paths |= {"kept": folder / "round-trip" / "triples.jsonl", "sts": data / "sts.jsonl"}
+    paths |= {"assembled": data / "triples.jsonl"}
     return {
         name: read_source(Data(name=name, path=str(path), prompt=""), 0).triples
-        for name, path in found.items()
+        for name, path in paths.items()
     }
 
 
@@ -180,12 +180,12 @@ def test_the_example_builds_as_it_stands(endpoint, quiet, texts, tmp_path, monke
     assert report.complete
     assert {"assemble", "sts", "triples", "round-trip"} <= {step.name for step in report.steps}
     # No training set has a query of a test, though nearly all are made of the same queries.
-    found = json.loads((tmp_path / "build" / "leakage.json").read_text("utf-8"))
-    assert found == report.leakage
-    assert found["tests"] > 0
-    assert found["leaks"] == 0, found
-    assert set(found["training"]) == {"assemble", "sts", "triples", "pairs", "asked", "round-trip"}
-    assert found["training"]["pairs"]["queries"] > 0
+    leakage = json.loads((tmp_path / "build" / "leakage.json").read_text("utf-8"))
+    assert leakage == report.leakage
+    assert leakage["tests"] > 0
+    assert leakage["leaks"] == 0, leakage
+    assert set(leakage["training"]) == {"assemble", "sts", "triples", "pairs", "asked", "round-trip"}
+    assert leakage["training"]["pairs"]["queries"] > 0
     counts = {step.name: step.result for step in report.steps}["pairs"]
     assert counts["sources"][0]["dropped"][TEST] > 0
 
@@ -206,9 +206,9 @@ def test_a_build_that_trains_on_its_test_fails(write, server, tmp_path, medteb):
     code, _, err = medteb("build", path, "-q")
     assert code == 1
     assert "are near-duplicates of the build's tests (pairs " in err
-    found = json.loads((tmp_path / "build" / "leakage.json").read_text("utf-8"))
-    assert found["training"]["pairs"]["leaks"] == found["leaks"] > 0
-    assert found["training"]["assemble"]["leaks"] == 0
+    leakage = json.loads((tmp_path / "build" / "leakage.json").read_text("utf-8"))
+    assert leakage["training"]["pairs"]["leaks"] == leakage["leaks"] > 0
+    assert leakage["training"]["assemble"]["leaks"] == 0
     steps[-1]["leaks"] = "drop"
     steps[-1]["name"] = "dropped"
     code, _, err = medteb("build", write(server, steps=steps, out="other"), "-q")

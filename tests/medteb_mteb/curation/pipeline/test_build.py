@@ -22,17 +22,17 @@ from medteb_mteb.curation.pipeline import building as running
 
 def files(folder):
     """All files of a build except times, locks and journals."""
-    found = {}
+    contents = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and not path.name.startswith(".") and ".sqlite" not in name:
-            found[name] = path.read_bytes()
-    found.pop("judge/report.json", None)  # what this run bought
-    build = json.loads(found.pop("build.json"))
+            contents[name] = path.read_bytes()
+    contents.pop("judge/report.json", None)  # what this run bought
+    build = json.loads(contents.pop("build.json"))
     for record in build["steps"].values():
         del record["seconds"]
         record["result"].pop("judges", None)
-    return {**found, "build.json": build}
+    return {**contents, "build.json": build}
 
 
 @pytest.mark.thorough

@@ -36,8 +36,8 @@ def test_two_columns_of_one_file_are_two_inputs(write, tmp_path):
         {**CLEAN[1], "in": "qa.jsonl", "columns": {"text": "answer"}},
     ]
     path = write(steps=steps)
-    found = {step.name: step.writes for step in building.forecast(path).steps}
-    assert (found["queries"].tokens, found["documents"].tokens) == (5 * 12, 5 * 320)
+    volumes = {step.name: step.writes for step in building.forecast(path).steps}
+    assert (volumes["queries"].tokens, volumes["documents"].tokens) == (5 * 12, 5 * 320)
 
 
 @pytest.mark.thorough

@@ -53,13 +53,13 @@ def write(write, tmp_path):
 
 def made(folder):
     """All files of a build, without what differs between runs."""
-    found = {}
+    contents = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         other = path.name.startswith(".") or ".sqlite" in name or name in ("build.json", "judge/report.json")
         if path.is_file() and not other:
-            found[name] = path.read_bytes()
-    return found
+            contents[name] = path.read_bytes()
+    return contents
 
 
 def fates(report):
