@@ -161,8 +161,8 @@ class Agreement:
     def to_json(self) -> dict[str, Any]:
         """Return JSON-ready content; the keys of `confusion` are `JUDGE x JUDGE`."""
 
-        def estimates(found: dict[str, IntervalEstimate]) -> dict[str, list[float | None]]:
-            return {name: [rounded(x) for x in (e.value, e.low, e.high)] for name, e in found.items()}
+        def estimates(intervals: dict[str, IntervalEstimate]) -> dict[str, list[float | None]]:
+            return {name: [rounded(x) for x in (e.value, e.low, e.high)] for name, e in intervals.items()}
 
         return {
             "judges": self.judges,
@@ -189,8 +189,8 @@ def agreement(judgements: Iterable[Judgement], *, positive: Sequence[str] = POSI
     if len(judges) < 2:
         raise BuildError(f"Agreement needs two judges or more; got {', '.join(judges) or 'none'}.")
     letters = np.full((len(grades), len(judges)), -1)
-    for item, found in enumerate(grades.values()):
-        for judge, grade in found.items():
+    for item, by_judge in enumerate(grades.values()):
+        for judge, grade in by_judge.items():
             letters[item, judges.index(judge)] = value(grade)
     rated = (letters >= 0).sum(1)
     if not (rated > 1).any():
@@ -265,7 +265,7 @@ def _estimates(
     functions: dict[str, Callable[[NDArray[np.int64], Times], float]] = {
         "agreement": _observed,
         "fleiss_kappa": fleiss_kappa,
-        "krippendorff_alpha": lambda found, times: krippendorff_alpha(found, level, times),
+        "krippendorff_alpha": lambda ratings, times: krippendorff_alpha(ratings, level, times),
         "gwet_ac1": gwet_ac1,
     }
     patterns, which = np.unique(counts, axis=0, return_inverse=True)

@@ -83,8 +83,10 @@ class ConsensusRule:
         """Return the settings that differ from the defaults, as JSON values under `options`, or nothing."""
         default = ConsensusRule()
         names = ("weights", "share", "spread", "judges", "incomplete", "keep_suspicious")
-        found = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(default, name)}
-        listed = {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+        changed = {
+            name: getattr(self, name) for name in names if getattr(self, name) != getattr(default, name)
+        }
+        listed = {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}
         return {"options": listed} if listed else {}
 
     def label(
@@ -167,7 +169,7 @@ def _unless_suspicious(label: Label, suspects: set[tuple[str, str]]) -> Label:
 
 def counts(labels: Iterable[Label]) -> dict[str, int]:
     """Count the pairs that are positive, negative, and discarded by reason."""
-    found = Counter(
+    totals = Counter(
         f"discarded: {label.reason}"
         if label.relevance is None
         else "positive"
@@ -176,5 +178,5 @@ def counts(labels: Iterable[Label]) -> dict[str, int]:
         for label in labels
     )
     return {
-        name: found[name] for name in sorted(found, key=lambda name: (name.startswith("discarded"), name))
+        name: totals[name] for name in sorted(totals, key=lambda name: (name.startswith("discarded"), name))
     }

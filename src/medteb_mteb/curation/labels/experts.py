@@ -85,7 +85,7 @@ def read_experts(sheet: Path, answered: Sequence[Path], decided: Path | None = N
     given = [read_answers(file, key) for file in answered]
     rows = answered_by_all(key.rows, given)
     decisions = {} if decided is None else read_answers(decided, key, DECISION)
-    votes = {row: sum(found[row] for found in given) for row in rows}
+    votes = {row: sum(by_row[row] for by_row in given) for row in rows}
     split = [row for row in rows if 2 * votes[row] == len(given)]
     answers = {row: int(2 * votes[row] > len(given)) for row in rows if row not in set(split)} | {
         row: decisions[row] for row in split if row in decisions
@@ -133,10 +133,10 @@ def write_disagreements(sheet: Path, answered: Mapping[str, Path], out: Path) ->
     given = {name: read_answers(file, key) for name, file in answered.items()}
     rows = []
     for number in sorted(key.rows):
-        votes = [found[number] for found in given.values() if number in found]
+        votes = [by_row[number] for by_row in given.values() if number in by_row]
         if len(votes) < len(given) or 2 * sum(votes) != len(votes):
             continue
-        said = {name: str(found[number]) for name, found in given.items()}
+        said = {name: str(by_row[number]) for name, by_row in given.items()}
         rows.append({"row": number, **texts[number], **said, DECISION: "", "comment": ""})
     out.parent.mkdir(parents=True, exist_ok=True)
     write_rows(out, ("row", "query", "document", *given, DECISION, "comment"), rows)

@@ -144,15 +144,15 @@ def read_judgements(path: str | Path) -> Iterator[Judgement]:
         for number, line in enumerate(stream, start=1):
             if not line.strip():
                 continue
-            found = _judgement(line, f"{file}:{number}")
-            key = (*found.pair, found.judge)
+            judgement = _judgement(line, f"{file}:{number}")
+            key = (*judgement.pair, judgement.judge)
             if key in seen:
                 raise BuildError(
-                    f"{file}:{number}: {found.judge} graded {found.query_id} and {found.document_id} in line "
-                    f"{seen[key]} already. Keep one of them."
+                    f"{file}:{number}: {judgement.judge} graded {judgement.query_id} and "
+                    f"{judgement.document_id} in line {seen[key]} already. Keep one of them."
                 )
             seen[key] = number
-            yield found
+            yield judgement
     if not seen:
         raise BuildError(f"{file} holds no judgements.")
 
@@ -195,12 +195,12 @@ def read_labels(path: str | Path) -> list[Label]:
 
 def by_pair(judgements: Iterable[Judgement]) -> tuple[list[str], dict[tuple[str, str], dict[str, str]]]:
     """Return the judges by name, and the grade of every judge for every pair, pairs sorted."""
-    found: dict[tuple[str, str], dict[str, str]] = {}
+    grades: dict[tuple[str, str], dict[str, str]] = {}
     judges: set[str] = set()
     for judgement in judgements:
-        found.setdefault(judgement.pair, {})[judgement.judge] = judgement.grade
+        grades.setdefault(judgement.pair, {})[judgement.judge] = judgement.grade
         judges.add(judgement.judge)
-    return sorted(judges), {pair: found[pair] for pair in sorted(found)}
+    return sorted(judges), {pair: grades[pair] for pair in sorted(grades)}
 
 
 def check_grades(grades: Sequence[str]) -> None:

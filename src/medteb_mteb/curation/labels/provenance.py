@@ -40,10 +40,12 @@ def provenance_of_judging(source: str | Path) -> dict[str, Any]:
         return {}
     recorded = _object(read_provenance(folder).get("judges"))
     judges = []
-    for name, found in sorted(_object(manifest.get("settings")).items()):
+    for name, settings in sorted(_object(manifest.get("settings")).items()):
         given = _object(recorded.get(name))
         undated = {"undated": given["undated"]} if given.get("undated") else {}
-        judges.append({**judge_entry(name, _object(found)), "answered": given.get("answered", []), **undated})
+        judges.append(
+            {**judge_entry(name, _object(settings)), "answered": given.get("answered", []), **undated}
+        )
     before = _object(manifest.get("before"))
     return {
         "judges": judges,
@@ -85,8 +87,8 @@ def consensus_of(file: Path) -> dict[str, Any]:
     """Return rule, numbers of labels and agreement from an `agreement.json`."""
     content = read_json(file)
     names = ("rule", "positive", "options", "labels")
-    found: dict[str, Any] = {key: content[key] for key in names if key in content}
-    return {**found, "agreement": _object(_object(content.get("agreement")).get("labels"))}
+    recorded: dict[str, Any] = {key: content[key] for key in names if key in content}
+    return {**recorded, "agreement": _object(_object(content.get("agreement")).get("labels"))}
 
 
 def retrievers_in(steps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -102,19 +104,19 @@ def retrievers_in(steps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def anonymisers_in(steps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return anonymisers among some steps, each once."""
-    found = []
+    anonymisers = []
     for step in steps:
         if step.get("step") == "anonymize":
             settings = _object(step.get("settings"))
             one = {"version": settings.get("version"), "strict": bool(settings.get("strict"))}
-            if one not in found:
-                found.append(one)
-    return found
+            if one not in anonymisers:
+                anonymisers.append(one)
+    return anonymisers
 
 
 def _steps(before: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    found = before.get(key)
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    steps = before.get(key)
+    return [one for one in steps if isinstance(one, dict)] if isinstance(steps, list) else []
 
 
 def _object(value: Any) -> dict[str, Any]:

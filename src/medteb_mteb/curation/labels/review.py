@@ -162,7 +162,7 @@ def import_review(sheet: Path, answered: Mapping[str, Path]) -> Review:
     rows = answered_by_all(labels, answers.values())
     truth = np.array([labels[row] for row in rows])
     strata = np.array([key.rows[row].stratum for row in rows])
-    given = np.array([[found[row] for row in rows] for found in answers.values()])
+    given = np.array([[by_row[row] for row in rows] for by_row in answers.values()])
     equal = (given == truth).mean(0)
     weights = _weights(strata, key.pairs)
     low, high = _interval(equal, strata, weights)

@@ -179,7 +179,7 @@ def read_sheet(sheet: Path) -> Sheet:
             pairs = {str(name): int(entry["pairs"]) for name, entry in content["strata"].items()}
         else:  # a key of an earlier version: positives and negatives
             pairs = {name: int(content["labelled"][name]) for name in ("positive", "negative")}
-        found = [
+        drawn = [
             Drawn(
                 entry["row"],
                 entry["query-id"],
@@ -191,9 +191,9 @@ def read_sheet(sheet: Path) -> Sheet:
         ]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
         raise BuildError(f"{path} is not the key of a sheet ({error!r}). Export the sheet again.") from None
-    if any(one.stratum not in pairs for one in found):
+    if any(one.stratum not in pairs for one in drawn):
         raise BuildError(f"{path} has rows of strata that it does not list. Export the sheet again.")
-    return Sheet({one.row: one for one in found}, pairs)
+    return Sheet({one.row: one for one in drawn}, pairs)
 
 
 def read_answers(file: Path, sheet: Sheet, column: str = "answer") -> dict[int, int]:
@@ -210,7 +210,7 @@ def read_answers(file: Path, sheet: Sheet, column: str = "answer") -> dict[int, 
         BuildError: Rows are missing, duplicated or unknown, or an answer is invalid.
     """
     seen: set[int] = set()
-    found = {}
+    answers = {}
     for line, row in read_rows(file):
         where = f"{file}:{line}"
         try:
@@ -226,11 +226,11 @@ def read_answers(file: Path, sheet: Sheet, column: str = "answer") -> dict[int, 
         given = row[column]
         answer = "" if given is None else str(given).strip()
         if answer:
-            found[number] = _positive(answer, where)
+            answers[number] = _positive(answer, where)
     missing = len(sheet.rows) - len(seen)
     if missing and column == "answer":
         raise BuildError(f"{file} lacks {missing} of the {len(sheet.rows)} rows; leave unanswered ones in.")
-    return found
+    return answers
 
 
 def read_rows(file: Path) -> list[tuple[int, dict[str, Any]]]:
@@ -275,7 +275,7 @@ def answered_by_all(rows: Iterable[int], answers: Collection[Container[int]]) ->
     Raises:
         BuildError: No row has an answer of every reviewer.
     """
-    found = [row for row in rows if answers and all(row in given for given in answers)]
-    if not found:
+    complete = [row for row in rows if answers and all(row in given for given in answers)]
+    if not complete:
         raise BuildError("No pair has answers of all reviewers. Fill in more rows of the sheets.")
-    return found
+    return complete
