@@ -176,15 +176,15 @@ def _checked(
     """Yield the texts of rows; problems are collected to the end and raised as one error."""
     seen: set[str] = set()
     for row in rows:
-        found = _text(row, problems, columns or {}, built=built)
-        if found is None:
+        text = _text(row, problems, columns or {}, built=built)
+        if text is None:
             continue
-        if found.id in seen:
-            problems.add(row.file, row.line, "duplicate", f"the id {found.id!r} is taken by an earlier row")
+        if text.id in seen:
+            problems.add(row.file, row.line, "duplicate", f"the id {text.id!r} is taken by an earlier row")
             continue
-        seen.add(found.id)
+        seen.add(text.id)
         if not problems.total:
-            yield found
+            yield text
     problems.raise_if_any()
     if not seen:
         raise BuildError(f"{problems.folder} holds no rows.")
