@@ -44,12 +44,12 @@ class Centres:
 
     def nearest(self, vectors: np.ndarray, number: int = 1) -> np.ndarray:
         """Return the nearest centres of vectors `(n, dim)` float32, nearest first: `(n, number)` int64."""
-        found = []
+        indices = []
         for start in range(0, len(vectors), BLOCK):
             block = torch.from_numpy(vectors[start : start + BLOCK]).to(self.dtype)
             scores = torch.mm(block, self._values.t())
-            found.append(scores.float().topk(number, dim=1).indices.numpy())
-        return np.concatenate(found) if found else np.empty((0, number), dtype=np.int64)
+            indices.append(scores.float().topk(number, dim=1).indices.numpy())
+        return np.concatenate(indices) if indices else np.empty((0, number), dtype=np.int64)
 
 
 def sample_rows(texts: int, number: int) -> np.ndarray:

@@ -127,10 +127,10 @@ def diversify(
     with tqdm(total=n, desc="diversify", unit="vectors", disable=not show_progress) as bar:
         done = 0
         if record is not None:
-            found = record.read()
+            decisions = record.read()
             # A block is the unit of an approximate search; a part of one would be searched otherwise.
-            done = len(found) if len(found) == n else _whole_blocks(len(found), rule, search)
-            kept[:done] = found[:done]
+            done = len(decisions) if len(decisions) == n else _whole_blocks(len(decisions), rule, search)
+            kept[:done] = decisions[:done]
             record.cut(done)
             if done < n:
                 built.restore(vectors, np.flatnonzero(kept[:done]))

@@ -60,13 +60,13 @@ class Exact:
         block = self.product.round(vectors)
         open_rows = np.arange(len(vectors))
         counts = np.zeros(len(vectors), dtype=np.int64)
-        found = []
+        candidates = []
         for number in reversed(range(len(self._tiles))):  # similar texts are often close in the source
             tile = self._tiles[number]
             filled = min(self.tile, self._filled - number * self.tile)
             there = self.product.find(block, Rounded(tile.values[:filled], tile.length, tile.lost))
             rows = open_rows[there.left]
-            found.append(CandidatePairs(rows, there.right + number * self.tile, there.sure))
+            candidates.append(CandidatePairs(rows, there.right + number * self.tile, there.sure))
             if all_of_them:
                 continue
             counts += np.bincount(rows[there.sure], minlength=len(counts))
@@ -76,9 +76,9 @@ class Exact:
                 if not len(open_rows):
                     break
                 block = Rounded(block.values[torch.from_numpy(~done)], block.length, block.lost)
-        if not found:
-            found.append(CandidatePairs(*(np.empty(0, dtype=np.int64),) * 2, np.empty(0, dtype=bool)))
-        pairs = CandidatePairs(*(np.concatenate(column) for column in zip(*found, strict=True)))
+        if not candidates:
+            candidates.append(CandidatePairs(*(np.empty(0, dtype=np.int64),) * 2, np.empty(0, dtype=bool)))
+        pairs = CandidatePairs(*(np.concatenate(column) for column in zip(*candidates, strict=True)))
         asked = np.ones_like(pairs.sure)
         if not all_of_them:
             asked = ~pairs.sure & (counts[pairs.left] <= self.rule.tolerated)

@@ -125,9 +125,9 @@ class DiversityFilter:
         return decisions
 
 
-def _note(decisions: Decisions, found: list[Pairs]) -> None:
+def _note(decisions: Decisions, parts: list[Pairs]) -> None:
     """Write down the most similar neighbour of each dropped vector."""
-    pairs = Pairs(*(np.concatenate(column) for column in zip(*found, strict=True)))
+    pairs = Pairs(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     pairs = pairs.where(~decisions.kept[pairs.left])
     order = np.lexsort((pairs.right, -pairs.similarity, pairs.left))
     rows, first = np.unique(pairs.left[order], return_index=True)

@@ -87,8 +87,8 @@ class DecisionJournal:
 
     def _mismatch(self, there: bytes) -> str:
         try:
-            found = json.loads(there)
-            changed = [name for name in self._header if found[name] != self._header[name]]
+            header = json.loads(there)
+            changed = [name for name in self._header if header[name] != self._header[name]]
         except (ValueError, KeyError, TypeError):
             return f"{self.path} is not a journal of decisions; give another file."
         return (

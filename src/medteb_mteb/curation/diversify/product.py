@@ -116,16 +116,16 @@ class Product:
         # Positive floats are ordered as the integers of the same bits, and negative ones are negative.
         bits = scores.view(_INTEGERS[self.dtype][0])
         near = torch.nonzero(bits.amax(dim=1) >= low)[:, 0].numpy() if m and n else np.empty(0, np.int64)
-        found = []
+        pairs = []
         for start in range(0, len(near), SLICE):
             rows = near[start : start + SLICE]
             part = bits.numpy()[rows]
             row, right_row = np.nonzero(part >= low)
-            found.append(CandidatePairs(rows[row], right_row, part[row, right_row] > high))
-        if not found:
+            pairs.append(CandidatePairs(rows[row], right_row, part[row, right_row] > high))
+        if not pairs:
             none = np.empty(0, dtype=np.int64)
             return CandidatePairs(none, none, none.astype(bool))
-        return CandidatePairs(*(np.concatenate(column) for column in zip(*found, strict=True)))
+        return CandidatePairs(*(np.concatenate(column) for column in zip(*pairs, strict=True)))
 
     def _bits(self, value: float, *, up: bool) -> int:
         """Return the bits of the type's nearest number not above (`up`: not below) a positive value."""
