@@ -149,11 +149,11 @@ def _of_results(folder: Path) -> Scores:
             continue
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
-            found = [row["main_score"] for rows in content["scores"].values() for row in rows]
+            values = [row["main_score"] for rows in content["scores"].values() for row in rows]
             task = content["task_name"]
         except (ValueError, KeyError, AttributeError, TypeError):
             continue  # some other JSON file
-        scores.setdefault(file.parts[-3].replace("__", "/"), {})[task] = float(np.mean(found))
+        scores.setdefault(file.parts[-3].replace("__", "/"), {})[task] = float(np.mean(values))
     if not scores:
         raise BuildError(f"{folder} holds no results of mteb.")
     return scores

@@ -76,15 +76,15 @@ class Terms:
         every = self.every(text)
         if len(every) < 2:
             return every
-        every.sort(key=lambda found: (found.start - found.end, found.start))
+        every.sort(key=lambda match: (match.start - match.end, match.start))
         kept: list[TermMatch] = []
         taken = bytearray(len(text))
-        for found in every:
+        for match in every:
             # A match kept before is at least as long, so it contains an end of every match it overlaps.
-            if not (taken[found.start] or taken[found.end - 1]):
-                taken[found.start : found.end] = b"\1" * (found.end - found.start)
-                kept.append(found)
-        return sorted(kept, key=lambda found: found.start)
+            if not (taken[match.start] or taken[match.end - 1]):
+                taken[match.start : match.end] = b"\1" * (match.end - match.start)
+                kept.append(match)
+        return sorted(kept, key=lambda match: match.start)
 
     def every(self, text: str) -> list[TermMatch]:
         """Return all terms of a text, including those that overlap."""

@@ -59,11 +59,11 @@ def brute_force(given, threshold, width=3):
 def test_dropped_texts_equal_those_of_a_comparison_of_all_pairs(threshold):
     given = texts(1200)
     expected = brute_force(given, threshold)
-    found = list(NearDuplicates(threshold)(given))
+    outcomes = list(NearDuplicates(threshold)(given))
     share = sum(map(bool, expected)) / len(given)
     assert 0.05 < share < 0.6
     wrong = 0
-    for text, outcome, before in zip(given, found, expected, strict=True):
+    for text, outcome, before in zip(given, outcomes, expected, strict=True):
         if isinstance(outcome, Dropped):
             assert (outcome.text, outcome.reason) == (text, "near-duplicate")
             name, similarity = outcome.detail.split()
@@ -101,14 +101,16 @@ def test_shards_do_not_matter_and_the_first_is_kept():
     ],
 )
 def test_punctuation_width_and_case_make_no_difference(one, other, same):
-    found = list(NearDuplicates()([Text("a", one), Text("b", other)]))
-    assert isinstance(found[1], Dropped) == same
+    outcomes = list(NearDuplicates()([Text("a", one), Text("b", other)]))
+    assert isinstance(outcomes[1], Dropped) == same
 
 
 def test_the_title_is_part_of_a_text():
     body = "多休息，多喝水。"
-    found = list(NearDuplicates()([Text("a", body, "感冒怎么办"), Text("b", body, "发烧了需要吃什么药好")]))
-    assert found[1].id == "b"
+    outcomes = list(
+        NearDuplicates()([Text("a", body, "感冒怎么办"), Text("b", body, "发烧了需要吃什么药好")])
+    )
+    assert outcomes[1].id == "b"
 
 
 @pytest.mark.parametrize("threshold", [0.3, 0.5, 0.7, 0.8, 0.9, 1.0])
