@@ -194,14 +194,14 @@ def extend(
 
 def _rule_of(made: Mapping[str, Any], folder: Path) -> ConsensusRule:
     """Return the rule of the edition, from its provenance."""
-    for found in reversed(mappings(made, "consensus")):
-        if found.get("rule") and found.get("positive"):
+    for entry in reversed(mappings(made, "consensus")):
+        if entry.get("rule") and entry.get("positive"):
             options: dict[str, Any] = {
                 key: tuple(value) if isinstance(value, list) else value
-                for key, value in (found.get("options") or {}).items()
+                for key, value in (entry.get("options") or {}).items()
             }
             try:
-                return ConsensusRule(found["rule"], tuple(found["positive"]), **options)
+                return ConsensusRule(entry["rule"], tuple(entry["positive"]), **options)
             except TypeError:
                 break
     raise BuildError(
@@ -239,8 +239,8 @@ def _runs(pools: Path) -> dict[str, dict[str, dict[str, float]]]:
     with pools.open(encoding="utf-8") as lines:
         for row in map(json.loads, lines):
             for name, ranks in row["ranks"].items():
-                found = zip(row["corpus-ids"], ranks, strict=True)
-                listed = {document: -float(rank) for document, rank in found if rank is not None}
+                ranked = zip(row["corpus-ids"], ranks, strict=True)
+                listed = {document: -float(rank) for document, rank in ranked if rank is not None}
                 runs.setdefault(name, {})[row["query-id"]] = listed
     return runs
 
@@ -249,7 +249,7 @@ def _unjudged(
     data: RetrievalData, runs: Mapping[str, Mapping[str, Mapping[str, float]]], depth: int
 ) -> dict[str, list[str]]:
     """Return the unjudged documents at the top of the rankings, by query, sorted."""
-    found: dict[str, list[str]] = {}
+    unjudged: dict[str, list[str]] = {}
     for row in data.queries:
         query = row["id"]
         first = {
@@ -265,8 +265,8 @@ def _unjudged(
             *judged.disputed.get(query, ()),
         }
         if left := sorted(first - known):
-            found[query] = left
-    return found
+            unjudged[query] = left
+    return unjudged
 
 
 def _write_input(
@@ -313,20 +313,20 @@ def _agreed(given: Judging, rule: ConsensusRule) -> dict[str, Any]:
     """Return the judges' agreement on the new pairs; empty for a single judge."""
     counted = [one for one in given.judgements if not rule.judges or one.judge in rule.judges]
     try:
-        found: dict[str, Any] = agreement(counted, positive=rule.positive).to_json()["labels"]
+        estimates: dict[str, Any] = agreement(counted, positive=rule.positive).to_json()["labels"]
     except BuildError:
         return {}
-    return found
+    return estimates
 
 
 def _scores(
     data: RetrievalData, runs: Mapping[str, Mapping[str, Mapping[str, float]]]
 ) -> dict[str, SystemScores]:
     qrels = {query: {d: score for d, score in row.items() if score > 0} for query, row in data.qrels.items()}
-    found = {}
+    by_system = {}
     for name, run in runs.items():
         scores = score_queries({query: row for query, row in qrels.items() if row}, data.judged, run)
         mean = means(scores.values())
         low, high = interval(MeanSample(np.array([one.ndcg for one in scores.values()])))
-        found[name] = SystemScores(mean.ndcg, low, high, mean.judged, mean.condensed)
-    return found
+        by_system[name] = SystemScores(mean.ndcg, low, high, mean.judged, mean.condensed)
+    return by_system

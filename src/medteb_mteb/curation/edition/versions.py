@@ -173,13 +173,13 @@ def _statistics(before: Mapping[str, Any], data: RetrievalData, change: Change) 
             sizes[label.query_id] = sizes.get(label.query_id, 0) + 1
     there = [size for size in sizes.values() if size]
     labelled, disputed = "labelled pairs in the corpus", "disputed pairs in the corpus"
-    found = {
+    statistics = {
         **before,
         "positives per query": f"{min(there)} to {max(there)}, mean {sum(there) / len(there):.2f}",
         labelled: before.get(labelled, 0) + len(change.labels) - change.counts["disputed"],
         disputed: before.get(disputed, 0) + change.counts["disputed"],
     }
-    return {key: value for key, value in found.items() if value != 0}
+    return {key: value for key, value in statistics.items() if value != 0}
 
 
 def _card(text: str, edition: Edition, change: Change) -> str:
