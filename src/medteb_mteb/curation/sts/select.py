@@ -83,7 +83,7 @@ def select(
         limit: Maximum number of queries, sampled; `None`: all.
         seed: Seed of the samples.
     """
-    found: list[SwappedQuery] = []
+    candidates: list[SwappedQuery] = []
     dropped: list[Dropped] = []
     first: dict[str, str] = {}
     crowded: set[str] = set()
@@ -101,8 +101,8 @@ def select(
             continue
         if len({place.term for place in places}) > 1:
             crowded.add(query.id)
-        found.append(SwappedQuery(query, entry, _swapped(query.full, entry, places)))
-    kept = _drawn(found, per_entry, limit, seed, dropped)
+        candidates.append(SwappedQuery(query, entry, _swapped(query.full, entry, places)))
+    kept = _drawn(candidates, per_entry, limit, seed, dropped)
     return Selection(kept, dropped, sum(one.query.id in crowded for one in kept))
 
 
@@ -141,11 +141,15 @@ def _swapped(text: str, entry: DictionaryEntry, places: Sequence[TermMatch]) -> 
 
 
 def _drawn(
-    found: list[SwappedQuery], per_entry: int | None, limit: int | None, seed: int, dropped: list[Dropped]
+    candidates: list[SwappedQuery],
+    per_entry: int | None,
+    limit: int | None,
+    seed: int,
+    dropped: list[Dropped],
 ) -> list[SwappedQuery]:
     """Return at most `per_entry` queries of an entry and `limit` in total; the order stays."""
     # By a number that depends on the query only: a further query does not change which others are paid for.
-    order = sorted(found, key=lambda one: random.Random(f"{seed} limit {one.query.id}").random())
+    order = sorted(candidates, key=lambda one: random.Random(f"{seed} limit {one.query.id}").random())
     taken: Counter[tuple[str, str]] = Counter()
     reasons: dict[str, str] = {}
     for one in order:
@@ -157,7 +161,7 @@ def _drawn(
             taken[one.entry.pair] += 1
     dropped += [
         Dropped(one.query, reasons[one.query.id], f"{one.entry.origin} {one.entry.replace}")
-        for one in found
+        for one in candidates
         if one.query.id in reasons
     ]
-    return [one for one in found if one.query.id not in reasons]
+    return [one for one in candidates if one.query.id not in reasons]

@@ -142,12 +142,12 @@ def _near(
     sentences: Mapping[str, Sequence[str]],
     threshold: float,
 ) -> dict[str, str]:
-    found = {}
+    reasons = {}
     taken = {normalise(sentence) for name in test for sentence in sentences[name]}
     for name in train:
         if any(normalise(sentence) in taken for sentence in sentences[name]):
-            found[name] = "shared-sentence"
+            reasons[name] = "shared-sentence"
     tests = [sentence for name in test for sentence in sentences[name]]
     pairs = near_duplicates([texts[name] for name in train], tests, threshold=threshold)
-    found.update({train[row]: "near-test" for row, _, _ in pairs})
-    return found
+    reasons.update({train[row]: "near-test" for row, _, _ in pairs})
+    return reasons

@@ -194,7 +194,7 @@ def sts(
     if not already_anonymous:
         refuse_private({"queries": [one.query for one in selection.candidates]})
     model.key()
-    found = generate(
+    generation = generate(
         _prompts(selection, how),
         model,
         path,
@@ -204,19 +204,19 @@ def sts(
         show_progress=show_progress,
         name=STEP,
     )
-    rows = _checked(selection, found, terms, how)
+    rows = _checked(selection, generation, terms, how)
     report = StsReport(
         folder,
         path,
         queries=total,
-        dropped={**selection.reasons, **_failures(found)},
+        dropped={**selection.reasons, **_failures(generation)},
         rewrites=_outcomes(rows),
-        bought=found.bought,
-        known=found.known,
-        account=found.account,
-        stopped=found.stopped,
+        bought=generation.bought,
+        known=generation.known,
+        account=generation.account,
+        stopped=generation.stopped,
     )
-    if not found.complete:
+    if not generation.complete:
         return report
     sides = _split(rows, how, training_queries, held_out)
     statistics = _statistics(report, terms, rows, selection, sides)
@@ -225,8 +225,8 @@ def sts(
         "settings": how.to_json(),
         "input": {"dictionary": source_digest(dictionary), "queries": source_digest(queries)},
     }
-    writer = {"name": model.name, **provenance["rewriter"], "answered": list(found.answered)}
-    dropped = _dropped_rows(selection, found)
+    writer = {"name": model.name, **provenance["rewriter"], "answered": list(generation.answered)}
+    dropped = _dropped_rows(selection, generation)
     triples = _write(folder, rows, sides, how, statistics, provenance, {**made, "writers": [writer]}, dropped)
     return replace(report, edition=load_edition(folder / TASK), triples=triples, statistics=statistics)
 
@@ -278,18 +278,18 @@ def _prompts(selection: Selection, how: StsSettings) -> list[Prompt]:
 
 
 def _checked(
-    selection: Selection, found: Generation[dict[str, str]], terms: Dictionary, how: StsSettings
+    selection: Selection, generation: Generation[dict[str, str]], terms: Dictionary, how: StsSettings
 ) -> list[Rewritten]:
     rows = []
     for one in selection.candidates:
-        rewrites = found.answers.get(one.query.id)
+        rewrites = generation.answers.get(one.query.id)
         if rewrites is not None:
             rows.append(Rewritten(one, rewrites, check(one, rewrites, terms.terms, how.tolerance)))
     return rows
 
 
-def _failures(found: Generation[dict[str, str]]) -> dict[str, int]:
-    return dict(sorted(Counter(f"failed-{reason}" for reason in found.failed.values()).items()))
+def _failures(generation: Generation[dict[str, str]]) -> dict[str, int]:
+    return dict(sorted(Counter(f"failed-{reason}" for reason in generation.failed.values()).items()))
 
 
 def _outcomes(rows: Sequence[Rewritten]) -> dict[str, dict[str, int]]:
@@ -347,10 +347,10 @@ def _statistics(
     return {name: number for name, number in numbers.items() if number}
 
 
-def _dropped_rows(selection: Selection, found: Generation[dict[str, str]]) -> list[dict[str, Any]]:
+def _dropped_rows(selection: Selection, generation: Generation[dict[str, str]]) -> list[dict[str, Any]]:
     failed = [
-        Dropped(one.query, f"failed-{found.failed[one.query.id]}")
+        Dropped(one.query, f"failed-{generation.failed[one.query.id]}")
         for one in selection.candidates
-        if one.query.id in found.failed
+        if one.query.id in generation.failed
     ]
     return [item.to_json() for item in (*selection.dropped, *failed)]

@@ -146,9 +146,9 @@ def write_training(out: Path, rows: Iterable[Rewritten]) -> dict[str, int]:
             files[TRIPLES].append({**content, "negatives": list(good.values())[:NEGATIVES]})
         else:
             files[PAIRS].append(content)
-    for name, found in files.items():
-        if found:
-            write_rows(out / name, found)
+    for name, contents in files.items():
+        if contents:
+            write_rows(out / name, contents)
     return {
         "triples": len(files[TRIPLES]),
         "without a negative": len(files[PAIRS]),
@@ -168,14 +168,14 @@ def write_log(
 
     def content(row: Rewritten) -> dict[str, Any]:
         query, entry = row.candidate.query, row.candidate.entry
-        found: dict[str, Any] = {"query-id": query.id, "query": query.full}
-        found |= {"origin": entry.origin, "replace": entry.replace, **row.rewrites}
+        record: dict[str, Any] = {"query-id": query.id, "query": query.full}
+        record |= {"origin": entry.origin, "replace": entry.replace, **row.rewrites}
         if row.dropped:
-            found["dropped"] = dict(row.dropped)
-        found["use"] = side.get(row.id, "none")
+            record["dropped"] = dict(row.dropped)
+        record["use"] = side.get(row.id, "none")
         if row.id in drawn:
-            found["drawn"] = drawn[row.id]
-        return found
+            record["drawn"] = drawn[row.id]
+        return record
 
     write_rows(out / REWRITES, map(content, rows))
     write_rows(out / DROPPED, dropped)
