@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st.integrity.verify import Verified
-from medteb_mteb.curation.diversify.journal import DROPPED, KEPT
+from medteb_mteb.curation.diversify.journal import DROPPED_BYTE, KEPT_BYTE
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.judge.entries import proof as judgement_proof
 from medteb_mteb.curation.judge.journal import JudgementJournal
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["repair_damaged", "verify_journal"]
 
 #: Problems that are listed one by one.
-MOST = 20
+MAX_LISTED_PROBLEMS = 20
 
 _MAGIC, _APPLICATION = b"SQLite format 3\x00", slice(68, 72)
 
@@ -104,7 +104,7 @@ def _rows(path: Path, kind: type[Database[Any]], verified: Verified) -> None:
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
             db.text_factory = lambda content: content.decode("utf-8", "replace")
-            for (said,) in db.execute(f"PRAGMA integrity_check({MOST})").fetchall():
+            for (said,) in db.execute(f"PRAGMA integrity_check({MAX_LISTED_PROBLEMS})").fetchall():
                 if said != "ok":
                     verified.add(path, " ".join(str(said).split())[:200], do)
             (version,) = db.execute("PRAGMA user_version").fetchone()
@@ -117,9 +117,9 @@ def _rows(path: Path, kind: type[Database[Any]], verified: Verified) -> None:
                     total += held or 0
                     if held is None:
                         wrong += 1
-                        if wrong <= MOST:
+                        if wrong <= MAX_LISTED_PROBLEMS:
                             verified.add(path, f"the row of {checked.name} {_hex(row[0])} was changed", do)
-            if wrong > MOST:
+            if wrong > MAX_LISTED_PROBLEMS:
                 verified.add(path, f"{wrong} rows were changed in all", do)
             verified.notes.append(f"{total} {kind.table}")
     except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite quotes damaged names in its messages
@@ -176,7 +176,7 @@ def _torn(content: bytes) -> tuple[int, int | None]:
         header = None
     if not end or not isinstance(header, dict):
         return 0, None
-    kept = rest.lstrip(bytes((KEPT, DROPPED)))
+    kept = rest.lstrip(bytes((KEPT_BYTE, DROPPED_BYTE)))
     return len(line) + 1, len(rest) - len(kept) if kept else None
 
 

@@ -15,10 +15,10 @@ from medteb_mteb.curation.files.records import BuildError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-__all__ = ["OVERLAP", "Marked", "Quality", "parse_marked", "quality", "read_marked"]
+__all__ = ["MIN_OVERLAP", "Marked", "Quality", "parse_marked", "quality", "read_marked"]
 
 #: Minimum characters that a found and a marked span have in common, as a share of the longer one.
-OVERLAP = 0.5
+MIN_OVERLAP = 0.5
 _MARK = re.compile(r"\[\[([A-Za-z_]+):(.*?)\]\]")
 
 
@@ -48,7 +48,7 @@ class Quality:
         marked: Number of marked identifiers by kind.
         found: Number of found identifiers by kind.
         exact: Number found with the same kind, start and end, by kind.
-        near: Number found with the same kind and an overlap of at least `OVERLAP`, by kind.
+        near: Number found with the same kind and an overlap of at least `MIN_OVERLAP`, by kind.
         characters: Number of marked characters.
         covered: Number of marked characters found as any kind; the rest would be left in the text.
         errors: A line for each missed and each false identifier.
@@ -79,7 +79,7 @@ class Quality:
             "sentences": self.sentences,
             "plain": self.plain,
             "disturbed": self.disturbed,
-            "overlap": OVERLAP,
+            "overlap": MIN_OVERLAP,
             "covered": round(self.covered / self.characters, 4) if self.characters else 1.0,
             "all": self._row(None),
             "kinds": {
@@ -186,7 +186,7 @@ def _match(sentence: Marked, predicted: Sequence[Span], result: Quality) -> None
     left = list(predicted)
     for span in sentence.spans:
         best = max(left, key=lambda other: _overlap(span, other), default=None)
-        if best is not None and _overlap(span, best) >= OVERLAP:
+        if best is not None and _overlap(span, best) >= MIN_OVERLAP:
             left.remove(best)
             result.near[span.kind] += 1
             result.exact[span.kind] += best == span

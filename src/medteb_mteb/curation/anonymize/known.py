@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Known", "merged", "read_known"]
 
 #: Minimum letters and digits of a known identifier; a single character occurs in too many words.
-SHORTEST = 2
+MIN_LENGTH = 2
 
 _DOTS = str.maketrans(dict.fromkeys("•・･‧∙⋅．", "·"))
 _HAN = r"[\p{Han}·]"
@@ -114,8 +114,10 @@ def read_known(path: str | Path) -> Known:
         if not value:
             continue
         # The line itself stays out of messages: it is private.
-        if sum(char.isalnum() for char in value) < SHORTEST:
-            raise BuildError(f"{file}, line {number}: a known identifier has {SHORTEST} characters or more.")
+        if sum(char.isalnum() for char in value) < MIN_LENGTH:
+            raise BuildError(
+                f"{file}, line {number}: a known identifier has {MIN_LENGTH} characters or more."
+            )
         if (kind := kind.upper() or "NAME") not in IDENTIFIER_KINDS:
             raise BuildError(
                 f"{file}, line {number}: expected a kind after the tab; choose from "

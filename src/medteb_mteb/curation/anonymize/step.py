@@ -19,7 +19,7 @@ from medteb_mteb.curation.anonymize.surrogates import Surrogates
 from medteb_mteb.curation.files.folder import write_json
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.files.records import BuildError, Text
-from medteb_mteb.curation.files.step import SHARD, TextsReport, run_step
+from medteb_mteb.curation.files.step import TEXTS_PER_SHARD, TextsReport, run_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,14 +29,23 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.anonymize.spans import Span
     from medteb_mteb.curation.files.sources import TextSource
 
-__all__ = ["ENTITIES", "FOUND", "VERSION", "Anonymise", "Anonymised", "Ids", "Mode", "anonymize"]
+__all__ = [
+    "ENTITIES_FILE",
+    "IDENTIFIERS_KEY",
+    "VERSION",
+    "Anonymise",
+    "Anonymised",
+    "Ids",
+    "Mode",
+    "anonymize",
+]
 
 #: Incremented with every change of recognition or replacement.
 VERSION = 3
 #: Key of `meta` with the number of identifiers of each kind in a text.
-FOUND = "identifiers"
+IDENTIFIERS_KEY = "identifiers"
 #: File next to the manifest with the counts over all texts.
-ENTITIES = "entities.json"
+ENTITIES_FILE = "entities.json"
 
 #: Ids that are digests or random; one in a few thousand contains digits that look like a phone number.
 _DIGEST = re.compile(
@@ -164,7 +173,7 @@ class Anonymise:
         }
         meta = {key: _rebuilt(value, key, clean) for key, value in kept.items()}
         if counts := Counter(span.kind for spans in identifiers for span in spans):
-            meta[FOUND] = dict(sorted(counts.items()))
+            meta[IDENTIFIERS_KEY] = dict(sorted(counts.items()))
         title, body = self.replaced(text.title, identifiers[0]), self.replaced(text.text, identifiers[1])
         identity = text.id if given else self._new_id(title, body)
         self._taken.add(identity)
@@ -286,7 +295,7 @@ def anonymize(
     reviewed: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
     sources: Sequence[TextSource] = (),
-    shard: int = SHARD,
+    shard: int = TEXTS_PER_SHARD,
     show_progress: bool = True,
 ) -> Anonymised:
     """Run the step on a source, or resume an interrupted run, and count the replaced identifiers.
@@ -331,7 +340,7 @@ def anonymize(
     report = run_step(
         step, source, out, columns=columns, sources=sources, shard=shard, show_progress=show_progress
     )
-    path = Path(out) / ENTITIES
+    path = Path(out) / ENTITIES_FILE
     if path.is_file():
         there = json.loads(path.read_text(encoding="utf-8"))
         return Anonymised(report, there["identifiers"], there["texts_with"], tuple(there["left_out"]))
@@ -346,7 +355,7 @@ def _counted(report: TextsReport, left_out: tuple[str, ...]) -> Anonymised:
     for file in sorted(report.folder.glob("records-*.jsonl")):
         with file.open(encoding="utf-8") as lines:
             for line in lines:
-                by_kind = json.loads(line).get("meta", {}).get(FOUND, {})
+                by_kind = json.loads(line).get("meta", {}).get(IDENTIFIERS_KEY, {})
                 counts.update(by_kind)
                 texts_with += bool(by_kind)
     return Anonymised(report, dict(sorted(counts.items())), texts_with, left_out)
@@ -354,6 +363,9 @@ def _counted(report: TextsReport, left_out: tuple[str, ...]) -> Anonymised:
 
 def _left_out(source: str | Path, columns: Mapping[str, str] | None, step: Anonymise) -> tuple[str, ...]:
     """Return the keys of `meta` that the step did not keep; a key may hold an identifier too."""
-    keys = {key for text in read_texts(source, columns) for key in text.meta} - {*step.keep_meta, FOUND}
+    keys = {key for text in read_texts(source, columns) for key in text.meta} - {
+        *step.keep_meta,
+        IDENTIFIERS_KEY,
+    }
     finder = step.finder()
     return tuple(sorted({step.replaced(key, finder(key)) for key in keys}))

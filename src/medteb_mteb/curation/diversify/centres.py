@@ -19,11 +19,11 @@ from medteb_mteb.curation.diversify.vectors import unit
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["PER_LIST", "Centres", "find_centres", "sample_rows"]
+__all__ = ["VECTORS_PER_LIST", "Centres", "find_centres", "sample_rows"]
 
 #: Vectors of the sample per list.
-PER_LIST = 24
-ROUNDS = 6
+VECTORS_PER_LIST = 24
+ITERATIONS = 6
 BLOCK = 4096
 
 
@@ -70,7 +70,7 @@ def find_centres(sample: Callable[[], np.ndarray], lists: int, file: str | Path 
         return there
     vectors = unit(sample())
     centres: np.ndarray = vectors[sample_rows(len(vectors), lists)]
-    for _ in range(ROUNDS):
+    for _ in range(ITERATIONS):
         nearest = Centres(centres).nearest(vectors)[:, 0]
         sums = torch.zeros(centres.shape)
         sums.index_add_(0, torch.from_numpy(nearest), torch.from_numpy(vectors))

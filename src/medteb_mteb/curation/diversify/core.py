@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from tqdm.auto import tqdm
 
-from medteb_mteb.curation.diversify.centres import PER_LIST, find_centres, sample_rows
+from medteb_mteb.curation.diversify.centres import VECTORS_PER_LIST, find_centres, sample_rows
 from medteb_mteb.curation.diversify.exact import TILE, Exact
 from medteb_mteb.curation.diversify.filter import BLOCK, DiversityFilter
 from medteb_mteb.curation.diversify.inverted import Inverted
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Search", "diversify", "make_filter"]
 
 #: Fewest lists of an inverted file.
-FEWEST_LISTS = 64
+MIN_LISTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Search:
         """Choose the number of lists for a number of texts; `exact` is returned unchanged."""
         if self.index == "exact":
             return self
-        lists = self.lists or max(FEWEST_LISTS, 2 ** round(np.log2(4 * max(1, texts) ** 0.5)))
+        lists = self.lists or max(MIN_LISTS, 2 ** round(np.log2(4 * max(1, texts) ** 0.5)))
         return replace(self, lists=max(1, min(texts, lists)))
 
     def to_json(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def diversify(
         )
     n = len(vectors)
     search = search.resolved(n)
-    rows = sample_rows(n, PER_LIST * search.lists)
+    rows = sample_rows(n, VECTORS_PER_LIST * search.lists)
     beside = f"{journal}.centres.npy" if journal else None
     built = make_filter(
         rule,

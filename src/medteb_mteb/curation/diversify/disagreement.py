@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.diversify.rule import SelectionRule
     from medteb_mteb.curation.diversify.vectors import Rows
 
-__all__ = ["SAMPLE", "Disagreement", "measure_disagreement"]
+__all__ = ["SAMPLE_SIZE", "Disagreement", "measure_disagreement"]
 
 #: Texts whose decisions are checked.
-SAMPLE = 1000
+SAMPLE_SIZE = 1000
 BLOCK = 4096
 #: Half the width of a 95 % interval in standard deviations.
-Z = 1.959964
+Z_95 = 1.959964
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class Disagreement:
         if not self.sampled:
             return 0.0, 1.0
         n, p = self.sampled, self.share
-        middle = p + Z * Z / (2 * n)
-        half = Z * (p * (1 - p) / n + Z * Z / (4 * n * n)) ** 0.5
-        scale = 1 + Z * Z / n
+        middle = p + Z_95 * Z_95 / (2 * n)
+        half = Z_95 * (p * (1 - p) / n + Z_95 * Z_95 / (4 * n * n)) ** 0.5
+        scale = 1 + Z_95 * Z_95 / n
         low = (middle - half) / scale if p else 0.0
         return low, (middle + half) / scale if p < 1 else 1.0
 
@@ -66,7 +66,7 @@ def measure_disagreement(
     kept: np.ndarray,
     rule: SelectionRule,
     *,
-    sample: int = SAMPLE,
+    sample: int = SAMPLE_SIZE,
     seed: int = 42,
     dtype: torch.dtype | None = None,
 ) -> Disagreement:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Inverted"]
 
 #: Upper bound of the error of half precision in the lists, for similarities of vectors of length 1.
-SLACK = 0.005
+HALF_PRECISION_ERROR = 0.005
 
 
 class Inverted:
@@ -71,7 +71,7 @@ class Inverted:
         lists = self.centres.nearest(vectors, self.probes)
         unused = np.zeros(lists.shape, dtype=np.float32)  # similarities to centres matter to residuals only
         near, numbers = self._index.search_preassigned(vectors, self.rule.k, lists, unused)
-        left, place = np.nonzero((numbers >= 0) & (near > self.rule.limit - SLACK))
+        left, place = np.nonzero((numbers >= 0) & (near > self.rule.limit - HALF_PRECISION_ERROR))
         right = numbers[left, place]
         similarity = similarities(vectors, left, self.kept, right)
         above = similarity > self.rule.limit

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["DecisionJournal"]
 
 #: Bytes of a decision. None of them is 0, which is what a file may end with after a loss of power.
-KEPT, DROPPED = 1, 2
+KEPT_BYTE, DROPPED_BYTE = 1, 2
 
 #: Rows whose digest is computed at once.
-CHUNK = 65_536
+ROWS_PER_CHUNK = 65_536
 
 
 class DecisionJournal:
@@ -57,8 +57,8 @@ class DecisionJournal:
     def read(self) -> np.ndarray:
         """Return the decisions so far, `(m,)` bool, true where a vector is kept."""
         content = np.frombuffer(self.path.read_bytes()[self._start :], dtype=np.uint8)
-        wrong = np.flatnonzero((content != KEPT) & (content != DROPPED))
-        decided: np.ndarray = content[: wrong[0] if len(wrong) else None] == KEPT
+        wrong = np.flatnonzero((content != KEPT_BYTE) & (content != DROPPED_BYTE))
+        decided: np.ndarray = content[: wrong[0] if len(wrong) else None] == KEPT_BYTE
         return decided
 
     def cut(self, decisions: int) -> None:
@@ -71,7 +71,7 @@ class DecisionJournal:
         Raises:
             BuildError: The decisions cannot be written; earlier ones are kept.
         """
-        self._append(np.where(kept, KEPT, DROPPED).astype(np.uint8).tobytes(), "ab")
+        self._append(np.where(kept, KEPT_BYTE, DROPPED_BYTE).astype(np.uint8).tobytes(), "ab")
 
     def _append(self, content: bytes, mode: str) -> None:
         try:
@@ -98,6 +98,6 @@ class DecisionJournal:
 
 def _digest(vectors: np.ndarray) -> str:
     digest = hashlib.sha256(f"{vectors.dtype.str} {vectors.shape}\n".encode())
-    for start in range(0, len(vectors), CHUNK):
-        digest.update(np.ascontiguousarray(vectors[start : start + CHUNK]).data)
+    for start in range(0, len(vectors), ROWS_PER_CHUNK):
+        digest.update(np.ascontiguousarray(vectors[start : start + ROWS_PER_CHUNK]).data)
     return digest.hexdigest()

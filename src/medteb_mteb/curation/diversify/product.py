@@ -26,11 +26,11 @@ import torch
 __all__ = ["CandidatePairs", "Product", "Rounded"]
 
 #: Rows of a product that are scanned at once; bounds the memory for pairs.
-SLICE = 512
+ROWS_PER_SLICE = 512
 
-_INTEGERS = {torch.bfloat16: (torch.int16, np.int16), torch.float32: (torch.int32, np.int32)}
+_INTEGER_TYPES = {torch.bfloat16: (torch.int16, np.int16), torch.float32: (torch.int32, np.int32)}
 #: Bound of the relative rounding of a result.
-_RESULT = {torch.bfloat16: 2.0**-8, torch.float32: 0.0}
+_RESULT_ERROR = {torch.bfloat16: 2.0**-8, torch.float32: 0.0}
 
 
 @dataclass
@@ -91,7 +91,7 @@ class Product:
         rounding = left.lost * (right.length + right.lost) + left.length * right.lost
         inexact = rounding + accumulated
         # A result near the threshold is at most this large before its own rounding.
-        return 1.01 * (inexact + _RESULT[self.dtype] * (self.threshold + inexact) * 1.01)
+        return 1.01 * (inexact + _RESULT_ERROR[self.dtype] * (self.threshold + inexact) * 1.01)
 
     def find(self, left: Rounded, right: Rounded, *, earlier: bool = False) -> CandidatePairs:
         """Return the pairs that may be above the threshold, by row on the left.
@@ -114,11 +114,11 @@ class Product:
             self._bits(self.threshold + margin, up=True),
         )
         # Positive floats are ordered as the integers of the same bits, and negative ones are negative.
-        bits = scores.view(_INTEGERS[self.dtype][0])
+        bits = scores.view(_INTEGER_TYPES[self.dtype][0])
         near = torch.nonzero(bits.amax(dim=1) >= low)[:, 0].numpy() if m and n else np.empty(0, np.int64)
         pairs = []
-        for start in range(0, len(near), SLICE):
-            rows = near[start : start + SLICE]
+        for start in range(0, len(near), ROWS_PER_SLICE):
+            rows = near[start : start + ROWS_PER_SLICE]
             part = bits.numpy()[rows]
             row, right_row = np.nonzero(part >= low)
             pairs.append(CandidatePairs(rows[row], right_row, part[row, right_row] > high))
@@ -130,7 +130,7 @@ class Product:
     def _bits(self, value: float, *, up: bool) -> int:
         """Return the bits of the type's nearest number not above (`up`: not below) a positive value."""
         number = torch.tensor(value, dtype=torch.float64).to(self.dtype)
-        bits = int(number.view(_INTEGERS[self.dtype][0]))
+        bits = int(number.view(_INTEGER_TYPES[self.dtype][0]))
         if up:
             return bits + (float(number) < value)
         return bits - (float(number) > value)
@@ -162,7 +162,7 @@ def keeps_margin(product: Product) -> bool:
     true = np.einsum("nd,nd->n", a.astype(np.float64), b.astype(np.float64))
     near = np.abs(true - product.threshold) < 0.1
     # The margin grows with the result, which may be a little above the threshold here.
-    return bool((np.abs(got - true)[near] <= product.margin(x, y) + 0.1 * _RESULT[product.dtype]).all())
+    return bool((np.abs(got - true)[near] <= product.margin(x, y) + 0.1 * _RESULT_ERROR[product.dtype]).all())
 
 
 def _seconds(dtype: torch.dtype, dim: int) -> float:

@@ -17,7 +17,7 @@ __all__ = ["Kept", "NotFiniteError", "Pairs", "Rows", "inner_products", "unit"]
 Rows: TypeAlias = "np.ndarray | Vectors"
 
 #: Pairs that are computed at once.
-CHUNK = 16_384
+PAIRS_PER_CHUNK = 16_384
 
 
 class NotFiniteError(BuildError):
@@ -135,8 +135,8 @@ def similarities(block: np.ndarray, left: np.ndarray, kept: Kept, right: np.ndar
     """Return the inner products of rows of a block with kept vectors, `(p,)` float32, in bounded memory."""
     products = np.empty(len(left), dtype=np.float32)
     order = np.argsort(right, kind="stable")  # neighbours on disk are read together
-    for start in range(0, len(order), CHUNK):
-        chunk = order[start : start + CHUNK]
+    for start in range(0, len(order), PAIRS_PER_CHUNK):
+        chunk = order[start : start + PAIRS_PER_CHUNK]
         numbers, place = np.unique(right[chunk], return_inverse=True)
         products[chunk] = inner_products(block, left[chunk], kept[numbers], place)
     return products

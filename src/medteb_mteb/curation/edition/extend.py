@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["Extension", "SystemScores", "extend", "open_edition"]
 
 #: Number of documents of a system kept for its scores if fewer are judged.
-KEPT = 100
+SCORED_DEPTH = 100
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def extend(
     queries = [Text(row["id"], row["text"]) for row in data.queries]
     documents = [Text(row["id"], row["text"], row["title"]) for row in data.corpus]
     pools = pool(
-        queries, documents, retrievers, target / "pools", Pooling(len(documents), max(depth, KEPT)),
+        queries, documents, retrievers, target / "pools", Pooling(len(documents), max(depth, SCORED_DEPTH)),
         show_progress=show_progress, say=say,
     )  # fmt: skip
     runs = _runs(pools)

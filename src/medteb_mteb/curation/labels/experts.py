@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.labels.sheet import Drawn
 
-__all__ = ["DECISION", "Experts", "read_experts", "write_disagreements"]
+__all__ = ["DECISION_COLUMN", "Experts", "read_experts", "write_disagreements"]
 
 #: Column of the decisions in a sheet of disagreements.
-DECISION = "decision"
+DECISION_COLUMN = "decision"
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def read_experts(sheet: Path, answered: Sequence[Path], decided: Path | None = N
     key = read_sheet(sheet)
     given = [read_answers(file, key) for file in answered]
     rows = answered_by_all(key.rows, given)
-    decisions = {} if decided is None else read_answers(decided, key, DECISION)
+    decisions = {} if decided is None else read_answers(decided, key, DECISION_COLUMN)
     votes = {row: sum(by_row[row] for by_row in given) for row in rows}
     split = [row for row in rows if 2 * votes[row] == len(given)]
     answers = {row: int(2 * votes[row] > len(given)) for row in rows if row not in set(split)} | {
@@ -124,7 +124,7 @@ def write_disagreements(sheet: Path, answered: Mapping[str, Path], out: Path) ->
     """
     if len(answered) < 2:
         raise BuildError("Disagreements need the files of two experts or more.")
-    own = ("row", "query", "document", DECISION, "comment")
+    own = ("row", "query", "document", DECISION_COLUMN, "comment")
     if taken := sorted(set(answered) & set(own)):
         raise BuildError(f"A file is called {taken[0]!r}, which is a column of the sheet; rename it.")
     check_free(out)
@@ -137,9 +137,9 @@ def write_disagreements(sheet: Path, answered: Mapping[str, Path], out: Path) ->
         if len(votes) < len(given) or 2 * sum(votes) != len(votes):
             continue
         said = {name: str(by_row[number]) for name, by_row in given.items()}
-        rows.append({"row": number, **texts[number], **said, DECISION: "", "comment": ""})
+        rows.append({"row": number, **texts[number], **said, DECISION_COLUMN: "", "comment": ""})
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_rows(out, ("row", "query", "document", *given, DECISION, "comment"), rows)
+    write_rows(out, ("row", "query", "document", *given, DECISION_COLUMN, "comment"), rows)
     return len(rows)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.files.folder import lineage, read_json
-from medteb_mteb.curation.files.read import MANIFEST, STEP
+from medteb_mteb.curation.files.read import MANIFEST, STEP_FILE
 from medteb_mteb.editions.provenance import read_provenance
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ __all__ = [
     "retrievers_in",
 ]
 
-_SHOWN = ("variant", "temperature", "prompt", "extra")
+_SHOWN_SETTINGS = ("variant", "temperature", "prompt", "extra")
 
 
 def provenance_of_judging(source: str | Path) -> dict[str, Any]:
@@ -32,10 +32,10 @@ def provenance_of_judging(source: str | Path) -> dict[str, Any]:
         source: Folder of the judging, or its `judgements.jsonl`.
     """
     folder = Path(source) if Path(source).is_dir() else Path(source).parent
-    if not (folder / STEP).is_file():
+    if not (folder / STEP_FILE).is_file():
         return {}
     # Once the step is complete, the manifest contains everything in `step.json`.
-    manifest = read_json(folder / MANIFEST if (folder / MANIFEST).is_file() else folder / STEP)
+    manifest = read_json(folder / MANIFEST if (folder / MANIFEST).is_file() else folder / STEP_FILE)
     if manifest.get("step") != "judge":
         return {}
     recorded = _object(read_provenance(folder).get("judges"))
@@ -63,7 +63,11 @@ def judge_entry(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         settings: Everything that its grades depend on, as returned by `Judge.description`.
     """
     model = settings.get("model") or settings.get("cross_encoder")
-    return {"name": name, "model": model, **{key: settings[key] for key in _SHOWN if key in settings}}
+    return {
+        "name": name,
+        "model": model,
+        **{key: settings[key] for key in _SHOWN_SETTINGS if key in settings},
+    }
 
 
 def provenance_of_labels(source: str | Path) -> dict[str, Any]:

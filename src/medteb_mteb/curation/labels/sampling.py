@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
     from medteb_mteb.folders.retrieval import RetrievalData
 
-__all__ = ["MINIMUM", "Stratum", "allocate", "draw", "plan_sheet"]
+__all__ = ["MIN_PAIRS_PER_STRATUM", "Stratum", "allocate", "draw", "plan_sheet"]
 
 #: Minimum number of pairs per stratum.
-MINIMUM = 30
+MIN_PAIRS_PER_STRATUM = 30
 #: Type of queries without a type.
 NO_TYPE = "not stated"
 
 
-def allocate(sizes: Mapping[str, int], budget: int, minimum: int = MINIMUM) -> dict[str, int]:
+def allocate(sizes: Mapping[str, int], budget: int, minimum: int = MIN_PAIRS_PER_STRATUM) -> dict[str, int]:
     """Return the number of pairs to draw from each stratum.
 
     Args:
@@ -114,7 +114,7 @@ def plan_sheet(
     sheet: Path,
     budget: int,
     *,
-    minimum: int = MINIMUM,
+    minimum: int = MIN_PAIRS_PER_STRATUM,
     types: Mapping[str, str] | None = None,
     seed: int = 42,
 ) -> list[Stratum]:

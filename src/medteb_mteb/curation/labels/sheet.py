@@ -36,9 +36,9 @@ __all__ = [
 ]
 
 COLUMNS = ("row", "query", "document", "answer", "comment")
-YES, NO = ("1", "yes", "y", "是"), ("0", "no", "n", "否")
+YES_ANSWERS, NO_ANSWERS = ("1", "yes", "y", "是"), ("0", "no", "n", "否")
 #: Some spreadsheets take cells that begin with these, after blanks, for formulas (OWASP, "CSV Injection").
-FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+FORMULA_PREFIXES = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 _CONTROLS = ("\t", "\r", "\n")
 
 
@@ -161,7 +161,7 @@ def write_rows(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, A
 
 def guarded(cell: str) -> str:
     """Return a text as a CSV cell, with an apostrophe before anything like a formula."""
-    return f"'{cell}" if cell.startswith(_CONTROLS) or cell.lstrip().startswith(FORMULA) else cell
+    return f"'{cell}" if cell.startswith(_CONTROLS) or cell.lstrip().startswith(FORMULA_PREFIXES) else cell
 
 
 def read_sheet(sheet: Path) -> Sheet:
@@ -256,9 +256,9 @@ def read_rows(file: Path) -> list[tuple[int, dict[str, Any]]]:
 def _positive(answer: str, where: str) -> int:
     if answer.upper() in GRADES:
         return int(answer.upper() in POSITIVE_GRADES)
-    if answer.lower() in YES:
+    if answer.lower() in YES_ANSWERS:
         return 1
-    if answer.lower() in NO:
+    if answer.lower() in NO_ANSWERS:
         return 0
     raise BuildError(f"{where}: {answer!r} is not a valid answer; give one of {', '.join(GRADES)}, 1 or 0.")
 

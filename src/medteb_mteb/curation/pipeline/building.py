@@ -17,7 +17,7 @@ from medteb_mteb.curation.pipeline.leaks import leak_report
 from medteb_mteb.curation.pipeline.opened import Build, until_step
 from medteb_mteb.curation.pipeline.preflight import check_before
 from medteb_mteb.curation.pipeline.publish import publish, published, withdraw
-from medteb_mteb.curation.pipeline.schema import DATA
+from medteb_mteb.curation.pipeline.schema import DATA_FOLDER
 from medteb_mteb.curation.pipeline.state import STATE_FILE, State, StepRecord, content_digest
 from medteb_mteb.curation.pipeline.work import StepJob
 
@@ -79,7 +79,7 @@ class BuildReport:
     @property
     def data(self) -> Path | None:
         """Return the folder with all editions and training sets, if there are any."""
-        return self.out / DATA if (self.out / DATA).is_dir() else None
+        return self.out / DATA_FOLDER if (self.out / DATA_FOLDER).is_dir() else None
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
@@ -144,7 +144,7 @@ class _Run:
     def __post_init__(self) -> None:
         self.state = State(self.opened.root)
         #: The editions and training sets of all steps.
-        self.data = self.opened.root / DATA
+        self.data = self.opened.root / DATA_FOLDER
 
     def steps(self, wanted: list[PipelineStep]) -> BuildReport:
         """Run the steps."""

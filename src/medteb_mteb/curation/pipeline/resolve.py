@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mar_st.data.trec import is_run
 from mar_st.model.names import is_ours
-from medteb_mteb.curation.files.read import HUB
+from medteb_mteb.curation.files.read import HUB_PREFIX
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.pipeline.base import KEEP_AWAY, ResolvedInput
 from medteb_mteb.curation.pooling.encoders import encoder_source
@@ -85,7 +85,7 @@ def _inputs(
 def _path(
     step: PipelineStep, key: str, kinds: tuple[Kind, ...], value: str, pipeline: Pipeline, base: Path
 ) -> str:
-    if value.startswith(HUB):
+    if value.startswith(HUB_PREFIX):
         if not {"texts", "triples", "pairs"} & {*kinds}:
             raise BuildError(f"Step {step.name!r}, {key}: {value} cannot be read from the Hub; give a path.")
         return value

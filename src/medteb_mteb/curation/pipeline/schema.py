@@ -17,12 +17,12 @@ from medteb_mteb.curation.llm.config import load_llm
 from medteb_mteb.curation.pipeline.registry import AnyStep  # noqa: TC001 - pydantic needs it
 from medteb_mteb.curation.pipeline.settings import PipelineSettings
 
-__all__ = ["DATA", "Pipeline", "load_pipeline"]
+__all__ = ["DATA_FOLDER", "Pipeline", "load_pipeline"]
 
 #: Folder of a build with the editions and training sets of all its steps.
-DATA = "data"
+DATA_FOLDER = "data"
 #: Folders of a build that belong to no step.
-TAKEN = (DATA, "teacher-store")
+RESERVED_NAMES = (DATA_FOLDER, "teacher-store")
 
 
 class Pipeline(PipelineSettings):
@@ -42,7 +42,7 @@ class Pipeline(PipelineSettings):
         twice = sorted(step.name for step in steps if names[step.name.casefold()] > 1)
         if twice:
             raise ValueError(f"two steps are called {twice[0]!r}; give one of them another 'name'")
-        taken = [name for name in TAKEN if names[name]]
+        taken = [name for name in RESERVED_NAMES if names[name]]
         if taken:
             raise ValueError(f"{taken[0]!r} is a folder of the build; give the step another 'name'")
         tasks = [task for step in steps for task in step.TASKS]

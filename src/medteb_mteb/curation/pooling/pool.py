@@ -35,10 +35,10 @@ __all__ = ["Candidate", "Pooling", "merge", "open_retriever", "pool"]
 logger = logging.getLogger(__name__)
 
 #: Added to every rank before it is inverted, as published.
-RRF = 60
+RRF_K = 60
 
 #: Queries that are searched between two writes.
-SHARD = 1000
+QUERIES_PER_SHARD = 1000
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Pooling:
     size: int = 500
     depth: int = 500
     merge: Literal["rrf", "union"] = "rrf"
-    k: int = RRF
+    k: int = RRF_K
     ties: Literal["retriever", "id"] = "retriever"
 
     def __post_init__(self) -> None:
@@ -67,7 +67,7 @@ class Pooling:
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings; `k` and `ties` only if they are not the defaults."""
-        usual = {"k": RRF, "ties": "retriever"}
+        usual = {"k": RRF_K, "ties": "retriever"}
         return {name: value for name, value in vars(self).items() if usual.get(name) != value}
 
 
@@ -153,7 +153,7 @@ def pool(
     out: str | Path,
     how: Pooling | None = None,
     *,
-    shard: int = SHARD,
+    shard: int = QUERIES_PER_SHARD,
     show_progress: bool = True,
     say: Callable[[str], None] = logger.info,
 ) -> Path:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mar_st.text.normalisation import normalise
 from medteb_mteb.curation.files.records import Dropped
 from medteb_mteb.curation.judge.injection import suspicious
-from medteb_mteb.curation.sts.question import LEAST, bounds, says_little
+from medteb_mteb.curation.sts.question import MIN_LETTERS, bounds, says_little
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -128,7 +128,7 @@ def _unfit(text: str, entry: DictionaryEntry, tolerance: float) -> str:
         return "instruction"
     if says_little(text, entry.origin):
         return "bare-term"
-    return "no-room" if len(entry.replace) + LEAST > bounds(text, tolerance)[1] else ""
+    return "no-room" if len(entry.replace) + MIN_LETTERS > bounds(text, tolerance)[1] else ""
 
 
 def _swapped(text: str, entry: DictionaryEntry, places: Sequence[TermMatch]) -> str:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StsEstimate", "StsReport", "estimate", "sts"]
 
-STEP = "sts"
+STEP_NAME = "sts"
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def sts(
     """
     model = llm if isinstance(llm, LLM) else load_llm(llm)
     folder, path = Path(out), answers_path(out, journal)
-    refuse_taken(folder, STEP, OUTPUT_FILES)
+    refuse_taken(folder, STEP_NAME, OUTPUT_FILES)
     made = gathered([queries], sources)
     terms, selection, total = _select(dictionary, queries, how)
     if not already_anonymous:
@@ -202,20 +202,10 @@ def sts(
         read=read_rewrites,
         retry_failed=retry_failed,
         show_progress=show_progress,
-        name=STEP,
+        name=STEP_NAME,
     )
     rows = _checked(selection, generation, terms, how)
-    report = StsReport(
-        folder,
-        path,
-        queries=total,
-        dropped={**selection.reasons, **_failures(generation)},
-        rewrites=_outcomes(rows),
-        bought=generation.bought,
-        known=generation.known,
-        account=generation.account,
-        stopped=generation.stopped,
-    )
+    report = _report(folder, path, total, selection, generation, rows)
     if not generation.complete:
         return report
     sides = _split(rows, how, training_queries, held_out)
@@ -231,6 +221,28 @@ def sts(
     return replace(report, edition=load_edition(folder / TASK), triples=triples, statistics=statistics)
 
 
+def _report(
+    folder: Path,
+    journal: Path,
+    queries: int,
+    selection: Selection,
+    generation: Generation[dict[str, str]],
+    rows: Sequence[Rewritten],
+) -> StsReport:
+    """Return the report of the rewrites, before an edition is made of them."""
+    return StsReport(
+        folder,
+        journal,
+        queries=queries,
+        dropped={**selection.reasons, **_failures(generation)},
+        rewrites=_outcomes(rows),
+        bought=generation.bought,
+        known=generation.known,
+        account=generation.account,
+        stopped=generation.stopped,
+    )
+
+
 def _write(
     folder: Path,
     rows: Sequence[Rewritten],
@@ -243,7 +255,7 @@ def _write(
 ) -> int:
     """Write all files, complete the statistics, and return the number of training triples."""
     by_id = {row.id: row for row in rows}
-    with placing(folder, STEP, OUTPUT_FILES) as part:
+    with placing(folder, STEP_NAME, OUTPUT_FILES) as part:
         made = write_training(part, (by_id[name] for name in sides.train))
         statistics |= {f"training queries {what}": n for what, n in made.items() if n and what != "triples"}
         drawn = write_edition(part, rows, sides, how, statistics, made, **provenance)

@@ -22,15 +22,23 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.sts.settings import StsSettings
     from medteb_mteb.curation.sts.split import QuerySplit
 
-__all__ = ["NEGATIVES", "OUTPUT_FILES", "TASK", "Rewritten", "write_edition", "write_log", "write_training"]
+__all__ = [
+    "MAX_NEGATIVES",
+    "OUTPUT_FILES",
+    "TASK",
+    "Rewritten",
+    "write_edition",
+    "write_log",
+    "write_training",
+]
 
 TASK = "MedTEBSTS"
-TRIPLES, PAIRS = "train/sts.jsonl", "train/sts-pairs.jsonl"
-REWRITES, DROPPED = "sts/rewrites.jsonl", "sts/dropped.jsonl"
+TRIPLES_FILE, PAIRS_FILE = "train/sts.jsonl", "train/sts-pairs.jsonl"
+REWRITES_FILE, DROPPED_FILE = "sts/rewrites.jsonl", "sts/dropped.jsonl"
 #: All that the step writes into a folder of data.
-OUTPUT_FILES = (TASK, TRIPLES, PAIRS, REWRITES, DROPPED)
+OUTPUT_FILES = (TASK, TRIPLES_FILE, PAIRS_FILE, REWRITES_FILE, DROPPED_FILE)
 #: Negatives of a training row at most, as in the published records.
-NEGATIVES = 7
+MAX_NEGATIVES = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +141,7 @@ def write_training(out: Path, rows: Iterable[Rewritten]) -> dict[str, int]:
     Returns:
         Number of rows: `triples`, `without a negative`, `without a positive`.
     """
-    files: dict[str, list[dict[str, Any]]] = {TRIPLES: [], PAIRS: []}
+    files: dict[str, list[dict[str, Any]]] = {TRIPLES_FILE: [], PAIRS_FILE: []}
     left = 0
     for row in rows:
         good = row.good
@@ -143,15 +151,15 @@ def write_training(out: Path, rows: Iterable[Rewritten]) -> dict[str, int]:
             continue
         content: dict[str, Any] = {"query": row.candidate.query.full, "positives": [positive]}
         if good:
-            files[TRIPLES].append({**content, "negatives": list(good.values())[:NEGATIVES]})
+            files[TRIPLES_FILE].append({**content, "negatives": list(good.values())[:MAX_NEGATIVES]})
         else:
-            files[PAIRS].append(content)
+            files[PAIRS_FILE].append(content)
     for name, contents in files.items():
         if contents:
             write_rows(out / name, contents)
     return {
-        "triples": len(files[TRIPLES]),
-        "without a negative": len(files[PAIRS]),
+        "triples": len(files[TRIPLES_FILE]),
+        "without a negative": len(files[PAIRS_FILE]),
         "without a positive": left,
     }
 
@@ -177,5 +185,5 @@ def write_log(
             record["drawn"] = drawn[row.id]
         return record
 
-    write_rows(out / REWRITES, map(content, rows))
-    write_rows(out / DROPPED, dropped)
+    write_rows(out / REWRITES_FILE, map(content, rows))
+    write_rows(out / DROPPED_FILE, dropped)

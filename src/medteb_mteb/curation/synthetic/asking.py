@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.llm import LLM, Prompt
 
-__all__ = ["PORTION", "Asking", "portions"]
+__all__ = ["PROMPTS_PER_PORTION", "Asking", "portions"]
 
 #: Number of prompts held in memory at once.
-PORTION = 10_000
+PROMPTS_PER_PORTION = 10_000
 
 T = TypeVar("T")
 Item = TypeVar("Item")
 
 
-def portions(items: Iterable[Item], size: int = PORTION) -> Iterator[list[Item]]:
+def portions(items: Iterable[Item], size: int = PROMPTS_PER_PORTION) -> Iterator[list[Item]]:
     """Yield items in lists of at most `size`."""
     rest = iter(items)
     while portion := list(islice(rest, size)):

@@ -11,8 +11,8 @@ from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.synthetic.answers import strings_of
 from medteb_mteb.curation.synthetic.task_checks import TaskCheck
 from medteb_mteb.curation.synthetic.task_prompts import (
-    PER_CALL,
     TASKS_KEY,
+    TASKS_PER_CALL,
     brainstorm_prompt,
     brainstorm_version,
 )
@@ -68,12 +68,12 @@ def read_tasks(path: str | Path) -> Tasks:
 
 def first_calls(wanted: int, language: Language, seed: int) -> list[Prompt]:
     """Return the prompts of the first round for this number of tasks."""
-    return [brainstorm_prompt(call, language, seed) for call in range(math.ceil(wanted / PER_CALL))]
+    return [brainstorm_prompt(call, language, seed) for call in range(math.ceil(wanted / TASKS_PER_CALL))]
 
 
 def most_calls(wanted: int) -> int:
     """Return the number of calls after which a brainstorm gives up, in case the LLM repeats itself."""
-    return 2 + 3 * math.ceil(wanted / PER_CALL)
+    return 2 + 3 * math.ceil(wanted / TASKS_PER_CALL)
 
 
 def brainstorm(asking: Asking, wanted: int, language: Language, seed: int) -> Tasks:
@@ -91,7 +91,7 @@ def brainstorm(asking: Asking, wanted: int, language: Language, seed: int) -> Ta
     tasks, check = Tasks(), TaskCheck(language)
     version, most = brainstorm_version(language), most_calls(wanted)
     while len(tasks.kept) < wanted and tasks.calls < most:
-        missing = math.ceil((wanted - len(tasks.kept)) / PER_CALL)
+        missing = math.ceil((wanted - len(tasks.kept)) / TASKS_PER_CALL)
         calls = range(tasks.calls, min(most, tasks.calls + missing))
         prompts = [brainstorm_prompt(call, language, seed) for call in calls]
         answers, failed = asking(prompts, version, strings_of(TASKS_KEY), "tasks")

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.llm import Prompt
     from medteb_mteb.curation.synthetic.languages import Language
 
-__all__ = ["PAIRS", "QuerySettings", "estimate_queries", "synthesize_queries"]
+__all__ = ["PAIRS_FILE", "QuerySettings", "estimate_queries", "synthesize_queries"]
 
-PAIRS = "pairs.jsonl"
+PAIRS_FILE = "pairs.jsonl"
 STEP_NAME = "synthesize-queries"
 SCHEMA_VERSION = 1
 
@@ -138,7 +138,7 @@ def synthesize_queries(
     with alone(folder):
         claim(folder, identity)
         if (folder / MANIFEST).is_file() and not retry_failed:
-            return finished(folder, path, PAIRS)
+            return finished(folder, path, PAIRS_FILE)
         asking = Asking(writer, path, retry_failed=retry_failed, show_progress=show_progress)
         for portion in portions(chosen):
             prompts = [_prompt(document, asked) for document in portion]
@@ -155,14 +155,14 @@ def synthesize_queries(
         if not asking.stopped:
             written(
                 folder,
-                PAIRS,
+                PAIRS_FILE,
                 identity,
                 rows,
                 read=rows.details["documents"],
                 before=lineage(documents),
                 more={"already_anonymous": already_anonymous},
             )
-        return reported(folder, path, PAIRS, rows, asking, _notes(rows))
+        return reported(folder, path, PAIRS_FILE, rows, asking, _notes(rows))
 
 
 def estimate_queries(

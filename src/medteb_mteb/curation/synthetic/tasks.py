@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.synthetic.grid import Constraints
     from medteb_mteb.curation.synthetic.languages import Language
 
-__all__ = ["TASKS_FILE", "TRIPLES", "TaskSettings", "estimate_tasks", "synthesize_tasks"]
+__all__ = ["TASKS_FILE", "TRIPLES_FILE", "TaskSettings", "estimate_tasks", "synthesize_tasks"]
 
 TASKS_FILE = "tasks.jsonl"
-TRIPLES = "triples.jsonl"
+TRIPLES_FILE = "triples.jsonl"
 STEP_NAME = "synthesize-tasks"
 SCHEMA_VERSION = 1
 
@@ -136,7 +136,7 @@ def synthesize_tasks(
     with alone(folder):
         claim(folder, identity)
         if (folder / MANIFEST).is_file() and not retry_failed:
-            return finished(folder, path, TRIPLES)
+            return finished(folder, path, TRIPLES_FILE)
         asking = Asking(writer, path, retry_failed=retry_failed, show_progress=show_progress)
         tasks = (
             read_tasks(asked.tasks_from)
@@ -154,13 +154,13 @@ def synthesize_tasks(
         if not asking.stopped:
             written(
                 folder,
-                TRIPLES,
+                TRIPLES_FILE,
                 identity,
                 rows,
                 read=rows.details["examples"],
                 files={TASKS_FILE: [{"task": task} for task in tasks.kept]},
             )
-        return reported(folder, path, TRIPLES, rows, asking, _notes(tasks, asked, asking))
+        return reported(folder, path, TRIPLES_FILE, rows, asking, _notes(tasks, asked, asking))
 
 
 def estimate_tasks(

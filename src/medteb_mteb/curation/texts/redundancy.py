@@ -29,7 +29,7 @@ __all__ = ["Correlation", "Leakage", "correlation", "leakage", "read_scores"]
 Scores = dict[str, dict[str, float]]
 
 #: A correlation over fewer models says nothing.
-FEWEST = 4
+MIN_MODELS = 4
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,10 @@ def correlation(
     if both := sorted(set(left) & set(right)):
         raise BuildError(f"{both[0]} is in both groups; a task correlates with itself.")
     models = [model for model, row in scores.items() if all(task in row for task in (*left, *right))]
-    if len(models) < FEWEST:
+    if len(models) < MIN_MODELS:
         raise BuildError(
             f"{len(models)} models have scores on all of {', '.join((*left, *right))}; a correlation needs "
-            f"{FEWEST}."
+            f"{MIN_MODELS}."
         )
     first, second = (
         np.array([np.mean([scores[model][task] for task in group]) for model in models])

@@ -22,7 +22,7 @@ from medteb_mteb.curation.files.folder import alone, claim, lineage, read_json, 
 from medteb_mteb.curation.files.read import MANIFEST, read_texts, source_digest
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.training.leaks import HeldOut
-from medteb_mteb.curation.training.rows import TEST
+from medteb_mteb.curation.training.rows import TEST_QUERY
 from medteb_mteb.curation.training.shards import moved
 from medteb_mteb.editions import sha256_of
 
@@ -35,12 +35,12 @@ __all__ = ["DUPLICATE", "NOT_DRAWN", "AlignmentReport", "Weighted", "alignment_s
 
 SCHEMA_VERSION = 1
 #: Names that the `texts` form of a recipe's data looks for in a folder.
-FILES = {"query": "queries.jsonl", "document": "corpus.jsonl"}
+FILE_OF_ROLE = {"query": "queries.jsonl", "document": "corpus.jsonl"}
 DUPLICATE, NOT_DRAWN = "duplicate", "not-drawn"
 #: Bytes of a text's key: the probability that two of 10 million texts have the same key is below 1e-24.
 KEY_BYTES = 16
 #: Texts that are compared with a test at once.
-PORTION = 20_000
+TEXTS_PER_PORTION = 20_000
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def alignment_sets(
                 for row in side.choose(show_progress):
                     dropped.write(json.dumps(row, ensure_ascii=False) + "\n")
         for side in sides:
-            path = folder / FILES[side.role]
+            path = folder / FILE_OF_ROLE[side.role]
             with moved(path) as part, part.open("w", encoding="utf-8") as stream:
                 for row in side.rows(show_progress):
                     stream.write(json.dumps(row, ensure_ascii=False) + "\n")
@@ -221,8 +221,8 @@ class _Side:
                         continue
                     seen.add(key)
                     if leak:
-                        counts[TEST] += 1
-                        yield self._dropped(text.id, number, TEST)
+                        counts[TEST_QUERY] += 1
+                        yield self._dropped(text.id, number, TEST_QUERY)
                         continue
                     rows.append(row)
                     if source.weight < 1:
@@ -241,7 +241,7 @@ class _Side:
 
     def _leaks(self, texts: Iterator[Text]) -> Iterator[tuple[Text, bool]]:
         """Yield texts, and whether each is nearly one of a test's queries."""
-        while some := list(islice(texts, PORTION)):
+        while some := list(islice(texts, TEXTS_PER_PORTION)):
             leaks = self.tests.leaks([text.full for text in some])
             yield from ((text, place in leaks) for place, text in enumerate(some))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Record", "read_records", "records_digest"]
 
 #: Columns that the reader uses.
-READ = frozenset(
+READ_COLUMNS = frozenset(
     ("query", "positive", "positives", "pos", "negative", "negatives", "neg", "instruction", "source")
 )
 
@@ -89,5 +89,5 @@ def _more(path: str) -> Sequence[Mapping[str, Any]] | None:
     for _, row in json_rows(file):
         if "query" not in row or "premise" in row or "sentence1" in row:
             return None
-        unused.append({name: value for name, value in row.items() if name not in READ})
+        unused.append({name: value for name, value in row.items() if name not in READ_COLUMNS})
     return unused

@@ -29,7 +29,7 @@ from medteb_mteb.curation.training.leaks import HeldOut
 from medteb_mteb.curation.training.material import PoolTexts, read_pool_texts
 from medteb_mteb.curation.training.plan import Batch, QueryCandidates, TwoLists, batches
 from medteb_mteb.curation.training.prompt import prompt_version
-from medteb_mteb.curation.training.rows import NO_CANDIDATES, REPEATED, TEST, ShardRows, TripleWriter
+from medteb_mteb.curation.training.rows import NO_CANDIDATES, REPEATED, TEST_QUERY, ShardRows, TripleWriter
 from medteb_mteb.curation.training.shards import Shards
 from medteb_mteb.editions import sha256_of
 
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.llm import Prompt
 
-__all__ = ["SHARD", "TriplesReport", "estimate_triples", "make_triples"]
+__all__ = ["QUERIES_PER_SHARD", "TriplesReport", "estimate_triples", "make_triples"]
 
 SCHEMA_VERSION = 1
 #: Queries that are judged between two writes.
-SHARD = 2000
-FILES = ("triples", "pairs", "labels", "dropped", "failed")
+QUERIES_PER_SHARD = 2000
+OUTPUT_NAMES = ("triples", "pairs", "labels", "dropped", "failed")
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def make_triples(
     journal: str | Path | None = None,
     already_anonymous: bool = False,
     retry_failed: bool = False,
-    shard: int = SHARD,
+    shard: int = QUERIES_PER_SHARD,
     show_progress: bool = True,
 ) -> TriplesReport:
     """Have an LLM sort the documents of pools into two lists, and write what `mar train` reads.
@@ -144,7 +144,7 @@ def make_triples(
     }
     with alone(folder):
         claim(folder, identity)
-        shards = Shards(folder, FILES)
+        shards = Shards(folder, OUTPUT_NAMES)
         if (folder / MANIFEST).is_file() and not retry_failed:
             shards.forget()
             manifest = read_json(folder / MANIFEST)
@@ -181,7 +181,7 @@ def estimate_triples(
     held_out: HeldOut | None = None,
     journal: str | Path | None = None,
     retry_failed: bool = False,
-    shard: int = SHARD,
+    shard: int = QUERIES_PER_SHARD,
 ) -> Cost:
     """Estimate the requests and cost of `make_triples`; nothing is sent, and no journal is created.
 
@@ -274,7 +274,7 @@ class _Work:
                 rows.counts["queries"] += 1
                 rows.drop(name, text, REPEATED, one.query)
             if row in leaks:
-                rows.drop(one.query, one.text, TEST, leaks[row])
+                rows.drop(one.query, one.text, TEST_QUERY, leaks[row])
             elif not one.documents:
                 rows.drop(one.query, one.text, NO_CANDIDATES)
             else:

@@ -114,7 +114,7 @@ def test_anonymising_twice_changes_nothing(sentences):
 
 def test_presidio_finds_the_same_with_these_recognisers(finder, sentences, monkeypatch):
     # The finder also finds a labelled value where it occurs without its label; presidio's engine does not.
-    monkeypatch.setattr("medteb_mteb.curation.anonymize.find._REPEATED", {})
+    monkeypatch.setattr("medteb_mteb.curation.anonymize.find._MIN_REPEATED_LENGTHS", {})
     engine = analyzer()
     for sentence in sentences[::3]:
         results = engine.analyze(sentence.text, language="zh")

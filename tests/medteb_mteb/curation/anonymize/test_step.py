@@ -8,7 +8,7 @@ import os
 import pytest
 
 from medteb_mteb.curation.anonymize.known import read_known
-from medteb_mteb.curation.anonymize.step import ENTITIES, FOUND, VERSION, Anonymise, anonymize
+from medteb_mteb.curation.anonymize.step import ENTITIES_FILE, IDENTIFIERS_KEY, VERSION, Anonymise, anonymize
 from medteb_mteb.curation.files.folder import read_json
 from medteb_mteb.curation.files.read import read_texts, source_digest
 from medteb_mteb.curation.files.records import BuildError, Text
@@ -52,12 +52,12 @@ def test_identifiers_become_placeholders(source, tmp_path):
         "加微信[账号]，血糖7.8。",
     ]
     assert texts[2].title == "[姓名]医生的出院小结"
-    assert texts[0].meta == {FOUND: {"NAME": 1, "PHONE": 1}}
+    assert texts[0].meta == {IDENTIFIERS_KEY: {"NAME": 1, "PHONE": 1}}
     assert texts[1].meta == {}
     assert all(text.anonymised.startswith(f"anonymize/{VERSION}:") for text in texts)
     assert result.identifiers == {"ACCOUNT": 1, "NAME": 2, "PHONE": 1, "RECORD_NUMBER": 1}
     assert (result.texts_with, result.left_out) == (3, ("note", "phone"))
-    assert json.loads((tmp_path / "out" / ENTITIES).read_text()) == result.to_json()
+    assert json.loads((tmp_path / "out" / ENTITIES_FILE).read_text()) == result.to_json()
 
 
 def test_nothing_leaks_into_any_file(source, tmp_path):

@@ -15,7 +15,7 @@ from mar_st.recipes.schema import Data
 from medteb_mteb.curation import pipeline as building
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.pipeline.registry import registered
-from medteb_mteb.curation.training.rows import TEST
+from medteb_mteb.curation.training.rows import TEST_QUERY
 
 BOTH = {"queries": "queries", "documents": "documents"}
 EDITION = {"edition": "clinic", "licence": "mit", "test": 0.4}
@@ -110,7 +110,7 @@ def test_all_steps_run_in_one_build(every, quiet, endpoint, tmp_path, medteb, mo
     read = sources(tmp_path / "build")
     assert {name: len(rows) > 0 for name, rows in read.items()} == dict.fromkeys(read, True)
     assert len(read["triples"]) == names["triples"]["counts"]["triples"]
-    assert names["triples"]["dropped"][TEST] > 1  # that of the file, and those of both editions
+    assert names["triples"]["dropped"][TEST_QUERY] > 1  # that of the file, and those of both editions
     assert report.leakage["leaks"] == 0
     aligned = read_source(
         Data(name="d", path=str(tmp_path / "build/pairs"), form="texts", role="document"), 0
@@ -161,7 +161,7 @@ def test_an_llm_may_be_in_a_file_of_its_own(write, server, quiet, tmp_path):
 @pytest.mark.thorough
 def test_the_example_builds_as_it_stands(endpoint, quiet, texts, tmp_path, monkeypatch):
     """`examples/build.yaml`, but for the address of the server, and with few queries."""
-    monkeypatch.setattr("medteb_mteb.curation.edition.assemble.FEWEST", 1)
+    monkeypatch.setattr("medteb_mteb.curation.edition.assemble.MIN_TEST_QUERIES", 1)
     (tmp_path / "synonyms.tsv").write_text(
         "".join(f"{a}\t{b}\n" for a, b in {"origin": "replace", **SYNONYMS}.items()), encoding="utf-8"
     )
@@ -187,7 +187,7 @@ def test_the_example_builds_as_it_stands(endpoint, quiet, texts, tmp_path, monke
     assert set(leakage["training"]) == {"assemble", "sts", "triples", "pairs", "asked", "round-trip"}
     assert leakage["training"]["pairs"]["queries"] > 0
     counts = {step.name: step.result for step in report.steps}["pairs"]
-    assert counts["sources"][0]["dropped"][TEST] > 0
+    assert counts["sources"][0]["dropped"][TEST_QUERY] > 0
 
 
 @pytest.mark.thorough

@@ -31,7 +31,7 @@ COMMANDS = {
 def registering(monkeypatch):
     """Forgets the steps that a test registers."""
     monkeypatch.setattr(registry, "_CLASSES", dict(registry.registered()))
-    monkeypatch.setattr(registry, "_AFTER", dict(registry._AFTER))
+    monkeypatch.setattr(registry, "_LISTED_AFTER", dict(registry._LISTED_AFTER))
 
 
 @pytest.fixture
