@@ -104,18 +104,18 @@ def _read(text: str, start: int) -> tuple[int, list[str]]:
 
 def _is_address(parts: list[str], *, labelled: bool) -> bool:
     """Return True if the parts name a house or a village, or, after a label, a district."""
-    there = set(parts)
-    numbered = bool(there & {"number", "room", "bare"})
+    kinds = set(parts)
+    numbered = bool(kinds & {"number", "room", "bare"})
     regions = next((n for n, part in enumerate(parts) if part not in _REGIONS), len(parts))
     if labelled:
-        return len(parts) >= 2 and (numbered or regions >= 2 or bool(there & {"town", "village", "group"}))
-    if "street" in there and "number" in there and parts.index("street") < parts.index("number"):
+        return len(parts) >= 2 and (numbered or regions >= 2 or bool(kinds & {"town", "village", "group"}))
+    if "street" in kinds and "number" in kinds and parts.index("street") < parts.index("number"):
         return True
-    if there & {"community", "estate"} and there & {"room", "bare", "number"}:
+    if kinds & {"community", "estate"} and kinds & {"room", "bare", "number"}:
         return True
-    if "town" in there and there & {"village", "group"}:
+    if "town" in kinds and kinds & {"village", "group"}:
         return True
-    return regions >= 1 and bool(there & {"town", "village"}) and (regions >= 2 or numbered)
+    return regions >= 1 and bool(kinds & {"town", "village"}) and (regions >= 2 or numbered)
 
 
 class EnglishAddress(Recogniser):

@@ -48,8 +48,8 @@ class Bed(Recogniser):
                 yield *match.span("english" if match["english"] else "value"), 0.7
                 continue
             start, end = match.span("bed")
-            left = text[max(0, start - _CONTEXT_LENGTH) : start]
-            if before := _WARD_BEFORE.search(left):
-                yield start - len(left) + before.start(), end, 0.8
-            elif not _NUMBER_OF_BEDS.search(left):
+            context = text[max(0, start - _CONTEXT_LENGTH) : start]
+            if before := _WARD_BEFORE.search(context):
+                yield start - len(context) + before.start(), end, 0.8
+            elif not _NUMBER_OF_BEDS.search(context):
                 yield start, end, 0.6

@@ -166,8 +166,8 @@ def quality(
         kinds: Kinds that count; marks of other kinds are ignored.
     """
     result = Quality()
-    for given in sentences:
-        sentence = replace(given, spans=tuple(span for span in given.spans if span.kind in kinds))
+    for marked in sentences:
+        sentence = replace(marked, spans=tuple(span for span in marked.spans if span.kind in kinds))
         predicted = list(find(sentence.text))
         result.sentences += 1
         result.plain += not sentence.spans
@@ -183,16 +183,16 @@ def quality(
 
 
 def _match(sentence: Marked, predicted: Sequence[Span], result: Quality) -> None:
-    left = list(predicted)
+    unmatched = list(predicted)
     for span in sentence.spans:
-        best = max(left, key=lambda other: _overlap(span, other), default=None)
+        best = max(unmatched, key=lambda other: _overlap(span, other), default=None)
         if best is not None and _overlap(span, best) >= MIN_OVERLAP:
-            left.remove(best)
+            unmatched.remove(best)
             result.near[span.kind] += 1
             result.exact[span.kind] += best == span
         else:
             result.errors.append(_error("missed", span, sentence))
-    result.errors += [_error("false", span, sentence) for span in left]
+    result.errors += [_error("false", span, sentence) for span in unmatched]
 
 
 def _overlap(one: Span, other: Span) -> float:
@@ -201,6 +201,6 @@ def _overlap(one: Span, other: Span) -> float:
     return max(common, 0) / max(one.end - one.start, other.end - other.start) if one.kind == other.kind else 0
 
 
-def _error(what: str, span: Span, sentence: Marked) -> str:
+def _error(outcome: str, span: Span, sentence: Marked) -> str:
     value = sentence.text[span.start : span.end]
-    return f"line {sentence.line}: {what} {span.kind} {value!r} in {sentence.text}"
+    return f"line {sentence.line}: {outcome} {span.kind} {value!r} in {sentence.text}"

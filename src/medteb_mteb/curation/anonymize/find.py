@@ -181,19 +181,19 @@ class Finder:
 
     def _raw(self, text: str) -> list[tuple[Span, float]]:
         scored: list[tuple[Span, float]] = []
-        for one in self._recognisers:
-            if not one.needed.search(text):
+        for recogniser in self._recognisers:
+            if not recogniser.needed.search(text):
                 continue
             spans = [
-                (Span(start, end, one.kind), score)
-                for start, end, score in one.spans(text)
+                (Span(start, end, recogniser.kind), score)
+                for start, end, score in recogniser.spans(text)
                 if score >= self.least
             ]
-            if one.last_resort:
+            if recogniser.last_resort:
                 spans = [
                     (span, score)
                     for span, score in spans
-                    if (one.kind, text[span.start : span.end]) not in self.cleared
+                    if (recogniser.kind, text[span.start : span.end]) not in self.cleared
                     and not any(span.start < other.end and other.start < span.end for other, _ in scored)
                 ]
             scored += spans

@@ -72,26 +72,26 @@ class Known:
 def _even(text: str) -> tuple[str, Sequence[int]]:
     """Return a text with uniform dots and blanks, and the original position of each of its characters."""
     text = text.translate(_DOTS)
-    made: list[str] = []
+    parts: list[str] = []
     places: list[int] = []
     position = 0
     for gap in _GAP.finditer(text):
-        made.append(text[position : gap.start()])
+        parts.append(text[position : gap.start()])
         places.extend(range(position, gap.start()))
         if gap["none"] is None and gap.group().strip("\u200b\u200c\u200d\ufeff"):
-            made.append(" ")
+            parts.append(" ")
             places.append(gap.start())
         position = gap.end()
     if not position:
         return text, range(len(text))
-    return "".join([*made, text[position:]]), [*places, *range(position, len(text))]
+    return "".join([*parts, text[position:]]), [*places, *range(position, len(text))]
 
 
 def merged(known: Known | None, values: Mapping[str, Sequence[str]]) -> Known | None:
     """Return the known identifiers together with further ones; None if there are none."""
-    there = known.values if known is not None else {}
-    kinds = {*there, *values}
-    every = {kind: (*there.get(kind, ()), *values.get(kind, ())) for kind in kinds}
+    earlier = known.values if known is not None else {}
+    kinds = {*earlier, *values}
+    every = {kind: (*earlier.get(kind, ()), *values.get(kind, ())) for kind in kinds}
     return Known(every) if every else None
 
 

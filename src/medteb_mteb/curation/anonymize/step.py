@@ -149,16 +149,16 @@ class Anonymise:
     def __call__(self, texts: Sequence[Text]) -> Iterable[Text]:
         """Return the texts without identifiers, one for each input text."""
         mark = self.mark
-        return [self.one(text, mark) for text in texts]
+        return [self.process(text, mark) for text in texts]
 
-    def one(self, text: Text, mark: str = "") -> Text:
+    def process(self, text: Text, mark: str = "") -> Text:
         """Return a text without identifiers."""
         self._seen += 1
         kept = {key: text.meta[key] for key in self.keep_meta if key in text.meta}
         leaves = [leaf for key, value in kept.items() for leaf in _leaves(value, key)]
         fields = [text.title, text.text, *(f"{_label(key)}{value}" for key, value in leaves)]
-        given = self.ids != "digest" and text.id != _content_id(text.title, text.text)
-        if checked := given and self.ids == "check" and not _DIGEST.fullmatch(text.id):
+        has_own_id = self.ids != "digest" and text.id != _content_id(text.title, text.text)
+        if checked := has_own_id and self.ids == "check" and not _DIGEST.fullmatch(text.id):
             fields.append(f"{_label(self.id_label)}{text.id}")
         finder = self._finder = self._finder or self.finder()
         identifiers = finder.together(fields)
@@ -175,7 +175,7 @@ class Anonymise:
         if counts := Counter(span.kind for spans in identifiers for span in spans):
             meta[IDENTIFIERS_KEY] = dict(sorted(counts.items()))
         title, body = self.replaced(text.title, identifiers[0]), self.replaced(text.text, identifiers[1])
-        identity = text.id if given else self._new_id(title, body)
+        identity = text.id if has_own_id else self._new_id(title, body)
         self._taken.add(identity)
         return Text(identity, body, title, mark or self.mark, meta)
 
@@ -189,15 +189,15 @@ class Anonymise:
         if not spans:
             return text
         chinese = any("\u4e00" <= char <= "\u9fff" for char in text)
-        made, position = [], 0
+        parts, position = [], 0
         for start, end, kind in spans:
-            made.append(text[position:start])
+            parts.append(text[position:start])
             value = text[start:end]
-            made.append(
+            parts.append(
                 self._surrogates(kind, value) if self._surrogates else placeholder(kind, chinese=chinese)
             )
             position = end
-        return "".join([*made, text[position:]])
+        return "".join([*parts, text[position:]])
 
     def _check_id(self, spans: Sequence[Span]) -> None:
         if spans:
@@ -241,15 +241,15 @@ def _leaves(value: Any, label: str) -> Iterator[tuple[str, str]]:
 def _rebuilt(value: Any, label: str, clean: Mapping[tuple[str, str], str]) -> Any:
     """Return the JSON value with replaced leaves; a number that is an identifier becomes a string."""
     if isinstance(value, dict):
-        made: dict[Any, Any] = {}
+        rebuilt: dict[Any, Any] = {}
         for key, inner in value.items():
             name = first = clean.get(("", str(key)), key)
             number = 1
-            while name in made:  # two keys with the same replacement
+            while name in rebuilt:  # two keys with the same replacement
                 number += 1
                 name = f"{first}-{number}"
-            made[name] = _rebuilt(inner, str(key), clean)
-        return made
+            rebuilt[name] = _rebuilt(inner, str(key), clean)
+        return rebuilt
     if isinstance(value, (list, tuple)):
         return [_rebuilt(inner, label, clean) for inner in value]
     return value if value is None or isinstance(value, bool) else clean.get((label, str(value)), value)
@@ -342,8 +342,8 @@ def anonymize(
     )
     path = Path(out) / ENTITIES_FILE
     if path.is_file():
-        there = json.loads(path.read_text(encoding="utf-8"))
-        return Anonymised(report, there["identifiers"], there["texts_with"], tuple(there["left_out"]))
+        counts = json.loads(path.read_text(encoding="utf-8"))
+        return Anonymised(report, counts["identifiers"], counts["texts_with"], tuple(counts["left_out"]))
     result = _counted(report, _left_out(source, columns, step))
     write_json(path, result.to_json())
     return result
