@@ -137,7 +137,7 @@ def alignment_sets(
         BuildError: There are no sources, or the folder belongs to something else, is in use or not writable.
         FolderError: Rows are unusable.
     """
-    given = {"query": list(queries), "document": list(documents)}
+    by_role = {"query": list(queries), "document": list(documents)}
     if not queries and not documents:
         raise BuildError("Alignment sets need queries or documents.")
     folder = Path(out)
@@ -145,8 +145,13 @@ def alignment_sets(
     identity = {
         "schema_version": SCHEMA_VERSION,
         "step": "pairs",
-        "settings": {"seed": seed, "weights": {r: [s.weight for s in some] for r, some in given.items()}},
-        "input": {role: [source_digest(s.source, columns) for s in some] for role, some in given.items()},
+        "settings": {
+            "seed": seed,
+            "weights": {r: [s.weight for s in sources] for r, sources in by_role.items()},
+        },
+        "input": {
+            role: [source_digest(s.source, columns) for s in sources] for role, sources in by_role.items()
+        },
         **({"against": tests.digest()} if tests.texts else {}),
     }
     with alone(folder):
@@ -154,7 +159,11 @@ def alignment_sets(
         if (folder / MANIFEST).is_file():
             return _report(folder, read_json(folder / MANIFEST))
         kept_from = {"query": tests, "document": HeldOut()}
-        sides = [_Side(role, some, columns, seed, kept_from[role]) for role, some in given.items() if some]
+        sides = [
+            _Side(role, sources, columns, seed, kept_from[role])
+            for role, sources in by_role.items()
+            if sources
+        ]
         files = {}
         with moved(folder / "dropped.jsonl") as part, part.open("w", encoding="utf-8") as dropped:
             for side in sides:
@@ -170,7 +179,7 @@ def alignment_sets(
             **identity,
             "sources": [report for side in sides for report in side.reports()],
             "kept": {side.role: sum(map(len, side.kept)) for side in sides},
-            "before": {role: [lineage(s.source) for s in some] for role, some in given.items()},
+            "before": {role: [lineage(s.source) for s in sources] for role, sources in by_role.items()},
             "files": {**files, "dropped.jsonl": sha256_of(folder / "dropped.jsonl")},
         }
         write_json(folder / MANIFEST, content)
@@ -241,9 +250,9 @@ class _Side:
 
     def _leaks(self, texts: Iterator[Text]) -> Iterator[tuple[Text, bool]]:
         """Yield texts, and whether each is nearly one of a test's queries."""
-        while some := list(islice(texts, TEXTS_PER_PORTION)):
-            leaks = self.tests.leaks([text.full for text in some])
-            yield from ((text, place in leaks) for place, text in enumerate(some))
+        while portion := list(islice(texts, TEXTS_PER_PORTION)):
+            leaks = self.tests.leaks([text.full for text in portion])
+            yield from ((text, place in leaks) for place, text in enumerate(portion))
 
     def rows(self, show_progress: bool) -> Iterator[dict[str, Any]]:
         """Yield the rows of the role's file: those of all sources, evenly mixed."""

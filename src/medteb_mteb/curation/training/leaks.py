@@ -45,8 +45,8 @@ class HeldOut:
         """Return, by row of each query that is a near-duplicate of a test's, the most similar one's name."""
         best: dict[int, tuple[float, int]] = {}
         for start in range(0, len(queries) if self.texts else 0, _TEXTS_PER_PORTION):
-            some = queries[start : start + _TEXTS_PER_PORTION]
-            for place, other, similarity in near_duplicates(some, self.texts, threshold=self.threshold):
+            portion = queries[start : start + _TEXTS_PER_PORTION]
+            for place, other, similarity in near_duplicates(portion, self.texts, threshold=self.threshold):
                 row = start + place
                 if row not in best or similarity > best[row][0]:
                     best[row] = similarity, other
@@ -104,9 +104,10 @@ def training_queries(source: str | Path) -> list[str]:
         inner / name for name in _TRAINING_FILES if (inner / name).is_file() and (inner / name).stat().st_size
     ]
     if not files:
-        # Alignment sets of documents alone, a step that kept nothing, editions without training queries.
-        made = (inner / "corpus.jsonl").is_file() or (path / STEP_FILE).is_file() or inner != path
-        if made or any(path.glob("*/manifest.json")):
+        # Folders without queries: alignment sets of documents alone, a step that kept no row, editions
+        # without training data.
+        without_queries = (inner / "corpus.jsonl").is_file() or (path / STEP_FILE).is_file() or inner != path
+        if without_queries or any(path.glob("*/manifest.json")):
             return []
         return [triple.query for triple in read_triples(str(source))]
     return [query for file in files for query in training_queries(file)]

@@ -131,12 +131,12 @@ def batches(candidates: QueryCandidates, texts: Mapping[str, str], how: TwoLists
     order = sorted(candidates.documents, key=lambda name: hashlib.sha256(texts[name].encode()).digest())
     draw.shuffle(order)
     suspects = [name for name in order if suspicious(texts[name])]
-    rest = [name for name in order if name not in set(suspects)]
+    others = [name for name in order if name not in set(suspects)]
     parts = [([name], True) for name in suspects]
     parts += [
         # A document alone cannot affect the labels of others.
         (part, len(part) > 1 and draw.random() < how.control_rate)
-        for part in _cut(candidates.text, rest, texts, how)
+        for part in _cut(candidates.text, others, texts, how)
     ]
     for number, (part, controlled) in enumerate(parts):
         shown: list[str | None] = list(part)

@@ -105,7 +105,7 @@ def moved(target: Path) -> Iterator[Path]:
         part.replace(target)
     except BaseException as error:
         part.unlink(missing_ok=True)
-        # What was read to write this may fail as well, and names its own file.
+        # An error in a file that the block reads carries the name of that file, and is not about `target`.
         if isinstance(error, OSError) and error.filename in (None, str(part)):
             raise BuildError(
                 f"{target} cannot be written ({error.strerror}); what was finished before is kept. Make "

@@ -59,10 +59,10 @@ def read_records(path: str | Path) -> list[Record]:
     # A prompt would conflict with the rows' instructions, and a template would change them.
     entry = Data(name="pairs", path=str(path), prompt="", instruction="{instruction}")
     triples = read_source(entry, 0).triples
-    more = _more(str(path))
-    if more is None or len(more) != len(triples):
+    columns = _more(str(path))
+    if columns is None or len(columns) != len(triples):
         return [Record(triple) for triple in triples]
-    return [Record(triple, other) for triple, other in zip(triples, more, strict=True)]
+    return [Record(triple, other) for triple, other in zip(triples, columns, strict=True)]
 
 
 def records_digest(records: Iterable[Record]) -> str:

@@ -195,13 +195,13 @@ def estimate_triples(
     model = llm if isinstance(llm, LLM) else load_llm(llm)
     material = read_pool_texts(queries, documents, pools, depth=how.depth, already_anonymous=True)
     total: Cost | None = None
-    for _, some in material.shards(shard):
-        leaks = tests.leaks([one.text for one in some])
+    for _, portion in material.shards(shard):
+        leaks = tests.leaks([candidates.text for candidates in portion])
         prompts = [
             batch.prompt
-            for row, one in enumerate(some)
+            for row, candidates in enumerate(portion)
             if row not in leaks
-            for batch in batches(one, material.texts, how)
+            for batch in batches(candidates, material.texts, how)
         ]
         cost = estimate_cost(
             prompts, model, answers_path(out, journal), version=prompt_version(), retry_failed=retry_failed
@@ -233,13 +233,13 @@ class _Work:
     def run(self, shards: Shards, size: int, report: TriplesReport) -> TriplesReport:
         total = -(-len(self.material.queries) // size)
         suspects = 0
-        for number, some in self.material.shards(size):
+        for number, portion in self.material.shards(size):
             done = shards.finished(number)
             if done is not None and not (self.retry_failed and any(n.startswith("failed:") for n in done)):
                 continue
-            suspects += sum(suspicious(one.text) for one in some)
-            rows, asked = self._plan(some)
-            generation = self._ask(asked, f"triples {number + 1}/{total}")
+            suspects += sum(suspicious(candidates.text) for candidates in portion)
+            rows, planned = self._plan(portion)
+            generation = self._ask(planned, f"triples {number + 1}/{total}")
             if generation is not None:
                 self.faults.update(generation.faults)
                 report = replace(
@@ -252,8 +252,8 @@ class _Work:
                 )
                 if generation.stopped:
                     break
-                for one, prompts in asked:
-                    self.writer.add(rows, one, prompts, generation.answers, generation.failed)
+                for candidates, prompts in planned:
+                    self.writer.add(rows, candidates, prompts, generation.answers, generation.failed)
             shards.write(number, rows.files, rows.counts)
         notes: tuple[str, ...] = ()
         if suspects:
@@ -262,27 +262,27 @@ class _Work:
         return replace(report, counts=counts, dropped=dropped, failed=failed, notes=notes)
 
     def _plan(
-        self, some: Sequence[QueryCandidates]
+        self, portion: Sequence[QueryCandidates]
     ) -> tuple[ShardRows, list[tuple[QueryCandidates, list[Batch]]]]:
         """Drop queries that need no judgement, and return the dropped rows and the prompts of the others."""
         rows = ShardRows()
-        rows.counts["queries"] += len(some)
-        leaks = self.held_out.leaks([one.text for one in some])
-        asked = []
-        for row, one in enumerate(some):
-            for name, text in self.material.repeated.get(one.query, ()):
+        rows.counts["queries"] += len(portion)
+        leaks = self.held_out.leaks([candidates.text for candidates in portion])
+        planned = []
+        for row, candidates in enumerate(portion):
+            for name, text in self.material.repeated.get(candidates.query, ()):
                 rows.counts["queries"] += 1
-                rows.drop(name, text, REPEATED, one.query)
+                rows.drop(name, text, REPEATED, candidates.query)
             if row in leaks:
-                rows.drop(one.query, one.text, TEST_QUERY, leaks[row])
-            elif not one.documents:
-                rows.drop(one.query, one.text, NO_CANDIDATES)
+                rows.drop(candidates.query, candidates.text, TEST_QUERY, leaks[row])
+            elif not candidates.documents:
+                rows.drop(candidates.query, candidates.text, NO_CANDIDATES)
             else:
-                asked.append((one, list(batches(one, self.material.texts, self.how))))
-        return rows, asked
+                planned.append((candidates, list(batches(candidates, self.material.texts, self.how))))
+        return rows, planned
 
-    def _ask(self, asked: list[tuple[QueryCandidates, list[Batch]]], name: str) -> Generation[Lists] | None:
-        known = {batch.key: batch for _, prompts in asked for batch in prompts}
+    def _ask(self, planned: list[tuple[QueryCandidates, list[Batch]]], name: str) -> Generation[Lists] | None:
+        known = {batch.key: batch for _, prompts in planned for batch in prompts}
         if not known:
             return None
 
