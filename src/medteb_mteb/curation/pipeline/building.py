@@ -158,8 +158,8 @@ class _Run:
             mark = opened.fingerprint(step, state)
             before = state.records.get(step.name)
             again = self.retry_failed and step.ASKS
-            given = [one for some in opened.sources[step.name].values() for one in some]
-            follows = any(one.step in asked_again for one in given)
+            inputs = [one for resolved in opened.sources[step.name].values() for one in resolved]
+            follows = any(one.step in asked_again for one in inputs)
             if before is not None and before.fingerprint != mark:
                 kept = opened.has_made(step, before)
                 if kept and not self.redo and not follows:
@@ -192,8 +192,8 @@ class _Run:
             reports.append(report)
             if report.stopped:
                 return BuildReport(opened.root, tuple(reports), tuple(one.name for one in wanted[place:]))
-        whole = len(wanted) == len(opened.pipeline.steps)
-        return BuildReport(opened.root, tuple(reports), leakage=self._leakage() if whole else None)
+        complete = len(wanted) == len(opened.pipeline.steps)
+        return BuildReport(opened.root, tuple(reports), leakage=self._leakage() if complete else None)
 
     def _leakage(self) -> dict[str, Any] | None:
         """Search training data for test queries, and record the result in the editions."""
@@ -216,9 +216,9 @@ class _Run:
         except (BuildError, MarError) as error:
             raise BuildError(f"Step {step.name!r}: {error}") from error
         except OSError as error:
-            what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            problem = f"{error.filename}: {error.strerror}" if error.filename else str(error)
             raise BuildError(
-                f"Step {step.name!r}: {what}. Fix this, then run the same command to resume."
+                f"Step {step.name!r}: {problem}. Fix this, then run the same command to resume."
             ) from error
         seconds = round(time.monotonic() - started, 1)
         if outcome.stopped:
@@ -229,8 +229,8 @@ class _Run:
         self.state.put(step.name, StepRecord(step.step, mark, True, digest, outcome.result, seconds))
         return StepReport(step.name, step.step, "made", outcome.result, seconds)
 
-    def _changed(self, step: PipelineStep, left: list[PipelineStep]) -> str:
-        after = [one.name for one in left[1:] if one.name in self.state.records]
+    def _changed(self, step: PipelineStep, remaining: list[PipelineStep]) -> str:
+        after = [one.name for one in remaining[1:] if one.name in self.state.records]
         also = f", and {', '.join(after)} after it" if after else ""
         return (
             f"Step {step.name!r} was made with other settings or inputs than it has now{also}. Give "

@@ -91,10 +91,10 @@ def _path(
         return value
     path = base / Path(value).expanduser()
     try:
-        there = bool(value) and path.exists()
+        exists = bool(value) and path.exists()
     except OSError:  # a name too long, or a folder that may not be looked into
-        there = False
-    if not there:
+        exists = False
+    if not exists:
         names = ", ".join(one.name for one in pipeline.steps)
         raise BuildError(
             f"Step {step.name!r}, {key}: there is no step {value!r} and no {path}. Steps: {names}."

@@ -36,15 +36,15 @@ class Pipeline(PipelineSettings):
 
     @field_validator("steps")
     @classmethod
-    def _told_apart(cls, steps: tuple[AnyStep, ...]) -> tuple[AnyStep, ...]:
+    def _check_distinct(cls, steps: tuple[AnyStep, ...]) -> tuple[AnyStep, ...]:
         # Some file systems do not distinguish upper and lower case.
         names = Counter(step.name.casefold() for step in steps)
         twice = sorted(step.name for step in steps if names[step.name.casefold()] > 1)
         if twice:
             raise ValueError(f"two steps are called {twice[0]!r}; give one of them another 'name'")
-        taken = [name for name in RESERVED_NAMES if names[name]]
-        if taken:
-            raise ValueError(f"{taken[0]!r} is a folder of the build; give the step another 'name'")
+        reserved = [name for name in RESERVED_NAMES if names[name]]
+        if reserved:
+            raise ValueError(f"{reserved[0]!r} is a folder of the build; give the step another 'name'")
         tasks = [task for step in steps for task in step.TASKS]
         twice = sorted({task for task in tasks if tasks.count(task) > 1})
         if twice:
