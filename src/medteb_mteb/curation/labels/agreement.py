@@ -111,8 +111,8 @@ def _distance(totals: NDArray[np.float64], level: Level) -> NDArray[np.float64]:
 def _counted(counts: NDArray[np.int64], times: Times) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the items with a rating that count, and how often they do."""
     weights = np.ones(len(counts)) if times is None else np.asarray(times, dtype=float)
-    there = (counts.sum(1) > 0) & (weights > 0)
-    return counts[there], weights[there]
+    rated = (counts.sum(1) > 0) & (weights > 0)
+    return counts[rated], weights[rated]
 
 
 def _mean(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
@@ -268,9 +268,9 @@ def _estimates(
         "krippendorff_alpha": lambda ratings, times: krippendorff_alpha(ratings, level, times),
         "gwet_ac1": gwet_ac1,
     }
-    patterns, which = np.unique(counts, axis=0, return_inverse=True)
+    patterns, pattern_of_item = np.unique(counts, axis=0, return_inverse=True)
     table = np.zeros((int(queries.max()) + 1, len(patterns)))
-    np.add.at(table, (queries, which.ravel()), 1)
+    np.add.at(table, (queries, pattern_of_item.ravel()), 1)
     result = {}
     for name, function in functions.items():
         low, high = interval(_ByQuery(patterns, table, function))

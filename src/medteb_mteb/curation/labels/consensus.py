@@ -100,19 +100,19 @@ class ConsensusRule:
             grades: Grade by judge.
             judges: All judges that should have graded the pair.
         """
-        there = {judge: grades[judge] for judge in judges if judge in grades}
-        if not there or (len(there) < len(list(judges)) and not self.incomplete):
+        present = {judge: grades[judge] for judge in judges if judge in grades}
+        if not present or (len(present) < len(list(judges)) and not self.incomplete):
             return Label(query_id, document_id, None, INCOMPLETE)
         if self.kind == "graded":
-            values = [value(grade) for grade in there.values()]
+            values = [value(grade) for grade in present.values()]
             if max(values) - min(values) > self.spread:
                 return Label(query_id, document_id, None, SPREAD)
             mean = int(sum(values) / len(values) + 0.5)
             worst = min(value(grade) for grade in self.positive)
             return Label(query_id, document_id, mean if mean >= worst else 0)
-        weights = {judge: self.weights.get(judge, 1.0) for judge in there}
+        weights = {judge: self.weights.get(judge, 1.0) for judge in present}
         total = sum(weights.values())
-        yes = sum(weights[judge] for judge, grade in there.items() if grade in self.positive)
+        yes = sum(weights[judge] for judge, grade in present.items() if grade in self.positive)
         return self._decided(query_id, document_id, yes, total)
 
     def _decided(self, query_id: str, document_id: str, yes: float, total: float) -> Label:
@@ -144,9 +144,9 @@ def consensus(
     Raises:
         BuildError: A judge named by the rule has graded nothing.
     """
-    rule, given = rule or ConsensusRule(), list(judgements)
-    suspects = {one.pair for one in given if one.suspicious}
-    occur, grades = by_pair(given)
+    rule, judged = rule or ConsensusRule(), list(judgements)
+    suspects = {one.pair for one in judged if one.suspicious}
+    occur, grades = by_pair(judged)
     counted = sorted({*rule.judges, *rule.weights, *(() if rule.judges else {*occur, *judges})})
     silent = sorted(set(counted) - set(occur))
     if silent:

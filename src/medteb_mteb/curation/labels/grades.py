@@ -117,13 +117,13 @@ def read_judging(path: str | Path) -> Judging:
     manifest, failed = folder / "manifest.json", folder / "failed.jsonl"
     if not manifest.is_file() or (Path(path).is_file() and Path(path).name != "judgements.jsonl"):
         return Judging(judgements, tuple(sorted(occur)))
-    asked = json.loads(manifest.read_text(encoding="utf-8")).get("judges")
-    if not isinstance(asked, dict):
+    judges = json.loads(manifest.read_text(encoding="utf-8")).get("judges")
+    if not isinstance(judges, dict):
         return Judging(judgements, tuple(sorted(occur)))
     rows = [json.loads(line) for line in failed.read_text(encoding="utf-8").splitlines()]
     return Judging(
         judgements,
-        tuple(sorted({*asked, *occur})),
+        tuple(sorted({*judges, *occur})),
         tuple((row["query-id"], row["corpus-id"], row["judge"]) for row in rows),
     )
 

@@ -41,10 +41,10 @@ def provenance_of_judging(source: str | Path) -> dict[str, Any]:
     recorded = _object(read_provenance(folder).get("judges"))
     judges = []
     for name, settings in sorted(_object(manifest.get("settings")).items()):
-        given = _object(recorded.get(name))
-        undated = {"undated": given["undated"]} if given.get("undated") else {}
+        record = _object(recorded.get(name))
+        undated = {"undated": record["undated"]} if record.get("undated") else {}
         judges.append(
-            {**judge_entry(name, _object(settings)), "answered": given.get("answered", []), **undated}
+            {**judge_entry(name, _object(settings)), "answered": record.get("answered", []), **undated}
         )
     before = _object(manifest.get("before"))
     return {

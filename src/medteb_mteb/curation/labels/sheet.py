@@ -220,11 +220,11 @@ def read_answers(file: Path, sheet: Sheet, column: str = "answer") -> dict[int, 
         if column not in row:
             raise BuildError(f"{where}: the column {column!r} is missing. Use the sheet as it was written.")
         if number not in sheet.rows or number in seen:
-            what = "is there twice" if number in seen else "is not of this sheet"
-            raise BuildError(f"{where}: row {number} {what}.")
+            problem = "is there twice" if number in seen else "is not of this sheet"
+            raise BuildError(f"{where}: row {number} {problem}.")
         seen.add(number)
-        given = row[column]
-        answer = "" if given is None else str(given).strip()
+        cell = row[column]
+        answer = "" if cell is None else str(cell).strip()
         if answer:
             answers[number] = _positive(answer, where)
     missing = len(sheet.rows) - len(seen)
@@ -275,7 +275,7 @@ def answered_by_all(rows: Iterable[int], answers: Collection[Container[int]]) ->
     Raises:
         BuildError: No row has an answer of every reviewer.
     """
-    complete = [row for row in rows if answers and all(row in given for given in answers)]
+    complete = [row for row in rows if answers and all(row in answered for answered in answers)]
     if not complete:
         raise BuildError("No pair has answers of all reviewers. Fill in more rows of the sheets.")
     return complete
