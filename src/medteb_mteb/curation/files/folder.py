@@ -52,12 +52,12 @@ def claim(folder: Path, identity: Mapping[str, Any]) -> None:
     """
     marker = folder / STEP_FILE
     if marker.is_file():
-        there = read_json(marker)
-        changed = [key for key in {**there, **identity} if there.get(key) != identity.get(key)]
+        recorded = read_json(marker)
+        changed = [key for key in {**recorded, **identity} if recorded.get(key) != identity.get(key)]
         if changed:
-            what = ", ".join("shard size" if key == "shard" else key for key in changed)
+            names = ", ".join("shard size" if key == "shard" else key for key in changed)
             raise BuildError(
-                f"{folder} holds a {there.get('step')} step with another {what}. Give another folder, or "
+                f"{folder} holds a {recorded.get('step')} step with another {names}. Give another folder, or "
                 "delete it."
             )
         return

@@ -198,9 +198,9 @@ def _text(row: Row, problems: Problems, columns: Mapping[str, str], *, built: bo
     }
     column = named["text"]
     if column is None or column not in values:
-        there = ", ".join(map(str, values))
+        present = ", ".join(map(str, values))
         wanted = f"column {column!r}" if column else f"a column {' or '.join(FIELD_KEYS['text'])}"
-        problems.add(row.file, row.line, "column", f"expected {wanted}; the columns are {there}")
+        problems.add(row.file, row.line, "column", f"expected {wanted}; the columns are {present}")
         return None
     text = as_text(values[column])
     if text is None:
@@ -215,10 +215,10 @@ def _text(row: Row, problems: Problems, columns: Mapping[str, str], *, built: bo
         problems.add(row.file, row.line, "id", f"{named['id']!r} is empty or not an id")
         return None
     own = values.get("meta")
-    rest = {name: v for name, v in values.items() if name not in {*named.values(), "anonymised", "meta"}}
+    others = {name: v for name, v in values.items() if name not in {*named.values(), "anonymised", "meta"}}
     meta = {
         **(own if isinstance(own, dict) else {}),
-        **{name: v for name, v in rest.items() if v is not None},
+        **{name: v for name, v in others.items() if v is not None},
     }
     return Text(
         identity or hashlib.sha256(f"{title}\n{text}".encode()).hexdigest()[:16],

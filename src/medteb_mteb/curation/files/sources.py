@@ -79,8 +79,8 @@ def parse_source(entry: str) -> TextSource:
     try:
         return TextSource(name=name.strip(), licence=licence.strip())
     except ValidationError as error:
-        said = error.errors()[0]["msg"].replace("Value error, ", "")
-        raise BuildError(f"--source {entry}: {said}.") from error
+        message = error.errors()[0]["msg"].replace("Value error, ", "")
+        raise BuildError(f"--source {entry}: {message}.") from error
 
 
 def sources_of(texts: str | Path) -> list[dict[str, str]]:

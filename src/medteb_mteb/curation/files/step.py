@@ -118,7 +118,7 @@ def run_step(
         "settings": dict(step.settings()),
         "input": digest,
         "shard": shard,
-        # Folders of earlier versions name none.
+        # Absent if none are given, as in folders of earlier versions.
         **({"sources": [one.to_json() for one in sources]} if sources else {}),
     }
     with alone(folder):
