@@ -66,8 +66,8 @@ def find_centres(sample: Callable[[], np.ndarray], lists: int, file: str | Path 
         file: File of the centres, read if it exists, so that a resumed run uses the same ones.
     """
     if file is not None and Path(file).is_file():
-        there: np.ndarray = np.load(file, allow_pickle=False)
-        return there
+        stored: np.ndarray = np.load(file, allow_pickle=False)
+        return stored
     vectors = unit(sample())
     centres: np.ndarray = vectors[sample_rows(len(vectors), lists)]
     for _ in range(ITERATIONS):

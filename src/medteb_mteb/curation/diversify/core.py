@@ -113,12 +113,12 @@ def diversify(
     n = len(vectors)
     search = search.resolved(n)
     rows = sample_rows(n, VECTORS_PER_LIST * search.lists)
-    beside = f"{journal}.centres.npy" if journal else None
+    centres_file = f"{journal}.centres.npy" if journal else None
     built = make_filter(
         rule,
         search,
         vectors.shape[1],
-        lambda: find_centres(lambda: vectors[rows], search.lists, beside),
+        lambda: find_centres(lambda: vectors[rows], search.lists, centres_file),
         dtype=dtype,
         tile=tile,
     )

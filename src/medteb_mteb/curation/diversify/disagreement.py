@@ -88,16 +88,16 @@ def measure_disagreement(
     rows = np.sort(rng.choice(candidates, min(sample, len(candidates)), replace=False))
     counts = np.zeros(len(rows), dtype=np.int64)
     if len(rows):
-        asked = unit(vectors[rows])
-        product = Product(float(rule.limit), asked.shape[1], dtype)
-        left = product.round(asked)
+        checked = unit(vectors[rows])
+        product = Product(float(rule.limit), checked.shape[1], dtype)
+        left = product.round(checked)
         for start in range(0, int(rows[-1]), BLOCK):
-            here = start + np.flatnonzero(kept[start : start + BLOCK])
-            block = unit(vectors[here])
+            kept_rows = start + np.flatnonzero(kept[start : start + BLOCK])
+            block = unit(vectors[kept_rows])
             pairs = product.find(left, product.round(block))
-            earlier = here[pairs.right] < rows[pairs.left]
+            earlier = kept_rows[pairs.right] < rows[pairs.left]
             i, j = pairs.left[earlier], pairs.right[earlier]
-            above = inner_products(asked, i, block, j) > rule.limit
+            above = inner_products(checked, i, block, j) > rule.limit
             counts += np.bincount(i[above], minlength=len(rows))
     drop = counts > rule.tolerated
     return Disagreement(len(rows), int((kept[rows] & drop).sum()), int((~kept[rows] & ~drop).sum()))

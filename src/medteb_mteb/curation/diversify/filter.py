@@ -77,8 +77,8 @@ class DiversityFilter:
         """Add vectors that an earlier run kept, in order; all, or those of some rows."""
         rows = np.arange(len(vectors)) if rows is None else rows
         for start, stop in _blocks(0, len(rows), self.block):
-            some = rows[start:stop]
-            self._keep(vectors, some, unit(vectors[some], start))
+            block_rows = rows[start:stop]
+            self._keep(vectors, block_rows, unit(vectors[block_rows], start))
 
     def feed(self, vectors: Rows, first: int = 0) -> Decisions:
         """Decide about the next vectors.
@@ -90,7 +90,7 @@ class DiversityFilter:
         Raises:
             BuildError: A vector has NaN or infinite values.
         """
-        # As long as the seed is not full everything is kept, so the kept ones say how much is missing.
+        # All vectors of the seed are kept, so the seed lacks `seed_size` minus the number of kept ones.
         seed = min(len(vectors), max(0, self.rule.seed_size - len(self.kept)))
         decisions = []
         for start, stop in [*_blocks(0, seed, self.block), *_blocks(seed, len(vectors), self.block)]:

@@ -46,13 +46,13 @@ class DecisionJournal:
                 self._append(line, "wb")
                 return
             with self.path.open("rb") as file:
-                there = file.readline()
+                first_line = file.readline()
         except OSError as error:
             raise BuildError(f"{self.path} cannot be written ({error.strerror}).") from error
-        if line.startswith(there) and there != line:
+        if line.startswith(first_line) and first_line != line:
             self._append(line, "wb")  # killed while the line was written
-        elif there != line:
-            raise BuildError(self._mismatch(there))
+        elif first_line != line:
+            raise BuildError(self._mismatch(first_line))
 
     def read(self) -> np.ndarray:
         """Return the decisions so far, `(m,)` bool, true where a vector is kept."""
@@ -85,9 +85,9 @@ class DecisionJournal:
                 "room, and start again."
             ) from error
 
-    def _mismatch(self, there: bytes) -> str:
+    def _mismatch(self, first_line: bytes) -> str:
         try:
-            header = json.loads(there)
+            header = json.loads(first_line)
             changed = [name for name in self._header if header[name] != self._header[name]]
         except (ValueError, KeyError, TypeError):
             return f"{self.path} is not a journal of decisions; give another file."

@@ -1,16 +1,16 @@
-"""Matrix products of rounded vectors that miss no pair: what may be above a threshold, and what surely is.
+"""Matrix products of rounded vectors: the pairs that may exceed a threshold, and those that certainly do.
 
 A product of bfloat16 matrices is several times as fast as one in float32 where the processor has the
-instructions. Each similarity it gives differs from the one that FAISS computes by at most a margin that
-follows from what rounding took from the vectors:
+instructions. Each of its similarities differs from the one that FAISS computes by at most a margin, which
+follows from the rounding errors of the vectors:
 
     |s' - s| <= |u - u'| |v| + |u'| |v - v'|     rounding of the vectors, both lengths measured
               + 2 d 2^-24 |u'| |v'|              sums in float32, in any order
               + 2^-8 |s'|                        rounding of the result to bfloat16 (none in float32)
               + d 2^-24 |u| |v|                  rounding in FAISS
 
-A pair whose product is below the threshold by more than the margin is not above it, one whose product is
-above by more is; the few between are for FAISS to decide.
+So a pair whose product is more than the margin below the threshold is not above it, and a pair whose product
+is more than the margin above it is. FAISS decides about the few pairs in between.
 """
 
 from __future__ import annotations

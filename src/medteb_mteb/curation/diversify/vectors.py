@@ -65,12 +65,12 @@ def unit(vectors: np.ndarray, first: int = 0) -> np.ndarray:
     Raises:
         NotFiniteError: A vector has NaN or infinite values.
     """
-    wide = np.ascontiguousarray(vectors, dtype=np.float64)
-    length = np.sqrt(np.square(wide).sum(axis=1, keepdims=True))
+    doubles = np.ascontiguousarray(vectors, dtype=np.float64)
+    length = np.sqrt(np.square(doubles).sum(axis=1, keepdims=True))
     if not np.isfinite(length).all():
         raise NotFiniteError(first + int(np.flatnonzero(~np.isfinite(length[:, 0]))[0]))
-    wide /= np.where(length == 0, 1, length)
-    return wide.astype(np.float32)
+    doubles /= np.where(length == 0, 1, length)
+    return doubles.astype(np.float32)
 
 
 class Kept:
@@ -99,11 +99,11 @@ class Kept:
     def __getitem__(self, numbers: np.ndarray) -> np.ndarray:
         """Return the vectors of length 1, `(len(numbers), dim)` float32."""
         vectors = np.empty((len(numbers), self.dim), dtype=np.float32)
-        which = np.searchsorted(self._starts, numbers, side="right") - 1
-        for source in np.unique(which):
-            here = np.flatnonzero(which == source)
-            rows = self._places[source][numbers[here] - self._starts[source]]
-            vectors[here] = unit(self._sources[source][rows])
+        source_of = np.searchsorted(self._starts, numbers, side="right") - 1
+        for source in np.unique(source_of):
+            positions = np.flatnonzero(source_of == source)
+            rows = self._places[source][numbers[positions] - self._starts[source]]
+            vectors[positions] = unit(self._sources[source][rows])
         return vectors
 
 
