@@ -54,8 +54,8 @@ def bands(threshold: float, permutations: int = PERMUTATIONS) -> int:
     values leave the fewest candidates.
     """
     for number in range(1, permutations):
-        rows, rest = divmod(permutations, number)
-        if not rest and 1 - (1 - threshold**rows) ** number >= MIN_RECALL:
+        rows, remainder = divmod(permutations, number)
+        if not remainder and 1 - (1 - threshold**rows) ** number >= MIN_RECALL:
             return number
     return permutations
 
@@ -120,10 +120,10 @@ class NearDuplicates:
 
     def _sketches(self, texts: Sequence[Text]) -> Iterator[tuple[Text, frozenset[str], Any]]:
         for start in range(0, len(texts), BATCH_SIZE):
-            some = texts[start : start + BATCH_SIZE]
-            grams = [shingles(text.full, self.width) for text in some]
+            batch = texts[start : start + BATCH_SIZE]
+            grams = [shingles(text.full, self.width) for text in batch]
             sketches = self._sketch(list(map(list, grams)), num_perm=PERMUTATIONS, seed=SEED)
-            yield from zip(some, grams, sketches, strict=True)
+            yield from zip(batch, grams, sketches, strict=True)
 
     def _nearest(self, grams: frozenset[str], sketch: Any) -> tuple[float, int]:
         """Return similarity and number of the most similar candidate; 0 and -1 if there is none."""

@@ -77,12 +77,12 @@ def correlation(
         BuildError: A task has no score or is in both groups, or there are too few models.
     """
     known = {task for row in scores.values() for task in row}
-    wrong = [task for task in (*left, *right) if task not in known]
-    if wrong or not left or not right:
-        what = f"No model has a score on {wrong[0]!r}" if wrong else "Both groups need a task"
-        raise BuildError(f"{what}; choose from {', '.join(sorted(known))}.")
-    if both := sorted(set(left) & set(right)):
-        raise BuildError(f"{both[0]} is in both groups; a task correlates with itself.")
+    unknown = [task for task in (*left, *right) if task not in known]
+    if unknown or not left or not right:
+        problem = f"No model has a score on {unknown[0]!r}" if unknown else "Both groups need a task"
+        raise BuildError(f"{problem}; choose from {', '.join(sorted(known))}.")
+    if shared := sorted(set(left) & set(right)):
+        raise BuildError(f"{shared[0]} is in both groups; a task correlates with itself.")
     models = [model for model, row in scores.items() if all(task in row for task in (*left, *right))]
     if len(models) < MIN_MODELS:
         raise BuildError(

@@ -73,16 +73,16 @@ class Terms:
 
         Of terms that overlap the longest counts, of equally long ones the first.
         """
-        every = self.every(text)
-        if len(every) < 2:
-            return every
-        every.sort(key=lambda match: (match.start - match.end, match.start))
+        matches = self.every(text)
+        if len(matches) < 2:
+            return matches
+        matches.sort(key=lambda match: (match.start - match.end, match.start))
         kept: list[TermMatch] = []
-        taken = bytearray(len(text))
-        for match in every:
+        covered = bytearray(len(text))
+        for match in matches:
             # A match kept before is at least as long, so it contains an end of every match it overlaps.
-            if not (taken[match.start] or taken[match.end - 1]):
-                taken[match.start : match.end] = b"\1" * (match.end - match.start)
+            if not (covered[match.start] or covered[match.end - 1]):
+                covered[match.start : match.end] = b"\1" * (match.end - match.start)
                 kept.append(match)
         return sorted(kept, key=lambda match: match.start)
 
