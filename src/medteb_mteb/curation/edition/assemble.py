@@ -166,20 +166,20 @@ def assemble(
             **{name: number for name, number in sorted(counts.items()) if number},
         }
         corpus = _corpus(chosen, disputed, documents, how)
-        made = dict(provenance or {})
-        sources = made.get("sources", [])
+        record = dict(provenance or {})
+        sources = record.get("sources", [])
         editions = [_retrieval(part, chosen, disputed, corpus, queries, documents, how, statistics, sources)]
         lists = _lists(chosen, how, counts)
         if lists:
             editions.append(_reranking(part, chosen, lists, queries, documents, how, sources))
-        made["contamination"] = {
+        record["contamination"] = {
             "training queries compared": len(training_queries),
             "test queries near one of them": counts["test queries near a training query"],
             "these are": {"drop": "left out", "keep": "kept", "fail": "none"}[how.leaks],
             "similarity of near-duplicates": how.threshold,
         }
         for edition in editions:
-            describe(edition, made)
+            describe(edition, record)
     loaded = {edition.task: load_edition(folder / edition.task) for edition in editions}
     numbers = {**statistics, **{n: c for n, c in sorted(counts.items()) if c}}
     return Built(loaded, triples, numbers, (_power(len(chosen)),))
