@@ -46,10 +46,10 @@ def check(
     """
     reasons = {kind: _alone(kind, candidate, rewrites[kind], terms, tolerance) for kind in REWRITE_KINDS}
     shapes = {kind: _shape(rewrites[kind], candidate, terms) for kind in REWRITE_KINDS}
-    asked = _shape(candidate.query.full, candidate, terms)
+    query_shape = _shape(candidate.query.full, candidate, terms)
     for kind in REWRITE_KINDS:
         same = normalise(rewrites[kind]) == normalise(candidate.query.full)
-        if not reasons[kind] and (same or (kind != POSITIVE and shapes[kind] == asked)):
+        if not reasons[kind] and (same or (kind != POSITIVE and shapes[kind] == query_shape)):
             reasons[kind] = "unchanged"
     if not reasons[POSITIVE]:
         # The same question is both positive and negative, and it is unknown which is wrong.

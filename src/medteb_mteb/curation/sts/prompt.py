@@ -75,12 +75,12 @@ def render(candidate: SwappedQuery, tolerance: float) -> Prompt:
         tolerance: Share of the query's length by which that of the positive may differ.
     """
     query = candidate.query.full
-    given = {
+    fields = {
         "origin": candidate.entry.origin,
         "replace": candidate.entry.replace,
         "query_pairs": {"origin": defused(query), "replace": defused(candidate.swapped)},
     }
-    content = json.dumps(given, ensure_ascii=False, indent=1)
+    content = json.dumps(fields, ensure_ascii=False, indent=1)
     low, high = bounds(query, tolerance)
     user = TEMPLATE.format(
         word=delimiter(hashlib.sha256(content.encode()).digest(), (content,)),

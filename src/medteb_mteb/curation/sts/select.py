@@ -112,11 +112,11 @@ def _choose(
     terms = sorted({place.term for place in places if dictionary.of(place.term)})
     if not terms:
         return None, "no-term"
-    there = {place.term for place in places}
+    occurring = {place.term for place in places}
     rng.shuffle(terms)
     for term in sorted(terms, key=len, reverse=True):
-        # A question with both names of a thing would become meaningless with one name twice.
-        free = [entry for entry in dictionary.of(term) if not there & (set(entry.pair) - {term})]
+        # A question that names both synonyms would name one of them twice after the replacement.
+        free = [entry for entry in dictionary.of(term) if not occurring & (set(entry.pair) - {term})]
         if free:
             return rng.choice(free), ""
     return None, "has-synonym"
@@ -150,15 +150,15 @@ def _drawn(
     """Return at most `per_entry` queries of an entry and `limit` in total; the order stays."""
     # By a number that depends on the query only: a further query does not change which others are paid for.
     order = sorted(candidates, key=lambda one: random.Random(f"{seed} limit {one.query.id}").random())
-    taken: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     reasons: dict[str, str] = {}
     for one in order:
-        if per_entry is not None and taken[one.entry.pair] >= per_entry:
+        if per_entry is not None and counts[one.entry.pair] >= per_entry:
             reasons[one.query.id] = "per-entry"
-        elif limit is not None and taken.total() >= limit:
+        elif limit is not None and counts.total() >= limit:
             reasons[one.query.id] = "limit"
         else:
-            taken[one.entry.pair] += 1
+            counts[one.entry.pair] += 1
     dropped += [
         Dropped(one.query, reasons[one.query.id], f"{one.entry.origin} {one.entry.replace}")
         for one in candidates

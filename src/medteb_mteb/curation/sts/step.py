@@ -189,7 +189,7 @@ def sts(
     model = llm if isinstance(llm, LLM) else load_llm(llm)
     folder, path = Path(out), answers_path(out, journal)
     refuse_taken(folder, STEP_NAME, OUTPUT_FILES)
-    made = gathered([queries], sources)
+    recorded = gathered([queries], sources)
     terms, selection, total = _select(dictionary, queries, how)
     if not already_anonymous:
         refuse_private({"queries": [one.query for one in selection.candidates]})
@@ -217,7 +217,9 @@ def sts(
     }
     writer = {"name": model.name, **provenance["rewriter"], "answered": list(generation.answered)}
     dropped = _dropped_rows(selection, generation)
-    triples = _write(folder, rows, sides, how, statistics, provenance, {**made, "writers": [writer]}, dropped)
+    triples = _write(
+        folder, rows, sides, how, statistics, provenance, {**recorded, "writers": [writer]}, dropped
+    )
     return replace(report, edition=load_edition(folder / TASK), triples=triples, statistics=statistics)
 
 
@@ -336,7 +338,7 @@ def _statistics(
     report: StsReport, terms: Dictionary, rows: Sequence[Rewritten], selection: Selection, sides: QuerySplit
 ) -> dict[str, int]:
     placed = {*sides.test, *sides.train, *sides.left_out}
-    left = Counter(sides.left_out.values())
+    left_out = Counter(sides.left_out.values())
     numbers = {
         "dictionary entries": len(terms.entries),
         "dictionary entries repeated": terms.repeated,
@@ -351,7 +353,7 @@ def _statistics(
             if reason != "good"
         },
         "queries without a good rewrite": sum(row.id not in placed for row in rows),
-        **{f"queries in neither part, {reason}": count for reason, count in sorted(left.items())},
+        **{f"queries in neither part, {reason}": count for reason, count in sorted(left_out.items())},
         "dictionary entries of the test": sides.entries[0],
         "dictionary entries of training": sides.entries[1],
         "training queries": len(sides.train),

@@ -72,7 +72,7 @@ def write_edition(
     sides: QuerySplit,
     how: StsSettings,
     statistics: Mapping[str, Any],
-    made: Mapping[str, Any],
+    record: Mapping[str, Any],
     **provenance: Any,
 ) -> dict[str, str]:
     """Write `MedTEBSTS`: each test query with one of its rewrites.
@@ -83,7 +83,7 @@ def write_edition(
         sides: The split into test and training.
         how: Settings.
         statistics: Numbers for card and manifest.
-        made: How the data was made, for `provenance.json`; its sources are also in card and manifest.
+        record: How the data was made, for `provenance.json`; its sources are also in card and manifest.
         **provenance: Further fields of the manifest.
 
     Returns:
@@ -112,7 +112,7 @@ def write_edition(
     write_rows(folder / "test.jsonl", pairs)
     counts = {"test": len(drawn)}
     numbers = {**{f"test pairs, {kind}": kinds[kind] for kind in REWRITE_KINDS}, **statistics}
-    sources = made.get("sources", [])
+    sources = record.get("sources", [])
     card = write_card(TASK, how.name, how.licence, {**counts, **numbers}, sources)
     (folder / "README.md").write_bytes(card.encode())
     edition = write_manifest(
@@ -128,7 +128,7 @@ def write_edition(
         **named(sources),
         **provenance,
     )
-    describe(edition, made)
+    describe(edition, record)
     return drawn
 
 
@@ -142,12 +142,12 @@ def write_training(out: Path, rows: Iterable[Rewritten]) -> dict[str, int]:
         Number of rows: `triples`, `without a negative`, `without a positive`.
     """
     files: dict[str, list[dict[str, Any]]] = {TRIPLES_FILE: [], PAIRS_FILE: []}
-    left = 0
+    without_positive = 0
     for row in rows:
         good = row.good
         positive = good.pop(POSITIVE, None)
         if positive is None:
-            left += 1
+            without_positive += 1
             continue
         content: dict[str, Any] = {"query": row.candidate.query.full, "positives": [positive]}
         if good:
@@ -160,7 +160,7 @@ def write_training(out: Path, rows: Iterable[Rewritten]) -> dict[str, int]:
     return {
         "triples": len(files[TRIPLES_FILE]),
         "without a negative": len(files[PAIRS_FILE]),
-        "without a positive": left,
+        "without a positive": without_positive,
     }
 
 
