@@ -104,18 +104,18 @@ def _rows(path: Path, kind: type[Database[Any]], verified: Verified) -> None:
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
             db.text_factory = lambda content: content.decode("utf-8", "replace")
-            for (said,) in db.execute(f"PRAGMA integrity_check({MAX_LISTED_PROBLEMS})").fetchall():
-                if said != "ok":
-                    verified.add(path, " ".join(str(said).split())[:200], do)
+            for (message,) in db.execute(f"PRAGMA integrity_check({MAX_LISTED_PROBLEMS})").fetchall():
+                if message != "ok":
+                    verified.add(path, " ".join(str(message).split())[:200], do)
             (version,) = db.execute("PRAGMA user_version").fetchone()
             wrong = total = 0
             for checked in _CHECKS[kind]:
                 if version < checked.since:
                     continue
                 for row in db.execute(f"SELECT {checked.columns} FROM {checked.table}"):  # noqa: S608
-                    held = checked.held(row)
-                    total += held or 0
-                    if held is None:
+                    count = checked.count(row)
+                    total += count or 0
+                    if count is None:
                         wrong += 1
                         if wrong <= MAX_LISTED_PROBLEMS:
                             verified.add(path, f"the row of {checked.name} {_hex(row[0])} was changed", do)
@@ -169,15 +169,15 @@ def _decisions(path: Path, verified: Verified) -> None:
 
 def _torn(content: bytes) -> tuple[int, int | None]:
     """Return the offset of the first decision (0: damaged first line), and of the first invalid one."""
-    line, end, rest = content.partition(b"\n")
+    line, end, decisions = content.partition(b"\n")
     try:
         header = json.loads(line)
     except (ValueError, RecursionError):
         header = None
     if not end or not isinstance(header, dict):
         return 0, None
-    kept = rest.lstrip(bytes((KEPT_BYTE, DROPPED_BYTE)))
-    return len(line) + 1, len(rest) - len(kept) if kept else None
+    invalid = decisions.lstrip(bytes((KEPT_BYTE, DROPPED_BYTE)))
+    return len(line) + 1, len(decisions) - len(invalid) if invalid else None
 
 
 @dataclass(frozen=True)
@@ -188,14 +188,14 @@ class _Checked:
         table: Name of the table.
         columns: Columns to read, first the key of a row.
         name: Name of the key, for messages.
-        held: Returns the number of paid items in a row; None if the row was changed.
+        count: Returns the number of paid items in a row; None if the row was changed.
         since: First version of the journal with this table.
     """
 
     table: str
     columns: str
     name: str
-    held: Callable[[tuple[Any, ...]], int | None]
+    count: Callable[[tuple[Any, ...]], int | None]
     since: int = 1
 
 
