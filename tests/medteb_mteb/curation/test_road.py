@@ -33,10 +33,14 @@ def write(path, rows):
 
 @pytest.fixture
 def texts(tmp_path):
-    asked = ("不能吃什么", "怎么治疗", "会传染吗")
+    questions = ("不能吃什么", "怎么治疗", "会传染吗")
     write(
         tmp_path / "queries.jsonl",
-        [{"_id": f"q{i}{j}", "text": f"{d}{a}"} for i, d in enumerate(DISEASES) for j, a in enumerate(asked)],
+        [
+            {"_id": f"q{i}{j}", "text": f"{d}{a}"}
+            for i, d in enumerate(DISEASES)
+            for j, a in enumerate(questions)
+        ],
     )
     answers = (
         "患者不能吃辛辣油腻的东西。",
@@ -121,11 +125,11 @@ def test_an_audit_finds_what_the_qrels_miss(succeed, texts, tmp_path):
     )
     assert result["errors"] == []
     edition = tmp_path / "audited" / "clinic-corrected"
-    made = json.loads((edition / "provenance.json").read_text("utf-8"))
-    assert [one["name"] for one in made["judges"]] == sorted(NAMES)
-    assert all(one["answered"] for one in made["judges"])
-    assert [one["name"] for one in made["retrievers"]] == ["bm25"]
-    (rule,) = made["consensus"]
+    provenance = json.loads((edition / "provenance.json").read_text("utf-8"))
+    assert [one["name"] for one in provenance["judges"]] == sorted(NAMES)
+    assert all(one["answered"] for one in provenance["judges"])
+    assert [one["name"] for one in provenance["retrievers"]] == ["bm25"]
+    (rule,) = provenance["consensus"]
     assert rule["rule"] == "unanimous"
     assert sum(rule["labels"].values()) == sum(row["judged"] + row["undecided"] for row in report["queries"])
     assert rule["agreement"] == report["agreement"]["labels"]

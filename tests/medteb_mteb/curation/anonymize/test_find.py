@@ -38,10 +38,10 @@ def test_a_bank_card_is_found_by_its_luhn_digit(finder):
     card = "622202100011234567"
     card += luhn_digit(card)
     assert passes_luhn(card)
-    wrong = card[:-1] + str((int(card[-1]) + 1) % 10)
+    invalid = card[:-1] + str((int(card[-1]) + 1) % 10)
     assert identifiers(finder, f"退到{card}即可") == [("BANK_CARD", card)]
-    assert identifiers(finder, f"退到{wrong}即可") == []
-    assert identifiers(finder, f"银行卡{wrong}") == [("BANK_CARD", wrong)]
+    assert identifiers(finder, f"退到{invalid}即可") == []
+    assert identifiers(finder, f"银行卡{invalid}") == [("BANK_CARD", invalid)]
 
 
 @pytest.mark.parametrize(

@@ -98,9 +98,9 @@ def test_around_identifiers_nothing_is_touched(finder, sentences):
         position = 0
         for before, after in zip([Span(0, 0, "NAME"), *spans], [*spans, None], strict=True):
             kept = sentence.text[before.end : after.start if after else None]
-            there = masked.index(kept, position)
-            assert there >= position
-            position = there + len(kept)
+            place = masked.index(kept, position)
+            assert place >= position
+            position = place + len(kept)
         assert masked.endswith(kept)
 
 

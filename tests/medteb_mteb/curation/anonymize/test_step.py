@@ -65,8 +65,8 @@ def test_nothing_leaks_into_any_file(source, tmp_path):
         for keep in ((), ("phone", "note")):
             folder = tmp_path / f"{mode}{len(keep)}"
             anonymize(source, folder, mode=mode, keep_meta=keep, show_progress=False)
-            there = content(folder)
-            assert [secret for secret in SECRETS if secret in there] == []
+            written = content(folder)
+            assert [secret for secret in SECRETS if secret in written] == []
 
 
 def test_kept_meta_is_anonymised_with_its_key_as_label(tmp_path):

@@ -357,10 +357,10 @@ def test_each_wrong_decision_is_counted():
     rule = SelectionRule(0.8, seed_size=100)
     last_kept, last_dropped = np.flatnonzero(kept)[-1], np.flatnonzero(~kept)[-1]
     for row, field in ((last_kept, "dropped"), (last_dropped, "kept")):
-        wrong = kept.copy()
-        wrong[row] = ~wrong[row]
-        wrong, part = wrong[: row + 1], vectors[: row + 1]  # nothing comes after it that it could change
-        measured = json.loads(json.dumps(measure_disagreement(part, wrong, rule).to_json()))
+        # Cut off after the reversed decision, so that it cannot affect others.
+        decisions, part = kept[: row + 1].copy(), vectors[: row + 1]
+        decisions[row] = ~decisions[row]
+        measured = json.loads(json.dumps(measure_disagreement(part, decisions, rule).to_json()))
         assert {"kept": measured["kept"], "dropped": measured["dropped"]} == {
             "kept": 0,
             "dropped": 0,

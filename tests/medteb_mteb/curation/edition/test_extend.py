@@ -166,9 +166,9 @@ def test_a_new_version_adds_labels_and_changes_none(built, go, system, endpoint)
     assert entry["changes"] == {
         "version": "1.1.0", "systems": ["new"], "depth": 5, "pairs judged": extended.change.pairs, **counts,
     }  # fmt: skip
-    made = json.loads((new.path / "provenance.json").read_text(encoding="utf-8"))
-    assert [answer.get("version") for answer in made["judges"][0]["answered"]] == [None, "1.1.0"]
-    assert [one.get("version") for one in made["retrievers"]] == [None, None, "1.1.0"]
+    provenance = json.loads((new.path / "provenance.json").read_text(encoding="utf-8"))
+    assert [answer.get("version") for answer in provenance["judges"][0]["answered"]] == [None, "1.1.0"]
+    assert [one.get("version") for one in provenance["retrievers"]] == [None, None, "1.1.0"]
     assert "1.1.0: 1.0.0 and" in (new.path / "README.md").read_text(encoding="utf-8")
     # Run again, nothing is asked, and every byte is the same.
     number, before = endpoint.requests, {p.name: p.read_bytes() for p in new.path.rglob("*") if p.is_file()}
@@ -212,8 +212,8 @@ def test_another_panel_is_refused(panel, go, system):
     with pytest.raises(BuildError, match=r"had temperature 0\.0, now it has 0\.7\. Labels of two panels"):
         go([system()], judges=warm)
     extended = go([system()], judges=other, other_panel=True, depth=5, rule=ConsensusRule("majority"))
-    made = json.loads((extended.edition.path / "provenance.json").read_text(encoding="utf-8"))
-    assert [one["rule"] for one in made["consensus"]] == ["weighted", "majority"]
+    provenance = json.loads((extended.edition.path / "provenance.json").read_text(encoding="utf-8"))
+    assert [one["rule"] for one in provenance["consensus"]] == ["weighted", "majority"]
 
 
 def test_editions_that_cannot_be_extended_are_refused(built, go, system, tmp_path):

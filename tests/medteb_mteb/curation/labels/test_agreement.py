@@ -134,15 +134,15 @@ def random_judgements(noise, seed=0, queries=40):
 
 @pytest.mark.thorough
 def test_the_report_falls_with_noise_and_counts_pairs():
-    none, some, much = (agreement(random_judgements(noise)) for noise in (0.0, 0.3, 1.0))
-    assert (none.judges, none.pairs, none.complete) == (["丙", "乙", "甲"], 200, 200)
-    assert all(estimate.value == 1 for estimate in (*none.labels.values(), *none.grades.values()))
+    exact, noisy, random = (agreement(random_judgements(noise)) for noise in (0.0, 0.3, 1.0))
+    assert (exact.judges, exact.pairs, exact.complete) == (["丙", "乙", "甲"], 200, 200)
+    assert all(estimate.value == 1 for estimate in (*exact.labels.values(), *exact.grades.values()))
     for name in ("fleiss_kappa", "krippendorff_alpha", "gwet_ac1"):
-        assert 0.3 < some.labels[name].value < 0.9
-        assert some.labels[name].low < some.labels[name].value < some.labels[name].high
-        assert abs(much.labels[name].value) < 0.15
-    assert some.to_json()["grades"]["krippendorff_alpha"][0] == round(
-        some.grades["krippendorff_alpha"].value, 4
+        assert 0.3 < noisy.labels[name].value < 0.9
+        assert noisy.labels[name].low < noisy.labels[name].value < noisy.labels[name].high
+        assert abs(random.labels[name].value) < 0.15
+    assert noisy.to_json()["grades"]["krippendorff_alpha"][0] == round(
+        noisy.grades["krippendorff_alpha"].value, 4
     )
 
 

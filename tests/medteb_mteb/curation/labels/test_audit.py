@@ -109,12 +109,12 @@ def test_other_types_of_folders_are_refused(tmp_path):
 def test_a_corrected_edition_says_how_it_was_made(folder, tmp_path):
     before = {"sources": [{"name": "clinic"}], "judges": [{"name": "first"}]}
     (folder / "provenance.json").write_text(json.dumps(before), encoding="utf-8")
-    made = {"judges": [{"name": "second"}], "consensus": [{"rule": "unanimous"}]}
-    edition = write_corrected(read_benchmark(folder), LABELS, tmp_path / "out", name="x", provenance=made)
+    added = {"judges": [{"name": "second"}], "consensus": [{"rule": "unanimous"}]}
+    edition = write_corrected(read_benchmark(folder), LABELS, tmp_path / "out", name="x", provenance=added)
     provenance = json.loads((edition.path / "provenance.json").read_text("utf-8"))
     assert provenance["sources"] == before["sources"]
     assert provenance["judges"] == [{"name": "first"}, {"name": "second"}]
-    assert provenance["consensus"] == made["consensus"]
+    assert provenance["consensus"] == added["consensus"]
     card = json.loads((edition.path / "croissant.json").read_text("utf-8"))
     assert card["name"] == "clinic-x"
     assert card == croissant(edition)

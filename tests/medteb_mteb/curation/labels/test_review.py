@@ -69,8 +69,8 @@ def test_agreement_counts_positives_by_their_share_among_the_labels(tmp_path):
     export_review(LABELS, QUERIES, DOCUMENTS, sheet, size=40, positives=0.5)
     # All positives confirmed, a quarter of the negatives called positive: 0.2 * 1 + 0.8 * 0.75.
     negatives = iter(range(20))
-    wrong = answer(sheet, "x.csv", lambda label, row: 1 if label else int(next(negatives) % 4 == 0))
-    review = import_review(sheet, {"x": wrong})
+    answered = answer(sheet, "x.csv", lambda label, row: 1 if label else int(next(negatives) % 4 == 0))
+    review = import_review(sheet, {"x": answered})
     assert review.agreement == pytest.approx(0.8)
     assert (review.positives_confirmed, review.negatives_confirmed) == (1.0, 0.75)
     assert review.kappa is None
@@ -78,8 +78,8 @@ def test_agreement_counts_positives_by_their_share_among_the_labels(tmp_path):
 
 
 def test_unanswered_rows_are_counted_and_left_out(sheet):
-    some = answer(sheet, "a.csv", lambda label, row: "" if row % 5 == 0 else label)
-    review = import_review(sheet, {"a": some, "b": answer(sheet, "b.csv", lambda label, row: label)})
+    incomplete = answer(sheet, "a.csv", lambda label, row: "" if row % 5 == 0 else label)
+    review = import_review(sheet, {"a": incomplete, "b": answer(sheet, "b.csv", lambda label, row: label)})
     assert (review.pairs, review.unanswered) == (40, 10)
     with pytest.raises(BuildError, match="No pair has answers of all reviewers"):
         import_review(sheet, {"n": answer(sheet, "n.csv", lambda label, row: "")})

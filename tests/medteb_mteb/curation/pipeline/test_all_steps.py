@@ -67,8 +67,8 @@ def every(write, tmp_path, encoder_folder):
             model: {"name": model, "model": f"rule-{model}", "base_url": url, **price}
             for model in ("rewriter", "sorter", "questions")
         }
-        asked = {"sts": "rewriter", "triples": "sorter"}
-        steps = [{**s, "llm": llms[asked[s["step"]]]} if s["step"] in asked else s for s in STEPS]
+        llm_of_step = {"sts": "rewriter", "triples": "sorter"}
+        steps = [{**s, "llm": llms[llm_of_step[s["step"]]]} if s["step"] in llm_of_step else s for s in STEPS]
         return write(url, steps=steps, judge=price, llm=llms["questions"], **content)
 
     return call
@@ -103,9 +103,9 @@ def test_all_steps_run_in_one_build(every, quiet, endpoint, tmp_path, medteb, mo
         assert not (tmp_path / "build").exists()
         report = quiet(path)
         assert report.complete
-        asked = endpoint.requests
+        requests = endpoint.requests
         # The estimates are upper bounds of the requests.
-        assert 0 < asked <= first["requests"]
+        assert 0 < requests <= first["requests"]
     names = {step.name: step.result for step in report.steps}
     read = sources(tmp_path / "build")
     assert {name: len(rows) > 0 for name, rows in read.items()} == dict.fromkeys(read, True)
@@ -221,7 +221,7 @@ def test_damaged_journals_are_repaired_and_little_is_asked_again(every, quiet, e
     with rule_judges.serving(endpoint) as url:
         path = every(url)
         quiet(path, until="judge")
-        asked = endpoint.requests
+        requests = endpoint.requests
         journal = tmp_path / "build" / "judgements.sqlite"
         content = bytearray(journal.read_bytes())
         content[len(content) // 2 : len(content) // 2 + 300] = bytes(300)
@@ -235,4 +235,4 @@ def test_damaged_journals_are_repaired_and_little_is_asked_again(every, quiet, e
         code, _, err = medteb("build", path, "--until", "judge", "-q", "--repair")
         assert code == 0, err
     assert "judgements and" in err
-    assert endpoint.requests - asked < asked
+    assert endpoint.requests - requests < requests

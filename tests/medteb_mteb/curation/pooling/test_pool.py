@@ -207,10 +207,10 @@ def test_a_changed_run_needs_another_folder(tmp_path):
     ids = ([text.id for text in QUERIES], [text.id for text in DOCUMENTS])
     path = tmp_path / "one.trec"
     path.write_text("q0 Q0 d1 1 0.9 x\n")
-    made = pool(
+    pools = pool(
         QUERIES, DOCUMENTS, [open_retriever(str(path), ids=ids)], tmp_path / "pools", Pooling(depth=1)
     )
-    assert [row["corpus-ids"] for row in rows_of(made)] == [["d1"], [], []]
+    assert [row["corpus-ids"] for row in rows_of(pools)] == [["d1"], [], []]
     path.write_text("q0 Q0 d2 1 0.9 x\n")
     with pytest.raises(BuildError):
         pool(QUERIES, DOCUMENTS, [open_retriever(str(path), ids=ids)], tmp_path / "pools", Pooling(depth=1))

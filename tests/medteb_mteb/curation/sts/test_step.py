@@ -210,8 +210,8 @@ def test_sts_and_assemble_share_a_folder_in_any_order(given, tmp_path):
     ]
 
     def both(out, order):
-        for what in order:
-            if what == "sts":
+        for step in order:
+            if step == "sts":
                 with serving(answer) as url:
                     make(given, url, out=out)
             else:

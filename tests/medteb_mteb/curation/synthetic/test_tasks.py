@@ -95,7 +95,7 @@ def test_each_task_gets_its_triples_from_a_draw_of_its_own(endpoint, tmp_path, r
         assert len(row["positive"]) == length_of(row["constraints"]["num_words"], "zh").most
     # Every task has a draw of its own.
     cells = [[json.dumps(row["constraints"]) for row in rows if row["instruction"] == t] for t in TASKS[:3]]
-    assert all(len(set(some)) == 4 for some in cells)
+    assert all(len(set(constraints)) == 4 for constraints in cells)
     assert cells[0] != cells[1]
     assert server.made == 13
 
@@ -144,7 +144,7 @@ def test_each_call_names_other_fields():
     assert [prompt.variant for prompt in prompts] == list("012345678")
     # The eight calls of a round see every field once.
     fields = [re.search("有关的：(.*)。", prompt.user)[1].split("、") for prompt in prompts[:8]]
-    assert len({field for some in fields for field in some}) >= 24
+    assert len({field for names in fields for field in names}) >= 24
 
 
 def test_requests_end_if_an_llm_repeats_itself(endpoint, tmp_path):

@@ -47,7 +47,7 @@ def test_the_longest_counts_wherever_it_begins():
 
 
 @pytest.mark.parametrize(
-    ("term", "text", "there"),
+    ("term", "text", "occurs"),
     [
         ("CT", "做ct疼吗", True),
         ("CT", "做ＣＴ疼吗", True),
@@ -58,8 +58,8 @@ def test_the_longest_counts_wherever_it_begins():
         ("B超", "做了2次B超正常吗", True),
     ],
 )
-def test_latin_words_are_whole(term, text, there):
-    assert bool(Terms([term]).find(text)) is there
+def test_latin_words_are_whole(term, text, occurs):
+    assert bool(Terms([term]).find(text)) is occurs
 
 
 def test_places_are_those_of_the_text():

@@ -168,12 +168,12 @@ def test_invalid_settings_are_refused():
 
 def test_the_command_writes_both_sides_and_prints_lines_for_the_recipe(command, sources, monkeypatch):
     monkeypatch.chdir(sources)
-    code, out, said = command(
+    code, out, err = command(
         pairs_command, "out", "--queries", "faq.jsonl", "--queries", "forum.jsonl", "--documents",
         "articles.jsonl", "-q",
     )  # fmt: skip
     assert code == 0
-    assert "no --against EDITION was given" in said
+    assert "no --against EDITION was given" in err
     assert "query: 6 of 7 faq.jsonl, 1 duplicate" in out
     assert '- {name: aligned-documents, path: "out", form: texts, role: document}' in out
     code, out, _ = command(pairs_command, "out", "--queries", "faq.jsonl", "--queries", "forum.jsonl",

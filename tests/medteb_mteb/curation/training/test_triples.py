@@ -147,15 +147,15 @@ def test_documents_left_out_have_no_label(given, tmp_path, rows_of, sort, make):
 
 
 def test_a_mixed_up_answer_is_requested_again_then_counted(given, tmp_path, rows_of, sort, make):
-    asked = Counter()
+    requests = Counter()
 
     def answer(messages):
         question = rules.read_prompt(messages, "document")
-        asked[messages[-1]["content"]] += 1
+        requests[messages[-1]["content"]] += 1
         lists = json.loads(sort(messages))
         if question.query.startswith("感冒"):
             lists["positive_document"].append("doc-99")
-        elif question.query.startswith("痛风") and asked[messages[-1]["content"]] == 1:
+        elif question.query.startswith("痛风") and requests[messages[-1]["content"]] == 1:
             lists["negative_document"] = lists["positive_document"] = list(question.passages)
         return json.dumps(lists)
 
