@@ -24,7 +24,7 @@ __all__ = ["VECTORS_PER_LIST", "Centres", "find_centres", "sample_rows"]
 #: Vectors of the sample per list.
 VECTORS_PER_LIST = 24
 ITERATIONS = 6
-BLOCK = 4096
+VECTORS_PER_BLOCK = 4096
 
 
 class Centres:
@@ -45,8 +45,8 @@ class Centres:
     def nearest(self, vectors: np.ndarray, number: int = 1) -> np.ndarray:
         """Return the nearest centres of vectors `(n, dim)` float32, nearest first: `(n, number)` int64."""
         indices = []
-        for start in range(0, len(vectors), BLOCK):
-            block = torch.from_numpy(vectors[start : start + BLOCK]).to(self.dtype)
+        for start in range(0, len(vectors), VECTORS_PER_BLOCK):
+            block = torch.from_numpy(vectors[start : start + VECTORS_PER_BLOCK]).to(self.dtype)
             scores = torch.mm(block, self._values.t())
             indices.append(scores.float().topk(number, dim=1).indices.numpy())
         return np.concatenate(indices) if indices else np.empty((0, number), dtype=np.int64)

@@ -10,7 +10,7 @@ from tqdm.auto import tqdm
 
 from medteb_mteb.curation.diversify.centres import VECTORS_PER_LIST, find_centres, sample_rows
 from medteb_mteb.curation.diversify.exact import TILE, Exact
-from medteb_mteb.curation.diversify.filter import BLOCK, DiversityFilter
+from medteb_mteb.curation.diversify.filter import VECTORS_PER_BLOCK, DiversityFilter
 from medteb_mteb.curation.diversify.inverted import Inverted
 from medteb_mteb.curation.diversify.journal import DecisionJournal
 from medteb_mteb.curation.diversify.product import Product
@@ -46,7 +46,7 @@ class Search:
     index: Literal["exact", "ivf"] = "exact"
     lists: int = 0
     probes: int = 8
-    block: int = BLOCK
+    block: int = VECTORS_PER_BLOCK
 
     def __post_init__(self) -> None:
         if self.index not in ("exact", "ivf"):

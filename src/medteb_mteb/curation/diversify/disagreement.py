@@ -20,7 +20,7 @@ __all__ = ["SAMPLE_SIZE", "Disagreement", "measure_disagreement"]
 
 #: Texts whose decisions are checked.
 SAMPLE_SIZE = 1000
-BLOCK = 4096
+VECTORS_PER_BLOCK = 4096
 #: Half the width of a 95 % interval in standard deviations.
 Z_95 = 1.959964
 
@@ -91,8 +91,8 @@ def measure_disagreement(
         checked = unit(vectors[rows])
         product = Product(float(rule.limit), checked.shape[1], dtype)
         left = product.round(checked)
-        for start in range(0, int(rows[-1]), BLOCK):
-            kept_rows = start + np.flatnonzero(kept[start : start + BLOCK])
+        for start in range(0, int(rows[-1]), VECTORS_PER_BLOCK):
+            kept_rows = start + np.flatnonzero(kept[start : start + VECTORS_PER_BLOCK])
             block = unit(vectors[kept_rows])
             pairs = product.find(left, product.round(block))
             earlier = kept_rows[pairs.right] < rows[pairs.left]

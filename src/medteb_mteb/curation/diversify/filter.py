@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.diversify.rule import SelectionRule
     from medteb_mteb.curation.diversify.vectors import Rows
 
-__all__ = ["BLOCK", "Decisions", "DiversityFilter", "NeighbourIndex"]
+__all__ = ["VECTORS_PER_BLOCK", "Decisions", "DiversityFilter", "NeighbourIndex"]
 
 #: Vectors that are compared with the index at once.
-BLOCK = 2048
+VECTORS_PER_BLOCK = 2048
 
 
 class NeighbourIndex(Protocol):
@@ -67,7 +67,7 @@ class DiversityFilter:
         index: NeighbourIndex,
         product: Product,
         *,
-        block: int = BLOCK,
+        block: int = VECTORS_PER_BLOCK,
         neighbours: bool = False,
     ) -> None:
         self.rule, self.kept, self.index, self.product = rule, kept, index, product

@@ -24,8 +24,13 @@ __all__ = ["RULES", "ConsensusRule", "consensus", "counts"]
 RULES = ("unanimous", "majority", "weighted", "graded")
 
 #: Reasons for which a pair is discarded.
-DISAGREE, INCOMPLETE, TIE, SPREAD = "judges disagree", "a judge is missing", "tie", "grades too far apart"
-SUSPICIOUS = "positive of a passage that may instruct judges"
+JUDGES_DISAGREE, JUDGE_MISSING, TIE, GRADES_APART = (
+    "judges disagree",
+    "a judge is missing",
+    "tie",
+    "grades too far apart",
+)
+SUSPICIOUS_POSITIVE = "positive of a passage that may instruct judges"
 
 
 @dataclass(frozen=True)
@@ -102,11 +107,11 @@ class ConsensusRule:
         """
         present = {judge: grades[judge] for judge in judges if judge in grades}
         if not present or (len(present) < len(list(judges)) and not self.incomplete):
-            return Label(query_id, document_id, None, INCOMPLETE)
+            return Label(query_id, document_id, None, JUDGE_MISSING)
         if self.kind == "graded":
             values = [value(grade) for grade in present.values()]
             if max(values) - min(values) > self.spread:
-                return Label(query_id, document_id, None, SPREAD)
+                return Label(query_id, document_id, None, GRADES_APART)
             mean = int(sum(values) / len(values) + 0.5)
             worst = min(value(grade) for grade in self.positive)
             return Label(query_id, document_id, mean if mean >= worst else 0)
@@ -119,7 +124,7 @@ class ConsensusRule:
         no = total - yes
         if self.kind == "unanimous":
             relevance = 1 if not no else 0 if not yes else None
-            return Label(query_id, document_id, relevance, "" if relevance is not None else DISAGREE)
+            return Label(query_id, document_id, relevance, "" if relevance is not None else JUDGES_DISAGREE)
         limit = total * (self.share if self.kind == "weighted" else 0.5)
         relevance = 1 if yes > limit else 0 if no > limit else None
         return Label(query_id, document_id, relevance, "" if relevance is not None else TIE)
@@ -164,7 +169,7 @@ def consensus(
 
 def _unless_suspicious(label: Label, suspects: set[tuple[str, str]]) -> Label:
     pair = label.query_id, label.document_id
-    return Label(*pair, None, SUSPICIOUS) if label.relevance and pair in suspects else label
+    return Label(*pair, None, SUSPICIOUS_POSITIVE) if label.relevance and pair in suspects else label
 
 
 def counts(labels: Iterable[Label]) -> dict[str, int]:

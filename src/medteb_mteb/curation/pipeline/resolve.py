@@ -10,7 +10,7 @@ from mar_st.data.trec import is_run
 from mar_st.model.names import is_ours
 from medteb_mteb.curation.files.read import HUB_PREFIX
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.pipeline.base import KEEP_AWAY, ResolvedInput
+from medteb_mteb.curation.pipeline.base import KEEP_AWAY_KEY, ResolvedInput
 from medteb_mteb.curation.pooling.encoders import encoder_source
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def resolve(pipeline: Pipeline, base: Path) -> dict[str, dict[str, list[Resolved
     precedence over a path; paths are relative to the folder of the file.
 
     To keep tests out of training data, a step that writes training data also has the editions of all earlier
-    steps under `KEEP_AWAY`, and one that writes editions has all earlier training data under `against`.
+    steps under `KEEP_AWAY_KEY`, and one that writes editions has all earlier training data under `against`.
 
     Args:
         pipeline: The pipeline.
@@ -74,7 +74,7 @@ def _inputs(
         resolved.setdefault(key, []).append(ResolvedInput(path, name, inside))
     for other in pipeline.steps[:place]:
         if step.TRAINS and other.WRITES == "editions":
-            resolved.setdefault(KEEP_AWAY, []).append(ResolvedInput(str(out / other.name), other.name))
+            resolved.setdefault(KEEP_AWAY_KEY, []).append(ResolvedInput(str(out / other.name), other.name))
         if step.WRITES == "editions" and other.TRAINS:
             named = {source.step for source in resolved.get("against", ())}
             if other.name not in named:

@@ -21,7 +21,7 @@ __all__ = ["QUERY_SIMILARITY", "Split", "clusters", "near_duplicates", "split_qu
 QUERY_SIMILARITY = 0.6
 
 #: Rows of a block of the similarity matrix.
-BLOCK = 1000
+TEXTS_PER_BLOCK = 1000
 
 
 def near_duplicates(
@@ -45,8 +45,8 @@ def near_duplicates(
     first, second = _grams(left, other)
     sizes, other_sizes = (np.asarray(m.sum(1)).ravel() for m in (first, second))
     transposed = second.T.tocsr()
-    for start in range(0, first.shape[0], BLOCK):
-        shared = (first[start : start + BLOCK] @ transposed).tocoo()
+    for start in range(0, first.shape[0], TEXTS_PER_BLOCK):
+        shared = (first[start : start + TEXTS_PER_BLOCK] @ transposed).tocoo()
         rows, columns = shared.row + start, shared.col
         similarity = shared.data / (sizes[rows] + other_sizes[columns] - shared.data)
         kept = similarity >= threshold

@@ -29,7 +29,13 @@ from medteb_mteb.curation.training.leaks import HeldOut
 from medteb_mteb.curation.training.material import PoolTexts, read_pool_texts
 from medteb_mteb.curation.training.plan import Batch, QueryCandidates, TwoLists, batches
 from medteb_mteb.curation.training.prompt import prompt_version
-from medteb_mteb.curation.training.rows import NO_CANDIDATES, REPEATED, TEST_QUERY, ShardRows, TripleWriter
+from medteb_mteb.curation.training.rows import (
+    NO_CANDIDATES,
+    REPEATED_QUERY,
+    TEST_QUERY,
+    ShardRows,
+    TripleWriter,
+)
 from medteb_mteb.curation.training.shards import Shards
 from medteb_mteb.editions import sha256_of
 
@@ -272,7 +278,7 @@ class _Work:
         for row, candidates in enumerate(portion):
             for name, text in self.material.repeated.get(candidates.query, ()):
                 rows.counts["queries"] += 1
-                rows.drop(name, text, REPEATED, candidates.query)
+                rows.drop(name, text, REPEATED_QUERY, candidates.query)
             if row in leaks:
                 rows.drop(candidates.query, candidates.text, TEST_QUERY, leaks[row])
             elif not candidates.documents:

@@ -45,7 +45,7 @@ def jaccard(left, right):
 
 @pytest.mark.parametrize("threshold", [0.3, 0.6, 0.9, 1.0])
 def test_all_pairs_are_found_and_no_others(threshold, monkeypatch):
-    monkeypatch.setattr("medteb_mteb.curation.texts.split.BLOCK", 7)
+    monkeypatch.setattr("medteb_mteb.curation.texts.split.TEXTS_PER_BLOCK", 7)
     texts = texts_of(40)
     pairs = {(i, j): value for i, j, value in near_duplicates(texts, threshold=threshold)}
     naive = {
