@@ -24,12 +24,8 @@ __all__ = ["RULES", "ConsensusRule", "consensus", "counts"]
 RULES = ("unanimous", "majority", "weighted", "graded")
 
 #: Reasons for which a pair is discarded.
-JUDGES_DISAGREE, JUDGE_MISSING, TIE, GRADES_APART = (
-    "judges disagree",
-    "a judge is missing",
-    "tie",
-    "grades too far apart",
-)
+JUDGES_DISAGREE, JUDGE_MISSING = "judges disagree", "a judge is missing"
+TIE, GRADES_APART = "tie", "grades too far apart"
 SUSPICIOUS_POSITIVE = "positive of a passage that may instruct judges"
 
 

@@ -124,7 +124,7 @@ def test_a_name_does_not_span_two_lines():
 
 def test_overlapping_known_names_are_replaced_completely():
     step = Anonymise(known=Known({"NAME": ["王秀兰", "兰芳芳", "王秀"]}), salt=b"0" * 16)
-    assert step.one(Text("a", "昨日王秀兰芳芳来电")).text == "昨日[姓名][姓名]来电"
+    assert step.process(Text("a", "昨日王秀兰芳芳来电")).text == "昨日[姓名][姓名]来电"
 
 
 def test_a_known_name_in_a_column_name_is_not_shown(tmp_path):

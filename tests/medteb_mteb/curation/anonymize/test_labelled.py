@@ -87,7 +87,7 @@ def test_text_without_identifiers_is_the_same_to_the_byte(finder, sentences):
     step = Anonymise()
     for number, sentence in enumerate(sentences):
         if not sentence.spans and not finder(sentence.text):
-            assert step.one(Text(str(number), sentence.text)).text == sentence.text
+            assert step.process(Text(str(number), sentence.text)).text == sentence.text
 
 
 def test_around_identifiers_nothing_is_touched(finder, sentences):
@@ -108,8 +108,8 @@ def test_around_identifiers_nothing_is_touched(finder, sentences):
 def test_anonymising_twice_changes_nothing(sentences):
     step = Anonymise()
     for sentence in sentences:
-        once = step.one(Text("a", sentence.text)).text
-        assert step.one(Text("b", once)).text == once
+        once = step.process(Text("a", sentence.text)).text
+        assert step.process(Text("b", once)).text == once
 
 
 def test_presidio_finds_the_same_with_these_recognisers(finder, sentences, monkeypatch):

@@ -94,7 +94,7 @@ def test_kept_meta_is_anonymised_with_its_key_as_label(tmp_path):
 
 
 def test_english_text_gets_english_placeholders():
-    text = Anonymise().one(Text("1", "Dr. Smith called 212-555-0187.", "复诊 13812345678"))
+    text = Anonymise().process(Text("1", "Dr. Smith called 212-555-0187.", "复诊 13812345678"))
     assert (text.text, text.title) == ("Dr. [NAME] called [PHONE].", "复诊 [电话]")
 
 
@@ -219,7 +219,7 @@ def test_an_id_is_read_with_its_column_as_label(tmp_path):
 
 def test_keys_that_become_the_same_keep_their_values():
     meta = {"calls": {"13812345678": 1, "13912345678": 2}}
-    text = Anonymise(keep_meta=["calls"]).one(Text("1", "头疼", meta=meta))
+    text = Anonymise(keep_meta=["calls"]).process(Text("1", "头疼", meta=meta))
     assert text.meta["calls"] == {"[PHONE]": 1, "[PHONE]-2": 2}
 
 
@@ -236,7 +236,7 @@ def test_many_texts_that_become_the_same_take_no_longer_each():
     step._taken = Taken()
     for number in range(300):
         body = f"电话1381234{number:04d}"
-        step.one(Text(hashlib.sha256(f"\n{body}".encode()).hexdigest()[:16], body))
+        step.process(Text(hashlib.sha256(f"\n{body}".encode()).hexdigest()[:16], body))
     assert len(step._taken) == 300
     assert looked < 1000
 
@@ -251,9 +251,9 @@ def test_many_texts_that_become_the_same_take_no_longer_each():
     ],
 )
 def test_a_digest_with_the_digits_of_a_phone_is_not_an_identifier(identity):
-    assert Anonymise().one(Text(identity, "头疼")).id == identity
+    assert Anonymise().process(Text(identity, "头疼")).id == identity
     with pytest.raises(BuildError, match="PHONE"):
-        Anonymise().one(Text("13812345678", "头疼"))
+        Anonymise().process(Text("13812345678", "头疼"))
 
 
 def test_a_killed_step_with_known_names_resumes_to_the_same_surrogates(tmp_path):
