@@ -41,7 +41,9 @@ SYNONYMS = "origin\treplace\n" + "".join(pair.replace(" ", "\t") + "\n" for pair
 @pytest.fixture
 def raw(workspace, rules, monkeypatch):
     """Queries, documents and a dictionary, and descriptions of LLMs."""
-    monkeypatch.setattr("medteb_mteb.curation.edition.assemble.FEWEST", 1)  # there are a dozen queries
+    monkeypatch.setattr(
+        "medteb_mteb.curation.edition.assemble.MIN_TEST_QUERIES", 1
+    )  # there are a dozen queries
     workspace.rows("queries.jsonl", texts_of(ASKED[:3], "q"))
     workspace.rows("documents.jsonl", texts_of(ANSWERS, "d"))
     for name in ("synonyms.tsv", "terms.tsv"):

@@ -27,13 +27,13 @@ def verify(
     The exit status is 1 if a row is damaged. For models, vectors, indexes and stores of teacher vectors, use
     'mar verify'; for editions, 'medteb edition verify'.
     """
-    from medteb_mteb.curation.journals import repair_found, verify_journal  # lazy: torch
+    from medteb_mteb.curation.journals import repair_damaged, verify_journal  # lazy: torch
 
     results = [verify_journal(path) for path in journals]
     if repair:
         for place, result in enumerate(results):
             if not result.whole:
-                typer.echo(repair_found(result), err=True)
+                typer.echo(repair_damaged(result), err=True)
                 results[place] = verify_journal(result.folder)
     if as_json:
         shown = [result.to_json() for result in results]

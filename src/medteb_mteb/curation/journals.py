@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st.integrity.verify import Verified
-from medteb_mteb.curation.diversify.journal import DROPPED, KEPT
+from medteb_mteb.curation.diversify.journal import DROPPED_BYTE, KEPT_BYTE
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.judge.entries import proof as judgement_proof
 from medteb_mteb.curation.judge.journal import JudgementJournal
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.llm.database import Database
 
-__all__ = ["repair_found", "verify_journal"]
+__all__ = ["repair_damaged", "verify_journal"]
 
 #: Problems that are listed one by one.
-MOST = 20
+MAX_LISTED_PROBLEMS = 20
 
 _MAGIC, _APPLICATION = b"SQLite format 3\x00", slice(68, 72)
 
@@ -55,17 +55,17 @@ def verify_journal(path: str | Path) -> Verified:
         kind = _KINDS.get(int.from_bytes(head[_APPLICATION], "big"))
         if kind is None:
             raise BuildError(f"{file} is a database of something else, or of another version of medteb.")
-        found = Verified(str(file), f"journal of {kind.table}", 1, file.stat().st_size)
-        _rows(file, kind, found)
-        return found
+        verified = Verified(str(file), f"journal of {kind.table}", 1, file.stat().st_size)
+        _rows(file, kind, verified)
+        return verified
     if head.startswith(b'{"vectors":'):
-        found = Verified(str(file), "journal of decisions", 1, file.stat().st_size, digests=False)
-        _decisions(file, found)
-        return found
+        verified = Verified(str(file), "journal of decisions", 1, file.stat().st_size, digests=False)
+        _decisions(file, verified)
+        return verified
     raise BuildError(f"{file} is not a journal: it is neither an SQLite database nor a list of decisions.")
 
 
-def repair_found(found: Verified) -> str:
+def repair_damaged(verified: Verified) -> str:
     """Repair a journal that `verify_journal` found damaged; no intact row is lost.
 
     A database is moved aside, and a new one gets every readable row. Everything after the last readable
@@ -77,53 +77,53 @@ def repair_found(found: Verified) -> str:
     Raises:
         BuildError: Another process uses the journal, or the disk is full.
     """
-    path = Path(found.folder)
-    if found.kind == "journal of judgements":
+    path = Path(verified.folder)
+    if verified.kind == "journal of judgements":
         judged = repair_journal(path)
         return f"{judged.judgements} judgements are kept; the damaged journal is {judged.moved}"
-    if found.kind == "journal of answers":
+    if verified.kind == "journal of answers":
         answered = repair_answers(path)
         return f"{answered.answers} answers are kept; the damaged journal is {answered.moved}"
     content = path.read_bytes()
     start, wrong = _torn(content)
     if wrong is None:
-        raise BuildError(f"{path} cannot be repaired. {found.problems[0].do}")
+        raise BuildError(f"{path} cannot be repaired. {verified.problems[0].do}")
     with path.open("r+b") as stream:
         stream.truncate(start + wrong)
     return f"{wrong} decisions are kept; {len(content) - start - wrong} bytes behind them are cut off"
 
 
-def _rows(path: Path, kind: type[Database[Any]], found: Verified) -> None:
+def _rows(path: Path, kind: type[Database[Any]], verified: Verified) -> None:
     do = kind.remedy.replace("The same command with --repair", "'medteb verify --repair'")
     with path.open("rb") as stream:
         page = int.from_bytes(stream.read(18)[16:], "big")
     page = page if page in PAGE_SIZES else PAGE_SIZES[0]
     torn = path.stat().st_size % page
     if torn:
-        found.add(path, f"the last page is torn: it has {torn} of {page} bytes", do)
+        verified.add(path, f"the last page is torn: it has {torn} of {page} bytes", do)
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
             db.text_factory = lambda content: content.decode("utf-8", "replace")
-            for (said,) in db.execute(f"PRAGMA integrity_check({MOST})").fetchall():
-                if said != "ok":
-                    found.add(path, " ".join(str(said).split())[:200], do)
+            for (message,) in db.execute(f"PRAGMA integrity_check({MAX_LISTED_PROBLEMS})").fetchall():
+                if message != "ok":
+                    verified.add(path, " ".join(str(message).split())[:200], do)
             (version,) = db.execute("PRAGMA user_version").fetchone()
             wrong = total = 0
             for checked in _CHECKS[kind]:
                 if version < checked.since:
                     continue
                 for row in db.execute(f"SELECT {checked.columns} FROM {checked.table}"):  # noqa: S608
-                    held = checked.held(row)
-                    total += held or 0
-                    if held is None:
+                    count = checked.count(row)
+                    total += count or 0
+                    if count is None:
                         wrong += 1
-                        if wrong <= MOST:
-                            found.add(path, f"the row of {checked.name} {_hex(row[0])} was changed", do)
-            if wrong > MOST:
-                found.add(path, f"{wrong} rows were changed in all", do)
-            found.notes.append(f"{total} {kind.table}")
+                        if wrong <= MAX_LISTED_PROBLEMS:
+                            verified.add(path, f"the row of {checked.name} {_hex(row[0])} was changed", do)
+            if wrong > MAX_LISTED_PROBLEMS:
+                verified.add(path, f"{wrong} rows were changed in all", do)
+            verified.notes.append(f"{total} {kind.table}")
     except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite quotes damaged names in its messages
-        found.add(path, f"cannot be read to its end ({error})", do)
+        verified.add(path, f"cannot be read to its end ({error})", do)
 
 
 def _hex(key: Any) -> str:
@@ -154,30 +154,30 @@ def _answer(row: tuple[Any, ...]) -> int | None:
         return None
 
 
-def _decisions(path: Path, found: Verified) -> None:
+def _decisions(path: Path, verified: Verified) -> None:
     content = path.read_bytes()
     start, wrong = _torn(content)
     do = "'medteb verify --repair' cuts it off there, as the next run does."
     if not start:
-        found.add(path, "its first line is damaged", "Delete it: decisions are made again without cost.")
+        verified.add(path, "its first line is damaged", "Delete it: decisions are made again without cost.")
     elif wrong is not None:
-        found.add(
+        verified.add(
             path, f"byte {start + wrong} is not a decision (decision {wrong} of {len(content) - start})", do
         )
-    found.notes.append("Decisions carry no checksum: only their form was checked.")
+    verified.notes.append("Decisions carry no checksum: only their form was checked.")
 
 
 def _torn(content: bytes) -> tuple[int, int | None]:
     """Return the offset of the first decision (0: damaged first line), and of the first invalid one."""
-    line, end, rest = content.partition(b"\n")
+    line, end, decisions = content.partition(b"\n")
     try:
         header = json.loads(line)
     except (ValueError, RecursionError):
         header = None
     if not end or not isinstance(header, dict):
         return 0, None
-    kept = rest.lstrip(bytes((KEPT, DROPPED)))
-    return len(line) + 1, len(rest) - len(kept) if kept else None
+    invalid = decisions.lstrip(bytes((KEPT_BYTE, DROPPED_BYTE)))
+    return len(line) + 1, len(decisions) - len(invalid) if invalid else None
 
 
 @dataclass(frozen=True)
@@ -188,14 +188,14 @@ class _Checked:
         table: Name of the table.
         columns: Columns to read, first the key of a row.
         name: Name of the key, for messages.
-        held: Returns the number of paid items in a row; None if the row was changed.
+        count: Returns the number of paid items in a row; None if the row was changed.
         since: First version of the journal with this table.
     """
 
     table: str
     columns: str
     name: str
-    held: Callable[[tuple[Any, ...]], int | None]
+    count: Callable[[tuple[Any, ...]], int | None]
     since: int = 1
 
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from medteb_mteb.curation.files.read import STEP
+from medteb_mteb.curation.files.read import STEP_FILE
 from medteb_mteb.curation.files.records import BuildError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def steps_of(root: Path) -> dict[str, list[Path]]:
         BuildError: The folder is not a build, or a `step.json` cannot be read.
     """
     found: dict[str, list[Path]] = {}
-    for file in sorted(root.glob(f"*/{STEP}")) if root.is_dir() else []:
+    for file in sorted(root.glob(f"*/{STEP_FILE}")) if root.is_dir() else []:
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.curation.files.read import MANIFEST, STEP
+from medteb_mteb.curation.files.read import MANIFEST, STEP_FILE
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.labels.provenance import (
     anonymisers_in,
@@ -216,7 +216,7 @@ def _dict(value: Any) -> dict[str, Any]:
 
 def _read(folder: Path) -> dict[str, Any]:
     """Return the record of a step: its manifest, or `step.json` if the step is not complete."""
-    return _json(folder / MANIFEST if (folder / MANIFEST).is_file() else folder / STEP)
+    return _json(folder / MANIFEST if (folder / MANIFEST).is_file() else folder / STEP_FILE)
 
 
 def _json(file: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from mar_st.teachers.journal import CHECKS, HEADER, RECORDS, Journal
 from mar_st.teachers.vectors import text_keys
 from medteb_mteb.curation.diversify.journal import DecisionJournal
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.journals import repair_found, verify_journal
+from medteb_mteb.curation.journals import repair_damaged, verify_journal
 from medteb_mteb.curation.judge.entries import JudgeAccount, Request
 from medteb_mteb.curation.judge.journal import JudgementJournal as Judgements
 from medteb_mteb.curation.llm import Account
@@ -73,7 +73,7 @@ def prepare(place: Path) -> Target:
         found = verify_journal(path)
         if found.whole:
             return "whole"
-        repair_found(found)
+        repair_damaged(found)
         again = verify_journal(path)
         assert again.whole
         return f"repaired {again.notes}"

@@ -56,10 +56,10 @@ def run(arguments):
 
 
 def test_undamaged_journals_are_reported_as_whole(answers, judgements):
-    status, said = run([answers, judgements])
+    status, reports = run([answers, judgements])
     assert status == 0
-    assert [one["kind"] for one in said] == ["journal of answers", "journal of judgements"]
-    assert [one["notes"] for one in said] == [["40 answers"], ["40 judgements"]]
+    assert [one["kind"] for one in reports] == ["journal of answers", "journal of judgements"]
+    assert [one["notes"] for one in reports] == [["40 answers"], ["40 judgements"]]
 
 
 @pytest.mark.parametrize("which", ["answers", "judgements"])
@@ -73,13 +73,14 @@ def test_a_changed_row_is_named_and_the_others_are_kept(which, request):
             row = "request 1"
             (entry,) = db.execute("SELECT entry FROM log WHERE number = 1").fetchone()
             db.execute("UPDATE log SET entry = ?", (entry.replace(b"A" * len(KEYS), b"A" * 39 + b"B"),))
-    status, said = run([path])
+    status, report = run([path])
     assert status == 1
-    assert [problem["found"] for problem in said["problems"]] == [f"the row of {row} was changed"]
+    assert [problem["found"] for problem in report["problems"]] == [f"the row of {row} was changed"]
     before = path.read_bytes()
-    status, said = run([path, "--repair"])
+    status, report = run([path, "--repair"])
     assert status == 0
-    assert said["notes"] in ([f"39 {which}"], [f"40 {which}"])  # the row before the change may still be there
+    # The row before the change may still be there.
+    assert report["notes"] in ([f"39 {which}"], [f"40 {which}"])
     assert (path.parent / f"{path.name}.damaged-1").read_bytes() == before
 
 
@@ -91,12 +92,12 @@ def test_a_damaged_file_says_where(answers, damage):
     else:
         content[3 * 4096 : 4 * 4096] = bytes(4096)
     answers.write_bytes(content)
-    status, said = run([answers])
+    status, report = run([answers])
     assert status == 1
-    assert any(word in said["problems"][0]["found"] for word in ("torn", "page", "malformed"))
-    status, said = run([answers, "--repair"])
+    assert any(word in report["problems"][0]["found"] for word in ("torn", "page", "malformed"))
+    status, report = run([answers, "--repair"])
     assert status == 0
-    assert int(said["notes"][0].split()[0]) >= 20
+    assert int(report["notes"][0].split()[0]) >= 20
 
 
 def test_torn_decisions_are_reported_and_repaired(tmp_path):
@@ -107,8 +108,8 @@ def test_torn_decisions_are_reported_and_repaired(tmp_path):
     size = path.stat().st_size
     with path.open("ab") as file:
         file.write(bytes(5))
-    status, said = run([path])
-    assert (status, said["problems"][0]["found"]) == (1, f"byte {size} is not a decision (decision 3 of 8)")
+    status, report = run([path])
+    assert (status, report["problems"][0]["found"]) == (1, f"byte {size} is not a decision (decision 3 of 8)")
     assert run([path, "--repair"])[0] == 0
     assert DecisionJournal(path, vectors, {"threshold": 0.8}).read().tolist() == [True, False, True]
 
@@ -117,22 +118,22 @@ def test_files_other_than_journals_are_refused(tmp_path):
     with sqlite3.connect(tmp_path / "other.sqlite") as db:
         db.execute("CREATE TABLE t (x)")
     (tmp_path / "text").write_text("hello")
-    for name, said in (
+    for name, message in (
         ("other.sqlite", "something else"),
         ("text", "is not a journal"),
         ("absent", "no journal at"),
     ):
         status, error = run([tmp_path / name])
         assert status != 0
-        assert said in error
+        assert message in error
 
 
 def test_a_table_name_that_is_not_text_is_reported_as_a_problem(judgements):
     content = judgements.read_bytes()
     assert b"TABLE accounts" in content
     judgements.write_bytes(content.replace(b"TABLE accounts", b"TABLE \x80ccounts"))
-    status, said = run([judgements])
-    assert status == 1, said
+    status, report = run([judgements])
+    assert status == 1, report
     CliRunner().invoke(app, ["verify", str(judgements), "--repair"], catch_exceptions=False)
-    status, said = run([judgements])
-    assert status == 0, said
+    status, report = run([judgements])
+    assert status == 0, report

@@ -19,8 +19,8 @@ def succeed(medteb, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
     def call(*args, code=0):
-        found, out, err = medteb(*args)
-        assert found == code, err
+        status, out, err = medteb(*args)
+        assert status == code, err
         return out
 
     return call
@@ -33,10 +33,14 @@ def write(path, rows):
 
 @pytest.fixture
 def texts(tmp_path):
-    asked = ("不能吃什么", "怎么治疗", "会传染吗")
+    questions = ("不能吃什么", "怎么治疗", "会传染吗")
     write(
         tmp_path / "queries.jsonl",
-        [{"_id": f"q{i}{j}", "text": f"{d}{a}"} for i, d in enumerate(DISEASES) for j, a in enumerate(asked)],
+        [
+            {"_id": f"q{i}{j}", "text": f"{d}{a}"}
+            for i, d in enumerate(DISEASES)
+            for j, a in enumerate(questions)
+        ],
     )
     answers = (
         "患者不能吃辛辣油腻的东西。",
@@ -82,16 +86,16 @@ def test_texts_become_editions_and_triples(succeed, texts, tmp_path):
         succeed(*judging, "-q", "--already-anonymous")
     succeed("consensus", "judged", "labels")
     given = ["labels", "queries.jsonl", "documents.jsonl", "data", "--name", "road", "--license", "mit"]
-    found = json.loads(succeed("assemble", *given, "--test", "0.4", "--small", "--json"))
-    counts = found["editions"]["MedTEBRetrieval"]["counts"]
+    report = json.loads(succeed("assemble", *given, "--test", "0.4", "--small", "--json"))
+    counts = report["editions"]["MedTEBRetrieval"]["counts"]
     assert counts["queries"] > 3
-    assert found["triples"] > 3
+    assert report["triples"] > 3
     result = json.loads(
         succeed("run", "--data", "data/MedTEBRetrieval", "-m", "bm25-char-bigram", "-q", "--json")
     )
     assert result["errors"] == []
     source = read_source(Data(name="road", path="data/train/triples.jsonl", prompt=""), 0)
-    assert len(source.triples) == found["triples"]
+    assert len(source.triples) == report["triples"]
 
 
 @pytest.mark.thorough
@@ -108,10 +112,10 @@ def test_an_audit_finds_what_the_qrels_miss(succeed, texts, tmp_path):
         judges = judges_file(tmp_path / "judges.yaml", url, NAMES)
         args = ["audit", "clinic", "audited", "--judges", judges, "-r", "bm25", "--depth", "8", "-q"]
         assert "nothing was sent" in succeed(*args, "--dry-run")
-        found = json.loads(succeed(*args, "--already-anonymous", "--json"))
-    assert found["means"]["false_negatives"][0] > 0.2
-    assert found["means"]["released"][0] > found["means"]["false_positives"][0] > 0
-    missed = {row["query"] for row in found["queries"] if row["false_negatives"]}
+        report = json.loads(succeed(*args, "--already-anonymous", "--json"))
+    assert report["means"]["false_negatives"][0] > 0.2
+    assert report["means"]["released"][0] > report["means"]["false_positives"][0] > 0
+    missed = {row["query"] for row in report["queries"] if row["false_negatives"]}
     assert {f"q{i}2" for i in range(len(DISEASES))} <= missed
     # Nothing is asked again: the server is gone.
     again = succeed(*args, "--already-anonymous")
@@ -121,12 +125,12 @@ def test_an_audit_finds_what_the_qrels_miss(succeed, texts, tmp_path):
     )
     assert result["errors"] == []
     edition = tmp_path / "audited" / "clinic-corrected"
-    made = json.loads((edition / "provenance.json").read_text("utf-8"))
-    assert [one["name"] for one in made["judges"]] == sorted(NAMES)
-    assert all(one["answered"] for one in made["judges"])
-    assert [one["name"] for one in made["retrievers"]] == ["bm25"]
-    (rule,) = made["consensus"]
+    provenance = json.loads((edition / "provenance.json").read_text("utf-8"))
+    assert [one["name"] for one in provenance["judges"]] == sorted(NAMES)
+    assert all(one["answered"] for one in provenance["judges"])
+    assert [one["name"] for one in provenance["retrievers"]] == ["bm25"]
+    (rule,) = provenance["consensus"]
     assert rule["rule"] == "unanimous"
-    assert sum(rule["labels"].values()) == sum(row["judged"] + row["undecided"] for row in found["queries"])
-    assert rule["agreement"] == found["agreement"]["labels"]
+    assert sum(rule["labels"].values()) == sum(row["judged"] + row["undecided"] for row in report["queries"])
+    assert rule["agreement"] == report["agreement"]["labels"]
     assert "croissant" in (edition / "croissant.json").read_text("utf-8")

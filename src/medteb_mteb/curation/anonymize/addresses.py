@@ -12,28 +12,28 @@ from medteb_mteb.curation.anonymize.words import words
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["OUTSIDE", "Address", "EnglishAddress"]
+__all__ = ["NOT_IN_PLACE_NAMES", "Address", "EnglishAddress"]
 
 #: Characters that are rare inside the name of a place but common before or after one.
-OUTSIDE = (
+NOT_IN_PLACE_NAMES = (
     "的了是在有我你您他她它这那哪就都被很不也还吗呢啊吧么什因此其并且或但而与及对把让给从向跟等着过说问"
     "做看吃打去到住至于自由为系患者病入寄送租查例以请址岁诉后前"
 )
-_CHAR = rf"[\p{{Han}}--[{OUTSIDE}]]"
+_CHAR = rf"[\p{{Han}}--[{NOT_IN_PLACE_NAMES}]]"
 #: The same inside an address, where some of these characters may be part of a name: 莲前西路, 盈都大厦.
-_INSIDE = (
+_NOT_IN_LATER_PARTS = (
     "的了是在有我你您他她它这那就被很不也还吗呢吧么什因此其且或但而及把让给从向跟着过说问做看吃患病址岁诉"
 )
 _ENDS = "省市区县旗镇乡村路街道巷里庄屯苑"
 _PROVINCES = dict(zip(words("provinces")[::2], words("provinces")[1::2], strict=True))
 _PREFECTURES = words("prefectures")
-_BARE = rf"(?![东南西北中一二三四五六七八九十]{{0,2}}大?[{_ENDS}])"
+_NO_OTHER_PLACE = rf"(?![东南西北中一二三四五六七八九十]{{0,2}}大?[{_ENDS}])"
 _NUMBER = r"[甲乙丙丁]?\d{1,5}(?:[-—]\d{1,4}){0,2}\s?"
 
 #: One part of an address; the matching group is its kind. CHAR is replaced by a character of a name.
 _PART = rf"""\s?(?:
-    (?P<province>{"|".join(map("".join, _PROVINCES.items()))}|(?:{"|".join(_PROVINCES)}){_BARE})
-    |(?P<city>(?:{"|".join(_PREFECTURES)})(?:市|地区|盟|\p{{Han}}{{1,6}}族?自治州|州(?!市)|{_BARE}))
+    (?P<province>{"|".join(map("".join, _PROVINCES.items()))}|(?:{"|".join(_PROVINCES)}){_NO_OTHER_PLACE})
+    |(?P<city>(?:{"|".join(_PREFECTURES)})(?:市|地区|盟|\p{{Han}}{{1,6}}族?自治州|州(?!市)|{_NO_OTHER_PLACE}))
     |(?P<room>[东西南北]?{_NUMBER}(?:号楼|栋|幢|座|单元|楼|层|室|房|门|户|排|[FＦ](?![A-Za-z\d]))|[A-Z]\s?[座栋幢]\s?)
     |(?P<number>{_NUMBER}(?:号院|号|支弄|弄|巷|院)(?!线|管|针|方|台|机|床|切口|引流|病[室房床区]|诊[室台]|药|片|窗))
     |(?P<group>[一二三四五六七八九十\d]{{1,3}}\s?(?:组|社|队|屯|村)(?!CHAR*医院))
@@ -49,9 +49,9 @@ _PART = rf"""\s?(?:
     |(?P<estate>CHAR{{2,8}}(?<!医院|卫生院|保健院|住院部|门诊部?|急诊|院区|中心))(?={_NUMBER}(?:号楼|栋|幢|座))
     |(?P<bare>{_NUMBER})(?![.\d岁年月日天次例床%个点时分kmgKMG米])
     )"""
-_FIRST, _NEXT = (
+_FIRST_PART, _LATER_PART = (
     regex.compile(_PART.replace("CHAR", rf"[\p{{Han}}--[{outside}]]"), regex.VERBOSE | regex.VERSION1)
-    for outside in (OUTSIDE, _INSIDE)
+    for outside in (NOT_IN_PLACE_NAMES, _NOT_IN_LATER_PARTS)
 )
 _ANCHOR = regex.compile(
     rf"""(?P<label>(?:地\s?址|住\s?址|住\s?所|住处|现住|家住|常住地?|居住[于在地]?|租住在?|住在?|户籍(?:所在)?地?|户口(?:所在地)?
@@ -61,7 +61,7 @@ _ANCHOR = regex.compile(
     regex.VERBOSE | regex.VERSION1,
     places=[*_PROVINCES, *_PREFECTURES],
 )
-_LONGEST = 16
+_MAX_PARTS = 16
 _REGIONS = frozenset({"province", "city", "district"})
 
 
@@ -91,7 +91,7 @@ def _read(text: str, start: int) -> tuple[int, list[str]]:
     """Return the end of the last of the consecutive parts from `start`, and the kinds of the parts."""
     parts: list[str] = []
     position = start
-    while len(parts) < _LONGEST and (part := (_NEXT if parts else _FIRST).match(text, position)):
+    while len(parts) < _MAX_PARTS and (part := (_LATER_PART if parts else _FIRST_PART).match(text, position)):
         kind = str(part.lastgroup)
         if kind == "bare" and (not parts or parts[-1] not in {"community", "room"}):
             break
@@ -104,18 +104,18 @@ def _read(text: str, start: int) -> tuple[int, list[str]]:
 
 def _is_address(parts: list[str], *, labelled: bool) -> bool:
     """Return True if the parts name a house or a village, or, after a label, a district."""
-    there = set(parts)
-    numbered = bool(there & {"number", "room", "bare"})
+    kinds = set(parts)
+    numbered = bool(kinds & {"number", "room", "bare"})
     regions = next((n for n, part in enumerate(parts) if part not in _REGIONS), len(parts))
     if labelled:
-        return len(parts) >= 2 and (numbered or regions >= 2 or bool(there & {"town", "village", "group"}))
-    if "street" in there and "number" in there and parts.index("street") < parts.index("number"):
+        return len(parts) >= 2 and (numbered or regions >= 2 or bool(kinds & {"town", "village", "group"}))
+    if "street" in kinds and "number" in kinds and parts.index("street") < parts.index("number"):
         return True
-    if there & {"community", "estate"} and there & {"room", "bare", "number"}:
+    if kinds & {"community", "estate"} and kinds & {"room", "bare", "number"}:
         return True
-    if "town" in there and there & {"village", "group"}:
+    if "town" in kinds and kinds & {"village", "group"}:
         return True
-    return regions >= 1 and bool(there & {"town", "village"}) and (regions >= 2 or numbered)
+    return regions >= 1 and bool(kinds & {"town", "village"}) and (regions >= 2 or numbered)
 
 
 class EnglishAddress(Recogniser):

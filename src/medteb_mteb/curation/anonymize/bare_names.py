@@ -25,9 +25,9 @@ _GIVEN, _NEVER = characters("given"), characters("never")
 _TITLE = regex.compile(alternatives("titles"))
 _RUN = regex.compile(r"[\u4e00-\u9fff]{2,}")
 #: Length of the longest word in the dictionary look-up, in characters.
-_WORD = 5
+_MAX_WORD_LENGTH = 5
 #: Frequency, in 60 million words, of medical words that jieba's dictionary lacks or tags as names.
-_CLINICAL = 300
+_CLINICAL_FREQUENCY = 300
 
 _KIN = regex.compile(
     rf"(?:{alternatives('role-labels')}|[父母夫妻子女儿孙兄弟姐妹嫂婶姨姑舅叔伯爷奶侄甥媳婿]亲?|老[师乡板公婆]|工友|户主"
@@ -37,7 +37,7 @@ _TIME = regex.compile(
     r"(?:[昨今前明后当]天|[昨今]儿?晚?|[上中下]午|早上|早晨|晚上|今[早晨]|目前|最近|刚才?|近日|后经|核实为)$"
 )
 _LINK = regex.compile(r"[和与跟给让叫找问陪带帮替及由请为是被把对像说系]$")
-_AFTER = regex.compile(rf"(?:{alternatives('after-names')})")
+_AFTER_NAME = regex.compile(rf"(?:{alternatives('after-names')})")
 _VERB = regex.compile(
     r"[又也还说来去吃服做怀确诊咳昨今前上这那有没夫两二等她他才刚已就都家觉感送带背复近把跑收写打到听能要想会开坐拿]|[三四五六七八九十]+岁"
 )
@@ -105,10 +105,10 @@ def _lexicon() -> _Lexicon:
                     given.update(word[first:])
                 elif len(word) == 2 and _GIVEN.issuperset(word):
                     names.add(word)
-            elif len(word) <= _WORD:
+            elif len(word) <= _MAX_WORD_LENGTH:
                 frequency[word] = int(count)
     for word in (*words("clinical"), *words("no-names"), *words("ordinary"), *words("no-beginnings")):
-        frequency.setdefault(word, _CLINICAL)
+        frequency.setdefault(word, _CLINICAL_FREQUENCY)
     total = sum(frequency.values())
     return _Lexicon(
         {word: math.log(count / total) for word, count in frequency.items() if count},
@@ -122,7 +122,9 @@ def _lexicon() -> _Lexicon:
 def is_common(word: str) -> bool:
     """Return True for a word of at least two characters that is frequent in jieba's dictionary."""
     lexicon = _lexicon()
-    return len(word) > 1 and lexicon.words.get(word, lexicon.rest) > lexicon.rest + math.log(_CLINICAL)
+    return len(word) > 1 and lexicon.words.get(word, lexicon.rest) > lexicon.rest + math.log(
+        _CLINICAL_FREQUENCY
+    )
 
 
 def candidates(text: str) -> Iterator[NameCandidate]:
@@ -156,7 +158,7 @@ def _paths(part: str, lexicon: _Lexicon) -> tuple[list[float], list[float]]:
     costs = [
         [
             lexicon.words.get(part[start:end], lexicon.rest if end == start + 1 else -math.inf)
-            for end in range(start + 1, min(size, start + _WORD) + 1)
+            for end in range(start + 1, min(size, start + _MAX_WORD_LENGTH) + 1)
         ]
         for start in range(size)
     ]
@@ -252,7 +254,7 @@ def _right(text: str, end: int) -> str:
         return "space"
     if not "\u4e00" <= text[end] <= "\u9fff":
         return "other"
-    for kind, pattern in (("title", _TITLE), ("after", _AFTER), ("verb", _VERB)):
+    for kind, pattern in (("title", _TITLE), ("after", _AFTER_NAME), ("verb", _VERB)):
         if pattern.match(text, end):
             return kind
     return "han"
@@ -268,7 +270,7 @@ def _weights() -> tuple[float, ...]:
 class BareName(Recogniser):
     """Names without a label or a title, by a logistic regression over `FEATURES`.
 
-    The score is the probability of the regression; candidates below `LEAST_DOUBTFUL` are left out.
+    The score is the probability of the regression; candidates below `MIN_DOUBTFUL_PROBABILITY` are left out.
     """
 
     kind = "NAME"
@@ -287,7 +289,7 @@ class BareName(Recogniser):
         ranked = []
         for start, end, features in candidates(text):
             value = sum(weight * feature for weight, feature in zip(weights, features, strict=True))
-            if value > _LOGIT:
+            if value > _MIN_DOUBTFUL_LOGIT:
                 ranked.append((value, start, end))
         taken: list[tuple[int, int]] = []
         for value, start, end in sorted(ranked, key=lambda one: (-one[0], one[1])):
@@ -297,5 +299,5 @@ class BareName(Recogniser):
 
 
 #: Minimum probability of a doubtful name, which strict mode replaces and a review sheet shows.
-LEAST_DOUBTFUL = 0.02
-_LOGIT = math.log(LEAST_DOUBTFUL / (1 - LEAST_DOUBTFUL))
+MIN_DOUBTFUL_PROBABILITY = 0.02
+_MIN_DOUBTFUL_LOGIT = math.log(MIN_DOUBTFUL_PROBABILITY / (1 - MIN_DOUBTFUL_PROBABILITY))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import regex
 
-from medteb_mteb.curation.anonymize.addresses import OUTSIDE
+from medteb_mteb.curation.anonymize.addresses import NOT_IN_PLACE_NAMES
 from medteb_mteb.curation.anonymize.recogniser import Recogniser
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Bed"]
 
-_CHAR = rf"[\p{{Han}}--[{OUTSIDE.replace('病', '')}转邀将床加]]"
+_CHAR = rf"[\p{{Han}}--[{NOT_IN_PLACE_NAMES.replace('病', '')}转邀将床加]]"
 _BED = regex.compile(
     r"(?P<bed>(?<![\d.-])(?:加|临)?(?:\d{1,3}|[A-Z]\d{1,2})(?:[-—+]\d{1,2}|[A-D])?\s?号?床)"
     r"(?![位旁边头垫单栏铺被褥]|(?<!号床)[上下]|棉被|被子)"
@@ -28,11 +28,11 @@ _WARD = (
     r"|(?:[A-Z]{1,2})?(?:ICU|CCU)(?:病房|室)?)\d{0,2}"
 )
 _HOSPITAL = rf"{_CHAR}{{2,16}}?(?:医院|卫生院|保健院|附[一二三]?院|[省市县]?[一二三四五六七八九]院|院区)"
-_BEFORE = regex.compile(
+_WARD_BEFORE = regex.compile(
     rf"(?:{_HOSPITAL}(?:{_HOSPITAL})?\s?)?(?:{_WARD}[\s，,]?){{1,4}}$|{_HOSPITAL}\s?$", regex.VERSION1
 )
-_COUNTED = regex.compile(r"(?:开放|共|设|有|增|近|约|余|达|编制|床位|多|至|病床)\s?(?:加)?$")
-_REACH = 40
+_NUMBER_OF_BEDS = regex.compile(r"(?:开放|共|设|有|增|近|约|余|达|编制|床位|多|至|病床)\s?(?:加)?$")
+_CONTEXT_LENGTH = 40
 
 
 class Bed(Recogniser):
@@ -48,8 +48,8 @@ class Bed(Recogniser):
                 yield *match.span("english" if match["english"] else "value"), 0.7
                 continue
             start, end = match.span("bed")
-            left = text[max(0, start - _REACH) : start]
-            if before := _BEFORE.search(left):
-                yield start - len(left) + before.start(), end, 0.8
-            elif not _COUNTED.search(left):
+            context = text[max(0, start - _CONTEXT_LENGTH) : start]
+            if before := _WARD_BEFORE.search(context):
+                yield start - len(context) + before.start(), end, 0.8
+            elif not _NUMBER_OF_BEDS.search(context):
                 yield start, end, 0.6

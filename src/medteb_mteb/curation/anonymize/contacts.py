@@ -47,11 +47,11 @@ class Phone(Recogniser):
         """Reject free service numbers (400, 800, 888), and international numbers that cannot exist."""
         if of_a_thing(match):
             return 0
-        found = match.group()
+        number = match.group()
         if rule.name == "us":
-            return 0 if digits_of(found)[-10:-7] in {"400", "800", "888", "877", "866"} else rule.score
+            return 0 if digits_of(number)[-10:-7] in {"400", "800", "888", "877", "866"} else rule.score
         if rule.name == "abroad":
-            return rule.score if _exists(found) else 0
+            return rule.score if _exists(number) else 0
         return rule.score
 
 
@@ -129,10 +129,8 @@ class Url(Recogniser):
 
     def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
         """Reject a bare host, which does not identify a person."""
-        found = match.group()
-        host, slash, path = (
-            found.partition("://")[2].partition("/") if "://" in found else found.partition("/")
-        )
+        url = match.group()
+        host, slash, path = url.partition("://")[2].partition("/") if "://" in url else url.partition("/")
         if not slash:
             return 0
         return rule.score if self._personal.search(f"/{path}") or (path and self._people.search(host)) else 0

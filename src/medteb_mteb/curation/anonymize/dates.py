@@ -10,22 +10,22 @@ __all__ = ["BirthDate"]
 
 _MONTH = r"(?:0?[1-9]|1[0-2])"
 _DAY = r"(?:0?[1-9]|[12]\d|3[01])"
-_CN = "[〇零○一二三四五六七八九十廿卅]"
-_NAMES = (
+_NUMERAL = "[〇零○一二三四五六七八九十廿卅]"
+_MONTH_NAMES = (
     r"(?i:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
     r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
 )
 #: At least year and month; a year alone reveals no more than an age.
 _DATE = (
     r"(?:"
-    rf"(?:(?:1[89]|20)\d{{2}}|\d{{2}})\s?年\s?(?:农历|阴历)?\s?(?:{_MONTH}\s?月(?:\s?(?:{_DAY}\s?[日号]|初{_CN}|{_CN}{{2,3}}日?))?"
-    rf"|[正冬腊一二三四五六七八九十]{{1,2}}月(?:初?{_CN}{{1,3}}日?)?)"
+    rf"(?:(?:1[89]|20)\d{{2}}|\d{{2}})\s?年\s?(?:农历|阴历)?\s?(?:{_MONTH}\s?月(?:\s?(?:{_DAY}\s?[日号]|初{_NUMERAL}|{_NUMERAL}{{2,3}}日?))?"
+    rf"|[正冬腊一二三四五六七八九十]{{1,2}}月(?:初?{_NUMERAL}{{1,3}}日?)?)"
     rf"|(?:1[89]|20)\d{{2}}\s?[-./／·]\s?{_MONTH}(?:\s?[-./／·]\s?{_DAY})?(?!\d)"
     rf"|(?:1[89]|20)\d{{2}}{_MONTH.replace('0?', '0')}{_DAY.replace('0?', '0')}(?!\d)"
-    rf"|{_CN}{{4}}年{_CN}{{1,2}}月(?:初?{_CN}{{1,3}}[日号]?)?"
+    rf"|{_NUMERAL}{{4}}年{_NUMERAL}{{1,2}}月(?:初?{_NUMERAL}{{1,3}}[日号]?)?"
     rf"|{_DAY}\s?[-./]\s?{_DAY}\s?[-./]\s?(?:1[89]|20)\d{{2}}(?!\d)"
-    rf"|{_NAMES}\s{_DAY}(?:st|nd|rd|th)?,?\s(?:1[89]|20)\d{{2}}"
-    rf"|{_DAY}(?:st|nd|rd|th)?[\s-]{_NAMES},?[\s-](?:1[89]|20)\d{{2}}"
+    rf"|{_MONTH_NAMES}\s{_DAY}(?:st|nd|rd|th)?,?\s(?:1[89]|20)\d{{2}}"
+    rf"|{_DAY}(?:st|nd|rd|th)?[\s-]{_MONTH_NAMES},?[\s-](?:1[89]|20)\d{{2}}"
     r")"
 )
 
@@ -68,7 +68,7 @@ class AnyDate(Recogniser):
         IdentifierPattern("full", rf"(?<![\d.A-Za-z]){_DATE}", 0.7),
         IdentifierPattern("day", rf"(?<![\d.])(?:\d{{2,4}}\s?年\s?)?{_MONTH}\s?月\s?{_DAY}\s?[日号]", 0.7),
     )
-    _day = regex.compile(rf"\d\D+\d+\D+\d|\d{{8}}|月.*[\d{_CN[1:-1]}]")
+    _day = regex.compile(rf"\d\D+\d+\D+\d|\d{{8}}|月.*[\d{_NUMERAL[1:-1]}]")
 
     def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
         """Reject dates of lots, and dates without a day."""

@@ -18,15 +18,15 @@ __all__ = ["DottedName"]
 _SOUNDS = characters("foreign") | characters("transliteration")
 _DOT = regex.compile(r"(?<=\p{Han})[·•・．‧∙⋅](?=\p{Han})")
 #: Words after a person's name that make it an eponym (syndrome, test, ...); other parts may occur in between.
-_THING = regex.compile(
+_EPONYM = regex.compile(
     r"(?:[·•・．‧∙⋅]?\p{Han}{0,3}[·•・．‧∙⋅]?\p{Han}{0,4}?(?:综合征|综合症)|[·•・．‧∙⋅]\p{Han}{1,4}?(?:病|征|症))"
     r"|\s?(?:氏|型|病(?![情人房区历程案床])|症|征|综合|试验|实验|反应|分[型级期类]|评分|量表|指数|体位|手法|染色|[疗分算方]?法|定律|公式|细胞|小体|线"
     r"|囊|管|结节|韧带|三角|间隙|切口|术|骨折|瘤|呼吸|曲线|标准|医院|医学|大学|基金|奖|机器人)"
 )
 #: Words of one character that may follow a name.
-_FUNCTION = frozenset("因和与及是由在已于将来")
+_FUNCTION_WORDS = frozenset("因和与及是由在已于将来")
 #: Maximum characters of a part of such a name.
-_PART = 6
+_MAX_PART_LENGTH = 6
 
 
 class DottedName(Recogniser):
@@ -51,7 +51,7 @@ class DottedName(Recogniser):
                 last = _after(text, end + 1)
                 parts.append(text[end + 1 : last])
                 end = last
-            if all(parts) and not all(map(is_common, parts)) and not _THING.match(text, end):
+            if all(parts) and not all(map(is_common, parts)) and not _EPONYM.match(text, end):
                 yield start, end, 0.7
                 done = end
 
@@ -59,7 +59,7 @@ class DottedName(Recogniser):
 def _before(text: str, dot: int, least: int) -> int:
     """Return the start of the part before a dot."""
     start = dot
-    while start > max(least, dot - _PART) and _sounds(text, start - 1):
+    while start > max(least, dot - _MAX_PART_LENGTH) and _sounds(text, start - 1):
         start -= 1
     # Skip the end of another word: 主任, 维族.
     while start < dot - 1 and any(
@@ -72,8 +72,8 @@ def _before(text: str, dot: int, least: int) -> int:
 def _after(text: str, start: int) -> int:
     """Return the end of the part after a dot, where a character does not occur in names or a word begins."""
     end = start
-    while end < min(len(text), start + _PART) and _sounds(text, end):
-        if end > start + 1 and (text[end] in _FUNCTION or is_common(text[end : end + 2])):
+    while end < min(len(text), start + _MAX_PART_LENGTH) and _sounds(text, end):
+        if end > start + 1 and (text[end] in _FUNCTION_WORDS or is_common(text[end : end + 2])):
             break
         end += 1
     return end

@@ -14,8 +14,8 @@ __all__ = ["EnglishName"]
 
 _WORD = r"(?:(?:[A-Z]['’]|Mc|Mac|De|Di|La|Le|Van|von|de|van)\s?)?[A-Z][a-z]+(?:-[A-Z][a-z]+)?"
 _INITIAL = r"[A-Z]\."
-_FULL = rf"{_WORD}(?:\s(?:{_WORD}|{_INITIAL})){{1,2}}"
-_ANY = rf"(?:{_INITIAL}\s?)?{_WORD}(?:\s(?:{_WORD}|{_INITIAL})){{0,2}}"
+_FULL_NAME = rf"{_WORD}(?:\s(?:{_WORD}|{_INITIAL})){{1,2}}"
+_ANY_NAME = rf"(?:{_INITIAL}\s?)?{_WORD}(?:\s(?:{_WORD}|{_INITIAL})){{0,2}}"
 _END = r"(?![A-Za-z]|-[A-Za-z])"
 _DEGREE = r"(?:MD|M\.D\.|DO|RN|PhD|Ph\.D\.|NP|PA-C|PA|FACS|MBBS|DDS|PharmD|DOB|SSN|MRN)\b"
 _COMMON = frozenset(words("english-words"))
@@ -28,7 +28,7 @@ class EnglishName(Recogniser):
     needs = r"[A-Z][a-z]"
     rules = (
         IdentifierPattern(
-            "title", rf"\b(?:Dr|Mr|Mrs|Ms|Miss|Prof|Professor|Doctor|Nurse|Sister)\b\.?\s\K{_ANY}{_END}"
+            "title", rf"\b(?:Dr|Mr|Mrs|Ms|Miss|Prof|Professor|Doctor|Nurse|Sister)\b\.?\s\K{_ANY_NAME}{_END}"
         ),
         IdentifierPattern(
             "label",
@@ -36,23 +36,23 @@ class EnglishName(Recogniser):
             r"|(?:attending|referring|treating|primary care)?\s?physician|PCP|provider|next of kin|pharmacist"
             r"|emergency contact|contact person|guarantor|spouse|caregiver|guardian"
             r"|(?:patient|pt)(?=:)|(?:signed(?: electronically)?|dictated|reviewed|reported|performed) by)"
-            rf"\s?[:：]?\s?\K{_ANY}{_END}",
+            rf"\s?[:：]?\s?\K{_ANY_NAME}{_END}",
         ),
         IdentifierPattern(
             "role",
             r"\b(?:[Pp]atient|[Pp]t|[Gg]uarantor|[Ss]pouse|[Dd]aughter|[Ss]on|[Hh]usband|[Ww]ife|[Mm]other"
             r"|[Ff]ather|[Bb]rother|[Ss]ister|[Nn]amed|[Mm]y name is"
-            rf"|(?:[Ss]ummary|[Rr]eport|[Ll]etter|[Nn]ote) for),?\s\K{_FULL}{_END}"
+            rf"|(?:[Ss]ummary|[Rr]eport|[Ll]etter|[Nn]ote) for),?\s\K{_FULL_NAME}{_END}"
             r"(?!\s(?:[Dd]isease|[Ss]yndrome|[Ss]core|[Tt]est|[Hh]ospital|[Cc]linic|[Cc]enter))",
             0.6,
         ),
-        IdentifierPattern("degree", rf"(?<![A-Za-z]|[A-Za-z.] ){_FULL}(?=,?\s\(?{_DEGREE})"),
-        IdentifierPattern("with", rf"\b(?:by|with|for|from|per|to)\s\K{_FULL}(?=,?\s\(?{_DEGREE})"),
+        IdentifierPattern("degree", rf"(?<![A-Za-z]|[A-Za-z.] ){_FULL_NAME}(?=,?\s\(?{_DEGREE})"),
+        IdentifierPattern("with", rf"\b(?:by|with|for|from|per|to)\s\K{_FULL_NAME}(?=,?\s\(?{_DEGREE})"),
     )
 
     def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
         """Reject a name that begins with an ordinary word; after a role, one that contains such a word."""
-        found = match.group().replace(".", "").split()
-        if found[0] in _COMMON or (rule.name == "role" and not _COMMON.isdisjoint(found)):
+        parts = match.group().replace(".", "").split()
+        if parts[0] in _COMMON or (rule.name == "role" and not _COMMON.isdisjoint(parts)):
             return 0
         return rule.score

@@ -15,10 +15,10 @@ from medteb_mteb.curation.files.records import BuildError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-__all__ = ["OVERLAP", "Marked", "Quality", "parse_marked", "quality", "read_marked"]
+__all__ = ["MIN_OVERLAP", "Marked", "Quality", "parse_marked", "quality", "read_marked"]
 
 #: Minimum characters that a found and a marked span have in common, as a share of the longer one.
-OVERLAP = 0.5
+MIN_OVERLAP = 0.5
 _MARK = re.compile(r"\[\[([A-Za-z_]+):(.*?)\]\]")
 
 
@@ -48,7 +48,7 @@ class Quality:
         marked: Number of marked identifiers by kind.
         found: Number of found identifiers by kind.
         exact: Number found with the same kind, start and end, by kind.
-        near: Number found with the same kind and an overlap of at least `OVERLAP`, by kind.
+        near: Number found with the same kind and an overlap of at least `MIN_OVERLAP`, by kind.
         characters: Number of marked characters.
         covered: Number of marked characters found as any kind; the rest would be left in the text.
         errors: A line for each missed and each false identifier.
@@ -79,7 +79,7 @@ class Quality:
             "sentences": self.sentences,
             "plain": self.plain,
             "disturbed": self.disturbed,
-            "overlap": OVERLAP,
+            "overlap": MIN_OVERLAP,
             "covered": round(self.covered / self.characters, 4) if self.characters else 1.0,
             "all": self._row(None),
             "kinds": {
@@ -166,33 +166,33 @@ def quality(
         kinds: Kinds that count; marks of other kinds are ignored.
     """
     result = Quality()
-    for given in sentences:
-        sentence = replace(given, spans=tuple(span for span in given.spans if span.kind in kinds))
-        found = list(find(sentence.text))
+    for marked in sentences:
+        sentence = replace(marked, spans=tuple(span for span in marked.spans if span.kind in kinds))
+        predicted = list(find(sentence.text))
         result.sentences += 1
         result.plain += not sentence.spans
-        result.disturbed += not sentence.spans and bool(found)
+        result.disturbed += not sentence.spans and bool(predicted)
         result.marked.update(span.kind for span in sentence.spans)
-        result.found.update(span.kind for span in found)
-        covered = {place for span in found for place in range(span.start, span.end)}
+        result.found.update(span.kind for span in predicted)
+        covered = {place for span in predicted for place in range(span.start, span.end)}
         for span in sentence.spans:
             result.characters += span.end - span.start
             result.covered += sum(place in covered for place in range(span.start, span.end))
-        _match(sentence, found, result)
+        _match(sentence, predicted, result)
     return result
 
 
-def _match(sentence: Marked, found: Sequence[Span], result: Quality) -> None:
-    left = list(found)
+def _match(sentence: Marked, predicted: Sequence[Span], result: Quality) -> None:
+    unmatched = list(predicted)
     for span in sentence.spans:
-        best = max(left, key=lambda other: _overlap(span, other), default=None)
-        if best is not None and _overlap(span, best) >= OVERLAP:
-            left.remove(best)
+        best = max(unmatched, key=lambda other: _overlap(span, other), default=None)
+        if best is not None and _overlap(span, best) >= MIN_OVERLAP:
+            unmatched.remove(best)
             result.near[span.kind] += 1
             result.exact[span.kind] += best == span
         else:
             result.errors.append(_error("missed", span, sentence))
-    result.errors += [_error("false", span, sentence) for span in left]
+    result.errors += [_error("false", span, sentence) for span in unmatched]
 
 
 def _overlap(one: Span, other: Span) -> float:
@@ -201,6 +201,6 @@ def _overlap(one: Span, other: Span) -> float:
     return max(common, 0) / max(one.end - one.start, other.end - other.start) if one.kind == other.kind else 0
 
 
-def _error(what: str, span: Span, sentence: Marked) -> str:
+def _error(outcome: str, span: Span, sentence: Marked) -> str:
     value = sentence.text[span.start : span.end]
-    return f"line {sentence.line}: {what} {span.kind} {value!r} in {sentence.text}"
+    return f"line {sentence.line}: {outcome} {span.kind} {value!r} in {sentence.text}"

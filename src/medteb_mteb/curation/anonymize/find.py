@@ -19,15 +19,22 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.anonymize.known import Known
     from medteb_mteb.curation.anonymize.recogniser import Recogniser
 
-__all__ = ["LEAST", "Finder", "analyzer", "recognisers"]
+__all__ = ["MIN_SCORE", "Finder", "analyzer", "recognisers"]
 
 #: Minimum score of a match outside strict mode.
-LEAST = 0.5
+MIN_SCORE = 0.5
 #: Kinds of which a certain mention also reveals the mentions without label in the same record, with the
 #: minimum number of characters for that.
-_REPEATED = {"NAME": 3, "RECORD_NUMBER": 6, "PASSPORT": 7, "BANK_CARD": 10, "ACCOUNT": 7, "ID_CARD": 15}
+_MIN_REPEATED_LENGTHS = {
+    "NAME": 3,
+    "RECORD_NUMBER": 6,
+    "PASSPORT": 7,
+    "BANK_CARD": 10,
+    "ACCOUNT": 7,
+    "ID_CARD": 15,
+}
 #: Minimum score of such a mention; a false name must not spread.
-_SURE = {"NAME": 0.9}
+_MIN_REPEATED_SCORES = {"NAME": 0.9}
 
 
 def recognisers(language: str = "zh") -> list[Recogniser]:
@@ -101,7 +108,10 @@ def analyzer(language: str = "zh") -> AnalyzerEngine:
     registry = RecognizerRegistry(recognizers=own, supported_languages=[language])
     engine = NoOpNlpEngine([{"lang_code": language, "model_name": "no_op"}])
     return AnalyzerEngine(
-        registry=registry, nlp_engine=engine, supported_languages=[language], default_score_threshold=LEAST
+        registry=registry,
+        nlp_engine=engine,
+        supported_languages=[language],
+        default_score_threshold=MIN_SCORE,
     )
 
 
@@ -115,7 +125,7 @@ class Finder:
     Args:
         kinds: Kinds to look for, of `IDENTIFIER_KINDS`; default all except those of strict mode.
         known: Identifiers that are known beforehand.
-        strict: Also find doubtful identifiers (with a score below `LEAST`) and the kinds of strict mode.
+        strict: Also find doubtful identifiers (with a score below `MIN_SCORE`) and the kinds of strict mode.
         cleared: Kinds and values that are not identifiers according to a reviewer; they are ignored if only
             recognisers of last resort find them.
     """
@@ -130,7 +140,7 @@ class Finder:
     ) -> None:
         self.kinds = chosen(kinds, strict=strict)
         self.known = known
-        self.least = 0.0 if strict else LEAST
+        self.least = 0.0 if strict else MIN_SCORE
         self.cleared = frozenset(cleared)
         self._recognisers = [one for one in _shared() if one.kind in self.kinds]
 
@@ -145,16 +155,16 @@ class Finder:
         """
         texts = list(map(plain, texts))
         scored = [self._raw(text) for text in texts]
-        found = [[span for span, _ in spans] for spans in scored]
+        identifiers = [[span for span, _ in spans] for spans in scored]
         known = {
             (text[span.start : span.end], span.kind)
             for text, spans in zip(texts, scored, strict=True)
             for span, score in spans
-            if span.end - span.start >= _REPEATED.get(span.kind, len(text) + 1)
-            and score >= _SURE.get(span.kind, 0)
+            if span.end - span.start >= _MIN_REPEATED_LENGTHS.get(span.kind, len(text) + 1)
+            and score >= _MIN_REPEATED_SCORES.get(span.kind, 0)
         }
         for value, kind in known:
-            for text, spans in zip(texts, found, strict=True):
+            for text, spans in zip(texts, identifiers, strict=True):
                 start = text.find(value)
                 while start >= 0:
                     end = start + len(value)
@@ -163,26 +173,28 @@ class Finder:
                         spans.append(Span(start, end, kind))
                     start = text.find(value, end)
         if self.known is not None:
-            for text, spans in zip(texts, found, strict=True):
+            for text, spans in zip(texts, identifiers, strict=True):
                 spans.extend(self.known.spans(text, self.kinds))
-        return [disjoint(spans, text) if spans else [] for text, spans in zip(texts, found, strict=True)]
+        return [
+            disjoint(spans, text) if spans else [] for text, spans in zip(texts, identifiers, strict=True)
+        ]
 
     def _raw(self, text: str) -> list[tuple[Span, float]]:
-        found: list[tuple[Span, float]] = []
-        for one in self._recognisers:
-            if not one.needed.search(text):
+        scored: list[tuple[Span, float]] = []
+        for recogniser in self._recognisers:
+            if not recogniser.needed.search(text):
                 continue
             spans = [
-                (Span(start, end, one.kind), score)
-                for start, end, score in one.spans(text)
+                (Span(start, end, recogniser.kind), score)
+                for start, end, score in recogniser.spans(text)
                 if score >= self.least
             ]
-            if one.last_resort:
+            if recogniser.last_resort:
                 spans = [
                     (span, score)
                     for span, score in spans
-                    if (one.kind, text[span.start : span.end]) not in self.cleared
-                    and not any(span.start < other.end and other.start < span.end for other, _ in found)
+                    if (recogniser.kind, text[span.start : span.end]) not in self.cleared
+                    and not any(span.start < other.end and other.start < span.end for other, _ in scored)
                 ]
-            found += spans
-        return found
+            scored += spans
+        return scored

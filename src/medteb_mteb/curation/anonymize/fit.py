@@ -34,9 +34,9 @@ __all__ = ["fit"]
 #: Number of times each sentence is used, once with its own names.
 COPIES = 12
 #: Maximum number of texts without names.
-TEXTS = 6000
+MAX_TEXTS = 6000
 RIDGE = 1.0
-_STEPS = 30
+_NEWTON_STEPS = 30
 
 
 def fit(marked: Sequence[Marked], texts: Iterable[str], *, seed: int = 0) -> dict[str, float]:
@@ -60,9 +60,9 @@ def fit(marked: Sequence[Marked], texts: Iterable[str], *, seed: int = 0) -> dic
                 rows.append(features)
                 labels.append((start, end) in names)
     for text in texts:
-        found = [features for _, _, features in candidates(text)]
-        rows += found
-        labels += [False] * len(found)
+        negatives = [features for _, _, features in candidates(text)]
+        rows += negatives
+        labels += [False] * len(negatives)
     weights = _newton(np.array(rows), np.array(labels, dtype=np.float64))
     return dict(zip(FEATURES, (round(float(weight), 4) for weight in weights), strict=True))
 
@@ -71,7 +71,7 @@ def _newton(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
     weights = np.zeros(rows.shape[1])
     penalty = RIDGE * np.eye(rows.shape[1])
     penalty[0, 0] = 1e-6  # the bias
-    for _ in range(_STEPS):
+    for _ in range(_NEWTON_STEPS):
         chances = 1 / (1 + np.exp(-np.clip(rows @ weights, -30, 30)))
         gradient = rows.T @ (labels - chances) - penalty @ weights
         curvature = (rows * (chances * (1 - chances))[:, None]).T @ rows + penalty
@@ -118,7 +118,9 @@ def _surname(drawn: random.Random) -> str:
 
 def _texts(path: Path) -> Iterable[str]:
     with path.open(encoding="utf-8") as lines:
-        for line in islice(lines, 0, None, math.ceil(sum(1 for _ in path.open(encoding="utf-8")) / TEXTS)):
+        for line in islice(
+            lines, 0, None, math.ceil(sum(1 for _ in path.open(encoding="utf-8")) / MAX_TEXTS)
+        ):
             yield json.loads(line)["text"]
 
 
@@ -131,7 +133,7 @@ def main() -> None:
     arguments = parser.parse_args()
     sentences = [sentence for path in arguments.marked for sentence in read_marked(path)]
     weights = fit(sentences, _texts(arguments.texts))
-    content = {"sentences": len(sentences), "texts": TEXTS, "weights": weights}
+    content = {"sentences": len(sentences), "texts": MAX_TEXTS, "weights": weights}
     arguments.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Known", "merged", "read_known"]
 
 #: Minimum letters and digits of a known identifier; a single character occurs in too many words.
-SHORTEST = 2
+MIN_LENGTH = 2
 
 _DOTS = str.maketrans(dict.fromkeys("•・･‧∙⋅．", "·"))
 _HAN = r"[\p{Han}·]"
@@ -45,8 +45,10 @@ class Known:
     """
 
     def __init__(self, values: Mapping[str, Sequence[str]]) -> None:
-        self.values = {kind: tuple(sorted(set(found))) for kind, found in sorted(values.items())}
-        self._terms = {kind: Terms(_even(value)[0] for value in found) for kind, found in self.values.items()}
+        self.values = {kind: tuple(sorted(set(identifiers))) for kind, identifiers in sorted(values.items())}
+        self._terms = {
+            kind: Terms(_even(value)[0] for value in identifiers) for kind, identifiers in self.values.items()
+        }
 
     def __len__(self) -> int:
         return sum(map(len, self.values.values()))
@@ -56,38 +58,40 @@ class Known:
         even, places = _even(text)
         for kind, terms in self._terms.items():
             if kind in kinds:
-                for found in terms.every(even):
-                    yield Span(places[found.start], places[found.end - 1] + 1, kind)
+                for match in terms.every(even):
+                    yield Span(places[match.start], places[match.end - 1] + 1, kind)
 
     def digest(self, salt: bytes) -> str:
         """Return the fingerprint of the list for a step's settings: 16 hex digits that do not reveal it."""
-        content = "\n".join(f"{kind}\t{value}" for kind, found in self.values.items() for value in found)
+        content = "\n".join(
+            f"{kind}\t{value}" for kind, identifiers in self.values.items() for value in identifiers
+        )
         return hmac.digest(salt, content.encode(), hashlib.sha256).hex()[:16]
 
 
 def _even(text: str) -> tuple[str, Sequence[int]]:
     """Return a text with uniform dots and blanks, and the original position of each of its characters."""
     text = text.translate(_DOTS)
-    made: list[str] = []
+    parts: list[str] = []
     places: list[int] = []
     position = 0
     for gap in _GAP.finditer(text):
-        made.append(text[position : gap.start()])
+        parts.append(text[position : gap.start()])
         places.extend(range(position, gap.start()))
         if gap["none"] is None and gap.group().strip("\u200b\u200c\u200d\ufeff"):
-            made.append(" ")
+            parts.append(" ")
             places.append(gap.start())
         position = gap.end()
     if not position:
         return text, range(len(text))
-    return "".join([*made, text[position:]]), [*places, *range(position, len(text))]
+    return "".join([*parts, text[position:]]), [*places, *range(position, len(text))]
 
 
 def merged(known: Known | None, values: Mapping[str, Sequence[str]]) -> Known | None:
     """Return the known identifiers together with further ones; None if there are none."""
-    there = known.values if known is not None else {}
-    kinds = {*there, *values}
-    every = {kind: (*there.get(kind, ()), *values.get(kind, ())) for kind in kinds}
+    earlier = known.values if known is not None else {}
+    kinds = {*earlier, *values}
+    every = {kind: (*earlier.get(kind, ()), *values.get(kind, ())) for kind in kinds}
     return Known(every) if every else None
 
 
@@ -110,14 +114,16 @@ def read_known(path: str | Path) -> Known:
         if not value:
             continue
         # The line itself stays out of messages: it is private.
-        if sum(char.isalnum() for char in value) < SHORTEST:
-            raise BuildError(f"{file}, line {number}: a known identifier has {SHORTEST} characters or more.")
-        if (found := kind.upper() or "NAME") not in IDENTIFIER_KINDS:
+        if sum(char.isalnum() for char in value) < MIN_LENGTH:
+            raise BuildError(
+                f"{file}, line {number}: a known identifier has {MIN_LENGTH} characters or more."
+            )
+        if (kind := kind.upper() or "NAME") not in IDENTIFIER_KINDS:
             raise BuildError(
                 f"{file}, line {number}: expected a kind after the tab; choose from "
                 f"{', '.join(IDENTIFIER_KINDS)}."
             )
-        values[found].append(value)
+        values[kind].append(value)
     if not values:
         raise BuildError(f"{file} holds no identifiers; give one on each line.")
     return Known(values)

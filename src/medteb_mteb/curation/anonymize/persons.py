@@ -27,8 +27,8 @@ _LABEL = regex.compile(
     rf"|(?P<role>(?:{alternatives('role-labels')})(?:姓名|签名|签字)?(?P<colon>[\"”]?\s*[:：]\s*|\s*)[“\"]?)"
 )
 _TITLE = regex.compile(alternatives("titles"))
-_HARD = regex.compile(r"$|[，,。；;、：:（）()\[\]【】《》“”\"'！!？?…—\-/|\s\d\n~～<>＜＞]|[A-Za-z]")
-_SOFT = regex.compile(alternatives("after-names"))
+_HARD_END = regex.compile(r"$|[，,。；;、：:（）()\[\]【】《》“”\"'！!？?…—\-/|\s\d\n~～<>＜＞]|[A-Za-z]")
+_SOFT_END = regex.compile(alternatives("after-names"))
 #: Places of a name without a label: after a bed or a long number; before sex, age, phone or another
 #: identifier; or where an action names the person it concerns.
 _ENTRY = regex.compile(
@@ -45,19 +45,19 @@ _OTHER_SCRIPT = regex.compile(
 )
 _SPACED = regex.compile(r"\p{Han}[ 　]{1,3}\p{Han}(?!\p{Han})")
 _LATIN = regex.compile(r"[A-Z][a-z]+(?: [A-Z][a-z]+){1,2}(?![A-Za-z-])")
-_MORE = regex.compile(r"[、/／]\s?|[和与及]")
+_CONJUNCTION = regex.compile(r"[、/／]\s?|[和与及]")
 #: Words that may precede a surname that is often another word.
-_OPEN = regex.compile(
+_BEFORE_RARE_SURNAME = regex.compile(
     r"(?:\P{Han}|[找请问谢叫姓挂给见看的是了烦帮转听遵跟和与经在让过科生师位名士我您有]|问下|一下|今天|昨天)$"
 )
 #: Words that must precede a surname that is nearly always another word.
-_ADDRESSED = ("找", "请", "问", "谢", "叫", "姓", "挂")
+_BEFORE_PREPOSITION_SURNAME = ("找", "请", "问", "谢", "叫", "姓", "挂")
 #: Labels that a name always follows, even without a colon.
-_CERTAIN = ("姓名", "户名")
+_CERTAIN_LABELS = ("姓名", "户名")
 #: Labels that a name very often follows.
-_PATIENT = ("患者", "病人", "病员", "患儿", "产妇", "孕妇", "伤者", "死者")
+_PATIENT_LABELS = ("患者", "病人", "病员", "患儿", "产妇", "孕妇", "伤者", "死者")
 #: Labels that many other words follow: a name must end at a mark.
-_VAGUE = ("叫", "是", "主任", "院长", "教授", "麻醉")
+_VAGUE_LABELS = ("叫", "是", "主任", "院长", "教授", "麻醉")
 
 
 class PersonName(Recogniser):
@@ -84,12 +84,12 @@ class PersonName(Recogniser):
                 yield match.start() - length, match.start(), 0.7
 
     def _after_label(self, text: str, label: regex.Match[str]) -> Iterator[tuple[int, int, float]]:
-        sure = label["form"] is not None and (bool(label["sep"]) or label.group().endswith(_CERTAIN))
-        hard = not sure and (bool(label["colon"]) or label.group().rstrip().endswith(_VAGUE))
+        sure = label["form"] is not None and (bool(label["sep"]) or label.group().endswith(_CERTAIN_LABELS))
+        hard = not sure and (bool(label["colon"]) or label.group().rstrip().endswith(_VAGUE_LABELS))
         start = label.end()
         while end := self._name_at(text, start, sure=sure, hard=hard):
-            yield start, end, 0.9 if sure or label.group().startswith(_PATIENT) else 0.7
-            more = _MORE.match(text, end)
+            yield start, end, 0.9 if sure or label.group().startswith(_PATIENT_LABELS) else 0.7
+            more = _CONJUNCTION.match(text, end)
             if not more:
                 return
             start, sure, hard = more.end(), False, True
@@ -115,11 +115,11 @@ class PersonName(Recogniser):
             name, end = text[start : start + length], start + length
             if len(name) < length or not _is_han(name):
                 continue
-            closed = _HARD.match(text, end) is not None
+            closed = _HARD_END.match(text, end) is not None
             ends = closed or (not hard and self._ends(text, start, end))
             if ends and self._plausible(name, surname, sure=sure, closed=closed):
                 return end
-        if sure and (match := _SPACED.match(text, start)) and _HARD.match(text, match.end()):
+        if sure and (match := _SPACED.match(text, start)) and _HARD_END.match(text, match.end()):
             return int(match.end())
         # 阿, 马, 白 also begin foreign names.
         return self._foreign(text, start, sure=False)
@@ -129,7 +129,7 @@ class PersonName(Recogniser):
         for first in range(start + 1, end):
             if any(text[first:last] in self.words for last in range(end + 1, first + 5)):
                 return False
-        return bool(_SOFT.match(text, end)) or any(
+        return bool(_SOFT_END.match(text, end)) or any(
             text[end:last] in self.words for last in (end + 2, end + 3, end + 4)
         )
 
@@ -140,7 +140,7 @@ class PersonName(Recogniser):
         """
         for length in (5, 4, 3):
             name = text[start : start + length]
-            if len(name) == length and _is_han(name) and _HARD.match(text, start + length):
+            if len(name) == length and _is_han(name) and _HARD_END.match(text, start + length):
                 sounds = _FOREIGN.issuperset(name) or (
                     sure and length < 5 and _NEVER.isdisjoint(name) and not _LABEL.search(name)
                 )
@@ -184,8 +184,8 @@ class PersonName(Recogniser):
         if before.endswith(name[0]) or (len(name) == 1 and before[-1:].isdigit()):
             return False
         if len(name) == 1 and name in _PREPOSITIONS:
-            return before.endswith(_ADDRESSED)
-        if name[0] in _RARE and len(name) < 3 and before and not _OPEN.search(before):
+            return before.endswith(_BEFORE_PREPOSITION_SURNAME)
+        if name[0] in _RARE and len(name) < 3 and before and not _BEFORE_RARE_SURNAME.search(before):
             return False
         return len(name) == 1 or self._full_and_titled(name, apart=not before or not _is_han(before[-1]))
 

@@ -19,7 +19,7 @@ __all__ = ["LANGUAGE", "IdentifierPattern", "Recogniser", "of_a_thing"]
 #: Language under which the recognisers are registered; each one handles Chinese and English.
 LANGUAGE = "zh"
 
-_THING = regex.compile(
+_PRODUCT_LABEL = regex.compile(
     r"(?:批号|批次号?|货号|条形?码|追溯码|监管码|本位码|序列号|国药准字|注册证(?:编)?号|许可证号?|编码|型号|规格"
     r"|(?<![a-z])(?:ean|isbn|issn|lot|sn|s/n|ref|pmid|doi|lot\s(?:number|no\.?)|batch(?:\s(?:number|no\.?))?))"
     r"[\s:：#=.为是]{0,4}[a-z]{0,3}$",
@@ -30,7 +30,7 @@ _THING = regex.compile(
 def of_a_thing(match: regex.Match[str]) -> bool:
     """Return True if the text before a number says that a thing has it: a lot, an article, a bar code."""
     start = match.start()
-    return _THING.search(match.string[max(0, start - 24) : start]) is not None
+    return _PRODUCT_LABEL.search(match.string[max(0, start - 24) : start]) is not None
 
 
 class IdentifierPattern(NamedTuple):

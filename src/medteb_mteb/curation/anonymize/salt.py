@@ -12,7 +12,7 @@ from medteb_mteb.curation.files.records import BuildError
 
 __all__ = ["salt_for", "salt_id"]
 
-_SHORTEST = 16
+_MIN_BYTES = 16
 
 
 def salt_for(out: str | Path, file: str | Path | None = None) -> bytes:
@@ -37,9 +37,9 @@ def salt_for(out: str | Path, file: str | Path | None = None) -> bytes:
         raise BuildError(
             f"{path}, the secret of the surrogates, cannot be used: {error.strerror}."
         ) from error
-    if len(salt) < _SHORTEST:
+    if len(salt) < _MIN_BYTES:
         raise BuildError(
-            f"{path} holds {len(salt)} bytes; a secret has at least {_SHORTEST}. Delete it for a new one."
+            f"{path} holds {len(salt)} bytes; a secret has at least {_MIN_BYTES}. Delete it for a new one."
         )
     return salt
 

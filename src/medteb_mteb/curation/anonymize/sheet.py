@@ -31,9 +31,9 @@ __all__ = ["COLUMNS", "Answers", "read_sheet", "write_sheet"]
 COLUMNS = ("identifier", "kind", "value", "count", "example")
 _YES, _NO = frozenset({"yes", "y", "1", "是", "true"}), frozenset({"no", "n", "0", "否", "false"})
 #: Characters shown before and after a value.
-_AROUND = 20
+_CONTEXT_LENGTH = 20
 #: Spreadsheets treat a cell that begins with one of these as a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
@@ -112,14 +112,14 @@ def write_sheet(
 
 
 def _example(text: str, start: int, end: int) -> str:
-    before, after = text[max(0, start - _AROUND) : start], text[end : end + _AROUND]
+    before, after = text[max(0, start - _CONTEXT_LENGTH) : start], text[end : end + _CONTEXT_LENGTH]
     shown = f"{before}【{text[start:end]}】{after}"
     return " ".join(shown.split())
 
 
 def _cell(value: str) -> str:
     """Return a value that spreadsheets do not treat as a formula; `read_sheet` removes the apostrophe."""
-    return f"'{value}" if value.startswith((*_FORMULA, "'")) else value
+    return f"'{value}" if value.startswith((*_FORMULA_PREFIXES, "'")) else value
 
 
 def read_sheet(path: str | Path) -> Answers:

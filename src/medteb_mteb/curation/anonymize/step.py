@@ -19,7 +19,7 @@ from medteb_mteb.curation.anonymize.surrogates import Surrogates
 from medteb_mteb.curation.files.folder import write_json
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.files.records import BuildError, Text
-from medteb_mteb.curation.files.step import SHARD, TextsReport, run_step
+from medteb_mteb.curation.files.step import TEXTS_PER_SHARD, TextsReport, run_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,14 +29,23 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.anonymize.spans import Span
     from medteb_mteb.curation.files.sources import TextSource
 
-__all__ = ["ENTITIES", "FOUND", "VERSION", "Anonymise", "Anonymised", "Ids", "Mode", "anonymize"]
+__all__ = [
+    "ENTITIES_FILE",
+    "IDENTIFIERS_KEY",
+    "VERSION",
+    "Anonymise",
+    "Anonymised",
+    "Ids",
+    "Mode",
+    "anonymize",
+]
 
 #: Incremented with every change of recognition or replacement.
 VERSION = 3
 #: Key of `meta` with the number of identifiers of each kind in a text.
-FOUND = "identifiers"
+IDENTIFIERS_KEY = "identifiers"
 #: File next to the manifest with the counts over all texts.
-ENTITIES = "entities.json"
+ENTITIES_FILE = "entities.json"
 
 #: Ids that are digests or random; one in a few thousand contains digits that look like a phone number.
 _DIGEST = re.compile(
@@ -140,33 +149,33 @@ class Anonymise:
     def __call__(self, texts: Sequence[Text]) -> Iterable[Text]:
         """Return the texts without identifiers, one for each input text."""
         mark = self.mark
-        return [self.one(text, mark) for text in texts]
+        return [self.process(text, mark) for text in texts]
 
-    def one(self, text: Text, mark: str = "") -> Text:
+    def process(self, text: Text, mark: str = "") -> Text:
         """Return a text without identifiers."""
         self._seen += 1
         kept = {key: text.meta[key] for key in self.keep_meta if key in text.meta}
         leaves = [leaf for key, value in kept.items() for leaf in _leaves(value, key)]
         fields = [text.title, text.text, *(f"{_label(key)}{value}" for key, value in leaves)]
-        given = self.ids != "digest" and text.id != _content_id(text.title, text.text)
-        if checked := given and self.ids == "check" and not _DIGEST.fullmatch(text.id):
+        has_own_id = self.ids != "digest" and text.id != _content_id(text.title, text.text)
+        if checked := has_own_id and self.ids == "check" and not _DIGEST.fullmatch(text.id):
             fields.append(f"{_label(self.id_label)}{text.id}")
         finder = self._finder = self._finder or self.finder()
-        found = finder.together(fields)
+        identifiers = finder.together(fields)
         if checked:
-            self._check_id([span for span in found.pop() if span.end > len(_label(self.id_label))])
+            self._check_id([span for span in identifiers.pop() if span.end > len(_label(self.id_label))])
         for number, (key, _) in enumerate(leaves, start=2):
-            found[number] = [span for span in found[number] if span.end > len(_label(key))]
+            identifiers[number] = [span for span in identifiers[number] if span.end > len(_label(key))]
         clean = {
             leaf: self.replaced(field, spans).removeprefix(_label(leaf[0]))
-            for leaf, field, spans in zip(leaves, fields[2:], found[2:], strict=False)
+            for leaf, field, spans in zip(leaves, fields[2:], identifiers[2:], strict=False)
             if spans
         }
         meta = {key: _rebuilt(value, key, clean) for key, value in kept.items()}
-        if counts := Counter(span.kind for spans in found for span in spans):
-            meta[FOUND] = dict(sorted(counts.items()))
-        title, body = self.replaced(text.title, found[0]), self.replaced(text.text, found[1])
-        identity = text.id if given else self._new_id(title, body)
+        if counts := Counter(span.kind for spans in identifiers for span in spans):
+            meta[IDENTIFIERS_KEY] = dict(sorted(counts.items()))
+        title, body = self.replaced(text.title, identifiers[0]), self.replaced(text.text, identifiers[1])
+        identity = text.id if has_own_id else self._new_id(title, body)
         self._taken.add(identity)
         return Text(identity, body, title, mark or self.mark, meta)
 
@@ -180,15 +189,15 @@ class Anonymise:
         if not spans:
             return text
         chinese = any("\u4e00" <= char <= "\u9fff" for char in text)
-        made, position = [], 0
+        parts, position = [], 0
         for start, end, kind in spans:
-            made.append(text[position:start])
+            parts.append(text[position:start])
             value = text[start:end]
-            made.append(
+            parts.append(
                 self._surrogates(kind, value) if self._surrogates else placeholder(kind, chinese=chinese)
             )
             position = end
-        return "".join([*made, text[position:]])
+        return "".join([*parts, text[position:]])
 
     def _check_id(self, spans: Sequence[Span]) -> None:
         if spans:
@@ -232,15 +241,15 @@ def _leaves(value: Any, label: str) -> Iterator[tuple[str, str]]:
 def _rebuilt(value: Any, label: str, clean: Mapping[tuple[str, str], str]) -> Any:
     """Return the JSON value with replaced leaves; a number that is an identifier becomes a string."""
     if isinstance(value, dict):
-        made: dict[Any, Any] = {}
+        rebuilt: dict[Any, Any] = {}
         for key, inner in value.items():
             name = first = clean.get(("", str(key)), key)
             number = 1
-            while name in made:  # two keys with the same replacement
+            while name in rebuilt:  # two keys with the same replacement
                 number += 1
                 name = f"{first}-{number}"
-            made[name] = _rebuilt(inner, str(key), clean)
-        return made
+            rebuilt[name] = _rebuilt(inner, str(key), clean)
+        return rebuilt
     if isinstance(value, (list, tuple)):
         return [_rebuilt(inner, label, clean) for inner in value]
     return value if value is None or isinstance(value, bool) else clean.get((label, str(value)), value)
@@ -286,7 +295,7 @@ def anonymize(
     reviewed: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
     sources: Sequence[TextSource] = (),
-    shard: int = SHARD,
+    shard: int = TEXTS_PER_SHARD,
     show_progress: bool = True,
 ) -> Anonymised:
     """Run the step on a source, or resume an interrupted run, and count the replaced identifiers.
@@ -331,10 +340,10 @@ def anonymize(
     report = run_step(
         step, source, out, columns=columns, sources=sources, shard=shard, show_progress=show_progress
     )
-    path = Path(out) / ENTITIES
+    path = Path(out) / ENTITIES_FILE
     if path.is_file():
-        there = json.loads(path.read_text(encoding="utf-8"))
-        return Anonymised(report, there["identifiers"], there["texts_with"], tuple(there["left_out"]))
+        counts = json.loads(path.read_text(encoding="utf-8"))
+        return Anonymised(report, counts["identifiers"], counts["texts_with"], tuple(counts["left_out"]))
     result = _counted(report, _left_out(source, columns, step))
     write_json(path, result.to_json())
     return result
@@ -346,14 +355,17 @@ def _counted(report: TextsReport, left_out: tuple[str, ...]) -> Anonymised:
     for file in sorted(report.folder.glob("records-*.jsonl")):
         with file.open(encoding="utf-8") as lines:
             for line in lines:
-                found = json.loads(line).get("meta", {}).get(FOUND, {})
-                counts.update(found)
-                texts_with += bool(found)
+                by_kind = json.loads(line).get("meta", {}).get(IDENTIFIERS_KEY, {})
+                counts.update(by_kind)
+                texts_with += bool(by_kind)
     return Anonymised(report, dict(sorted(counts.items())), texts_with, left_out)
 
 
 def _left_out(source: str | Path, columns: Mapping[str, str] | None, step: Anonymise) -> tuple[str, ...]:
     """Return the keys of `meta` that the step did not keep; a key may hold an identifier too."""
-    keys = {key for text in read_texts(source, columns) for key in text.meta} - {*step.keep_meta, FOUND}
+    keys = {key for text in read_texts(source, columns) for key in text.meta} - {
+        *step.keep_meta,
+        IDENTIFIERS_KEY,
+    }
     finder = step.finder()
     return tuple(sorted({step.replaced(key, finder(key)) for key in keys}))

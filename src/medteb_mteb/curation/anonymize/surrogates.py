@@ -80,41 +80,41 @@ class Surrogates:
         digits = iter(self._digits(kind, key, sum(char.isalnum() for char in value)))
         alphabet = iter(self._digest(f"{kind} letters", key) * (1 + len(value) // 32))
         first = iter(beginning)
-        made = []
+        parts = []
         for char in value:
             if not (char.isdigit() or (char.isascii() and char.isalpha())):
-                made.append(char)
+                parts.append(char)
             elif (start := next(first, "")) != "":
-                made.append(start)
+                parts.append(start)
                 next(digits)
             elif char.isdigit():
-                made.append(next(digits))
+                parts.append(next(digits))
             else:
                 letter = letters or "ABCDEFGHJKLMNPQRSTUVWXYZ"[next(alphabet) % 24]
-                made.append(letter if char.isupper() else letter.lower())
-        return "".join(made)
+                parts.append(letter if char.isupper() else letter.lower())
+        return "".join(parts)
 
     def _id_card(self, value: str) -> str:
         number = "".join(char for char in value if char.isalnum())
-        made = "00" + self._digits("ID_CARD", number.upper(), len(number) - 2)
+        digits = "00" + self._digits("ID_CARD", number.upper(), len(number) - 2)
         if len(number) == 18:
-            right = "0123456789X".index(id_card_digit(made[:17]))
-            made = made[:17] + str((right + 1) % 10)
-        fresh = iter(made)
+            right = "0123456789X".index(id_card_digit(digits[:17]))
+            digits = digits[:17] + str((right + 1) % 10)
+        fresh = iter(digits)
         return "".join(next(fresh) if char.isalnum() else char for char in value)
 
     def _bank_card(self, value: str) -> str:
         number = digits_of(value)
-        made = "0" + self._digits("BANK_CARD", number, len(number) - 2)
-        made += str((int(luhn_digit(made)) + 1) % 10)
-        fresh = iter(made)
+        digits = "0" + self._digits("BANK_CARD", number, len(number) - 2)
+        digits += str((int(luhn_digit(digits)) + 1) % 10)
+        fresh = iter(digits)
         return "".join(next(fresh) if char.isdigit() else char for char in value)
 
     def _phone(self, value: str) -> str:
         if not any(char.isdigit() for char in value):
             key = value.replace("幺", "一").replace("〇", "零")
-            made = "10" + self._digits("PHONE", key, len(value) - 2)
-            return "".join(_NUMERALS[int(digit)] for digit in made)
+            digits = "10" + self._digits("PHONE", key, len(value) - 2)
+            return "".join(_NUMERALS[int(digit)] for digit in digits)
         country = re.match(r"[+＋]?(?:00)?86[-\s]?(?=\D*1[3-9])|(?:\+|00)\d{1,3}(?=[-\s.(])", value)
         prefix = country.group() if country else ""
         number = value[len(prefix) :]
@@ -137,9 +137,9 @@ class Surrogates:
             str("〇一二三四五六七八九".index(char)) if char in "〇一二三四五六七八九" else char
             for char in value.replace("零", "〇").replace("○", "〇")
         )
-        found = re.search(r"(?:18|19|20)\d{2}|\d{2}(?=\s?年)", written)
+        match = re.search(r"(?:18|19|20)\d{2}|\d{2}(?=\s?年)", written)
         noise = self._digest("BIRTH_DATE", " ".join(map(str, map(int, re.findall(r"\d+", written)))) or value)
-        year = (int(found.group()) if found else 1970) + noise[0] % 5 - 2
+        year = (int(match.group()) if match else 1970) + noise[0] % 5 - 2
         month, day = 1 + noise[1] % 12, 1 + noise[2] % 28
         if re.search("[\u4e00-\u9fff]", value):
             return f"{year}年{month}月" + (f"{day}日" if re.search("[日号初]", value) else "")
@@ -152,10 +152,10 @@ class Surrogates:
             numbers = [numbers[0][:4], numbers[0][4:6], numbers[0][6:]]
         year, month, day = map(int, ["2001", *numbers] if len(numbers) == 2 else (numbers + ["0"] * 3)[:3])
         try:
-            there = dt.date(year, month, day)
+            date = dt.date(year, month, day)
         except ValueError:  # in words, or in another order
             return placeholder("DATE", chinese=re.search("[\u4e00-\u9fff]", value) is not None)
-        moved = there + dt.timedelta(days=1 + int(self._digits("DATE", "days", 3)) % 364)
+        moved = date + dt.timedelta(days=1 + int(self._digits("DATE", "days", 3)) % 364)
         fresh = iter((f"{moved.month}", f"{moved.day}"))
         if len(numbers) > 2:
             fresh = iter((f"{moved.year}", f"{moved.month}", f"{moved.day}"))
@@ -195,9 +195,9 @@ class Surrogates:
             return re.sub("[\u4e00-\u9fff]", lambda _: next(fresh), value)
         plain = "".join(value.split())
         surname = plain[:2] if plain[:2] in words("compound") else plain[:1]
-        made = self._next_surname.get(surname) or self._pick("surname", surname, self._surnames)
+        new_surname = self._next_surname.get(surname) or self._pick("surname", surname, self._surnames)
         given = plain[len(surname) :]
-        return made + "".join(
+        return new_surname + "".join(
             self._pick("NAME", f"{plain} {place}", self._given, avoid=char)
             for place, char in enumerate(given)
         )
@@ -206,14 +206,12 @@ class Surrogates:
         """Return a family name for the last word, a first name for others, an initial for an initial."""
 
         def stand_in(word: re.Match[str]) -> str:
-            found = word.group()
-            if len(found) == 1:
-                return self._pick("NAME", found, "ABCDEFGHJKLMNPRSTW", avoid=found)
+            name = word.group()
+            if len(name) == 1:
+                return self._pick("NAME", name, "ABCDEFGHJKLMNPRSTW", avoid=name)
             names = (
-                words("surrogate-last-names")
-                if found == last.rstrip(".,")
-                else words("surrogate-first-names")
+                words("surrogate-last-names") if name == last.rstrip(".,") else words("surrogate-first-names")
             )
-            return self._pick("NAME", found.lower(), names, avoid=found)
+            return self._pick("NAME", name.lower(), names, avoid=name)
 
         return stand_in

@@ -19,12 +19,12 @@ from medteb_mteb.curation.diversify.vectors import unit
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["PER_LIST", "Centres", "find_centres", "sample_rows"]
+__all__ = ["VECTORS_PER_LIST", "Centres", "find_centres", "sample_rows"]
 
 #: Vectors of the sample per list.
-PER_LIST = 24
-ROUNDS = 6
-BLOCK = 4096
+VECTORS_PER_LIST = 24
+ITERATIONS = 6
+VECTORS_PER_BLOCK = 4096
 
 
 class Centres:
@@ -44,12 +44,12 @@ class Centres:
 
     def nearest(self, vectors: np.ndarray, number: int = 1) -> np.ndarray:
         """Return the nearest centres of vectors `(n, dim)` float32, nearest first: `(n, number)` int64."""
-        found = []
-        for start in range(0, len(vectors), BLOCK):
-            block = torch.from_numpy(vectors[start : start + BLOCK]).to(self.dtype)
+        indices = []
+        for start in range(0, len(vectors), VECTORS_PER_BLOCK):
+            block = torch.from_numpy(vectors[start : start + VECTORS_PER_BLOCK]).to(self.dtype)
             scores = torch.mm(block, self._values.t())
-            found.append(scores.float().topk(number, dim=1).indices.numpy())
-        return np.concatenate(found) if found else np.empty((0, number), dtype=np.int64)
+            indices.append(scores.float().topk(number, dim=1).indices.numpy())
+        return np.concatenate(indices) if indices else np.empty((0, number), dtype=np.int64)
 
 
 def sample_rows(texts: int, number: int) -> np.ndarray:
@@ -66,11 +66,11 @@ def find_centres(sample: Callable[[], np.ndarray], lists: int, file: str | Path 
         file: File of the centres, read if it exists, so that a resumed run uses the same ones.
     """
     if file is not None and Path(file).is_file():
-        there: np.ndarray = np.load(file, allow_pickle=False)
-        return there
+        stored: np.ndarray = np.load(file, allow_pickle=False)
+        return stored
     vectors = unit(sample())
     centres: np.ndarray = vectors[sample_rows(len(vectors), lists)]
-    for _ in range(ROUNDS):
+    for _ in range(ITERATIONS):
         nearest = Centres(centres).nearest(vectors)[:, 0]
         sums = torch.zeros(centres.shape)
         sums.index_add_(0, torch.from_numpy(nearest), torch.from_numpy(vectors))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from tqdm.auto import tqdm
 
-from medteb_mteb.curation.diversify.centres import PER_LIST, find_centres, sample_rows
+from medteb_mteb.curation.diversify.centres import VECTORS_PER_LIST, find_centres, sample_rows
 from medteb_mteb.curation.diversify.exact import TILE, Exact
-from medteb_mteb.curation.diversify.filter import BLOCK, DiversityFilter
+from medteb_mteb.curation.diversify.filter import VECTORS_PER_BLOCK, DiversityFilter
 from medteb_mteb.curation.diversify.inverted import Inverted
 from medteb_mteb.curation.diversify.journal import DecisionJournal
 from medteb_mteb.curation.diversify.product import Product
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Search", "diversify", "make_filter"]
 
 #: Fewest lists of an inverted file.
-FEWEST_LISTS = 64
+MIN_LISTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Search:
     index: Literal["exact", "ivf"] = "exact"
     lists: int = 0
     probes: int = 8
-    block: int = BLOCK
+    block: int = VECTORS_PER_BLOCK
 
     def __post_init__(self) -> None:
         if self.index not in ("exact", "ivf"):
@@ -58,7 +58,7 @@ class Search:
         """Choose the number of lists for a number of texts; `exact` is returned unchanged."""
         if self.index == "exact":
             return self
-        lists = self.lists or max(FEWEST_LISTS, 2 ** round(np.log2(4 * max(1, texts) ** 0.5)))
+        lists = self.lists or max(MIN_LISTS, 2 ** round(np.log2(4 * max(1, texts) ** 0.5)))
         return replace(self, lists=max(1, min(texts, lists)))
 
     def to_json(self) -> dict[str, Any]:
@@ -112,13 +112,13 @@ def diversify(
         )
     n = len(vectors)
     search = search.resolved(n)
-    rows = sample_rows(n, PER_LIST * search.lists)
-    beside = f"{journal}.centres.npy" if journal else None
+    rows = sample_rows(n, VECTORS_PER_LIST * search.lists)
+    centres_file = f"{journal}.centres.npy" if journal else None
     built = make_filter(
         rule,
         search,
         vectors.shape[1],
-        lambda: find_centres(lambda: vectors[rows], search.lists, beside),
+        lambda: find_centres(lambda: vectors[rows], search.lists, centres_file),
         dtype=dtype,
         tile=tile,
     )
@@ -127,10 +127,10 @@ def diversify(
     with tqdm(total=n, desc="diversify", unit="vectors", disable=not show_progress) as bar:
         done = 0
         if record is not None:
-            found = record.read()
+            decisions = record.read()
             # A block is the unit of an approximate search; a part of one would be searched otherwise.
-            done = len(found) if len(found) == n else _whole_blocks(len(found), rule, search)
-            kept[:done] = found[:done]
+            done = len(decisions) if len(decisions) == n else _whole_blocks(len(decisions), rule, search)
+            kept[:done] = decisions[:done]
             record.cut(done)
             if done < n:
                 built.restore(vectors, np.flatnonzero(kept[:done]))

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.diversify.rule import SelectionRule
     from medteb_mteb.curation.diversify.vectors import Rows
 
-__all__ = ["SAMPLE", "Disagreement", "measure_disagreement"]
+__all__ = ["SAMPLE_SIZE", "Disagreement", "measure_disagreement"]
 
 #: Texts whose decisions are checked.
-SAMPLE = 1000
-BLOCK = 4096
+SAMPLE_SIZE = 1000
+VECTORS_PER_BLOCK = 4096
 #: Half the width of a 95 % interval in standard deviations.
-Z = 1.959964
+Z_95 = 1.959964
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class Disagreement:
         if not self.sampled:
             return 0.0, 1.0
         n, p = self.sampled, self.share
-        middle = p + Z * Z / (2 * n)
-        half = Z * (p * (1 - p) / n + Z * Z / (4 * n * n)) ** 0.5
-        scale = 1 + Z * Z / n
+        middle = p + Z_95 * Z_95 / (2 * n)
+        half = Z_95 * (p * (1 - p) / n + Z_95 * Z_95 / (4 * n * n)) ** 0.5
+        scale = 1 + Z_95 * Z_95 / n
         low = (middle - half) / scale if p else 0.0
         return low, (middle + half) / scale if p < 1 else 1.0
 
@@ -66,7 +66,7 @@ def measure_disagreement(
     kept: np.ndarray,
     rule: SelectionRule,
     *,
-    sample: int = SAMPLE,
+    sample: int = SAMPLE_SIZE,
     seed: int = 42,
     dtype: torch.dtype | None = None,
 ) -> Disagreement:
@@ -88,16 +88,16 @@ def measure_disagreement(
     rows = np.sort(rng.choice(candidates, min(sample, len(candidates)), replace=False))
     counts = np.zeros(len(rows), dtype=np.int64)
     if len(rows):
-        asked = unit(vectors[rows])
-        product = Product(float(rule.limit), asked.shape[1], dtype)
-        left = product.round(asked)
-        for start in range(0, int(rows[-1]), BLOCK):
-            here = start + np.flatnonzero(kept[start : start + BLOCK])
-            block = unit(vectors[here])
+        checked = unit(vectors[rows])
+        product = Product(float(rule.limit), checked.shape[1], dtype)
+        left = product.round(checked)
+        for start in range(0, int(rows[-1]), VECTORS_PER_BLOCK):
+            kept_rows = start + np.flatnonzero(kept[start : start + VECTORS_PER_BLOCK])
+            block = unit(vectors[kept_rows])
             pairs = product.find(left, product.round(block))
-            earlier = here[pairs.right] < rows[pairs.left]
+            earlier = kept_rows[pairs.right] < rows[pairs.left]
             i, j = pairs.left[earlier], pairs.right[earlier]
-            above = inner_products(asked, i, block, j) > rule.limit
+            above = inner_products(checked, i, block, j) > rule.limit
             counts += np.bincount(i[above], minlength=len(rows))
     drop = counts > rule.tolerated
     return Disagreement(len(rows), int((kept[rows] & drop).sum()), int((~kept[rows] & ~drop).sum()))

@@ -60,30 +60,30 @@ class Exact:
         block = self.product.round(vectors)
         open_rows = np.arange(len(vectors))
         counts = np.zeros(len(vectors), dtype=np.int64)
-        found = []
+        candidates = []
         for number in reversed(range(len(self._tiles))):  # similar texts are often close in the source
             tile = self._tiles[number]
             filled = min(self.tile, self._filled - number * self.tile)
-            there = self.product.find(block, Rounded(tile.values[:filled], tile.length, tile.lost))
-            rows = open_rows[there.left]
-            found.append(CandidatePairs(rows, there.right + number * self.tile, there.sure))
+            block_pairs = self.product.find(block, Rounded(tile.values[:filled], tile.length, tile.lost))
+            rows = open_rows[block_pairs.left]
+            candidates.append(CandidatePairs(rows, block_pairs.right + number * self.tile, block_pairs.sure))
             if all_of_them:
                 continue
-            counts += np.bincount(rows[there.sure], minlength=len(counts))
+            counts += np.bincount(rows[block_pairs.sure], minlength=len(counts))
             done = counts[open_rows] > self.rule.tolerated
             if done.mean() > 0.1:
                 open_rows = open_rows[~done]
                 if not len(open_rows):
                     break
                 block = Rounded(block.values[torch.from_numpy(~done)], block.length, block.lost)
-        if not found:
-            found.append(CandidatePairs(*(np.empty(0, dtype=np.int64),) * 2, np.empty(0, dtype=bool)))
-        pairs = CandidatePairs(*(np.concatenate(column) for column in zip(*found, strict=True)))
-        asked = np.ones_like(pairs.sure)
+        if not candidates:
+            candidates.append(CandidatePairs(*(np.empty(0, dtype=np.int64),) * 2, np.empty(0, dtype=bool)))
+        pairs = CandidatePairs(*(np.concatenate(column) for column in zip(*candidates, strict=True)))
+        computed = np.ones_like(pairs.sure)
         if not all_of_them:
-            asked = ~pairs.sure & (counts[pairs.left] <= self.rule.tolerated)
-        similarity = np.full(len(asked), np.nan, dtype=np.float32)
-        similarity[asked] = similarities(vectors, pairs.left[asked], self.kept, pairs.right[asked])
+            computed = ~pairs.sure & (counts[pairs.left] <= self.rule.tolerated)
+        similarity = np.full(len(computed), np.nan, dtype=np.float32)
+        similarity[computed] = similarities(vectors, pairs.left[computed], self.kept, pairs.right[computed])
         return _above(pairs, similarity, self.rule.limit)
 
 
@@ -98,9 +98,9 @@ def within(product: Product, rule: SelectionRule, vectors: np.ndarray, *, all_of
     """
     block = product.round(vectors)
     pairs = product.find(block, block, earlier=True)
-    asked = np.ones_like(pairs.sure) if all_of_them else ~pairs.sure
-    similarity = np.full(len(asked), np.nan, dtype=np.float32)
-    similarity[asked] = inner_products(vectors, pairs.left[asked], vectors, pairs.right[asked])
+    computed = np.ones_like(pairs.sure) if all_of_them else ~pairs.sure
+    similarity = np.full(len(computed), np.nan, dtype=np.float32)
+    similarity[computed] = inner_products(vectors, pairs.left[computed], vectors, pairs.right[computed])
     return _above(pairs, similarity, rule.limit)
 
 

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.files.sources import TextSource
     from medteb_mteb.curation.files.step import TextsReport
 
-__all__ = ["CENTRES", "DISAGREEMENT", "run_diversify"]
+__all__ = ["CENTRES_FILE", "DISAGREEMENT_FILE", "run_diversify"]
 
 #: Measurements of an approximate search, in the folder of the step.
-DISAGREEMENT = "disagreement.json"
-CENTRES = ".centres.npy"
+DISAGREEMENT_FILE = "disagreement.json"
+CENTRES_FILE = ".centres.npy"
 
 
 def run_diversify(
@@ -64,9 +64,9 @@ def run_diversify(
             step, source, out, columns=columns, sources=sources, show_progress=show_progress
         ), None
     search, texts = centres_sample(source, search, columns)
-    step = Diversify(vectors, rule, search, sample=texts, centres_file=out / CENTRES)
+    step = Diversify(vectors, rule, search, sample=texts, centres_file=out / CENTRES_FILE)
     report = run_step(step, source, out, columns=columns, sources=sources, show_progress=show_progress)
-    (out / CENTRES).unlink(missing_ok=True)
+    (out / CENTRES_FILE).unlink(missing_ok=True)
     return report, _measured(source, out, vectors, rule, columns, sample)
 
 
@@ -82,5 +82,5 @@ def _measured(
     texts = list(read_texts(source, columns))
     mask = np.array([text.id in kept for text in texts])
     measured = measure_disagreement(vectors.vectors(texts), mask, rule, sample=sample)
-    write_json(out / DISAGREEMENT, measured.to_json())
+    write_json(out / DISAGREEMENT_FILE, measured.to_json())
     return measured

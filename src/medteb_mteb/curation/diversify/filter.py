@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.diversify.rule import SelectionRule
     from medteb_mteb.curation.diversify.vectors import Rows
 
-__all__ = ["BLOCK", "Decisions", "DiversityFilter", "NeighbourIndex"]
+__all__ = ["VECTORS_PER_BLOCK", "Decisions", "DiversityFilter", "NeighbourIndex"]
 
 #: Vectors that are compared with the index at once.
-BLOCK = 2048
+VECTORS_PER_BLOCK = 2048
 
 
 class NeighbourIndex(Protocol):
@@ -67,7 +67,7 @@ class DiversityFilter:
         index: NeighbourIndex,
         product: Product,
         *,
-        block: int = BLOCK,
+        block: int = VECTORS_PER_BLOCK,
         neighbours: bool = False,
     ) -> None:
         self.rule, self.kept, self.index, self.product = rule, kept, index, product
@@ -77,8 +77,8 @@ class DiversityFilter:
         """Add vectors that an earlier run kept, in order; all, or those of some rows."""
         rows = np.arange(len(vectors)) if rows is None else rows
         for start, stop in _blocks(0, len(rows), self.block):
-            some = rows[start:stop]
-            self._keep(vectors, some, unit(vectors[some], start))
+            block_rows = rows[start:stop]
+            self._keep(vectors, block_rows, unit(vectors[block_rows], start))
 
     def feed(self, vectors: Rows, first: int = 0) -> Decisions:
         """Decide about the next vectors.
@@ -90,7 +90,7 @@ class DiversityFilter:
         Raises:
             BuildError: A vector has NaN or infinite values.
         """
-        # As long as the seed is not full everything is kept, so the kept ones say how much is missing.
+        # All vectors of the seed are kept, so the seed lacks `seed_size` minus the number of kept ones.
         seed = min(len(vectors), max(0, self.rule.seed_size - len(self.kept)))
         decisions = []
         for start, stop in [*_blocks(0, seed, self.block), *_blocks(seed, len(vectors), self.block)]:
@@ -125,9 +125,9 @@ class DiversityFilter:
         return decisions
 
 
-def _note(decisions: Decisions, found: list[Pairs]) -> None:
+def _note(decisions: Decisions, parts: list[Pairs]) -> None:
     """Write down the most similar neighbour of each dropped vector."""
-    pairs = Pairs(*(np.concatenate(column) for column in zip(*found, strict=True)))
+    pairs = Pairs(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     pairs = pairs.where(~decisions.kept[pairs.left])
     order = np.lexsort((pairs.right, -pairs.similarity, pairs.left))
     rows, first = np.unique(pairs.left[order], return_index=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Inverted"]
 
 #: Upper bound of the error of half precision in the lists, for similarities of vectors of length 1.
-SLACK = 0.005
+HALF_PRECISION_ERROR = 0.005
 
 
 class Inverted:
@@ -45,13 +45,14 @@ class Inverted:
         faiss = import_faiss()
         self.rule, self.kept = rule, kept
         self.centres, self.probes = Centres(centres, dtype), min(probes, len(centres))
-        self._quantizer = faiss.IndexFlatIP(kept.dim)  # FAISS wants one; lists are chosen by `centres`
+        # FAISS requires a quantizer; it is not used, because `centres` assigns the lists.
+        self._quantizer = faiss.IndexFlatIP(kept.dim)
         self._quantizer.add(centres)
         half = faiss.ScalarQuantizer.QT_fp16
         self._index: Any = faiss.IndexIVFScalarQuantizer(
             self._quantizer, kept.dim, len(centres), half, faiss.METRIC_INNER_PRODUCT, False
         )
-        self._index.is_trained = True  # half precision has nothing to learn
+        self._index.is_trained = True  # scalar quantization to fp16 needs no training
         self._index.nprobe = self.probes
         self._pointer = faiss.swig_ptr
 
@@ -69,9 +70,9 @@ class Inverted:
         """
         del all_of_them
         lists = self.centres.nearest(vectors, self.probes)
-        unused = np.zeros(lists.shape, dtype=np.float32)  # similarities to centres matter to residuals only
-        near, numbers = self._index.search_preassigned(vectors, self.rule.k, lists, unused)
-        left, place = np.nonzero((numbers >= 0) & (near > self.rule.limit - SLACK))
+        unused = np.zeros(lists.shape, dtype=np.float32)  # FAISS reads these only if it encodes residuals
+        scores, numbers = self._index.search_preassigned(vectors, self.rule.k, lists, unused)
+        left, place = np.nonzero((numbers >= 0) & (scores > self.rule.limit - HALF_PRECISION_ERROR))
         right = numbers[left, place]
         similarity = similarities(vectors, left, self.kept, right)
         above = similarity > self.rule.limit

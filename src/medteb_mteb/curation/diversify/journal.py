@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["DecisionJournal"]
 
 #: Bytes of a decision. None of them is 0, which is what a file may end with after a loss of power.
-KEPT, DROPPED = 1, 2
+KEPT_BYTE, DROPPED_BYTE = 1, 2
 
 #: Rows whose digest is computed at once.
-CHUNK = 65_536
+ROWS_PER_CHUNK = 65_536
 
 
 class DecisionJournal:
@@ -46,19 +46,19 @@ class DecisionJournal:
                 self._append(line, "wb")
                 return
             with self.path.open("rb") as file:
-                there = file.readline()
+                first_line = file.readline()
         except OSError as error:
             raise BuildError(f"{self.path} cannot be written ({error.strerror}).") from error
-        if line.startswith(there) and there != line:
+        if line.startswith(first_line) and first_line != line:
             self._append(line, "wb")  # killed while the line was written
-        elif there != line:
-            raise BuildError(self._mismatch(there))
+        elif first_line != line:
+            raise BuildError(self._mismatch(first_line))
 
     def read(self) -> np.ndarray:
         """Return the decisions so far, `(m,)` bool, true where a vector is kept."""
         content = np.frombuffer(self.path.read_bytes()[self._start :], dtype=np.uint8)
-        wrong = np.flatnonzero((content != KEPT) & (content != DROPPED))
-        decided: np.ndarray = content[: wrong[0] if len(wrong) else None] == KEPT
+        wrong = np.flatnonzero((content != KEPT_BYTE) & (content != DROPPED_BYTE))
+        decided: np.ndarray = content[: wrong[0] if len(wrong) else None] == KEPT_BYTE
         return decided
 
     def cut(self, decisions: int) -> None:
@@ -71,7 +71,7 @@ class DecisionJournal:
         Raises:
             BuildError: The decisions cannot be written; earlier ones are kept.
         """
-        self._append(np.where(kept, KEPT, DROPPED).astype(np.uint8).tobytes(), "ab")
+        self._append(np.where(kept, KEPT_BYTE, DROPPED_BYTE).astype(np.uint8).tobytes(), "ab")
 
     def _append(self, content: bytes, mode: str) -> None:
         try:
@@ -85,10 +85,10 @@ class DecisionJournal:
                 "room, and start again."
             ) from error
 
-    def _mismatch(self, there: bytes) -> str:
+    def _mismatch(self, first_line: bytes) -> str:
         try:
-            found = json.loads(there)
-            changed = [name for name in self._header if found[name] != self._header[name]]
+            header = json.loads(first_line)
+            changed = [name for name in self._header if header[name] != self._header[name]]
         except (ValueError, KeyError, TypeError):
             return f"{self.path} is not a journal of decisions; give another file."
         return (
@@ -98,6 +98,6 @@ class DecisionJournal:
 
 def _digest(vectors: np.ndarray) -> str:
     digest = hashlib.sha256(f"{vectors.dtype.str} {vectors.shape}\n".encode())
-    for start in range(0, len(vectors), CHUNK):
-        digest.update(np.ascontiguousarray(vectors[start : start + CHUNK]).data)
+    for start in range(0, len(vectors), ROWS_PER_CHUNK):
+        digest.update(np.ascontiguousarray(vectors[start : start + ROWS_PER_CHUNK]).data)
     return digest.hexdigest()

@@ -1,16 +1,16 @@
-"""Matrix products of rounded vectors that miss no pair: what may be above a threshold, and what surely is.
+"""Matrix products of rounded vectors: the pairs that may exceed a threshold, and those that certainly do.
 
 A product of bfloat16 matrices is several times as fast as one in float32 where the processor has the
-instructions. Each similarity it gives differs from the one that FAISS computes by at most a margin that
-follows from what rounding took from the vectors:
+instructions. Each of its similarities differs from the one that FAISS computes by at most a margin, which
+follows from the rounding errors of the vectors:
 
     |s' - s| <= |u - u'| |v| + |u'| |v - v'|     rounding of the vectors, both lengths measured
               + 2 d 2^-24 |u'| |v'|              sums in float32, in any order
               + 2^-8 |s'|                        rounding of the result to bfloat16 (none in float32)
               + d 2^-24 |u| |v|                  rounding in FAISS
 
-A pair whose product is below the threshold by more than the margin is not above it, one whose product is
-above by more is; the few between are for FAISS to decide.
+So a pair whose product is more than the margin below the threshold is not above it, and a pair whose product
+is more than the margin above it is. FAISS decides about the few pairs in between.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ import torch
 __all__ = ["CandidatePairs", "Product", "Rounded"]
 
 #: Rows of a product that are scanned at once; bounds the memory for pairs.
-SLICE = 512
+ROWS_PER_SLICE = 512
 
-_INTEGERS = {torch.bfloat16: (torch.int16, np.int16), torch.float32: (torch.int32, np.int32)}
+_INTEGER_TYPES = {torch.bfloat16: (torch.int16, np.int16), torch.float32: (torch.int32, np.int32)}
 #: Bound of the relative rounding of a result.
-_RESULT = {torch.bfloat16: 2.0**-8, torch.float32: 0.0}
+_RESULT_ERROR = {torch.bfloat16: 2.0**-8, torch.float32: 0.0}
 
 
 @dataclass
@@ -91,7 +91,7 @@ class Product:
         rounding = left.lost * (right.length + right.lost) + left.length * right.lost
         inexact = rounding + accumulated
         # A result near the threshold is at most this large before its own rounding.
-        return 1.01 * (inexact + _RESULT[self.dtype] * (self.threshold + inexact) * 1.01)
+        return 1.01 * (inexact + _RESULT_ERROR[self.dtype] * (self.threshold + inexact) * 1.01)
 
     def find(self, left: Rounded, right: Rounded, *, earlier: bool = False) -> CandidatePairs:
         """Return the pairs that may be above the threshold, by row on the left.
@@ -114,23 +114,23 @@ class Product:
             self._bits(self.threshold + margin, up=True),
         )
         # Positive floats are ordered as the integers of the same bits, and negative ones are negative.
-        bits = scores.view(_INTEGERS[self.dtype][0])
+        bits = scores.view(_INTEGER_TYPES[self.dtype][0])
         near = torch.nonzero(bits.amax(dim=1) >= low)[:, 0].numpy() if m and n else np.empty(0, np.int64)
-        found = []
-        for start in range(0, len(near), SLICE):
-            rows = near[start : start + SLICE]
+        pairs = []
+        for start in range(0, len(near), ROWS_PER_SLICE):
+            rows = near[start : start + ROWS_PER_SLICE]
             part = bits.numpy()[rows]
             row, right_row = np.nonzero(part >= low)
-            found.append(CandidatePairs(rows[row], right_row, part[row, right_row] > high))
-        if not found:
+            pairs.append(CandidatePairs(rows[row], right_row, part[row, right_row] > high))
+        if not pairs:
             none = np.empty(0, dtype=np.int64)
             return CandidatePairs(none, none, none.astype(bool))
-        return CandidatePairs(*(np.concatenate(column) for column in zip(*found, strict=True)))
+        return CandidatePairs(*(np.concatenate(column) for column in zip(*pairs, strict=True)))
 
     def _bits(self, value: float, *, up: bool) -> int:
         """Return the bits of the type's nearest number not above (`up`: not below) a positive value."""
         number = torch.tensor(value, dtype=torch.float64).to(self.dtype)
-        bits = int(number.view(_INTEGERS[self.dtype][0]))
+        bits = int(number.view(_INTEGER_TYPES[self.dtype][0]))
         if up:
             return bits + (float(number) < value)
         return bits - (float(number) > value)
@@ -162,7 +162,7 @@ def keeps_margin(product: Product) -> bool:
     true = np.einsum("nd,nd->n", a.astype(np.float64), b.astype(np.float64))
     near = np.abs(true - product.threshold) < 0.1
     # The margin grows with the result, which may be a little above the threshold here.
-    return bool((np.abs(got - true)[near] <= product.margin(x, y) + 0.1 * _RESULT[product.dtype]).all())
+    return bool((np.abs(got - true)[near] <= product.margin(x, y) + 0.1 * _RESULT_ERROR[product.dtype]).all())
 
 
 def _seconds(dtype: torch.dtype, dim: int) -> float:

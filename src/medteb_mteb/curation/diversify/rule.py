@@ -15,7 +15,7 @@ __all__ = ["THRESHOLDS", "SelectionRule"]
 THRESHOLDS = {"queries": 0.85, "documents": 0.78}
 
 #: Below this nearly any two texts are alike, and the bounds of rounded products lose their meaning.
-LOWEST = 0.05
+MIN_THRESHOLD = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,10 @@ class SelectionRule:
     seed_size: int = 5000
 
     def __post_init__(self) -> None:
-        if not LOWEST <= self.threshold < 1:
-            raise BuildError(f"The threshold is {self.threshold}; it must be {LOWEST} or more and below 1.")
+        if not MIN_THRESHOLD <= self.threshold < 1:
+            raise BuildError(
+                f"The threshold is {self.threshold}; it must be {MIN_THRESHOLD} or more and below 1."
+            )
         if self.tolerated < 0 or self.seed_size < 0:
             raise BuildError(
                 f"tolerated is {self.tolerated} and the seed size {self.seed_size}; neither may be negative."

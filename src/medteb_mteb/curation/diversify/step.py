@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.curation.diversify.centres import PER_LIST, find_centres, sample_rows
+from medteb_mteb.curation.diversify.centres import VECTORS_PER_LIST, find_centres, sample_rows
 from medteb_mteb.curation.diversify.core import make_filter
 from medteb_mteb.curation.diversify.vectors import NotFiniteError
 from medteb_mteb.curation.files.read import read_texts
@@ -129,5 +129,5 @@ def centres_sample(
     """
     number = sum(1 for _ in read_texts(source, columns))
     search = search.resolved(number)
-    rows = set(sample_rows(number, PER_LIST * search.lists).tolist())
+    rows = set(sample_rows(number, VECTORS_PER_LIST * search.lists).tolist())
     return search, [text for row, text in enumerate(read_texts(source, columns)) if row in rows]

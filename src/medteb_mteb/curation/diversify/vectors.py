@@ -17,7 +17,7 @@ __all__ = ["Kept", "NotFiniteError", "Pairs", "Rows", "inner_products", "unit"]
 Rows: TypeAlias = "np.ndarray | Vectors"
 
 #: Pairs that are computed at once.
-CHUNK = 16_384
+PAIRS_PER_CHUNK = 16_384
 
 
 class NotFiniteError(BuildError):
@@ -65,12 +65,12 @@ def unit(vectors: np.ndarray, first: int = 0) -> np.ndarray:
     Raises:
         NotFiniteError: A vector has NaN or infinite values.
     """
-    wide = np.ascontiguousarray(vectors, dtype=np.float64)
-    length = np.sqrt(np.square(wide).sum(axis=1, keepdims=True))
+    doubles = np.ascontiguousarray(vectors, dtype=np.float64)
+    length = np.sqrt(np.square(doubles).sum(axis=1, keepdims=True))
     if not np.isfinite(length).all():
         raise NotFiniteError(first + int(np.flatnonzero(~np.isfinite(length[:, 0]))[0]))
-    wide /= np.where(length == 0, 1, length)
-    return wide.astype(np.float32)
+    doubles /= np.where(length == 0, 1, length)
+    return doubles.astype(np.float32)
 
 
 class Kept:
@@ -98,13 +98,13 @@ class Kept:
 
     def __getitem__(self, numbers: np.ndarray) -> np.ndarray:
         """Return the vectors of length 1, `(len(numbers), dim)` float32."""
-        found = np.empty((len(numbers), self.dim), dtype=np.float32)
-        which = np.searchsorted(self._starts, numbers, side="right") - 1
-        for source in np.unique(which):
-            here = np.flatnonzero(which == source)
-            rows = self._places[source][numbers[here] - self._starts[source]]
-            found[here] = unit(self._sources[source][rows])
-        return found
+        vectors = np.empty((len(numbers), self.dim), dtype=np.float32)
+        source_of = np.searchsorted(self._starts, numbers, side="right") - 1
+        for source in np.unique(source_of):
+            positions = np.flatnonzero(source_of == source)
+            rows = self._places[source][numbers[positions] - self._starts[source]]
+            vectors[positions] = unit(self._sources[source][rows])
+        return vectors
 
 
 def inner_products(left: np.ndarray, i: np.ndarray, right: np.ndarray, j: np.ndarray) -> np.ndarray:
@@ -124,22 +124,22 @@ def inner_products(left: np.ndarray, i: np.ndarray, right: np.ndarray, j: np.nda
     """
     faiss = import_faiss()
     i, j = np.ascontiguousarray(i, dtype=np.int64), np.ascontiguousarray(j, dtype=np.int64)
-    found = np.empty(len(i), dtype=np.float32)
+    products = np.empty(len(i), dtype=np.float32)
     if len(i):
-        pointers = [faiss.swig_ptr(array) for array in (left, i, right, j, found)]
+        pointers = [faiss.swig_ptr(array) for array in (left, i, right, j, products)]
         faiss.pairwise_indexed_inner_product(left.shape[1], len(i), *pointers)
-    return found
+    return products
 
 
 def similarities(block: np.ndarray, left: np.ndarray, kept: Kept, right: np.ndarray) -> np.ndarray:
     """Return the inner products of rows of a block with kept vectors, `(p,)` float32, in bounded memory."""
-    found = np.empty(len(left), dtype=np.float32)
+    products = np.empty(len(left), dtype=np.float32)
     order = np.argsort(right, kind="stable")  # neighbours on disk are read together
-    for start in range(0, len(order), CHUNK):
-        chunk = order[start : start + CHUNK]
+    for start in range(0, len(order), PAIRS_PER_CHUNK):
+        chunk = order[start : start + PAIRS_PER_CHUNK]
         numbers, place = np.unique(right[chunk], return_inverse=True)
-        found[chunk] = inner_products(block, left[chunk], kept[numbers], place)
-    return found
+        products[chunk] = inner_products(block, left[chunk], kept[numbers], place)
+    return products
 
 
 def import_faiss() -> Any:

@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Assembly", "Built", "assemble"]
 
-STEP = "assemble"
+STEP_NAME = "assemble"
 RETRIEVAL, RERANKING = "MedTEBRetrieval", "MedTEBReranking"
 #: All that the step writes into a folder of data.
 OUTPUT_FILES = (RETRIEVAL, RERANKING, "train/triples.jsonl", "train/pairs.jsonl")
 
 
 #: Share of the requested test queries below which a test is refused.
-ENOUGH = 0.9
+MIN_TEST_SHARE = 0.9
 #: Number of test queries below which a share is refused: fewer distinguish only very different systems.
-FEWEST = 30
+MIN_TEST_QUERIES = 30
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class Assembly:
         leaks: Treatment of a test query that is a near-duplicate of a query of a training set:
             `drop` it, `keep` it, or `fail`.
         threshold: Minimum Jaccard similarity of near-duplicates.
-        small: Whether to accept a test with far fewer queries than `test` asks for, or fewer than `FEWEST` if
-            `test` is a share.
+        small: Whether to accept a test with far fewer queries than `test` asks for, or, if `test` is a share,
+            with fewer than `MIN_TEST_QUERIES`.
         seed: Seed of the split and of the lists.
     """
 
@@ -137,7 +137,7 @@ def assemble(
             training queries leak into the test and `leaks` is `fail`.
     """
     folder = Path(out)
-    refuse_taken(folder, STEP, OUTPUT_FILES)
+    refuse_taken(folder, STEP_NAME, OUTPUT_FILES)
     qrels, disputed = _by_query(labels, queries, documents)
     counts: Counter[str] = Counter(disputed=sum(map(len, disputed.values())))
     answered = {query: row for query, row in qrels.items() if any(row.values())}
@@ -151,25 +151,12 @@ def assemble(
         threshold=how.threshold,
     )
     test = _without_leaks(split.test, queries, training_queries, how, counts)
-    if not test:
-        raise BuildError(
-            f"The test is empty: {len(answered)} queries have a positive, test is {how.test}, and "
-            f"{counts['test queries near a training query']} leaked. Raise test, or give more queries."
-        )
-    wanted = ENOUGH * how.test if how.test >= 1 else FEWEST
-    if len(test) < wanted and not how.small:
-        asked = f"{how.test:g} were requested" if how.test >= 1 else f"at least {FEWEST} are expected"
-        raise BuildError(
-            f"The test has {len(test)} queries where {asked}: {len(answered)} of "
-            f"{len({*qrels, *disputed})} judged queries have a positive, test is {how.test:g}, and "
-            f"{counts['test queries near a training query']} leaked. {_power(len(test))} Judge more "
-            "queries, change test, or allow a small test (small: true, --small)."
-        )
+    _check_size(len(test), len(answered), len({*qrels, *disputed}), how, counts)
     chosen = {query: answered[query] for query in test}
     leaks = (held_out or HeldOut()).leaks([queries[query].text for query in split.train])
     counts["training queries near another test"] = len(leaks)
     train = [query for row, query in enumerate(split.train) if row not in leaks]
-    with placing(folder, STEP, OUTPUT_FILES) as part:
+    with placing(folder, STEP_NAME, OUTPUT_FILES) as part:
         triples = _write_triples(
             part, {query: answered[query] for query in train}, queries, documents, counts
         )
@@ -178,24 +165,52 @@ def assemble(
             "largest cluster": split.largest,
             **{name: number for name, number in sorted(counts.items()) if number},
         }
-        kept = _corpus(chosen, disputed, documents, how)
-        made = dict(provenance or {})
-        sources = made.get("sources", [])
-        editions = [_retrieval(part, chosen, disputed, kept, queries, documents, how, statistics, sources)]
+        corpus = _corpus(chosen, disputed, documents, how)
+        record = dict(provenance or {})
+        sources = record.get("sources", [])
+        editions = [_retrieval(part, chosen, disputed, corpus, queries, documents, how, statistics, sources)]
         lists = _lists(chosen, how, counts)
         if lists:
             editions.append(_reranking(part, chosen, lists, queries, documents, how, sources))
-        made["contamination"] = {
+        record["contamination"] = {
             "training queries compared": len(training_queries),
             "test queries near one of them": counts["test queries near a training query"],
             "these are": {"drop": "left out", "keep": "kept", "fail": "none"}[how.leaks],
             "similarity of near-duplicates": how.threshold,
         }
         for edition in editions:
-            describe(edition, made)
+            describe(edition, record)
     loaded = {edition.task: load_edition(folder / edition.task) for edition in editions}
     numbers = {**statistics, **{n: c for n, c in sorted(counts.items()) if c}}
     return Built(loaded, triples, numbers, (_power(len(chosen)),))
+
+
+def _check_size(test: int, answered: int, judged: int, how: Assembly, counts: Mapping[str, int]) -> None:
+    """Refuse a test without queries, and one with too few unless `how` allows it.
+
+    Args:
+        test: Number of test queries.
+        answered: Number of queries with a positive.
+        judged: Number of judged queries.
+        how: Settings.
+        counts: Counts of dropped items.
+    """
+    leaked = counts["test queries near a training query"]
+    if not test:
+        raise BuildError(
+            f"The test is empty: {answered} queries have a positive, test is {how.test}, and {leaked} "
+            "leaked. Raise test, or give more queries."
+        )
+    required = MIN_TEST_SHARE * how.test if how.test >= 1 else MIN_TEST_QUERIES
+    if test < required and not how.small:
+        expected = (
+            f"{how.test:g} were requested" if how.test >= 1 else f"at least {MIN_TEST_QUERIES} are expected"
+        )
+        raise BuildError(
+            f"The test has {test} queries where {expected}: {answered} of {judged} judged queries have a "
+            f"positive, test is {how.test:g}, and {leaked} leaked. {_power(test)} Judge more queries, change "
+            "test, or allow a small test (small: true, --small)."
+        )
 
 
 def _power(queries: int) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["write_corrected"]
 
 #: Parts of the benchmark's provenance that an audit adds to.
-_ADDED = ("anonymisers", "retrievers", "judges", "consensus")
+_EXTENDED_KEYS = ("anonymisers", "retrievers", "judges", "consensus")
 
 
 def write_corrected(
@@ -91,7 +91,7 @@ def write_corrected(
         corrected={"added": added, "removed": removed, "queries left out": len(qrels) - len(kept)},
     )
     before = read_provenance(benchmark.folder)
-    added_to = {key: [*mappings(before, key), *mappings(provenance, key)] for key in _ADDED}
+    added_to = {key: [*mappings(before, key), *mappings(provenance, key)] for key in _EXTENDED_KEYS}
     describe(load_edition(part), {**before, **added_to})
     if out.exists():
         out.rmdir()

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["Extension", "SystemScores", "extend", "open_edition"]
 
 #: Number of documents of a system kept for its scores if fewer are judged.
-KEPT = 100
+SCORED_DEPTH = 100
 
 
 @dataclass(frozen=True)
@@ -152,16 +152,16 @@ def extend(
     """
     place, target = Path(folder), Path(out)
     edition, data = open_edition(place)
-    made = read_provenance(place)
+    recorded = read_provenance(place)
     panel = judges if isinstance(judges, Judges) else load_judges(judges)
-    how = rule or _rule_of(made, place)
+    how = rule or _rule_of(recorded, place)
     if not other_panel:
-        _same_panel(made, panel, place)
-    wanted = next_version(edition, version)
+        _same_panel(recorded, panel, place)
+    new_version = next_version(edition, version)
     queries = [Text(row["id"], row["text"]) for row in data.queries]
     documents = [Text(row["id"], row["text"], row["title"]) for row in data.corpus]
     pools = pool(
-        queries, documents, retrievers, target / "pools", Pooling(len(documents), max(depth, KEPT)),
+        queries, documents, retrievers, target / "pools", Pooling(len(documents), max(depth, SCORED_DEPTH)),
         show_progress=show_progress, say=say,
     )  # fmt: skip
     runs = _runs(pools)
@@ -176,32 +176,39 @@ def extend(
     )  # fmt: skip
     if not report.complete:
         return Extension(report, before=before)
-    given = read_judging(target / "judged")
-    labels = consensus(given.judgements, how, judges=given.judges, pairs=[pair[:2] for pair in given.failed])
+    judging = read_judging(target / "judged")
+    failed = [pair[:2] for pair in judging.failed]
+    labels = consensus(judging.judgements, how, judges=judging.judges, pairs=failed)
     retrieved = retrievers_in([json.loads((target / "pools" / "manifest.json").read_text(encoding="utf-8"))])
-    change = Change(wanted, tuple(runs), depth, sum(map(len, unjudged.values())), tuple(labels))
-    provenance = _merged(
-        made, provenance_of_judging(target / "judged"), retrieved, how, labels, _agreed(given, how), wanted
-    )
-    aside = target / f"{edition.task}.part"
-    shutil.rmtree(aside, ignore_errors=True)
-    write_version(edition, data, change, aside, provenance)
-    shutil.rmtree(target / edition.task, ignore_errors=True)
-    move_folder(aside, target / edition.task)
-    newer, content = open_edition(target / edition.task)
+    change = Change(new_version, tuple(runs), depth, sum(map(len, unjudged.values())), tuple(labels))
+    judged, agreed = provenance_of_judging(target / "judged"), _agreed(judging, how)
+    provenance = _merged(recorded, judged, retrieved, how, labels, agreed, new_version)
+    newer, content = _write_version(edition, data, change, target, provenance)
     return Extension(report, newer, change, before, _scores(content, runs))
 
 
-def _rule_of(made: Mapping[str, Any], folder: Path) -> ConsensusRule:
+def _write_version(
+    edition: Edition, data: RetrievalData, change: Change, target: Path, provenance: Mapping[str, Any]
+) -> tuple[Edition, RetrievalData]:
+    """Write the new version, in place of one that an earlier run wrote, and return it with its data."""
+    part = target / f"{edition.task}.part"
+    shutil.rmtree(part, ignore_errors=True)
+    write_version(edition, data, change, part, provenance)
+    shutil.rmtree(target / edition.task, ignore_errors=True)
+    move_folder(part, target / edition.task)
+    return open_edition(target / edition.task)
+
+
+def _rule_of(provenance: Mapping[str, Any], folder: Path) -> ConsensusRule:
     """Return the rule of the edition, from its provenance."""
-    for found in reversed(mappings(made, "consensus")):
-        if found.get("rule") and found.get("positive"):
+    for entry in reversed(mappings(provenance, "consensus")):
+        if entry.get("rule") and entry.get("positive"):
             options: dict[str, Any] = {
                 key: tuple(value) if isinstance(value, list) else value
-                for key, value in (found.get("options") or {}).items()
+                for key, value in (entry.get("options") or {}).items()
             }
             try:
-                return ConsensusRule(found["rule"], tuple(found["positive"]), **options)
+                return ConsensusRule(entry["rule"], tuple(entry["positive"]), **options)
             except TypeError:
                 break
     raise BuildError(
@@ -209,27 +216,29 @@ def _rule_of(made: Mapping[str, Any], folder: Path) -> ConsensusRule:
     )
 
 
-def _same_panel(made: Mapping[str, Any], panel: Judges, folder: Path) -> None:
+def _same_panel(provenance: Mapping[str, Any], panel: Judges, folder: Path) -> None:
     """Refuse judges that are not those of the edition."""
-    there = {
-        one["name"]: judge_entry(one["name"], one) for one in mappings(made, "judges") if one.get("name")
+    earlier = {
+        one["name"]: judge_entry(one["name"], one)
+        for one in mappings(provenance, "judges")
+        if one.get("name")
     }
-    given = {one.name: judge_entry(one.name, one.description()) for one in panel.judges}
+    current = {one.name: judge_entry(one.name, one.description()) for one in panel.judges}
     advice = (
         "Labels of two panels do not mix; give the same judges, or say that they are others (--other-panel)."
     )
-    if not there:
+    if not earlier:
         raise BuildError(f"{folder} does not say who judged it (provenance.json). {advice}")
-    if sorted(there) != sorted(given):
+    if sorted(earlier) != sorted(current):
         raise BuildError(
-            f"{folder} was judged by {', '.join(sorted(there))}, not {', '.join(sorted(given))}. {advice}"
+            f"{folder} was judged by {', '.join(sorted(earlier))}, not {', '.join(sorted(current))}. {advice}"
         )
-    for name, one in sorted(there.items()):
-        for key in {**one, **given[name]}:
-            if one.get(key) != given[name].get(key):
+    for name, one in sorted(earlier.items()):
+        for key in {**one, **current[name]}:
+            if one.get(key) != current[name].get(key):
                 raise BuildError(
                     f"The judge {name!r} of {folder} had {key} {one.get(key)!r}, now it has "
-                    f"{given[name].get(key)!r}. {advice}"
+                    f"{current[name].get(key)!r}. {advice}"
                 )
 
 
@@ -239,8 +248,8 @@ def _runs(pools: Path) -> dict[str, dict[str, dict[str, float]]]:
     with pools.open(encoding="utf-8") as lines:
         for row in map(json.loads, lines):
             for name, ranks in row["ranks"].items():
-                found = zip(row["corpus-ids"], ranks, strict=True)
-                listed = {document: -float(rank) for document, rank in found if rank is not None}
+                ranked = zip(row["corpus-ids"], ranks, strict=True)
+                listed = {document: -float(rank) for document, rank in ranked if rank is not None}
                 runs.setdefault(name, {})[row["query-id"]] = listed
     return runs
 
@@ -249,10 +258,10 @@ def _unjudged(
     data: RetrievalData, runs: Mapping[str, Mapping[str, Mapping[str, float]]], depth: int
 ) -> dict[str, list[str]]:
     """Return the unjudged documents at the top of the rankings, by query, sorted."""
-    found: dict[str, list[str]] = {}
+    unjudged: dict[str, list[str]] = {}
     for row in data.queries:
         query = row["id"]
-        first = {
+        top = {
             document
             for run in runs.values()
             for document, score in run.get(query, {}).items()
@@ -264,9 +273,9 @@ def _unjudged(
             *judged.negatives.get(query, ()),
             *judged.disputed.get(query, ()),
         }
-        if left := sorted(first - known):
-            found[query] = left
-    return found
+        if missing := sorted(top - known):
+            unjudged[query] = missing
+    return unjudged
 
 
 def _write_input(
@@ -284,7 +293,7 @@ def _write_input(
 
 
 def _merged(
-    made: Mapping[str, Any],
+    provenance: Mapping[str, Any],
     judged: Mapping[str, Any],
     retrievers: list[dict[str, Any]],
     rule: ConsensusRule,
@@ -293,40 +302,43 @@ def _merged(
     version: str,
 ) -> dict[str, Any]:
     """Return the provenance of the earlier version with the additions of this one."""
-    judges = {one["name"]: dict(one) for one in mappings(made, "judges") if one.get("name")}
+    judges = {one["name"]: dict(one) for one in mappings(provenance, "judges") if one.get("name")}
     for one in mappings(judged, "judges"):
-        there = judges.setdefault(one["name"], {**one, "answered": []})
-        there["answered"] = [
-            *mappings(there, "answered"),
+        record = judges.setdefault(one["name"], {**one, "answered": []})
+        record["answered"] = [
+            *mappings(record, "answered"),
             *({**answer, "version": version} for answer in mappings(one, "answered")),
         ]
     entry = {"rule": rule.kind, "positive": list(rule.positive), **rule.options(), "labels": counts(labels)}
     return {
-        **made,
+        **provenance,
         "judges": [judges[name] for name in sorted(judges)],
-        "retrievers": [*mappings(made, "retrievers"), *({**one, "version": version} for one in retrievers)],
-        "consensus": [*mappings(made, "consensus"), {**entry, "agreement": agreed, "version": version}],
+        "retrievers": [
+            *mappings(provenance, "retrievers"),
+            *({**one, "version": version} for one in retrievers),
+        ],
+        "consensus": [*mappings(provenance, "consensus"), {**entry, "agreement": agreed, "version": version}],
     }
 
 
-def _agreed(given: Judging, rule: ConsensusRule) -> dict[str, Any]:
+def _agreed(judging: Judging, rule: ConsensusRule) -> dict[str, Any]:
     """Return the judges' agreement on the new pairs; empty for a single judge."""
-    counted = [one for one in given.judgements if not rule.judges or one.judge in rule.judges]
+    counted = [one for one in judging.judgements if not rule.judges or one.judge in rule.judges]
     try:
-        found: dict[str, Any] = agreement(counted, positive=rule.positive).to_json()["labels"]
+        estimates: dict[str, Any] = agreement(counted, positive=rule.positive).to_json()["labels"]
     except BuildError:
         return {}
-    return found
+    return estimates
 
 
 def _scores(
     data: RetrievalData, runs: Mapping[str, Mapping[str, Mapping[str, float]]]
 ) -> dict[str, SystemScores]:
     qrels = {query: {d: score for d, score in row.items() if score > 0} for query, row in data.qrels.items()}
-    found = {}
+    by_system = {}
     for name, run in runs.items():
         scores = score_queries({query: row for query, row in qrels.items() if row}, data.judged, run)
         mean = means(scores.values())
         low, high = interval(MeanSample(np.array([one.ndcg for one in scores.values()])))
-        found[name] = SystemScores(mean.ndcg, low, high, mean.judged, mean.condensed)
-    return found
+        by_system[name] = SystemScores(mean.ndcg, low, high, mean.judged, mean.condensed)
+    return by_system

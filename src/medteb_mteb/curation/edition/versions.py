@@ -87,8 +87,8 @@ def next_version(edition: Edition, wanted: str | None) -> str:
                 f"The edition has the version {edition.version!r}; say which comes next (--version)."
             )
         return f"{number[1]}.{int(number[2]) + 1}.0"
-    taken = {edition.version, *(str(one.get("version")) for one in edition.extra.get("history", []))}
-    if wanted in taken or not wanted.strip():
+    existing = {edition.version, *(str(one.get("version")) for one in edition.extra.get("history", []))}
+    if wanted in existing or not wanted.strip():
         raise BuildError(f"There is a version {wanted!r} of this edition already; give another (--version).")
     return wanted
 
@@ -171,15 +171,15 @@ def _statistics(before: Mapping[str, Any], data: RetrievalData, change: Change) 
     for label in change.labels:
         if label.relevance:
             sizes[label.query_id] = sizes.get(label.query_id, 0) + 1
-    there = [size for size in sizes.values() if size]
+    nonzero = [size for size in sizes.values() if size]
     labelled, disputed = "labelled pairs in the corpus", "disputed pairs in the corpus"
-    found = {
+    statistics = {
         **before,
-        "positives per query": f"{min(there)} to {max(there)}, mean {sum(there) / len(there):.2f}",
+        "positives per query": f"{min(nonzero)} to {max(nonzero)}, mean {sum(nonzero) / len(nonzero):.2f}",
         labelled: before.get(labelled, 0) + len(change.labels) - change.counts["disputed"],
         disputed: before.get(disputed, 0) + change.counts["disputed"],
     }
-    return {key: value for key, value in found.items() if value != 0}
+    return {key: value for key, value in statistics.items() if value != 0}
 
 
 def _card(text: str, edition: Edition, change: Change) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st import files
-from medteb_mteb.curation.files.read import MANIFEST, STEP
+from medteb_mteb.curation.files.read import MANIFEST, STEP_FILE
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.editions import sha256_of
 
@@ -50,14 +50,14 @@ def claim(folder: Path, identity: Mapping[str, Any]) -> None:
     Raises:
         BuildError: The folder belongs to another step, or holds other files.
     """
-    marker = folder / STEP
+    marker = folder / STEP_FILE
     if marker.is_file():
-        there = read_json(marker)
-        changed = [key for key in {**there, **identity} if there.get(key) != identity.get(key)]
+        recorded = read_json(marker)
+        changed = [key for key in {**recorded, **identity} if recorded.get(key) != identity.get(key)]
         if changed:
-            what = ", ".join("shard size" if key == "shard" else key for key in changed)
+            names = ", ".join("shard size" if key == "shard" else key for key in changed)
             raise BuildError(
-                f"{folder} holds a {there.get('step')} step with another {what}. Give another folder, or "
+                f"{folder} holds a {recorded.get('step')} step with another {names}. Give another folder, or "
                 "delete it."
             )
         return
@@ -70,7 +70,7 @@ def claim(folder: Path, identity: Mapping[str, Any]) -> None:
 def lineage(source: str | Path) -> list[dict[str, Any]]:
     """Return the steps that made the input, first one first: name, settings, digest of the manifest."""
     path = Path(source) / MANIFEST
-    if not path.is_file() or not (Path(source) / STEP).is_file():
+    if not path.is_file() or not (Path(source) / STEP_FILE).is_file():
         return []
     manifest = read_json(path)
     # Not every step counts what it has read, and some have several inputs.

@@ -42,10 +42,10 @@ def refuse_taken(out: str | Path, step: str, names: Sequence[str]) -> None:
     foreign = sorted(
         path.name for path in folder.iterdir() if path.name not in ENTRIES and not path.name.startswith(".")
     )
-    taken = foreign or [name for name in names if (folder / name).exists()]
-    if taken:
+    existing = foreign or [name for name in names if (folder / name).exists()]
+    if existing:
         raise BuildError(
-            f"{folder} is not empty: it holds {taken[0]}. Give another folder, or delete that first."
+            f"{folder} is not empty: it holds {existing[0]}. Give another folder, or delete that first."
         )
 
 
@@ -95,8 +95,8 @@ def _undo(folder: Path, ready: Path, names: Sequence[str]) -> None:
     """Undo the moves of a killed run unless it had moved all files, none of which existed before."""
     if not ready.exists():
         return
-    left = {name for name in names if (ready / name).exists()}
-    for moved in (folder / name for name in names if left and name not in left):
+    unmoved = {name for name in names if (ready / name).exists()}
+    for moved in (folder / name for name in names if unmoved and name not in unmoved):
         if moved.is_dir():
             shutil.rmtree(moved)
         else:

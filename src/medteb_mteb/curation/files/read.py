@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from mar_st.data import Triple
 
 __all__ = [
-    "FIELDS",
-    "HUB",
+    "FIELD_KEYS",
+    "HUB_PREFIX",
     "MANIFEST",
-    "STEP",
+    "STEP_FILE",
     "concealed",
     "file_rows",
     "read_texts",
@@ -32,13 +32,13 @@ __all__ = [
     "source_files",
 ]
 
-HUB = "hub:"
+HUB_PREFIX = "hub:"
 SUFFIXES = (".jsonl", ".csv", ".tsv", ".parquet")
 MANIFEST = "manifest.json"
-STEP = "step.json"
+STEP_FILE = "step.json"
 
 #: Keys of each field of a text, unless `columns` names one.
-FIELDS: dict[str, tuple[str, ...]] = {
+FIELD_KEYS: dict[str, tuple[str, ...]] = {
     "id": ("_id", "id", "docid", "query-id"),
     "text": ("text", "content", "body", "query", "question"),
     "title": ("title",),
@@ -54,17 +54,17 @@ def read_texts(source: str | Path, columns: Mapping[str, str] | None = None) -> 
     Args:
         source: A file or folder of JSONL, CSV, TSV or Parquet, a folder that a step wrote, or
             `hub:ORG/NAME` (with `:SPLIT`, default train).
-        columns: Columns by field (`id`, `text`, `title`); default: the first column of `FIELDS` that
+        columns: Columns by field (`id`, `text`, `title`); default: the first column of `FIELD_KEYS` that
             exists.
 
     Raises:
         BuildError: The source does not exist, or it has no text column.
         FolderError: Rows are unusable; each is listed with file and line.
     """
-    unknown = sorted(set(columns or {}) - set(FIELDS))
+    unknown = sorted(set(columns or {}) - set(FIELD_KEYS))
     if unknown:
-        raise BuildError(f"{unknown[0]!r} is not a field of a text; choose from {', '.join(FIELDS)}.")
-    if str(source).startswith(HUB):
+        raise BuildError(f"{unknown[0]!r} is not a field of a text; choose from {', '.join(FIELD_KEYS)}.")
+    if str(source).startswith(HUB_PREFIX):
         yield from _checked(_hub_rows(str(source)), Problems(Path(str(source))), columns)
         return
     files = source_files(source)
@@ -72,7 +72,7 @@ def read_texts(source: str | Path, columns: Mapping[str, str] | None = None) -> 
     problems = Problems(path if path.is_dir() else path.parent)
     rows = (row for file in files for row in file_rows(file, problems))
     # Texts count as anonymised only if a step wrote that, not because of a column of that name.
-    yield from _checked(rows, problems, columns, built=(path / STEP).is_file())
+    yield from _checked(rows, problems, columns, built=(path / STEP_FILE).is_file())
 
 
 def read_triples(path: str) -> list[Triple]:
@@ -99,8 +99,8 @@ def source_files(source: str | Path) -> list[Path]:
             raise BuildError(f"{path} is none of {', '.join(SUFFIXES)}.")
         return [path]
     if not path.is_dir():
-        raise BuildError(f"There is no {path}. Give a file, a folder, or {HUB}ORG/NAME.")
-    if (path / STEP).is_file():
+        raise BuildError(f"There is no {path}. Give a file, a folder, or {HUB_PREFIX}ORG/NAME.")
+    if (path / STEP_FILE).is_file():
         if not (path / MANIFEST).is_file():
             raise BuildError(f"{path} holds a step that is not finished; run it to its end first.")
         # A step may have dropped all of a shard.
@@ -117,7 +117,7 @@ def source_digest(source: str | Path, columns: Mapping[str, str] | None = None) 
     A Hub data set is identified by the fingerprint that `datasets` assigns.
     """
     digest = hashlib.sha256(json.dumps(dict(columns or {}), sort_keys=True).encode())
-    if str(source).startswith(HUB):
+    if str(source).startswith(HUB_PREFIX):
         digest.update(str(_hub(str(source))._fingerprint).encode())
         return digest.hexdigest()
     for file in source_files(source):
@@ -154,7 +154,7 @@ def _csv_rows(file: Path, problems: Problems) -> Iterator[Row]:
 def _hub(source: str) -> Any:
     from datasets import load_dataset  # lazy: datasets
 
-    name, _, split = source.removeprefix(HUB).partition(":")
+    name, _, split = source.removeprefix(HUB_PREFIX).partition(":")
     try:
         check_dataset(name)
         return load_dataset(name, split=split or "train")
@@ -176,15 +176,15 @@ def _checked(
     """Yield the texts of rows; problems are collected to the end and raised as one error."""
     seen: set[str] = set()
     for row in rows:
-        found = _text(row, problems, columns or {}, built=built)
-        if found is None:
+        text = _text(row, problems, columns or {}, built=built)
+        if text is None:
             continue
-        if found.id in seen:
-            problems.add(row.file, row.line, "duplicate", f"the id {found.id!r} is taken by an earlier row")
+        if text.id in seen:
+            problems.add(row.file, row.line, "duplicate", f"the id {text.id!r} is taken by an earlier row")
             continue
-        seen.add(found.id)
+        seen.add(text.id)
         if not problems.total:
-            yield found
+            yield text
     problems.raise_if_any()
     if not seen:
         raise BuildError(f"{problems.folder} holds no rows.")
@@ -194,13 +194,13 @@ def _text(row: Row, problems: Problems, columns: Mapping[str, str], *, built: bo
     values = row.values
     named = {
         field: columns.get(field) or next((name for name in known if name in values), None)
-        for field, known in FIELDS.items()
+        for field, known in FIELD_KEYS.items()
     }
     column = named["text"]
     if column is None or column not in values:
-        there = ", ".join(map(str, values))
-        wanted = f"column {column!r}" if column else f"a column {' or '.join(FIELDS['text'])}"
-        problems.add(row.file, row.line, "column", f"expected {wanted}; the columns are {there}")
+        present = ", ".join(map(str, values))
+        wanted = f"column {column!r}" if column else f"a column {' or '.join(FIELD_KEYS['text'])}"
+        problems.add(row.file, row.line, "column", f"expected {wanted}; the columns are {present}")
         return None
     text = as_text(values[column])
     if text is None:
@@ -215,10 +215,10 @@ def _text(row: Row, problems: Problems, columns: Mapping[str, str], *, built: bo
         problems.add(row.file, row.line, "id", f"{named['id']!r} is empty or not an id")
         return None
     own = values.get("meta")
-    rest = {name: v for name, v in values.items() if name not in {*named.values(), "anonymised", "meta"}}
+    others = {name: v for name, v in values.items() if name not in {*named.values(), "anonymised", "meta"}}
     meta = {
         **(own if isinstance(own, dict) else {}),
-        **{name: v for name, v in rest.items() if v is not None},
+        **{name: v for name, v in others.items() if v is not None},
     }
     return Text(
         identity or hashlib.sha256(f"{title}\n{text}".encode()).hexdigest()[:16],

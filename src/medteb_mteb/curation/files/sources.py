@@ -79,8 +79,8 @@ def parse_source(entry: str) -> TextSource:
     try:
         return TextSource(name=name.strip(), licence=licence.strip())
     except ValidationError as error:
-        said = error.errors()[0]["msg"].replace("Value error, ", "")
-        raise BuildError(f"--source {entry}: {said}.") from error
+        message = error.errors()[0]["msg"].replace("Value error, ", "")
+        raise BuildError(f"--source {entry}: {message}.") from error
 
 
 def sources_of(texts: str | Path) -> list[dict[str, str]]:
@@ -98,14 +98,14 @@ def merged_sources(lists: Iterable[Iterable[Mapping[str, Any]]]) -> list[dict[st
     Raises:
         BuildError: A source has two licences or addresses.
     """
-    found: dict[str, dict[str, str]] = {}
+    by_name: dict[str, dict[str, str]] = {}
     for source in (dict(source) for sources in lists for source in sources):
-        if found.setdefault(source["name"], source) != source:
+        if by_name.setdefault(source["name"], source) != source:
             raise BuildError(
-                f"The source {source['name']!r} is given as {found[source['name']]} and as {source}. Give it "
-                "one licence and address, or the two sources different names."
+                f"The source {source['name']!r} is given as {by_name[source['name']]} and as {source}. "
+                "Give it one licence and address, or the two sources different names."
             )
-    return [found[name] for name in sorted(found)]
+    return [by_name[name] for name in sorted(by_name)]
 
 
 def _is_address(value: str) -> bool:

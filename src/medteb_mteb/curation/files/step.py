@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.files.sources import TextSource
 
-__all__ = ["SHARD", "Step", "TextsReport", "run_step"]
+__all__ = ["TEXTS_PER_SHARD", "Step", "TextsReport", "run_step"]
 
 #: Texts of a shard.
-SHARD = 10_000
+TEXTS_PER_SHARD = 10_000
 SCHEMA_VERSION = 1
 
 
@@ -83,7 +83,7 @@ def run_step(
     *,
     columns: Mapping[str, str] | None = None,
     sources: Sequence[TextSource] = (),
-    shard: int = SHARD,
+    shard: int = TEXTS_PER_SHARD,
     show_progress: bool = True,
 ) -> TextsReport:
     """Run a step over a source, or resume an interrupted run.
@@ -118,7 +118,7 @@ def run_step(
         "settings": dict(step.settings()),
         "input": digest,
         "shard": shard,
-        # Folders of earlier versions name none.
+        # Absent if none are given, as in folders of earlier versions.
         **({"sources": [one.to_json() for one in sources]} if sources else {}),
     }
     with alone(folder):

@@ -111,8 +111,8 @@ def _distance(totals: NDArray[np.float64], level: Level) -> NDArray[np.float64]:
 def _counted(counts: NDArray[np.int64], times: Times) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the items with a rating that count, and how often they do."""
     weights = np.ones(len(counts)) if times is None else np.asarray(times, dtype=float)
-    there = (counts.sum(1) > 0) & (weights > 0)
-    return counts[there], weights[there]
+    rated = (counts.sum(1) > 0) & (weights > 0)
+    return counts[rated], weights[rated]
 
 
 def _mean(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
@@ -161,8 +161,8 @@ class Agreement:
     def to_json(self) -> dict[str, Any]:
         """Return JSON-ready content; the keys of `confusion` are `JUDGE x JUDGE`."""
 
-        def estimates(found: dict[str, IntervalEstimate]) -> dict[str, list[float | None]]:
-            return {name: [rounded(x) for x in (e.value, e.low, e.high)] for name, e in found.items()}
+        def estimates(intervals: dict[str, IntervalEstimate]) -> dict[str, list[float | None]]:
+            return {name: [rounded(x) for x in (e.value, e.low, e.high)] for name, e in intervals.items()}
 
         return {
             "judges": self.judges,
@@ -189,8 +189,8 @@ def agreement(judgements: Iterable[Judgement], *, positive: Sequence[str] = POSI
     if len(judges) < 2:
         raise BuildError(f"Agreement needs two judges or more; got {', '.join(judges) or 'none'}.")
     letters = np.full((len(grades), len(judges)), -1)
-    for item, found in enumerate(grades.values()):
-        for judge, grade in found.items():
+    for item, by_judge in enumerate(grades.values()):
+        for judge, grade in by_judge.items():
             letters[item, judges.index(judge)] = value(grade)
     rated = (letters >= 0).sum(1)
     if not (rated > 1).any():
@@ -265,12 +265,12 @@ def _estimates(
     functions: dict[str, Callable[[NDArray[np.int64], Times], float]] = {
         "agreement": _observed,
         "fleiss_kappa": fleiss_kappa,
-        "krippendorff_alpha": lambda found, times: krippendorff_alpha(found, level, times),
+        "krippendorff_alpha": lambda ratings, times: krippendorff_alpha(ratings, level, times),
         "gwet_ac1": gwet_ac1,
     }
-    patterns, which = np.unique(counts, axis=0, return_inverse=True)
+    patterns, pattern_of_item = np.unique(counts, axis=0, return_inverse=True)
     table = np.zeros((int(queries.max()) + 1, len(patterns)))
-    np.add.at(table, (queries, which.ravel()), 1)
+    np.add.at(table, (queries, pattern_of_item.ravel()), 1)
     result = {}
     for name, function in functions.items():
         low, high = interval(_ByQuery(patterns, table, function))

@@ -89,7 +89,7 @@ class Audit:
     def to_json(self) -> dict[str, Any]:
         """Return JSON-ready content."""
         return {
-            "means": {name: [rounded(x) for x in found] for name, found in self.means.items()},
+            "means": {name: [rounded(x) for x in estimate] for name, estimate in self.means.items()},
             "queries_with_a_false_negative": round(self.affected, 4),
             "queries": [asdict(query) for query in self.queries],
         }
@@ -155,13 +155,13 @@ def audit(benchmark: Benchmark, labels: Iterable[Label]) -> Audit:
 
 def _compare(query: str, labels: Mapping[str, int | None], released: Mapping[str, int]) -> QueryAudit:
     known = {name for name, relevance in labels.items() if relevance is not None}
-    found = {name for name in known if labels[name]}
+    relevant = {name for name in known if labels[name]}
     return QueryAudit(
         query,
         judged=len(known),
         undecided=len(labels) - len(known),
         released=sum(name in released for name in labels),
-        found=len(found),
-        false_positives=sum(name in released for name in known - found),
-        false_negatives=sum(name not in released for name in found),
+        found=len(relevant),
+        false_positives=sum(name in released for name in known - relevant),
+        false_negatives=sum(name not in released for name in relevant),
     )

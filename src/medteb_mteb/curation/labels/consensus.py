@@ -24,8 +24,9 @@ __all__ = ["RULES", "ConsensusRule", "consensus", "counts"]
 RULES = ("unanimous", "majority", "weighted", "graded")
 
 #: Reasons for which a pair is discarded.
-DISAGREE, INCOMPLETE, TIE, SPREAD = "judges disagree", "a judge is missing", "tie", "grades too far apart"
-SUSPICIOUS = "positive of a passage that may instruct judges"
+JUDGES_DISAGREE, JUDGE_MISSING = "judges disagree", "a judge is missing"
+TIE, GRADES_APART = "tie", "grades too far apart"
+SUSPICIOUS_POSITIVE = "positive of a passage that may instruct judges"
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,10 @@ class ConsensusRule:
         """Return the settings that differ from the defaults, as JSON values under `options`, or nothing."""
         default = ConsensusRule()
         names = ("weights", "share", "spread", "judges", "incomplete", "keep_suspicious")
-        found = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(default, name)}
-        listed = {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+        changed = {
+            name: getattr(self, name) for name in names if getattr(self, name) != getattr(default, name)
+        }
+        listed = {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}
         return {"options": listed} if listed else {}
 
     def label(
@@ -98,26 +101,26 @@ class ConsensusRule:
             grades: Grade by judge.
             judges: All judges that should have graded the pair.
         """
-        there = {judge: grades[judge] for judge in judges if judge in grades}
-        if not there or (len(there) < len(list(judges)) and not self.incomplete):
-            return Label(query_id, document_id, None, INCOMPLETE)
+        present = {judge: grades[judge] for judge in judges if judge in grades}
+        if not present or (len(present) < len(list(judges)) and not self.incomplete):
+            return Label(query_id, document_id, None, JUDGE_MISSING)
         if self.kind == "graded":
-            values = [value(grade) for grade in there.values()]
+            values = [value(grade) for grade in present.values()]
             if max(values) - min(values) > self.spread:
-                return Label(query_id, document_id, None, SPREAD)
+                return Label(query_id, document_id, None, GRADES_APART)
             mean = int(sum(values) / len(values) + 0.5)
             worst = min(value(grade) for grade in self.positive)
             return Label(query_id, document_id, mean if mean >= worst else 0)
-        weights = {judge: self.weights.get(judge, 1.0) for judge in there}
+        weights = {judge: self.weights.get(judge, 1.0) for judge in present}
         total = sum(weights.values())
-        yes = sum(weights[judge] for judge, grade in there.items() if grade in self.positive)
+        yes = sum(weights[judge] for judge, grade in present.items() if grade in self.positive)
         return self._decided(query_id, document_id, yes, total)
 
     def _decided(self, query_id: str, document_id: str, yes: float, total: float) -> Label:
         no = total - yes
         if self.kind == "unanimous":
             relevance = 1 if not no else 0 if not yes else None
-            return Label(query_id, document_id, relevance, "" if relevance is not None else DISAGREE)
+            return Label(query_id, document_id, relevance, "" if relevance is not None else JUDGES_DISAGREE)
         limit = total * (self.share if self.kind == "weighted" else 0.5)
         relevance = 1 if yes > limit else 0 if no > limit else None
         return Label(query_id, document_id, relevance, "" if relevance is not None else TIE)
@@ -142,9 +145,9 @@ def consensus(
     Raises:
         BuildError: A judge named by the rule has graded nothing.
     """
-    rule, given = rule or ConsensusRule(), list(judgements)
-    suspects = {one.pair for one in given if one.suspicious}
-    occur, grades = by_pair(given)
+    rule, judged = rule or ConsensusRule(), list(judgements)
+    suspects = {one.pair for one in judged if one.suspicious}
+    occur, grades = by_pair(judged)
     counted = sorted({*rule.judges, *rule.weights, *(() if rule.judges else {*occur, *judges})})
     silent = sorted(set(counted) - set(occur))
     if silent:
@@ -162,12 +165,12 @@ def consensus(
 
 def _unless_suspicious(label: Label, suspects: set[tuple[str, str]]) -> Label:
     pair = label.query_id, label.document_id
-    return Label(*pair, None, SUSPICIOUS) if label.relevance and pair in suspects else label
+    return Label(*pair, None, SUSPICIOUS_POSITIVE) if label.relevance and pair in suspects else label
 
 
 def counts(labels: Iterable[Label]) -> dict[str, int]:
     """Count the pairs that are positive, negative, and discarded by reason."""
-    found = Counter(
+    totals = Counter(
         f"discarded: {label.reason}"
         if label.relevance is None
         else "positive"
@@ -176,5 +179,5 @@ def counts(labels: Iterable[Label]) -> dict[str, int]:
         for label in labels
     )
     return {
-        name: found[name] for name in sorted(found, key=lambda name: (name.startswith("discarded"), name))
+        name: totals[name] for name in sorted(totals, key=lambda name: (name.startswith("discarded"), name))
     }

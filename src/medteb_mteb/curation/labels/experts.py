@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.labels.sheet import Drawn
 
-__all__ = ["DECISION", "Experts", "read_experts", "write_disagreements"]
+__all__ = ["DECISION_COLUMN", "Experts", "read_experts", "write_disagreements"]
 
 #: Column of the decisions in a sheet of disagreements.
-DECISION = "decision"
+DECISION_COLUMN = "decision"
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,12 @@ def read_experts(sheet: Path, answered: Sequence[Path], decided: Path | None = N
         BuildError: A file belongs to another sheet, an answer is invalid, or no pair has all answers.
     """
     key = read_sheet(sheet)
-    given = [read_answers(file, key) for file in answered]
-    rows = answered_by_all(key.rows, given)
-    decisions = {} if decided is None else read_answers(decided, key, DECISION)
-    votes = {row: sum(found[row] for found in given) for row in rows}
-    split = [row for row in rows if 2 * votes[row] == len(given)]
-    answers = {row: int(2 * votes[row] > len(given)) for row in rows if row not in set(split)} | {
+    returned = [read_answers(file, key) for file in answered]
+    rows = answered_by_all(key.rows, returned)
+    decisions = {} if decided is None else read_answers(decided, key, DECISION_COLUMN)
+    votes = {row: sum(by_row[row] for by_row in returned) for row in rows}
+    split = [row for row in rows if 2 * votes[row] == len(returned)]
+    answers = {row: int(2 * votes[row] > len(returned)) for row in rows if row not in set(split)} | {
         row: decisions[row] for row in split if row in decisions
     }
     if stray := sorted(decisions.keys() - set(split)):
@@ -95,16 +95,16 @@ def read_experts(sheet: Path, answered: Sequence[Path], decided: Path | None = N
             f"{decided} decides row {stray[0]}, on which the experts do not differ. Write the sheet of "
             "disagreements again (medteb review adjudicate)."
         )
-    counts = np.array([[len(given) - votes[row], votes[row]] for row in rows])
+    counts = np.array([[len(returned) - votes[row], votes[row]] for row in rows])
     return Experts(
         answers={key.rows[row].pair: answer for row, answer in answers.items()},
         drawn={one.pair: one for one in key.rows.values()},
         pairs=key.pairs,
-        number=len(given),
+        number=len(returned),
         differing=len(split),
         undecided=len(split) - len(decisions),
         unanswered=len(key.rows) - len(rows),
-        kappa=fleiss_kappa(counts) if len(given) > 1 else None,
+        kappa=fleiss_kappa(counts) if len(returned) > 1 else None,
     )
 
 
@@ -124,22 +124,22 @@ def write_disagreements(sheet: Path, answered: Mapping[str, Path], out: Path) ->
     """
     if len(answered) < 2:
         raise BuildError("Disagreements need the files of two experts or more.")
-    own = ("row", "query", "document", DECISION, "comment")
-    if taken := sorted(set(answered) & set(own)):
-        raise BuildError(f"A file is called {taken[0]!r}, which is a column of the sheet; rename it.")
+    own = ("row", "query", "document", DECISION_COLUMN, "comment")
+    if clashing := sorted(set(answered) & set(own)):
+        raise BuildError(f"A file is called {clashing[0]!r}, which is a column of the sheet; rename it.")
     check_free(out)
     key = read_sheet(sheet)
     texts = _texts(sheet)
-    given = {name: read_answers(file, key) for name, file in answered.items()}
+    returned = {name: read_answers(file, key) for name, file in answered.items()}
     rows = []
     for number in sorted(key.rows):
-        votes = [found[number] for found in given.values() if number in found]
-        if len(votes) < len(given) or 2 * sum(votes) != len(votes):
+        votes = [by_row[number] for by_row in returned.values() if number in by_row]
+        if len(votes) < len(returned) or 2 * sum(votes) != len(votes):
             continue
-        said = {name: str(found[number]) for name, found in given.items()}
-        rows.append({"row": number, **texts[number], **said, DECISION: "", "comment": ""})
+        answers = {name: str(by_row[number]) for name, by_row in returned.items()}
+        rows.append({"row": number, **texts[number], **answers, DECISION_COLUMN: "", "comment": ""})
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_rows(out, ("row", "query", "document", *given, DECISION, "comment"), rows)
+    write_rows(out, ("row", "query", "document", *returned, DECISION_COLUMN, "comment"), rows)
     return len(rows)
 
 

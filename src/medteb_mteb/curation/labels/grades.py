@@ -117,13 +117,13 @@ def read_judging(path: str | Path) -> Judging:
     manifest, failed = folder / "manifest.json", folder / "failed.jsonl"
     if not manifest.is_file() or (Path(path).is_file() and Path(path).name != "judgements.jsonl"):
         return Judging(judgements, tuple(sorted(occur)))
-    asked = json.loads(manifest.read_text(encoding="utf-8")).get("judges")
-    if not isinstance(asked, dict):
+    judges = json.loads(manifest.read_text(encoding="utf-8")).get("judges")
+    if not isinstance(judges, dict):
         return Judging(judgements, tuple(sorted(occur)))
     rows = [json.loads(line) for line in failed.read_text(encoding="utf-8").splitlines()]
     return Judging(
         judgements,
-        tuple(sorted({*asked, *occur})),
+        tuple(sorted({*judges, *occur})),
         tuple((row["query-id"], row["corpus-id"], row["judge"]) for row in rows),
     )
 
@@ -144,15 +144,15 @@ def read_judgements(path: str | Path) -> Iterator[Judgement]:
         for number, line in enumerate(stream, start=1):
             if not line.strip():
                 continue
-            found = _judgement(line, f"{file}:{number}")
-            key = (*found.pair, found.judge)
+            judgement = _judgement(line, f"{file}:{number}")
+            key = (*judgement.pair, judgement.judge)
             if key in seen:
                 raise BuildError(
-                    f"{file}:{number}: {found.judge} graded {found.query_id} and {found.document_id} in line "
-                    f"{seen[key]} already. Keep one of them."
+                    f"{file}:{number}: {judgement.judge} graded {judgement.query_id} and "
+                    f"{judgement.document_id} in line {seen[key]} already. Keep one of them."
                 )
             seen[key] = number
-            yield found
+            yield judgement
     if not seen:
         raise BuildError(f"{file} holds no judgements.")
 
@@ -195,12 +195,12 @@ def read_labels(path: str | Path) -> list[Label]:
 
 def by_pair(judgements: Iterable[Judgement]) -> tuple[list[str], dict[tuple[str, str], dict[str, str]]]:
     """Return the judges by name, and the grade of every judge for every pair, pairs sorted."""
-    found: dict[tuple[str, str], dict[str, str]] = {}
+    grades: dict[tuple[str, str], dict[str, str]] = {}
     judges: set[str] = set()
     for judgement in judgements:
-        found.setdefault(judgement.pair, {})[judgement.judge] = judgement.grade
+        grades.setdefault(judgement.pair, {})[judgement.judge] = judgement.grade
         judges.add(judgement.judge)
-    return sorted(judges), {pair: found[pair] for pair in sorted(found)}
+    return sorted(judges), {pair: grades[pair] for pair in sorted(grades)}
 
 
 def check_grades(grades: Sequence[str]) -> None:

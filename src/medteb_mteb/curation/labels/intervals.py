@@ -16,10 +16,10 @@ __all__ = ["exact_interval", "finite_interval", "interval", "rounded", "smallest
 def interval(sample: Sample) -> tuple[float, float]:
     """Return the 95 % percentile bootstrap interval; NaN for too few items or an undefined statistic."""
     try:
-        found = bootstrap_interval(sample)
+        bounds = bootstrap_interval(sample)
     except ValueError:
         return float("nan"), float("nan")
-    return found.low, found.high
+    return bounds.low, bounds.high
 
 
 def exact_interval(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
@@ -28,8 +28,8 @@ def exact_interval(successes: int, trials: int, level: float = 0.95) -> tuple[fl
 
     if not trials:
         return float("nan"), float("nan")
-    found = binomtest(successes, trials).proportion_ci(level, method="exact")
-    return float(found.low), float(found.high)
+    bounds = binomtest(successes, trials).proportion_ci(level, method="exact")
+    return float(bounds.low), float(bounds.high)
 
 
 def finite_interval(successes: int, drawn: int, population: int, level: float = 0.95) -> tuple[float, float]:

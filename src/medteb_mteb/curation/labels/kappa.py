@@ -69,11 +69,11 @@ class _Tables:
     def statistic(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return kappa under each weighting, as `medteb_mteb.report.intervals.Sample.statistic`."""
         levels = self.table.shape[1]
-        found = (weights @ self.table.reshape(len(self.table), -1)).reshape(-1, levels, levels)
+        tables = (weights @ self.table.reshape(len(self.table), -1)).reshape(-1, levels, levels)
         distance = np.subtract.outer(np.arange(levels), np.arange(levels)) ** 2.0
-        by_chance = np.einsum("ri,rj,ij->r", found.sum(axis=2), found.sum(axis=1), distance)
-        by_chance /= np.maximum(found.sum(axis=(1, 2)), 1)
+        by_chance = np.einsum("ri,rj,ij->r", tables.sum(axis=2), tables.sum(axis=1), distance)
+        by_chance /= np.maximum(tables.sum(axis=(1, 2)), 1)
         result = np.full(len(weights), np.nan)
-        observed = (found * distance).sum(axis=(1, 2))
+        observed = (tables * distance).sum(axis=(1, 2))
         np.divide(observed, by_chance, out=result, where=by_chance > 0)
         return 1 - result

@@ -34,16 +34,16 @@ def write_labels(
         BuildError: The judgements are unusable, see `read_judging` and `consensus`.
     """
     rule, folder = rule or ConsensusRule(), Path(out)
-    given = read_judging(judgements)
-    pairs = [pair[:2] for pair in given.failed]
-    labels = consensus(given.judgements, rule, judges=given.judges, pairs=pairs)
-    counted = [one for one in given.judgements if not rule.judges or one.judge in rule.judges]
+    judging = read_judging(judgements)
+    pairs = [pair[:2] for pair in judging.failed]
+    labels = consensus(judging.judgements, rule, judges=judging.judges, pairs=pairs)
+    counted = [one for one in judging.judgements if not rule.judges or one.judge in rule.judges]
     try:
         report = agreement(counted, positive=rule.positive).to_json()
     except BuildError as error:  # a single judge gives labels but no agreement
         report = {"note": str(error)}
-    missing = Counter(judge for _, _, judge in given.failed)
-    report["missing"] = {judge: missing[judge] for judge in rule.judges or given.judges}
+    missing = Counter(judge for _, _, judge in judging.failed)
+    report["missing"] = {judge: missing[judge] for judge in rule.judges or judging.judges}
     content = {
         "rule": rule.kind,
         "positive": list(rule.positive),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.files.folder import lineage, read_json
-from medteb_mteb.curation.files.read import MANIFEST, STEP
+from medteb_mteb.curation.files.read import MANIFEST, STEP_FILE
 from medteb_mteb.editions.provenance import read_provenance
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ __all__ = [
     "retrievers_in",
 ]
 
-_SHOWN = ("variant", "temperature", "prompt", "extra")
+_SHOWN_SETTINGS = ("variant", "temperature", "prompt", "extra")
 
 
 def provenance_of_judging(source: str | Path) -> dict[str, Any]:
@@ -32,18 +32,20 @@ def provenance_of_judging(source: str | Path) -> dict[str, Any]:
         source: Folder of the judging, or its `judgements.jsonl`.
     """
     folder = Path(source) if Path(source).is_dir() else Path(source).parent
-    if not (folder / STEP).is_file():
+    if not (folder / STEP_FILE).is_file():
         return {}
     # Once the step is complete, the manifest contains everything in `step.json`.
-    manifest = read_json(folder / MANIFEST if (folder / MANIFEST).is_file() else folder / STEP)
+    manifest = read_json(folder / MANIFEST if (folder / MANIFEST).is_file() else folder / STEP_FILE)
     if manifest.get("step") != "judge":
         return {}
     recorded = _object(read_provenance(folder).get("judges"))
     judges = []
-    for name, found in sorted(_object(manifest.get("settings")).items()):
-        given = _object(recorded.get(name))
-        undated = {"undated": given["undated"]} if given.get("undated") else {}
-        judges.append({**judge_entry(name, _object(found)), "answered": given.get("answered", []), **undated})
+    for name, settings in sorted(_object(manifest.get("settings")).items()):
+        record = _object(recorded.get(name))
+        undated = {"undated": record["undated"]} if record.get("undated") else {}
+        judges.append(
+            {**judge_entry(name, _object(settings)), "answered": record.get("answered", []), **undated}
+        )
     before = _object(manifest.get("before"))
     return {
         "judges": judges,
@@ -61,7 +63,11 @@ def judge_entry(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         settings: Everything that its grades depend on, as returned by `Judge.description`.
     """
     model = settings.get("model") or settings.get("cross_encoder")
-    return {"name": name, "model": model, **{key: settings[key] for key in _SHOWN if key in settings}}
+    return {
+        "name": name,
+        "model": model,
+        **{key: settings[key] for key in _SHOWN_SETTINGS if key in settings},
+    }
 
 
 def provenance_of_labels(source: str | Path) -> dict[str, Any]:
@@ -85,8 +91,8 @@ def consensus_of(file: Path) -> dict[str, Any]:
     """Return rule, numbers of labels and agreement from an `agreement.json`."""
     content = read_json(file)
     names = ("rule", "positive", "options", "labels")
-    found: dict[str, Any] = {key: content[key] for key in names if key in content}
-    return {**found, "agreement": _object(_object(content.get("agreement")).get("labels"))}
+    recorded: dict[str, Any] = {key: content[key] for key in names if key in content}
+    return {**recorded, "agreement": _object(_object(content.get("agreement")).get("labels"))}
 
 
 def retrievers_in(steps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -102,19 +108,19 @@ def retrievers_in(steps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def anonymisers_in(steps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return anonymisers among some steps, each once."""
-    found = []
+    anonymisers = []
     for step in steps:
         if step.get("step") == "anonymize":
             settings = _object(step.get("settings"))
             one = {"version": settings.get("version"), "strict": bool(settings.get("strict"))}
-            if one not in found:
-                found.append(one)
-    return found
+            if one not in anonymisers:
+                anonymisers.append(one)
+    return anonymisers
 
 
 def _steps(before: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    found = before.get(key)
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    steps = before.get(key)
+    return [one for one in steps if isinstance(one, dict)] if isinstance(steps, list) else []
 
 
 def _object(value: Any) -> dict[str, Any]:

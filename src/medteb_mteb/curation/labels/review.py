@@ -162,22 +162,22 @@ def import_review(sheet: Path, answered: Mapping[str, Path]) -> Review:
     rows = answered_by_all(labels, answers.values())
     truth = np.array([labels[row] for row in rows])
     strata = np.array([key.rows[row].stratum for row in rows])
-    given = np.array([[found[row] for row in rows] for found in answers.values()])
-    equal = (given == truth).mean(0)
+    votes = np.array([[by_row[row] for row in rows] for by_row in answers.values()])
+    equal = (votes == truth).mean(0)
     weights = _weights(strata, key.pairs)
     low, high = _interval(equal, strata, weights)
-    voters = np.vstack([given, truth])
-    majority = given.mean(0)
+    voters = np.vstack([votes, truth])
+    majority = votes.mean(0)
     return Review(
         pairs=len(rows),
         unanswered=len(labels) - len(rows),
         agreement=float((equal * weights).sum() / weights.sum()),
         low=low,
         high=high,
-        kappa=fleiss_kappa(_votes(given)) if len(given) > 1 else None,
+        kappa=fleiss_kappa(_votes(votes)) if len(votes) > 1 else None,
         kappa_with_labels=fleiss_kappa(_votes(voters)),
         by_reviewer={
-            name: float(((given[i] == truth) * weights).sum() / weights.sum())
+            name: float(((votes[i] == truth) * weights).sum() / weights.sum())
             for i, name in enumerate(answers)
         },
         positives_confirmed=float((majority[truth == 1] > 0.5).mean()) if truth.any() else None,
@@ -210,6 +210,6 @@ def _interval(equal: np.ndarray, strata: np.ndarray, weights: np.ndarray) -> tup
     return float(bounds[0]), float(bounds[1])
 
 
-def _votes(given: np.ndarray) -> np.ndarray:
-    positive = given.sum(0)
-    return np.stack([len(given) - positive, positive], axis=1)
+def _votes(votes: np.ndarray) -> np.ndarray:
+    positive = votes.sum(0)
+    return np.stack([len(votes) - positive, positive], axis=1)

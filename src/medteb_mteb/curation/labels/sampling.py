@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
     from medteb_mteb.folders.retrieval import RetrievalData
 
-__all__ = ["MINIMUM", "Stratum", "allocate", "draw", "plan_sheet"]
+__all__ = ["MIN_PAIRS_PER_STRATUM", "Stratum", "allocate", "draw", "plan_sheet"]
 
 #: Minimum number of pairs per stratum.
-MINIMUM = 30
+MIN_PAIRS_PER_STRATUM = 30
 #: Type of queries without a type.
 NO_TYPE = "not stated"
 
 
-def allocate(sizes: Mapping[str, int], budget: int, minimum: int = MINIMUM) -> dict[str, int]:
+def allocate(sizes: Mapping[str, int], budget: int, minimum: int = MIN_PAIRS_PER_STRATUM) -> dict[str, int]:
     """Return the number of pairs to draw from each stratum.
 
     Args:
@@ -56,13 +56,13 @@ def allocate(sizes: Mapping[str, int], budget: int, minimum: int = MINIMUM) -> d
         else:
             high = scale
     shares = {name: _cut(low, size, least[name]) for name, size in sizes.items()}
-    found = {name: int(share) for name, share in shares.items()}
-    by_rest = sorted(sizes, key=lambda name: (found[name] - shares[name], name))
-    while sum(found.values()) < budget:
+    numbers = {name: int(share) for name, share in shares.items()}
+    by_rest = sorted(sizes, key=lambda name: (numbers[name] - shares[name], name))
+    while sum(numbers.values()) < budget:
         for name in by_rest:
-            if found[name] < sizes[name] and sum(found.values()) < budget:
-                found[name] += 1
-    return found
+            if numbers[name] < sizes[name] and sum(numbers.values()) < budget:
+                numbers[name] += 1
+    return numbers
 
 
 def _cut(scale: float, size: int, least: int) -> float:
@@ -81,16 +81,16 @@ def draw(
         numbers: Number of pairs to draw from each stratum.
         seed: Seed of the draw.
     """
-    found = []
+    drawn = []
     for name in sorted(pairs):
         ordered = sorted(pairs[name], key=lambda pair: pair[:2])
         # The first of a shuffled list, so that a larger sample contains a smaller one.
         random.Random(f"{seed}\0{name}").shuffle(ordered)
-        found += [(*pair, name) for pair in ordered[: numbers[name]]]
-    random.Random(seed).shuffle(found)
+        drawn += [(*pair, name) for pair in ordered[: numbers[name]]]
+    random.Random(seed).shuffle(drawn)
     return [
         Drawn(row, query, document, label, stratum)
-        for row, (query, document, label, stratum) in enumerate(found, start=1)
+        for row, (query, document, label, stratum) in enumerate(drawn, start=1)
     ]
 
 
@@ -114,7 +114,7 @@ def plan_sheet(
     sheet: Path,
     budget: int,
     *,
-    minimum: int = MINIMUM,
+    minimum: int = MIN_PAIRS_PER_STRATUM,
     types: Mapping[str, str] | None = None,
     seed: int = 42,
 ) -> list[Stratum]:
@@ -158,10 +158,10 @@ def _strata(
         ("disputed", None, data.judged.disputed),
     ]
     queries = {row["id"] for row in data.queries}
-    found: dict[str, list[tuple[str, str, int | None]]] = {}
+    strata: dict[str, list[tuple[str, str, int | None]]] = {}
     for kind, label, by_query in kinds:
         for query, documents in by_query.items():
             if query in queries:
                 name = kind if types is None else f"{kind}, {types.get(query, NO_TYPE)}"
-                found.setdefault(name, []).extend((query, document, label) for document in documents)
-    return {name: rows for name, rows in found.items() if rows}
+                strata.setdefault(name, []).extend((query, document, label) for document in documents)
+    return {name: rows for name, rows in strata.items() if rows}

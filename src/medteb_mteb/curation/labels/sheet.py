@@ -36,9 +36,9 @@ __all__ = [
 ]
 
 COLUMNS = ("row", "query", "document", "answer", "comment")
-YES, NO = ("1", "yes", "y", "是"), ("0", "no", "n", "否")
+YES_ANSWERS, NO_ANSWERS = ("1", "yes", "y", "是"), ("0", "no", "n", "否")
 #: Some spreadsheets take cells that begin with these, after blanks, for formulas (OWASP, "CSV Injection").
-FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+FORMULA_PREFIXES = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 _CONTROLS = ("\t", "\r", "\n")
 
 
@@ -161,7 +161,7 @@ def write_rows(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, A
 
 def guarded(cell: str) -> str:
     """Return a text as a CSV cell, with an apostrophe before anything like a formula."""
-    return f"'{cell}" if cell.startswith(_CONTROLS) or cell.lstrip().startswith(FORMULA) else cell
+    return f"'{cell}" if cell.startswith(_CONTROLS) or cell.lstrip().startswith(FORMULA_PREFIXES) else cell
 
 
 def read_sheet(sheet: Path) -> Sheet:
@@ -179,7 +179,7 @@ def read_sheet(sheet: Path) -> Sheet:
             pairs = {str(name): int(entry["pairs"]) for name, entry in content["strata"].items()}
         else:  # a key of an earlier version: positives and negatives
             pairs = {name: int(content["labelled"][name]) for name in ("positive", "negative")}
-        found = [
+        drawn = [
             Drawn(
                 entry["row"],
                 entry["query-id"],
@@ -191,9 +191,9 @@ def read_sheet(sheet: Path) -> Sheet:
         ]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
         raise BuildError(f"{path} is not the key of a sheet ({error!r}). Export the sheet again.") from None
-    if any(one.stratum not in pairs for one in found):
+    if any(one.stratum not in pairs for one in drawn):
         raise BuildError(f"{path} has rows of strata that it does not list. Export the sheet again.")
-    return Sheet({one.row: one for one in found}, pairs)
+    return Sheet({one.row: one for one in drawn}, pairs)
 
 
 def read_answers(file: Path, sheet: Sheet, column: str = "answer") -> dict[int, int]:
@@ -210,7 +210,7 @@ def read_answers(file: Path, sheet: Sheet, column: str = "answer") -> dict[int, 
         BuildError: Rows are missing, duplicated or unknown, or an answer is invalid.
     """
     seen: set[int] = set()
-    found = {}
+    answers = {}
     for line, row in read_rows(file):
         where = f"{file}:{line}"
         try:
@@ -220,17 +220,17 @@ def read_answers(file: Path, sheet: Sheet, column: str = "answer") -> dict[int, 
         if column not in row:
             raise BuildError(f"{where}: the column {column!r} is missing. Use the sheet as it was written.")
         if number not in sheet.rows or number in seen:
-            what = "is there twice" if number in seen else "is not of this sheet"
-            raise BuildError(f"{where}: row {number} {what}.")
+            problem = "is there twice" if number in seen else "is not of this sheet"
+            raise BuildError(f"{where}: row {number} {problem}.")
         seen.add(number)
-        given = row[column]
-        answer = "" if given is None else str(given).strip()
+        cell = row[column]
+        answer = "" if cell is None else str(cell).strip()
         if answer:
-            found[number] = _positive(answer, where)
+            answers[number] = _positive(answer, where)
     missing = len(sheet.rows) - len(seen)
     if missing and column == "answer":
         raise BuildError(f"{file} lacks {missing} of the {len(sheet.rows)} rows; leave unanswered ones in.")
-    return found
+    return answers
 
 
 def read_rows(file: Path) -> list[tuple[int, dict[str, Any]]]:
@@ -256,9 +256,9 @@ def read_rows(file: Path) -> list[tuple[int, dict[str, Any]]]:
 def _positive(answer: str, where: str) -> int:
     if answer.upper() in GRADES:
         return int(answer.upper() in POSITIVE_GRADES)
-    if answer.lower() in YES:
+    if answer.lower() in YES_ANSWERS:
         return 1
-    if answer.lower() in NO:
+    if answer.lower() in NO_ANSWERS:
         return 0
     raise BuildError(f"{where}: {answer!r} is not a valid answer; give one of {', '.join(GRADES)}, 1 or 0.")
 
@@ -275,7 +275,7 @@ def answered_by_all(rows: Iterable[int], answers: Collection[Container[int]]) ->
     Raises:
         BuildError: No row has an answer of every reviewer.
     """
-    found = [row for row in rows if answers and all(row in given for given in answers)]
-    if not found:
+    complete = [row for row in rows if answers and all(row in answered for answered in answers)]
+    if not complete:
         raise BuildError("No pair has answers of all reviewers. Fill in more rows of the sheets.")
-    return found
+    return complete

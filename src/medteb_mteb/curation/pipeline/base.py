@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.pipeline.settings import PipelineSettings
     from medteb_mteb.curation.pipeline.work import Charge, StepJob, StepOutcome, StepView
 
-__all__ = ["KEEP_AWAY", "Input", "Kind", "ModelKind", "PipelineStep", "ResolvedInput", "Texts"]
+__all__ = ["KEEP_AWAY_KEY", "Input", "Kind", "ModelKind", "PipelineStep", "ResolvedInput", "Texts"]
 
 #: Kinds of data that steps write and read.
 Kind: TypeAlias = Literal[
@@ -27,7 +27,7 @@ Kind: TypeAlias = Literal[
 ModelKind: TypeAlias = Literal["encoder", "bm25", "run"]
 
 #: Key of the editions that a step's training data are kept apart from automatically.
-KEEP_AWAY = "keep-away"
+KEEP_AWAY_KEY = "keep-away"
 
 
 @dataclass(frozen=True)
@@ -171,4 +171,4 @@ class PipelineStep(BaseModel):
             paths: Paths of the step's inputs, by key.
         """
         named = () if self.WRITES == "editions" else paths.get("against", ())
-        return list(dict.fromkeys((*paths.get(KEEP_AWAY, ()), *named)))
+        return list(dict.fromkeys((*paths.get(KEEP_AWAY_KEY, ()), *named)))

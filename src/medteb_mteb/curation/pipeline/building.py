@@ -17,7 +17,7 @@ from medteb_mteb.curation.pipeline.leaks import leak_report
 from medteb_mteb.curation.pipeline.opened import Build, until_step
 from medteb_mteb.curation.pipeline.preflight import check_before
 from medteb_mteb.curation.pipeline.publish import publish, published, withdraw
-from medteb_mteb.curation.pipeline.schema import DATA
+from medteb_mteb.curation.pipeline.schema import DATA_FOLDER
 from medteb_mteb.curation.pipeline.state import STATE_FILE, State, StepRecord, content_digest
 from medteb_mteb.curation.pipeline.work import StepJob
 
@@ -79,7 +79,7 @@ class BuildReport:
     @property
     def data(self) -> Path | None:
         """Return the folder with all editions and training sets, if there are any."""
-        return self.out / DATA if (self.out / DATA).is_dir() else None
+        return self.out / DATA_FOLDER if (self.out / DATA_FOLDER).is_dir() else None
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
@@ -144,7 +144,7 @@ class _Run:
     def __post_init__(self) -> None:
         self.state = State(self.opened.root)
         #: The editions and training sets of all steps.
-        self.data = self.opened.root / DATA
+        self.data = self.opened.root / DATA_FOLDER
 
     def steps(self, wanted: list[PipelineStep]) -> BuildReport:
         """Run the steps."""
@@ -158,8 +158,8 @@ class _Run:
             mark = opened.fingerprint(step, state)
             before = state.records.get(step.name)
             again = self.retry_failed and step.ASKS
-            given = [one for some in opened.sources[step.name].values() for one in some]
-            follows = any(one.step in asked_again for one in given)
+            inputs = [one for resolved in opened.sources[step.name].values() for one in resolved]
+            follows = any(one.step in asked_again for one in inputs)
             if before is not None and before.fingerprint != mark:
                 kept = opened.has_made(step, before)
                 if kept and not self.redo and not follows:
@@ -192,23 +192,23 @@ class _Run:
             reports.append(report)
             if report.stopped:
                 return BuildReport(opened.root, tuple(reports), tuple(one.name for one in wanted[place:]))
-        whole = len(wanted) == len(opened.pipeline.steps)
-        return BuildReport(opened.root, tuple(reports), leakage=self._leakage() if whole else None)
+        complete = len(wanted) == len(opened.pipeline.steps)
+        return BuildReport(opened.root, tuple(reports), leakage=self._leakage() if complete else None)
 
     def _leakage(self) -> dict[str, Any] | None:
         """Search training data for test queries, and record the result in the editions."""
-        found = leak_report(self.opened)
-        if found is not None:
+        report = leak_report(self.opened)
+        if report is not None:
             steps = [step for step in self.opened.pipeline.steps if step.WRITES == "editions"]
             for folder in (*map(self.opened.folder, steps), self.data):
-                add_leakage(folder, found)
-        return found
+                add_leakage(folder, report)
+        return report
 
     def _perform(self, step: PipelineStep, mark: str, again: bool) -> StepReport:
         opened, folder = self.opened, self.opened.folder(step)
         self.state.put(step.name, StepRecord(step.step, mark))
         started = time.monotonic()
-        paths = {key: [one.path for one in found] for key, found in opened.sources[step.name].items()}
+        paths = {key: [one.path for one in inputs] for key, inputs in opened.sources[step.name].items()}
         models = opened.models[step.name]
         job = StepJob(opened, paths, models, folder, again, self.show_progress, self.say)
         try:
@@ -216,9 +216,9 @@ class _Run:
         except (BuildError, MarError) as error:
             raise BuildError(f"Step {step.name!r}: {error}") from error
         except OSError as error:
-            what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            problem = f"{error.filename}: {error.strerror}" if error.filename else str(error)
             raise BuildError(
-                f"Step {step.name!r}: {what}. Fix this, then run the same command to resume."
+                f"Step {step.name!r}: {problem}. Fix this, then run the same command to resume."
             ) from error
         seconds = round(time.monotonic() - started, 1)
         if outcome.stopped:
@@ -229,8 +229,8 @@ class _Run:
         self.state.put(step.name, StepRecord(step.step, mark, True, digest, outcome.result, seconds))
         return StepReport(step.name, step.step, "made", outcome.result, seconds)
 
-    def _changed(self, step: PipelineStep, left: list[PipelineStep]) -> str:
-        after = [one.name for one in left[1:] if one.name in self.state.records]
+    def _changed(self, step: PipelineStep, remaining: list[PipelineStep]) -> str:
+        after = [one.name for one in remaining[1:] if one.name in self.state.records]
         also = f", and {', '.join(after)} after it" if after else ""
         return (
             f"Step {step.name!r} was made with other settings or inputs than it has now{also}. Give "

@@ -95,12 +95,12 @@ def forecast(file: str | Path, *, until: str | None = None, retry_failed: bool =
     planned = []
     for step in until_step(opened.pipeline, until):
         sources = opened.sources[step.name]
-        ready = all(counts.done[one.step] for found in sources.values() for one in found if one.step)
+        ready = all(counts.done[one.step] for inputs in sources.values() for one in inputs if one.step)
         record = state.records.get(step.name)
         other = record is not None and ready and opened.fingerprint(step, state) != record.fingerprint
         changed = bool(other and record and opened.has_made(step, record))
         finished = bool(record and record.finished and ready and not other and opened.folder(step).exists())
-        paths = {key: [one.path for one in found] for key, found in sources.items()}
+        paths = {key: [one.path for one in inputs] for key, inputs in sources.items()}
         folder = opened.folder(step)
         view = StepView(opened, folder, paths, partial(counts.inputs, step), ready, retry_failed)
         volume = count(step.WRITES, str(folder / step.output())) if finished else step.forecast_volume(view)
@@ -171,8 +171,8 @@ def count(kind: Kind, path: str, columns: Mapping[str, str] | None = None) -> Vo
         return Volume(sum(map(len, pools.values())), queries=len(pools))
     if kind == "judgements":
         manifest = Path(path) / MANIFEST
-        if manifest.is_file() and "pairs" in (found := read_json(manifest)):
-            return Volume(found["pairs"])
+        if manifest.is_file() and "pairs" in (content := read_json(manifest)):
+            return Volume(content["pairs"])
         _, grades = by_pair(read_judgements(path))
         return Volume(len(grades), queries=len({query for query, _ in grades}))
     if kind == "labels":

@@ -15,7 +15,7 @@ __all__ = ["LEAKAGE_FILE", "leak_report"]
 
 LEAKAGE_FILE = "leakage.json"
 #: Maximum number of leaks listed per training set.
-EXAMPLES = 10
+MAX_EXAMPLES = 10
 
 
 def leak_report(build: Build) -> dict[str, Any] | None:
@@ -46,8 +46,8 @@ def leak_report(build: Build) -> dict[str, Any] | None:
         tests = len(held_out.texts)
         queries = training_queries(build.folder(step))
         leaks = held_out.leaks(queries)
-        examples = [f"{queries[row]} ~ {name}" for row, name in list(leaks.items())[:EXAMPLES]]
+        examples = [f"{queries[row]} ~ {name}" for row, name in list(leaks.items())[:MAX_EXAMPLES]]
         training[step.name] = {"queries": len(queries), "leaks": len(leaks), "examples": examples}
-    found = {"tests": tests, "leaks": sum(one["leaks"] for one in training.values()), "training": training}
-    write_json(build.root / LEAKAGE_FILE, found)
-    return found
+    report = {"tests": tests, "leaks": sum(one["leaks"] for one in training.values()), "training": training}
+    write_json(build.root / LEAKAGE_FILE, report)
+    return report

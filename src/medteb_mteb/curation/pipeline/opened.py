@@ -63,7 +63,8 @@ class Build(Workspace):
     def fingerprint(self, step: PipelineStep, state: State) -> str:
         """Return the digest of all that a step depends on; the steps before it must be finished."""
         digests = {
-            key: [self._digest(one, state) for one in found] for key, found in self.sources[step.name].items()
+            key: [self._digest(one, state) for one in inputs]
+            for key, inputs in self.sources[step.name].items()
         }
         models = {name: _model_digest(place) for name, place in self.models[step.name].items()}
         return fingerprint(step, digests, models, self.pipeline)

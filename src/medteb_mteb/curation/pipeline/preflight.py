@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from medteb_mteb.curation.files.read import STEP
+from medteb_mteb.curation.files.read import STEP_FILE
 from medteb_mteb.curation.files.records import BuildError
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ def check_before(build: Build, steps: Sequence[PipelineStep]) -> None:
 def _anonymised(build: Build, source: ResolvedInput) -> bool:
     """Return True if texts were anonymised, judging by their folder without reading them."""
     if not source.step:
-        return (Path(source.path) / STEP).is_file()  # the step that sends them checks each text
+        return (Path(source.path) / STEP_FILE).is_file()  # the step that sends them checks each text
     step = next(one for one in build.pipeline.steps if one.name == source.step)
     if step.ANONYMISES or step.WRITES != "texts" or source.inside:
         return True
-    return all(_anonymised(build, one) for found in build.sources[step.name].values() for one in found)
+    return all(_anonymised(build, one) for inputs in build.sources[step.name].values() for one in inputs)

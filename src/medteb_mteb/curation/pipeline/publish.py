@@ -55,10 +55,10 @@ def published(folder: Path, data: Path) -> bool:
     """
     for part in _parts(folder):
         for path in part.iterdir():
-            there = data / path.relative_to(folder)
+            target = data / path.relative_to(folder)
             # The manifest of an edition holds the digests of its files.
-            whole = part.name == "train" or path.name == MANIFEST_NAME
-            if not there.exists() or (whole and not _same(path, there)):
+            compared = part.name == "train" or path.name == MANIFEST_NAME
+            if not target.exists() or (compared and not _same(path, target)):
                 return False
     return True
 
@@ -76,20 +76,20 @@ def withdraw(folder: Path, data: Path) -> bool:
     Raises:
         OSError: The common folder cannot be written.
     """
-    found = False
+    removed = False
     for part in _parts(folder):
         if part.name == "train":
             for file in part.iterdir():
-                there = data / part.name / file.name
-                if there.is_file() and _same(file, there):
-                    there.unlink()
-                    found = True
+                target = data / part.name / file.name
+                if target.is_file() and _same(file, target):
+                    target.unlink()
+                    removed = True
             continue
-        there, manifest = data / part.name, data / part.name / MANIFEST_NAME
-        if there.is_dir() and (not manifest.is_file() or _same(part / MANIFEST_NAME, manifest)):
-            shutil.rmtree(there)
-            found = True
-    return found
+        target, manifest = data / part.name, data / part.name / MANIFEST_NAME
+        if target.is_dir() and (not manifest.is_file() or _same(part / MANIFEST_NAME, manifest)):
+            shutil.rmtree(target)
+            removed = True
+    return removed
 
 
 def _parts(folder: Path) -> list[Path]:

@@ -30,7 +30,7 @@ _FOLDER = f"{__package__}.steps"
 #: Classes by the names that a pipeline file gives them.
 _CLASSES: dict[str, type[PipelineStep]] = {}
 #: The step that each is listed after.
-_AFTER: dict[str, str] = {}
+_LISTED_AFTER: dict[str, str] = {}
 
 
 def step(name: str, *, after: str = "") -> Callable[[type[S]], type[S]]:
@@ -50,7 +50,7 @@ def step(name: str, *, after: str = "") -> Callable[[type[S]], type[S]]:
             raise ValueError(f"There are two steps {name!r}: {_CLASSES[name].__module__}, {cls.__module__}.")
         if inspect.isabstract(cls) or not hasattr(cls, "WRITES"):
             raise TypeError(f"Step {name!r}: {cls.__name__} has to define 'WRITES' and 'run'.")
-        _CLASSES[name], _AFTER[name] = cls, after
+        _CLASSES[name], _LISTED_AFTER[name] = cls, after
         return cls
 
     return register
@@ -60,7 +60,7 @@ def registered() -> dict[str, type[PipelineStep]]:
     """Return the classes of all steps by name, in the order in which messages list them."""
     for module in iter_modules(import_module(_FOLDER).__path__, f"{_FOLDER}."):
         import_module(module.name)
-    order = TopologicalSorter({name: {_AFTER[name]} for name in sorted(_CLASSES)}).static_order()
+    order = TopologicalSorter({name: {_LISTED_AFTER[name]} for name in sorted(_CLASSES)}).static_order()
     return {name: _CLASSES[name] for name in order if name in _CLASSES}
 
 

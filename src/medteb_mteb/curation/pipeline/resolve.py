@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from mar_st.data.trec import is_run
 from mar_st.model.names import is_ours
-from medteb_mteb.curation.files.read import HUB
+from medteb_mteb.curation.files.read import HUB_PREFIX
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.pipeline.base import KEEP_AWAY, ResolvedInput
+from medteb_mteb.curation.pipeline.base import KEEP_AWAY_KEY, ResolvedInput
 from medteb_mteb.curation.pooling.encoders import encoder_source
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def resolve(pipeline: Pipeline, base: Path) -> dict[str, dict[str, list[Resolved
     precedence over a path; paths are relative to the folder of the file.
 
     To keep tests out of training data, a step that writes training data also has the editions of all earlier
-    steps under `KEEP_AWAY`, and one that writes editions has all earlier training data under `against`.
+    steps under `KEEP_AWAY_KEY`, and one that writes editions has all earlier training data under `against`.
 
     Args:
         pipeline: The pipeline.
@@ -51,12 +51,12 @@ def resolve(pipeline: Pipeline, base: Path) -> dict[str, dict[str, list[Resolved
 def _inputs(
     step: PipelineStep, place: int, places: dict[str, int], pipeline: Pipeline, base: Path, out: Path
 ) -> dict[str, list[ResolvedInput]]:
-    found: dict[str, list[ResolvedInput]] = {}
+    resolved: dict[str, list[ResolvedInput]] = {}
     for key, mark, value in step.inputs():
         name, _, inside = value.partition("/")
         if name not in places:
             path = _path(step, key, mark.kinds, value, pipeline, base)
-            found.setdefault(key, []).append(ResolvedInput(path, texts=mark.texts))
+            resolved.setdefault(key, []).append(ResolvedInput(path, texts=mark.texts))
             continue
         if places[name] >= place:
             raise BuildError(
@@ -71,30 +71,30 @@ def _inputs(
                 f"({other.step}) writes {other.WRITES}."
             )
         path = str(out / name / (inside or other.output()))
-        found.setdefault(key, []).append(ResolvedInput(path, name, inside))
+        resolved.setdefault(key, []).append(ResolvedInput(path, name, inside))
     for other in pipeline.steps[:place]:
         if step.TRAINS and other.WRITES == "editions":
-            found.setdefault(KEEP_AWAY, []).append(ResolvedInput(str(out / other.name), other.name))
+            resolved.setdefault(KEEP_AWAY_KEY, []).append(ResolvedInput(str(out / other.name), other.name))
         if step.WRITES == "editions" and other.TRAINS:
-            named = {source.step for source in found.get("against", ())}
+            named = {source.step for source in resolved.get("against", ())}
             if other.name not in named:
-                found.setdefault("against", []).append(ResolvedInput(str(out / other.name), other.name))
-    return found
+                resolved.setdefault("against", []).append(ResolvedInput(str(out / other.name), other.name))
+    return resolved
 
 
 def _path(
     step: PipelineStep, key: str, kinds: tuple[Kind, ...], value: str, pipeline: Pipeline, base: Path
 ) -> str:
-    if value.startswith(HUB):
+    if value.startswith(HUB_PREFIX):
         if not {"texts", "triples", "pairs"} & {*kinds}:
             raise BuildError(f"Step {step.name!r}, {key}: {value} cannot be read from the Hub; give a path.")
         return value
     path = base / Path(value).expanduser()
     try:
-        there = bool(value) and path.exists()
+        exists = bool(value) and path.exists()
     except OSError:  # a name too long, or a folder that may not be looked into
-        there = False
-    if not there:
+        exists = False
+    if not exists:
         names = ", ".join(one.name for one in pipeline.steps)
         raise BuildError(
             f"Step {step.name!r}, {key}: there is no step {value!r} and no {path}. Steps: {names}."
@@ -114,17 +114,17 @@ def model_places(step: PipelineStep, base: Path) -> dict[str, str]:
     Raises:
         BuildError: A name is none of these.
     """
-    found = {}
+    places = {}
     for name in step.models():
         folder = base / Path(name).expanduser()
         if name and (folder.is_dir() or ("run" in step.MODELS and is_run(name) and folder.is_file())):
-            found[name] = str(folder)
+            places[name] = str(folder)
         elif is_ours(name):
-            found[name] = encoder_source(name)
+            places[name] = encoder_source(name)
         elif _HUB_NAME.fullmatch(name) or (name in BM25_RETRIEVERS and "bm25" in step.MODELS):
-            found[name] = name
+            places[name] = name
         else:
             raise BuildError(
                 f"Step {step.name!r}: there is no model folder {folder}, and {name!r} is not a Hub name."
             )
-    return found
+    return places

@@ -17,12 +17,12 @@ from medteb_mteb.curation.llm.config import load_llm
 from medteb_mteb.curation.pipeline.registry import AnyStep  # noqa: TC001 - pydantic needs it
 from medteb_mteb.curation.pipeline.settings import PipelineSettings
 
-__all__ = ["DATA", "Pipeline", "load_pipeline"]
+__all__ = ["DATA_FOLDER", "Pipeline", "load_pipeline"]
 
 #: Folder of a build with the editions and training sets of all its steps.
-DATA = "data"
+DATA_FOLDER = "data"
 #: Folders of a build that belong to no step.
-TAKEN = (DATA, "teacher-store")
+RESERVED_NAMES = (DATA_FOLDER, "teacher-store")
 
 
 class Pipeline(PipelineSettings):
@@ -36,15 +36,15 @@ class Pipeline(PipelineSettings):
 
     @field_validator("steps")
     @classmethod
-    def _told_apart(cls, steps: tuple[AnyStep, ...]) -> tuple[AnyStep, ...]:
+    def _check_distinct(cls, steps: tuple[AnyStep, ...]) -> tuple[AnyStep, ...]:
         # Some file systems do not distinguish upper and lower case.
         names = Counter(step.name.casefold() for step in steps)
         twice = sorted(step.name for step in steps if names[step.name.casefold()] > 1)
         if twice:
             raise ValueError(f"two steps are called {twice[0]!r}; give one of them another 'name'")
-        taken = [name for name in TAKEN if names[name]]
-        if taken:
-            raise ValueError(f"{taken[0]!r} is a folder of the build; give the step another 'name'")
+        reserved = [name for name in RESERVED_NAMES if names[name]]
+        if reserved:
+            raise ValueError(f"{reserved[0]!r} is a folder of the build; give the step another 'name'")
         tasks = [task for step in steps for task in step.TASKS]
         twice = sorted({task for task in tasks if tasks.count(task) > 1})
         if twice:
@@ -88,9 +88,9 @@ def _beside(file: Path, path: str) -> Path:
 
 def _first(error: ValidationError) -> str:
     lines = []
-    found = error.errors()
+    errors = error.errors()
     # Pydantic also calls a tuple with invalid items too short.
-    for one in [e for e in found if e["type"] != "too_short" or len(found) == 1][:5]:
+    for one in [e for e in errors if e["type"] != "too_short" or len(errors) == 1][:5]:
         message = one["msg"].replace("Value error, ", "")
         if one["type"] == "union_tag_invalid":
             context = one.get("ctx", {})

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.files.folder import read_json, write_json
-from medteb_mteb.curation.files.read import HUB, MANIFEST, STEP, source_digest
+from medteb_mteb.curation.files.read import HUB_PREFIX, MANIFEST, STEP_FILE, source_digest
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.editions import CROISSANT, PROVENANCE, sha256_of
 
@@ -136,7 +136,7 @@ def content_digest(path: str | Path, *, texts: bool = False) -> str:
 
 def _content_digest(path: str | Path, *, texts: bool) -> str:
     place = Path(path)
-    if str(path).startswith(HUB) or (texts and place.is_dir() and not (place / STEP).is_file()):
+    if str(path).startswith(HUB_PREFIX) or (texts and place.is_dir() and not (place / STEP_FILE).is_file()):
         return source_digest(path)
     if place.is_file():
         return sha256_of(place)

@@ -50,10 +50,10 @@ class WriterStep(PipelineStep):
         Raises:
             BuildError: Neither names an LLM.
         """
-        found = self.llm or pipeline.llm
-        if found is None:
+        llm = self.llm or pipeline.llm
+        if llm is None:
             raise BuildError(f"Step {self.name!r} needs an LLM; give 'llm', or the path of its file.")
-        return found
+        return llm
 
     def llms(self, pipeline: PipelineSettings) -> tuple[LLM, ...]:
         """Return the LLM that writes."""

@@ -35,10 +35,10 @@ __all__ = ["Candidate", "Pooling", "merge", "open_retriever", "pool"]
 logger = logging.getLogger(__name__)
 
 #: Added to every rank before it is inverted, as published.
-RRF = 60
+RRF_K = 60
 
 #: Queries that are searched between two writes.
-SHARD = 1000
+QUERIES_PER_SHARD = 1000
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Pooling:
     size: int = 500
     depth: int = 500
     merge: Literal["rrf", "union"] = "rrf"
-    k: int = RRF
+    k: int = RRF_K
     ties: Literal["retriever", "id"] = "retriever"
 
     def __post_init__(self) -> None:
@@ -67,7 +67,7 @@ class Pooling:
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings; `k` and `ties` only if they are not the defaults."""
-        usual = {"k": RRF, "ties": "retriever"}
+        usual = {"k": RRF_K, "ties": "retriever"}
         return {name: value for name, value in vars(self).items() if usual.get(name) != value}
 
 
@@ -98,9 +98,9 @@ def merge(runs: Mapping[str, Sequence[str]], how: Pooling) -> list[Candidate]:
     first = {document: place for place, document in enumerate(sorted(ranks) if how.ties == "id" else ranks)}
 
     def order(document: str) -> tuple[float, int, int]:
-        found = ranks[document].values()
-        fused = -sum(1 / (how.k + rank) for rank in found) if how.merge == "rrf" else 0.0
-        return fused, min(found), first[document]
+        own_ranks = ranks[document].values()
+        fused = -sum(1 / (how.k + rank) for rank in own_ranks) if how.merge == "rrf" else 0.0
+        return fused, min(own_ranks), first[document]
 
     return [Candidate(document, ranks[document]) for document in sorted(ranks, key=order)[: how.size]]
 
@@ -153,7 +153,7 @@ def pool(
     out: str | Path,
     how: Pooling | None = None,
     *,
-    shard: int = SHARD,
+    shard: int = QUERIES_PER_SHARD,
     show_progress: bool = True,
     say: Callable[[str], None] = logger.info,
 ) -> Path:
@@ -203,12 +203,12 @@ def pool(
             _search(
                 retriever, queries, documents, folder / f"run-{number:02d}", how.depth, shard, show_progress
             )
-        found = _write_pools(folder, names, queries, how, shard)
+        counts = _write_pools(folder, names, queries, how, shard)
         manifest = {
             **identity,
             "queries": len(queries),
             "documents": len(documents),
-            **found,
+            **counts,
             "files": {target.name: sha256_of(target)},
         }
         write_json(folder / MANIFEST, manifest)
@@ -235,10 +235,10 @@ def _search(
         bar.update(sum(min(shard, len(queries) - start) for start in starts if start not in missing))
         for start in missing:
             rows = range(start, min(start + shard, len(queries)))
-            found = retriever.search(list(rows), depth, [[] for _ in rows])  # type: ignore[misc]
+            retrieved = retriever.search(list(rows), depth, [[] for _ in rows])  # type: ignore[misc]
             lines = [
                 json.dumps([documents[place].id for place in places if place >= 0], ensure_ascii=False)
-                for places in found.documents
+                for places in retrieved.documents
             ]
             write_text(folder / f"{start:08d}.jsonl", "\n".join(lines) + "\n")
             bar.update(len(rows))

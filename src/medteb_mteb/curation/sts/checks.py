@@ -44,18 +44,18 @@ def check(
     Returns:
         Key of `REASONS` by kind; valid kinds are missing.
     """
-    found = {kind: _alone(kind, candidate, rewrites[kind], terms, tolerance) for kind in REWRITE_KINDS}
+    reasons = {kind: _alone(kind, candidate, rewrites[kind], terms, tolerance) for kind in REWRITE_KINDS}
     shapes = {kind: _shape(rewrites[kind], candidate, terms) for kind in REWRITE_KINDS}
-    asked = _shape(candidate.query.full, candidate, terms)
+    query_shape = _shape(candidate.query.full, candidate, terms)
     for kind in REWRITE_KINDS:
         same = normalise(rewrites[kind]) == normalise(candidate.query.full)
-        if not found[kind] and (same or (kind != POSITIVE and shapes[kind] == asked)):
-            found[kind] = "unchanged"
-    if not found[POSITIVE]:
+        if not reasons[kind] and (same or (kind != POSITIVE and shapes[kind] == query_shape)):
+            reasons[kind] = "unchanged"
+    if not reasons[POSITIVE]:
         # The same question is both positive and negative, and it is unknown which is wrong.
-        for kind in (k for k in REWRITE_KINDS[1:] if not found[k] and shapes[k] == shapes[POSITIVE]):
-            found[kind] = found[POSITIVE] = "contradiction"
-    return {kind: reason for kind, reason in found.items() if reason}
+        for kind in (k for k in REWRITE_KINDS[1:] if not reasons[k] and shapes[k] == shapes[POSITIVE]):
+            reasons[kind] = reasons[POSITIVE] = "contradiction"
+    return {kind: reason for kind, reason in reasons.items() if reason}
 
 
 def _alone(kind: str, candidate: SwappedQuery, text: str, terms: Terms, tolerance: float) -> str:

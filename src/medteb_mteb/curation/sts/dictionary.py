@@ -95,9 +95,9 @@ def _entry(row: Row, problems: Problems) -> DictionaryEntry | None:
     terms = []
     for column in ("origin", "replace"):
         if column not in row.values:
-            there = ", ".join(map(str, row.values))
+            columns = ", ".join(map(str, row.values))
             problems.add(
-                row.file, row.line, "column", f"expected a column {column!r}; the columns are {there}"
+                row.file, row.line, "column", f"expected a column {column!r}; the columns are {columns}"
             )
             return None
         term = as_text(row.values[column])

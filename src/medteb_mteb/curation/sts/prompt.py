@@ -75,12 +75,12 @@ def render(candidate: SwappedQuery, tolerance: float) -> Prompt:
         tolerance: Share of the query's length by which that of the positive may differ.
     """
     query = candidate.query.full
-    given = {
+    fields = {
         "origin": candidate.entry.origin,
         "replace": candidate.entry.replace,
         "query_pairs": {"origin": defused(query), "replace": defused(candidate.swapped)},
     }
-    content = json.dumps(given, ensure_ascii=False, indent=1)
+    content = json.dumps(fields, ensure_ascii=False, indent=1)
     low, high = bounds(query, tolerance)
     user = TEMPLATE.format(
         word=delimiter(hashlib.sha256(content.encode()).digest(), (content,)),
@@ -98,12 +98,12 @@ def read_rewrites(prompt: Prompt, content: str) -> dict[str, str]:
         Rejected: `no-json`, `missing-key`, `extra-key` or `no-text`.
     """
     del prompt
-    found = json_object(content)
-    if not set(REWRITE_KINDS) <= set(found):
+    answer = json_object(content)
+    if not set(REWRITE_KINDS) <= set(answer):
         raise Rejected("missing-key")
-    if len(found) > len(REWRITE_KINDS):
+    if len(answer) > len(REWRITE_KINDS):
         raise Rejected("extra-key")
-    texts = {kind: as_text(found[kind]) for kind in REWRITE_KINDS}
+    texts = {kind: as_text(answer[kind]) for kind in REWRITE_KINDS}
     if not all(texts.values()):
         raise Rejected("no-text")
     return {kind: text.strip() for kind, text in texts.items() if text}

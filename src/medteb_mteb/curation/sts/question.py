@@ -7,7 +7,7 @@ import re
 
 from mar_st.text.normalisation import normalise
 
-__all__ = ["LEAST", "bounds", "is_question", "says_little"]
+__all__ = ["MIN_LETTERS", "bounds", "is_question", "says_little"]
 
 #: Marks of a question without a question mark. Words that also occur in statements are left out where the
 #: statement is the likelier reading: 没什么, 不怎么.
@@ -16,7 +16,7 @@ _ASKING = re.compile(
     r"是否|能否|可否|有无|有没有|(.)[不没]\1|(?<!不)要不要|什么时候|何时|啥|咋"
 )
 #: Letters that a question has besides its term.
-LEAST = 2
+MIN_LETTERS = 2
 
 
 def is_question(text: str) -> bool:
@@ -28,7 +28,7 @@ def is_question(text: str) -> bool:
 
 def says_little(text: str, term: str) -> bool:
     """Return True if a text says next to nothing besides the term."""
-    return len(normalise(text)) - len(normalise(term)) < LEAST
+    return len(normalise(text)) - len(normalise(term)) < MIN_LETTERS
 
 
 def bounds(query: str, tolerance: float) -> tuple[int, int]:

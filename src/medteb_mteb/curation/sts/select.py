@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mar_st.text.normalisation import normalise
 from medteb_mteb.curation.files.records import Dropped
 from medteb_mteb.curation.judge.injection import suspicious
-from medteb_mteb.curation.sts.question import LEAST, bounds, says_little
+from medteb_mteb.curation.sts.question import MIN_LETTERS, bounds, says_little
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -83,7 +83,7 @@ def select(
         limit: Maximum number of queries, sampled; `None`: all.
         seed: Seed of the samples.
     """
-    found: list[SwappedQuery] = []
+    candidates: list[SwappedQuery] = []
     dropped: list[Dropped] = []
     first: dict[str, str] = {}
     crowded: set[str] = set()
@@ -101,8 +101,8 @@ def select(
             continue
         if len({place.term for place in places}) > 1:
             crowded.add(query.id)
-        found.append(SwappedQuery(query, entry, _swapped(query.full, entry, places)))
-    kept = _drawn(found, per_entry, limit, seed, dropped)
+        candidates.append(SwappedQuery(query, entry, _swapped(query.full, entry, places)))
+    kept = _drawn(candidates, per_entry, limit, seed, dropped)
     return Selection(kept, dropped, sum(one.query.id in crowded for one in kept))
 
 
@@ -112,11 +112,11 @@ def _choose(
     terms = sorted({place.term for place in places if dictionary.of(place.term)})
     if not terms:
         return None, "no-term"
-    there = {place.term for place in places}
+    occurring = {place.term for place in places}
     rng.shuffle(terms)
     for term in sorted(terms, key=len, reverse=True):
-        # A question with both names of a thing would become meaningless with one name twice.
-        free = [entry for entry in dictionary.of(term) if not there & (set(entry.pair) - {term})]
+        # A question that names both synonyms would name one of them twice after the replacement.
+        free = [entry for entry in dictionary.of(term) if not occurring & (set(entry.pair) - {term})]
         if free:
             return rng.choice(free), ""
     return None, "has-synonym"
@@ -128,7 +128,7 @@ def _unfit(text: str, entry: DictionaryEntry, tolerance: float) -> str:
         return "instruction"
     if says_little(text, entry.origin):
         return "bare-term"
-    return "no-room" if len(entry.replace) + LEAST > bounds(text, tolerance)[1] else ""
+    return "no-room" if len(entry.replace) + MIN_LETTERS > bounds(text, tolerance)[1] else ""
 
 
 def _swapped(text: str, entry: DictionaryEntry, places: Sequence[TermMatch]) -> str:
@@ -141,23 +141,27 @@ def _swapped(text: str, entry: DictionaryEntry, places: Sequence[TermMatch]) -> 
 
 
 def _drawn(
-    found: list[SwappedQuery], per_entry: int | None, limit: int | None, seed: int, dropped: list[Dropped]
+    candidates: list[SwappedQuery],
+    per_entry: int | None,
+    limit: int | None,
+    seed: int,
+    dropped: list[Dropped],
 ) -> list[SwappedQuery]:
     """Return at most `per_entry` queries of an entry and `limit` in total; the order stays."""
     # By a number that depends on the query only: a further query does not change which others are paid for.
-    order = sorted(found, key=lambda one: random.Random(f"{seed} limit {one.query.id}").random())
-    taken: Counter[tuple[str, str]] = Counter()
+    order = sorted(candidates, key=lambda one: random.Random(f"{seed} limit {one.query.id}").random())
+    counts: Counter[tuple[str, str]] = Counter()
     reasons: dict[str, str] = {}
     for one in order:
-        if per_entry is not None and taken[one.entry.pair] >= per_entry:
+        if per_entry is not None and counts[one.entry.pair] >= per_entry:
             reasons[one.query.id] = "per-entry"
-        elif limit is not None and taken.total() >= limit:
+        elif limit is not None and counts.total() >= limit:
             reasons[one.query.id] = "limit"
         else:
-            taken[one.entry.pair] += 1
+            counts[one.entry.pair] += 1
     dropped += [
         Dropped(one.query, reasons[one.query.id], f"{one.entry.origin} {one.entry.replace}")
-        for one in found
+        for one in candidates
         if one.query.id in reasons
     ]
-    return [one for one in found if one.query.id not in reasons]
+    return [one for one in candidates if one.query.id not in reasons]

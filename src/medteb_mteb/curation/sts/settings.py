@@ -60,9 +60,9 @@ class StsSettings:
             )
         if not 0 <= self.tolerance < 1:
             raise BuildError(f"The tolerance of lengths is a share from 0 to below 1; got {self.tolerance}.")
-        for what, number in (("per_entry", self.per_entry), ("limit", self.limit)):
+        for name, number in (("per_entry", self.per_entry), ("limit", self.limit)):
             if number is not None and number < 1:
-                raise BuildError(f"{what} is a positive number, or None; got {number}.")
+                raise BuildError(f"{name} is a positive number, or None; got {number}.")
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings that the data depend on, as JSON values; names are left out."""

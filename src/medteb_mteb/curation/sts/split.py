@@ -91,10 +91,10 @@ def split_by_entry(
     left_out = dict.fromkeys((name for name in chosen if name not in whole), "incomplete")
     left_out |= {name: leaks[name] for name in chosen if name in leaks}
     kept = [name for name in chosen if name not in left_out]
-    rest = [name for name, pair in pairs.items() if pair not in entries]
-    left_out |= _near(rest, kept, texts, sentences, threshold)
-    left_out |= _of_tests(rest, sentences, held_out or HeldOut())
-    train = [name for name in rest if name not in left_out]
+    others = [name for name, pair in pairs.items() if pair not in entries]
+    left_out |= _near(others, kept, texts, sentences, threshold)
+    left_out |= _of_tests(others, sentences, held_out or HeldOut())
+    train = [name for name in others if name not in left_out]
     counts = tuple(len({pairs[name] for name in side}) for side in (kept, train))
     return QuerySplit(kept, train, left_out, (counts[0], counts[1]))
 
@@ -142,12 +142,12 @@ def _near(
     sentences: Mapping[str, Sequence[str]],
     threshold: float,
 ) -> dict[str, str]:
-    found = {}
-    taken = {normalise(sentence) for name in test for sentence in sentences[name]}
+    reasons = {}
+    test_sentences = {normalise(sentence) for name in test for sentence in sentences[name]}
     for name in train:
-        if any(normalise(sentence) in taken for sentence in sentences[name]):
-            found[name] = "shared-sentence"
+        if any(normalise(sentence) in test_sentences for sentence in sentences[name]):
+            reasons[name] = "shared-sentence"
     tests = [sentence for name in test for sentence in sentences[name]]
     pairs = near_duplicates([texts[name] for name in train], tests, threshold=threshold)
-    found.update({train[row]: "near-test" for row, _, _ in pairs})
-    return found
+    reasons.update({train[row]: "near-test" for row, _, _ in pairs})
+    return reasons

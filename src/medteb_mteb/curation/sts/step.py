@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StsEstimate", "StsReport", "estimate", "sts"]
 
-STEP = "sts"
+STEP_NAME = "sts"
 
 
 @dataclass(frozen=True)
@@ -188,13 +188,13 @@ def sts(
     """
     model = llm if isinstance(llm, LLM) else load_llm(llm)
     folder, path = Path(out), answers_path(out, journal)
-    refuse_taken(folder, STEP, OUTPUT_FILES)
-    made = gathered([queries], sources)
+    refuse_taken(folder, STEP_NAME, OUTPUT_FILES)
+    recorded = gathered([queries], sources)
     terms, selection, total = _select(dictionary, queries, how)
     if not already_anonymous:
         refuse_private({"queries": [one.query for one in selection.candidates]})
     model.key()
-    found = generate(
+    generation = generate(
         _prompts(selection, how),
         model,
         path,
@@ -202,21 +202,11 @@ def sts(
         read=read_rewrites,
         retry_failed=retry_failed,
         show_progress=show_progress,
-        name=STEP,
+        name=STEP_NAME,
     )
-    rows = _checked(selection, found, terms, how)
-    report = StsReport(
-        folder,
-        path,
-        queries=total,
-        dropped={**selection.reasons, **_failures(found)},
-        rewrites=_outcomes(rows),
-        bought=found.bought,
-        known=found.known,
-        account=found.account,
-        stopped=found.stopped,
-    )
-    if not found.complete:
+    rows = _checked(selection, generation, terms, how)
+    report = _report(folder, path, total, selection, generation, rows)
+    if not generation.complete:
         return report
     sides = _split(rows, how, training_queries, held_out)
     statistics = _statistics(report, terms, rows, selection, sides)
@@ -225,10 +215,34 @@ def sts(
         "settings": how.to_json(),
         "input": {"dictionary": source_digest(dictionary), "queries": source_digest(queries)},
     }
-    writer = {"name": model.name, **provenance["rewriter"], "answered": list(found.answered)}
-    dropped = _dropped_rows(selection, found)
-    triples = _write(folder, rows, sides, how, statistics, provenance, {**made, "writers": [writer]}, dropped)
+    writer = {"name": model.name, **provenance["rewriter"], "answered": list(generation.answered)}
+    dropped = _dropped_rows(selection, generation)
+    triples = _write(
+        folder, rows, sides, how, statistics, provenance, {**recorded, "writers": [writer]}, dropped
+    )
     return replace(report, edition=load_edition(folder / TASK), triples=triples, statistics=statistics)
+
+
+def _report(
+    folder: Path,
+    journal: Path,
+    queries: int,
+    selection: Selection,
+    generation: Generation[dict[str, str]],
+    rows: Sequence[Rewritten],
+) -> StsReport:
+    """Return the report of the rewrites, before an edition is made of them."""
+    return StsReport(
+        folder,
+        journal,
+        queries=queries,
+        dropped={**selection.reasons, **_failures(generation)},
+        rewrites=_outcomes(rows),
+        bought=generation.bought,
+        known=generation.known,
+        account=generation.account,
+        stopped=generation.stopped,
+    )
 
 
 def _write(
@@ -243,7 +257,7 @@ def _write(
 ) -> int:
     """Write all files, complete the statistics, and return the number of training triples."""
     by_id = {row.id: row for row in rows}
-    with placing(folder, STEP, OUTPUT_FILES) as part:
+    with placing(folder, STEP_NAME, OUTPUT_FILES) as part:
         made = write_training(part, (by_id[name] for name in sides.train))
         statistics |= {f"training queries {what}": n for what, n in made.items() if n and what != "triples"}
         drawn = write_edition(part, rows, sides, how, statistics, made, **provenance)
@@ -278,18 +292,18 @@ def _prompts(selection: Selection, how: StsSettings) -> list[Prompt]:
 
 
 def _checked(
-    selection: Selection, found: Generation[dict[str, str]], terms: Dictionary, how: StsSettings
+    selection: Selection, generation: Generation[dict[str, str]], terms: Dictionary, how: StsSettings
 ) -> list[Rewritten]:
     rows = []
     for one in selection.candidates:
-        rewrites = found.answers.get(one.query.id)
+        rewrites = generation.answers.get(one.query.id)
         if rewrites is not None:
             rows.append(Rewritten(one, rewrites, check(one, rewrites, terms.terms, how.tolerance)))
     return rows
 
 
-def _failures(found: Generation[dict[str, str]]) -> dict[str, int]:
-    return dict(sorted(Counter(f"failed-{reason}" for reason in found.failed.values()).items()))
+def _failures(generation: Generation[dict[str, str]]) -> dict[str, int]:
+    return dict(sorted(Counter(f"failed-{reason}" for reason in generation.failed.values()).items()))
 
 
 def _outcomes(rows: Sequence[Rewritten]) -> dict[str, dict[str, int]]:
@@ -324,7 +338,7 @@ def _statistics(
     report: StsReport, terms: Dictionary, rows: Sequence[Rewritten], selection: Selection, sides: QuerySplit
 ) -> dict[str, int]:
     placed = {*sides.test, *sides.train, *sides.left_out}
-    left = Counter(sides.left_out.values())
+    left_out = Counter(sides.left_out.values())
     numbers = {
         "dictionary entries": len(terms.entries),
         "dictionary entries repeated": terms.repeated,
@@ -339,7 +353,7 @@ def _statistics(
             if reason != "good"
         },
         "queries without a good rewrite": sum(row.id not in placed for row in rows),
-        **{f"queries in neither part, {reason}": count for reason, count in sorted(left.items())},
+        **{f"queries in neither part, {reason}": count for reason, count in sorted(left_out.items())},
         "dictionary entries of the test": sides.entries[0],
         "dictionary entries of training": sides.entries[1],
         "training queries": len(sides.train),
@@ -347,10 +361,10 @@ def _statistics(
     return {name: number for name, number in numbers.items() if number}
 
 
-def _dropped_rows(selection: Selection, found: Generation[dict[str, str]]) -> list[dict[str, Any]]:
+def _dropped_rows(selection: Selection, generation: Generation[dict[str, str]]) -> list[dict[str, Any]]:
     failed = [
-        Dropped(one.query, f"failed-{found.failed[one.query.id]}")
+        Dropped(one.query, f"failed-{generation.failed[one.query.id]}")
         for one in selection.candidates
-        if one.query.id in found.failed
+        if one.query.id in generation.failed
     ]
     return [item.to_json() for item in (*selection.dropped, *failed)]

@@ -22,15 +22,23 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.sts.settings import StsSettings
     from medteb_mteb.curation.sts.split import QuerySplit
 
-__all__ = ["NEGATIVES", "OUTPUT_FILES", "TASK", "Rewritten", "write_edition", "write_log", "write_training"]
+__all__ = [
+    "MAX_NEGATIVES",
+    "OUTPUT_FILES",
+    "TASK",
+    "Rewritten",
+    "write_edition",
+    "write_log",
+    "write_training",
+]
 
 TASK = "MedTEBSTS"
-TRIPLES, PAIRS = "train/sts.jsonl", "train/sts-pairs.jsonl"
-REWRITES, DROPPED = "sts/rewrites.jsonl", "sts/dropped.jsonl"
+TRIPLES_FILE, PAIRS_FILE = "train/sts.jsonl", "train/sts-pairs.jsonl"
+REWRITES_FILE, DROPPED_FILE = "sts/rewrites.jsonl", "sts/dropped.jsonl"
 #: All that the step writes into a folder of data.
-OUTPUT_FILES = (TASK, TRIPLES, PAIRS, REWRITES, DROPPED)
+OUTPUT_FILES = (TASK, TRIPLES_FILE, PAIRS_FILE, REWRITES_FILE, DROPPED_FILE)
 #: Negatives of a training row at most, as in the published records.
-NEGATIVES = 7
+MAX_NEGATIVES = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +72,7 @@ def write_edition(
     sides: QuerySplit,
     how: StsSettings,
     statistics: Mapping[str, Any],
-    made: Mapping[str, Any],
+    record: Mapping[str, Any],
     **provenance: Any,
 ) -> dict[str, str]:
     """Write `MedTEBSTS`: each test query with one of its rewrites.
@@ -75,7 +83,7 @@ def write_edition(
         sides: The split into test and training.
         how: Settings.
         statistics: Numbers for card and manifest.
-        made: How the data was made, for `provenance.json`; its sources are also in card and manifest.
+        record: How the data was made, for `provenance.json`; its sources are also in card and manifest.
         **provenance: Further fields of the manifest.
 
     Returns:
@@ -104,7 +112,7 @@ def write_edition(
     write_rows(folder / "test.jsonl", pairs)
     counts = {"test": len(drawn)}
     numbers = {**{f"test pairs, {kind}": kinds[kind] for kind in REWRITE_KINDS}, **statistics}
-    sources = made.get("sources", [])
+    sources = record.get("sources", [])
     card = write_card(TASK, how.name, how.licence, {**counts, **numbers}, sources)
     (folder / "README.md").write_bytes(card.encode())
     edition = write_manifest(
@@ -120,7 +128,7 @@ def write_edition(
         **named(sources),
         **provenance,
     )
-    describe(edition, made)
+    describe(edition, record)
     return drawn
 
 
@@ -133,26 +141,26 @@ def write_training(out: Path, rows: Iterable[Rewritten]) -> dict[str, int]:
     Returns:
         Number of rows: `triples`, `without a negative`, `without a positive`.
     """
-    files: dict[str, list[dict[str, Any]]] = {TRIPLES: [], PAIRS: []}
-    left = 0
+    files: dict[str, list[dict[str, Any]]] = {TRIPLES_FILE: [], PAIRS_FILE: []}
+    without_positive = 0
     for row in rows:
         good = row.good
         positive = good.pop(POSITIVE, None)
         if positive is None:
-            left += 1
+            without_positive += 1
             continue
         content: dict[str, Any] = {"query": row.candidate.query.full, "positives": [positive]}
         if good:
-            files[TRIPLES].append({**content, "negatives": list(good.values())[:NEGATIVES]})
+            files[TRIPLES_FILE].append({**content, "negatives": list(good.values())[:MAX_NEGATIVES]})
         else:
-            files[PAIRS].append(content)
-    for name, found in files.items():
-        if found:
-            write_rows(out / name, found)
+            files[PAIRS_FILE].append(content)
+    for name, contents in files.items():
+        if contents:
+            write_rows(out / name, contents)
     return {
-        "triples": len(files[TRIPLES]),
-        "without a negative": len(files[PAIRS]),
-        "without a positive": left,
+        "triples": len(files[TRIPLES_FILE]),
+        "without a negative": len(files[PAIRS_FILE]),
+        "without a positive": without_positive,
     }
 
 
@@ -168,14 +176,14 @@ def write_log(
 
     def content(row: Rewritten) -> dict[str, Any]:
         query, entry = row.candidate.query, row.candidate.entry
-        found: dict[str, Any] = {"query-id": query.id, "query": query.full}
-        found |= {"origin": entry.origin, "replace": entry.replace, **row.rewrites}
+        record: dict[str, Any] = {"query-id": query.id, "query": query.full}
+        record |= {"origin": entry.origin, "replace": entry.replace, **row.rewrites}
         if row.dropped:
-            found["dropped"] = dict(row.dropped)
-        found["use"] = side.get(row.id, "none")
+            record["dropped"] = dict(row.dropped)
+        record["use"] = side.get(row.id, "none")
         if row.id in drawn:
-            found["drawn"] = drawn[row.id]
-        return found
+            record["drawn"] = drawn[row.id]
+        return record
 
-    write_rows(out / REWRITES, map(content, rows))
-    write_rows(out / DROPPED, dropped)
+    write_rows(out / REWRITES_FILE, map(content, rows))
+    write_rows(out / DROPPED_FILE, dropped)

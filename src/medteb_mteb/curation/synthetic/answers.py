@@ -59,10 +59,10 @@ def strings_of(key: str) -> Callable[[Prompt, str], tuple[str, ...]]:
 
     def read(prompt: Prompt, content: str) -> tuple[str, ...]:
         del prompt
-        (found,) = _values(json_object(content), (key,))
-        if not isinstance(found, list) or not all(isinstance(line, str) for line in found):
+        (strings,) = _values(json_object(content), (key,))
+        if not isinstance(strings, list) or not all(isinstance(line, str) for line in strings):
             raise Rejected("not-strings")
-        return tuple(tidied(line) for line in found)
+        return tuple(tidied(line) for line in strings)
 
     return read
 
@@ -103,7 +103,7 @@ def example_schema() -> dict[str, Any]:
     }
 
 
-def _values(found: dict[str, Any], keys: Sequence[str]) -> list[Any]:
-    if any(key not in found for key in keys):
+def _values(answer: dict[str, Any], keys: Sequence[str]) -> list[Any]:
+    if any(key not in answer for key in keys):
         raise Rejected("missing-key")
-    return [found[key] for key in keys]
+    return [answer[key] for key in keys]

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.llm import LLM, Prompt
 
-__all__ = ["PORTION", "Asking", "portions"]
+__all__ = ["PROMPTS_PER_PORTION", "Asking", "portions"]
 
 #: Number of prompts held in memory at once.
-PORTION = 10_000
+PROMPTS_PER_PORTION = 10_000
 
 T = TypeVar("T")
 Item = TypeVar("Item")
 
 
-def portions(items: Iterable[Item], size: int = PORTION) -> Iterator[list[Item]]:
+def portions(items: Iterable[Item], size: int = PROMPTS_PER_PORTION) -> Iterator[list[Item]]:
     """Yield items in lists of at most `size`."""
     rest = iter(items)
     while portion := list(islice(rest, size)):
@@ -61,7 +61,7 @@ class Asking:
         self, prompts: list[Prompt], version: str, read: Callable[[Prompt, str], T], name: str
     ) -> tuple[dict[str, T], dict[str, str]]:
         """Return answers by key, and reasons of failed prompts by key; both are incomplete if `stopped`."""
-        made = generate(
+        generation = generate(
             prompts,
             self._llm,
             self._journal,
@@ -71,9 +71,9 @@ class Asking:
             show_progress=self._show_progress,
             name=name,
         )
-        self.known += made.known
-        self.bought += made.bought
-        self.failed.update(made.failed.values())
-        self.faults.update(made.faults)
-        self.account, self.stopped = made.account, made.stopped
-        return made.answers, made.failed
+        self.known += generation.known
+        self.bought += generation.bought
+        self.failed.update(generation.failed.values())
+        self.faults.update(generation.faults)
+        self.account, self.stopped = generation.account, generation.stopped
+        return generation.answers, generation.failed

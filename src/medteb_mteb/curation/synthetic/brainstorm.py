@@ -11,8 +11,8 @@ from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.synthetic.answers import strings_of
 from medteb_mteb.curation.synthetic.task_checks import TaskCheck
 from medteb_mteb.curation.synthetic.task_prompts import (
-    PER_CALL,
     TASKS_KEY,
+    TASKS_PER_CALL,
     brainstorm_prompt,
     brainstorm_version,
 )
@@ -55,25 +55,25 @@ def read_tasks(path: str | Path) -> Tasks:
         raise BuildError(f"{file} cannot be read ({error.strerror}).") from error
     except UnicodeDecodeError as error:
         raise BuildError(f"{file} is not text in UTF-8; give one task on each line.") from error
-    found = Tasks()
+    tasks = Tasks()
     for line in filter(None, lines):
-        if line in found.kept:
-            found.dropped.append({"task": line, "reason": "repeated"})
+        if line in tasks.kept:
+            tasks.dropped.append({"task": line, "reason": "repeated"})
         else:
-            found.kept.append(line)
-    if not found.kept:
+            tasks.kept.append(line)
+    if not tasks.kept:
         raise BuildError(f"{file} holds no task; give one on each line.")
-    return found
+    return tasks
 
 
 def first_calls(wanted: int, language: Language, seed: int) -> list[Prompt]:
     """Return the prompts of the first round for this number of tasks."""
-    return [brainstorm_prompt(call, language, seed) for call in range(math.ceil(wanted / PER_CALL))]
+    return [brainstorm_prompt(call, language, seed) for call in range(math.ceil(wanted / TASKS_PER_CALL))]
 
 
 def most_calls(wanted: int) -> int:
     """Return the number of calls after which a brainstorm gives up, in case the LLM repeats itself."""
-    return 2 + 3 * math.ceil(wanted / PER_CALL)
+    return 2 + 3 * math.ceil(wanted / TASKS_PER_CALL)
 
 
 def brainstorm(asking: Asking, wanted: int, language: Language, seed: int) -> Tasks:
@@ -88,24 +88,24 @@ def brainstorm(asking: Asking, wanted: int, language: Language, seed: int) -> Ta
     Returns:
         At most `wanted` tasks; fewer if the LLM only repeats itself or if `asking` has stopped.
     """
-    found, check = Tasks(), TaskCheck(language)
+    tasks, check = Tasks(), TaskCheck(language)
     version, most = brainstorm_version(language), most_calls(wanted)
-    while len(found.kept) < wanted and found.calls < most:
-        missing = math.ceil((wanted - len(found.kept)) / PER_CALL)
-        calls = range(found.calls, min(most, found.calls + missing))
+    while len(tasks.kept) < wanted and tasks.calls < most:
+        missing = math.ceil((wanted - len(tasks.kept)) / TASKS_PER_CALL)
+        calls = range(tasks.calls, min(most, tasks.calls + missing))
         prompts = [brainstorm_prompt(call, language, seed) for call in calls]
         answers, failed = asking(prompts, version, strings_of(TASKS_KEY), "tasks")
         for prompt in prompts:
             if prompt.key in failed:
-                found.failed.append({"call": int(prompt.key), "reason": failed[prompt.key]})
+                tasks.failed.append({"call": int(prompt.key), "reason": failed[prompt.key]})
             for task in answers.get(prompt.key, ()):
-                reason, detail = check(task) if len(found.kept) < wanted else ("not-needed", "")
+                reason, detail = check(task) if len(tasks.kept) < wanted else ("not-needed", "")
                 if reason:
                     row = {"task": task, "reason": reason}
-                    found.dropped.append({**row, "detail": detail} if detail else row)
+                    tasks.dropped.append({**row, "detail": detail} if detail else row)
                 else:
-                    found.kept.append(task)
+                    tasks.kept.append(task)
         if asking.stopped:
             break
-        found.calls = calls.stop
-    return found
+        tasks.calls = calls.stop
+    return tasks

@@ -15,20 +15,20 @@ from medteb_mteb.curation.texts.near_duplicates import jaccard, shingles
 if TYPE_CHECKING:
     from medteb_mteb.curation.synthetic.languages import Language
 
-__all__ = ["NEAR", "QueryCheck", "Seen", "copied", "text_problem"]
+__all__ = ["NEAR_DUPLICATE_SIMILARITY", "QueryCheck", "Seen", "copied", "text_problem"]
 
 #: Minimum Jaccard similarity of character 2-grams at which two short texts count as nearly the same. In a
 #: sentence of 20 characters, another disease gives about .6, and an added or removed particle .9.
-NEAR = 0.75
+NEAR_DUPLICATE_SIMILARITY = 0.75
 #: Minimum letters and digits of a copied piece of a document; shorter pieces are names of things. An English
 #: word has about five letters.
-_PIECE: dict[Language, int] = {"zh": 10, "en": 40}
+_MIN_COPY_LENGTH: dict[Language, int] = {"zh": 10, "en": 40}
 #: Minimum letters and digits of a sentence; shorter ones are headings or names.
-_SENTENCE: dict[Language, int] = {"zh": 5, "en": 15}
+_MIN_SENTENCE_LENGTH: dict[Language, int] = {"zh": 5, "en": 15}
 
-_ENDS = re.compile(r"[。！？!?；;\n]|\.\s")
+_SENTENCE_END = re.compile(r"[。！？!?；;\n]|\.\s")
 
-_ABOUT: dict[Language, re.Pattern[str]] = {
+_MENTION_OF_DOCUMENT: dict[Language, re.Pattern[str]] = {
     "zh": re.compile(
         r"本文|该文|此文|文中|文内|文章|上文|下文|前文|原文|全文|本段|该段|本研究|该研究|本病例|该病例|本例|"
         r"(这|那|本|该|此|上述|以上|所给|给定|提供的?)一?[篇份段则个]?"
@@ -43,7 +43,7 @@ _ABOUT: dict[Language, re.Pattern[str]] = {
         re.IGNORECASE,
     ),
 }
-_BACK: dict[Language, re.Pattern[str]] = {
+_BACK_REFERENCE: dict[Language, re.Pattern[str]] = {
     "zh": re.compile(
         r"(该|此|上述|前述)[类种]?(疾?病|症|药|患者|病人|病例|方法|疗法|方案|指标|综合征)|"
         # "该" may mean "should" before a word that is also a verb.
@@ -82,14 +82,14 @@ def copied(text: str, document: str, language: Language) -> bool:
         language: Language of both; determines the minimum length of a copy, since shorter pieces are names.
     """
     plain = normalise(text)
-    width = max(_PIECE[language], -(-len(plain) * 4 // 5))
+    width = max(_MIN_COPY_LENGTH[language], -(-len(plain) * 4 // 5))
     return any(plain[i : i + width] in document for i in range(len(plain) - width + 1))
 
 
 class Seen:
     """Short texts, compared with later ones to find near-duplicates."""
 
-    def __init__(self, threshold: float = NEAR) -> None:
+    def __init__(self, threshold: float = NEAR_DUPLICATE_SIMILARITY) -> None:
         self._threshold = threshold
         self._grams: list[tuple[str, frozenset[str]]] = []
 
@@ -114,7 +114,7 @@ class QueryCheck:
     def __init__(self, document: str, language: Language) -> None:
         self._language = language
         self._document = normalise(document)
-        self._sentences = {normalise(piece) for piece in _ENDS.split(document)}
+        self._sentences = {normalise(piece) for piece in _SENTENCE_END.split(document)}
         self._seen = Seen()
 
     def __call__(self, query: str, form: str) -> tuple[str, str]:
@@ -126,10 +126,10 @@ class QueryCheck:
         """
         language = self._language
         reason = text_problem(query, language) or self._length(query, form)
-        if not reason and _ABOUT[language].search(query):
+        if not reason and _MENTION_OF_DOCUMENT[language].search(query):
             reason = "about-the-document"
         # A case may name its disease first and then call it "this disease".
-        if not reason and form != "case" and _BACK[language].search(query):
+        if not reason and form != "case" and _BACK_REFERENCE[language].search(query):
             reason = "refers-back"
         reason = reason or form_problem(query, form, language)
         if not reason and self._copied(query):
@@ -148,5 +148,5 @@ class QueryCheck:
 
     def _copied(self, query: str) -> bool:
         plain = normalise(query)
-        whole = len(plain) >= _SENTENCE[self._language] and plain in self._sentences
+        whole = len(plain) >= _MIN_SENTENCE_LENGTH[self._language] and plain in self._sentences
         return whole or copied(query, self._document, self._language)

@@ -57,7 +57,7 @@ FORMS: dict[str, Form] = {
 #: Default share of each form. These are ours: nothing is published on the forms of synthetic queries.
 DEFAULT_FORMS: dict[str, float] = {"question": 0.6, "keywords": 0.25, "case": 0.15}
 
-_ASKS = {
+_QUESTION = {
     "zh": re.compile(
         r"[?？]|什么|啥|怎么|怎样|咋|如何|为何|为啥|哪|多少|多久|多长|多大|多高|几[个种次天年岁点时]|是否|能否|可否|有无|"
         r"是不是|能不能|会不会|可不可以|要不要|有没有|需不需要|该不该|好不好|何[时种处者]|谁|[吗么呢]$"
@@ -73,7 +73,7 @@ _SENTENCE = re.compile(r"[。！!；;?？]|\.(\s|$)")
 
 def form_problem(text: str, form: str, language: Language) -> str:
     """Return the reason why a query is not of its form; empty if it is."""
-    asks = _ASKS[language].search(text) is not None
+    asks = _QUESTION[language].search(text) is not None
     if form == "keywords":
         return "not-keywords" if asks or _SENTENCE.search(text) else ""
     return "" if asks else "not-a-question"
@@ -87,7 +87,7 @@ def parse_forms(entries: Sequence[str] | None) -> dict[str, float]:
     """
     if not entries:
         return dict(DEFAULT_FORMS)
-    found: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for entry in entries:
         name, _, value = entry.partition("=")
         try:
@@ -98,10 +98,10 @@ def parse_forms(entries: Sequence[str] | None) -> dict[str, float]:
             raise BuildError(
                 f"A form is given as FORM=WEIGHT, with {', '.join(FORMS)} and a number; got {entry!r}."
             )
-        found[name] = weight
-    if not any(found.values()):
+        weights[name] = weight
+    if not any(weights.values()):
         raise BuildError("No form of a query has a weight above 0.")
-    return {name: weight for name, weight in found.items() if weight}
+    return {name: weight for name, weight in weights.items() if weight}
 
 
 def draw_forms(weights: Mapping[str, float], number: int, seed: str) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003134f]")
 _LATIN = re.compile(r"[A-Za-z]")
 #: Minimum share of Chinese characters in a Chinese text, which may name drugs or genes in Latin letters; an
 #: English text contains no Chinese characters.
-_SHARE = 0.2
+_MIN_CHINESE_SHARE = 0.2
 
 
 def checked(language: str) -> Language:
@@ -42,5 +42,5 @@ def written_in(text: str, language: Language) -> bool:
     """Return True if a text is in a language: Chinese has mostly Chinese characters, English has none."""
     chinese, latin = len(_HAN.findall(text)), len(_LATIN.findall(text))
     if language == "zh":
-        return bool(chinese) and chinese >= _SHARE * (chinese + latin)
+        return bool(chinese) and chinese >= _MIN_CHINESE_SHARE * (chinese + latin)
     return bool(latin) and not chinese

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.llm import Prompt
     from medteb_mteb.curation.synthetic.languages import Language
 
-__all__ = ["PAIRS", "QuerySettings", "estimate_queries", "synthesize_queries"]
+__all__ = ["PAIRS_FILE", "QuerySettings", "estimate_queries", "synthesize_queries"]
 
-PAIRS = "pairs.jsonl"
+PAIRS_FILE = "pairs.jsonl"
 STEP_NAME = "synthesize-queries"
 SCHEMA_VERSION = 1
 
@@ -120,49 +120,49 @@ def synthesize_queries(
             journal belongs to something else, is in use or cannot be written.
         FolderError: The documents have unusable rows.
     """
-    asked, writer = settings or QuerySettings(), llm if isinstance(llm, LLM) else load_llm(llm)
+    settings, writer = settings or QuerySettings(), llm if isinstance(llm, LLM) else load_llm(llm)
     folder, path = Path(out), answers_path(out, journal)
     rows = SynthesisRows()
-    chosen = _chosen(documents, columns, asked, rows)
+    chosen = _chosen(documents, columns, settings, rows)
     if not already_anonymous:
         refuse_private({"documents": chosen})
     writer.key()
-    version = query_version(asked.language)
+    version = query_version(settings.language)
     identity = {
         "schema_version": SCHEMA_VERSION,
         "step": STEP_NAME,
-        "settings": {"llm": writer.settings(version), **asked.to_json()},
+        "settings": {"llm": writer.settings(version), **settings.to_json()},
         "input": source_digest(documents, columns),
         **({"against": held_out.digest()} if held_out and held_out.texts else {}),
     }
     with alone(folder):
         claim(folder, identity)
         if (folder / MANIFEST).is_file() and not retry_failed:
-            return finished(folder, path, PAIRS)
+            return finished(folder, path, PAIRS_FILE)
         asking = Asking(writer, path, retry_failed=retry_failed, show_progress=show_progress)
         for portion in portions(chosen):
-            prompts = [_prompt(document, asked) for document in portion]
+            prompts = [_prompt(document, settings) for document in portion]
             answers, failed = asking(prompts, version, strings_of(QUERIES_KEY), "queries")
             for document in portion:
                 if document.id in answers:
-                    _take(document, answers[document.id], asked, rows)
+                    _take(document, answers[document.id], settings, rows)
                 elif document.id in failed:
                     rows.failed.append({"document-id": document.id, "reason": failed[document.id]})
             if asking.stopped:
                 break
         rows.keep_away(held_out or HeldOut())
-        _count(chosen, asked, rows)
+        _count(chosen, settings, rows)
         if not asking.stopped:
             written(
                 folder,
-                PAIRS,
+                PAIRS_FILE,
                 identity,
                 rows,
                 read=rows.details["documents"],
                 before=lineage(documents),
                 more={"already_anonymous": already_anonymous},
             )
-        return reported(folder, path, PAIRS, rows, asking, _notes(rows))
+        return reported(folder, path, PAIRS_FILE, rows, asking, _notes(rows))
 
 
 def estimate_queries(
@@ -181,12 +181,12 @@ def estimate_queries(
         BuildError: The documents or the journal are unusable.
         FolderError: The documents have unusable rows.
     """
-    asked, writer = settings or QuerySettings(), llm if isinstance(llm, LLM) else load_llm(llm)
-    chosen = _chosen(documents, columns, asked, SynthesisRows())
-    path, version = answers_path(out, journal), query_version(asked.language)
+    settings, writer = settings or QuerySettings(), llm if isinstance(llm, LLM) else load_llm(llm)
+    chosen = _chosen(documents, columns, settings, SynthesisRows())
+    path, version = answers_path(out, journal), query_version(settings.language)
     return added(
         estimate_cost(
-            [_prompt(document, asked) for document in portion],
+            [_prompt(document, settings) for document in portion],
             writer,
             path,
             version=version,
@@ -197,30 +197,30 @@ def estimate_queries(
 
 
 def _chosen(
-    source: str | Path, columns: Mapping[str, str] | None, asked: QuerySettings, rows: SynthesisRows
+    source: str | Path, columns: Mapping[str, str] | None, settings: QuerySettings, rows: SynthesisRows
 ) -> list[Text]:
     """Return the documents to send, in their order; count the others."""
-    found: dict[str, Text] = {}
+    by_text: dict[str, Text] = {}
     number = 0
     for document in read_texts(source, columns):
         number += 1
-        if len("".join(document.full.split())) < asked.shortest:
+        if len("".join(document.full.split())) < settings.shortest:
             rows.drop({"document-id": document.id}, "short-document")
-        elif document.full in found:
-            rows.drop({"document-id": document.id}, "same-document", found[document.full].id)
+        elif document.full in by_text:
+            rows.drop({"document-id": document.id}, "same-document", by_text[document.full].id)
         else:
-            found[document.full] = document
+            by_text[document.full] = document
     rows.details["documents"] = number
-    chosen = list(found.values())
-    if asked.sample is not None and asked.sample < len(chosen):
+    chosen = list(by_text.values())
+    if settings.sample is not None and settings.sample < len(chosen):
         # Ranked by digest, not drawn: a larger sample contains the smaller one, so only the rest costs.
-        ranks = sorted(range(len(chosen)), key=lambda i: _rank(chosen[i], asked.seed))
-        kept = sorted(ranks[: asked.sample])
+        ranks = sorted(range(len(chosen)), key=lambda i: _rank(chosen[i], settings.seed))
+        kept = sorted(ranks[: settings.sample])
         rows.uncounted["not-sampled"] = len(chosen) - len(kept)
         chosen = [chosen[i] for i in kept]
     if not chosen:
         raise BuildError(
-            f"None of the {number} documents of {source} has at least {asked.shortest} characters."
+            f"None of the {number} documents of {source} has at least {settings.shortest} characters."
         )
     return chosen
 
@@ -229,22 +229,22 @@ def _rank(document: Text, seed: int) -> bytes:
     return hashlib.sha256(f"{seed}\0{document.full}".encode("utf-8", "surrogatepass")).digest()
 
 
-def _forms(document: Text, asked: QuerySettings) -> tuple[str, ...]:
-    return draw_forms(asked.forms, asked.per_document, f"{asked.seed}\0{document.full}")
+def _forms(document: Text, settings: QuerySettings) -> tuple[str, ...]:
+    return draw_forms(settings.forms, settings.per_document, f"{settings.seed}\0{document.full}")
 
 
-def _prompt(document: Text, asked: QuerySettings) -> Prompt:
-    shown = document.full[: asked.longest]
-    return query_prompt(document.id, shown, _forms(document, asked), asked.language)
+def _prompt(document: Text, settings: QuerySettings) -> Prompt:
+    shown = document.full[: settings.longest]
+    return query_prompt(document.id, shown, _forms(document, settings), settings.language)
 
 
-def _take(document: Text, answer: Sequence[str], asked: QuerySettings, rows: SynthesisRows) -> None:
+def _take(document: Text, answer: Sequence[str], settings: QuerySettings, rows: SynthesisRows) -> None:
     """Add the checked pairs of a document to `rows`."""
     if not answer:
         rows.drop({"document-id": document.id}, "nothing-to-ask")
         return
-    check = QueryCheck(document.full, asked.language)
-    forms = _forms(document, asked)
+    check = QueryCheck(document.full, settings.language)
+    forms = _forms(document, settings)
     for number, query in enumerate(answer):
         row = {"query": query, "query-id": f"{document.id}-q{number}", "document-id": document.id}
         if number >= len(forms):
@@ -259,22 +259,22 @@ def _take(document: Text, answer: Sequence[str], asked: QuerySettings, rows: Syn
             "positive": document.full,
             "query-id": row["query-id"],
             "document-id": document.id,
-            "source": asked.source,
+            "source": settings.source,
             "form": forms[number],
         }
-        rows.kept.append(kept | ({"instruction": asked.instruction} if asked.instruction else {}))
+        rows.kept.append(kept | ({"instruction": settings.instruction} if settings.instruction else {}))
     if len(answer) < len(forms):
         rows.uncounted["missing"] += len(forms) - len(answer)
 
 
-def _count(chosen: Sequence[Text], asked: QuerySettings, rows: SynthesisRows) -> None:
+def _count(chosen: Sequence[Text], settings: QuerySettings, rows: SynthesisRows) -> None:
     by_query: dict[str, set[str]] = {}
     for row in rows.kept:
         by_query.setdefault(normalise(row["query"]), set()).add(row["document-id"])
     rows.details |= {
         "asked": len(chosen),
-        "cut": sum(len(document.full) > asked.longest for document in chosen),
-        "suspicious": sum(suspicious(document.full[: asked.longest]) for document in chosen),
+        "cut": sum(len(document.full) > settings.longest for document in chosen),
+        "suspicious": sum(suspicious(document.full[: settings.longest]) for document in chosen),
         "shared": sum(len(documents) for documents in by_query.values() if len(documents) > 1),
     }
 

@@ -86,15 +86,22 @@ For example: {example}
 """,
 }
 _LINE: dict[Language, str] = {"zh": "第{number}条：{form}。", "en": "Query {number}: {form}."}
-_PLACE: dict[Language, str] = {"zh": "<第{number}条查询>", "en": "<query {number}>"}
+_PLACEHOLDER: dict[Language, str] = {"zh": "<第{number}条查询>", "en": "<query {number}>"}
 #: Tokens of the longest requested query and the JSON around it.
-_TOKENS = 100
+_TOKENS_PER_QUERY = 100
 
 
 def query_version(language: Language) -> str:
     """Return the digest (16 hex digits) of the prompt without its document and choice of forms."""
     forms = [FORMS[name].described[language] for name in sorted(FORMS)]
-    parts = (_SYSTEM[language], _TEMPLATE[language], _LINE[language], _PLACE[language], QUERIES_KEY, *forms)
+    parts = (
+        _SYSTEM[language],
+        _TEMPLATE[language],
+        _LINE[language],
+        _PLACEHOLDER[language],
+        QUERIES_KEY,
+        *forms,
+    )
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
@@ -114,7 +121,7 @@ def query_prompt(key: str, text: str, forms: Sequence[str], language: Language) 
         for number, form in enumerate(forms, 1)
     ]
     # An LLM imitates the words of an example, so the example holds placeholders only.
-    places = ", ".join(f'"{_PLACE[language].format(number=n + 1)}"' for n in range(min(2, len(forms))))
+    places = ", ".join(f'"{_PLACEHOLDER[language].format(number=n + 1)}"' for n in range(min(2, len(forms))))
     user = _TEMPLATE[language].format(
         count=len(forms),
         forms="\n".join(lines),
@@ -123,4 +130,6 @@ def query_prompt(key: str, text: str, forms: Sequence[str], language: Language) 
         key=QUERIES_KEY,
         example=f'{{"{QUERIES_KEY}": [{places}{", ..." if len(forms) > 2 else ""}]}}',
     )
-    return Prompt(key, _SYSTEM[language], user, strings_schema(QUERIES_KEY), 10 + _TOKENS * len(forms))
+    return Prompt(
+        key, _SYSTEM[language], user, strings_schema(QUERIES_KEY), 10 + _TOKENS_PER_QUERY * len(forms)
+    )

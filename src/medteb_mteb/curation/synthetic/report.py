@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from medteb_mteb.curation.files.folder import read_json, write_json, write_text
 from medteb_mteb.curation.files.read import MANIFEST
 from medteb_mteb.curation.llm import Account
-from medteb_mteb.curation.training.rows import TEST
+from medteb_mteb.curation.training.rows import TEST_QUERY
 from medteb_mteb.editions import sha256_of
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.synthetic.asking import Asking
     from medteb_mteb.curation.training.leaks import HeldOut
 
-__all__ = ["DROPPED", "FAILED", "SynthesisReport", "SynthesisRows", "finished", "written"]
+__all__ = ["DROPPED_FILE", "FAILED_FILE", "SynthesisReport", "SynthesisRows", "finished", "written"]
 
-DROPPED = "dropped.jsonl"
-FAILED = "failed.jsonl"
+DROPPED_FILE = "dropped.jsonl"
+FAILED_FILE = "failed.jsonl"
 
 
 @dataclass(frozen=True)
@@ -110,13 +110,13 @@ class SynthesisRows:
         """Drop the rows whose query is a near-duplicate of one that models will be tested on."""
         leaks = held_out.leaks([str(row["query"]) for row in self.kept])
         for place, name in leaks.items():
-            self.drop(self.kept[place], TEST, name)
+            self.drop(self.kept[place], TEST_QUERY, name)
         self.kept = [row for place, row in enumerate(self.kept) if place not in leaks]
 
     def reasons(self) -> dict[str, int]:
         """Return the number of dropped items by reason."""
-        found = Counter(row["reason"] for row in self.dropped) + self.uncounted
-        return dict(sorted(found.items()))
+        counts = Counter(row["reason"] for row in self.dropped) + self.uncounted
+        return dict(sorted(counts.items()))
 
 
 def written(
@@ -145,11 +145,11 @@ def written(
     manifest = folder / MANIFEST
     # After a retry of failed prompts an older manifest would not match the files while they are replaced.
     manifest.unlink(missing_ok=True)
-    contents = {name: rows.kept, DROPPED: rows.dropped, FAILED: rows.failed, **(files or {})}
+    contents = {name: rows.kept, DROPPED_FILE: rows.dropped, FAILED_FILE: rows.failed, **(files or {})}
     for file, content in contents.items():
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in content)
         write_text(folder / file, lines)
-    found = {
+    summary = {
         **identity,
         **(more or {}),
         "read": read,
@@ -160,7 +160,7 @@ def written(
         "before": list(before),
         "files": {file: sha256_of(folder / file) for file in contents},
     }
-    write_json(manifest, found)
+    write_json(manifest, summary)
 
 
 def reported(
@@ -188,13 +188,13 @@ def reported(
 
 def finished(folder: Path, journal: Path, name: str) -> SynthesisReport:
     """Return the report of a folder finished by an earlier run, from its manifest."""
-    found = read_json(folder / MANIFEST)
+    manifest = read_json(folder / MANIFEST)
     return SynthesisReport(
         folder,
         journal,
         folder / name,
-        kept=found["kept"],
-        dropped=found["dropped"],
-        failed=found["failed"],
-        details=found["details"],
+        kept=manifest["kept"],
+        dropped=manifest["dropped"],
+        failed=manifest["failed"],
+        details=manifest["details"],
     )

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 __all__ = ["ExampleCheck", "TaskCheck"]
 
 #: Minimum and maximum length of a task sentence.
-_TASK: dict[Language, tuple[int, int]] = {"zh": (8, 100), "en": (5, 60)}
+_TASK_LENGTHS: dict[Language, tuple[int, int]] = {"zh": (8, 100), "en": (5, 60)}
 #: Factors by which a length may differ from the requested one: LLMs count badly and write shorter documents
 #: than requested. A larger difference means that the request was ignored.
 _QUERY_SLACK = 2.5
 _DOCUMENT_SLACK = 3.0
 #: Minimum Jaccard similarity of character 3-grams at which two documents count as the same.
-_SAME = 0.8
+_SAME_DOCUMENT_SIMILARITY = 0.8
 
 
 class TaskCheck:
@@ -45,7 +45,7 @@ class TaskCheck:
     def __call__(self, task: str) -> tuple[str, str]:
         """Return the reason to drop a task, and a detail; two empty strings if it passes."""
         reason = text_problem(task, self._language)
-        least, most = _TASK[self._language]
+        least, most = _TASK_LENGTHS[self._language]
         length = size(task, self._language)
         if not reason and not least <= length <= most:
             reason = "too-short" if length < least else "too-long"
@@ -109,7 +109,10 @@ class ExampleCheck:
         query, positive, negative = map(normalise, (example.query, example.positive, example.negative))
         if query in (positive, negative):
             return "query-is-document"
-        if positive == negative or jaccard(shingles(positive), shingles(negative)) >= _SAME:
+        if (
+            positive == negative
+            or jaccard(shingles(positive), shingles(negative)) >= _SAME_DOCUMENT_SIMILARITY
+        ):
             return "same-documents"
         # A query that occurs in its document only teaches word matching.
         if copied(example.query, positive, self._language) or copied(example.query, negative, self._language):

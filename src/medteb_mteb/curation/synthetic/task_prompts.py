@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXAMPLE_TASKS",
-    "PER_CALL",
     "TASKS_KEY",
+    "TASKS_PER_CALL",
     "brainstorm_prompt",
     "brainstorm_version",
     "example_prompt",
@@ -34,7 +34,7 @@ __all__ = [
 #: Key of the list of tasks.
 TASKS_KEY = "tasks"
 #: Number of tasks requested per call.
-PER_CALL = 20
+TASKS_PER_CALL = 20
 
 #: Two example tasks in the brainstorm prompt: to verify a claim, and to answer frequent questions.
 EXAMPLE_TASKS: dict[Language, tuple[str, str]] = {
@@ -165,9 +165,9 @@ This JSON object and nothing else.
     ),
 }
 #: Tokens of a word (English), and of a character (Chinese, the upper end for today's tokenizers).
-_TOKENS: dict[Language, float] = {"zh": 1.0, "en": 1.4}
+_TOKENS_PER_UNIT: dict[Language, float] = {"zh": 1.0, "en": 1.4}
 #: Tokens of the keys of an example and the JSON around it.
-_AROUND = 40
+_OVERHEAD_TOKENS = 40
 #: Tokens of a task sentence in an answer.
 _TOKENS_PER_TASK = 40
 
@@ -196,13 +196,13 @@ def brainstorm_prompt(call: int, language: Language, seed: int) -> Prompt:
     system, user = _BRAINSTORM[language]
     first, second = EXAMPLE_TASKS[language]
     text = user.format(
-        count=PER_CALL,
+        count=TASKS_PER_CALL,
         first=first,
         second=second,
         fields=("、" if language == "zh" else "; ").join(fields[start : start + _FIELDS_PER_CALL]),
         key=TASKS_KEY,
     )
-    tokens = 10 + _TOKENS_PER_TASK * PER_CALL
+    tokens = 10 + _TOKENS_PER_TASK * TASKS_PER_CALL
     return Prompt(str(call), system, text, strings_schema(TASKS_KEY), tokens, variant=str(call))
 
 
@@ -231,7 +231,7 @@ def example_prompt(
     )
     units = 2 * length_of(constraints.num_words, language).most
     units += length_of(constraints.query_length, language).most
-    tokens = _AROUND + round(units * _TOKENS[language])
+    tokens = _OVERHEAD_TOKENS + round(units * _TOKENS_PER_UNIT[language])
     return Prompt(key, system, text, example_schema(), tokens, variant=variant)
 
 

@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.synthetic.grid import Constraints
     from medteb_mteb.curation.synthetic.languages import Language
 
-__all__ = ["TASKS_FILE", "TRIPLES", "TaskSettings", "estimate_tasks", "synthesize_tasks"]
+__all__ = ["TASKS_FILE", "TRIPLES_FILE", "TaskSettings", "estimate_tasks", "synthesize_tasks"]
 
 TASKS_FILE = "tasks.jsonl"
-TRIPLES = "triples.jsonl"
+TRIPLES_FILE = "triples.jsonl"
 STEP_NAME = "synthesize-tasks"
 SCHEMA_VERSION = 1
 
@@ -81,13 +81,13 @@ class TaskSettings:
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as stored in the manifest; a file of tasks is represented by a digest."""
-        given: dict[str, Any] = {"tasks": self.tasks}
+        origin: dict[str, Any] = {"tasks": self.tasks}
         if self.tasks_from is not None:
             lines = "\n".join(read_tasks(self.tasks_from).kept)
-            given = {"tasks_from": hashlib.sha256(lines.encode()).hexdigest()}
+            origin = {"tasks_from": hashlib.sha256(lines.encode()).hexdigest()}
         return {
             "language": self.language,
-            **given,
+            **origin,
             "pairs_per_task": self.pairs_per_task,
             "seed": self.seed,
             "source": self.source,
@@ -123,44 +123,44 @@ def synthesize_tasks(
         BuildError: There is no usable task, the API key is missing, or the folder or the journal belongs to
             something else, is in use or cannot be written.
     """
-    asked, writer = settings or TaskSettings(), llm if isinstance(llm, LLM) else load_llm(llm)
+    settings, writer = settings or TaskSettings(), llm if isinstance(llm, LLM) else load_llm(llm)
     folder, path = Path(out), answers_path(out, journal)
     writer.key()
-    versions = f"{brainstorm_version(asked.language)} {example_version(asked.language)}"
+    versions = f"{brainstorm_version(settings.language)} {example_version(settings.language)}"
     identity = {
         "schema_version": SCHEMA_VERSION,
         "step": STEP_NAME,
-        "settings": {"llm": writer.settings(versions), **asked.to_json()},
+        "settings": {"llm": writer.settings(versions), **settings.to_json()},
         **({"against": held_out.digest()} if held_out and held_out.texts else {}),
     }
     with alone(folder):
         claim(folder, identity)
         if (folder / MANIFEST).is_file() and not retry_failed:
-            return finished(folder, path, TRIPLES)
+            return finished(folder, path, TRIPLES_FILE)
         asking = Asking(writer, path, retry_failed=retry_failed, show_progress=show_progress)
         tasks = (
-            read_tasks(asked.tasks_from)
-            if asked.tasks_from is not None
-            else brainstorm(asking, asked.tasks, asked.language, asked.seed)
+            read_tasks(settings.tasks_from)
+            if settings.tasks_from is not None
+            else brainstorm(asking, settings.tasks, settings.language, settings.seed)
         )
         rows = SynthesisRows(dropped=tasks.dropped, failed=tasks.failed)
         if not asking.stopped:
             if not tasks.kept:
                 raise BuildError(_no_tasks(rows))
             write_text(folder / TASKS_FILE, _lines({"task": task} for task in tasks.kept))
-            _examples(tasks, asked, asking, rows)
+            _examples(tasks, settings, asking, rows)
         rows.keep_away(held_out or HeldOut())
-        rows.details = {"tasks": len(tasks.kept), "examples": len(tasks.kept) * asked.pairs_per_task}
+        rows.details = {"tasks": len(tasks.kept), "examples": len(tasks.kept) * settings.pairs_per_task}
         if not asking.stopped:
             written(
                 folder,
-                TRIPLES,
+                TRIPLES_FILE,
                 identity,
                 rows,
                 read=rows.details["examples"],
                 files={TASKS_FILE: [{"task": task} for task in tasks.kept]},
             )
-        return reported(folder, path, TRIPLES, rows, asking, _notes(tasks, asked, asking))
+        return reported(folder, path, TRIPLES_FILE, rows, asking, _notes(tasks, settings, asking))
 
 
 def estimate_tasks(
@@ -180,40 +180,41 @@ def estimate_tasks(
     Raises:
         BuildError: The file of tasks or the journal is unusable.
     """
-    asked, writer = settings or TaskSettings(), llm if isinstance(llm, LLM) else load_llm(llm)
+    settings, writer = settings or TaskSettings(), llm if isinstance(llm, LLM) else load_llm(llm)
     path, known = answers_path(out, journal), Path(out) / TASKS_FILE
     costs = []
-    if asked.tasks_from is not None:
-        tasks = read_tasks(asked.tasks_from).kept
+    if settings.tasks_from is not None:
+        tasks = read_tasks(settings.tasks_from).kept
     else:
-        prompts = first_calls(asked.tasks, asked.language, asked.seed)
-        version = brainstorm_version(asked.language)
+        prompts = first_calls(settings.tasks, settings.language, settings.seed)
+        version = brainstorm_version(settings.language)
         costs = [estimate_cost(prompts, writer, path, version=version, retry_failed=retry_failed)]
         if known.is_file():
             tasks = [json.loads(line)["task"] for line in known.read_text(encoding="utf-8").splitlines()]
         else:
-            names = EXAMPLE_TASKS[asked.language]
-            tasks = [f"{names[i % len(names)]} {i}" for i in range(asked.tasks)]
-    version = example_version(asked.language)
-    for portion in portions(_drawn(tasks, asked)):
+            names = EXAMPLE_TASKS[settings.language]
+            tasks = [f"{names[i % len(names)]} {i}" for i in range(settings.tasks)]
+    version = example_version(settings.language)
+    for portion in portions(_drawn(tasks, settings)):
         prompts = [prompt for _, _, prompt in portion]
         costs.append(estimate_cost(prompts, writer, path, version=version, retry_failed=retry_failed))
     return added(costs)
 
 
-def _drawn(tasks: Sequence[str], asked: TaskSettings) -> Iterator[tuple[int, Constraints, Prompt]]:
+def _drawn(tasks: Sequence[str], settings: TaskSettings) -> Iterator[tuple[int, Constraints, Prompt]]:
     """Yield the task's number, the constraints and the prompt of every example."""
     for number, task in enumerate(tasks):
-        for i, (constraints, variant) in enumerate(draw(task, asked.pairs_per_task, asked.seed)):
+        for i, (constraints, variant) in enumerate(draw(task, settings.pairs_per_task, settings.seed)):
             key = f"t{number}-{i}"
-            yield number, constraints, example_prompt(key, task, constraints, asked.language, variant=variant)
+            prompt = example_prompt(key, task, constraints, settings.language, variant=variant)
+            yield number, constraints, prompt
 
 
-def _examples(tasks: Tasks, asked: TaskSettings, asking: Asking, rows: SynthesisRows) -> None:
+def _examples(tasks: Tasks, settings: TaskSettings, asking: Asking, rows: SynthesisRows) -> None:
     """Ask for the examples and check them."""
-    version = example_version(asked.language)
-    checks = [ExampleCheck(task, asked.language) for task in tasks.kept]
-    for portion in portions(_drawn(tasks.kept, asked)):
+    version = example_version(settings.language)
+    checks = [ExampleCheck(task, settings.language) for task in tasks.kept]
+    for portion in portions(_drawn(tasks.kept, settings)):
         answers, failed = asking([prompt for _, _, prompt in portion], version, read_example, "examples")
         for number, constraints, prompt in portion:
             task = tasks.kept[number]
@@ -228,7 +229,7 @@ def _examples(tasks: Tasks, asked: TaskSettings, asking: Asking, rows: Synthesis
                 "positive": example.positive,
                 "negative": example.negative,
                 "instruction": task,
-                "source": asked.source,
+                "source": settings.source,
                 "constraints": constraints.to_json(),
             }
             reason, detail = checks[number](example, constraints)
@@ -249,12 +250,12 @@ def _no_tasks(rows: SynthesisRows) -> str:
     )
 
 
-def _notes(tasks: Tasks, asked: TaskSettings, asking: Asking) -> list[str]:
-    if asked.tasks_from is not None or len(tasks.kept) >= asked.tasks or asking.stopped:
+def _notes(tasks: Tasks, settings: TaskSettings, asking: Asking) -> list[str]:
+    if settings.tasks_from is not None or len(tasks.kept) >= settings.tasks or asking.stopped:
         return []
     return [
-        f"{len(tasks.kept)} of {asked.tasks} tasks after {most_calls(asked.tasks)} calls: the LLM repeats "
-        "itself. A higher temperature or another model finds more."
+        f"{len(tasks.kept)} of {settings.tasks} tasks after {most_calls(settings.tasks)} calls: the LLM "
+        "repeats itself. A higher temperature or another model finds more."
     ]
 
 

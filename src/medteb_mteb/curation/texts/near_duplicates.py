@@ -21,17 +21,17 @@ REASON = "near-duplicate"
 DOCUMENT_SIMILARITY = 0.8
 #: Characters of an n-gram. A Chinese character carries about as much as half a word; with n-grams of 3, a
 #: change of one character in a sentence of 20 leaves a similarity of .71, with 5 of .52.
-WIDTH = 3
+NGRAM_LENGTH = 3
 #: Hash values of a sketch.
 PERMUTATIONS = 256
 #: Minimum probability that two texts with the threshold's similarity are compared; it grows with similarity.
-RECALL = 0.995
+MIN_RECALL = 0.995
 SEED = 42
 #: Texts that are sketched at once.
-BATCH = 1000
+BATCH_SIZE = 1000
 
 
-def shingles(text: str, width: int = WIDTH) -> frozenset[str]:
+def shingles(text: str, width: int = NGRAM_LENGTH) -> frozenset[str]:
     """Return the character n-grams of the normalised text; a shorter text is its only n-gram.
 
     A text without letters and digits is compared unchanged.
@@ -47,15 +47,15 @@ def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
 
 
 def bands(threshold: float, permutations: int = PERMUTATIONS) -> int:
-    """Return the fewest bands of equal size with which `RECALL` is reached at the threshold.
+    """Return the fewest bands of equal size with which `MIN_RECALL` is reached at the threshold.
 
     Two texts of Jaccard similarity s share a band of r values with chance s^r, so are compared with chance
     1 - (1 - s^r)^bands (Leskovec, Rajaraman, Ullman, Mining of Massive Datasets, 3.4). Few bands of many
     values leave the fewest candidates.
     """
     for number in range(1, permutations):
-        rows, rest = divmod(permutations, number)
-        if not rest and 1 - (1 - threshold**rows) ** number >= RECALL:
+        rows, remainder = divmod(permutations, number)
+        if not remainder and 1 - (1 - threshold**rows) ** number >= MIN_RECALL:
             return number
     return permutations
 
@@ -76,7 +76,7 @@ class NearDuplicates:
 
     name = "dedup"
 
-    def __init__(self, threshold: float = DOCUMENT_SIMILARITY, width: int = WIDTH) -> None:
+    def __init__(self, threshold: float = DOCUMENT_SIMILARITY, width: int = NGRAM_LENGTH) -> None:
         if not 0 < threshold <= 1 or width < 1:
             raise BuildError(
                 f"The threshold is {threshold} and the width {width}; a Jaccard similarity above 0, at most "
@@ -119,11 +119,11 @@ class NearDuplicates:
                 yield text
 
     def _sketches(self, texts: Sequence[Text]) -> Iterator[tuple[Text, frozenset[str], Any]]:
-        for start in range(0, len(texts), BATCH):
-            some = texts[start : start + BATCH]
-            grams = [shingles(text.full, self.width) for text in some]
+        for start in range(0, len(texts), BATCH_SIZE):
+            batch = texts[start : start + BATCH_SIZE]
+            grams = [shingles(text.full, self.width) for text in batch]
             sketches = self._sketch(list(map(list, grams)), num_perm=PERMUTATIONS, seed=SEED)
-            yield from zip(some, grams, sketches, strict=True)
+            yield from zip(batch, grams, sketches, strict=True)
 
     def _nearest(self, grams: frozenset[str], sketch: Any) -> tuple[float, int]:
         """Return similarity and number of the most similar candidate; 0 and -1 if there is none."""

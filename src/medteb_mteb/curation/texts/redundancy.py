@@ -29,7 +29,7 @@ __all__ = ["Correlation", "Leakage", "correlation", "leakage", "read_scores"]
 Scores = dict[str, dict[str, float]]
 
 #: A correlation over fewer models says nothing.
-FEWEST = 4
+MIN_MODELS = 4
 
 
 @dataclass(frozen=True)
@@ -77,17 +77,17 @@ def correlation(
         BuildError: A task has no score or is in both groups, or there are too few models.
     """
     known = {task for row in scores.values() for task in row}
-    wrong = [task for task in (*left, *right) if task not in known]
-    if wrong or not left or not right:
-        what = f"No model has a score on {wrong[0]!r}" if wrong else "Both groups need a task"
-        raise BuildError(f"{what}; choose from {', '.join(sorted(known))}.")
-    if both := sorted(set(left) & set(right)):
-        raise BuildError(f"{both[0]} is in both groups; a task correlates with itself.")
+    unknown = [task for task in (*left, *right) if task not in known]
+    if unknown or not left or not right:
+        problem = f"No model has a score on {unknown[0]!r}" if unknown else "Both groups need a task"
+        raise BuildError(f"{problem}; choose from {', '.join(sorted(known))}.")
+    if shared := sorted(set(left) & set(right)):
+        raise BuildError(f"{shared[0]} is in both groups; a task correlates with itself.")
     models = [model for model, row in scores.items() if all(task in row for task in (*left, *right))]
-    if len(models) < FEWEST:
+    if len(models) < MIN_MODELS:
         raise BuildError(
             f"{len(models)} models have scores on all of {', '.join((*left, *right))}; a correlation needs "
-            f"{FEWEST}."
+            f"{MIN_MODELS}."
         )
     first, second = (
         np.array([np.mean([scores[model][task] for task in group]) for model in models])
@@ -149,11 +149,11 @@ def _of_results(folder: Path) -> Scores:
             continue
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
-            found = [row["main_score"] for rows in content["scores"].values() for row in rows]
+            values = [row["main_score"] for rows in content["scores"].values() for row in rows]
             task = content["task_name"]
         except (ValueError, KeyError, AttributeError, TypeError):
             continue  # some other JSON file
-        scores.setdefault(file.parts[-3].replace("__", "/"), {})[task] = float(np.mean(found))
+        scores.setdefault(file.parts[-3].replace("__", "/"), {})[task] = float(np.mean(values))
     if not scores:
         raise BuildError(f"{folder} holds no results of mteb.")
     return scores

@@ -21,7 +21,7 @@ __all__ = ["QUERY_SIMILARITY", "Split", "clusters", "near_duplicates", "split_qu
 QUERY_SIMILARITY = 0.6
 
 #: Rows of a block of the similarity matrix.
-BLOCK = 1000
+TEXTS_PER_BLOCK = 1000
 
 
 def near_duplicates(
@@ -45,16 +45,16 @@ def near_duplicates(
     first, second = _grams(left, other)
     sizes, other_sizes = (np.asarray(m.sum(1)).ravel() for m in (first, second))
     transposed = second.T.tocsr()
-    for start in range(0, first.shape[0], BLOCK):
-        shared = (first[start : start + BLOCK] @ transposed).tocoo()
+    for start in range(0, first.shape[0], TEXTS_PER_BLOCK):
+        shared = (first[start : start + TEXTS_PER_BLOCK] @ transposed).tocoo()
         rows, columns = shared.row + start, shared.col
         similarity = shared.data / (sizes[rows] + other_sizes[columns] - shared.data)
         kept = similarity >= threshold
         if right is None:
             kept &= rows < columns
         order = np.lexsort((columns[kept], rows[kept]))
-        found = zip(rows[kept][order], columns[kept][order], similarity[kept][order], strict=True)
-        yield from ((int(row), int(column), float(value)) for row, column, value in found)
+        pairs = zip(rows[kept][order], columns[kept][order], similarity[kept][order], strict=True)
+        yield from ((int(row), int(column), float(value)) for row, column, value in pairs)
 
 
 def clusters(texts: Sequence[str], *, threshold: float = QUERY_SIMILARITY) -> list[list[int]]:
@@ -74,10 +74,10 @@ def clusters(texts: Sequence[str], *, threshold: float = QUERY_SIMILARITY) -> li
     for first, second, _ in near_duplicates(texts, threshold=threshold):
         low, high = sorted((root(first), root(second)))
         parent[high] = low
-    found: dict[int, list[int]] = {}
+    by_root: dict[int, list[int]] = {}
     for row in range(len(texts)):
-        found.setdefault(root(row), []).append(row)
-    return list(found.values())
+        by_root.setdefault(root(row), []).append(row)
+    return list(by_root.values())
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def _grams(left: Sequence[str], right: Sequence[str]) -> tuple[Any, Any]:
     from scipy.sparse import csr_matrix  # lazy: scipy
 
     vocabulary: dict[str, int] = {}
-    found = []
+    sides = []
     for texts in (left, right):
         indices: list[int] = []
         ends = [0]
@@ -145,8 +145,8 @@ def _grams(left: Sequence[str], right: Sequence[str]) -> tuple[Any, Any]:
             grams = {*plain, *(plain[i : i + 2] for i in range(len(plain) - 1))}
             indices += sorted(vocabulary.setdefault(gram, len(vocabulary)) for gram in sorted(grams))
             ends.append(len(indices))
-        found.append((indices, ends))
+        sides.append((indices, ends))
     return tuple(
         csr_matrix((np.ones(len(indices), dtype=np.float32), indices, ends), (len(ends) - 1, len(vocabulary)))
-        for indices, ends in found
+        for indices, ends in sides
     )

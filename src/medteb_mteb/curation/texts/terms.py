@@ -73,18 +73,18 @@ class Terms:
 
         Of terms that overlap the longest counts, of equally long ones the first.
         """
-        every = self.every(text)
-        if len(every) < 2:
-            return every
-        every.sort(key=lambda found: (found.start - found.end, found.start))
+        matches = self.every(text)
+        if len(matches) < 2:
+            return matches
+        matches.sort(key=lambda match: (match.start - match.end, match.start))
         kept: list[TermMatch] = []
-        taken = bytearray(len(text))
-        for found in every:
+        covered = bytearray(len(text))
+        for match in matches:
             # A match kept before is at least as long, so it contains an end of every match it overlaps.
-            if not (taken[found.start] or taken[found.end - 1]):
-                taken[found.start : found.end] = b"\1" * (found.end - found.start)
-                kept.append(found)
-        return sorted(kept, key=lambda found: found.start)
+            if not (covered[match.start] or covered[match.end - 1]):
+                covered[match.start : match.end] = b"\1" * (match.end - match.start)
+                kept.append(match)
+        return sorted(kept, key=lambda match: match.start)
 
     def every(self, text: str) -> list[TermMatch]:
         """Return all terms of a text, including those that overlap."""

@@ -22,7 +22,7 @@ from medteb_mteb.curation.files.folder import alone, claim, lineage, read_json, 
 from medteb_mteb.curation.files.read import MANIFEST, read_texts, source_digest
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.training.leaks import HeldOut
-from medteb_mteb.curation.training.rows import TEST
+from medteb_mteb.curation.training.rows import TEST_QUERY
 from medteb_mteb.curation.training.shards import moved
 from medteb_mteb.editions import sha256_of
 
@@ -35,12 +35,12 @@ __all__ = ["DUPLICATE", "NOT_DRAWN", "AlignmentReport", "Weighted", "alignment_s
 
 SCHEMA_VERSION = 1
 #: Names that the `texts` form of a recipe's data looks for in a folder.
-FILES = {"query": "queries.jsonl", "document": "corpus.jsonl"}
+FILE_OF_ROLE = {"query": "queries.jsonl", "document": "corpus.jsonl"}
 DUPLICATE, NOT_DRAWN = "duplicate", "not-drawn"
 #: Bytes of a text's key: the probability that two of 10 million texts have the same key is below 1e-24.
 KEY_BYTES = 16
 #: Texts that are compared with a test at once.
-PORTION = 20_000
+TEXTS_PER_PORTION = 20_000
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def alignment_sets(
         BuildError: There are no sources, or the folder belongs to something else, is in use or not writable.
         FolderError: Rows are unusable.
     """
-    given = {"query": list(queries), "document": list(documents)}
+    by_role = {"query": list(queries), "document": list(documents)}
     if not queries and not documents:
         raise BuildError("Alignment sets need queries or documents.")
     folder = Path(out)
@@ -145,8 +145,13 @@ def alignment_sets(
     identity = {
         "schema_version": SCHEMA_VERSION,
         "step": "pairs",
-        "settings": {"seed": seed, "weights": {r: [s.weight for s in some] for r, some in given.items()}},
-        "input": {role: [source_digest(s.source, columns) for s in some] for role, some in given.items()},
+        "settings": {
+            "seed": seed,
+            "weights": {r: [s.weight for s in sources] for r, sources in by_role.items()},
+        },
+        "input": {
+            role: [source_digest(s.source, columns) for s in sources] for role, sources in by_role.items()
+        },
         **({"against": tests.digest()} if tests.texts else {}),
     }
     with alone(folder):
@@ -154,14 +159,18 @@ def alignment_sets(
         if (folder / MANIFEST).is_file():
             return _report(folder, read_json(folder / MANIFEST))
         kept_from = {"query": tests, "document": HeldOut()}
-        sides = [_Side(role, some, columns, seed, kept_from[role]) for role, some in given.items() if some]
+        sides = [
+            _Side(role, sources, columns, seed, kept_from[role])
+            for role, sources in by_role.items()
+            if sources
+        ]
         files = {}
         with moved(folder / "dropped.jsonl") as part, part.open("w", encoding="utf-8") as dropped:
             for side in sides:
                 for row in side.choose(show_progress):
                     dropped.write(json.dumps(row, ensure_ascii=False) + "\n")
         for side in sides:
-            path = folder / FILES[side.role]
+            path = folder / FILE_OF_ROLE[side.role]
             with moved(path) as part, part.open("w", encoding="utf-8") as stream:
                 for row in side.rows(show_progress):
                     stream.write(json.dumps(row, ensure_ascii=False) + "\n")
@@ -170,7 +179,7 @@ def alignment_sets(
             **identity,
             "sources": [report for side in sides for report in side.reports()],
             "kept": {side.role: sum(map(len, side.kept)) for side in sides},
-            "before": {role: [lineage(s.source) for s in some] for role, some in given.items()},
+            "before": {role: [lineage(s.source) for s in sources] for role, sources in by_role.items()},
             "files": {**files, "dropped.jsonl": sha256_of(folder / "dropped.jsonl")},
         }
         write_json(folder / MANIFEST, content)
@@ -221,8 +230,8 @@ class _Side:
                         continue
                     seen.add(key)
                     if leak:
-                        counts[TEST] += 1
-                        yield self._dropped(text.id, number, TEST)
+                        counts[TEST_QUERY] += 1
+                        yield self._dropped(text.id, number, TEST_QUERY)
                         continue
                     rows.append(row)
                     if source.weight < 1:
@@ -241,9 +250,9 @@ class _Side:
 
     def _leaks(self, texts: Iterator[Text]) -> Iterator[tuple[Text, bool]]:
         """Yield texts, and whether each is nearly one of a test's queries."""
-        while some := list(islice(texts, PORTION)):
-            leaks = self.tests.leaks([text.full for text in some])
-            yield from ((text, place in leaks) for place, text in enumerate(some))
+        while portion := list(islice(texts, TEXTS_PER_PORTION)):
+            leaks = self.tests.leaks([text.full for text in portion])
+            yield from ((text, place in leaks) for place, text in enumerate(portion))
 
     def rows(self, show_progress: bool) -> Iterator[dict[str, Any]]:
         """Yield the rows of the role's file: those of all sources, evenly mixed."""
@@ -257,7 +266,7 @@ class _Side:
 
     def reports(self) -> list[dict[str, Any]]:
         """Return the counts of each source."""
-        found = zip(self.sources, self.read, self.kept, self.dropped, strict=True)
+        per_source = zip(self.sources, self.read, self.kept, self.dropped, strict=True)
         return [
             {
                 "role": self.role,
@@ -267,7 +276,7 @@ class _Side:
                 "kept": len(kept),
                 "dropped": dict(sorted(dropped.items())),
             }
-            for source, read, kept, dropped in found
+            for source, read, kept, dropped in per_source
         ]
 
     def _of_source(self, number: int) -> Iterator[tuple[float, int, int, Text]]:

@@ -47,8 +47,8 @@ def read_lists(content: str, ids: Sequence[str], control: int | None = None) -> 
             `invented`: an id that was not given; `both`: an id in both lists; `nothing`: every document is
             missing; `control`: the control document is in the positive list.
     """
-    found = json_object(content)
-    positive, negative = (_numbers(found, key, ids) for key in (POSITIVE_CLASS, NEGATIVE_CLASS))
+    answer = json_object(content)
+    positive, negative = (_numbers(answer, key, ids) for key in (POSITIVE_CLASS, NEGATIVE_CLASS))
     if positive & negative:
         raise Rejected("both")
     if control in positive:
@@ -60,10 +60,10 @@ def read_lists(content: str, ids: Sequence[str], control: int | None = None) -> 
     return Lists(*sides)
 
 
-def _numbers(found: Mapping[str, Any], key: str, ids: Sequence[str]) -> set[int]:
-    if key not in found:
+def _numbers(answer: Mapping[str, Any], key: str, ids: Sequence[str]) -> set[int]:
+    if key not in answer:
         raise Rejected("missing-key")
-    listed = found[key]
+    listed = answer[key]
     if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
         raise Rejected("no-list")
     known = {name: number for number, name in enumerate(ids)}

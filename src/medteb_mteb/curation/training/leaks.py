@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from medteb_mteb.curation.files.read import HUB, STEP, read_texts, read_triples
+from medteb_mteb.curation.files.read import HUB_PREFIX, STEP_FILE, read_texts, read_triples
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.labels.audit import read_benchmark
 from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, near_duplicates
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["HeldOut", "read_held_out", "training_queries", "training_texts"]
 
 #: Texts that are compared with a test at once.
-_AT_ONCE = 20_000
+_TEXTS_PER_PORTION = 20_000
 #: Training sets of a folder, and the columns of the queries.
-_SETS = ("triples.jsonl", "pairs.jsonl", "sts.jsonl", "queries.jsonl")
+_TRAINING_FILES = ("triples.jsonl", "pairs.jsonl", "sts.jsonl", "queries.jsonl")
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class HeldOut:
     def leaks(self, queries: Sequence[str]) -> dict[int, str]:
         """Return, by row of each query that is a near-duplicate of a test's, the most similar one's name."""
         best: dict[int, tuple[float, int]] = {}
-        for start in range(0, len(queries) if self.texts else 0, _AT_ONCE):
-            some = queries[start : start + _AT_ONCE]
-            for place, other, similarity in near_duplicates(some, self.texts, threshold=self.threshold):
+        for start in range(0, len(queries) if self.texts else 0, _TEXTS_PER_PORTION):
+            portion = queries[start : start + _TEXTS_PER_PORTION]
+            for place, other, similarity in near_duplicates(portion, self.texts, threshold=self.threshold):
                 row = start + place
                 if row not in best or similarity > best[row][0]:
                     best[row] = similarity, other
@@ -100,11 +100,14 @@ def training_queries(source: str | Path) -> list[str]:
             return [text.full for text in read_texts(path)]
         return [triple.query for triple in read_triples(str(source))]
     inner = path / "train" if (path / "train").is_dir() else path
-    files = [inner / name for name in _SETS if (inner / name).is_file() and (inner / name).stat().st_size]
+    files = [
+        inner / name for name in _TRAINING_FILES if (inner / name).is_file() and (inner / name).stat().st_size
+    ]
     if not files:
-        # Alignment sets of documents alone, a step that kept nothing, editions without training queries.
-        made = (inner / "corpus.jsonl").is_file() or (path / STEP).is_file() or inner != path
-        if made or any(path.glob("*/manifest.json")):
+        # Folders without queries: alignment sets of documents alone, a step that kept no row, editions
+        # without training data.
+        without_queries = (inner / "corpus.jsonl").is_file() or (path / STEP_FILE).is_file() or inner != path
+        if without_queries or any(path.glob("*/manifest.json")):
             return []
         return [triple.query for triple in read_triples(str(source))]
     return [query for file in files for query in training_queries(file)]
@@ -120,7 +123,7 @@ def training_texts(source: str | Path) -> list[str]:
     path = Path(source)
     if path.is_dir():
         inner = path / "train" if (path / "train").is_dir() else path
-        names = (*_SETS, "corpus.jsonl")
+        names = (*_TRAINING_FILES, "corpus.jsonl")
         files = [inner / name for name in names if (inner / name).is_file() and (inner / name).stat().st_size]
         if files:
             return [text for file in files for text in training_texts(file)]
@@ -146,9 +149,14 @@ def _aligned(path: Path) -> bool:
 def _read(source: str | Path) -> list[tuple[str, str]]:
     path = Path(source)
     editions = sorted(file.parent for file in path.glob("*/manifest.json"))
-    if editions and not (path / STEP).is_file() and not _is_test(path):
+    if editions and not (path / STEP_FILE).is_file() and not _is_test(path):
         return [(f"{edition.name}/{name}", text) for edition in editions for name, text in _read(edition)]
-    if not str(source).startswith(HUB) and path.is_dir() and not (path / STEP).is_file() and _is_test(path):
+    if (
+        not str(source).startswith(HUB_PREFIX)
+        and path.is_dir()
+        and not (path / STEP_FILE).is_file()
+        and _is_test(path)
+    ):
         return _of_folder(path)
     return [(text.id, text.full) for text in read_texts(source)]
 

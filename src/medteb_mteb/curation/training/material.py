@@ -53,25 +53,28 @@ def read_pool_texts(
         BuildError: The input cannot be used, or texts are not anonymised.
         FolderError: Rows are unusable.
     """
-    asked = {text.id: text for text in read_texts(queries)}
-    there = {text.id: text for text in read_texts(documents)}
-    pairs = {query: names[:depth] for query, names in read_pools(pools, asked, there).items()}
+    query_texts = {text.id: text for text in read_texts(queries)}
+    document_texts = {text.id: text for text in read_texts(documents)}
+    pairs = {query: names[:depth] for query, names in read_pools(pools, query_texts, document_texts).items()}
     wanted = list(dict.fromkeys(name for names in pairs.values() for name in names))
     if not already_anonymous:
         refuse_private(
-            {"queries": [asked[name] for name in pairs], "documents": [there[name] for name in wanted]}
+            {
+                "queries": [query_texts[name] for name in pairs],
+                "documents": [document_texts[name] for name in wanted],
+            }
         )
-    texts = {name: there[name].full for name in wanted}
+    texts = {name: document_texts[name].full for name in wanted}
     by_text: dict[str, list[str]] = {}
     for query in pairs:
-        by_text.setdefault(asked[query].full, []).append(query)
-    found, repeated = [], {}
+        by_text.setdefault(query_texts[query].full, []).append(query)
+    candidates, repeated = [], {}
     for text, names in by_text.items():
         # Documents of queries with the same text are judged together; of documents with the same text, one.
         different: dict[str, str] = {}
         for name in (document for query in names for document in pairs[query]):
             different.setdefault(texts[name], name)
-        found.append(QueryCandidates(names[0], text, tuple(different.values())))
+        candidates.append(QueryCandidates(names[0], text, tuple(different.values())))
         if len(names) > 1:
             repeated[names[0]] = tuple((name, text) for name in names[1:])
-    return PoolTexts(tuple(found), repeated, texts)
+    return PoolTexts(tuple(candidates), repeated, texts)

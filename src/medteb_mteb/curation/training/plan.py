@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "QueryCandidates", "TwoLists", "batches"]
 
-_OVERHEAD = tokens_of(SYSTEM) + tokens_of(TEMPLATE)
+_PROMPT_TOKENS = tokens_of(SYSTEM) + tokens_of(TEMPLATE)
 #: Tokens of the delimiters and the id of a document.
-_AROUND = tokens_of(DOCUMENT_TEMPLATE) + 10
+_TOKENS_AROUND_DOCUMENT = tokens_of(DOCUMENT_TEMPLATE) + 10
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ class TwoLists:
                 "depth and documents are at least 1 and negatives at least 0; got "
                 f"{self.depth}, {self.documents} and {self.negatives}."
             )
-        if self.prompt_tokens < 2 * _OVERHEAD:
+        if self.prompt_tokens < 2 * _PROMPT_TOKENS:
             raise BuildError(
-                f"A prompt has about {_OVERHEAD} tokens without any text; prompt_tokens is at least "
-                f"{2 * _OVERHEAD}, got {self.prompt_tokens}."
+                f"A prompt has about {_PROMPT_TOKENS} tokens without any text; prompt_tokens is at least "
+                f"{2 * _PROMPT_TOKENS}, got {self.prompt_tokens}."
             )
         if not 0 <= self.control_rate <= 1 or not self.controls:
             raise BuildError(f"control_rate must be between 0 and 1; got {self.control_rate}.")
@@ -131,12 +131,12 @@ def batches(candidates: QueryCandidates, texts: Mapping[str, str], how: TwoLists
     order = sorted(candidates.documents, key=lambda name: hashlib.sha256(texts[name].encode()).digest())
     draw.shuffle(order)
     suspects = [name for name in order if suspicious(texts[name])]
-    rest = [name for name in order if name not in set(suspects)]
+    others = [name for name in order if name not in set(suspects)]
     parts = [([name], True) for name in suspects]
     parts += [
         # A document alone cannot affect the labels of others.
         (part, len(part) > 1 and draw.random() < how.control_rate)
-        for part in _cut(candidates.text, rest, texts, how)
+        for part in _cut(candidates.text, others, texts, how)
     ]
     for number, (part, controlled) in enumerate(parts):
         shown: list[str | None] = list(part)
@@ -150,11 +150,11 @@ def batches(candidates: QueryCandidates, texts: Mapping[str, str], how: TwoLists
 
 
 def _cut(query: str, order: Sequence[str], texts: Mapping[str, str], how: TwoLists) -> Iterator[list[str]]:
-    fixed = _OVERHEAD + tokens_of(query) + _AROUND
+    fixed = _PROMPT_TOKENS + tokens_of(query) + _TOKENS_AROUND_DOCUMENT
     part: list[str] = []
     size = fixed
     for name in order:
-        tokens = tokens_of(texts[name]) + _AROUND
+        tokens = tokens_of(texts[name]) + _TOKENS_AROUND_DOCUMENT
         if part and (len(part) == how.documents or size + tokens > how.prompt_tokens):
             yield part
             part, size = [], fixed

@@ -68,8 +68,10 @@ DOCUMENT_TEMPLATE = """<document-{word} id="{key}">
 {text}
 </document-{word}>"""
 
-#: Tokens that an answer has for a document: its id and the JSON around it; and besides.
-TOKENS_PER_ID, TOKENS_AROUND = 6, 20
+#: Tokens of an answer per document: its id, quoted and with a comma.
+TOKENS_PER_ID = 6
+#: Tokens of the rest of an answer: its two keys and the brackets.
+TOKENS_AROUND = 20
 
 
 def document_ids(count: int) -> tuple[str, ...]:
@@ -85,10 +87,10 @@ def prompt_version() -> str:
 
 def schema(ids: Sequence[str]) -> dict[str, Any]:
     """Return the JSON schema of an answer: two lists of ids, nothing else."""
-    some = {"type": "array", "items": {"type": "string", "enum": list(ids)}}
+    id_list = {"type": "array", "items": {"type": "string", "enum": list(ids)}}
     return {
         "type": "object",
-        "properties": {POSITIVE_CLASS: some, NEGATIVE_CLASS: some},
+        "properties": {POSITIVE_CLASS: id_list, NEGATIVE_CLASS: id_list},
         "required": [POSITIVE_CLASS, NEGATIVE_CLASS],
         "additionalProperties": False,
     }

@@ -17,10 +17,10 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from medteb_mteb.curation.files.folder import alone, claim, lineage, read_json, write_json
-from medteb_mteb.curation.files.read import MANIFEST, STEP, read_texts, source_digest
+from medteb_mteb.curation.files.read import MANIFEST, STEP_FILE, read_texts, source_digest
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.training.leaks import HeldOut
-from medteb_mteb.curation.training.rows import TEST
+from medteb_mteb.curation.training.rows import TEST_QUERY
 from medteb_mteb.curation.training.shards import Shards
 from medteb_mteb.curation.training.sources import Record, read_records, records_digest
 from medteb_mteb.editions import sha256_of
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from mar_st.mining.mine import Miner
     from mar_st.mining.rules import MinedQuery
 
-__all__ = ["BEYOND", "NOT_FOUND", "RoundTrip", "RoundTripReport", "round_trip"]
+__all__ = ["BEYOND_DEPTH", "NOT_FOUND", "RoundTrip", "RoundTripReport", "round_trip"]
 
 SCHEMA_VERSION = 1
 #: Rows that are searched for between two writes.
-SHARD = 512
-FILES = ("triples", "pairs", "dropped")
+ROWS_PER_SHARD = 512
+OUTPUT_NAMES = ("triples", "pairs", "dropped")
 #: Why a pair is dropped: its document has a rank, or is beyond the depth of the search.
-BEYOND, NOT_FOUND = "beyond-depth", "not-found"
+BEYOND_DEPTH, NOT_FOUND = "beyond-depth", "not-found"
 #: Ranks up to which pairs are counted in the manifest.
-STEPS = (1, 3, 5, 10, 20, 50, 100)
+RANK_CUTOFFS = (1, 3, 5, 10, 20, 50, 100)
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def round_trip(
     *,
     documents: str | Path | None = None,
     held_out: HeldOut | None = None,
-    shard: int = SHARD,
+    shard: int = ROWS_PER_SHARD,
     show_progress: bool = True,
 ) -> RoundTripReport:
     """Keep the pairs whose document a retriever finds for their query.
@@ -142,20 +142,10 @@ def round_trip(
     how, folder, tests = how or RoundTrip(), Path(out), held_out or HeldOut()
     records = read_records(pairs)
     corpus = None if documents is None else [text.full for text in read_texts(documents)]
-    identity = {
-        "schema_version": SCHEMA_VERSION,
-        "step": "round-trip",
-        "settings": {**how.__dict__, "retriever": retriever.identity()},
-        "input": {
-            "pairs": records_digest(records),
-            "documents": None if documents is None else source_digest(documents),
-        },
-        "shard": shard,
-        **({"against": tests.digest()} if tests.texts else {}),
-    }
+    identity = _identity(records, documents, retriever, how, tests, shard)
     with alone(folder):
         claim(folder, json.loads(json.dumps(identity)))
-        shards = Shards(folder, FILES)
+        shards = Shards(folder, OUTPUT_NAMES)
         if (folder / MANIFEST).is_file():
             shards.forget()
             return _report(folder, read_json(folder / MANIFEST))
@@ -167,8 +157,10 @@ def round_trip(
             **identity,
             "read": counts["pairs read"],
             "kept": counts["pairs kept"],
-            "dropped": {reason: counts[reason] for reason in (TEST, BEYOND, NOT_FOUND) if counts[reason]},
-            "ranks": {str(k): counts[f"rank {k}"] for k in STEPS if k <= how.top},
+            "dropped": {
+                reason: counts[reason] for reason in (TEST_QUERY, BEYOND_DEPTH, NOT_FOUND) if counts[reason]
+            },
+            "ranks": {str(k): counts[f"rank {k}"] for k in RANK_CUTOFFS if k <= how.top},
             "rows": {
                 "read": len(records),
                 "kept": counts["rows kept"],
@@ -187,16 +179,35 @@ def round_trip(
     return _report(folder, content)
 
 
-def _work(
-    checked: _Filter, records: Sequence[Record], shards: Shards, size: int, show_progress: bool
-) -> None:
+def _identity(
+    records: Sequence[Record],
+    documents: str | Path | None,
+    retriever: Retriever,
+    how: RoundTrip,
+    tests: HeldOut,
+    shard: int,
+) -> dict[str, Any]:
+    """Return the settings and digests that the output depends on; they identify the folder."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "step": "round-trip",
+        "settings": {**how.__dict__, "retriever": retriever.identity()},
+        "input": {
+            "pairs": records_digest(records),
+            "documents": None if documents is None else source_digest(documents),
+        },
+        "shard": shard,
+        **({"against": tests.digest()} if tests.texts else {}),
+    }
 
+
+def _work(decide: _Filter, records: Sequence[Record], shards: Shards, size: int, show_progress: bool) -> None:
     with tqdm(total=len(records), desc="round-trip", unit="rows", disable=not show_progress) as bar:
         for number, start in enumerate(range(0, len(records), size)):
-            some = records[start : start + size]
+            batch = records[start : start + size]
             if shards.finished(number) is None:
-                shards.write(number, *checked(some))
-            bar.update(len(some))
+                shards.write(number, *decide(batch))
+            bar.update(len(batch))
 
 
 class _Filter:
@@ -213,7 +224,6 @@ class _Filter:
         from mar_st.mining.rules import Picker  # lazy: torch
 
         self.leaks = leaks
-
         self.miner, self.retriever, self.rules = miner, retriever, rules
         self.rows = {question.text: row for row, question in enumerate(miner.questions)}
         self.places = {text: place for place, text in enumerate(miner.corpus)}
@@ -230,10 +240,10 @@ class _Filter:
         questions = [self.miner.questions[row] for row in rows]
         # Known positives and the query itself take no ranks, so look that much further.
         k = self.rules.top + max(len(question.known) for question in questions) + 1
-        found = self.retriever.search(rows, k, [np.empty(0, dtype=np.int64) for _ in rows])
-        files: dict[str, list[dict[str, Any]]] = {name: [] for name in FILES}
+        retrieved = self.retriever.search(rows, k, [np.empty(0, dtype=np.int64) for _ in rows])
+        files: dict[str, list[dict[str, Any]]] = {name: [] for name in OUTPUT_NAMES}
         counts: Counter[str] = Counter()
-        for record, question, places in zip(records, questions, found.documents, strict=True):
+        for record, question, places in zip(records, questions, retrieved.documents, strict=True):
             self._decide(record, question, places[places >= 0].tolist(), files, counts)
         return files, counts
 
@@ -249,21 +259,21 @@ class _Filter:
         kept: dict[str, int] = {}
         if record.triple.query in self.leaks:
             for text in record.triple.positives:
-                counts.update(("pairs read", TEST))
+                counts.update(("pairs read", TEST_QUERY))
                 row = {"query": record.triple.query, "positive": text, **record.more}
-                files["dropped"].append({**row, "reason": TEST, "rank": None})
+                files["dropped"].append({**row, "reason": TEST_QUERY, "rank": None})
             return
         for text in record.triple.positives:
             rank = question.rank_of(self.places[text], ranked)
             if rank is not None and rank > self.rules.top:
                 rank = None  # the lists of a shard are of one length, which depends on the other rows
             counts["pairs read"] += 1
-            counts.update(f"rank {k}" for k in STEPS if rank is not None and rank <= k)
+            counts.update(f"rank {k}" for k in RANK_CUTOFFS if rank is not None and rank <= k)
             if rank is not None and rank <= depth:
                 kept[text] = rank
                 counts["pairs kept"] += 1
                 continue
-            reason = NOT_FOUND if rank is None else BEYOND
+            reason = NOT_FOUND if rank is None else BEYOND_DEPTH
             counts[reason] += 1
             row = {"query": record.triple.query, "positive": text, **record.more}
             files["dropped"].append({**row, "reason": reason, "rank": rank})
@@ -291,9 +301,9 @@ class _Filter:
 def _origin(pairs: Path) -> dict[str, Any] | None:
     """Return the step that wrote the pairs: its name, its settings, the digest of its manifest."""
     folder = pairs if pairs.is_dir() else pairs.parent
-    if not (folder / STEP).is_file() or not (folder / MANIFEST).is_file():
+    if not (folder / STEP_FILE).is_file() or not (folder / MANIFEST).is_file():
         return None
-    step = read_json(folder / STEP)
+    step = read_json(folder / STEP_FILE)
     return {
         "step": step.get("step"),
         "settings": step.get("settings"),

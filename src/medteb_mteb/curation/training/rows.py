@@ -15,10 +15,18 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.training.answer import Lists
     from medteb_mteb.curation.training.plan import Batch, QueryCandidates, TwoLists
 
-__all__ = ["NO_ANSWER", "NO_CANDIDATES", "NO_POSITIVE", "REPEATED", "TEST", "ShardRows", "TripleWriter"]
+__all__ = [
+    "NO_ANSWER",
+    "NO_CANDIDATES",
+    "NO_POSITIVE",
+    "REPEATED_QUERY",
+    "TEST_QUERY",
+    "ShardRows",
+    "TripleWriter",
+]
 
 #: Why a query makes no triple.
-REPEATED, TEST, NO_CANDIDATES = "repeated", "test-query", "no-candidates"
+REPEATED_QUERY, TEST_QUERY, NO_CANDIDATES = "repeated", "test-query", "no-candidates"
 NO_ANSWER, NO_POSITIVE = "no-answer", "no-positive"
 
 

@@ -61,7 +61,7 @@ class Shards:
         Returns:
             sha256 (64 hex digits) by file name.
         """
-        found = {}
+        digests = {}
         for name in self.names:
             parts = [p for p in sorted(self.folder.glob(f"{name}-[0-9]*.jsonl")) if p.stat().st_size]
             target = self.folder / f"{name}.jsonl"
@@ -70,10 +70,10 @@ class Shards:
                     for path in parts:
                         with path.open("rb") as stream:
                             shutil.copyfileobj(stream, joined)
-                found[target.name] = sha256_of(target)
+                digests[target.name] = sha256_of(target)
             else:
                 target.unlink(missing_ok=True)
-        return found
+        return digests
 
     def forget(self) -> None:
         """Remove the shards of a finished step."""
@@ -105,7 +105,7 @@ def moved(target: Path) -> Iterator[Path]:
         part.replace(target)
     except BaseException as error:
         part.unlink(missing_ok=True)
-        # What was read to write this may fail as well, and names its own file.
+        # An error in a file that the block reads carries the name of that file, and is not about `target`.
         if isinstance(error, OSError) and error.filename in (None, str(part)):
             raise BuildError(
                 f"{target} cannot be written ({error.strerror}); what was finished before is kept. Make "

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Record", "read_records", "records_digest"]
 
 #: Columns that the reader uses.
-READ = frozenset(
+READ_COLUMNS = frozenset(
     ("query", "positive", "positives", "pos", "negative", "negatives", "neg", "instruction", "source")
 )
 
@@ -37,13 +37,13 @@ class Record:
 
     def row(self, positives: Iterable[str], negatives: Iterable[str]) -> dict[str, Any]:
         """Return a row with other positives and negatives."""
-        found: dict[str, Any] = {"query": self.triple.query, "positives": list(positives)}
+        content: dict[str, Any] = {"query": self.triple.query, "positives": list(positives)}
         if negatives := list(negatives):
-            found["negatives"] = negatives
+            content["negatives"] = negatives
         for name in ("instruction", "source"):
             if value := getattr(self.triple, name):
-                found[name] = value
-        return {**found, **self.more}
+                content[name] = value
+        return {**content, **self.more}
 
 
 def read_records(path: str | Path) -> list[Record]:
@@ -59,10 +59,10 @@ def read_records(path: str | Path) -> list[Record]:
     # A prompt would conflict with the rows' instructions, and a template would change them.
     entry = Data(name="pairs", path=str(path), prompt="", instruction="{instruction}")
     triples = read_source(entry, 0).triples
-    more = _more(str(path))
-    if more is None or len(more) != len(triples):
+    columns = _more(str(path))
+    if columns is None or len(columns) != len(triples):
         return [Record(triple) for triple in triples]
-    return [Record(triple, other) for triple, other in zip(triples, more, strict=True)]
+    return [Record(triple, other) for triple, other in zip(triples, columns, strict=True)]
 
 
 def records_digest(records: Iterable[Record]) -> str:
@@ -85,9 +85,9 @@ def _more(path: str) -> Sequence[Mapping[str, Any]] | None:
     file = file / "triples.jsonl" if file.is_dir() else file
     if not file.is_file() or file.suffix == ".parquet":
         return None
-    found = []
+    unused = []
     for _, row in json_rows(file):
         if "query" not in row or "premise" in row or "sentence1" in row:
             return None
-        found.append({name: value for name, value in row.items() if name not in READ})
-    return found
+        unused.append({name: value for name, value in row.items() if name not in READ_COLUMNS})
+    return unused

@@ -29,7 +29,13 @@ from medteb_mteb.curation.training.leaks import HeldOut
 from medteb_mteb.curation.training.material import PoolTexts, read_pool_texts
 from medteb_mteb.curation.training.plan import Batch, QueryCandidates, TwoLists, batches
 from medteb_mteb.curation.training.prompt import prompt_version
-from medteb_mteb.curation.training.rows import NO_CANDIDATES, REPEATED, TEST, ShardRows, TripleWriter
+from medteb_mteb.curation.training.rows import (
+    NO_CANDIDATES,
+    REPEATED_QUERY,
+    TEST_QUERY,
+    ShardRows,
+    TripleWriter,
+)
 from medteb_mteb.curation.training.shards import Shards
 from medteb_mteb.editions import sha256_of
 
@@ -38,12 +44,12 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.llm import Prompt
 
-__all__ = ["SHARD", "TriplesReport", "estimate_triples", "make_triples"]
+__all__ = ["QUERIES_PER_SHARD", "TriplesReport", "estimate_triples", "make_triples"]
 
 SCHEMA_VERSION = 1
 #: Queries that are judged between two writes.
-SHARD = 2000
-FILES = ("triples", "pairs", "labels", "dropped", "failed")
+QUERIES_PER_SHARD = 2000
+OUTPUT_NAMES = ("triples", "pairs", "labels", "dropped", "failed")
 
 
 @dataclass(frozen=True)
@@ -84,8 +90,8 @@ class TriplesReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON-ready content."""
-        found = {**asdict(self), "folder": str(self.folder), "journal": str(self.journal)}
-        return {**found, "notes": list(self.notes), "complete": self.complete}
+        content = {**asdict(self), "folder": str(self.folder), "journal": str(self.journal)}
+        return {**content, "notes": list(self.notes), "complete": self.complete}
 
 
 def make_triples(
@@ -100,7 +106,7 @@ def make_triples(
     journal: str | Path | None = None,
     already_anonymous: bool = False,
     retry_failed: bool = False,
-    shard: int = SHARD,
+    shard: int = QUERIES_PER_SHARD,
     show_progress: bool = True,
 ) -> TriplesReport:
     """Have an LLM sort the documents of pools into two lists, and write what `mar train` reads.
@@ -144,7 +150,7 @@ def make_triples(
     }
     with alone(folder):
         claim(folder, identity)
-        shards = Shards(folder, FILES)
+        shards = Shards(folder, OUTPUT_NAMES)
         if (folder / MANIFEST).is_file() and not retry_failed:
             shards.forget()
             manifest = read_json(folder / MANIFEST)
@@ -181,7 +187,7 @@ def estimate_triples(
     held_out: HeldOut | None = None,
     journal: str | Path | None = None,
     retry_failed: bool = False,
-    shard: int = SHARD,
+    shard: int = QUERIES_PER_SHARD,
 ) -> Cost:
     """Estimate the requests and cost of `make_triples`; nothing is sent, and no journal is created.
 
@@ -195,13 +201,13 @@ def estimate_triples(
     model = llm if isinstance(llm, LLM) else load_llm(llm)
     material = read_pool_texts(queries, documents, pools, depth=how.depth, already_anonymous=True)
     total: Cost | None = None
-    for _, some in material.shards(shard):
-        leaks = tests.leaks([one.text for one in some])
+    for _, portion in material.shards(shard):
+        leaks = tests.leaks([candidates.text for candidates in portion])
         prompts = [
             batch.prompt
-            for row, one in enumerate(some)
+            for row, candidates in enumerate(portion)
             if row not in leaks
-            for batch in batches(one, material.texts, how)
+            for batch in batches(candidates, material.texts, how)
         ]
         cost = estimate_cost(
             prompts, model, answers_path(out, journal), version=prompt_version(), retry_failed=retry_failed
@@ -233,27 +239,27 @@ class _Work:
     def run(self, shards: Shards, size: int, report: TriplesReport) -> TriplesReport:
         total = -(-len(self.material.queries) // size)
         suspects = 0
-        for number, some in self.material.shards(size):
+        for number, portion in self.material.shards(size):
             done = shards.finished(number)
             if done is not None and not (self.retry_failed and any(n.startswith("failed:") for n in done)):
                 continue
-            suspects += sum(suspicious(one.text) for one in some)
-            rows, asked = self._plan(some)
-            found = self._ask(asked, f"triples {number + 1}/{total}")
-            if found is not None:
-                self.faults.update(found.faults)
+            suspects += sum(suspicious(candidates.text) for candidates in portion)
+            rows, planned = self._plan(portion)
+            generation = self._ask(planned, f"triples {number + 1}/{total}")
+            if generation is not None:
+                self.faults.update(generation.faults)
                 report = replace(
                     report,
-                    known=report.known + found.known,
-                    bought=report.bought + found.bought,
-                    account=found.account,
+                    known=report.known + generation.known,
+                    bought=report.bought + generation.bought,
+                    account=generation.account,
                     faults=dict(sorted(self.faults.items())),
-                    stopped=found.stopped,
+                    stopped=generation.stopped,
                 )
-                if found.stopped:
+                if generation.stopped:
                     break
-                for one, prompts in asked:
-                    self.writer.add(rows, one, prompts, found.answers, found.failed)
+                for candidates, prompts in planned:
+                    self.writer.add(rows, candidates, prompts, generation.answers, generation.failed)
             shards.write(number, rows.files, rows.counts)
         notes: tuple[str, ...] = ()
         if suspects:
@@ -262,27 +268,27 @@ class _Work:
         return replace(report, counts=counts, dropped=dropped, failed=failed, notes=notes)
 
     def _plan(
-        self, some: Sequence[QueryCandidates]
+        self, portion: Sequence[QueryCandidates]
     ) -> tuple[ShardRows, list[tuple[QueryCandidates, list[Batch]]]]:
         """Drop queries that need no judgement, and return the dropped rows and the prompts of the others."""
         rows = ShardRows()
-        rows.counts["queries"] += len(some)
-        leaks = self.held_out.leaks([one.text for one in some])
-        asked = []
-        for row, one in enumerate(some):
-            for name, text in self.material.repeated.get(one.query, ()):
+        rows.counts["queries"] += len(portion)
+        leaks = self.held_out.leaks([candidates.text for candidates in portion])
+        planned = []
+        for row, candidates in enumerate(portion):
+            for name, text in self.material.repeated.get(candidates.query, ()):
                 rows.counts["queries"] += 1
-                rows.drop(name, text, REPEATED, one.query)
+                rows.drop(name, text, REPEATED_QUERY, candidates.query)
             if row in leaks:
-                rows.drop(one.query, one.text, TEST, leaks[row])
-            elif not one.documents:
-                rows.drop(one.query, one.text, NO_CANDIDATES)
+                rows.drop(candidates.query, candidates.text, TEST_QUERY, leaks[row])
+            elif not candidates.documents:
+                rows.drop(candidates.query, candidates.text, NO_CANDIDATES)
             else:
-                asked.append((one, list(batches(one, self.material.texts, self.how))))
-        return rows, asked
+                planned.append((candidates, list(batches(candidates, self.material.texts, self.how))))
+        return rows, planned
 
-    def _ask(self, asked: list[tuple[QueryCandidates, list[Batch]]], name: str) -> Generation[Lists] | None:
-        known = {batch.key: batch for _, prompts in asked for batch in prompts}
+    def _ask(self, planned: list[tuple[QueryCandidates, list[Batch]]], name: str) -> Generation[Lists] | None:
+        known = {batch.key: batch for _, prompts in planned for batch in prompts}
         if not known:
             return None
 

@@ -48,11 +48,11 @@ def test_strict_mode_finds_more_and_nothing_less():
 
 def test_candidates_hold_all_features_and_their_places():
     text = "A陈晓燕B欧阳修远"
-    found = {text[one.start : one.end]: one.features for one in candidates(text)}
-    assert {"陈晓", "陈晓燕", "欧阳修", "欧阳修远"} <= found.keys()
-    assert {len(features) for features in found.values()} == {len(FEATURES)}
-    assert found["欧阳修远"][FEATURES.index("compound")] == 1
-    assert found["陈晓燕"][FEATURES.index("left-other")] == 1
+    by_text = {text[one.start : one.end]: one.features for one in candidates(text)}
+    assert {"陈晓", "陈晓燕", "欧阳修", "欧阳修远"} <= by_text.keys()
+    assert {len(features) for features in by_text.values()} == {len(FEATURES)}
+    assert by_text["欧阳修远"][FEATURES.index("compound")] == 1
+    assert by_text["陈晓燕"][FEATURES.index("left-other")] == 1
 
 
 def test_one_of_overlapping_candidates_is_chosen():

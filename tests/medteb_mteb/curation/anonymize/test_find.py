@@ -18,7 +18,7 @@ def finder():
     return Finder()
 
 
-def found(finder, text):
+def identifiers(finder, text):
     return [(span.kind, text[span.start : span.end]) for span in finder(text)]
 
 
@@ -27,21 +27,21 @@ def test_an_identity_card_is_found_by_its_check_digit(finder):
     first = "11010519491231002"
     right = first + id_card_digit(first)
     assert right.endswith("X")
-    assert found(finder, f"编号{right}。") == [("ID_CARD", right)]
+    assert identifiers(finder, f"编号{right}。") == [("ID_CARD", right)]
     # A slip in the last digit is still a person; another number of 18 digits is not.
-    assert found(finder, f"身份证{first}1") == [("ID_CARD", f"{first}1")]
-    assert found(finder, f"编号99{first[2:]}1。") == []
-    assert found(finder, "编号110105194913310021。") == []
+    assert identifiers(finder, f"身份证{first}1") == [("ID_CARD", f"{first}1")]
+    assert identifiers(finder, f"编号99{first[2:]}1。") == []
+    assert identifiers(finder, "编号110105194913310021。") == []
 
 
 def test_a_bank_card_is_found_by_its_luhn_digit(finder):
     card = "622202100011234567"
     card += luhn_digit(card)
     assert passes_luhn(card)
-    wrong = card[:-1] + str((int(card[-1]) + 1) % 10)
-    assert found(finder, f"退到{card}即可") == [("BANK_CARD", card)]
-    assert found(finder, f"退到{wrong}即可") == []
-    assert found(finder, f"银行卡{wrong}") == [("BANK_CARD", wrong)]
+    invalid = card[:-1] + str((int(card[-1]) + 1) % 10)
+    assert identifiers(finder, f"退到{card}即可") == [("BANK_CARD", card)]
+    assert identifiers(finder, f"退到{invalid}即可") == []
+    assert identifiers(finder, f"银行卡{invalid}") == [("BANK_CARD", invalid)]
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_a_bank_card_is_found_by_its_luhn_digit(finder):
     ],
 )
 def test_a_product_number_is_not_a_phone(finder, personal, thing):
-    assert [kind for kind, _ in found(finder, personal)] == ["PHONE"]
-    assert found(finder, thing) == []
+    assert [kind for kind, _ in identifiers(finder, personal)] == ["PHONE"]
+    assert identifiers(finder, thing) == []
 
 
 def test_only_the_requested_kinds_are_found():
@@ -148,8 +148,8 @@ def test_a_form_without_a_name_gives_no_name(finder, text):
 )
 def test_full_width_letters_and_digits_are_read(text, value, kind):
     assert [(text[span.start : span.end], span.kind) for span in Finder()(text)] == [(value, kind)]
-    (found,) = analyzer().analyze(text, language="zh")
-    assert (text[found.start : found.end], found.entity_type) == (value, kind)
+    (result,) = analyzer().analyze(text, language="zh")
+    assert (text[result.start : result.end], result.entity_type) == (value, kind)
 
 
 def test_a_number_that_is_known_is_not_looked_for_inside_longer_ones():

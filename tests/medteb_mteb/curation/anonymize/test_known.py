@@ -33,17 +33,17 @@ def source(tmp_path):
     return path
 
 
-def found(finder, text):
+def identifiers(finder, text):
     return {(text[span.start : span.end], span.kind) for span in finder(text)}
 
 
 def test_known_identifiers_are_found_where_rules_find_none(listed):
-    assert ("Anna Li", "NAME") not in found(Finder(), BARE)
+    assert ("Anna Li", "NAME") not in identifiers(Finder(), BARE)
     expected = {("王秀兰", "NAME"), ("Anna Li", "NAME"), ("ZY20230017", "RECORD_NUMBER")}
-    assert found(Finder(known=read_known(listed)), BARE) == expected
+    assert identifiers(Finder(known=read_known(listed)), BARE) == expected
     # Not inside of longer words, and only of the kinds that are asked for.
-    assert found(Finder(known=read_known(listed)), "Joanna Lin") == set()
-    assert found(Finder(["PHONE"], read_known(listed)), BARE) == set()
+    assert identifiers(Finder(known=read_known(listed)), "Joanna Lin") == set()
+    assert identifiers(Finder(["PHONE"], read_known(listed)), BARE) == set()
 
 
 def test_the_step_replaces_them_in_all_fields(source, listed, tmp_path):
@@ -115,16 +115,16 @@ def test_a_missing_list_is_refused(tmp_path):
     ],
 )
 def test_blanks_width_and_the_form_of_a_dot_do_not_count(known, text, mention):
-    assert found(Finder(known=Known({"NAME": [known]})), text) == {(mention, "NAME")}
+    assert identifiers(Finder(known=Known({"NAME": [known]})), text) == {(mention, "NAME")}
 
 
 def test_a_name_does_not_span_two_lines():
-    assert found(Finder(known=Known({"NAME": ["李明"]})), "行李\n明天取") == set()
+    assert identifiers(Finder(known=Known({"NAME": ["李明"]})), "行李\n明天取") == set()
 
 
 def test_overlapping_known_names_are_replaced_completely():
     step = Anonymise(known=Known({"NAME": ["王秀兰", "兰芳芳", "王秀"]}), salt=b"0" * 16)
-    assert step.one(Text("a", "昨日王秀兰芳芳来电")).text == "昨日[姓名][姓名]来电"
+    assert step.process(Text("a", "昨日王秀兰芳芳来电")).text == "昨日[姓名][姓名]来电"
 
 
 def test_a_known_name_in_a_column_name_is_not_shown(tmp_path):

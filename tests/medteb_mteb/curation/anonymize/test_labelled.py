@@ -87,7 +87,7 @@ def test_text_without_identifiers_is_the_same_to_the_byte(finder, sentences):
     step = Anonymise()
     for number, sentence in enumerate(sentences):
         if not sentence.spans and not finder(sentence.text):
-            assert step.one(Text(str(number), sentence.text)).text == sentence.text
+            assert step.process(Text(str(number), sentence.text)).text == sentence.text
 
 
 def test_around_identifiers_nothing_is_touched(finder, sentences):
@@ -98,9 +98,9 @@ def test_around_identifiers_nothing_is_touched(finder, sentences):
         position = 0
         for before, after in zip([Span(0, 0, "NAME"), *spans], [*spans, None], strict=True):
             kept = sentence.text[before.end : after.start if after else None]
-            there = masked.index(kept, position)
-            assert there >= position
-            position = there + len(kept)
+            place = masked.index(kept, position)
+            assert place >= position
+            position = place + len(kept)
         assert masked.endswith(kept)
 
 
@@ -108,15 +108,15 @@ def test_around_identifiers_nothing_is_touched(finder, sentences):
 def test_anonymising_twice_changes_nothing(sentences):
     step = Anonymise()
     for sentence in sentences:
-        once = step.one(Text("a", sentence.text)).text
-        assert step.one(Text("b", once)).text == once
+        once = step.process(Text("a", sentence.text)).text
+        assert step.process(Text("b", once)).text == once
 
 
 def test_presidio_finds_the_same_with_these_recognisers(finder, sentences, monkeypatch):
     # The finder also finds a labelled value where it occurs without its label; presidio's engine does not.
-    monkeypatch.setattr("medteb_mteb.curation.anonymize.find._REPEATED", {})
+    monkeypatch.setattr("medteb_mteb.curation.anonymize.find._MIN_REPEATED_LENGTHS", {})
     engine = analyzer()
     for sentence in sentences[::3]:
-        found = engine.analyze(sentence.text, language="zh")
-        spans = disjoint([Span(one.start, one.end, one.entity_type) for one in found], sentence.text)
+        results = engine.analyze(sentence.text, language="zh")
+        spans = disjoint([Span(one.start, one.end, one.entity_type) for one in results], sentence.text)
         assert spans == finder(sentence.text)

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from medteb_mteb.curation.anonymize.known import read_known
-from medteb_mteb.curation.anonymize.step import ENTITIES, FOUND, VERSION, Anonymise, anonymize
+from medteb_mteb.curation.anonymize.step import ENTITIES_FILE, IDENTIFIERS_KEY, VERSION, Anonymise, anonymize
 from medteb_mteb.curation.files.folder import read_json
 from medteb_mteb.curation.files.read import read_texts, source_digest
 from medteb_mteb.curation.files.records import BuildError, Text
@@ -52,12 +52,12 @@ def test_identifiers_become_placeholders(source, tmp_path):
         "加微信[账号]，血糖7.8。",
     ]
     assert texts[2].title == "[姓名]医生的出院小结"
-    assert texts[0].meta == {FOUND: {"NAME": 1, "PHONE": 1}}
+    assert texts[0].meta == {IDENTIFIERS_KEY: {"NAME": 1, "PHONE": 1}}
     assert texts[1].meta == {}
     assert all(text.anonymised.startswith(f"anonymize/{VERSION}:") for text in texts)
     assert result.identifiers == {"ACCOUNT": 1, "NAME": 2, "PHONE": 1, "RECORD_NUMBER": 1}
     assert (result.texts_with, result.left_out) == (3, ("note", "phone"))
-    assert json.loads((tmp_path / "out" / ENTITIES).read_text()) == result.to_json()
+    assert json.loads((tmp_path / "out" / ENTITIES_FILE).read_text()) == result.to_json()
 
 
 def test_nothing_leaks_into_any_file(source, tmp_path):
@@ -65,8 +65,8 @@ def test_nothing_leaks_into_any_file(source, tmp_path):
         for keep in ((), ("phone", "note")):
             folder = tmp_path / f"{mode}{len(keep)}"
             anonymize(source, folder, mode=mode, keep_meta=keep, show_progress=False)
-            there = content(folder)
-            assert [secret for secret in SECRETS if secret in there] == []
+            written = content(folder)
+            assert [secret for secret in SECRETS if secret in written] == []
 
 
 def test_kept_meta_is_anonymised_with_its_key_as_label(tmp_path):
@@ -94,7 +94,7 @@ def test_kept_meta_is_anonymised_with_its_key_as_label(tmp_path):
 
 
 def test_english_text_gets_english_placeholders():
-    text = Anonymise().one(Text("1", "Dr. Smith called 212-555-0187.", "复诊 13812345678"))
+    text = Anonymise().process(Text("1", "Dr. Smith called 212-555-0187.", "复诊 13812345678"))
     assert (text.text, text.title) == ("Dr. [NAME] called [PHONE].", "复诊 [电话]")
 
 
@@ -219,7 +219,7 @@ def test_an_id_is_read_with_its_column_as_label(tmp_path):
 
 def test_keys_that_become_the_same_keep_their_values():
     meta = {"calls": {"13812345678": 1, "13912345678": 2}}
-    text = Anonymise(keep_meta=["calls"]).one(Text("1", "头疼", meta=meta))
+    text = Anonymise(keep_meta=["calls"]).process(Text("1", "头疼", meta=meta))
     assert text.meta["calls"] == {"[PHONE]": 1, "[PHONE]-2": 2}
 
 
@@ -236,7 +236,7 @@ def test_many_texts_that_become_the_same_take_no_longer_each():
     step._taken = Taken()
     for number in range(300):
         body = f"电话1381234{number:04d}"
-        step.one(Text(hashlib.sha256(f"\n{body}".encode()).hexdigest()[:16], body))
+        step.process(Text(hashlib.sha256(f"\n{body}".encode()).hexdigest()[:16], body))
     assert len(step._taken) == 300
     assert looked < 1000
 
@@ -251,9 +251,9 @@ def test_many_texts_that_become_the_same_take_no_longer_each():
     ],
 )
 def test_a_digest_with_the_digits_of_a_phone_is_not_an_identifier(identity):
-    assert Anonymise().one(Text(identity, "头疼")).id == identity
+    assert Anonymise().process(Text(identity, "头疼")).id == identity
     with pytest.raises(BuildError, match="PHONE"):
-        Anonymise().one(Text("13812345678", "头疼"))
+        Anonymise().process(Text("13812345678", "头疼"))
 
 
 def test_a_killed_step_with_known_names_resumes_to_the_same_surrogates(tmp_path):

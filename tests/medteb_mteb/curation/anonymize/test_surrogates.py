@@ -93,8 +93,8 @@ def test_names_keep_their_length_and_a_family_its_name(surrogates):
 
 def test_the_year_of_birth_stays_about_right(surrogates):
     for text in ("1962年5月17日", "1962-05-17", "May 17, 1962", "一九六二年五月"):
-        made = surrogates("BIRTH_DATE", text)
-        assert abs(int(re.search(r"\d{4}", made).group()) - 1962) <= 2, made
+        surrogate = surrogates("BIRTH_DATE", text)
+        assert abs(int(re.search(r"\d{4}", surrogate).group()) - 1962) <= 2, surrogate
 
 
 def test_different_identifiers_get_different_surrogates(surrogates):
@@ -131,12 +131,12 @@ def test_width_and_the_form_of_a_dot_do_not_count():
 
 
 def test_intervals_between_dates_stay():
-    made = Surrogates(b"0123456789abcdef")
-    first, second = made("DATE", "2023年9月30日"), made("DATE", "2023-10-07")
+    surrogates = Surrogates(b"0123456789abcdef")
+    first, second = surrogates("DATE", "2023年9月30日"), surrogates("DATE", "2023-10-07")
     parse = lambda text: dt.date(*map(int, re.findall(r"\d+", text)))  # noqa: E731
     assert first != "2023年9月30日"
     assert (parse(second) - parse(first)).days == 7
     assert re.fullmatch(r"\d{4}年\d{1,2}月\d{1,2}日", first)
-    assert re.fullmatch(r"\d{8}", made("DATE", "20231007"))
-    assert made("DATE", "二〇二三年五月一日") == "[日期]"
-    assert made("DATE", "2月30日") == "[日期]"
+    assert re.fullmatch(r"\d{8}", surrogates("DATE", "20231007"))
+    assert surrogates("DATE", "二〇二三年五月一日") == "[日期]"
+    assert surrogates("DATE", "2月30日") == "[日期]"

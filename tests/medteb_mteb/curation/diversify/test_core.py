@@ -124,11 +124,11 @@ def test_rounded_products_miss_no_pair_and_confirm_no_wrong_one(dtype, threshold
     product = Product(threshold, dim, dtype)
     assert keeps_margin(product)
     left = product.round(vectors)
-    found = product.find(left, left)
+    pairs = product.find(left, left)
     true = vectors.astype(np.float64) @ vectors.astype(np.float64).T
     candidate, sure = np.zeros((2, *true.shape), dtype=bool)
-    candidate[found.left, found.right] = True
-    sure[found.left, found.right] = found.sure
+    candidate[pairs.left, pairs.right] = True
+    sure[pairs.left, pairs.right] = pairs.sure
     assert not ((true > threshold) & ~candidate).any()
     assert not (sure & (true <= threshold)).any()
     assert sure.any() or threshold == 0.99  # bfloat16 cannot be sure of it
@@ -177,8 +177,8 @@ def test_the_neighbour_of_a_dropped_vector_is_the_nearest_kept_one():
             index.add(numbers[row : row + 1])
             assert (neighbour[row], np.isnan(similarity[row])) == (-1, True)
             continue
-        near, found = index.search(numbers[row : row + 1], index.ntotal)
-        best = found[0][near[0] == near[0][0]].min()
+        near, ids = index.search(numbers[row : row + 1], index.ntotal)
+        best = ids[0][near[0] == near[0][0]].min()
         assert (neighbour[row], similarity[row]) == (best, near[0][0])
 
 
@@ -346,8 +346,8 @@ def test_searching_all_lists_is_exact_and_too_few_are_noticed():
     assert measured.kept > 20
     assert measured.dropped == 0  # it can only overlook
     sampled = [measure_disagreement(vectors, hasty, rule, sample=400, seed=seed) for seed in range(30)]
-    assert np.mean([found.share for found in sampled]) == pytest.approx(measured.share, rel=0.15)
-    inside = sum(low <= measured.share <= high for low, high in (found.interval for found in sampled))
+    assert np.mean([estimate.share for estimate in sampled]) == pytest.approx(measured.share, rel=0.15)
+    inside = sum(low <= measured.share <= high for low, high in (estimate.interval for estimate in sampled))
     assert inside >= 26
 
 
@@ -357,10 +357,10 @@ def test_each_wrong_decision_is_counted():
     rule = SelectionRule(0.8, seed_size=100)
     last_kept, last_dropped = np.flatnonzero(kept)[-1], np.flatnonzero(~kept)[-1]
     for row, field in ((last_kept, "dropped"), (last_dropped, "kept")):
-        wrong = kept.copy()
-        wrong[row] = ~wrong[row]
-        wrong, part = wrong[: row + 1], vectors[: row + 1]  # nothing comes after it that it could change
-        measured = json.loads(json.dumps(measure_disagreement(part, wrong, rule).to_json()))
+        # Cut off after the reversed decision, so that it cannot affect others.
+        decisions, part = kept[: row + 1].copy(), vectors[: row + 1]
+        decisions[row] = ~decisions[row]
+        measured = json.loads(json.dumps(measure_disagreement(part, decisions, rule).to_json()))
         assert {"kept": measured["kept"], "dropped": measured["dropped"]} == {
             "kept": 0,
             "dropped": 0,

@@ -12,16 +12,16 @@ from medteb_mteb.curation.diversify import Disagreement, SelectionRule, measure_
     [(10, 0, 0, 0.0), (40, 3, 2, 0.125), (50, 0, 7, 0.14), (10, 6, 4, 1.0), (1, 0, 1, 1.0)],
 )
 def test_share_and_wilson_interval_count_both_kinds_of_reversed_decisions(sampled, kept, dropped, share):
-    found = Disagreement(sampled, kept, dropped)
+    measured = Disagreement(sampled, kept, dropped)
     wilson = binomtest(kept + dropped, sampled).proportion_ci(method="wilson")
-    assert found.share == share
-    assert found.interval == pytest.approx((wilson.low, wilson.high), abs=1e-6)
+    assert measured.share == share
+    assert measured.interval == pytest.approx((wilson.low, wilson.high), abs=1e-6)
 
 
 def test_without_decisions_after_the_seed_nothing_is_known():
     vectors, kept = np.eye(4, dtype=np.float32), np.ones(4, dtype=bool)
-    found = measure_disagreement(vectors, kept, SelectionRule(0.8, seed_size=9))
-    assert found.to_json() == {"sampled": 0, "kept": 0, "dropped": 0, "share": 0, "interval": [0, 1]}
+    measured = measure_disagreement(vectors, kept, SelectionRule(0.8, seed_size=9))
+    assert measured.to_json() == {"sampled": 0, "kept": 0, "dropped": 0, "share": 0, "interval": [0, 1]}
 
 
 def test_a_similarity_equal_to_the_limit_is_not_above_it():
@@ -38,9 +38,9 @@ def test_only_so_many_decisions_are_drawn_and_none_twice():
     vectors, kept = np.ones((101, 4), dtype=np.float32), np.arange(101) % 2 == 0
     rule = SelectionRule(0.8, tolerated=0, seed_size=1)
     assert measure_disagreement(vectors, kept, rule, sample=100) == Disagreement(100, kept=50, dropped=0)
-    found = [measure_disagreement(vectors, kept, rule, sample=20, seed=seed) for seed in range(8)]
-    assert {one.sampled for one in found} == {20}
-    assert len({one.kept for one in found}) > 1
+    samples = [measure_disagreement(vectors, kept, rule, sample=20, seed=seed) for seed in range(8)]
+    assert {one.sampled for one in samples} == {20}
+    assert len({one.kept for one in samples}) > 1
 
 
 def test_neighbours_are_counted_in_more_than_two_blocks_of_4096_vectors():

@@ -22,6 +22,6 @@ def test_a_lookup_encoder_gives_the_vectors_of_queries(tmp_path):
     document.save_pretrained(str(folder))
     add_query_encoder(folder, [lookup], "query")
     source = Encoded(str(folder), "queries", tmp_path / "store", show_progress=False)
-    found = source.vectors([Text(f"q{row}", text) for row, text in enumerate(TEXTS)])
+    encoded = source.vectors([Text(f"q{row}", text) for row, text in enumerate(TEXTS)])
     expected = SentenceTransformer(modules=[lookup, Normalize()], device="cpu").encode(TEXTS)
-    np.testing.assert_allclose(found[np.arange(len(TEXTS))], expected, atol=1e-5)
+    np.testing.assert_allclose(encoded[np.arange(len(TEXTS))], expected, atol=1e-5)

@@ -25,9 +25,9 @@ PARTS = (
 
 @pytest.fixture
 def app():
-    made = typer.Typer()
-    made.command()(command)
-    return made
+    cli = typer.Typer()
+    cli.command()(command)
+    return cli
 
 
 def call(app, *arguments):
@@ -49,8 +49,8 @@ def source(tmp_path):
 @pytest.fixture
 def vectors(tmp_path):
     rng = np.random.default_rng(0)
-    made = rng.standard_normal((12, 16))[rng.integers(0, 12, 90)] + 0.3 * rng.standard_normal((90, 16))
-    np.save(tmp_path / "vectors.npy", made.astype(np.float32))
+    array = rng.standard_normal((12, 16))[rng.integers(0, 12, 90)] + 0.3 * rng.standard_normal((90, 16))
+    np.save(tmp_path / "vectors.npy", array.astype(np.float32))
     return tmp_path / "vectors.npy"
 
 

@@ -219,10 +219,10 @@ def test_mteb_scores_models_on_it(tmp_path, built, monkeypatch):
     monkeypatch.setenv("MEDTEB_DATA", str(tmp_path / "out"))
     tasks = mteb.get_tasks(tasks=["MedTEBRetrieval", "MedTEBReranking"])
     result = mteb.evaluate(mteb.get_model("bm25-char-bigram"), tasks, cache=None)
-    found = [(r.task_name, r.dataset_revision, float(r.get_score())) for r in result.task_results]
+    scores = [(r.task_name, r.dataset_revision, float(r.get_score())) for r in result.task_results]
     revisions = {task: edition.digest for task, edition in built.editions.items()}
-    assert {(task, revision) for task, revision, _ in found} == set(revisions.items())
-    assert all(score > 0.5 for _, _, score in found)
+    assert {(task, revision) for task, revision, _ in scores} == set(revisions.items())
+    assert all(score > 0.5 for _, _, score in scores)
 
 
 def test_a_test_much_smaller_than_asked_for_is_refused(tmp_path):

@@ -128,8 +128,8 @@ def go(built, panel, tmp_path):
 
 def test_a_new_version_adds_labels_and_changes_none(built, go, system, endpoint):
     old = load_edition(built)
-    found = go([system()], depth=5)
-    new = found.edition
+    extended = go([system()], depth=5)
+    new = extended.edition
     verify(new)
     assert (old.version, new.version) == ("1.0.0", "1.1.0")
     assert new.digest != old.digest
@@ -139,14 +139,14 @@ def test_a_new_version_adds_labels_and_changes_none(built, go, system, endpoint)
         before = lines(built / name)
         assert lines(new.path / name)[: len(before)] == before
     # Every document of the system has been judged now, and nothing else has.
-    counts = found.change.counts
-    assert sum(counts.values()) == found.change.pairs > 0
+    counts = extended.change.counts
+    assert sum(counts.values()) == extended.change.pairs > 0
     assert len(lines(new.path / "labels.tsv")) - len(lines(built / "labels.tsv")) == (
         counts["positive"] + counts["negative"]
     )
     assert new.counts["qrels"] == old.counts["qrels"] + counts["positive"]
-    assert found.before["new"].judged < found.after["new"].judged == 1.0
-    assert found.after["new"].ndcg == pytest.approx(found.after["new"].condensed)
+    assert extended.before["new"].judged < extended.after["new"].judged == 1.0
+    assert extended.after["new"].ndcg == pytest.approx(extended.after["new"].condensed)
     # The labels are those of the edition's own rule.
     data = read_folder(new.path).retrieval
     judged = [json.loads(line) for line in lines(new.path.parent / "judged" / "judgements.jsonl")]
@@ -164,11 +164,11 @@ def test_a_new_version_adds_labels_and_changes_none(built, go, system, endpoint)
     (entry,) = new.extra["history"]
     assert (entry["version"], entry["digest"]) == ("1.0.0", old.digest)
     assert entry["changes"] == {
-        "version": "1.1.0", "systems": ["new"], "depth": 5, "pairs judged": found.change.pairs, **counts,
+        "version": "1.1.0", "systems": ["new"], "depth": 5, "pairs judged": extended.change.pairs, **counts,
     }  # fmt: skip
-    made = json.loads((new.path / "provenance.json").read_text(encoding="utf-8"))
-    assert [answer.get("version") for answer in made["judges"][0]["answered"]] == [None, "1.1.0"]
-    assert [one.get("version") for one in made["retrievers"]] == [None, None, "1.1.0"]
+    provenance = json.loads((new.path / "provenance.json").read_text(encoding="utf-8"))
+    assert [answer.get("version") for answer in provenance["judges"][0]["answered"]] == [None, "1.1.0"]
+    assert [one.get("version") for one in provenance["retrievers"]] == [None, None, "1.1.0"]
     assert "1.1.0: 1.0.0 and" in (new.path / "README.md").read_text(encoding="utf-8")
     # Run again, nothing is asked, and every byte is the same.
     number, before = endpoint.requests, {p.name: p.read_bytes() for p in new.path.rglob("*") if p.is_file()}
@@ -211,9 +211,9 @@ def test_another_panel_is_refused(panel, go, system):
     warm = {"judges": [{**one, "temperature": 0.7} for one in panel["judges"]]}
     with pytest.raises(BuildError, match=r"had temperature 0\.0, now it has 0\.7\. Labels of two panels"):
         go([system()], judges=warm)
-    found = go([system()], judges=other, other_panel=True, depth=5, rule=ConsensusRule("majority"))
-    made = json.loads((found.edition.path / "provenance.json").read_text(encoding="utf-8"))
-    assert [one["rule"] for one in made["consensus"]] == ["weighted", "majority"]
+    extended = go([system()], judges=other, other_panel=True, depth=5, rule=ConsensusRule("majority"))
+    provenance = json.loads((extended.edition.path / "provenance.json").read_text(encoding="utf-8"))
+    assert [one["rule"] for one in provenance["consensus"]] == ["weighted", "majority"]
 
 
 def test_editions_that_cannot_be_extended_are_refused(built, go, system, tmp_path):

@@ -123,47 +123,49 @@ def test_one_category_alone_has_no_coefficient():
 def random_judgements(noise, seed=0, queries=40):
     """Three judges who see the same truth, each with letters changed at random."""
     rng = np.random.default_rng(seed)
-    found = []
+    judgements = []
     for query, document in product(range(queries), range(5)):
         truth = rng.integers(5)
         for judge in ("甲", "乙", "丙"):
             letter = truth if rng.random() > noise else rng.integers(5)
-            found.append(Judgement(f"q{query}", f"d{document}", judge, GRADES[letter]))
-    return found
+            judgements.append(Judgement(f"q{query}", f"d{document}", judge, GRADES[letter]))
+    return judgements
 
 
 @pytest.mark.thorough
 def test_the_report_falls_with_noise_and_counts_pairs():
-    none, some, much = (agreement(random_judgements(noise)) for noise in (0.0, 0.3, 1.0))
-    assert (none.judges, none.pairs, none.complete) == (["丙", "乙", "甲"], 200, 200)
-    assert all(estimate.value == 1 for estimate in (*none.labels.values(), *none.grades.values()))
+    exact, noisy, random = (agreement(random_judgements(noise)) for noise in (0.0, 0.3, 1.0))
+    assert (exact.judges, exact.pairs, exact.complete) == (["丙", "乙", "甲"], 200, 200)
+    assert all(estimate.value == 1 for estimate in (*exact.labels.values(), *exact.grades.values()))
     for name in ("fleiss_kappa", "krippendorff_alpha", "gwet_ac1"):
-        assert 0.3 < some.labels[name].value < 0.9
-        assert some.labels[name].low < some.labels[name].value < some.labels[name].high
-        assert abs(much.labels[name].value) < 0.15
-    assert some.to_json()["grades"]["krippendorff_alpha"][0] == round(
-        some.grades["krippendorff_alpha"].value, 4
+        assert 0.3 < noisy.labels[name].value < 0.9
+        assert noisy.labels[name].low < noisy.labels[name].value < noisy.labels[name].high
+        assert abs(random.labels[name].value) < 0.15
+    assert noisy.to_json()["grades"]["krippendorff_alpha"][0] == round(
+        noisy.grades["krippendorff_alpha"].value, 4
     )
 
 
 def test_confusion_counts_every_pair_of_judges():
-    found = agreement(random_judgements(0.4))
-    assert set(found.confusion) == {("丙", "乙"), ("丙", "甲"), ("乙", "甲")}
+    measured = agreement(random_judgements(0.4))
+    assert set(measured.confusion) == {("丙", "乙"), ("丙", "甲"), ("乙", "甲")}
     given = random_judgements(0.4)
     grades = {(j.judge, j.pair): j.grade for j in given}
-    table = found.confusion["丙", "乙"]
+    table = measured.confusion["丙", "乙"]
     pairs = {j.pair for j in given}
     expected = sum(grades["丙", pair] == "A" and grades["乙", pair] == "C" for pair in pairs)
     assert table[1][3] == expected
     assert sum(map(sum, table)) == 200
-    assert found.positive_rate["甲"] == pytest.approx(sum(grades["甲", pair] in "SA" for pair in pairs) / 200)
+    assert measured.positive_rate["甲"] == pytest.approx(
+        sum(grades["甲", pair] in "SA" for pair in pairs) / 200
+    )
 
 
 def test_missing_grades_count_where_they_can():
     given = [j for i, j in enumerate(random_judgements(0.2)) if i % 7]
-    found = agreement(given)
-    assert found.complete < found.pairs == 200
-    assert sum(map(sum, found.confusion["丙", "乙"])) < 200
+    measured = agreement(given)
+    assert measured.complete < measured.pairs == 200
+    assert sum(map(sum, measured.confusion["丙", "乙"])) < 200
 
 
 def test_agreement_needs_two_judges():
@@ -200,22 +202,22 @@ def test_intervals_are_those_of_resampled_queries():
         for d in range(5)
         for judge in ("a", "b")
     ]
-    found = agreement(judgements).labels["gwet_ac1"]
+    estimate = agreement(judgements).labels["gwet_ac1"]
     grades = {(j.query_id, j.document_id, j.judge): j.grade in "SA" for j in judgements}
     items = np.array(
         [[(s := sum(grades[f"q{q}", f"d{d}", j] for j in "ab")), 2 - s] for q in range(12) for d in range(5)]
     ).reshape(12, 5, 2)
     values = [gwet_ac1(items[draw.integers(0, 12, 12)].reshape(-1, 2)) for _ in range(2000)]
     low, high = np.quantile(values, [0.025, 0.975])
-    assert (found.low, found.high) == pytest.approx((low, high), abs=0.03)
+    assert (estimate.low, estimate.high) == pytest.approx((low, high), abs=0.03)
 
 
 def test_agreement_of_all_pairs_is_not_certain():
     """Four queries that agree leave room for a true agreement of 40 %: 0.025 ** (1 / 4)."""
     given = [Judgement(f"q{i}", f"d{j}", judge, "SD"[j]) for i in range(4) for j in (0, 1) for judge in "ab"]
-    found = agreement(given).labels["agreement"]
-    assert (found.value, found.high) == (1.0, 1.0)
-    assert found.low == pytest.approx(0.025**0.25)
+    estimate = agreement(given).labels["agreement"]
+    assert (estimate.value, estimate.high) == (1.0, 1.0)
+    assert estimate.low == pytest.approx(0.025**0.25)
 
 
 @pytest.mark.parametrize("queries", [1, 4])
@@ -226,25 +228,25 @@ def test_disagreement_on_all_pairs_is_not_certain(queries):
         for j in (0, 1)
         for judge, grade in ("aS", "bD")
     ]
-    found = agreement(given).labels["agreement"]
-    assert (found.value, found.low) == (0.0, 0.0)
-    assert found.high == pytest.approx(1 - 0.025 ** (1 / queries))
+    estimate = agreement(given).labels["agreement"]
+    assert (estimate.value, estimate.low) == (0.0, 0.0)
+    assert estimate.high == pytest.approx(1 - 0.025 ** (1 / queries))
 
 
 def test_intervals_of_two_queries_end_at_resamples_with_one_of_them_twice_or_both():
     """Each of the three has more than 2.5 % of the resamples, so the ends are the least and the largest."""
     given = {"q1": ("SS", "SA", "DD", "SD"), "q2": ("DD", "AC")}
-    found = agreement(
+    estimates = agreement(
         Judgement(query, f"d{i}", judge, grade)
         for query, pairs in given.items()
         for i, pair in enumerate(pairs)
         for judge, grade in zip("ab", pair, strict=True)
     ).labels
-    assert (found["agreement"].low, found["agreement"].high) == pytest.approx((1 / 2, 3 / 4))
+    assert (estimates["agreement"].low, estimates["agreement"].high) == pytest.approx((1 / 2, 3 / 4))
     one, two = np.array([[0, 2], [0, 2], [2, 0], [1, 1]]), np.array([[2, 0], [1, 1]])
     for coefficient in (fleiss_kappa, krippendorff_alpha, gwet_ac1):
         values = [coefficient(np.concatenate(drawn)) for drawn in ((one, one), (one, two), (two, two))]
-        estimate = found[coefficient.__name__]
+        estimate = estimates[coefficient.__name__]
         assert (estimate.low, estimate.high) == pytest.approx((min(values), max(values)))
 
 
@@ -302,35 +304,37 @@ def test_the_positive_rate_is_that_of_the_given_grades(textbook):
 
 
 def test_the_positive_grades_decide_labels_and_rates(textbook):
-    found = agreement(textbook_judgements(), positive=("S", "A", "B"))
-    assert found.positive_rate == pytest.approx({"A": 3 / 9, "B": 5 / 11, "C": 6 / 10, "D": 5 / 11})
+    measured = agreement(textbook_judgements(), positive=("S", "A", "B"))
+    assert measured.positive_rate == pytest.approx({"A": 3 / 9, "B": 5 / 11, "C": 6 / 10, "D": 5 / 11})
     # One of four is positive in the second unit: 3 of 6 pairs of judges agree. In the sixth two are: 2 of 6.
-    assert found.labels["agreement"].value == pytest.approx((9 + 1 / 2 + 1 / 3) / 11)
-    assert found.grades == textbook.grades
+    assert measured.labels["agreement"].value == pytest.approx((9 + 1 / 2 + 1 / 3) / 11)
+    assert measured.grades == textbook.grades
 
 
 def test_the_json_has_four_decimals(textbook):
-    found = textbook.to_json()
-    values = [found["grades"][name][0] for name in ("agreement", "fleiss_kappa", "gwet_ac1")]
+    content = textbook.to_json()
+    values = [content["grades"][name][0] for name in ("agreement", "fleiss_kappa", "gwet_ac1")]
     assert values == [0.8182, 0.6415, 0.7754]
-    assert found["positive_rate"] == {"A": 0.1111, "B": 0.1818, "C": 0.2, "D": 0.2727}
+    assert content["positive_rate"] == {"A": 0.1111, "B": 0.1818, "C": 0.2, "D": 0.2727}
 
 
 def test_an_undefined_coefficient_is_null_in_the_json():
     given = [Judgement(f"q{i}", "d", judge, "S") for i in range(3) for judge in "ab"]
-    found = agreement(given).to_json()["labels"]
-    assert found["fleiss_kappa"] == found["krippendorff_alpha"] == [None, None, None]
-    assert found["gwet_ac1"][0] == 1.0
+    estimates = agreement(given).to_json()["labels"]
+    assert estimates["fleiss_kappa"] == estimates["krippendorff_alpha"] == [None, None, None]
+    assert estimates["gwet_ac1"][0] == 1.0
 
 
 def test_the_json_names_every_part():
     grades = {("q1", "d1"): "SS", ("q1", "d2"): "DD", ("q2", "d1"): "AB", ("q2", "d2"): "DC"}
-    found = agreement(
+    content = agreement(
         Judgement(query, document, judge, grade)
         for (query, document), given in grades.items()
         for judge, grade in zip("ab", given, strict=True)
     ).to_json()
-    assert {name: found[name] for name in ("judges", "pairs", "complete", "confusion", "positive_rate")} == {
+    assert {
+        name: content[name] for name in ("judges", "pairs", "complete", "confusion", "positive_rate")
+    } == {
         "judges": ["a", "b"],
         "pairs": 4,
         "complete": 4,
@@ -341,6 +345,6 @@ def test_the_json_names_every_part():
         "positive_rate": {"a": 0.5, "b": 0.25},
     }
     names = ["agreement", "fleiss_kappa", "krippendorff_alpha", "gwet_ac1"]
-    assert list(found["labels"]) == list(found["grades"]) == names
-    assert (found["labels"]["agreement"][0], found["grades"]["agreement"][0]) == (0.75, 0.5)
-    assert all(low <= value <= high for value, low, high in found["labels"].values())
+    assert list(content["labels"]) == list(content["grades"]) == names
+    assert (content["labels"]["agreement"][0], content["grades"]["agreement"][0]) == (0.75, 0.5)
+    assert all(low <= value <= high for value, low, high in content["labels"].values())

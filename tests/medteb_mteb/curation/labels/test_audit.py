@@ -45,17 +45,17 @@ def folder(request, tmp_path):
 
 
 def test_false_positives_and_negatives_are_counted_for_each_query(folder):
-    found = audit(read_benchmark(folder), LABELS)
+    result = audit(read_benchmark(folder), LABELS)
     numbers = {
         q.query: (q.judged, q.undecided, q.released, q.found, q.false_positives, q.false_negatives)
-        for q in found.queries
+        for q in result.queries
     }
     # d3 of q2 is released but was not judged, so it counts nowhere.
     assert numbers == {"q0": (3, 1, 2, 2, 1, 1), "q1": (2, 0, 1, 0, 1, 0), "q2": (3, 0, 0, 2, 0, 2)}
-    mean, low, high = found.means["false_negatives"]
-    assert (mean, found.affected) == (1.0, pytest.approx(2 / 3))
+    mean, low, high = result.means["false_negatives"]
+    assert (mean, result.affected) == (1.0, pytest.approx(2 / 3))
     assert low < mean < high
-    assert found.to_json()["means"]["found"][0] == pytest.approx(4 / 3, abs=1e-4)
+    assert result.to_json()["means"]["found"][0] == pytest.approx(4 / 3, abs=1e-4)
 
 
 def qrels_of(folder):
@@ -109,12 +109,12 @@ def test_other_types_of_folders_are_refused(tmp_path):
 def test_a_corrected_edition_says_how_it_was_made(folder, tmp_path):
     before = {"sources": [{"name": "clinic"}], "judges": [{"name": "first"}]}
     (folder / "provenance.json").write_text(json.dumps(before), encoding="utf-8")
-    made = {"judges": [{"name": "second"}], "consensus": [{"rule": "unanimous"}]}
-    edition = write_corrected(read_benchmark(folder), LABELS, tmp_path / "out", name="x", provenance=made)
-    found = json.loads((edition.path / "provenance.json").read_text("utf-8"))
-    assert found["sources"] == before["sources"]
-    assert found["judges"] == [{"name": "first"}, {"name": "second"}]
-    assert found["consensus"] == made["consensus"]
+    added = {"judges": [{"name": "second"}], "consensus": [{"rule": "unanimous"}]}
+    edition = write_corrected(read_benchmark(folder), LABELS, tmp_path / "out", name="x", provenance=added)
+    provenance = json.loads((edition.path / "provenance.json").read_text("utf-8"))
+    assert provenance["sources"] == before["sources"]
+    assert provenance["judges"] == [{"name": "first"}, {"name": "second"}]
+    assert provenance["consensus"] == added["consensus"]
     card = json.loads((edition.path / "croissant.json").read_text("utf-8"))
     assert card["name"] == "clinic-x"
     assert card == croissant(edition)

@@ -19,22 +19,23 @@ def judged(**grades):
     ]
 
 
-def labels(found):
+def labels(result):
     return {
-        label.document_id: label.relevance if label.relevance is not None else label.reason for label in found
+        label.document_id: label.relevance if label.relevance is not None else label.reason
+        for label in result
     }
 
 
 def test_the_published_rule_keeps_only_what_all_agree_on():
-    found = consensus(judged(a="SSA", b="SAB", c="BCD", d="SDD", e="SS-"))
-    assert labels(found) == {
+    result = consensus(judged(a="SSA", b="SAB", c="BCD", d="SDD", e="SS-"))
+    assert labels(result) == {
         "a": 1,
         "b": "judges disagree",
         "c": 0,
         "d": "judges disagree",
         "e": "a judge is missing",
     }
-    assert counts(found) == {
+    assert counts(result) == {
         "positive": 1, "negative": 1, "discarded: a judge is missing": 1, "discarded: judges disagree": 2,
     }  # fmt: skip
 

@@ -49,14 +49,14 @@ def fill(sheet):
 
 
 def test_answers_are_weighted_by_the_size_of_their_stratum(sheet, fill):
-    found = read_experts(sheet, [fill("li", "SSDD" + "DDDDA " + "10", ".jsonl")])
-    assert (found.number, found.kappa, found.unanswered, len(found.answers)) == (1, None, 1, 11)
-    assert [found.answers[f"t{i}", f"t{i}"] for i in range(4)] == [1, 1, 0, 0]
-    assert found.weight(("t0", "t0")) == 8 / 4
-    assert found.weight(("t4", "t4")) == 600 / 5  # one of six has no answer
-    assert found.weight(("t11", "t11")) == 1.0
+    experts = read_experts(sheet, [fill("li", "SSDD" + "DDDDA " + "10", ".jsonl")])
+    assert (experts.number, experts.kappa, experts.unanswered, len(experts.answers)) == (1, None, 1, 11)
+    assert [experts.answers[f"t{i}", f"t{i}"] for i in range(4)] == [1, 1, 0, 0]
+    assert experts.weight(("t0", "t0")) == 8 / 4
+    assert experts.weight(("t4", "t4")) == 600 / 5  # one of six has no answer
+    assert experts.weight(("t11", "t11")) == 1.0
     # Together they represent all pairs.
-    assert sum(found.weight(pair) for pair in found.answers) == sum(PAIRS.values())
+    assert sum(experts.weight(pair) for pair in experts.answers) == sum(PAIRS.values())
 
 
 def test_experts_that_differ_are_decided_by_a_third_column(sheet, fill, tmp_path):
@@ -91,8 +91,8 @@ def test_experts_that_differ_are_decided_by_a_third_column(sheet, fill, tmp_path
 
 def test_three_experts_have_a_majority(sheet, fill):
     files = [fill("a", "1" * 12), fill("b", "1" * 12), fill("c", "0" * 12)]
-    found = read_experts(sheet, files)
-    assert (found.differing, set(found.answers.values())) == (0, {1})
+    experts = read_experts(sheet, files)
+    assert (experts.differing, set(experts.answers.values())) == (0, {1})
 
 
 def test_too_few_experts_and_reserved_names_are_refused(sheet, fill, tmp_path):
@@ -108,10 +108,10 @@ def test_too_few_experts_and_reserved_names_are_refused(sheet, fill, tmp_path):
 
 
 def test_agreement_weights_strata_by_size_without_disputed_pairs(sheet, fill):
-    found = import_review(sheet, {"li": fill("li", "1110" + "000000" + "10")})
-    assert (found.pairs, found.unanswered) == (10, 0)
-    assert found.agreement == pytest.approx((8 * 3 / 4 + 600) / 608)
-    assert (found.positives_confirmed, found.negatives_confirmed) == (0.75, 1.0)
+    review = import_review(sheet, {"li": fill("li", "1110" + "000000" + "10")})
+    assert (review.pairs, review.unanswered) == (10, 0)
+    assert review.agreement == pytest.approx((8 * 3 / 4 + 600) / 608)
+    assert (review.positives_confirmed, review.negatives_confirmed) == (0.75, 1.0)
 
 
 def test_a_key_of_an_earlier_version_is_read(sheet, fill):
@@ -122,6 +122,6 @@ def test_a_key_of_an_earlier_version_is_read(sheet, fill):
     key_of(sheet).write_text(
         json.dumps({"seed": 1, "labelled": {"positive": 8, "negative": 600}, "rows": rows})
     )
-    found = read_experts(sheet, [fill("li", "1110" + "000000")])
-    assert found.pairs == {"positive": 8, "negative": 600}
-    assert found.weight(("t0", "t0")) == 2.0
+    experts = read_experts(sheet, [fill("li", "1110" + "000000")])
+    assert experts.pairs == {"positive": 8, "negative": 600}
+    assert experts.weight(("t0", "t0")) == 2.0

@@ -34,8 +34,8 @@ def test_the_bootstrap_interval_holds_95_percent():
 
     So the ends are 17.9 away from it; those of 90 % would be 15.0 away.
     """
-    found = interval(MeanSample(np.arange(1000.0)))
-    assert found == pytest.approx((499.5 - 17.9, 499.5 + 17.9), abs=1.5)
+    bounds = interval(MeanSample(np.arange(1000.0)))
+    assert bounds == pytest.approx((499.5 - 17.9, 499.5 + 17.9), abs=1.5)
 
 
 @pytest.mark.parametrize(

@@ -23,13 +23,13 @@ def rated(queries=40, levels=5):
 def test_kappa_equals_scikit_learns_and_is_in_its_interval(levels):
     metrics = pytest.importorskip("sklearn.metrics")
     items = rated(levels=levels)
-    found = weighted_kappa(items, levels)
+    kappa = weighted_kappa(items, levels)
     expected = metrics.cohen_kappa_score(
         [one.first for one in items], [one.second for one in items], weights="quadratic"
     )
-    assert found.value == pytest.approx(expected, abs=1e-12)
-    assert found.low < found.value < found.high
-    assert found.high - weighted_kappa(rated(160, levels), levels).low < 1  # finite, and not the whole range
+    assert kappa.value == pytest.approx(expected, abs=1e-12)
+    assert kappa.low < kappa.value < kappa.high
+    assert kappa.high - weighted_kappa(rated(160, levels), levels).low < 1  # finite, and not the whole range
 
 
 def test_kappa_is_1_if_perfect_minus_1_if_opposite_and_nan_if_undefined():
@@ -49,10 +49,10 @@ def test_one_query_has_the_kappa_of_its_table_but_no_interval():
         for second, count in enumerate(row)
         for _ in range(count)
     ]
-    found = weighted_kappa(items, 3)
-    assert found.value == pytest.approx(5 / 6)
-    assert math.isnan(found.low)
-    assert math.isnan(found.high)
+    kappa = weighted_kappa(items, 3)
+    assert kappa.value == pytest.approx(5 / 6)
+    assert math.isnan(kappa.low)
+    assert math.isnan(kappa.high)
 
 
 def test_items_of_a_query_are_resampled_together():
@@ -62,8 +62,8 @@ def test_items_of_a_query_are_resampled_together():
     """
     ratings = {"better": ["00", "11", "11", "10"], "worse": ["00", "01", "10", "11"]}
     items = [Rated(query, int(a), int(b)) for query, pairs in ratings.items() for a, b in pairs]
-    found = weighted_kappa(items, 2)
-    assert (found.low, found.value, found.high) == pytest.approx((0, 0.25, 0.5), abs=1e-12)
+    kappa = weighted_kappa(items, 2)
+    assert (kappa.low, kappa.value, kappa.high) == pytest.approx((0, 0.25, 0.5), abs=1e-12)
 
 
 def test_two_items_of_different_categories_suffice_for_a_kappa():

@@ -56,12 +56,12 @@ def test_the_sheet_is_blind_seeded_and_representative(sheet, tmp_path):
 def test_perfect_answers_agree_in_every_notation(sheet):
     letters = answer(sheet, "li.csv", lambda label, row: "A" if label else "c")
     numbers = answer(sheet, "wang.csv", lambda label, row: "是" if label else "0")
-    found = import_review(sheet, {"li": letters, "wang": numbers})
-    assert (found.pairs, found.unanswered, found.agreement, found.high) == (50, 0, 1.0, 1.0)
+    review = import_review(sheet, {"li": letters, "wang": numbers})
+    assert (review.pairs, review.unanswered, review.agreement, review.high) == (50, 0, 1.0, 1.0)
     # By hand: all of 10 positives and of 40 negatives, each with 97.5 %, weighted by their shares.
-    assert found.low == pytest.approx(0.2 * 0.0125 ** (1 / 10) + 0.8 * 0.0125 ** (1 / 40))
-    assert found.kappa == found.kappa_with_labels == 1.0
-    assert found.by_reviewer == {"li": 1.0, "wang": 1.0}
+    assert review.low == pytest.approx(0.2 * 0.0125 ** (1 / 10) + 0.8 * 0.0125 ** (1 / 40))
+    assert review.kappa == review.kappa_with_labels == 1.0
+    assert review.by_reviewer == {"li": 1.0, "wang": 1.0}
 
 
 def test_agreement_counts_positives_by_their_share_among_the_labels(tmp_path):
@@ -69,18 +69,18 @@ def test_agreement_counts_positives_by_their_share_among_the_labels(tmp_path):
     export_review(LABELS, QUERIES, DOCUMENTS, sheet, size=40, positives=0.5)
     # All positives confirmed, a quarter of the negatives called positive: 0.2 * 1 + 0.8 * 0.75.
     negatives = iter(range(20))
-    wrong = answer(sheet, "x.csv", lambda label, row: 1 if label else int(next(negatives) % 4 == 0))
-    found = import_review(sheet, {"x": wrong})
-    assert found.agreement == pytest.approx(0.8)
-    assert (found.positives_confirmed, found.negatives_confirmed) == (1.0, 0.75)
-    assert found.kappa is None
-    assert found.low < 0.8 < found.high
+    answered = answer(sheet, "x.csv", lambda label, row: 1 if label else int(next(negatives) % 4 == 0))
+    review = import_review(sheet, {"x": answered})
+    assert review.agreement == pytest.approx(0.8)
+    assert (review.positives_confirmed, review.negatives_confirmed) == (1.0, 0.75)
+    assert review.kappa is None
+    assert review.low < 0.8 < review.high
 
 
 def test_unanswered_rows_are_counted_and_left_out(sheet):
-    some = answer(sheet, "a.csv", lambda label, row: "" if row % 5 == 0 else label)
-    found = import_review(sheet, {"a": some, "b": answer(sheet, "b.csv", lambda label, row: label)})
-    assert (found.pairs, found.unanswered) == (40, 10)
+    incomplete = answer(sheet, "a.csv", lambda label, row: "" if row % 5 == 0 else label)
+    review = import_review(sheet, {"a": incomplete, "b": answer(sheet, "b.csv", lambda label, row: label)})
+    assert (review.pairs, review.unanswered) == (40, 10)
     with pytest.raises(BuildError, match="No pair has answers of all reviewers"):
         import_review(sheet, {"n": answer(sheet, "n.csv", lambda label, row: "")})
 

@@ -15,12 +15,12 @@ SIZES = {"positive": 400, "negative": 90_000, "disputed": 12}
 
 
 def test_every_stratum_has_its_minimum_and_the_budget_is_spent():
-    found = allocate(SIZES, 500, 30)
-    assert sum(found.values()) == 500
-    assert found["disputed"] == 12  # all of them
-    assert found["negative"] > found["positive"] >= 30
+    allocated = allocate(SIZES, 500, 30)
+    assert sum(allocated.values()) == 500
+    assert allocated["disputed"] == 12  # all of them
+    assert allocated["negative"] > allocated["positive"] >= 30
     # By the square roots of the sizes, 20 and 300, of what the third stratum leaves.
-    assert abs(found["negative"] - 488 * 300 / 320) <= 0.5
+    assert abs(allocated["negative"] - 488 * 300 / 320) <= 0.5
     wide = allocate({"positive": 400, "negative": 10_000}, 240, 5)
     assert wide == {"positive": 40, "negative": 200}
 

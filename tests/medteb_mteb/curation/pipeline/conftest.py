@@ -38,12 +38,12 @@ def texts(tmp_path):
     queries = [
         {"_id": f"q{i}{j}", "text": d + a} for i, d in enumerate(DISEASES) for j, a in enumerate(ASKED)
     ]
-    found = [
+    documents = [
         {"_id": f"d{i}{j}", "text": d + a} for i, d in enumerate(DISEASES) for j, a in enumerate(ANSWERS)
     ]
     (tmp_path / "queries.jsonl").write_text(rows(queries), encoding="utf-8")
-    copy = {"_id": "copy", "text": found[0]["text"]}
-    (tmp_path / "documents.jsonl").write_text(rows([*found, copy]), encoding="utf-8")
+    copy = {"_id": "copy", "text": documents[0]["text"]}
+    (tmp_path / "documents.jsonl").write_text(rows([*documents, copy]), encoding="utf-8")
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from mar_st.recipes.schema import Data
 from medteb_mteb.curation import pipeline as building
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.pipeline.registry import registered
-from medteb_mteb.curation.training.rows import TEST
+from medteb_mteb.curation.training.rows import TEST_QUERY
 
 BOTH = {"queries": "queries", "documents": "documents"}
 EDITION = {"edition": "clinic", "licence": "mit", "test": 0.4}
@@ -67,8 +67,8 @@ def every(write, tmp_path, encoder_folder):
             model: {"name": model, "model": f"rule-{model}", "base_url": url, **price}
             for model in ("rewriter", "sorter", "questions")
         }
-        asked = {"sts": "rewriter", "triples": "sorter"}
-        steps = [{**s, "llm": llms[asked[s["step"]]]} if s["step"] in asked else s for s in STEPS]
+        llm_of_step = {"sts": "rewriter", "triples": "sorter"}
+        steps = [{**s, "llm": llms[llm_of_step[s["step"]]]} if s["step"] in llm_of_step else s for s in STEPS]
         return write(url, steps=steps, judge=price, llm=llms["questions"], **content)
 
     return call
@@ -77,16 +77,16 @@ def every(write, tmp_path, encoder_folder):
 def sources(folder):
     """All training sets of a build, read as `mar train` reads them."""
     data = folder / "data" / "train"
-    found = {
+    paths = {
         "triples": folder / "triples",
         "tasks": folder / "tasks",
         "asked": folder / "asked" / "pairs.jsonl",
     }
-    found |= {"kept": folder / "round-trip" / "triples.jsonl", "sts": data / "sts.jsonl"}
-    found |= {"assembled": data / "triples.jsonl"}
+    paths |= {"kept": folder / "round-trip" / "triples.jsonl", "sts": data / "sts.jsonl"}
+    paths |= {"assembled": data / "triples.jsonl"}
     return {
         name: read_source(Data(name=name, path=str(path), prompt=""), 0).triples
-        for name, path in found.items()
+        for name, path in paths.items()
     }
 
 
@@ -103,14 +103,14 @@ def test_all_steps_run_in_one_build(every, quiet, endpoint, tmp_path, medteb, mo
         assert not (tmp_path / "build").exists()
         report = quiet(path)
         assert report.complete
-        asked = endpoint.requests
+        requests = endpoint.requests
         # The estimates are upper bounds of the requests.
-        assert 0 < asked <= first["requests"]
+        assert 0 < requests <= first["requests"]
     names = {step.name: step.result for step in report.steps}
     read = sources(tmp_path / "build")
     assert {name: len(rows) > 0 for name, rows in read.items()} == dict.fromkeys(read, True)
     assert len(read["triples"]) == names["triples"]["counts"]["triples"]
-    assert names["triples"]["dropped"][TEST] > 1  # that of the file, and those of both editions
+    assert names["triples"]["dropped"][TEST_QUERY] > 1  # that of the file, and those of both editions
     assert report.leakage["leaks"] == 0
     aligned = read_source(
         Data(name="d", path=str(tmp_path / "build/pairs"), form="texts", role="document"), 0
@@ -161,7 +161,7 @@ def test_an_llm_may_be_in_a_file_of_its_own(write, server, quiet, tmp_path):
 @pytest.mark.thorough
 def test_the_example_builds_as_it_stands(endpoint, quiet, texts, tmp_path, monkeypatch):
     """`examples/build.yaml`, but for the address of the server, and with few queries."""
-    monkeypatch.setattr("medteb_mteb.curation.edition.assemble.FEWEST", 1)
+    monkeypatch.setattr("medteb_mteb.curation.edition.assemble.MIN_TEST_QUERIES", 1)
     (tmp_path / "synonyms.tsv").write_text(
         "".join(f"{a}\t{b}\n" for a, b in {"origin": "replace", **SYNONYMS}.items()), encoding="utf-8"
     )
@@ -180,14 +180,14 @@ def test_the_example_builds_as_it_stands(endpoint, quiet, texts, tmp_path, monke
     assert report.complete
     assert {"assemble", "sts", "triples", "round-trip"} <= {step.name for step in report.steps}
     # No training set has a query of a test, though nearly all are made of the same queries.
-    found = json.loads((tmp_path / "build" / "leakage.json").read_text("utf-8"))
-    assert found == report.leakage
-    assert found["tests"] > 0
-    assert found["leaks"] == 0, found
-    assert set(found["training"]) == {"assemble", "sts", "triples", "pairs", "asked", "round-trip"}
-    assert found["training"]["pairs"]["queries"] > 0
+    leakage = json.loads((tmp_path / "build" / "leakage.json").read_text("utf-8"))
+    assert leakage == report.leakage
+    assert leakage["tests"] > 0
+    assert leakage["leaks"] == 0, leakage
+    assert set(leakage["training"]) == {"assemble", "sts", "triples", "pairs", "asked", "round-trip"}
+    assert leakage["training"]["pairs"]["queries"] > 0
     counts = {step.name: step.result for step in report.steps}["pairs"]
-    assert counts["sources"][0]["dropped"][TEST] > 0
+    assert counts["sources"][0]["dropped"][TEST_QUERY] > 0
 
 
 @pytest.mark.thorough
@@ -206,9 +206,9 @@ def test_a_build_that_trains_on_its_test_fails(write, server, tmp_path, medteb):
     code, _, err = medteb("build", path, "-q")
     assert code == 1
     assert "are near-duplicates of the build's tests (pairs " in err
-    found = json.loads((tmp_path / "build" / "leakage.json").read_text("utf-8"))
-    assert found["training"]["pairs"]["leaks"] == found["leaks"] > 0
-    assert found["training"]["assemble"]["leaks"] == 0
+    leakage = json.loads((tmp_path / "build" / "leakage.json").read_text("utf-8"))
+    assert leakage["training"]["pairs"]["leaks"] == leakage["leaks"] > 0
+    assert leakage["training"]["assemble"]["leaks"] == 0
     steps[-1]["leaks"] = "drop"
     steps[-1]["name"] = "dropped"
     code, _, err = medteb("build", write(server, steps=steps, out="other"), "-q")
@@ -221,7 +221,7 @@ def test_damaged_journals_are_repaired_and_little_is_asked_again(every, quiet, e
     with rule_judges.serving(endpoint) as url:
         path = every(url)
         quiet(path, until="judge")
-        asked = endpoint.requests
+        requests = endpoint.requests
         journal = tmp_path / "build" / "judgements.sqlite"
         content = bytearray(journal.read_bytes())
         content[len(content) // 2 : len(content) // 2 + 300] = bytes(300)
@@ -235,4 +235,4 @@ def test_damaged_journals_are_repaired_and_little_is_asked_again(every, quiet, e
         code, _, err = medteb("build", path, "--until", "judge", "-q", "--repair")
         assert code == 0, err
     assert "judgements and" in err
-    assert endpoint.requests - asked < asked
+    assert endpoint.requests - requests < requests

@@ -22,17 +22,17 @@ from medteb_mteb.curation.pipeline import building as running
 
 def files(folder):
     """All files of a build except times, locks and journals."""
-    found = {}
+    contents = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and not path.name.startswith(".") and ".sqlite" not in name:
-            found[name] = path.read_bytes()
-    found.pop("judge/report.json", None)  # what this run bought
-    build = json.loads(found.pop("build.json"))
+            contents[name] = path.read_bytes()
+    contents.pop("judge/report.json", None)  # what this run bought
+    build = json.loads(contents.pop("build.json"))
     for record in build["steps"].values():
         del record["seconds"]
         record["result"].pop("judges", None)
-    return {**found, "build.json": build}
+    return {**contents, "build.json": build}
 
 
 @pytest.mark.thorough
@@ -92,11 +92,11 @@ def test_the_editions_of_a_build_are_named(medteb, write, server, tmp_path, monk
 def test_building_step_by_step_equals_a_whole_build(quiet, write, endpoint, tmp_path):
     with rule_judges.serving(endpoint) as url:
         assert quiet(write(url, out="whole", name="whole.yaml")).complete
-        asked = endpoint.requests
+        requests = endpoint.requests
         path = write(url, out="parts", journal="whole/judgements.sqlite", name="parts.yaml")
         for step in STEPS:
             quiet(path, until=step.get("name", step["step"]))
-    assert endpoint.requests == asked > 0
+    assert endpoint.requests == requests > 0
     whole, parts = files(tmp_path / "whole"), files(tmp_path / "parts")
     for name in ("build.json", "review/sheet.csv", "judge/manifest.json"):
         assert name in whole
@@ -133,13 +133,13 @@ def test_a_build_killed_while_judging_ends_with_the_same_bytes(quiet, write, end
             finally:
                 process.kill()
                 process.wait()
-        asked = endpoint.requests
-        assert asked < 2 * once
+        requests = endpoint.requests
+        assert requests < 2 * once
         # How fast may be asked makes no difference.
         assert quiet(write(url, out="killed", name="killed.yaml")).complete
     # Nothing but what was under way is asked for twice.
     assert 2 * once <= endpoint.requests <= 2 * once + 2 * 3 * 16
-    assert endpoint.requests > asked
+    assert endpoint.requests > requests
     whole, killed = files(tmp_path / "whole"), files(tmp_path / "killed")
     for content in (whole, killed):
         content["build.json"]["steps"]["review"]["result"].pop("sheet")
@@ -161,20 +161,20 @@ def test_a_build_stopped_at_its_budget_resumes_with_a_larger_one(quiet, write, s
 def test_a_change_is_refused_and_rebuilt_on_request(quiet, write, endpoint, tmp_path):
     with rule_judges.serving(endpoint) as url:
         quiet(write(url))
-        asked = endpoint.requests
+        requests = endpoint.requests
         smaller = write(url, steps=changed(STEPS, "pool", size=6))
         with pytest.raises(
             BuildError, match=r"Step 'pool' was made with other .*judge, labels, review, assemble"
         ):
             quiet(smaller)
         before = (tmp_path / "build/review/sheet.csv").read_bytes()
-        said = []
-        report = building.build(smaller, redo=True, show_progress=False, say=said.append)
+        printed = []
+        report = building.build(smaller, redo=True, show_progress=False, say=printed.append)
     assert [step.fate for step in report.steps] == ["kept"] * 3 + ["made"] * 5
     # All judgements are in the journal, and sheets that clinicians may have filled in are kept.
-    assert endpoint.requests == asked
+    assert endpoint.requests == requests
     assert (tmp_path / "build/review.old-1/sheet.csv").read_bytes() == before
-    assert any("review.old-1" in line for line in said)
+    assert any("review.old-1" in line for line in printed)
 
 
 def test_changed_texts_are_noticed(quiet, write, server, tmp_path):
@@ -225,8 +225,8 @@ def test_a_forecast_is_a_bound_and_exact_once_pools_exist(quiet, write, endpoint
     # The number of checks of positives depends on the answers.
     checks = endpoint.requests - known["requests"]
     assert 0 < checks <= known["checks"]
-    for what in ("requests", "tokens_in", "tokens_out", "cost"):
-        assert known[what] <= bound[what] < 1.5 * known[what], what
+    for key in ("requests", "tokens_in", "tokens_out", "cost"):
+        assert known[key] <= bound[key] < 1.5 * known[key], key
     fates = [step.fate for step in exact.steps]
     assert fates == ["finished"] * 4 + ["to do"] * 4
     after = building.forecast(path).to_json()
@@ -285,11 +285,13 @@ def test_the_common_folder_follows_its_steps(quiet, write, server, tmp_path):
     path = write(server)
     quiet(path)
     data = tmp_path / "build" / "data"
-    there = {file.relative_to(data): file.read_bytes() for file in data.rglob("*") if file.is_file()}
-    assert len(there) > 5
+    contents = {file.relative_to(data): file.read_bytes() for file in data.rglob("*") if file.is_file()}
+    assert len(contents) > 5
     shutil.rmtree(data)
     quiet(path)
-    assert {file.relative_to(data): file.read_bytes() for file in data.rglob("*") if file.is_file()} == there
+    assert {
+        file.relative_to(data): file.read_bytes() for file in data.rglob("*") if file.is_file()
+    } == contents
     (data / "MedTEBRetrieval" / "stale.txt").write_text("x")
     quiet(write(server, steps=changed(STEPS, "assemble", version="2.0.0")), redo=True)
     assert not (data / "MedTEBRetrieval" / "stale.txt").exists()

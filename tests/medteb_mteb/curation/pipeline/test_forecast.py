@@ -36,8 +36,8 @@ def test_two_columns_of_one_file_are_two_inputs(write, tmp_path):
         {**CLEAN[1], "in": "qa.jsonl", "columns": {"text": "answer"}},
     ]
     path = write(steps=steps)
-    found = {step.name: step.writes for step in building.forecast(path).steps}
-    assert (found["queries"].tokens, found["documents"].tokens) == (5 * 12, 5 * 320)
+    volumes = {step.name: step.writes for step in building.forecast(path).steps}
+    assert (volumes["queries"].tokens, volumes["documents"].tokens) == (5 * 12, 5 * 320)
 
 
 @pytest.mark.thorough
@@ -65,11 +65,11 @@ def test_editions_that_nothing_may_come_near_to_are_not_counted_as_texts(write, 
 
 @pytest.mark.thorough
 def test_failed_requests_count_if_they_are_retried(write, quiet, endpoint, monkeypatch):
-    asked = {**ASKED, "documents": "documents"}
+    step = {**ASKED, "documents": "documents"}
     with rule_judges.serving(endpoint) as url:
         llm = {"name": "asker", "model": "rule-questions", "base_url": url, "unreadable": None}
         path = write(
-            url, steps=[*CLEAN, POOL, JUDGE, asked], llm=llm, judge={"max_failed": 1.0, "unreadable": None}
+            url, steps=[*CLEAN, POOL, JUDGE, step], llm=llm, judge={"max_failed": 1.0, "unreadable": None}
         )
         for model in ("rule-words", "rule-questions"):
             monkeypatch.setitem(rule_judges.ANSWERS, model, lambda messages: "我不知道")

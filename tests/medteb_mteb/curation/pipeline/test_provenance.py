@@ -49,19 +49,19 @@ def test_a_build_describes_its_editions(write, quiet, server, tmp_path, medteb):
         edition = load_edition(folder)
         verify(edition)
         assert edition.extra["sources"] == [CLINIC, HUATUO]
-        made, described = read(folder / "provenance.json"), read(folder / "croissant.json")
-        judges = {judge["name"]: judge for judge in made["judges"]}
+        provenance, described = read(folder / "provenance.json"), read(folder / "croissant.json")
+        judges = {judge["name"]: judge for judge in provenance["judges"]}
         assert sorted(judges) == ["rule-generous", "rule-strict", "rule-words"]
         (answer,) = judges["rule-words"]["answered"]
         assert answer["model"] == "rule-words"
         assert answer["pairs"] == read(build / "judge" / "manifest.json")["pairs"]
         assert len(judges["rule-words"]["prompt"]) == 16
-        assert made["retrievers"][0]["name"] == "bm25"
-        assert (made["retrievers"][0]["depth"], made["retrievers"][0]["size"]) == (20, 12)
-        assert made["anonymisers"][0]["strict"] is False
-        assert made["consensus"][0]["rule"] == "unanimous"
-        assert len(made["consensus"][0]["agreement"]["krippendorff_alpha"]) == 3
-        leakage = made["contamination"]["leakage"]
+        assert provenance["retrievers"][0]["name"] == "bm25"
+        assert (provenance["retrievers"][0]["depth"], provenance["retrievers"][0]["size"]) == (20, 12)
+        assert provenance["anonymisers"][0]["strict"] is False
+        assert provenance["consensus"][0]["rule"] == "unanimous"
+        assert len(provenance["consensus"][0]["agreement"]["krippendorff_alpha"]) == 3
+        leakage = provenance["contamination"]["leakage"]
         assert leakage["leaks"] == 0
         assert set(leakage["training"]) == {"assemble"}
         assert "examples" not in leakage["training"]["assemble"]

@@ -31,7 +31,7 @@ COMMANDS = {
 def registering(monkeypatch):
     """Forgets the steps that a test registers."""
     monkeypatch.setattr(registry, "_CLASSES", dict(registry.registered()))
-    monkeypatch.setattr(registry, "_AFTER", dict(registry._AFTER))
+    monkeypatch.setattr(registry, "_LISTED_AFTER", dict(registry._LISTED_AFTER))
 
 
 @pytest.fixture
@@ -108,8 +108,8 @@ def test_a_new_step_has_its_inputs_checked_and_its_requests_counted(registering,
     with pytest.raises(BuildError, match="Step 'comment' sends remarks of clean to an LLM"):
         quiet(write(steps=[raw, {"step": "comment", "remarks": "clean", "names": "documents.jsonl"}]))
     path = write(steps=[CLEAN, {"step": "comment", "remarks": "clean", "names": "documents.jsonl"}])
-    found = building.forecast(path).to_json()
-    assert (found["requests"], found["tokens_in"], found["cost"]) == (36, 360, 0.5)
+    forecast = building.forecast(path).to_json()
+    assert (forecast["requests"], forecast["tokens_in"], forecast["cost"]) == (36, 360, 0.5)
     assert quiet(path).complete
 
 

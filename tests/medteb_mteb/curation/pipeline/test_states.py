@@ -51,15 +51,15 @@ def write(write, tmp_path):
     return call
 
 
-def made(folder):
+def files_of(folder):
     """All files of a build, without what differs between runs."""
-    found = {}
+    contents = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         other = path.name.startswith(".") or ".sqlite" in name or name in ("build.json", "judge/report.json")
         if path.is_file() and not other:
-            found[name] = path.read_bytes()
-    return found
+            contents[name] = path.read_bytes()
+    return contents
 
 
 def fates(report):
@@ -76,10 +76,10 @@ def dies(monkeypatch):
     write = running.State._write
 
     def call(run, n):
-        left = itertools.count(1)
+        writes = itertools.count(1)
 
         def dying(self):
-            if next(left) == n:
+            if next(writes) == n:
                 raise Killed
             write(self)
 
@@ -98,7 +98,7 @@ def test_a_build_killed_before_any_record_gives_the_same_files(quiet, write, end
     with rule_judges.serving(endpoint) as url:
         path = write(url)
         quiet(path)
-        whole, asked = made(tmp_path / "build"), endpoint.requests
+        whole, requests = files_of(tmp_path / "build"), endpoint.requests
         shutil.rmtree(tmp_path / "build")
         (tmp_path / "build").mkdir()
         runs = 0
@@ -107,8 +107,8 @@ def test_a_build_killed_before_any_record_gives_the_same_files(quiet, write, end
             if dies(lambda: quiet(path), n) is not None:
                 break
         assert runs > 3
-        assert made(tmp_path / "build") == whole
-        assert endpoint.requests == 2 * asked
+        assert files_of(tmp_path / "build") == whole
+        assert endpoint.requests == 2 * requests
         # And made again, killed again and again, with each old folder moved aside once.
         other = write(url, steps=[*CLEAN, {**POOL, "size": 5}, *STEPS[3:-1], {**STS, "version": "2.0.0"}])
         for n in itertools.count(1):
@@ -142,8 +142,8 @@ def test_failed_requests_to_an_llm_are_retried(quiet, write, endpoint, tmp_path,
         again = quiet(path, retry_failed=True)
     assert fates(again) == {"queries": "kept", "sts": "made"}
     assert not any(reason.startswith("failed-") for reason in again.steps[1].result["dropped"])
-    data = made(tmp_path / "build" / "data")
-    folder = made(tmp_path / "build" / "sts")
+    data = files_of(tmp_path / "build" / "data")
+    folder = files_of(tmp_path / "build" / "sts")
     assert data == {name: content for name, content in folder.items() if not name.startswith("sts/")}
 
 
@@ -151,7 +151,7 @@ def test_a_kill_while_an_edition_is_removed_is_repaired(quiet, write, endpoint, 
     with rule_judges.serving(endpoint) as url:
         path = write(url, steps=[CLEAN[0], STS])
         quiet(path)
-        whole = made(tmp_path / "build")
+        whole = files_of(tmp_path / "build")
 
         def rmtree(folder, **options):
             next(Path(folder).rglob("*.jsonl")).unlink()
@@ -161,9 +161,9 @@ def test_a_kill_while_an_edition_is_removed_is_repaired(quiet, write, endpoint, 
             patch.setattr(running.shutil, "rmtree", rmtree)
             with pytest.raises(Killed):
                 quiet(path, retry_failed=True)
-        assert made(tmp_path / "build") != whole
+        assert files_of(tmp_path / "build") != whole
         quiet(path)
-    assert made(tmp_path / "build") == whole
+    assert files_of(tmp_path / "build") == whole
 
 
 @pytest.mark.slow
@@ -253,17 +253,17 @@ def test_the_common_folder_holds_what_the_file_says(quiet, write, endpoint, tmp_
     with rule_judges.serving(endpoint) as url:
         path = write(url)
         quiet(path)
-        first = made(data)
+        first = files_of(data)
         other = {**ASSEMBLE, "name": "other", "version": "2.0.0", "test": 0.6}
-        said = []
+        printed = []
         building.build(
-            write(url, steps=[*STEPS[:5], other]), show_progress=False, say=lambda line: said.append(line)
+            write(url, steps=[*STEPS[:5], other]), show_progress=False, say=lambda line: printed.append(line)
         )
-        assert any(line.startswith("sts is no longer a step") for line in said)
-        assert made(data) == made(tmp_path / "build" / "other")
+        assert any(line.startswith("sts is no longer a step") for line in printed)
+        assert files_of(data) == files_of(tmp_path / "build" / "other")
         # Back to the first: nothing is made, and everything is there again.
         assert set(fates(quiet(write(url))).values()) == {"kept"}
-    assert made(data) == first
+    assert files_of(data) == first
 
 
 def test_an_error_of_the_system_names_its_step(quiet, write, monkeypatch, medteb):

@@ -42,11 +42,11 @@ class Fixed:
         if self.stop is not None and len(self.asked) >= self.stop:
             raise KeyboardInterrupt
         self.asked += rows
-        found = np.full((len(rows), k), -1)
+        documents = np.full((len(rows), k), -1)
         for place, row in enumerate(rows):
             listed = self.table[row][:k]
-            found[place, : len(listed)] = listed
-        return Retrieved(found, np.zeros(found.shape), [np.empty(0)] * len(rows))
+            documents[place, : len(listed)] = listed
+        return Retrieved(documents, np.zeros(documents.shape), [np.empty(0)] * len(rows))
 
 
 FIRST, SECOND = [[0, 1, 2], [3], []], [[2, 3], [3, 1], [0]]
@@ -188,10 +188,10 @@ def test_a_run_file_can_be_a_retriever(tmp_path, medteb):
         "-r", tmp_path / "lucene.trec", "-r", f"other={tmp_path / 'splade.json'}",
     )  # fmt: skip
     assert code == 0
-    found = rows_of(tmp_path / "pools" / "pools.jsonl")
-    assert {row["query-id"]: row["corpus-ids"] for row in found} == listed
-    assert list(found[0]["ranks"]) == ["lucene", "other"]
-    assert found[0]["ranks"]["lucene"] == list(range(1, len(found[0]["corpus-ids"]) + 1))
+    pools = rows_of(tmp_path / "pools" / "pools.jsonl")
+    assert {row["query-id"]: row["corpus-ids"] for row in pools} == listed
+    assert list(pools[0]["ranks"]) == ["lucene", "other"]
+    assert pools[0]["ranks"]["lucene"] == list(range(1, len(pools[0]["corpus-ids"]) + 1))
 
 
 def test_runs_of_other_texts_are_refused(tmp_path, medteb):
@@ -207,10 +207,10 @@ def test_a_changed_run_needs_another_folder(tmp_path):
     ids = ([text.id for text in QUERIES], [text.id for text in DOCUMENTS])
     path = tmp_path / "one.trec"
     path.write_text("q0 Q0 d1 1 0.9 x\n")
-    made = pool(
+    pools = pool(
         QUERIES, DOCUMENTS, [open_retriever(str(path), ids=ids)], tmp_path / "pools", Pooling(depth=1)
     )
-    assert [row["corpus-ids"] for row in rows_of(made)] == [["d1"], [], []]
+    assert [row["corpus-ids"] for row in rows_of(pools)] == [["d1"], [], []]
     path.write_text("q0 Q0 d2 1 0.9 x\n")
     with pytest.raises(BuildError):
         pool(QUERIES, DOCUMENTS, [open_retriever(str(path), ids=ids)], tmp_path / "pools", Pooling(depth=1))

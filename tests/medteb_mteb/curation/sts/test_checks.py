@@ -57,8 +57,8 @@ def test_only_positives_have_a_length():
 
 
 def test_contradictory_rewrites_are_rejected():
-    found = checked({"negative-2": "高血压的人可以喝酒吗"})
-    assert found == {"positive": "contradiction", "negative-2": "contradiction"}
+    reasons = checked({"negative-2": "高血压的人可以喝酒吗"})
+    assert reasons == {"positive": "contradiction", "negative-2": "contradiction"}
     both = {"negative-1": "血压高的人可以喝酒吗", "negative-2": "高血压的人可以喝酒吗？"}
     assert checked(both) == dict.fromkeys(GOOD, "contradiction")
     # Two negatives may ask one thing by both names.
@@ -91,8 +91,8 @@ def test_a_term_found_only_inside_the_other_term_is_missing():
     }
     assert checked(rewrites, entry=longer, text=text) == {}
     # The replaced term is still there, and its synonym occurs only inside it.
-    found = checked({**rewrites, "positive": "高血压病可以喝些酒吗？"}, entry=longer, text=text)
-    assert found == {"positive": "term-missing"}
+    reasons = checked({**rewrites, "positive": "高血压病可以喝些酒吗？"}, entry=longer, text=text)
+    assert reasons == {"positive": "term-missing"}
 
 
 @pytest.mark.parametrize(

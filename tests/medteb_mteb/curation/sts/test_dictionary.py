@@ -23,11 +23,11 @@ def write(path):
 
 @pytest.mark.parametrize("name", ["terms.tsv", "terms.csv", "terms.jsonl"])
 def test_dictionaries_of_every_format_are_read(tmp_path, name):
-    found = read_dictionary(write(tmp_path / name))
-    assert [(entry.origin, entry.replace) for entry in found.entries] == ROWS
-    assert [entry.replace for entry in found.of("高血压")] == ["血压高", "高血压病"]
-    assert [entry.replace for entry in found.of("hpv")] == ["人乳头瘤病毒"]
-    assert found.of("血压高") == []
+    dictionary = read_dictionary(write(tmp_path / name))
+    assert [(entry.origin, entry.replace) for entry in dictionary.entries] == ROWS
+    assert [entry.replace for entry in dictionary.of("高血压")] == ["血压高", "高血压病"]
+    assert [entry.replace for entry in dictionary.of("hpv")] == ["人乳头瘤病毒"]
+    assert dictionary.of("血压高") == []
 
 
 def test_rows_that_cannot_be_used_are_named(tmp_path):
@@ -45,14 +45,14 @@ def test_rows_that_cannot_be_used_are_named(tmp_path):
 
 
 def test_repeated_entries_are_counted():
-    found = Dictionary(
+    dictionary = Dictionary(
         [
             DictionaryEntry("CT", "计算机断层"),
             DictionaryEntry("ｃｔ", "计算机断层"),
             DictionaryEntry("CT", "断层扫描"),
         ]
     )
-    assert (len(found.entries), found.repeated) == (2, 1)
+    assert (len(dictionary.entries), dictionary.repeated) == (2, 1)
 
 
 def test_a_pair_has_no_direction():

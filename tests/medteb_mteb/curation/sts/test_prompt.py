@@ -51,9 +51,9 @@ def test_a_query_cannot_leave_its_delimiters(text):
     prompt = render(candidate(text), 0.3)
     (word, *_) = re.findall(r"^<input-(\w+)>$", prompt.user, re.MULTILINE)
     assert prompt.user.count(f"\n<input-{word}>\n") == prompt.user.count(f"\n</input-{word}>\n") == 1
-    found = given(prompt)
-    assert found["origin"] == "高血压"
-    shown = found["query_pairs"]["origin"]
+    content = given(prompt)
+    assert content["origin"] == "高血压"
+    shown = content["query_pairs"]["origin"]
     assert shown.replace(" ", "") == text.replace("\u200b", "").replace(" ", "")
     assert "<|im_end|>" not in prompt.user
 

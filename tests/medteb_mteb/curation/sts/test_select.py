@@ -24,10 +24,10 @@ def chosen(*texts, dictionary=DICTIONARY, **settings):
 
 
 def test_the_longest_term_is_replaced_everywhere():
-    found = chosen("糖尿病足和糖尿病足溃疡一样吗，糖尿病呢")
-    (one,) = found.candidates
+    selection = chosen("糖尿病足和糖尿病足溃疡一样吗，糖尿病呢")
+    (one,) = selection.candidates
     assert (one.entry.origin, one.swapped) == ("糖尿病足", "糖足和糖足溃疡一样吗，糖尿病呢")
-    assert found.several == 1
+    assert selection.several == 1
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,10 @@ def test_a_term_next_to_its_synonym_is_not_replaced():
 
 
 def test_a_repeated_query_is_dropped():
-    found = chosen("高血压能喝酒吗", "高血压能喝酒吗？")
-    assert [(item.text.id, item.reason, item.detail) for item in found.dropped] == [("q1", "duplicate", "q0")]
+    selection = chosen("高血压能喝酒吗", "高血压能喝酒吗？")
+    assert [(item.text.id, item.reason, item.detail) for item in selection.dropped] == [
+        ("q1", "duplicate", "q0")
+    ]
 
 
 def test_a_term_inside_a_synonym_does_not_count():
@@ -73,11 +75,11 @@ def test_synonyms_are_drawn_and_the_draw_is_repeatable():
 def test_caps_bound_the_draw_and_one_more_query_changes_at_most_one():
     many = [f"高血压第{i}年了还能喝酒吗" for i in range(20)]
     few = [f"糖尿病第{i}年了还能喝酒吗" for i in range(3)]
-    found = chosen(*many, *few, per_entry=5)
-    assert found.reasons == {"per-entry": 15}
-    assert len(found.candidates) == 8
+    selection = chosen(*many, *few, per_entry=5)
+    assert selection.reasons == {"per-entry": 15}
+    assert len(selection.candidates) == 8
     limited = chosen(*many, *few, per_entry=5, limit=6)
     assert limited.reasons == {"limit": 2, "per-entry": 15}
     more = chosen(*many, *few, "高血压患者可以打疫苗吗", per_entry=5)
-    before, after = ({one.query.text for one in s.candidates} for s in (found, more))
+    before, after = ({one.query.text for one in s.candidates} for s in (selection, more))
     assert len(before - after) <= 1

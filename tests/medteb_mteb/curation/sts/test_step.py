@@ -87,20 +87,20 @@ def test_an_edition_and_training_rows_are_made_of_the_rewrites(given):
     test = lines(folder / "MedTEBSTS" / "test.jsonl")
     assert len(test) == report.edition.counts["test"] == 15  # three entries of five queries
     for row in test:
-        found = log[row["sentence1"]]
-        assert found["use"] == "test"
-        assert row["sentence2"] == found[found["drawn"]]
-        assert row["score"] == float(found["drawn"] == "positive")
+        logged = log[row["sentence1"]]
+        assert logged["use"] == "test"
+        assert row["sentence2"] == logged[logged["drawn"]]
+        assert row["score"] == float(logged["drawn"] == "positive")
     assert 0 < sum(row["score"] for row in test) < len(test)
     source = read_source(
         Data(name="sts", path=str(folder / "train" / "sts.jsonl"), prompt="STS", symmetric=True), 0
     )
     assert len(source.triples) == report.triples > 15
     for triple in source.triples:
-        found = log[triple.query]
-        assert found["use"] == "train"
-        assert triple.positives == (found["positive"],)
-        assert triple.negatives == (found["negative-1"], found["negative-2"])
+        logged = log[triple.query]
+        assert logged["use"] == "train"
+        assert triple.positives == (logged["positive"],)
+        assert triple.negatives == (logged["negative-1"], logged["negative-2"])
     terms = {use: {row["origin"] for row in log.values() if row["use"] == use} for use in ("test", "train")}
     assert terms["test"].isdisjoint(terms["train"])
     assert [row["reason"] for row in lines(folder / "sts" / "dropped.jsonl")] == ["no-term"]
@@ -210,8 +210,8 @@ def test_sts_and_assemble_share_a_folder_in_any_order(given, tmp_path):
     ]
 
     def both(out, order):
-        for what in order:
-            if what == "sts":
+        for step in order:
+            if step == "sts":
                 with serving(answer) as url:
                     make(given, url, out=out)
             else:
@@ -238,10 +238,10 @@ def test_texts_that_are_not_anonymised_are_not_sent(given):
         endpoint = llm_at(url, price_in=1.0, price_out=2.0, budget=100)
         with pytest.raises(BuildError, match="40 of 40 queries have not been anonymised"):
             sts(*given, endpoint, HOW, show_progress=False)
-        found = estimate(*given, endpoint, HOW)
-        assert (found.queries, found.entries, found.dropped) == (41, 8, {"no-term": 1})
-        assert (found.cost.requests, found.cost.known) == (40, 0)
-        assert found.cost.cost > 0
+        estimated = estimate(*given, endpoint, HOW)
+        assert (estimated.queries, estimated.entries, estimated.dropped) == (41, 8, {"no-term": 1})
+        assert (estimated.cost.requests, estimated.cost.known) == (40, 0)
+        assert estimated.cost.cost > 0
         assert not list(given[2].parent.glob("*.sqlite"))
         make(given, url)
         assert estimate(*given, endpoint, HOW).cost.requests == 0
@@ -313,10 +313,10 @@ def test_the_command_estimates_builds_and_reuses_bought_answers(given, options, 
         assert json.loads(capsys.readouterr().out)["cost"]["requests"] == 40
         halves = ["--already-anonymous", "--probabilities", "1/2, 0.25,0.25"]
         run_command(*args, *halves, "--json")
-        found = json.loads(capsys.readouterr().out)
-    assert found["complete"]
-    assert found["edition"]["counts"] == {"test": 15}
-    assert found["rewrites"]["positive"]["good"] + found["rewrites"]["positive"].get("length", 0) == 40
+        report = json.loads(capsys.readouterr().out)
+    assert report["complete"]
+    assert report["edition"]["counts"] == {"test": 15}
+    assert report["rewrites"]["positive"]["good"] + report["rewrites"]["positive"].get("length", 0) == 40
     kinds = Counter(row.get("drawn") for row in lines(given[2] / "sts" / "rewrites.jsonl"))
     assert kinds["positive"] > 3
     # Training queries are left out, and other data are made from the same answers.
@@ -354,6 +354,6 @@ def test_mteb_scores_models_on_it(given, monkeypatch):
     monkeypatch.setenv("MEDTEB_DATA", str(given[2]))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     tasks = mteb.get_tasks(tasks=["MedTEBSTS"])
-    (found,) = mteb.evaluate(mteb.get_model("medteb/mar-mini"), tasks, cache=None).task_results
-    assert found.dataset_revision == report.edition.digest
-    assert -1 <= found.get_score() <= 1
+    (result,) = mteb.evaluate(mteb.get_model("medteb/mar-mini"), tasks, cache=None).task_results
+    assert result.dataset_revision == report.edition.digest
+    assert -1 <= result.get_score() <= 1

@@ -121,9 +121,9 @@ def test_forms_are_drawn_by_weight_and_a_smaller_draw_begins_a_larger_one():
     assert drawn.count("question") / 4000 == pytest.approx(0.75, abs=0.03)
     assert "case" not in drawn
     assert drawn[:7] == draw_forms({"keywords": 1.0, "question": 3.0}, 7, "seed")
-    for wrong in (["essay=1"], ["case=x"], ["case=-1"], ["case=nan"], ["case=0"]):
+    for entries in (["essay=1"], ["case=x"], ["case=-1"], ["case=nan"], ["case=0"]):
         with pytest.raises(BuildError):
-            parse_forms(wrong)
+            parse_forms(entries)
 
 
 def test_every_cell_of_the_grid_comes_once_before_one_comes_twice():
@@ -135,7 +135,7 @@ def test_every_cell_of_the_grid_comes_once_before_one_comes_twice():
     assert draw("给定药名，检索说明书。", 10, 42) == drawn[:10]
     assert draw("another", 10, 42) != drawn[:10] != draw("给定药名，检索说明书。", 10, 43)
     values = {name: {getattr(c, name) for c, _ in drawn} for name in GRID}
-    assert values == {name: set(found) for name, found in GRID.items()}
+    assert values == {name: set(options) for name, options in GRID.items()}
 
 
 def test_the_grid_is_in_characters_for_chinese_and_words_for_english():
@@ -202,8 +202,8 @@ def test_an_example_that_repeats_an_earlier_query_or_the_task_is_rejected():
 
 def test_texts_as_the_prompts_ask_for_pass():
     """Bounds are wider than what the prompts ask for."""
-    asked = {"question": (8, 30), "keywords": (4, 15), "case": (30, 80)}
-    for name, (least, most) in asked.items():
+    lengths = {"question": (8, 30), "keywords": (4, 15), "case": (30, 80)}
+    for name, (least, most) in lengths.items():
         low, high = FORMS[name].bounds["zh"]
         assert low < least
         assert most < high

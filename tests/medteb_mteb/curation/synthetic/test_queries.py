@@ -167,10 +167,10 @@ def test_a_run_killed_between_files_is_completed(documents, endpoint, tmp_path, 
             patched.setattr(report, name, killed_by(getattr(report, name)))
         with pytest.raises(SystemExit):
             synthesized(documents, llm, tmp_path / "torn" / "out")
-    made = server.made
+    requests = server.made
     assert synthesized(documents, llm, tmp_path / "torn" / "out").complete
     assert content(tmp_path / "torn" / "out") == calm
-    assert server.made == made
+    assert server.made == requests
 
 
 def test_queries_that_do_not_pass_are_dropped_with_a_reason(documents, endpoint, tmp_path, rows_of):
@@ -206,7 +206,7 @@ def test_invalid_answers_fail_and_are_requested_again_on_demand(documents, endpo
 
     def answer(messages) -> str:
         text = document_in(messages)
-        return write(messages) if mended else next(found for word, found in broken.items() if word in text)
+        return write(messages) if mended else next(reply for word, reply in broken.items() if word in text)
 
     server, llm = endpoint(answer)
     report = synthesized(documents, llm, tmp_path / "out")
@@ -217,12 +217,12 @@ def test_invalid_answers_fail_and_are_requested_again_on_demand(documents, endpo
     ]
     assert report.failed == {**report.failed, "missing-key": 1, "not-strings": 1}
     assert sum(report.failed.values()) == 3
-    made = server.made
+    requests = server.made
     mended.append(True)
     assert synthesized(documents, llm, tmp_path / "out").kept == 0
-    assert server.made == made
+    assert server.made == requests
     again = synthesized(documents, llm, tmp_path / "out", retry_failed=True)
-    assert (again.kept, again.failed, server.made) == (3, {}, made + 3)
+    assert (again.kept, again.failed, server.made) == (3, {}, requests + 3)
     assert len(rows_of(again.rows)) == 3
 
 
@@ -285,9 +285,9 @@ def test_a_folder_of_something_else_is_refused(documents, endpoint, tmp_path):
     documents.write_text('{"_id": "d", "text": "短"}', encoding="utf-8")
     with pytest.raises(BuildError, match="None of the 1 documents"):
         synthesized(documents, llm, tmp_path / "new")
-    for wrong in ({"per_document": 0}, {"longest": 5}, {"sample": 0}):
+    for options in ({"per_document": 0}, {"longest": 5}, {"sample": 0}):
         with pytest.raises(BuildError):
-            QuerySettings(**wrong)
+            QuerySettings(**options)
 
 
 def test_the_same_query_of_two_documents_is_reported(documents, endpoint, tmp_path):

@@ -26,11 +26,11 @@ QUERIES = [
     "基因符号",
     "器械型号",
 ]
-FOUND = [
+DOCUMENTS = [
     "科普文章", "指南段落", "医生答复", "说明书", "论文摘要", "病历记录", "用药教育", "护理常规",
     "报销政策", "试题解析",
 ]  # fmt: skip
-TASKS = [f"给定{query}，检索与之对应的{found}。" for query in QUERIES for found in FOUND]
+TASKS = [f"给定{query}，检索与之对应的{document}。" for query in QUERIES for document in DOCUMENTS]
 
 
 class Writer:
@@ -95,7 +95,7 @@ def test_each_task_gets_its_triples_from_a_draw_of_its_own(endpoint, tmp_path, r
         assert len(row["positive"]) == length_of(row["constraints"]["num_words"], "zh").most
     # Every task has a draw of its own.
     cells = [[json.dumps(row["constraints"]) for row in rows if row["instruction"] == t] for t in TASKS[:3]]
-    assert all(len(set(some)) == 4 for some in cells)
+    assert all(len(set(constraints)) == 4 for constraints in cells)
     assert cells[0] != cells[1]
     assert server.made == 13
 
@@ -144,7 +144,7 @@ def test_each_call_names_other_fields():
     assert [prompt.variant for prompt in prompts] == list("012345678")
     # The eight calls of a round see every field once.
     fields = [re.search("有关的：(.*)。", prompt.user)[1].split("、") for prompt in prompts[:8]]
-    assert len({field for some in fields for field in some}) >= 24
+    assert len({field for names in fields for field in names}) >= 24
 
 
 def test_requests_end_if_an_llm_repeats_itself(endpoint, tmp_path):
@@ -293,8 +293,8 @@ def test_the_command_estimates_and_then_writes_examples(endpoint, tmp_path, synt
     assert (code, server.arrived, out.exists()) == (0, 0, False)
     assert printed.startswith("7 prompts, 0 known, 0 failed before; 7 requests")
     code, printed, _ = synthesize("tasks", *options, "--json")
-    found = json.loads(printed)
-    assert (code, found["kept"], found["tasks"], found["bought"]) == (0, 6, 3, 7)
+    report = json.loads(printed)
+    assert (code, report["kept"], report["tasks"], report["bought"]) == (0, 6, 3, 7)
     # With its tasks known, a dry run knows the prompts.
     _, printed, _ = synthesize("tasks", *options, "--dry-run", "--json")
     assert json.loads(printed)["known"] == 7

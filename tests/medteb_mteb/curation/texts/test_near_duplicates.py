@@ -26,17 +26,17 @@ WORDS = PHRASES.split()
 def texts(number, seed=0):
     """Sentences, about a third of them earlier ones with a few characters changed."""
     rng = random.Random(seed)
-    made = []
+    drawn = []
     for i in range(number):
-        if made and rng.random() < 0.4:
-            characters = list(rng.choice(made).text)
+        if drawn and rng.random() < 0.4:
+            characters = list(rng.choice(drawn).text)
             for _ in range(rng.randrange(4)):
                 characters[rng.randrange(len(characters))] = rng.choice("的了吗呢，啊")
             text = "".join(characters)
         else:
             text = "".join(rng.choice(WORDS) for _ in range(rng.randrange(2, 25)))
-        made.append(Text(f"d{i}", text))
-    return made
+        drawn.append(Text(f"d{i}", text))
+    return drawn
 
 
 def brute_force(given, threshold, width=3):
@@ -59,11 +59,11 @@ def brute_force(given, threshold, width=3):
 def test_dropped_texts_equal_those_of_a_comparison_of_all_pairs(threshold):
     given = texts(1200)
     expected = brute_force(given, threshold)
-    found = list(NearDuplicates(threshold)(given))
+    outcomes = list(NearDuplicates(threshold)(given))
     share = sum(map(bool, expected)) / len(given)
     assert 0.05 < share < 0.6
-    wrong = 0
-    for text, outcome, before in zip(given, found, expected, strict=True):
+    errors = 0
+    for text, outcome, before in zip(given, outcomes, expected, strict=True):
         if isinstance(outcome, Dropped):
             assert (outcome.text, outcome.reason) == (text, "near-duplicate")
             name, similarity = outcome.detail.split()
@@ -71,11 +71,11 @@ def test_dropped_texts_equal_those_of_a_comparison_of_all_pairs(threshold):
             true = jaccard(shingles(text.full), shingles(other.full))
             assert true >= threshold  # never dropped for a guess
             assert similarity == f"{true:.4f}"
-            wrong += before is None or before[0] != name
+            errors += before is None or before[0] != name
         else:
             assert outcome == text
-            wrong += before is not None
-    assert wrong <= 0.005 * len(given)
+            errors += before is not None
+    assert errors <= 0.005 * len(given)
 
 
 def test_shards_do_not_matter_and_the_first_is_kept():
@@ -101,14 +101,16 @@ def test_shards_do_not_matter_and_the_first_is_kept():
     ],
 )
 def test_punctuation_width_and_case_make_no_difference(one, other, same):
-    found = list(NearDuplicates()([Text("a", one), Text("b", other)]))
-    assert isinstance(found[1], Dropped) == same
+    outcomes = list(NearDuplicates()([Text("a", one), Text("b", other)]))
+    assert isinstance(outcomes[1], Dropped) == same
 
 
 def test_the_title_is_part_of_a_text():
     body = "多休息，多喝水。"
-    found = list(NearDuplicates()([Text("a", body, "感冒怎么办"), Text("b", body, "发烧了需要吃什么药好")]))
-    assert found[1].id == "b"
+    outcomes = list(
+        NearDuplicates()([Text("a", body, "感冒怎么办"), Text("b", body, "发烧了需要吃什么药好")])
+    )
+    assert outcomes[1].id == "b"
 
 
 @pytest.mark.parametrize("threshold", [0.3, 0.5, 0.7, 0.8, 0.9, 1.0])

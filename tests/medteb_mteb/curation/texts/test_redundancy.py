@@ -22,11 +22,11 @@ def table(tmp_path):
 
 
 def test_the_correlation_equals_the_published_one(table):
-    found = correlation(read_scores(table), OLD, NEW)
-    assert len(found.models) == 14
-    assert found.spearman == pytest.approx(0.354, abs=5e-4)
-    assert found.p == pytest.approx(0.215, abs=5e-4)
-    assert found.low < found.spearman < found.high
+    result = correlation(read_scores(table), OLD, NEW)
+    assert len(result.models) == 14
+    assert result.spearman == pytest.approx(0.354, abs=5e-4)
+    assert result.p == pytest.approx(0.215, abs=5e-4)
+    assert result.low < result.spearman < result.high
 
 
 def test_equal_orders_correlate_by_one_and_opposite_ones_by_minus_one():
@@ -41,9 +41,9 @@ def test_equal_orders_correlate_by_one_and_opposite_ones_by_minus_one():
 
 def test_models_without_all_scores_are_left_out(table):
     table.write_text(TABLE + "half,80.1,,40.2,50.1,60.2\n", encoding="utf-8")
-    found = correlation(read_scores(table), OLD, NEW)
-    assert found.left_out == ("half",)
-    assert len(found.models) == 14
+    result = correlation(read_scores(table), OLD, NEW)
+    assert result.left_out == ("half",)
+    assert len(result.models) == 14
 
 
 @pytest.mark.parametrize(
@@ -94,10 +94,12 @@ def test_results_of_mteb_are_read(tmp_path):
 
 def test_leaks_are_counted_equal_and_near():
     training = ["感冒了怎么办？", "糖尿病能吃西瓜吗", "多喝水，注意休息。"]
-    found = leakage(["感冒怎么办", "糖尿病能吃西瓜吗？", "湿疹痒"], ["多喝水 注意休息", "外用药膏"], training)
-    assert (found.queries, found.equal, found.near) == (3, 1, 2)
-    assert (found.documents, found.equal_documents) == (2, 1)
-    assert found.examples == (("糖尿病能吃西瓜吗？", "糖尿病能吃西瓜吗"), ("感冒怎么办", "感冒了怎么办？"))
+    report = leakage(
+        ["感冒怎么办", "糖尿病能吃西瓜吗？", "湿疹痒"], ["多喝水 注意休息", "外用药膏"], training
+    )
+    assert (report.queries, report.equal, report.near) == (3, 1, 2)
+    assert (report.documents, report.equal_documents) == (2, 1)
+    assert report.examples == (("糖尿病能吃西瓜吗？", "糖尿病能吃西瓜吗"), ("感冒怎么办", "感冒了怎么办？"))
     assert leakage(["湿疹痒"], [], training).near == 0
 
 

@@ -45,17 +45,17 @@ def jaccard(left, right):
 
 @pytest.mark.parametrize("threshold", [0.3, 0.6, 0.9, 1.0])
 def test_all_pairs_are_found_and_no_others(threshold, monkeypatch):
-    monkeypatch.setattr("medteb_mteb.curation.texts.split.BLOCK", 7)
+    monkeypatch.setattr("medteb_mteb.curation.texts.split.TEXTS_PER_BLOCK", 7)
     texts = texts_of(40)
-    found = {(i, j): value for i, j, value in near_duplicates(texts, threshold=threshold)}
+    pairs = {(i, j): value for i, j, value in near_duplicates(texts, threshold=threshold)}
     naive = {
         (i, j): jaccard(texts[i], texts[j])
         for i in range(40)
         for j in range(i + 1, 40)
         if jaccard(texts[i], texts[j]) >= threshold - 1e-9
     }
-    assert found == pytest.approx(naive)
-    assert len(found) > 0
+    assert pairs == pytest.approx(naive)
+    assert len(pairs) > 0
     other = texts_of(15, seed=1)
     across = {(i, j) for i, j, _ in near_duplicates(texts, other, threshold=threshold)}
     assert across == {

@@ -18,13 +18,13 @@ def naive(terms, text):
         if folded.startswith(term, start)
     ]
     kept = []
-    for start, end, term in sorted(every, key=lambda found: (found[0] - found[1], found[0])):
+    for start, end, term in sorted(every, key=lambda match: (match[0] - match[1], match[0])):
         if not any(start < other_end and other < end for other, other_end, _ in kept):
             kept.append((start, end, term))
     return sorted(kept)
 
 
-def found(terms, text):
+def matches(terms, text):
     return [(f.start, f.end, f.term) for f in Terms(terms).find(text)]
 
 
@@ -35,19 +35,19 @@ def test_found_terms_equal_a_search_at_every_position(seed):
     terms = {"".join(rng.choices(letters, k=rng.randint(1, 4))) for _ in range(30)}
     for _ in range(20):
         text = "".join(rng.choices(letters, k=30))
-        assert found(terms, text) == naive(terms, text)
+        assert matches(terms, text) == naive(terms, text)
 
 
 def test_the_longest_counts_wherever_it_begins():
-    assert found(["糖尿病", "糖尿病足"], "糖尿病足能治吗，糖尿病呢") == [
+    assert matches(["糖尿病", "糖尿病足"], "糖尿病足能治吗，糖尿病呢") == [
         (0, 4, "糖尿病足"),
         (8, 11, "糖尿病"),
     ]
-    assert found(["急性胃", "胃肠炎症"], "急性胃肠炎症") == [(2, 6, "胃肠炎症")]
+    assert matches(["急性胃", "胃肠炎症"], "急性胃肠炎症") == [(2, 6, "胃肠炎症")]
 
 
 @pytest.mark.parametrize(
-    ("term", "text", "there"),
+    ("term", "text", "occurs"),
     [
         ("CT", "做ct疼吗", True),
         ("CT", "做ＣＴ疼吗", True),
@@ -58,8 +58,8 @@ def test_the_longest_counts_wherever_it_begins():
         ("B超", "做了2次B超正常吗", True),
     ],
 )
-def test_latin_words_are_whole(term, text, there):
-    assert bool(Terms([term]).find(text)) is there
+def test_latin_words_are_whole(term, text, occurs):
+    assert bool(Terms([term]).find(text)) is occurs
 
 
 def test_places_are_those_of_the_text():
@@ -71,8 +71,8 @@ def test_places_are_those_of_the_text():
 
 
 def test_overlapping_terms_are_all_returned():
-    found = Terms(["急性胃", "胃肠炎", "胃肠炎症"]).every("急性胃肠炎症")
-    assert sorted((f.start, f.end) for f in found) == [(0, 3), (2, 5), (2, 6)]
+    overlapping = Terms(["急性胃", "胃肠炎", "胃肠炎症"]).every("急性胃肠炎症")
+    assert sorted((f.start, f.end) for f in overlapping) == [(0, 3), (2, 5), (2, 6)]
 
 
 def test_the_time_grows_with_the_length_of_the_text():

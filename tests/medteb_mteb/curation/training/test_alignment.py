@@ -147,7 +147,7 @@ def test_no_half_written_file_is_left(sources, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("faq.jsonl", ("faq.jsonl", 1.0)),
         ("faq.jsonl=0.5", ("faq.jsonl", 0.5)),
@@ -155,8 +155,8 @@ def test_no_half_written_file_is_left(sources, monkeypatch):
         ("a=b.jsonl", ("a=b.jsonl", 1.0)),
     ],
 )
-def test_the_share_is_read_from_the_source(text, found):
-    assert (weighted(text).source, weighted(text).weight) == found
+def test_the_share_is_read_from_the_source(text, expected):
+    assert (weighted(text).source, weighted(text).weight) == expected
 
 
 def test_invalid_settings_are_refused():
@@ -168,12 +168,12 @@ def test_invalid_settings_are_refused():
 
 def test_the_command_writes_both_sides_and_prints_lines_for_the_recipe(command, sources, monkeypatch):
     monkeypatch.chdir(sources)
-    code, out, said = command(
+    code, out, err = command(
         pairs_command, "out", "--queries", "faq.jsonl", "--queries", "forum.jsonl", "--documents",
         "articles.jsonl", "-q",
     )  # fmt: skip
     assert code == 0
-    assert "no --against EDITION was given" in said
+    assert "no --against EDITION was given" in err
     assert "query: 6 of 7 faq.jsonl, 1 duplicate" in out
     assert '- {name: aligned-documents, path: "out", form: texts, role: document}' in out
     code, out, _ = command(pairs_command, "out", "--queries", "faq.jsonl", "--queries", "forum.jsonl",

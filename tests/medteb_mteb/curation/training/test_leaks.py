@@ -11,8 +11,8 @@ def test_near_duplicates_of_a_test_are_reported_with_the_nearest(tmp_path, write
         tmp_path / "test.jsonl",
         [{"_id": "t0", "text": "小孩发烧怎么办呢"}, {"_id": "t1", "text": "小孩发烧怎么办"}],
     )
-    found = read_held_out([tmp_path / "test.jsonl"]).leaks(["小孩发烧怎么办？", "痛风不能吃什么"])
-    assert found == {0: "test.jsonl:t1 1.0000"}
+    leaks = read_held_out([tmp_path / "test.jsonl"]).leaks(["小孩发烧怎么办？", "痛风不能吃什么"])
+    assert leaks == {0: "test.jsonl:t1 1.0000"}
     assert HeldOut().leaks(["小孩发烧怎么办"]) == {}
 
 
@@ -32,10 +32,10 @@ def test_a_folder_of_files_and_what_a_step_wrote_are_sources_too(tmp_path, write
     write(tmp_path / "step" / "records-00000.jsonl", [{"_id": "c", "text": "丙"}])
     for name in ("step.json", "manifest.json"):
         (tmp_path / "step" / name).write_text("{}")
-    found = read_held_out([tmp_path / "some", tmp_path / "step"])
-    assert found.texts == ("甲", "乙", "丙")
-    assert found.digest() != read_held_out([tmp_path / "some"]).digest()
-    assert found.digest() != read_held_out([tmp_path / "some", tmp_path / "step"], 0.5).digest()
+    held_out = read_held_out([tmp_path / "some", tmp_path / "step"])
+    assert held_out.texts == ("甲", "乙", "丙")
+    assert held_out.digest() != read_held_out([tmp_path / "some"]).digest()
+    assert held_out.digest() != read_held_out([tmp_path / "some", tmp_path / "step"], 0.5).digest()
 
 
 def test_invalid_thresholds_and_sources_are_refused(tmp_path):

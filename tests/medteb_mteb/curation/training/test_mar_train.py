@@ -101,6 +101,6 @@ def test_a_model_is_trained_on_all_three(texts):
     lines: list[str] = []
     model = train(load_recipe(texts / "tiny.yaml"), texts / "run", save_steps=1000, say=lines.append)
     assert (model / "modules.json").is_file()
-    said = "\n".join(lines)
-    assert f"{report.counts['triples']} triples" in said
-    assert "16 texts" in said
+    printed = "\n".join(lines)
+    assert f"{report.counts['triples']} triples" in printed
+    assert "16 texts" in printed

@@ -40,11 +40,11 @@ class Table:
         if self.stop is not None and len(self.asked) >= self.stop:
             raise KeyboardInterrupt
         self.asked += rows
-        found = np.full((len(rows), k), -1)
+        documents = np.full((len(rows), k), -1)
         for place, row in enumerate(rows):
             order = best(self.scores(self.queries[row], self.corpus), k)
-            found[place, : len(order)] = order
-        return Retrieved(found, np.zeros(found.shape), [np.empty(0)] * len(rows))
+            documents[place, : len(order)] = order
+        return Retrieved(documents, np.zeros(documents.shape), [np.empty(0)] * len(rows))
 
     def score(self, rows, documents):
         raise AssertionError
@@ -52,10 +52,10 @@ class Table:
 
 def texts(number, seed):
     rng = random.Random(seed)
-    found = {}
-    while len(found) < number:
-        found["".join(rng.choices(LETTERS, k=rng.randint(8, 16)))] = None
-    return list(found)
+    drawn = {}
+    while len(drawn) < number:
+        drawn["".join(rng.choices(LETTERS, k=rng.randint(8, 16)))] = None
+    return list(drawn)
 
 
 @pytest.fixture

@@ -139,25 +139,25 @@ def test_documents_left_out_have_no_label(given, tmp_path, rows_of, sort, make):
     labels = len(rows_of(tmp_path / "out/labels.jsonl"))
     assert report.counts["unlabelled"] == 18 * 18 - labels
     assert 50 < report.counts["unlabelled"] < 150
-    found = {(one.query_id, one.document_id): one.relevance for one in read_labels(tmp_path / "out")}
+    relevance = {(one.query_id, one.document_id): one.relevance for one in read_labels(tmp_path / "out")}
     for row in rows_of(tmp_path / "out/triples.jsonl"):
-        assert all(found[row["query-id"], name] == 0 for name in row["negative-ids"])
-        assert all(found[row["query-id"], name] == 1 for name in row["positive-ids"])
+        assert all(relevance[row["query-id"], name] == 0 for name in row["negative-ids"])
+        assert all(relevance[row["query-id"], name] == 1 for name in row["positive-ids"])
     assert report.dropped["no-positive"] == 18 - report.counts["triples"] > 0
 
 
 def test_a_mixed_up_answer_is_requested_again_then_counted(given, tmp_path, rows_of, sort, make):
-    asked = Counter()
+    requests = Counter()
 
     def answer(messages):
         question = rules.read_prompt(messages, "document")
-        asked[messages[-1]["content"]] += 1
-        found = json.loads(sort(messages))
+        requests[messages[-1]["content"]] += 1
+        lists = json.loads(sort(messages))
         if question.query.startswith("感冒"):
-            found["positive_document"].append("doc-99")
-        elif question.query.startswith("痛风") and asked[messages[-1]["content"]] == 1:
-            found["negative_document"] = found["positive_document"] = list(question.passages)
-        return json.dumps(found)
+            lists["positive_document"].append("doc-99")
+        elif question.query.startswith("痛风") and requests[messages[-1]["content"]] == 1:
+            lists["negative_document"] = lists["positive_document"] = list(question.passages)
+        return json.dumps(lists)
 
     with serving(answer) as url:
         report = make(given, tmp_path / "out", url)

@@ -130,9 +130,9 @@ def test_the_command_writes_triples_with_the_sorter_of_the_examples(command, giv
     assert "paid over all runs: 36 answers" in out
     # Nothing is asked again: the server is gone.
     code, again, _ = command(triples_command, *args, "--negatives", "7", "--already-anonymous", "--json")
-    found = json.loads(again)
-    assert (code, found["complete"], found["bought"]) == (0, True, 0)
-    assert found["counts"]["triples"] == len(Path("out/triples.jsonl").read_text().splitlines())
+    report = json.loads(again)
+    assert (code, report["complete"], report["bought"]) == (0, True, 0)
+    assert report["counts"]["triples"] == len(Path("out/triples.jsonl").read_text().splitlines())
 
 
 def test_the_command_reports_an_incomplete_run(command, given, tmp_path, monkeypatch):

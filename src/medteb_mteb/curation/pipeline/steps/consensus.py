@@ -60,11 +60,11 @@ class ConsensusStep(PipelineStep):
         rule = self.made()
         if pipeline.judges is None or all(one.step != self.source for one in inputs["in"]):
             return
-        there = [one.name for one in pipeline.judges.judges]
-        missing = sorted({*rule.judges, *rule.weights} - set(there))
+        names = [one.name for one in pipeline.judges.judges]
+        missing = sorted({*rule.judges, *rule.weights} - set(names))
         if missing:
             raise BuildError(
-                f"Step {self.name!r}: {missing[0]!r} is not a judge; choose from {', '.join(there)}."
+                f"Step {self.name!r}: {missing[0]!r} is not a judge; choose from {', '.join(names)}."
             )
 
     def run(self, job: StepJob) -> StepOutcome:

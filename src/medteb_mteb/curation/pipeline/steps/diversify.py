@@ -70,5 +70,5 @@ class DiversifyStep(PipelineStep):
             sample=self.sample,
             show_progress=job.show_progress,
         )
-        found = {"disagreement": measured.to_json()} if measured is not None else {}
-        return StepOutcome({**counts_of(report), **found})
+        disagreement = {"disagreement": measured.to_json()} if measured is not None else {}
+        return StepOutcome({**counts_of(report), **disagreement})

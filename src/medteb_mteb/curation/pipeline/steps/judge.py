@@ -75,7 +75,7 @@ class JudgeStep(PipelineStep):
         """Estimate the requests; exact once the pools exist."""
         judges = self._judges(view.pipeline)
         if view.ready:
-            found = estimate(
+            estimates = estimate(
                 view.path("queries"),
                 view.path("documents"),
                 view.path("pools"),
@@ -95,10 +95,10 @@ class JudgeStep(PipelineStep):
                     one.known,
                     checks=one.checks,
                 )
-                for one in found
+                for one in estimates
             ]
         queries, documents, pools = view.volume("queries"), view.volume("documents"), view.volume("pools")
-        found = [
+        estimates = [
             at_most(
                 judge,
                 queries=pools.queries or queries.items,
@@ -110,7 +110,7 @@ class JudgeStep(PipelineStep):
         ]
         return [
             Charge(one.judge, one.requests, one.tokens_in, one.tokens_out, one.cost, exact=False)
-            for one in found
+            for one in estimates
         ]
 
     def _judges(self, pipeline: PipelineSettings) -> Judges:

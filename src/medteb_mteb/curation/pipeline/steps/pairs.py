@@ -50,10 +50,10 @@ class PairsStep(TrainingStep):
     def run(self, job: StepJob) -> StepOutcome:
         """Write the sets."""
 
-        def weighted(key: str, given: tuple[str, ...]) -> list[Weighted]:
+        def weighted(key: str, names: tuple[str, ...]) -> list[Weighted]:
             paths = job.inputs.get(key, [])
             return [
-                Weighted(path, self.shares.get(name, 1.0)) for name, path in zip(given, paths, strict=True)
+                Weighted(path, self.shares.get(name, 1.0)) for name, path in zip(names, paths, strict=True)
             ]
 
         report = alignment_sets(

@@ -87,7 +87,7 @@ class StsStep(WriterStep):
         """Estimate the requests; exact once the queries exist, before that one for every query."""
         llm = self.writer(view.pipeline)
         if view.ready:
-            found = estimate(
+            estimated = estimate(
                 view.path("dictionary"),
                 view.path("queries"),
                 view.folder,
@@ -96,7 +96,7 @@ class StsStep(WriterStep):
                 journal=view.build.answers,
                 retry_failed=view.retry_failed,
             )
-            return charge_of(llm, found.cost)
+            return charge_of(llm, estimated.cost)
         queries = view.volume("queries")
         query = text_of_mean_length(queries)
         like = SwappedQuery(Text("x", query), DictionaryEntry("字" * 4, "词" * 4), query)
