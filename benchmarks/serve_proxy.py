@@ -4,8 +4,8 @@
     python benchmarks/limits.py --app proxy-connections
 
 `proxy-connections` and `proxy-stock` are `connections` and `stock` of serve_stock.py behind nginx, with the
-limits of `deploy/nginx.conf` that a server without TLS has, but without its limits per address: all callers of
-the benchmarks have one address. nginx has one worker process. Needs `nginx` (Debian: `nginx-light`).
+limits of `deploy/nginx.conf`, but without TLS and without limits per address, because all callers of the
+benchmarks have one address. nginx has one worker process. Needs `nginx` (Debian: `nginx-light`).
 """
 
 from __future__ import annotations

@@ -252,17 +252,17 @@ def _write(
     how: StsSettings,
     statistics: dict[str, int],
     provenance: Mapping[str, Any],
-    made: Mapping[str, Any],
+    record: Mapping[str, Any],
     dropped: Sequence[Mapping[str, Any]],
 ) -> int:
     """Write all files, complete the statistics, and return the number of training triples."""
     by_id = {row.id: row for row in rows}
     with placing(folder, STEP_NAME, OUTPUT_FILES) as part:
-        made = write_training(part, (by_id[name] for name in sides.train))
-        statistics |= {f"training queries {what}": n for what, n in made.items() if n and what != "triples"}
-        drawn = write_edition(part, rows, sides, how, statistics, made, **provenance)
+        counts = write_training(part, (by_id[name] for name in sides.train))
+        statistics |= {f"training queries {what}": n for what, n in counts.items() if n and what != "triples"}
+        drawn = write_edition(part, rows, sides, how, statistics, record, **provenance)
         write_log(part, rows, sides, drawn, dropped)
-    return made["triples"]
+    return counts["triples"]
 
 
 def _select(

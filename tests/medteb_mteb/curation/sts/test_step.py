@@ -21,6 +21,7 @@ from medteb_mteb.commands.errors import UserError
 from medteb_mteb.commands.sts import sts as command
 from medteb_mteb.curation.edition.assemble import Assembly, assemble
 from medteb_mteb.curation.files.records import BuildError, Text
+from medteb_mteb.curation.files.sources import TextSource
 from medteb_mteb.curation.labels.grades import Label
 from medteb_mteb.curation.sts import StsSettings, estimate, sts
 from medteb_mteb.editions import verify
@@ -357,3 +358,15 @@ def test_mteb_scores_models_on_it(given, monkeypatch):
     (result,) = mteb.evaluate(mteb.get_model("medteb/mar-mini"), tasks, cache=None).task_results
     assert result.dataset_revision == report.edition.digest
     assert -1 <= result.get_score() <= 1
+
+
+def test_the_edition_records_its_writer_and_its_sources(given):
+    source = TextSource(name="clinic", licence="cc-by-4.0", url="https://example.org")
+    with serving(answer) as url:
+        report = make(given, url, sources=[source])
+    provenance = json.loads((report.edition.path / "provenance.json").read_text("utf-8"))
+    (writer,) = provenance["writers"]
+    assert (writer["name"], writer["model"]) == ("writer", "writer")
+    assert writer["answered"]
+    assert provenance["sources"] == report.edition.extra["sources"] == [source.to_json()]
+    assert "https://example.org" in (report.edition.path / "README.md").read_text("utf-8")
