@@ -142,9 +142,9 @@ def read_digests(folder: Path) -> dict[str, dict[str, Any]] | None:
 
 def files_below(folder: Path) -> list[str]:
     """Return the names of the files that `digests.json` lists, in order."""
-    found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return sorted(
         name.as_posix()
-        for name in found
+        for name in paths
         if name.suffix != ".md" and name.as_posix() != DIGESTS and not any(p[0] == "." for p in name.parts)
     )

@@ -46,4 +46,4 @@ def one_line(error: BaseException, most: int = 300) -> str:
 
 def printable(text: str) -> str:
     r"""Return a text for a terminal: characters that control it are escaped as in Python (`\x1b`)."""
-    return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)
+    return _OBEYED.sub(lambda match: ascii(match[0])[1:-1], text)

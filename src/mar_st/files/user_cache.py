@@ -33,13 +33,13 @@ def is_own(path: Path) -> bool:
     The last two are not checked on Windows, where other users have no access to a user's folders.
     """
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return False
     if os.name == "nt":
-        return not stat.S_ISLNK(found.st_mode)
-    plain = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
-    return plain and found.st_uid == os.getuid() and not found.st_mode & 0o022
+        return not stat.S_ISLNK(status.st_mode)
+    plain = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+    return plain and status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 def _replaceable(folder: os.stat_result) -> bool:
