@@ -92,10 +92,10 @@ class Index(ABC):
         Raises:
             IndexingError: The index does not exist or is damaged, or a package is not installed.
         """
-        found = STORES.get("milvus" if str(target).startswith(MILVUS) else "folder")
-        if found is None:
+        index_class = STORES.get("milvus" if str(target).startswith(MILVUS) else "folder")
+        if index_class is None:
             raise IndexingError(f"{target} is neither a folder nor an address of Milvus.")
-        return found.connect(str(target))
+        return index_class.connect(str(target))
 
     @classmethod
     @abstractmethod
@@ -134,8 +134,8 @@ class Index(ABC):
         return self.find_documents([name]).get(name)
 
     @abstractmethod
-    def ids(self, found: ScoredKeys) -> list[list[str]]:
-        """Return the ids of what was found."""
+    def ids(self, scored: ScoredKeys) -> list[list[str]]:
+        """Return the ids of a search's documents, a list per query."""
 
     @abstractmethod
     def sample(self, count: int) -> Sequence[tuple[Key, Stored]]:
@@ -175,8 +175,8 @@ class Index(ABC):
             IndexingError: The vectors or `k` do not fit.
             FilterError: The filter does not fit the metadata fields.
         """
-        found = self.find(self.checked(vectors), checked_k(k), parse_filter(where), settings)
-        return self.ids(found), found.scores
+        scored = self.find(self.checked(vectors), checked_k(k), parse_filter(where), settings)
+        return self.ids(scored), scored.scores
 
     def effort_of(self, encoder: object) -> dict[str, int]:
         """Return the search settings that queries of an encoder need here.
@@ -186,8 +186,8 @@ class Index(ABC):
                 are those of the index.
         """
         # The digest of a large encoder takes seconds, so it is computed only if there is a choice.
-        found = self.efforts.get(encoder_origin(encoder) or "") if self.efforts and encoder else None
-        return {**self.settings, **(found["search"] if found else {})}
+        effort = self.efforts.get(encoder_origin(encoder) or "") if self.efforts and encoder else None
+        return {**self.settings, **(effort["search"] if effort else {})}
 
     def match_of(self, encoder: object) -> dict[str, Any] | None:
         """Return the calibration for the queries of an encoder; `None` if there is none.
@@ -246,20 +246,20 @@ def store(name: str) -> Callable[[type[S]], type[S]]:
     return register
 
 
-def check_scores(scores: np.ndarray, found: np.ndarray, similarity: str, name: str) -> None:
+def check_scores(scores: np.ndarray, has_document: np.ndarray, similarity: str, name: str) -> None:
     """Make sure that the similarity of an index can give these scores.
 
     Args:
         scores: `(queries, k)` float32.
-        found: True for scores that belong to a document, `(queries, k)` bool.
+        has_document: True for scores that belong to a document, `(queries, k)` bool.
         similarity: `cosine` or `dot`.
         name: The index, for the message.
 
     Raises:
         IndexingError: A score is not finite, or for cosine beyond 1.
     """
-    most = 1 + COSINE_TOLERANCE if similarity == "cosine" else np.finfo(np.float32).max
-    bad = found & ~(np.abs(scores) <= most)  # also true of NaN
+    limit = 1 + COSINE_TOLERANCE if similarity == "cosine" else np.finfo(np.float32).max
+    bad = has_document & ~(np.abs(scores) <= limit)  # also true of NaN
     if bad.any():
         cause = "" if similarity == "cosine" else "the vector of the query is too large, or "
         raise IndexingError(

@@ -227,8 +227,10 @@ def write_documents(
     writer = DocumentWriter(part, fields)
     for document in before:
         writer.add(document)
-    found = documents_of(folder, corpus)
-    for document in tqdm(found, total=len(folder), desc="documents", unit="documents", disable=not progress):
+    documents = documents_of(folder, corpus)
+    for document in tqdm(
+        documents, total=len(folder), desc="documents", unit="documents", disable=not progress
+    ):
         writer.add(document)
     return writer.close()
 

@@ -132,12 +132,12 @@ def _measure(
     """Return a row for each search setting, from cheap to the first that reaches the target."""
     rows = []
     for ladder in searchable.LADDER:
-        found = recall(searchable, asked, ladder)
+        reached = recall(searchable, asked, ladder)
         elapsed = _median(searchable, asked.queries, ladder)
-        row = Measured(searchable.kind, params, need / 1e6, dict(ladder), round(found, 4))
+        row = Measured(searchable.kind, params, need / 1e6, dict(ladder), round(reached, 4))
         row.sample_ms, row.projected_ms = round(elapsed, 4), round(elapsed * growth, 4)
         rows.append(row)
-        if found >= target:
+        if reached >= target:
             break
     return rows
 

@@ -1,7 +1,7 @@
-"""The documents of an index: ids and metadata in columns, titles and texts to be read for hits.
+"""Documents of an index: ids and metadata in columns, titles and texts that are read for hits.
 
 Two Arrow files, memory-mapped: `rows.arrow` (one batch: `id`, then the metadata, which filters read whole)
-and `documents.arrow` (batches: `title`, `text`, of which a search reads the few rows it found).
+and `documents.arrow` (batches: `title`, `text`, of which a search reads the rows of its hits).
 """
 
 from __future__ import annotations
@@ -130,11 +130,11 @@ class DocumentWriter:
             self._titles, self._texts = [], []
 
     def _type(self, name: str, column: Sequence[Scalar | None]) -> FieldType:
-        found = common_type({type_of(value) for value in column if value is not None})
+        actual = common_type({type_of(value) for value in column if value is not None})
         wanted = self.fixed.get(name)
-        if wanted is None or wanted == found:
-            return found
-        if wanted == "string" or (wanted == "number" and found == "integer"):
+        if wanted is None or wanted == actual:
+            return actual
+        if wanted == "string" or (wanted == "number" and actual == "integer"):
             return wanted
         odd = next(
             place for place, value in enumerate(column) if value is not None and type_of(value) != wanted
@@ -145,11 +145,11 @@ class DocumentWriter:
         )
 
 
-def common_type(found: AbstractSet[FieldType]) -> FieldType:
+def common_type(types: AbstractSet[FieldType]) -> FieldType:
     """Return the type of a field whose values are of these types."""
-    if len(found) > 1:
-        return "number" if found == {"integer", "number"} else "string"
-    return next(iter(found), "string")
+    if len(types) > 1:
+        return "number" if types == {"integer", "number"} else "string"
+    return next(iter(types), "string")
 
 
 def type_of(value: Scalar) -> FieldType:
@@ -213,8 +213,8 @@ class Documents:
         """Return the ids of some rows."""
         if len(rows) <= _ONE_BY_ONE:
             return [self._names[row] for row in rows.tolist()]
-        found: list[str] = self.ids.take(pa.array(rows)).to_pylist()
-        return found
+        ids: list[str] = self.ids.take(pa.array(rows)).to_pylist()
+        return ids
 
     def texts(self, start: int, stop: int) -> Iterator[str]:
         """Yield the documents of a range of rows, as they are encoded (title, newline, text)."""
@@ -279,9 +279,9 @@ def _validate(rows: Any, texts: Sequence[Any]) -> None:
 
 def _taken(column: Any, rows: Any) -> list[Scalar | None]:
     """Return the values of a column in many rows; an Arrow scalar for each would take microseconds."""
-    found = column.take(rows)
+    selected = column.take(rows)
     values: list[Scalar | None] = (
-        found.dictionary_decode() if isinstance(found, pa.DictionaryArray) else found
+        selected.dictionary_decode() if isinstance(selected, pa.DictionaryArray) else selected
     ).to_pylist()
     return values
 
@@ -322,11 +322,11 @@ def _passing(column: Any, condition: FieldCondition) -> np.ndarray:
         values = list(condition.any_of)
         if column.type == pa.float64() and 0.0 in values:
             values.append(-0.0)  # Arrow looks values up by their bits
-        found = pc.is_in(column, value_set=pa.array(values, type=column.type))
+        mask = pc.is_in(column, value_set=pa.array(values, type=column.type))
     else:
         tests = [
             _COMPARE[name](column, pa.scalar(value, type=column.type)) for name, value in condition.bounds
         ]
-        found = reduce(pc.and_, tests)
-    passed: np.ndarray = found.fill_null(False).to_numpy(zero_copy_only=False)
+        mask = reduce(pc.and_, tests)
+    passed: np.ndarray = mask.fill_null(False).to_numpy(zero_copy_only=False)
     return passed.copy() if not passed.flags.writeable else passed

@@ -43,11 +43,11 @@ class _VectorRows:
         self, queries: np.ndarray, k: int, *, settings: Mapping[str, int]
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return scores and rows, see `mar_st.index.tune.Searched`."""
-        found = self.index.find(queries, k, None, settings)
+        scored = self.index.find(queries, k, None, settings)
         rows = np.full((len(queries), k), -1, dtype=np.int64)
-        for number, keys in enumerate(found.keys):
+        for number, keys in enumerate(scored.keys):
             rows[number, : len(keys)] = keys
-        return found.scores, rows
+        return scored.scores, rows
 
 
 def tune_effort(

@@ -120,8 +120,8 @@ def parse_filter(where: Mapping[str, Any] | str | Filter | None) -> Filter | Non
 
 
 def _whole(conditions: Iterable[FieldCondition]) -> Filter | None:
-    found = tuple(sorted(conditions, key=lambda condition: condition.field))
-    return Filter(found) if found else None
+    ordered = tuple(sorted(conditions, key=lambda condition: condition.field))
+    return Filter(ordered) if ordered else None
 
 
 def _condition(field: Any, wanted: Any) -> FieldCondition:
@@ -167,13 +167,13 @@ def _from_text(line: str) -> Filter | None:
     for part in line.split(","):
         if not part.strip():
             continue
-        found = _TEXT.fullmatch(part)
-        if not found or not found["value"].strip():
+        match = _TEXT.fullmatch(part)
+        if not match or not match["value"].strip():
             raise FilterError(
                 f"{part.strip()!r} is not a condition. Write field=value, field=one|other, field>=value, "
                 'separated by commas, or JSON such as {"field": "a, b"}.'
             )
-        field, sign, value = found["field"], found["sign"], found["value"].strip()
+        field, sign, value = match["field"], match["sign"], match["value"].strip()
         if sign == "=":
             if field in conditions:
                 raise FilterError(f"{field!r} is named twice; write {field}=one|other for any of them.")
@@ -215,7 +215,7 @@ def _possible(values: Iterable[Scalar]) -> list[Scalar]:
 
 def _whole_range(field: str, bounds: Iterable[tuple[Bound, Scalar]]) -> FieldCondition:
     """Return a range of integers with integer bounds; it has no values if no 64-bit integer is in it."""
-    found: list[tuple[Bound, Scalar]] = []
+    whole_bounds: list[tuple[Bound, Scalar]] = []
     for name, value in bounds:
         # For an integer, > 2.5 is > 2, and >= 2.5 is >= 3.
         number = math.floor(value) if name in ("gt", "lte") else math.ceil(value)  # type: ignore[arg-type]
@@ -226,8 +226,8 @@ def _whole_range(field: str, bounds: Iterable[tuple[Bound, Scalar]]) -> FieldCon
             name, number = "lte", number - 1
         if (name == "gte" and number > largest) or (name == "lte" and number < least):
             return FieldCondition(field, any_of=())
-        found.append((name, min(max(number, least), largest)))
-    return FieldCondition(field, bounds=tuple(found))
+        whole_bounds.append((name, min(max(number, least), largest)))
+    return FieldCondition(field, bounds=tuple(whole_bounds))
 
 
 def _as(kind: FieldType, field: str, value: Scalar) -> Scalar:

@@ -107,12 +107,10 @@ def search(
     return merge(_pool().map(lambda share: _part(queries, vectors, rows, mask, wanted, share), shares), k)
 
 
-def merge(found: Iterable[tuple[np.ndarray, np.ndarray]], k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the best `k` of several results of the same queries."""
-    results = list(found)
-    return top(
-        np.concatenate([part[0] for part in results], 1), np.concatenate([part[1] for part in results], 1), k
-    )
+def merge(results: Iterable[tuple[np.ndarray, np.ndarray]], k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the best `k` of several results (scores and rows) of the same queries."""
+    scores, rows = zip(*results, strict=True)
+    return top(np.concatenate(scores, 1), np.concatenate(rows, 1), k)
 
 
 def rescore(
@@ -176,14 +174,14 @@ def _products(
         if most > 4 * k:
             kept = min(k, scores.shape[1])
             places = np.argpartition(scores, -kept, axis=1)[:, -kept:]
-            found = np.take_along_axis(scores, places, axis=1), chosen[places]
+            candidates = np.take_along_axis(scores, places, axis=1), chosen[places]
         else:
             query, place = np.nonzero(better)
             slot = np.arange(len(query)) - (np.cumsum(counts) - counts)[query]
-            found = top(*_nothing(queries), most)
-            found[0][query, slot] = scores[query, place]
-            found[1][query, slot] = chosen[place]
-        best = merge([best, found], k)
+            candidates = top(*_nothing(queries), most)
+            candidates[0][query, slot] = scores[query, place]
+            candidates[1][query, slot] = chosen[place]
+        best = merge([best, candidates], k)
     return best
 
 

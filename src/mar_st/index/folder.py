@@ -125,7 +125,7 @@ class FolderIndex(Index):
             best.append((scores, np.where(rows >= 0, rows + start, -1)))
         scores, rows = best[0] if len(best) == 1 else flat.merge(best, k)
         check_scores(scores, rows >= 0, self.similarity, self.name)
-        return _found(scores, rows)
+        return _scored_keys(scores, rows)
 
     def exact(self, vectors: np.ndarray, k: int) -> np.ndarray:
         """Return the rows that a comparison with all stored vectors finds.
@@ -156,18 +156,18 @@ class FolderIndex(Index):
             raise IndexingError(
                 f"{self.name} cannot be searched by words. Build it with the corpus and without --no-bm25."
             )
-        return _found(*self._words.search(texts, k, self._masks_of(where), deadline=deadline))
+        return _scored_keys(*self._words.search(texts, k, self._masks_of(where), deadline=deadline))
 
     def documents(self, keys: Sequence[Key]) -> list[Stored]:
         """Read the documents of some hits from their segments, as `Index.documents`."""
         rows = np.array(keys, dtype=np.int64)
         numbers = np.searchsorted(self._starts, rows, side="right") - 1
-        found: dict[int, Stored] = {}
+        stored: dict[int, Stored] = {}
         for number in np.unique(numbers).tolist():
             here = rows[numbers == number]
             read = self.segments[number].documents.documents((here - self._starts[number]).tolist())
-            found.update(zip(here.tolist(), read, strict=True))
-        return [found[row] for row in rows.tolist()]
+            stored.update(zip(here.tolist(), read, strict=True))
+        return [stored[row] for row in rows.tolist()]
 
     def find_documents(self, names: Sequence[str]) -> dict[str, Stored]:
         """Look ids up in all segments and read their documents, as `Index.find_documents`."""
@@ -175,10 +175,10 @@ class FolderIndex(Index):
         read = (segment.documents.documents(rows.tolist()) for segment, rows in parts)
         return {document.id: document for documents in read for document in documents}
 
-    def ids(self, found: ScoredKeys) -> list[list[str]]:
+    def ids(self, scored: ScoredKeys) -> list[list[str]]:
         """Return the ids of the hits, as `Index.ids`."""
-        lengths = [len(keys) for keys in found.keys]
-        rows = np.array([key for keys in found.keys for key in keys], dtype=np.int64)
+        lengths = [len(keys) for keys in scored.keys]
+        rows = np.array([key for keys in scored.keys for key in keys], dtype=np.int64)
         if len(self.segments) == 1 and len(lengths) == 1:
             return [self.segments[0].documents.ids_of(rows)]
         names = np.empty(len(rows), dtype=object)
@@ -230,5 +230,5 @@ class FolderIndex(Index):
         return masks
 
 
-def _found(scores: np.ndarray, rows: np.ndarray) -> ScoredKeys:
+def _scored_keys(scores: np.ndarray, rows: np.ndarray) -> ScoredKeys:
     return ScoredKeys([row[row >= 0].tolist() for row in rows], scores)

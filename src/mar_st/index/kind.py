@@ -213,10 +213,10 @@ class IndexKind(ABC):
 
     def shapes(self, count: int, dim: int) -> list[tuple[str, Any, Any]]:
         """Return the files with their actual and expected shapes."""
-        found: list[tuple[str, Any, Any]] = [(VECTORS, self.vectors.shape, (count, dim))]
+        entries: list[tuple[str, Any, Any]] = [(VECTORS, self.vectors.shape, (count, dim))]
         if self._index is not None:
-            found.append((INDEX, (int(self._index.ntotal), int(self._index.d)), (count, dim)))
-        return found
+            entries.append((INDEX, (int(self._index.ntotal), int(self._index.d)), (count, dim)))
+        return entries
 
     def check(self, count: int, dim: int) -> None:
         """Make sure that all files hold `count` vectors of `dim` dimensions, in row-major order.

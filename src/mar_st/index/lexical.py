@@ -213,7 +213,7 @@ class LexicalSegment:
             DeadlinePassed: The caller has stopped waiting.
             IndexingError: The files are damaged.
         """
-        found = np.zeros(self.count, dtype=np.float32)
+        sums = np.zeros(self.count, dtype=np.float32)
         for word, weight in words:
             check_deadline(deadline)
             place = self.vocabulary.get(word)
@@ -221,13 +221,13 @@ class LexicalSegment:
                 here = slice(int(self.starts[place]), int(self.starts[place + 1]))
                 values = self.data[here] if weight == 1 else self.data[here] * np.float32(weight)
                 try:
-                    found[self.indices[here]] += values  # a document occurs once in a column
+                    sums[self.indices[here]] += values  # a document occurs once in a column
                 except IndexError as error:  # not all of them are checked earlier
                     raise IndexingError(
                         f"{self.folder} is damaged ({one_line(error)}). Copy the index again, or build it "
                         "again."
                     ) from error
-        return found
+        return sums
 
 
 class Lexical:
@@ -262,10 +262,10 @@ class Lexical:
         Raises:
             DeadlinePassed: The caller has stopped waiting.
         """
-        found = [self._one(text, k, masks, deadline) for text in texts]
+        parts = [self._one(text, k, masks, deadline) for text in texts]
         nothing = np.empty((0, k))
-        scores = np.concatenate([one[0] for one in found] or [nothing]).astype(np.float32)
-        return scores, np.concatenate([one[1] for one in found] or [nothing]).astype(np.int64)
+        scores = np.concatenate([one[0] for one in parts] or [nothing]).astype(np.float32)
+        return scores, np.concatenate([one[1] for one in parts] or [nothing]).astype(np.int64)
 
     def _one(
         self, text: str, k: int, masks: Sequence[Mask | None], deadline: float | None

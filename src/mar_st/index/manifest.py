@@ -80,10 +80,10 @@ def _check(content: dict[str, Any]) -> None:
     """Check that the fields that paths and sizes depend on hold what a build writes."""
 
     def number(holder: dict[str, Any], name: str, least: int) -> int:
-        found = holder[name]
-        if type(found) is not int or found < least:
-            raise _OddError(f"{name!r} is a whole number from {least}; got {found!r}")
-        return found
+        value = holder[name]
+        if type(value) is not int or value < least:
+            raise _OddError(f"{name!r} is a whole number from {least}; got {value!r}")
+        return value
 
     generation = number(content, "generation", 1)
     number(content, "dim", 1)
@@ -154,12 +154,12 @@ def finish_segment(folder: Path) -> dict[str, dict[str, Any]]:
 
 def files_of(manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return all files of an index by their path below `segments/`."""
-    found: dict[str, dict[str, Any]] = {}
+    files: dict[str, dict[str, Any]] = {}
     for segment in manifest["segments"]:
-        found |= {f"{segment['name']}/{name}": entry for name, entry in segment["files"].items()}
+        files |= {f"{segment['name']}/{name}": entry for name, entry in segment["files"].items()}
         if segment["deleted"]:
-            found[segment["deleted"]["file"]] = segment["deleted"]
-    return found
+            files[segment["deleted"]["file"]] = segment["deleted"]
+    return files
 
 
 @contextmanager

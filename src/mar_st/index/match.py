@@ -117,8 +117,10 @@ def calibrate_match(
         "source": "documents" if queries is None else "queries",
         "chosen_on": half,
         "rejected": share(held < threshold),
-        "detected": {name: share(found < threshold) for name, found in without.items()},
-        "scores": {name: _quantiles(found) for name, found in {"answered": held, **without}.items()},
+        "detected": {name: share(kind_scores < threshold) for name, kind_scores in without.items()},
+        "scores": {
+            name: _quantiles(kind_scores) for name, kind_scores in {"answered": held, **without}.items()
+        },
         "documents": len(opened),
     }
     opened.keep("matches", origin, entry)
@@ -145,14 +147,14 @@ def nearest(searcher: Searcher, texts: Sequence[str]) -> np.ndarray:
     return index.find(searcher.vectors(texts), 1, None, searcher.effort).scores[:, 0]
 
 
-def share(found: np.ndarray) -> Share:
+def share(flags: np.ndarray) -> Share:
     """Return a share of `(n,)` bools with its 95 % interval (Wilson)."""
     from scipy.stats import binomtest  # lazy: scipy
 
-    interval = binomtest(int(found.sum()), len(found)).proportion_ci(method="wilson")
+    interval = binomtest(int(flags.sum()), len(flags)).proportion_ci(method="wilson")
     return {
-        "queries": len(found),
-        "share": round(float(found.mean()), 4),
+        "queries": len(flags),
+        "share": round(float(flags.mean()), 4),
         "interval": [round(float(interval.low), 4), round(float(interval.high), 4)],
     }
 
@@ -175,9 +177,9 @@ def _answered(
     random.Random(0).shuffle(texts)
     if not texts or len(index) < 2:
         return [], np.empty(0, np.float32)
-    found = index.find(searcher.vectors(texts), 2, None, searcher.effort)
-    other = [keys[0] == own[text] for text, keys in zip(texts, found.keys, strict=True)]
-    return texts, np.where(other, found.scores[:, 1], found.scores[:, 0])
+    scored = index.find(searcher.vectors(texts), 2, None, searcher.effort)
+    other = [keys[0] == own[text] for text, keys in zip(texts, scored.keys, strict=True)]
+    return texts, np.where(other, scored.scores[:, 1], scored.scores[:, 0])
 
 
 def _unanswerable(queries: Sequence[str], others: Sequence[str] | None) -> Mapping[str, list[str]]:
@@ -185,15 +187,15 @@ def _unanswerable(queries: Sequence[str], others: Sequence[str] | None) -> Mappi
     draw = random.Random(1)
     queries = queries[:NONSENSE]
     characters = "".join(queries)
-    found = {
+    nonsense = {
         "shuffled": ["".join(draw.sample(text, len(text))) for text in queries],
         "drawn": ["".join(draw.choices(characters, k=len(text))) for text in queries],
         "characters": ["".join(chr(draw.randrange(0x4E00, 0x9FA6)) for _ in text) for text in queries],
         "letters": ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=len(text))) for text in queries],
     }
     if others is not None:
-        return {**found, "others": list(dict.fromkeys(others))}
-    return {**found, "everyday-zh": _everyday("zh"), "everyday-en": _everyday("en")}
+        return {**nonsense, "others": list(dict.fromkeys(others))}
+    return {**nonsense, "everyday-zh": _everyday("zh"), "everyday-en": _everyday("en")}
 
 
 def _everyday(language: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Runs: searching for many queries at once, and scoring what was found."""
+"""Runs: the results of many queries, and their evaluation against qrels."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def read_queries(source: str | Path) -> dict[str, str]:
     from mar_st.encode import read_corpus  # lazy: numpy
 
     path = Path(source)
-    found: dict[str, str] = {}
+    queries: dict[str, str] = {}
     for entry in read_corpus(path / "queries.jsonl" if path.is_dir() else source):
-        if entry.id in found:
+        if entry.id in queries:
             raise IndexingError(f"{source}: the id {entry.id!r} stands twice; every query needs its own.")
-        found[entry.id] = entry.document
-    if not found:
+        queries[entry.id] = entry.document
+    if not queries:
         raise IndexingError(f"{source} holds no queries.")
-    return found
+    return queries
 
 
 def read_qrels(path: Path) -> Qrels:
@@ -51,7 +51,7 @@ def read_qrels(path: Path) -> Qrels:
     """
     if not path.is_file():
         raise IndexingError(f"There are no qrels {path}. Give a file such as qrels/test.tsv.")
-    found: Qrels = {}
+    qrels: Qrels = {}
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             parts = line.split()
@@ -64,11 +64,11 @@ def read_qrels(path: Path) -> Qrels:
                     f"{path}:{number}: expected query, document and a whole-number grade; got "
                     f"{line.strip()!r}."
                 ) from error
-            grades = found.setdefault(query, {})
+            grades = qrels.setdefault(query, {})
             if document in grades:
                 raise IndexingError(f"{path}:{number}: {document!r} is judged twice for query {query!r}.")
             grades[document] = grade
-    return found
+    return qrels
 
 
 def search_all(
@@ -98,8 +98,8 @@ def search_all(
         for start in range(0, len(names), BATCH):
             batch = names[start : start + BATCH]
             texts = [queries[name] for name in batch]
-            found = searcher.run(texts, k, where=where, hybrid=hybrid, rerank=rerank)
-            run |= dict(zip(batch, found, strict=True))
+            results = searcher.run(texts, k, where=where, hybrid=hybrid, rerank=rerank)
+            run |= dict(zip(batch, results, strict=True))
             bar.update(len(batch))
     return run
 

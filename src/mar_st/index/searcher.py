@@ -166,10 +166,10 @@ class Searcher:
             ranked = [
                 one_leg("dense", keys, scores) for keys, scores in zip(dense.keys, dense.scores, strict=True)
             ]
-        found = self._hits(ranked, texts, k, again, deadline)
+        hits_per_query = self._hits(ranked, texts, k, again, deadline)
         return [
             Hits(hits, nearest=float(scores[0]) if keys else None)
-            for hits, keys, scores in zip(found, dense.keys, dense.scores, strict=True)
+            for hits, keys, scores in zip(hits_per_query, dense.keys, dense.scores, strict=True)
         ]
 
     def search_words(self, texts: Sequence[str], k: int = 10, *, where: Where = None) -> list[Hits]:
@@ -180,9 +180,9 @@ class Searcher:
             k: Documents per query.
             where: Filter on the metadata.
         """
-        found = self.index.find_words(texts, checked_k(k), parse_filter(where))
+        scored = self.index.find_words(texts, checked_k(k), parse_filter(where))
         ranked = [
-            one_leg("bm25", keys, scores) for keys, scores in zip(found.keys, found.scores, strict=True)
+            one_leg("bm25", keys, scores) for keys, scores in zip(scored.keys, scored.scores, strict=True)
         ]
         return [Hits(hits) for hits in self._hits(ranked, texts, k, 0)]
 
@@ -212,8 +212,8 @@ class Searcher:
     ) -> list[dict[str, float]]:
         """Return only ids and scores, for evaluation: a mapping for each query."""
         if hybrid or self._reranked(rerank):
-            found = self.search(texts, k, where=where, hybrid=hybrid, rerank=rerank)
-            return [{hit.id: hit.score for hit in hits} for hits in found]
+            results = self.search(texts, k, where=where, hybrid=hybrid, rerank=rerank)
+            return [{hit.id: hit.score for hit in hits} for hits in results]
         ids, scores = self.index.search(self._cut(self._encoded(texts)), k, where=where, settings=self.effort)
         return [dict(zip(names, row.tolist(), strict=False)) for names, row in zip(ids, scores, strict=True)]
 
@@ -284,13 +284,13 @@ def _reordered(
         for text, documents in zip(texts, ranked, strict=True)
         for document in documents
     ]
-    found: list[float] = []
+    pair_scores: list[float] = []
     # A cross-encoder takes milliseconds for each pair: check before every step that the caller still waits.
     step = len(pairs) if deadline is None else 2 * reranker.batch_size
     for start in range(0, len(pairs), max(1, step)):
         check_deadline(deadline)
-        found += reranker.score(pairs[start : start + step]).tolist()
-    scores = iter(found)
+        pair_scores += reranker.score(pairs[start : start + step]).tolist()
+    scores = iter(pair_scores)
     reordered = []
     for documents in ranked:
         scored = sorted(((next(scores), document) for document in documents), key=lambda pair: -pair[0])

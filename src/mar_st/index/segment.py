@@ -105,9 +105,9 @@ class Segment:
 
 
 def _compare(path: Path, entry: Mapping[str, Any], check: Check) -> None:
-    found = check_file(path, entry, check)
-    if found is not None:
-        raise IndexingError(f"{path} {found}. Copy the index again, or build it again.")
+    difference = check_file(path, entry, check)
+    if difference is not None:
+        raise IndexingError(f"{path} {difference}. Copy the index again, or build it again.")
 
 
 def _rows(path: Path, deleted: int, count: int) -> np.ndarray:

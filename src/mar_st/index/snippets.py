@@ -38,20 +38,20 @@ def snippet(text: str, query: str | None = None) -> str:
 
 def _best(text: str, query: str) -> int:
     """Return the start of the window with most distinct terms (ties: with most terms), 0 without any."""
-    found = _places(_lower(text), _terms(query))
+    places = _places(_lower(text), _terms(query))
     counts: dict[str, int] = {}
     best, place, first = (0, 0), 0, 0
-    for last, (at, term) in enumerate(found):
+    for last, (at, term) in enumerate(places):
         counts[term] = counts.get(term, 0) + 1
-        while at + len(term) - found[first][0] > SHORTEST:
-            gone = found[first][1]
+        while at + len(term) - places[first][0] > SHORTEST:
+            gone = places[first][1]
             counts[gone] -= 1
             if not counts[gone]:
                 del counts[gone]
             first += 1
         score = (len(counts), last - first + 1)
         if score > best:
-            best, place = score, found[first][0]
+            best, place = score, places[first][0]
     return place
 
 
@@ -65,15 +65,15 @@ def _terms(query: str) -> tuple[str, ...]:
 
 def _places(text: str, terms: tuple[str, ...]) -> list[tuple[int, str]]:
     """Return places of terms in a text in lower case, also where they overlap; at each the longest term."""
-    found: dict[int, str] = {}
+    term_at: dict[int, str] = {}
     for term in terms:
         at = text.find(term)
         for _ in range(_PLACES):
             if at < 0:
                 break
-            found[at] = term
+            term_at[at] = term
             at = text.find(term, at + 1)
-    return sorted(found.items())
+    return sorted(term_at.items())
 
 
 def _lower(text: str) -> str:

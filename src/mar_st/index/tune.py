@@ -69,8 +69,8 @@ def exact_results(
     )
     for number, block in enumerate(blocks):
         scores, rows = flat.search(queries, block, AT)
-        found = scores, np.where(rows >= 0, rows + number * VECTORS_PER_READ, -1)
-        best = flat.merge([best, found], AT)
+        block_best = scores, np.where(rows >= 0, rows + number * VECTORS_PER_READ, -1)
+        best = flat.merge([best, block_best], AT)
     return ExactResults(queries, best[1])
 
 
@@ -92,10 +92,10 @@ def made_queries(source: VectorSource) -> np.ndarray:
 
 def recall(searched: Searched, asked: ExactResults, settings: Mapping[str, int]) -> float:
     """Return the share of the exact results that an index finds, as the mean over the queries."""
-    _, found = searched.search(asked.queries, AT, settings=settings)
+    _, rows = searched.search(asked.queries, AT, settings=settings)
     shares = [
         len(np.intersect1d(row, exact[exact >= 0])) / max(int((exact >= 0).sum()), 1)
-        for row, exact in zip(found, asked.rows, strict=True)
+        for row, exact in zip(rows, asked.rows, strict=True)
     ]
     return float(np.mean(shares))
 

@@ -91,8 +91,8 @@ def test_settings_are_tuned_to_the_requested_recall(library, tmp_path):
     fine = made(library, tmp_path / "fine", kind="binary", recall=1.0, bm25=False, queries=library.queries)
     assert fine["measured"]["recall@10"] == 1
     assert rough["search"]["rescore"] < fine["search"]["rescore"]
-    found, _ = Index.open(tmp_path / "fine").search(library.queries, 10)
-    assert [set(row) for row in found] == [set(row) for row in library.best(10)[0]]
+    ids, _ = Index.open(tmp_path / "fine").search(library.queries, 10)
+    assert [set(row) for row in ids] == [set(row) for row in library.best(10)[0]]
 
 
 def test_vectors_that_are_not_of_length_one_are_compared_by_cosine(tmp_path):

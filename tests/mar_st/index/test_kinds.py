@@ -66,9 +66,9 @@ def test_scores_are_inner_products_by_falling_score(searchable, source):
 
 def test_recall_reaches_its_target(searchable, source):
     asked = exact_results(source, None)
-    found = calibrate(searchable, asked, 0.95, searchable.LADDER)
-    assert found["reached"]
-    assert recall(searchable, asked, found["search"]) == pytest.approx(found["recall@10"], abs=1e-4)
+    measured = calibrate(searchable, asked, 0.95, searchable.LADDER)
+    assert measured["reached"]
+    assert recall(searchable, asked, measured["search"]) == pytest.approx(measured["recall@10"], abs=1e-4)
 
 
 def test_recall_is_that_of_brute_force(source, tmp_path):

@@ -73,10 +73,10 @@ def test_a_mask_leaves_scores_and_drops_rows(built):
     passed = np.arange(600) % 3 == 0
     scores, rows = Lexical([LexicalSegment(folder, 600)], tokens).search(TEXTS, 600, [None])
     kept, left = Lexical([LexicalSegment(folder, 600)], tokens).search(TEXTS, 600, [Mask(passed)])
-    for score, row, other, found in zip(scores, rows, kept, left, strict=True):
+    for score, row, other, masked_row in zip(scores, rows, kept, left, strict=True):
         wanted = (row >= 0) & (row % 3 == 0)
-        np.testing.assert_array_equal(found[found >= 0], row[wanted])
-        np.testing.assert_array_equal(other[found >= 0], score[wanted])
+        np.testing.assert_array_equal(masked_row[masked_row >= 0], row[wanted])
+        np.testing.assert_array_equal(other[masked_row >= 0], score[wanted])
 
 
 def test_several_processes_and_a_kill_give_the_same_bytes(library, tmp_path, monkeypatch):
@@ -112,9 +112,9 @@ def test_only_the_first_words_of_a_long_query_are_searched(built, monkeypatch):
     known = list(dict.fromkeys(TOKENS[tokens](text)))
     monkeypatch.setattr(lexical, "MOST_WORDS", len(known))
     expected = index.search([text], 50, [None])
-    found = index.search([text + "湿疹哮喘失眠胃炎"], 50, [None])
-    np.testing.assert_array_equal(found[1], expected[1])
-    np.testing.assert_array_equal(found[0], expected[0])
+    result = index.search([text + "湿疹哮喘失眠胃炎"], 50, [None])
+    np.testing.assert_array_equal(result[1], expected[1])
+    np.testing.assert_array_equal(result[0], expected[0])
     monkeypatch.setattr(lexical, "MOST_CHARACTERS", 5)
     np.testing.assert_array_equal(
         index.search([text], 50, [None])[1], index.search([text[:5]], 50, [None])[1]
@@ -155,8 +155,10 @@ def test_many_documents_are_cut_by_several_processes(library, tmp_path, monkeypa
     )
     assert one["bm25"] == several["bm25"]
     texts = ["高血压怎么办", "编号17"]
-    found = [Searcher.open(tmp_path / name).search_words(texts, 20) for name in ("one", "two")]
-    assert [[hit.id for hit in hits] for hits in found[0]] == [[hit.id for hit in hits] for hits in found[1]]
+    results = [Searcher.open(tmp_path / name).search_words(texts, 20) for name in ("one", "two")]
+    assert [[hit.id for hit in hits] for hits in results[0]] == [
+        [hit.id for hit in hits] for hits in results[1]
+    ]
 
 
 @pytest.mark.parametrize("how", ["row", "kind", "place", "deep", "archive"])

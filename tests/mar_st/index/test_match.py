@@ -51,8 +51,8 @@ def index(library, tmp_path):
 
 def best(index, texts, encoder=None):
     """Scores of the nearest documents, by comparing with all."""
-    found = Searcher(Index.open(index), encoder or Encoder()).search(texts, 1)
-    return np.array([hits[0].score for hits in found])
+    results = Searcher(Index.open(index), encoder or Encoder()).search(texts, 1)
+    return np.array([hits[0].score for hits in results])
 
 
 @pytest.mark.parametrize(("count", "share"), [(19, 0.05), (20, 0.05), (99, 0.05), (9, 0.1), (200, 0.013)])
@@ -101,10 +101,10 @@ def test_searches_are_good_or_doubtful_for_the_encoder_that_was_calibrated(index
     texts = [*ASKED[:100], *WORDS]
     for hybrid in (False, True):
         for k in (1, 10):
-            found = now.search(texts, k, hybrid=hybrid)
+            results = now.search(texts, k, hybrid=hybrid)
             # By the nearest vector, whatever ranks the hits.
-            assert [hits.nearest for hits in found] == pytest.approx(best(index, texts).tolist(), abs=1e-6)
-            for hits in found:
+            assert [hits.nearest for hits in results] == pytest.approx(best(index, texts).tolist(), abs=1e-6)
+            for hits in results:
                 assert now.match(hits) == ("good" if hits.nearest >= threshold else "doubtful")
                 assert before.match(hits) is None
     assert {now.match(hits) for hits in now.search(texts)} == {"good", "doubtful"}

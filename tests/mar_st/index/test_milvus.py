@@ -43,8 +43,8 @@ def both(library, address, tmp_path_factory):
 def test_milvus_answers_as_the_folder_does(library, both, where):
     folder, milvus = both
     expected, scores = folder.search(library.queries, 10, where=where)
-    found, other = milvus.search(library.queries, 10, where=where)
-    assert [set(row) for row in found] == [set(row) for row in expected]
+    ids, other = milvus.search(library.queries, 10, where=where)
+    assert [set(row) for row in ids] == [set(row) for row in expected]
     np.testing.assert_allclose(other, scores, atol=1e-5)
 
 
@@ -105,13 +105,13 @@ def test_a_deleted_document_has_no_text(tmp_path, address):
     target = address()
     build_index(library.open, target, corpus=library.corpus, kind="exact", progress=False)
     milvus = Index.open(target)
-    found = milvus.find(library.vectors[3:4], 2, None)
+    scored = milvus.find(library.vectors[3:4], 2, None)
     assert milvus.document("d3") == milvus.documents(["d3"])[0]
     milvus.delete(["d3"])
     assert len(milvus) == 19  # and so a server has deleted it
-    assert [(document.id, bool(document.text)) for document in milvus.documents(found.keys[0])] == [
+    assert [(document.id, bool(document.text)) for document in milvus.documents(scored.keys[0])] == [
         ("d3", False),
-        (found.keys[0][1], True),
+        (scored.keys[0][1], True),
     ]
     assert milvus.document("d3") is None
 
@@ -129,8 +129,8 @@ def test_searching_is_set_to_reach_the_recall(library, address, kind):
     assert about["measured"]["reached"]
     assert kind in said[-1]
     expected, _ = library.best(10)
-    found, _ = milvus.search(library.queries, 10)
-    shares = [len({*row} & {*best}) / 10 for row, best in zip(found, expected, strict=True)]
+    ids, _ = milvus.search(library.queries, 10)
+    shares = [len({*row} & {*best}) / 10 for row, best in zip(ids, expected, strict=True)]
     assert np.mean(shares) > 0.97
     if "ef" in milvus.settings:
         deep, _ = milvus.search(library.queries[:1], 1100)

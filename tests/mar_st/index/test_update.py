@@ -66,9 +66,9 @@ def test_an_updated_index_equals_one_built_from_scratch(library, tmp_path):
         "department=儿科,year>=2010",
         lambda one: one["department"] == "儿科" and one["year"] >= 2010,
     )
-    found = now.documents([key for keys in now.find(newer.vectors[1:2], 1, None).keys for key in keys])[0]
-    assert (found.id, found.text) == ("d701", entry(701)["text"] + "新")
-    assert now.document("d701") == found
+    document = now.documents([key for keys in now.find(newer.vectors[1:2], 1, None).keys for key in keys])[0]
+    assert (document.id, document.text) == ("d701", entry(701)["text"] + "新")
+    assert now.document("d701") == document
     assert now.document("d1301") is not None  # of the second segment
     assert [now.document(name) for name in ("d3", "d1500", "")] == [None] * 3
     # An open reader keeps the generation that it opened.
@@ -142,8 +142,8 @@ def test_words_are_weighted_over_all_segments(library, tmp_path):
     texts = ["高血压怎么办", "编号1203", "皮肤科看湿疹"]
 
     def scores(folder):
-        found = Searcher.open(folder).search_words(texts, 2000)
-        return [{hit.id: hit.score for hit in hits} for hits in found]
+        results = Searcher.open(folder).search_words(texts, 2000)
+        return [{hit.id: hit.score for hit in hits} for hits in results]
 
     apart = scores(out)
     compact(out, progress=False)

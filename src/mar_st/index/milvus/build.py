@@ -37,11 +37,11 @@ class _Unfinished:
         self, queries: np.ndarray, k: int, *, settings: Mapping[str, int]
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return scores, and numbers of rows; -1 for those that are not an exact result."""
-        found = self.index.find(queries, k, None, settings)
+        scored = self.index.find(queries, k, None, settings)
         rows = np.full((len(queries), k), -1, dtype=np.int64)
-        for number, keys in enumerate(found.keys):
+        for number, keys in enumerate(scored.keys):
             rows[number, : len(keys)] = [self.rows.get(str(key), -1) for key in keys]
-        return found.scores, rows
+        return scored.scores, rows
 
 
 def build_milvus(
@@ -111,11 +111,11 @@ def _index_type(kind: str, folder: VectorFolder) -> MilvusIndexType:
     # AUTOINDEX is a graph, unless the server is configured differently.
     types: dict[str, MilvusIndexType | None] = {AUTO: MilvusIndexType("AUTOINDEX", {}, MILVUS_EFFORTS)}
     types |= {name: cls.milvus(folder.dim, len(folder)) for name, cls in registered().items()}
-    found = types.get(kind)
-    if found is None:
+    index_type = types.get(kind)
+    if index_type is None:
         known = ", ".join(name for name, one in types.items() if one is not None)
         raise IndexingError(f"Kinds of index in Milvus are {known}; got {kind!r}.")
-    return found
+    return index_type
 
 
 def _construct(client: Any, collection: str, built: MilvusIndexType, params: Mapping[str, Any]) -> None:

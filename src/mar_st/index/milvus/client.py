@@ -36,10 +36,10 @@ def parse_address(target: str) -> tuple[str, str]:
     Raises:
         IndexingError: The address is neither.
     """
-    found = _ADDRESS.fullmatch(target.removeprefix(MILVUS))
-    if not found:
+    match = _ADDRESS.fullmatch(target.removeprefix(MILVUS))
+    if not match:
         raise IndexingError(f"{target!r} is not an address: write milvus:PATH.db or milvus:http://HOST:PORT.")
-    return found["uri"], found["collection"] or COLLECTION
+    return match["uri"], match["collection"] or COLLECTION
 
 
 def connect(uri: str) -> Any:
@@ -86,8 +86,8 @@ def is_lite(target: str) -> bool:
 
 def is_newer(client: Any) -> bool:
     """Return True from Milvus 2.5 on, where fields are nullable and filters may be templates."""
-    found = _VERSION.match(str(client.get_server_version()))
-    return not found or (int(found[1]), int(found[2])) >= (2, 5)
+    match = _VERSION.match(str(client.get_server_version()))
+    return not match or (int(match[1]), int(match[2])) >= (2, 5)
 
 
 def _reason(error: Exception) -> str:

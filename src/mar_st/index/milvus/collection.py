@@ -82,10 +82,10 @@ class MilvusIndex(Index):
 
     def __len__(self) -> int:
         with failures_of(self.name):
-            found = self.client.query(
+            rows = self.client.query(
                 self.collection, filter="", output_fields=["count(*)"], consistency_level="Strong"
             )
-        return int(found[0]["count(*)"])
+        return int(rows[0]["count(*)"])
 
     def find(
         self, vectors: np.ndarray, k: int, where: Filter | None, settings: Mapping[str, int] | None = None
@@ -131,21 +131,21 @@ class MilvusIndex(Index):
 
     def documents(self, keys: Sequence[Key]) -> list[Stored]:
         """Read the documents of some hits, as `Index.documents`; one deleted since then has no text."""
-        found = self.find_documents([str(key) for key in keys])
-        return [found.get(str(key)) or Stored(str(key), "", "", {}) for key in keys]
+        stored = self.find_documents([str(key) for key in keys])
+        return [stored.get(str(key)) or Stored(str(key), "", "", {}) for key in keys]
 
     def find_documents(self, names: Sequence[str]) -> dict[str, Stored]:
         """Read the documents of some ids, as `Index.find_documents`."""
         columns = {f"metadata_{place}": name for place, name in enumerate(self.fields)}
-        found: dict[str, Stored] = {}
+        documents: dict[str, Stored] = {}
         for row in self._rows(names, ["id", "title", "text", *columns]):
             metadata = {name: row[column] for column, name in columns.items() if row.get(column) is not None}
-            found[row["id"]] = Stored(row["id"], row["title"], row["text"], metadata)
-        return found
+            documents[row["id"]] = Stored(row["id"], row["title"], row["text"], metadata)
+        return documents
 
-    def ids(self, found: ScoredKeys) -> list[list[str]]:
+    def ids(self, scored: ScoredKeys) -> list[list[str]]:
         """Return the ids of the hits, as `Index.ids`."""
-        return [[str(key) for key in keys] for keys in found.keys]
+        return [[str(key) for key in keys] for keys in scored.keys]
 
     def sample(self, count: int) -> list[tuple[Key, Stored]]:
         """Return documents that lie evenly among the sorted ids, see `Index.sample`."""
@@ -158,8 +158,8 @@ class MilvusIndex(Index):
         everything: dict[str, Any] = {"filter": "", "output_fields": ["id"]}
         with failures_of(self.name):
             if is_lite(self.name):  # its iterators log an error for each
-                found = self.client.query(self.collection, limit=max(1, len(self)), **everything)
-                return [row["id"] for row in found]
+                rows = self.client.query(self.collection, limit=max(1, len(self)), **everything)
+                return [row["id"] for row in rows]
             batches = self.client.query_iterator(self.collection, batch_size=_ASKED, **everything)
             try:
                 return [row["id"] for batch in iter(batches.next, []) for row in batch]

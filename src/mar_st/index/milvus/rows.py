@@ -72,12 +72,12 @@ def send(
     """
     described = client.describe_collection(collection)
     nulls = not described.get("enable_dynamic_field")
-    found = documents_of(folder, corpus)
+    documents = documents_of(folder, corpus)
     rows: list[dict[str, Any]] = []
     with tqdm(total=len(folder), desc="milvus", unit="documents", disable=not progress) as bar:
         for block in FolderSource(folder).blocks():
             for vector in block:
-                rows.append(row_of(next(found), vector, fields, nulls=nulls))
+                rows.append(row_of(next(documents), vector, fields, nulls=nulls))
                 if len(rows) >= _SENT:
                     client.upsert(collection, rows)
                     bar.update(len(rows))
