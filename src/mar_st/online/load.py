@@ -42,14 +42,14 @@ def load_query_encoder(
     """
     folder = model_folder(source)
     if folder is not None and (folder / LISTING).is_file():
-        found = _exported(folder, backend, threads)
-        if query is not None and query != encoder_name(found):
-            held = encoder_name(found) or "one query encoder"
+        exported = _exported(folder, backend, threads)
+        if query is not None and query != encoder_name(exported):
+            held = encoder_name(exported) or "one query encoder"
             raise EncoderError(
                 f"{source} is an exported encoder and holds {held} alone, "
                 f"not {query!r}; export that one with `mar export MODEL OUT --query {query}`."
             )
-        return found
+        return exported
     if folder is not None and backend in ("auto", "numpy"):
         from mar_st.online.lookup_folder import open_lookup  # lazy: safetensors
 

@@ -68,9 +68,9 @@ class LookupListing(ExportListing):
     @classmethod
     def of(cls, content: dict[str, Any]) -> Self:
         """Parse the content of a listing, as `ExportListing.of`."""
-        found = cls(**content)
-        found.check({"features": 1, "dim": 1, "max_length": 1})
-        return found
+        listing = cls(**content)
+        listing.check({"features": 1, "dim": 1, "max_length": 1})
+        return listing
 
     def check(self, least: Mapping[str, int]) -> None:
         """Check the fields of the listing, as `ExportListing.check`."""
@@ -157,11 +157,11 @@ class NumpyLookupEncoder:
         return vectors
 
     def _vector(self, text: str) -> np.ndarray:
-        found = self.features.counts(text)
+        counts = self.features.counts(text)
         vector: np.ndarray = self._bias
-        if found:
-            numbers = np.fromiter(found, np.intp, len(found))
-            parts = self._weights[numbers] * np.sqrt(np.fromiter(found.values(), np.float32, len(found)))
+        if counts:
+            numbers = np.fromiter(counts, np.intp, len(counts))
+            parts = self._weights[numbers] * np.sqrt(np.fromiter(counts.values(), np.float32, len(counts)))
             parts *= self._scales[numbers] / max(float(parts @ parts) ** 0.5, 1e-6)
             vector = parts @ self._table[numbers].astype(np.float32, copy=False) + vector
         if self.normalised:

@@ -43,10 +43,10 @@ def open_lookup(folder: Path, query: str | None = None) -> NumpyLookupEncoder | 
         LookupEncoderError: Its files are damaged or do not match.
         EncoderError: Its files cannot be read.
     """
-    found = _parts(folder, query)
-    if found is None:
+    name_and_chain = _parts(folder, query)
+    if name_and_chain is None:
         return None
-    name, chain = found
+    name, chain = name_and_chain
     place, config = chain[0].path, _json(chain[0].path / "config.json")
     try:
         with safe_open(str(place / "model.safetensors"), framework="numpy") as file:

@@ -118,7 +118,7 @@ class Description:
                 raise EncoderError("'layers' and 'steps' are lists, the former of one or more")
             model = _filled(Model, content["model"], "model")
             model.layers, model.steps = len(layers), len(steps)
-            found = cls(
+            description = cls(
                 model,
                 (Layer * len(layers))(*(_filled(Layer, layer, "layers") for layer in layers)),
                 (HeadModule * max(1, len(steps)))(*(_filled(HeadModule, step, "steps") for step in steps)),
@@ -126,10 +126,10 @@ class Description:
             )
         except (KeyError, TypeError) as error:
             raise EncoderError(f"the description is broken ({error})") from error
-        for place, length in found.spans():
+        for place, length in description.spans():
             if place != -1 and not (0 <= place <= size - length and place % 64 == 0):
                 raise EncoderError(f"an array of {length} bytes cannot be at byte {place} of {size}")
-        return found
+        return description
 
     def spans(self) -> Iterator[tuple[int, int]]:
         """Return where arrays are in the file, -1 for none, and the bytes that they must have there.
@@ -191,27 +191,27 @@ def _filled(kind: type[ctypes.Structure], values: Any, where: str) -> Any:
     """Return a structure with these values; norms, layers and steps that are not given are absent."""
     if not isinstance(values, dict):
         raise EncoderError(f"{where!r} is not an object")
-    found = kind()
+    structure = kind()
     for name, form, *_ in kind._fields_:
         if issubclass(form, ctypes.Structure):
             part = {"absent": 1} if form is Norm else None
             if name in values and values[name] is not None:
                 part = values[name]
             if part is not None:
-                setattr(found, name, _filled(form, part, name))
+                setattr(structure, name, _filled(form, part, name))
             elif kind is Layer:
                 raise EncoderError(f"{name!r} is missing")
         elif name in _COUNTED:
             continue
         elif form is _I64:
-            setattr(found, name, _integer(name, values.get(name, -1), -1, 2**63 - 1))
+            setattr(structure, name, _integer(name, values.get(name, -1), -1, 2**63 - 1))
         elif form is _F32:
-            setattr(found, name, _number(name, values.get(name, 0.0)))
+            setattr(structure, name, _number(name, values.get(name, 0.0)))
         elif name in values:
-            setattr(found, name, _integer(name, values[name], *_RANGES[name]))
+            setattr(structure, name, _integer(name, values[name], *_RANGES[name]))
         elif name in _SIZES:
             raise EncoderError(f"{name!r} is missing")
-    return found
+    return structure
 
 
 def _integer(name: str, value: Any, least: int, most: int) -> int:

@@ -158,8 +158,8 @@ def test_an_encoder_that_answers_at_once_causes_no_race():
             return np.ones((len(texts), 4), dtype=np.float32)
 
     with MicroBatcher(Instant(), window_ms=0, workers=2) as batcher, ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: batcher.submit(["a"]).result(5).shape, range(5000)))
-    assert set(found) == {(1, 4)}
+        shapes = list(pool.map(lambda _: batcher.submit(["a"]).result(5).shape, range(5000)))
+    assert set(shapes) == {(1, 4)}
 
 
 def test_close_finishes_accepted_requests():
