@@ -53,12 +53,12 @@ def grams(text: str, lengths: tuple[int, int]) -> list[str]:
     """
     shortest, longest = lengths
     runs = list(text)
-    found = runs if shortest == 1 else []
+    features = runs if shortest == 1 else []
     for length in range(2, longest + 1):
         runs = list(map(add, runs, text[length - 1 :]))
         if length >= shortest:
-            found = found + runs
-    return found + [WORD + word for word in _WORDS.findall(text) if len(word) > longest]
+            features = features + runs
+    return features + [WORD + word for word in _WORDS.findall(text) if len(word) > longest]
 
 
 class Features:
@@ -116,6 +116,6 @@ class Features:
             max_length: Maximum number of characters; default the dictionary's own.
         """
         kept = normalise(text)[: max_length or self.max_length]
-        found: Counter[int | None] = Counter(map(self._numbers.get, grams(kept, self.lengths)))
-        found.pop(None, None)
-        return found  # type: ignore[return-value]
+        occurrences: Counter[int | None] = Counter(map(self._numbers.get, grams(kept, self.lengths)))
+        occurrences.pop(None, None)
+        return occurrences  # type: ignore[return-value]

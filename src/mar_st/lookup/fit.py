@@ -120,11 +120,13 @@ def dictionary(
             f"min_count and max_features are positive; got {min_count} and {max_features}."
         )
     rules = Features([""], lengths=lengths, max_length=max_length)  # checks them
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for text in texts:
-        found.update(set(grams(normalise(text)[: rules.max_length], rules.lengths)))
+        counts.update(set(grams(normalise(text)[: rules.max_length], rules.lengths)))
     # A lone surrogate cannot be saved as UTF-8.
-    kept = [(name, count) for name, count in found.items() if count >= min_count and not _has_surrogate(name)]
+    kept = [
+        (name, count) for name, count in counts.items() if count >= min_count and not _has_surrogate(name)
+    ]
     kept = sorted(kept, key=lambda entry: (-entry[1], entry[0]))[:max_features]
     if not kept:
         raise LookupEncoderError(
@@ -140,10 +142,10 @@ def design(features: Features, texts: Sequence[str], weight: np.ndarray) -> Any:
 
     ends, numbers, counts = [0], [], []
     for text in texts:
-        found = features.counts(text)
-        numbers.append(np.fromiter(found.keys(), np.int32, len(found)))
-        counts.append(np.fromiter(found.values(), np.float32, len(found)))
-        ends.append(ends[-1] + len(found))
+        occurrences = features.counts(text)
+        numbers.append(np.fromiter(occurrences.keys(), np.int32, len(occurrences)))
+        counts.append(np.fromiter(occurrences.values(), np.float32, len(occurrences)))
+        ends.append(ends[-1] + len(occurrences))
     columns = np.concatenate(numbers)
     values = np.sqrt(np.concatenate(counts)) * weight[columns]
     rows = np.repeat(np.arange(len(texts)), np.diff(ends))
@@ -166,8 +168,8 @@ def solve(
     """
     transposed = matrix.T.tocsr()
     wanted = (transposed @ target).astype(np.float32)
-    found = np.zeros_like(wanted) if start is None else start.copy()
-    residual = wanted - (transposed @ (matrix @ found) + np.float32(ridge) * found)
+    solution = np.zeros_like(wanted) if start is None else start.copy()
+    residual = wanted - (transposed @ (matrix @ solution) + np.float32(ridge) * solution)
     direction = residual.copy()
     size = np.square(residual).sum(axis=0)
     enough = TOLERANCE**2 * np.maximum(np.square(wanted).sum(axis=0), 1e-30)
@@ -176,14 +178,14 @@ def solve(
             break
         applied = transposed @ (matrix @ direction) + np.float32(ridge) * direction
         step = size / np.maximum((direction * applied).sum(axis=0), 1e-30)
-        found += step * direction
+        solution += step * direction
         residual -= step * applied
         before, size = size, np.square(residual).sum(axis=0)
         direction *= size / np.maximum(before, 1e-30)
         direction += residual
         if bar is not None:
             bar.update()
-    return found
+    return solution
 
 
 def _choose(matrix: Any, target: np.ndarray, texts: Sequence[str], seed: int, bar: Any) -> float:
@@ -208,15 +210,15 @@ def _choose(matrix: Any, target: np.ndarray, texts: Sequence[str], seed: int, ba
 def _array(vectors: Any, texts: int) -> np.ndarray:
     if isinstance(vectors, torch.Tensor):
         vectors = vectors.detach().float().cpu().numpy()
-    found = np.asarray(vectors, dtype=np.float32)
-    if found.ndim != 2 or len(found) != texts:
+    array = np.asarray(vectors, dtype=np.float32)
+    if array.ndim != 2 or len(array) != texts:
         raise LookupEncoderError(
             f"A lookup encoder is fitted to one vector per text; got {texts} texts and an array of shape "
-            f"{found.shape}."
+            f"{array.shape}."
         )
-    if not np.isfinite(found).all():
+    if not np.isfinite(array).all():
         raise LookupEncoderError("The teacher's vectors hold values that are not finite.")
-    return found
+    return array
 
 
 def _has_surrogate(name: str) -> bool:
