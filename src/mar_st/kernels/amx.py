@@ -55,8 +55,8 @@ def _computes(library: Any) -> bool:
     """Return True if the kernel's product of two test matrices agrees with torch's."""
     generator = torch.Generator().manual_seed(0)
     x, w = torch.randn(37, 64, generator=generator), torch.randn(96, 64, generator=generator)
-    found = PackedLinear(w, None, library)(x)
-    return bool((found - x @ w.T).abs().max() < 1e-3)
+    product = PackedLinear(w, None, library)(x)
+    return bool((product - x @ w.T).abs().max() < 1e-3)
 
 
 class PackedLinear(nn.Module):
@@ -80,12 +80,12 @@ class PackedLinear(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """`(..., in)` float32 to `(..., out)`."""
         flat = x.reshape(-1, self.in_features).contiguous()
-        found = torch.empty(len(flat), self.out_features)
+        output = torch.empty(len(flat), self.out_features)
         self.library.mar_amx_linear(  # releases the interpreter's lock
             flat.data_ptr(), len(flat), self.in_features, self.out_features, self.packed.data_ptr(),
-            None if self.bias is None else self.bias.data_ptr(), found.data_ptr(), _room(self.library),
+            None if self.bias is None else self.bias.data_ptr(), output.data_ptr(), _room(self.library),
         )  # fmt: skip
-        return found.reshape(*x.shape[:-1], self.out_features)
+        return output.reshape(*x.shape[:-1], self.out_features)
 
 
 def _room(library: Any) -> int:

@@ -69,7 +69,7 @@ def packed_attention(
         from torch.nn.attention.varlen import varlen_attn  # lazy: torch.nn.attention.varlen
 
         left = -1 if sliding_window is None else sliding_window - 1
-        found: Any = varlen_attn(
+        output: Any = varlen_attn(
             query[0].transpose(0, 1),
             key[0].transpose(0, 1),
             value[0].transpose(0, 1),
@@ -81,7 +81,7 @@ def packed_attention(
             window_size=(left, 0 if causal else left),
             enable_gqa=query.shape[1] != key.shape[1],
         )
-        return found[None], None
+        return output[None], None
     bounds = cu_seq_lens_q.tolist()
     parts = []
     for start, end in pairwise(bounds):

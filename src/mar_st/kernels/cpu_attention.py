@@ -58,10 +58,10 @@ def product_attention(
     if hidden or not _fits(query, key, value, attention_mask, more):
         from transformers.integrations.sdpa_attention import sdpa_attention_forward  # lazy: transformers
 
-        found, _ = sdpa_attention_forward(
+        output, _ = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout, scaling, is_causal=is_causal, **more
         )
-        return found, None
+        return output, None
     return _products(query, key, value, attention_mask, scaling or query.shape[-1] ** -0.5), None
 
 
@@ -95,8 +95,8 @@ def _products(
     texts, heads, tokens, size = query.shape
     groups = key.shape[1]
     shared = heads // groups  # query heads of a key head
-    found = query.new_empty(texts, tokens, heads, size)
-    places = found.view(texts, tokens, groups, shared, size).permute(0, 2, 3, 1, 4)
+    output = query.new_empty(texts, tokens, heads, size)
+    places = output.view(texts, tokens, groups, shared, size).permute(0, 2, 3, 1, 4)
     queries = query.reshape(texts, groups, shared * tokens, size)
     none = query.new_zeros(())
     per_group = _group_bytes(query, key)
@@ -112,7 +112,7 @@ def _products(
             if mask is not None:
                 _hide(scores.view(*place.shape[:-1], tokens), mask[rows, :, None])
             place.copy_(torch.bmm(scores.softmax(-1), weighed).view(place.shape))
-    return found
+    return output
 
 
 def _hide(scores: torch.Tensor, mask: torch.Tensor) -> None:

@@ -109,20 +109,20 @@ def _kernels() -> ctypes.CDLL | None:
     if not processor().flags >= NEEDS:
         return None
     try:
-        found = library(Path(__file__).with_name("exact.cpp"), _FLAGS)
+        kernels = library(Path(__file__).with_name("exact.cpp"), _FLAGS)
     except CompileError as error:
         _LOG.info("exact search runs without its native kernel: %s", error)
         return None
     pointer, size = ctypes.c_void_p, ctypes.c_int64
-    found.mar_exact_open.argtypes = [ctypes.c_int32]
-    found.mar_exact_open.restype = pointer
-    found.mar_exact_close.argtypes = [pointer]
-    found.mar_exact_close.restype = None
-    found.mar_exact_search.argtypes = [
+    kernels.mar_exact_open.argtypes = [ctypes.c_int32]
+    kernels.mar_exact_open.restype = pointer
+    kernels.mar_exact_close.argtypes = [pointer]
+    kernels.mar_exact_close.restype = None
+    kernels.mar_exact_search.argtypes = [
         pointer, pointer, size, pointer, size, size, size, ctypes.c_int32, pointer, size, pointer, pointer,
     ]  # fmt: skip
-    found.mar_exact_search.restype = ctypes.c_int32
-    return found
+    kernels.mar_exact_search.restype = ctypes.c_int32
+    return kernels
 
 
 if hasattr(os, "register_at_fork"):

@@ -137,8 +137,8 @@ class OneDNNLinear(nn.Module):
         if not x.numel():
             return x.new_empty(*x.shape[:-1], self.out_features)
         flat = x.reshape(-1, self.in_features).contiguous()
-        found: torch.Tensor = _ops()._linear_pointwise(flat, self.packed, self.bias, "none", [], "")
-        return found.reshape(*x.shape[:-1], self.out_features)
+        output: torch.Tensor = _ops()._linear_pointwise(flat, self.packed, self.bias, "none", [], "")
+        return output.reshape(*x.shape[:-1], self.out_features)
 
 
 def _ops() -> Any:
@@ -152,7 +152,7 @@ def has_onednn(dtype: torch.dtype = torch.float32) -> bool:
     generator = torch.Generator().manual_seed(0)
     x, w = torch.randn(5, 48, generator=generator), torch.randn(40, 48, generator=generator)
     try:
-        found = OneDNNLinear(w.to(dtype), None)(x.to(dtype)).float()
+        product = OneDNNLinear(w.to(dtype), None)(x.to(dtype)).float()
     except (AttributeError, RuntimeError):
         return False
-    return bool((found - x @ w.T).abs().max() < (1e-4 if dtype == torch.float32 else 0.2))
+    return bool((product - x @ w.T).abs().max() < (1e-4 if dtype == torch.float32 else 0.2))

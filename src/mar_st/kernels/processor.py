@@ -32,11 +32,11 @@ def processor() -> Processor:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return Processor()
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for line in lines:
         name, _, value = line.partition(":")
-        found.setdefault(name.strip(), value.strip())
-    return Processor(found.get("vendor_id", ""), frozenset(found.get("flags", "").split()))
+        fields.setdefault(name.strip(), value.strip())
+    return Processor(fields.get("vendor_id", ""), frozenset(fields.get("flags", "").split()))
 
 
 def processors() -> int:
@@ -88,7 +88,7 @@ def _share(folder: Path) -> float | None:
                 (folder / "cpu" / f"cpu.cfs_{name}_us").read_text(encoding="ascii").strip()
                 for name in ("quota", "period")
             )
-        found = int(quota) / int(period)
+        share = int(quota) / int(period)
     except (OSError, ValueError, ZeroDivisionError):  # not there, or "max"
         return None
-    return found if found > 0 else None
+    return share if share > 0 else None
