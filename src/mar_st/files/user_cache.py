@@ -1,4 +1,4 @@
-"""A folder for files that are computed once per user and then trusted: no other user can write to it."""
+"""A cache folder that only its user can write to, for files that are computed once per user and trusted."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def user_cache() -> Path | None:
         folder = ((Path(base) if base else Path.home() / ".cache") / "medteb").absolute()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = folder.resolve()
-        above = [parent.stat() for parent in folder.parents]
+        parents = [parent.stat() for parent in folder.parents]
     except (OSError, RuntimeError):
         return None
-    if any(map(_replaceable, above)) or not folder.is_dir() or not is_own(folder):
+    if any(map(_replaceable, parents)) or not folder.is_dir() or not is_own(folder):
         return None
     return folder if os.access(folder, os.W_OK) else None
 

@@ -1,4 +1,4 @@
-"""Reading YAML that may come from anyone."""
+"""Reading YAML that may come from an untrusted source."""
 
 from __future__ import annotations
 

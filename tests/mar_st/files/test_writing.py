@@ -120,12 +120,12 @@ class CutError(Exception):
 
 def _failing(monkeypatch: pytest.MonkeyPatch, after: int, failure: Exception) -> None:
     """Let the sync or rename after so many others fail, and all that follow."""
-    left = [after]
+    remaining = [after]
 
     def counted(call: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: Any, **options: Any) -> Any:
-            left[0] -= 1
-            if left[0] < 0:
+            remaining[0] -= 1
+            if remaining[0] < 0:
                 raise failure
             return call(*arguments, **options)
 
