@@ -26,10 +26,10 @@ Key: TypeAlias = "int | str"
 Measured: TypeAlias = Literal["efforts", "matches"]
 Where: TypeAlias = "Mapping[str, Any] | str | Filter | None"
 
-MILVUS = "milvus:"
+MILVUS_PREFIX = "milvus:"
 
 #: Maximum number of documents per query.
-MOST = 100_000
+MAX_RESULTS = 100_000
 
 #: How far cosine scores may exceed 1: vectors in float16 do not have length exactly 1.
 COSINE_TOLERANCE = 0.01
@@ -92,7 +92,7 @@ class Index(ABC):
         Raises:
             IndexingError: The index does not exist or is damaged, or a package is not installed.
         """
-        index_class = STORES.get("milvus" if str(target).startswith(MILVUS) else "folder")
+        index_class = STORES.get("milvus" if str(target).startswith(MILVUS_PREFIX) else "folder")
         if index_class is None:
             raise IndexingError(f"{target} is neither a folder nor an address of Milvus.")
         return index_class.connect(str(target))
@@ -272,8 +272,8 @@ def checked_k(k: int) -> int:
     """Return the requested number of documents.
 
     Raises:
-        IndexingError: `k` is not a whole number from 1 to `MOST`.
+        IndexingError: `k` is not a whole number from 1 to `MAX_RESULTS`.
     """
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= MOST:
-        raise IndexingError(f"k is the number of documents per query, from 1 to {MOST:,}; got {k!r}.")
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= MAX_RESULTS:
+        raise IndexingError(f"k is the number of documents per query, from 1 to {MAX_RESULTS:,}; got {k!r}.")
     return int(k)

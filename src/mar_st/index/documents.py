@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 ROWS, TEXTS = "rows.arrow", "documents.arrow"
 
 #: Documents per batch of the file of texts.
-BATCH = 2048
-#: A field with at most this many distinct strings is stored as a dictionary.
-MOST_DISTINCT = 65_536
+DOCUMENTS_PER_BATCH = 2048
+#: Maximum number of distinct strings of a field that is stored as a dictionary.
+MAX_DICTIONARY_VALUES = 65_536
 
-#: At most this many ids are read one by one, which is faster.
-_ONE_BY_ONE = 64
+#: Up to this many rows are read one by one, which is faster.
+_MAX_SINGLE_READS = 64
 
 _TYPES: dict[FieldType, Any] = {
     "string": pa.large_string(),
@@ -95,7 +95,7 @@ class DocumentWriter:
             column.append(self._known.setdefault(value, value) if isinstance(value, str) else value)
         self._titles.append(document.title)
         self._texts.append(document.text)
-        if len(self._texts) >= BATCH:
+        if len(self._texts) >= DOCUMENTS_PER_BATCH:
             self._flush()
 
     def close(self) -> dict[str, FieldType]:
@@ -131,16 +131,16 @@ class DocumentWriter:
 
     def _type(self, name: str, column: Sequence[Scalar | None]) -> FieldType:
         actual = common_type({type_of(value) for value in column if value is not None})
-        wanted = self.fixed.get(name)
-        if wanted is None or wanted == actual:
+        fixed = self.fixed.get(name)
+        if fixed is None or fixed == actual:
             return actual
-        if wanted == "string" or (wanted == "number" and actual == "integer"):
-            return wanted
+        if fixed == "string" or (fixed == "number" and actual == "integer"):
+            return fixed
         odd = next(
-            place for place, value in enumerate(column) if value is not None and type_of(value) != wanted
+            place for place, value in enumerate(column) if value is not None and type_of(value) != fixed
         )
         raise IndexingError(
-            f"The metadata field {name!r} is of type {wanted} in this index; document {self.ids[odd]!r} has "
+            f"The metadata field {name!r} is of type {fixed} in this index; document {self.ids[odd]!r} has "
             f"{column[odd]!r}. Give it the same type, or build the index again."
         )
 
@@ -169,7 +169,8 @@ def _column(values: Sequence[Scalar | None], kind: FieldType) -> Any:
         ]
         array = pa.array(written, type=_TYPES[kind])
         encoded = array.dictionary_encode()
-        return encoded if len(encoded.dictionary) <= min(MOST_DISTINCT, max(16, len(array) // 4)) else array
+        limit = min(MAX_DICTIONARY_VALUES, max(16, len(array) // 4))
+        return encoded if len(encoded.dictionary) <= limit else array
     if kind == "number":
         values = [None if value is None else float(value) for value in values]
     return pa.array(values, type=_TYPES[kind])
@@ -211,7 +212,7 @@ class Documents:
 
     def ids_of(self, rows: np.ndarray) -> list[str]:
         """Return the ids of some rows."""
-        if len(rows) <= _ONE_BY_ONE:
+        if len(rows) <= _MAX_SINGLE_READS:
             return [self._names[row] for row in rows.tolist()]
         ids: list[str] = self.ids.take(pa.array(rows)).to_pylist()
         return ids
@@ -246,9 +247,9 @@ class Documents:
     def documents(self, rows: Sequence[int]) -> list[Stored]:
         """Return the documents of some rows."""
         metadata: list[dict[str, Scalar]] = [{} for _ in rows]
-        chosen = pa.array(rows, type=pa.int64()) if len(rows) > _ONE_BY_ONE else None
+        chosen = pa.array(rows, type=pa.int64()) if len(rows) > _MAX_SINGLE_READS else None
         for name, column in self._columns.items():
-            values = [column[row].as_py() for row in rows] if chosen is None else _taken(column, chosen)
+            values = [column[row].as_py() for row in rows] if chosen is None else _values_at(column, chosen)
             for fields, value in zip(metadata, values, strict=True):
                 if value is not None:
                     fields[name] = value
@@ -277,7 +278,7 @@ def _validate(rows: Any, texts: Sequence[Any]) -> None:
         raise pa.ArrowInvalid("ids, titles or texts are missing")
 
 
-def _taken(column: Any, rows: Any) -> list[Scalar | None]:
+def _values_at(column: Any, rows: Any) -> list[Scalar | None]:
     """Return the values of a column in many rows; an Arrow scalar for each would take microseconds."""
     selected = column.take(rows)
     values: list[Scalar | None] = (

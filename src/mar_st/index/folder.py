@@ -1,4 +1,4 @@
-"""An index in a folder, mapped into memory."""
+"""Index in a folder: its segments are mapped into memory and searched one by one."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from mar_st.index.filters import Filter
     from mar_st.index.mask import Mask
 
-#: Number of filters whose rows are cached.
-_REMEMBERED = 64
+#: Maximum number of filters whose masks are cached.
+_MAX_CACHED_FILTERS = 64
 
 
 @store("folder")
@@ -83,13 +83,13 @@ class FolderIndex(Index):
             try:
                 return cls(folder, manifest)
             except FileNotFoundError as error:
-                now = read_manifest(folder)
-                if now["generation"] == manifest["generation"]:
+                current = read_manifest(folder)
+                if current["generation"] == manifest["generation"]:
                     raise IndexingError(
                         f"The index {folder} lacks {error.filename or error}. Copy it there, or build it "
                         "again."
                     ) from error
-                manifest = now  # it was compacted meanwhile
+                manifest = current  # it was compacted meanwhile
         raise IndexingError(f"The index {folder} changes faster than it can be opened.")
 
     def __len__(self) -> int:
@@ -117,11 +117,11 @@ class FolderIndex(Index):
         self, vectors: np.ndarray, k: int, where: Filter | None, settings: Mapping[str, int] | None = None
     ) -> ScoredKeys:
         """Search all segments and merge their best rows, as `Index.find`."""
-        wanted = {**self.settings, **(settings or {})}
+        merged = {**self.settings, **(settings or {})}
         best = []
         masks = self._masks_of(where)
         for segment, mask, start in zip(self.segments, masks, self._starts, strict=False):
-            scores, rows = segment.searchable.search(vectors, k, mask=mask, settings=wanted)
+            scores, rows = segment.searchable.search(vectors, k, mask=mask, settings=merged)
             best.append((scores, np.where(rows >= 0, rows + start, -1)))
         scores, rows = best[0] if len(best) == 1 else flat.merge(best, k)
         check_scores(scores, rows >= 0, self.similarity, self.name)
@@ -206,8 +206,8 @@ class FolderIndex(Index):
         with writing(self.folder):
             manifest = read_manifest(self.folder)
             entries = {**manifest.get(field, {}), origin: entry}
-            now = {**manifest, field: entries, "generation": manifest["generation"] + 1}
-            publish(self.folder, manifest, now)
+            updated = {**manifest, field: entries, "generation": manifest["generation"] + 1}
+            publish(self.folder, manifest, updated)
 
     def locate(self, ids: Sequence[str]) -> list[np.ndarray]:
         """Return the rows of some ids in each segment, deleted ones left out."""
@@ -225,7 +225,7 @@ class FolderIndex(Index):
         masks = [segment.mask(typed) for segment in self.segments]
         with self._lock:
             self._masks[typed] = masks
-            while len(self._masks) > _REMEMBERED:
+            while len(self._masks) > _MAX_CACHED_FILTERS:
                 self._masks.popitem(last=False)
         return masks
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mar_st.index.searcher import Searcher
 
 #: Queries that are encoded and searched at once.
-BATCH = 64
+QUERIES_PER_BATCH = 64
 
 Run = dict[str, dict[str, float]]
 Qrels = dict[str, dict[str, int]]
@@ -95,8 +95,8 @@ def search_all(
     names = list(queries)
     run: Run = {}
     with tqdm(total=len(names), desc="search", unit="queries", disable=not progress) as bar:
-        for start in range(0, len(names), BATCH):
-            batch = names[start : start + BATCH]
+        for start in range(0, len(names), QUERIES_PER_BATCH):
+            batch = names[start : start + QUERIES_PER_BATCH]
             texts = [queries[name] for name in batch]
             results = searcher.run(texts, k, where=where, hybrid=hybrid, rerank=rerank)
             run |= dict(zip(batch, results, strict=True))
@@ -117,18 +117,18 @@ def evaluate(run: Run, qrels: Qrels, k: int) -> dict[str, float]:
     """
     import pytrec_eval  # lazy: pytrec_eval
 
-    asked = {query: grades for query, grades in qrels.items() if any(grade > 0 for grade in grades.values())}
-    if not asked.keys() & run.keys():
+    judged = {query: grades for query, grades in qrels.items() if any(grade > 0 for grade in grades.values())}
+    if not judged.keys() & run.keys():
         raise IndexingError("No query of the run has grades in the qrels. Do they belong to each other?")
     cuts = sorted({10, k})
     measures = {"ndcg_cut.10", "recall." + ",".join(map(str, cuts)), "recip_rank"}
-    measured = pytrec_eval.RelevanceEvaluator(asked, measures).evaluate(run)
+    measured = pytrec_eval.RelevanceEvaluator(judged, measures).evaluate(run)
     names = {
         "ndcg_cut_10": "ndcg@10",
         **{f"recall_{cut}": f"recall@{cut}" for cut in cuts},
         "recip_rank": "mrr",
     }
     return {
-        shown: math.fsum(scores[name] for scores in measured.values()) / len(asked)
+        shown: math.fsum(scores[name] for scores in measured.values()) / len(judged)
         for name, shown in names.items()
-    } | {"queries": float(len(asked))}
+    } | {"queries": float(len(judged))}

@@ -78,10 +78,10 @@ class RowsSource:
         """Read some rows of the parts, as `VectorSource.take`."""
         taken = np.empty((len(rows), self.dim), dtype=np.float32)
         numbers = np.searchsorted(self._ends, rows, side="right")
-        for number, (vectors, kept) in enumerate(self.parts):
+        for number, (vectors, part_rows) in enumerate(self.parts):
             here = np.flatnonzero(numbers == number)
-            start = int(self._ends[number]) - len(kept)
-            taken[here] = vectors[kept[rows[here] - start]]
+            start = int(self._ends[number]) - len(part_rows)
+            taken[here] = vectors[part_rows[rows[here] - start]]
         return taken
 
     def blocks(self, start: int = 0) -> Iterator[np.ndarray]:

@@ -27,18 +27,18 @@ def test_a_small_index_is_exact(source):
 
 def test_memory_rules_out_what_does_not_fit(source, monkeypatch):
     limit = COUNT * DIM * 2
-    monkeypatch.setattr(choosing, "FAST_ENOUGH", 0.0)
-    told = []
-    choice = choose(source, limit=limit, target=0.9, sample=2000, say=told.append)
+    monkeypatch.setattr(choosing, "FAST_ENOUGH_MS", 0.0)
+    lines = []
+    choice = choose(source, limit=limit, target=0.9, sample=2000, say=lines.append)
     rows = {(row["kind"], tuple(row["params"].items())): row for row in choice["measured"]}
     assert rows["exact", ()]["note"] == "does not fit into the memory"
-    assert not any("exact" in line for line in told)
+    assert not any("exact" in line for line in lines)
     assert choice["kind"] in ("int8", "binary", "ivf-pq")
     chosen = next(row for row in choice["measured"] if row["note"] == "chosen")
     assert chosen["megabytes"] * 1e6 <= limit
     assert chosen["recall"] >= 0.9
-    good = [row for row in choice["measured"] if row["recall"] is not None and row["recall"] >= 0.9]
-    assert chosen["projected_ms"] <= 1.1 * min(row["projected_ms"] for row in good)
+    reaching = [row for row in choice["measured"] if row["recall"] is not None and row["recall"] >= 0.9]
+    assert chosen["projected_ms"] <= 1.1 * min(row["projected_ms"] for row in reaching)
     assert choice["why"].startswith(choice["kind"])
     assert len(table_lines(choice["measured"])) == len(choice["measured"]) + 1
 

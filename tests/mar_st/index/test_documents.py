@@ -5,7 +5,15 @@ import pyarrow as pa
 import pytest
 
 from mar_st.index import IndexingError, parse_filter
-from mar_st.index.documents import BATCH, ROWS, TEXTS, Documents, DocumentWriter, Stored, _passing
+from mar_st.index.documents import (
+    DOCUMENTS_PER_BATCH,
+    ROWS,
+    TEXTS,
+    Documents,
+    DocumentWriter,
+    Stored,
+    _passing,
+)
 
 
 def written(folder, documents, fields=None):
@@ -17,17 +25,17 @@ def written(folder, documents, fields=None):
 
 def test_written_files_are_read(tmp_path):
     given = []
-    for row in range(2 * BATCH + 3):
+    for row in range(2 * DOCUMENTS_PER_BATCH + 3):
         metadata = {"year": row, "even": row % 2 == 0} if row % 3 else {}
         given.append(Stored(f"d{row}", f"t{row}" * (row % 2), f"text {row}\n二", metadata))
     assert written(tmp_path, given) == {"even": "boolean", "year": "integer"}
     documents = Documents(tmp_path)
     assert len(documents) == len(given)
-    rows = [0, 1, 2, BATCH - 1, BATCH, 2 * BATCH, len(given) - 1]
+    rows = [0, 1, 2, DOCUMENTS_PER_BATCH - 1, DOCUMENTS_PER_BATCH, 2 * DOCUMENTS_PER_BATCH, len(given) - 1]
     assert [documents.document(row) for row in rows] == [given[row] for row in rows]
     assert documents.ids_of(np.array(rows[::-1])) == [given[row].id for row in rows[::-1]]
-    assert documents.find(["d7", "nobody", f"d{BATCH}"]).tolist() == [7, BATCH]
-    here = slice(BATCH - 2, BATCH + 5)
+    assert documents.find(["d7", "nobody", f"d{DOCUMENTS_PER_BATCH}"]).tolist() == [7, DOCUMENTS_PER_BATCH]
+    here = slice(DOCUMENTS_PER_BATCH - 2, DOCUMENTS_PER_BATCH + 5)
     texts = [f"{one.title}\n{one.text}" if one.title else one.text for one in given[here]]
     assert list(documents.texts(here.start, here.stop)) == texts
 

@@ -42,10 +42,10 @@ def index(library, tmp_path):
     return folder
 
 
-def exact(library, encoder, k=10, gone=()):
+def exact(library, encoder, k=10, deleted=()):
     vectors = encoder.encode(TEXTS)
     vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    rows = [row for row in range(len(library.vectors)) if f"d{row}" not in gone]
+    rows = [row for row in range(len(library.vectors)) if f"d{row}" not in deleted]
     order = np.argsort(-(vectors @ library.vectors[rows].T), axis=1)[:, :k]
     return [{f"d{rows[place]}" for place in row} for row in order]
 
@@ -124,12 +124,12 @@ def test_an_index_without_efforts_opens_and_never_asks_for_a_digest(index):
 
 
 def test_efforts_survive_changes_and_ignore_deleted_documents(index, library, tmp_path):
-    gone = [f"d{number}" for number in range(0, 600, 2)]
-    delete(index, gone)
+    deleted = [f"d{number}" for number in range(0, 600, 2)]
+    delete(index, deleted)
     more = make_library(tmp_path / "more", count=30, start=1200, seed=3)
     effort = tune_effort(index, TEXTS, encoder=FAR, target=0.97)
     opened = Index.open(index)
-    wanted = exact(library, FAR, gone=set(gone))
+    wanted = exact(library, FAR, deleted=set(deleted))
     assert share(retrieved(opened, FAR), wanted) == pytest.approx(effort["recall@10"], abs=1e-4)
     add(index, more.folder, corpus=more.corpus, progress=False)
     assert Searcher(Index.open(index), FAR).effort == effort["search"]

@@ -59,11 +59,11 @@ def test_a_build_does_not_write_through_a_link(small: Library, tmp_path: Path) -
     out, home = tmp_path / "index", tmp_path / "home"
     build_index(small.open, out, corpus=small.corpus, kind="exact", bm25=False, progress=False)
     manifest = json.loads((out / "manifest.json").read_text())
-    asked = {"asked": {"vectors": manifest["vectors"]["digest"]}}
+    plan = {"asked": {"vectors": manifest["vectors"]["digest"]}}
     shutil.rmtree(out)
     out.mkdir()
     home.mkdir()
-    (out / "build.json").write_text(json.dumps(asked))
+    (out / "build.json").write_text(json.dumps(plan))
     (out / "segments").symlink_to(home)
     with pytest.raises(IndexingError, match="symbolic link"):
         build_index(small.open, out, corpus=small.corpus, kind="exact", bm25=False, progress=False)

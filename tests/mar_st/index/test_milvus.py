@@ -120,14 +120,14 @@ def test_a_deleted_document_has_no_text(tmp_path, address):
 @pytest.mark.parametrize("kind", ["hnsw", "int8", "auto"])
 def test_searching_is_set_to_reach_the_recall(library, address, kind):
     target = address()
-    said = []
+    lines = []
     about = build_index(
-        library.open, target, corpus=library.corpus, kind=kind, recall=0.98, progress=False, say=said.append
+        library.open, target, corpus=library.corpus, kind=kind, recall=0.98, progress=False, say=lines.append
     )
     milvus = Index.open(target)
     assert milvus.settings == about["search"]
     assert about["measured"]["reached"]
-    assert kind in said[-1]
+    assert kind in lines[-1]
     expected, _ = library.best(10)
     ids, _ = milvus.search(library.queries, 10)
     shares = [len({*row} & {*best}) / 10 for row, best in zip(ids, expected, strict=True)]
@@ -140,11 +140,11 @@ def test_searching_is_set_to_reach_the_recall(library, address, kind):
 def test_a_stopped_build_is_repeated(library, address, monkeypatch):
     target = address()
     with monkeypatch.context() as patched:
-        patched.setattr(rows, "_SENT", 500)
+        patched.setattr(rows, "_ROWS_PER_UPSERT", 500)
         make = rows.row_of
 
-        def stop(document, *rest, **settings):
-            return make(document, *rest, **settings) if document.id != "d900" else 1 / 0
+        def stop(document, *arguments, **settings):
+            return make(document, *arguments, **settings) if document.id != "d900" else 1 / 0
 
         patched.setattr(rows, "row_of", stop)
         with pytest.raises(ZeroDivisionError):

@@ -60,7 +60,7 @@ def test_one_file_adds_a_kind_of_index(int4, tmp_path):
 
 def test_a_new_kind_is_measured_by_auto_and_refuses_settings(int4, tmp_path, monkeypatch):
     library = make_library(tmp_path / "library", count=1200)
-    monkeypatch.setattr("mar_st.index.choose.FAST_ENOUGH", 0.0)
+    monkeypatch.setattr("mar_st.index.choose.FAST_ENOUGH_MS", 0.0)
     out = tmp_path / "index"
     manifest = build_index(library.folder, out, corpus=library.corpus, sample=300, bm25=False, progress=False)
     measured = [row["kind"] for row in manifest["choice"]["measured"]]

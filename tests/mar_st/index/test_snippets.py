@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from mar_st.index.snippets import LONGEST, SHORTEST, snippet
+from mar_st.index.snippets import MAX_CHARACTERS, MIN_CHARACTERS, snippet
 from mar_st.text.words import query_terms
 
 FILLER = "这里讲的是别的事情，与所问无关，只是为了把文章写长一些。"
@@ -16,7 +16,7 @@ def test_the_window_holds_the_terms():
     assert "糖尿病患者可以吃苹果吗" in window
     assert window.startswith("…")
     assert window.endswith("…")
-    assert SHORTEST <= len(window.strip("…")) <= LONGEST
+    assert MIN_CHARACTERS <= len(window.strip("…")) <= MAX_CHARACTERS
 
 
 def test_it_starts_where_a_sentence_starts():
@@ -33,7 +33,7 @@ def test_without_a_match_the_beginning_is_given(query):
     beginning = snippet(LONG, query)
     assert not beginning.startswith("…")
     assert LONG.startswith(beginning.rstrip("…"))
-    assert len(beginning) > SHORTEST
+    assert len(beginning) > MIN_CHARACTERS
 
 
 @pytest.mark.parametrize("at", [0, 3, 60, 118, 500, 1100])
@@ -41,13 +41,13 @@ def test_lengths_hold_wherever_the_match_is(at):
     text = ("甲" * at + "高血压" + "乙" * 1200)[:1200]
     window = snippet(text, "高血压")
     assert "高血压" in window
-    assert SHORTEST <= len(window.strip("…")) <= LONGEST
+    assert MIN_CHARACTERS <= len(window.strip("…")) <= MAX_CHARACTERS
 
 
 def test_a_match_at_the_end_is_shown():
     window = snippet("甲" * 3000 + "高血压", "高血压")
     assert window.endswith("高血压")
-    assert len(window) >= SHORTEST
+    assert len(window) >= MIN_CHARACTERS
 
 
 def test_short_texts_are_given_whole():
@@ -78,4 +78,4 @@ def test_overlapping_terms_are_shown_despite_letters_with_longer_lower_case():
     text = "İstanbul " * 30 + "type2 Diabetes, type2diabetes insulin " + "x " * 100
     window = snippet(text, "TYPE2 diabetes insulin")
     assert "type2 Diabetes, type2diabetes insulin" in window
-    assert len(window.strip("…")) <= LONGEST
+    assert len(window.strip("…")) <= MAX_CHARACTERS

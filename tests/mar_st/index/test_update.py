@@ -30,10 +30,10 @@ def joined(*libraries, without=()):
     rows = [
         (one, vector) for each in libraries for one, vector in zip(each.entries, each.vectors, strict=True)
     ]
-    kept = {one["_id"]: (one, vector) for one, vector in rows}
+    by_id = {one["_id"]: (one, vector) for one, vector in rows}
     for name in without:
-        del kept[name]
-    entries, vectors = zip(*kept.values(), strict=True)
+        del by_id[name]
+    entries, vectors = zip(*by_id.values(), strict=True)
     return Library(
         libraries[0].folder, libraries[0].corpus, list(entries), np.stack(vectors), libraries[0].queries
     )
@@ -54,10 +54,10 @@ def test_an_updated_index_equals_one_built_from_scratch(library, tmp_path):
     same(Index.open(out), joined(library, more))
     newer = part(tmp_path / "newer", [3, 701, 1300], seed=9, change="新")
     add(out, newer.folder, corpus=newer.corpus, replace=True, progress=False)
-    gone = [f"d{number}" for number in (*range(0, 1500, 7), 3)]
-    manifest = delete(out, gone)
+    deleted = [f"d{number}" for number in (*range(0, 1500, 7), 3)]
+    manifest = delete(out, deleted)
     now = Index.open(out)
-    expected = joined(library, more, newer, without=gone)
+    expected = joined(library, more, newer, without=deleted)
     assert len(now) == manifest["count"] == len(expected.entries)
     same(now, expected)
     same(
@@ -91,14 +91,14 @@ def test_every_kind_takes_changes(tmp_path, kind):
     out = indexed(library, tmp_path / "index", kind=kind, recall=0.99, bm25=False)
     more = part(tmp_path / "more", range(3000, 3400))
     add(out, more.folder, corpus=more.corpus, progress=False)
-    gone = [f"d{number}" for number in range(0, 3400, 3)]
-    delete(out, gone)
-    expected = joined(library, more, without=gone)
+    deleted = [f"d{number}" for number in range(0, 3400, 3)]
+    delete(out, deleted)
+    expected = joined(library, more, without=deleted)
 
     def recall():
         index = Index.open(out)
         ids, _ = index.search(library.queries, 10)
-        assert not {name for row in ids for name in row} & set(gone)
+        assert not {name for row in ids for name in row} & set(deleted)
         return np.mean([len(set(a) & set(b)) / 10 for a, b in zip(ids, expected.best(10)[0], strict=True)])
 
     assert recall() >= 0.93
