@@ -114,9 +114,9 @@ def _index(root: Path, vectors: str | Path | None, say: Callable[[str], None]) -
         entry = manifest["segments"][0]
         corpus = encoded_corpus(folder) if manifest["texts"] else None
         if entry["name"] != "000001" or (manifest["texts"] and corpus is None):
-            what = "was compacted" if entry["name"] != "000001" else "needs the corpus that was encoded"
+            reason = "was compacted" if entry["name"] != "000001" else "needs the corpus that was encoded"
             raise RepairError(
-                f"{root} {what}, so its files cannot be rebuilt from the vectors. Build the index again."
+                f"{root} {reason}, so its files cannot be rebuilt from the vectors. Build the index again."
             )
         place = root / SEGMENTS / entry["name"]
         with tempfile.TemporaryDirectory(dir=root, prefix="repair-") as temporary:

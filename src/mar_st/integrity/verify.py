@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 #: Maximum number of changed records of a journal that are listed one by one.
-MOST_RECORDS = 20
+MAX_LISTED_RECORDS = 20
 
 
 @dataclass(frozen=True)
@@ -91,23 +91,25 @@ class Verified:
         """Return the result as JSON."""
         return {"whole": self.whole, **asdict(self)}
 
-    def add(self, path: Path, difference: str, do: str) -> None:
+    def add(self, path: Path, difference: str, advice: str) -> None:
         """Record a problem."""
-        self.problems.append(Problem(str(path), difference, do))
+        self.problems.append(Problem(str(path), difference, advice))
 
-    def compare(self, root: Path, entries: Mapping[str, Mapping[str, Any]], listing: Path, do: str) -> None:
+    def compare(
+        self, root: Path, entries: Mapping[str, Mapping[str, Any]], listing: Path, advice: str
+    ) -> None:
         """Compare files with their entries in a listing."""
         for name, entry in entries.items():
             try:
                 path = listed_path(root, name, listing)
                 difference = check_file(path, entry) if path.is_file() else "is missing"
             except (MarError, OSError) as error:
-                self.add(root / name, str(error), do)
+                self.add(root / name, str(error), advice)
                 continue
             self.files += 1
             self.bytes += path.stat().st_size if path.is_file() else 0
             if difference is not None:
-                self.add(path, difference, do)
+                self.add(path, difference, advice)
 
 
 def verify(folder: str | Path) -> Verified:
@@ -157,67 +159,68 @@ def _format(root: Path) -> str | None:
 
 
 def _index(root: Path, verified: Verified) -> None:
-    do = "Copy the index again, or build it again with 'mar index build'."
+    advice = "Copy the index again, or build it again with 'mar index build'."
     try:
         manifest = read_manifest(root)
     except MarError as error:
-        verified.add(root / MANIFEST, str(error), do)
+        verified.add(root / MANIFEST, str(error), advice)
         return
     files = files_of(manifest)
-    verified.compare(root / SEGMENTS, files, root / MANIFEST, do)
+    verified.compare(root / SEGMENTS, files, root / MANIFEST, advice)
     if verified.whole:
         try:
             FolderIndex.open_folder(root)
         except MarError as error:
-            verified.add(root, str(error), do)
+            verified.add(root, str(error), advice)
     known = {*files, *manifest.get("retired", [])}
-    below = (path for path in (root / SEGMENTS).rglob("*") if path.is_file())
-    _note_unlisted(verified, sorted({path.relative_to(root / SEGMENTS).as_posix() for path in below} - known))
+    paths = (path for path in (root / SEGMENTS).rglob("*") if path.is_file())
+    _note_unlisted(verified, sorted({path.relative_to(root / SEGMENTS).as_posix() for path in paths} - known))
     _note_unsampled(verified, files)
 
 
 def _vectors(root: Path, verified: Verified) -> None:
-    do = "Run the same 'mar encode' again, which encodes damaged shards again; or copy the file again."
+    advice = "Run the same 'mar encode' again, which encodes damaged shards again; or copy the file again."
     try:
         manifest = vectors.read_manifest(root)
     except MarError as error:
-        verified.add(root / vectors.MANIFEST, str(error), do)
+        verified.add(root / vectors.MANIFEST, str(error), advice)
         return
     entries: dict[str, dict[str, Any]] = {}
     for number, shard in enumerate(manifest["shards"]):
         files = vectors.shard_files(shard)
         entries |= files
         before = len(verified.problems)
-        verified.compare(root / vectors.SHARDS, files, root / vectors.MANIFEST, do)
+        verified.compare(root / vectors.SHARDS, files, root / vectors.MANIFEST, advice)
         if len(verified.problems) == before:
             try:
                 check_shard(root / vectors.SHARDS, number)
             except MarError as error:
-                verified.add(root / vectors.SHARDS / shard["name"], str(error), do)
+                verified.add(root / vectors.SHARDS / shard["name"], str(error), advice)
     _note_unsampled(verified, entries)
 
 
 def _export(root: Path, verified: Verified) -> None:
-
-    do = "Copy the folder again, or export the encoder again with 'mar export --overwrite'."
+    advice = "Copy the folder again, or export the encoder again with 'mar export --overwrite'."
     try:
         kind = LookupListing if format_of(root) == LookupListing.form else Listing
         files = kind.read(root).files
     except MarError as error:
         try:  # one file is named; the others are compared, too
             files = read_json(root / LISTING_FILE)["files"]
-            verified.compare(root, files, root / LISTING_FILE, do)
+            verified.compare(root, files, root / LISTING_FILE, advice)
         except (ValueError, KeyError, TypeError, AttributeError):
             files = {}
         if verified.whole:
-            verified.add(root / LISTING_FILE, str(error), do)
+            verified.add(root / LISTING_FILE, str(error), advice)
         return
-    verified.compare(root, files, root / LISTING_FILE, do)
+    verified.compare(root, files, root / LISTING_FILE, advice)
     _note_unsampled(verified, files)
 
 
 def _teachers(root: Path, verified: Verified) -> None:
-    do = "'mar verify --repair' deletes this shard, and the next run that asks for its texts computes them."
+    advice = (
+        "'mar verify --repair' deletes this shard, and the next run that asks for its texts computes them."
+    )
     for shard in sorted(root.glob("*/*/[0-9]*-*/")):
         before = len(verified.problems)
         try:
@@ -226,11 +229,11 @@ def _teachers(root: Path, verified: Verified) -> None:
                 verified.digests = False
                 verified.files += 2
             else:
-                verified.compare(shard, entries, shard / DIGESTS, do)
+                verified.compare(shard, entries, shard / DIGESTS, advice)
             if len(verified.problems) == before:
                 _check_keys(shard)
         except (MarError, ValueError, OSError) as error:
-            verified.add(shard / "keys.npy", one_line(error), do)
+            verified.add(shard / "keys.npy", one_line(error), advice)
     if not verified.digests:
         verified.notes.append(
             f"Some shards are older and carry no {DIGESTS}: only their form and keys were checked."
@@ -249,16 +252,16 @@ def _journal(folder: Path, verified: Verified) -> None:
     size = path.stat().st_size if path.is_file() else 0
     verified.bytes += size
     rows, torn = divmod(size, record.itemsize)
-    sums = read_checks(folder)
-    there = checksums(path, record, 0, rows) if rows else np.empty(0, dtype=np.uint32)
-    wrong = np.flatnonzero(there[: len(sums)] != sums[:rows]).tolist()
-    for row in wrong[:MOST_RECORDS]:
+    expected = read_checks(folder)
+    actual = checksums(path, record, 0, rows) if rows else np.empty(0, dtype=np.uint32)
+    wrong = np.flatnonzero(actual[: len(expected)] != expected[:rows]).tolist()
+    for row in wrong[:MAX_LISTED_RECORDS]:
         verified.add(
             path,
             f"record {row} (bytes {row * record.itemsize} to {(row + 1) * record.itemsize}) was changed",
             "It is not used, and the next run that asks for its text buys it again. Or copy the file again.",
         )
-    if len(wrong) > MOST_RECORDS:
+    if len(wrong) > MAX_LISTED_RECORDS:
         verified.add(path, f"{len(wrong)} records were changed in all", "Copy the file again.")
     if torn:
         verified.add(
@@ -266,15 +269,15 @@ def _journal(folder: Path, verified: Verified) -> None:
             f"the last record is torn: {torn} of {record.itemsize} bytes from byte {rows * record.itemsize}",
             "'mar verify --repair' cuts it off, as the next run does.",
         )
-    if len(sums) > rows:
+    if len(expected) > rows:
         verified.add(
             path,
-            f"{len(sums) - rows} of {len(sums)} records are missing at the end",
+            f"{len(expected) - rows} of {len(expected)} records are missing at the end",
             "Copy the file again, or let the next run buy them again.",
         )
-    if len(sums) < rows:
+    if len(expected) < rows:
         verified.notes.append(
-            f"{rows - len(sums)} records of {path} have no checksum; they get one when it is used."
+            f"{rows - len(expected)} records of {path} have no checksum; they get one when it is used."
         )
 
 
@@ -298,29 +301,28 @@ def _packed(root: Path, verified: Verified) -> None:
 
 
 def _model(root: Path, verified: Verified) -> None:
-
-    do = "Copy the model again, or save it again from where it was trained."
+    advice = "Copy the model again, or save it again from where it was trained."
     try:
         for route in query_routes(root) or ["query"]:
             saved_chain(root, route)
         entries = read_digests(root)
     except (MarError, OSError) as error:
-        verified.add(root, str(error), do)
+        verified.add(root, str(error), advice)
         return
-    there = files_below(root)
+    names = files_below(root)
     if entries is not None:
-        verified.compare(root, entries, root / DIGESTS, do)
-        _note_unlisted(verified, sorted(set(there) - set(entries)))
+        verified.compare(root, entries, root / DIGESTS, advice)
+        _note_unlisted(verified, sorted(set(names) - set(entries)))
         return
     verified.digests = False
     verified.notes.append(f"It carries no digests (no {DIGESTS}): only the form of its files was checked.")
-    for name in there:
+    for name in names:
         path = root / name
         verified.files += 1
         verified.bytes += path.stat().st_size
         damage = _form(path)
         if damage is not None:
-            verified.add(path, damage, do)
+            verified.add(path, damage, advice)
 
 
 def _form(path: Path) -> str | None:
