@@ -1,4 +1,4 @@
-"""Inputs of an exported graph from texts: tokens, rows of the embedding table, packs."""
+"""Preparing the inputs of an exported graph: tokenization, token embeddings, and packs of texts."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ class QueryTokenizer:
         return [self._count(encoding) for encoding in self._tokenizer.encode_batch_fast(list(texts))]
 
     def _count(self, encoding: Any) -> int:
-        rest: int = sum(len(part.ids) - self._special for part in encoding.overflowing)
-        return len(encoding.ids) + rest
+        overflowing: int = sum(len(part.ids) - self._special for part in encoding.overflowing)
+        return len(encoding.ids) + overflowing
 
 
 class EmbeddingTable:
@@ -244,13 +244,13 @@ class Front:
             return rows
         weights = np.zeros((count, size), dtype=np.float32)
         for text, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-            left, kept = min(skipped, length), max(length - skipped, 0)
-            span = weights[text, start + left : start + length]
+            excluded, pooled = min(skipped, length), max(length - skipped, 0)
+            span = weights[text, start + excluded : start + length]
             if self._mode == "weightedmean":
-                span[:] = np.arange(left + 1, length + 1)
+                span[:] = np.arange(excluded + 1, length + 1)
                 span /= max(span.sum(), 1e-9)
             else:
-                span[:] = 1 / max(kept if self._mode == "mean" else np.sqrt(kept), 1e-9)
+                span[:] = 1 / max(pooled if self._mode == "mean" else np.sqrt(pooled), 1e-9)
         return weights
 
     def _prompt_length(self, prompt: str) -> int:

@@ -23,8 +23,8 @@ TOKENIZER = "tokenizer.json"
 #: Vectors of token pairs: keys of the pairs, and the vectors added to their first and second token.
 BIGRAM_FILES = ("bigrams.keys.npy", "bigrams.first.npy", "bigrams.second.npy")
 
-#: Bounds of the numbers in `export.json`.
-MOST = 2**24
+#: Maximum of the whole numbers in `export.json`.
+MAX_SETTING = 2**24
 
 
 @dataclass(frozen=True)
@@ -139,8 +139,10 @@ class ExportListing:
             raise TypeError("'identity' of 'model' is a text")
         for name, low in least.items():
             value = getattr(self, name)
-            if type(value) is not int or not low <= value <= MOST:
-                raise TypeError(f"{name!r} is a whole number from {low} to {MOST}, not {repr(value)[:40]}")
+            if type(value) is not int or not low <= value <= MAX_SETTING:
+                raise TypeError(
+                    f"{name!r} is a whole number from {low} to {MAX_SETTING}, not {repr(value)[:40]}"
+                )
 
     @property
     def query(self) -> str | None:
@@ -304,6 +306,6 @@ def _check_files(folder: Path, files: Mapping[str, dict[str, Any]]) -> None:
     """
     for name, entry in files.items():
         path = listed_path(folder, name, folder / LISTING_FILE, EncoderError)
-        state = check_file(path, entry, "sample") if path.is_file() else "is missing"
-        if state is not None:
-            raise EncoderError(f"{path} {state}. Copy or export the encoder again.")
+        difference = check_file(path, entry, "sample") if path.is_file() else "is missing"
+        if difference is not None:
+            raise EncoderError(f"{path} {difference}. Copy or export the encoder again.")

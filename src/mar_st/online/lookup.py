@@ -16,7 +16,7 @@ import numpy as np
 
 from mar_st.files import JsonError, read_json
 from mar_st.lookup.features import Features
-from mar_st.online.listing import MOST, ExportListing
+from mar_st.online.listing import MAX_SETTING, ExportListing
 from mar_st.online.protocol import EncoderError, find_prompt
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class LookupListing(ExportListing):
         """Check the fields of the listing, as `ExportListing.check`."""
         super().check(least)
         if len(self.lengths) != 2 or not all(
-            type(value) is int and 1 <= value <= MOST for value in self.lengths
+            type(value) is int and 1 <= value <= MAX_SETTING for value in self.lengths
         ):
             raise TypeError(f"'lengths' are two whole numbers, not {repr(self.lengths)[:40]}")
         if self.precision not in TABLE_DTYPES or type(self.normalised) is not bool:

@@ -1,4 +1,4 @@
-"""The encoder of `encoder.cpp` from Python: its description, its file of weights, its calls."""
+"""Runtime `native`: the encoder of `encoder.cpp`, its weights and its calls from Python."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from mar_st.online.protocol import EncoderError
 from mar_st.online.runtime import Runtime, runtime
 
 #: Processor features that the kernels require, as Linux names them.
-NEEDS = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "fma"})
-_FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mfma")
+REQUIRED_FLAGS = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "fma"})
+_COMPILER_FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mfma")
 
 _I32 = ctypes.c_int32
 
@@ -31,14 +31,14 @@ def kernels() -> ctypes.CDLL:
     Raises:
         EncoderError: The processor lacks required instructions, or compilation fails.
     """
-    missing = sorted(NEEDS - processor().flags)
+    missing = sorted(REQUIRED_FLAGS - processor().flags)
     if missing:
         raise EncoderError(
             f"The native encoder needs Linux and a processor with AVX-512 VNNI; this one has no "
             f"{', '.join(missing)}. Use an OpenVINO or ONNX variant (`mar export --format openvino`)."
         )
     try:
-        compiled = library(Path(__file__).parents[2] / "kernels" / "encoder.cpp", _FLAGS)
+        compiled = library(Path(__file__).parents[2] / "kernels" / "encoder.cpp", _COMPILER_FLAGS)
     except CompileError as error:
         raise EncoderError(f"The native encoder needs a C++ compiler: {error}") from error
     pointer = ctypes.c_void_p
