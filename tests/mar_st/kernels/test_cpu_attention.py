@@ -12,7 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from mar_st.encode import Engine
 from mar_st.kernels import cpu_attention
-from mar_st.kernels.cpu_attention import NAME, product_attention, use_product_attention
+from mar_st.kernels.cpu_attention import PRODUCT_ATTENTION, product_attention, use_product_attention
 from tests.mar_st.encode.encoders import symmetric, texts
 
 
@@ -79,7 +79,7 @@ def test_the_default_scale_follows_the_head_size() -> None:
 def test_parts_give_the_same_result(bytes_: int, groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tensors, mask = drawn(groups=groups), padding()
     whole = attended(tensors, mask)
-    monkeypatch.setattr(cpu_attention, "_BYTES", bytes_)
+    monkeypatch.setattr(cpu_attention, "_SCORE_BYTES_PER_PRODUCT", bytes_)
     torch.testing.assert_close(attended(tensors, mask), whole, atol=0.01, rtol=0)
 
 
@@ -117,9 +117,9 @@ def test_all_texts_may_share_a_mask() -> None:
 def test_long_texts_are_left_to_torch(groups: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tensors = drawn(groups=groups)
     short = attended(tensors)
-    monkeypatch.setattr(cpu_attention, "_MOST", most)
+    monkeypatch.setattr(cpu_attention, "_MAX_HEAD_SCORE_BYTES", most)
     assert torch.equal(attended(tensors), short)
-    monkeypatch.setattr(cpu_attention, "_MOST", most - 1)
+    monkeypatch.setattr(cpu_attention, "_MAX_HEAD_SCORE_BYTES", most - 1)
     monkeypatch.setattr(cpu_attention, "_products", lambda *_: pytest.fail("scores of a long text"))
     assert (attended(tensors) - exact(tensors)).abs().max() < 0.02
 
@@ -130,7 +130,7 @@ def test_a_model_gives_the_same_vectors(kind: str) -> None:
     expected = Engine(model).encode(texts())
     plain = Engine(model.bfloat16(), rows=7).encode(texts())
     assert use_product_attention(model[0].model)
-    assert model[0].model.config._attn_implementation == NAME
+    assert model[0].model.config._attn_implementation == PRODUCT_ATTENTION
     vectors = Engine(model, rows=7).encode(texts())
     assert np.abs(vectors - expected).max() <= 1.5 * np.abs(plain - expected).max() < 0.1
     assert np.abs(vectors - plain).max() > 0

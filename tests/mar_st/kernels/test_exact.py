@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from mar_st.kernels import exact
-from mar_st.kernels.exact import MOST, NEEDS, ExactSearch, exact_search
+from mar_st.kernels.exact import MAX_K, REQUIRED_FLAGS, ExactSearch, exact_search
 from mar_st.kernels.processor import processor
 
 pytestmark = [
-    pytest.mark.skipif(not processor().flags >= NEEDS, reason="this processor has no AVX-512"),
+    pytest.mark.skipif(not processor().flags >= REQUIRED_FLAGS, reason="this processor has no AVX-512"),
     pytest.mark.skipif(
         not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="this machine has no C++ compiler"
     ),
@@ -104,7 +104,7 @@ def test_strided_and_mapped_arrays_are_searched(tmp_path) -> None:
         np.testing.assert_array_equal(exact_search(2).search(wide[:9, :20], vectors, 5)[1], expected)
     for odd in (wide[:, ::2], wide[::-1], wide.T, wide.astype(np.float64)):
         assert not exact.takes(odd, 5)
-    assert not exact.takes(wide, MOST + 1)
+    assert not exact.takes(wide, MAX_K + 1)
 
 
 def test_several_callers_at_once_get_the_results_of_one() -> None:
