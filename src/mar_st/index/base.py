@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 #: How an index names a document within itself: row number or id.
 Key: TypeAlias = "int | str"
-#: Measurements per query encoder: search settings, thresholds of good matches.
-Measured: TypeAlias = Literal["efforts", "matches"]
+#: Fields of the measurements per query encoder: search settings, thresholds of good matches.
+MeasurementField: TypeAlias = Literal["efforts", "matches"]
 Where: TypeAlias = "Mapping[str, Any] | str | Filter | None"
 
 MILVUS_PREFIX = "milvus:"
@@ -142,7 +142,7 @@ class Index(ABC):
         """Return documents from all parts of the index with their keys; all of them if there are no more."""
 
     @abstractmethod
-    def keep(self, field: Measured, origin: str, entry: dict[str, Any]) -> None:
+    def keep(self, field: MeasurementField, origin: str, entry: dict[str, Any]) -> None:
         """Write the measurements of a query encoder into the index; open readers do not see them.
 
         Args:

@@ -14,7 +14,7 @@ from mar_st.index import flat
 from mar_st.index.base import (
     Index,
     Key,
-    Measured,
+    MeasurementField,
     ScoredKeys,
     check_scores,
     store,
@@ -201,7 +201,7 @@ class FolderIndex(Index):
         keys: list[int] = live[chosen].tolist()
         return list(zip(keys, self.documents(keys), strict=True))
 
-    def keep(self, field: Measured, origin: str, entry: dict[str, Any]) -> None:
+    def keep(self, field: MeasurementField, origin: str, entry: dict[str, Any]) -> None:
         """Write what was measured for a query encoder into the manifest, as `Index.keep`."""
         with writing(self.folder):
             manifest = read_manifest(self.folder)

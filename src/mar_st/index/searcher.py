@@ -1,4 +1,4 @@
-"""Search of an index by query texts: encode, search by vectors and words, fuse, rerank, cut snippets."""
+"""Search of an index by query texts: encoding, search by vectors and words, fusion, reranking, snippets."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mar_st.encode import VectorFolder
-    from mar_st.index.base import Key, Measured
+    from mar_st.index.base import Key, MeasurementField
     from mar_st.index.filters import FieldType, Filter
 
 #: Ids and queries that are asked for at once.
@@ -166,7 +166,7 @@ class MilvusIndex(Index):
             finally:
                 batches.close()
 
-    def keep(self, field: Measured, origin: str, entry: dict[str, Any]) -> None:
+    def keep(self, field: MeasurementField, origin: str, entry: dict[str, Any]) -> None:
         """Write what was measured for a query encoder into the collection's properties, as `Index.keep`."""
         with failures_of(self.name):
             stored = self.client.describe_collection(self.collection)["properties"][PROPERTY]
