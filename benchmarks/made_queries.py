@@ -19,7 +19,7 @@ import numpy as np
 from mar_st.encode import Engine
 from mar_st.index.registry import kind_of
 from mar_st.index.source import RowsSource
-from mar_st.index.tune import QUERIES, exact_results, made_queries, recall
+from mar_st.index.tune import MAX_RECALL_QUERIES, exact_results, made_queries, recall
 
 
 def texts_of(path: Path) -> list[str]:
@@ -39,13 +39,13 @@ def main() -> None:
     model = SentenceTransformer(args.model, device="cpu")
     documents, queries = texts_of(args.texts), texts_of(args.queries)
     rng = np.random.default_rng(0)
-    chosen = rng.choice(len(queries), min(QUERIES, len(queries)), replace=False)
+    chosen = rng.choice(len(queries), min(MAX_RECALL_QUERIES, len(queries)), replace=False)
     vectors = Engine(model, "document").encode(documents, show_progress=True)
     source = RowsSource([(vectors, np.arange(len(vectors)))])
     asked = {
         "real": Engine(model, "query").encode([queries[row] for row in chosen]),
         "made": made_queries(source),
-        "documents": vectors[rng.choice(len(vectors), QUERIES, replace=False)],
+        "documents": vectors[rng.choice(len(vectors), MAX_RECALL_QUERIES, replace=False)],
     }
     trials = {name: exact_results(source, found) for name, found in asked.items()}
     print(f"{len(documents)} texts, {len(chosen)} queries, {vectors.shape[1]} dimensions")

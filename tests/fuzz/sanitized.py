@@ -33,7 +33,7 @@ def _library() -> str:
 
 def missing() -> str | None:
     """Return what this machine lacks for the kernels."""
-    lacks = sorted((runtime.NEEDS | exact.NEEDS) - processor().flags)
+    lacks = sorted((runtime.REQUIRED_FLAGS | exact.REQUIRED_FLAGS) - processor().flags)
     if lacks:
         return f"this processor has no {', '.join(lacks)}"
     return None if _library() else "there is no g++ with AddressSanitizer"
@@ -52,8 +52,8 @@ def use() -> bool:
     """Compile kernels with sanitizers from now on, in a process that has the library of `environment`."""
     if "libasan" not in os.environ.get("LD_PRELOAD", ""):
         return False
-    runtime._FLAGS = (*runtime._FLAGS, *FLAGS)
-    exact._FLAGS = (*exact._FLAGS, *FLAGS)
+    runtime._COMPILER_FLAGS = (*runtime._COMPILER_FLAGS, *FLAGS)
+    exact._COMPILER_FLAGS = (*exact._COMPILER_FLAGS, *FLAGS)
     return True
 
 

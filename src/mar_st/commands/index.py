@@ -121,9 +121,9 @@ def index_update(
         raise typer.BadParameter(
             "--corpus belongs to --add or to --update, not to both; run them one after the other."
         )
-    from mar_st.index.base import MILVUS  # lazy: numpy
+    from mar_st.index.base import MILVUS_PREFIX  # lazy: numpy
 
-    if index.startswith(MILVUS):
+    if index.startswith(MILVUS_PREFIX):
         if compact:
             raise IndexingError("Milvus compacts by itself; --compact is for an index folder.")
         _update_milvus(index, add, update, deleted, corpus)

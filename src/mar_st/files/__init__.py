@@ -1,4 +1,4 @@
-"""Files on disk: names that stay in their folder, writes that a power cut cannot tear, digests."""
+"""Files on disk: checked names, atomic writes that survive a power cut, and digests."""
 
 from mar_st.files.digests import (
     DIGESTS,

@@ -34,10 +34,10 @@ def load_array(path: Path, *, mapped: bool = False) -> np.ndarray:
             raise ValueError("it is not an .npy file")
     try:
         _check_element(path)
-        found: np.ndarray = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+        array: np.ndarray = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
     except (EOFError, SyntaxError, TokenError, TypeError, ArithmeticError, MemoryError, ValueError) as error:
         raise ValueError(f"its header is damaged: {one_line(error)}") from error  # numpy's take several lines
-    return found
+    return array
 
 
 def _check_element(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Digests of files: of all bytes, and of some of them for a check that takes a millisecond.
+"""Digests of whole files, and of samples of files that are checked in a millisecond.
 
 An entry of a listing is `bytes`, `sha256` (of the whole file) and `sample` (of its size, its beginning, its
 end and evenly spaced blocks). The sample finds files that are cut, swapped, zeroed or overwritten in large
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-#: Bytes that a sample reads at the beginning and at the end of a file, and blocks between them.
-EDGE, BLOCKS, BLOCK = 65_536, 16, 4_096
+#: Bytes that a sample reads at the beginning and at the end of a file, number of blocks between them, and
+#: bytes of a block.
+EDGE_BYTES, BLOCK_COUNT, BLOCK_BYTES = 65_536, 16, 4_096
 
 DIGESTS = "digests.json"
 FORMAT, VERSION = "mar-digests", 1
@@ -74,12 +75,16 @@ def check_file(path: Path, entry: Mapping[str, Any], check: Check = "whole") -> 
 
 def _sample(stream: BinaryIO, size: int) -> str:
     digest = hashlib.sha256(size.to_bytes(8, "little"))
-    if size <= 2 * EDGE + BLOCKS * BLOCK:
+    if size <= 2 * EDGE_BYTES + BLOCK_COUNT * BLOCK_BYTES:
         stream.seek(0)
         digest.update(stream.read())
         return digest.hexdigest()
-    step = (size - 2 * EDGE - BLOCK) // (BLOCKS - 1)
-    spans = [(0, EDGE), *((EDGE + step * number, BLOCK) for number in range(BLOCKS)), (size - EDGE, EDGE)]
+    step = (size - 2 * EDGE_BYTES - BLOCK_BYTES) // (BLOCK_COUNT - 1)
+    spans = [
+        (0, EDGE_BYTES),
+        *((EDGE_BYTES + step * number, BLOCK_BYTES) for number in range(BLOCK_COUNT)),
+        (size - EDGE_BYTES, EDGE_BYTES),
+    ]
     for start, length in spans:
         stream.seek(start)
         digest.update(stream.read(length))
@@ -142,9 +147,9 @@ def read_digests(folder: Path) -> dict[str, dict[str, Any]] | None:
 
 def files_below(folder: Path) -> list[str]:
     """Return the names of the files that `digests.json` lists, in order."""
-    found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return sorted(
         name.as_posix()
-        for name in found
+        for name in paths
         if name.suffix != ".md" and name.as_posix() != DIGESTS and not any(p[0] == "." for p in name.parts)
     )

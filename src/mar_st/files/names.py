@@ -1,7 +1,7 @@
-"""Names of files that a listing on disk gives: they stay in the folder of the listing.
+"""Checks of the file names in a listing: each must stay in the folder of the listing.
 
-A manifest, an `export.json` or a `modules.json` may come from anyone. Each name in it is checked here before
-it becomes a path.
+A manifest, an `export.json` or a `modules.json` may come from an untrusted source. Each name in it is checked
+here before it becomes a path.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 #: One part of a name: no hidden file, no character that is special to a shell, a terminal or Windows.
-_PART = re.compile(r"(?!\.)[^\x00-\x1f\x7f/\\:*?\"<>|]{1,255}")
+_NAME_PART = re.compile(r"(?!\.)[^\x00-\x1f\x7f/\\:*?\"<>|]{1,255}")
 
 
 def listed_path(folder: Path, name: object, listing: str | Path, error: type[MarError] = MarError) -> Path:
@@ -35,7 +35,7 @@ def listed_path(folder: Path, name: object, listing: str | Path, error: type[Mar
         MarError: The name is invalid or leads out of the folder; raised as `error`.
     """
     parts = name.split("/") if isinstance(name, str) else []
-    if not parts or not all(_PART.fullmatch(part) for part in parts):
+    if not parts or not all(_NAME_PART.fullmatch(part) for part in parts):
         raise error(
             f"{listing} names {name!r}, which is not a file below {folder}. Names are relative, without '..' "
             "and hidden files. Do not use this folder, or get it again from where it was made."
@@ -89,9 +89,9 @@ def delete_listed(
         paths.append(path)
     for path in paths:
         path.unlink(missing_ok=True)
-        for above in path.relative_to(folder).parents[:-1]:
+        for parent in path.relative_to(folder).parents[:-1]:
             try:
-                (folder / above).rmdir()
+                (folder / parent).rmdir()
             except OSError:  # other files are there, or it is gone already
                 break
 
@@ -107,5 +107,5 @@ def _links(folder: Path, parts: Iterable[str]) -> Iterator[Path]:
 
 def _within(path: Path, folder: Path) -> bool:
     real, root = path.resolve(), folder.resolve()
-    roots = [root, *(up.parent / "blobs" for up in root.parents if up.name == "snapshots")]
+    roots = [root, *(parent.parent / "blobs" for parent in root.parents if parent.name == "snapshots")]
     return any(real.is_relative_to(allowed) for allowed in roots)

@@ -1,4 +1,4 @@
-"""The processes of one launch: the first one writes, the others wait for what it wrote."""
+"""The processes of one launch: the first writes files, and the others wait until it is done."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: Seconds for which the first process waits for a lock before it tells the others that it still waits.
-POLL = 5.0
+POLL_SECONDS = 5.0
 
 
 class Processes:
@@ -37,7 +37,7 @@ class Processes:
         if self.state is not None:
             torch.distributed.barrier()
 
-    def told(self, *, value: bool) -> bool:
+    def broadcast(self, *, value: bool) -> bool:
         """Return the value of the first process in all of them."""
         if self.state is None:
             return value
@@ -49,25 +49,25 @@ class Processes:
     def locked(self, path: Path, waiting: Callable[[], None]) -> Iterator[None]:
         """Hold a lock that another run may hold for hours; a killed run releases it.
 
-        The first process takes it. The others hear from it every `POLL` seconds: if they waited in a barrier
-        meanwhile, the process group would time out.
+        The first process takes it, and tells the others every `POLL_SECONDS` seconds whether it has it: if
+        they waited in a barrier meanwhile, the process group would time out.
 
         Args:
             path: File of the lock.
             waiting: Called once if another run holds the lock.
         """
         lock, seconds = FileLock(path), 0.0
-        while not self.told(value=self.main and _taken(lock, seconds)):
+        while not self.broadcast(value=self.main and _acquired(lock, seconds)):
             if not seconds:
                 waiting()
-            seconds = POLL
+            seconds = POLL_SECONDS
         try:
             yield
         finally:
             lock.release()
 
 
-def _taken(lock: FileLock, seconds: float) -> bool:
+def _acquired(lock: FileLock, seconds: float) -> bool:
     try:
         lock.acquire(timeout=seconds)
     except Timeout:

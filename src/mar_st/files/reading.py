@@ -1,4 +1,4 @@
-"""Reading JSON files that may be damaged, or come from anyone."""
+"""Reading JSON files that may be damaged or come from an untrusted source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 __all__ = ["JsonError", "one_line", "printable", "read_json"]
 
 #: Characters that control a terminal, and those that change the order of others.
-_OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROL_CHARACTERS = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 class JsonError(ValueError):
@@ -39,11 +41,11 @@ def read_json(path: Path) -> Any:
     return content
 
 
-def one_line(error: BaseException, most: int = 300) -> str:
+def one_line(error: BaseException, max_characters: int = 300) -> str:
     """Return the message of an error in one line; some libraries use several."""
-    return " ".join(str(error).split())[:most]
+    return " ".join(str(error).split())[:max_characters]
 
 
 def printable(text: str) -> str:
     r"""Return a text for a terminal: characters that control it are escaped as in Python (`\x1b`)."""
-    return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)
+    return _CONTROL_CHARACTERS.sub(lambda match: ascii(match[0])[1:-1], text)

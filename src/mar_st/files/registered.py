@@ -25,7 +25,7 @@ class Registered(Generic[T]):
 
     def __init__(self, folder: str, what: str, *, reserved: tuple[str, ...] = ()) -> None:
         self.folder, self.what, self.reserved = folder, what, reserved
-        self.found: dict[str, type[T]] = {}
+        self.registered: dict[str, type[T]] = {}
         self.after: dict[str, str] = {}
 
     def add(self, name: str, cls: type[T], after: str = "") -> None:
@@ -40,8 +40,8 @@ class Registered(Generic[T]):
             ValueError: The name is taken, or differs from the module's.
             TypeError: The class lacks a method.
         """
-        if name in self.found or name in self.reserved:
-            owner = f" by {self.found[name].__module__}" if name in self.found else ""
+        if name in self.registered or name in self.reserved:
+            owner = f" by {self.registered[name].__module__}" if name in self.registered else ""
             raise ValueError(f"{self.what} {name!r}: the name is taken{owner}.")
         home, _, module = cls.__module__.rpartition(".")
         if home == self.folder and module.replace("_", "-") != name:
@@ -49,22 +49,24 @@ class Registered(Generic[T]):
         if inspect.isabstract(cls):
             missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
             raise TypeError(f"{self.what} {name!r}: {cls.__name__} has to define {missing}.")
-        self.found[name], self.after[name] = cls, after
+        self.registered[name], self.after[name] = cls, after
 
     def names(self) -> tuple[str, ...]:
         """Return names by the modules of the folder, sorted; nothing but the folder itself is imported."""
         modules = iter_modules(import_module(self.folder).__path__)
-        return tuple(sorted({*self.found, *(module.name.replace("_", "-") for module in modules)}))
+        return tuple(sorted({*self.registered, *(module.name.replace("_", "-") for module in modules)}))
 
     def get(self, name: str) -> type[T] | None:
         """Return the class of a name, `None` if there is none; no other module is imported."""
-        if name not in self.found and name in self.names():
+        if name not in self.registered and name in self.names():
             import_module(f"{self.folder}.{name.replace('-', '_')}")
-        return self.found.get(name)
+        return self.registered.get(name)
 
     def classes(self) -> dict[str, type[T]]:
         """Return all classes by name, in the order in which they are listed."""
         for name in self.names():
             self.get(name)
-        order = TopologicalSorter({name: {self.after[name]} for name in sorted(self.found)}).static_order()
-        return {name: self.found[name] for name in order if name in self.found}
+        order = TopologicalSorter(
+            {name: {self.after[name]} for name in sorted(self.registered)}
+        ).static_order()
+        return {name: self.registered[name] for name in order if name in self.registered}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: Errors of a disk, a quota or a limit that leaves no room.
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class DiskFullError(MarError):
@@ -38,7 +38,7 @@ def reserve(path: Path, size: int) -> None:
     try:
         os.posix_fallocate(handle, 0, size)
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if error.errno not in _DISK_FULL_ERRNOS:
             return  # a file system that cannot reserve space; continue without it
         free = shutil.disk_usage(path.parent).free
         raise DiskFullError(

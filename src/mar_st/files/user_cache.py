@@ -1,4 +1,4 @@
-"""A folder for files that are computed once per user and then trusted: no other user can write to it."""
+"""A cache folder that only its user can write to, for files that are computed once per user and trusted."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def user_cache() -> Path | None:
         folder = ((Path(base) if base else Path.home() / ".cache") / "medteb").absolute()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = folder.resolve()
-        above = [parent.stat() for parent in folder.parents]
+        parents = [parent.stat() for parent in folder.parents]
     except (OSError, RuntimeError):
         return None
-    if any(map(_replaceable, above)) or not folder.is_dir() or not is_own(folder):
+    if any(map(_replaceable, parents)) or not folder.is_dir() or not is_own(folder):
         return None
     return folder if os.access(folder, os.W_OK) else None
 
@@ -33,13 +33,13 @@ def is_own(path: Path) -> bool:
     The last two are not checked on Windows, where other users have no access to a user's folders.
     """
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return False
     if os.name == "nt":
-        return not stat.S_ISLNK(found.st_mode)
-    plain = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
-    return plain and found.st_uid == os.getuid() and not found.st_mode & 0o022
+        return not stat.S_ISLNK(status.st_mode)
+    plain = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+    return plain and status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 def _replaceable(folder: os.stat_result) -> bool:

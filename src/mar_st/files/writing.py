@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_DIRECTORY = getattr(os, "O_DIRECTORY", None)
+_O_DIRECTORY = getattr(os, "O_DIRECTORY", None)
 
 
 def sync_file(path: Path) -> None:
@@ -30,9 +30,9 @@ def sync_file(path: Path) -> None:
 
 def sync_folder(path: Path) -> None:
     """Wait until the names in a folder are on the disk; does nothing if the system has no such call."""
-    if _DIRECTORY is None:
+    if _O_DIRECTORY is None:
         return
-    handle = os.open(path, os.O_RDONLY | _DIRECTORY)
+    handle = os.open(path, os.O_RDONLY | _O_DIRECTORY)
     try:
         with suppress(OSError):  # some network file systems refuse it
             os.fsync(handle)

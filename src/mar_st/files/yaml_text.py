@@ -1,4 +1,4 @@
-"""Reading YAML that may come from anyone."""
+"""Reading YAML that may come from an untrusted source."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class _Loader(yaml.SafeLoader):
                     None, None, f"the key {key.value!r} is there twice", key.start_mark
                 )
             seen.add((key.tag, key.value))
-        found: dict[Any, Any] = super().construct_mapping(node, deep)
-        return found
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
 
 
 def parse_yaml(text: str) -> Any:

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 #: How an index names a document within itself: row number or id.
 Key: TypeAlias = "int | str"
-#: Measurements per query encoder: search settings, thresholds of good matches.
-Measured: TypeAlias = Literal["efforts", "matches"]
+#: Fields of the measurements per query encoder: search settings, thresholds of good matches.
+MeasurementField: TypeAlias = Literal["efforts", "matches"]
 Where: TypeAlias = "Mapping[str, Any] | str | Filter | None"
 
-MILVUS = "milvus:"
+MILVUS_PREFIX = "milvus:"
 
 #: Maximum number of documents per query.
-MOST = 100_000
+MAX_RESULTS = 100_000
 
 #: How far cosine scores may exceed 1: vectors in float16 do not have length exactly 1.
 COSINE_TOLERANCE = 0.01
@@ -92,10 +92,10 @@ class Index(ABC):
         Raises:
             IndexingError: The index does not exist or is damaged, or a package is not installed.
         """
-        found = STORES.get("milvus" if str(target).startswith(MILVUS) else "folder")
-        if found is None:
+        index_class = STORES.get("milvus" if str(target).startswith(MILVUS_PREFIX) else "folder")
+        if index_class is None:
             raise IndexingError(f"{target} is neither a folder nor an address of Milvus.")
-        return found.connect(str(target))
+        return index_class.connect(str(target))
 
     @classmethod
     @abstractmethod
@@ -134,15 +134,15 @@ class Index(ABC):
         return self.find_documents([name]).get(name)
 
     @abstractmethod
-    def ids(self, found: ScoredKeys) -> list[list[str]]:
-        """Return the ids of what was found."""
+    def ids(self, scored: ScoredKeys) -> list[list[str]]:
+        """Return the ids of a search's documents, a list per query."""
 
     @abstractmethod
     def sample(self, count: int) -> Sequence[tuple[Key, Stored]]:
         """Return documents from all parts of the index with their keys; all of them if there are no more."""
 
     @abstractmethod
-    def keep(self, field: Measured, origin: str, entry: dict[str, Any]) -> None:
+    def keep(self, field: MeasurementField, origin: str, entry: dict[str, Any]) -> None:
         """Write the measurements of a query encoder into the index; open readers do not see them.
 
         Args:
@@ -175,8 +175,8 @@ class Index(ABC):
             IndexingError: The vectors or `k` do not fit.
             FilterError: The filter does not fit the metadata fields.
         """
-        found = self.find(self.checked(vectors), checked_k(k), parse_filter(where), settings)
-        return self.ids(found), found.scores
+        scored = self.find(self.checked(vectors), checked_k(k), parse_filter(where), settings)
+        return self.ids(scored), scored.scores
 
     def effort_of(self, encoder: object) -> dict[str, int]:
         """Return the search settings that queries of an encoder need here.
@@ -186,8 +186,8 @@ class Index(ABC):
                 are those of the index.
         """
         # The digest of a large encoder takes seconds, so it is computed only if there is a choice.
-        found = self.efforts.get(encoder_origin(encoder) or "") if self.efforts and encoder else None
-        return {**self.settings, **(found["search"] if found else {})}
+        effort = self.efforts.get(encoder_origin(encoder) or "") if self.efforts and encoder else None
+        return {**self.settings, **(effort["search"] if effort else {})}
 
     def match_of(self, encoder: object) -> dict[str, Any] | None:
         """Return the calibration for the queries of an encoder; `None` if there is none.
@@ -246,20 +246,20 @@ def store(name: str) -> Callable[[type[S]], type[S]]:
     return register
 
 
-def check_scores(scores: np.ndarray, found: np.ndarray, similarity: str, name: str) -> None:
+def check_scores(scores: np.ndarray, has_document: np.ndarray, similarity: str, name: str) -> None:
     """Make sure that the similarity of an index can give these scores.
 
     Args:
         scores: `(queries, k)` float32.
-        found: True for scores that belong to a document, `(queries, k)` bool.
+        has_document: True for scores that belong to a document, `(queries, k)` bool.
         similarity: `cosine` or `dot`.
         name: The index, for the message.
 
     Raises:
         IndexingError: A score is not finite, or for cosine beyond 1.
     """
-    most = 1 + COSINE_TOLERANCE if similarity == "cosine" else np.finfo(np.float32).max
-    bad = found & ~(np.abs(scores) <= most)  # also true of NaN
+    limit = 1 + COSINE_TOLERANCE if similarity == "cosine" else np.finfo(np.float32).max
+    bad = has_document & ~(np.abs(scores) <= limit)  # also true of NaN
     if bad.any():
         cause = "" if similarity == "cosine" else "the vector of the query is too large, or "
         raise IndexingError(
@@ -272,8 +272,8 @@ def checked_k(k: int) -> int:
     """Return the requested number of documents.
 
     Raises:
-        IndexingError: `k` is not a whole number from 1 to `MOST`.
+        IndexingError: `k` is not a whole number from 1 to `MAX_RESULTS`.
     """
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= MOST:
-        raise IndexingError(f"k is the number of documents per query, from 1 to {MOST:,}; got {k!r}.")
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= MAX_RESULTS:
+        raise IndexingError(f"k is the number of documents per query, from 1 to {MAX_RESULTS:,}; got {k!r}.")
     return int(k)

@@ -16,8 +16,8 @@ from tqdm import tqdm
 
 from mar_st.files import make_folder, write_json
 from mar_st.index import lexical
-from mar_st.index.base import MILVUS
-from mar_st.index.choose import SAMPLE, choose, table_lines
+from mar_st.index.base import MILVUS_PREFIX
+from mar_st.index.choose import SAMPLE_SIZE, choose, table_lines
 from mar_st.index.corpus import documents_of, encoded_corpus
 from mar_st.index.documents import ROWS, Documents, DocumentWriter, Stored
 from mar_st.index.errors import IndexingError, need
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from mar_st.encode import VectorFolder
     from mar_st.index.filters import FieldType
 
-#: What a build has decided so far; removed at its end.
-_PLAN = "build.json"
+#: Arguments and completed steps of an unfinished build; removed at its end.
+_PLAN_FILE = "build.json"
 
 
 def build_index(
@@ -60,7 +60,7 @@ def build_index(
     queries: np.ndarray | None = None,
     bm25: bool = True,
     tokens: str = "jieba",
-    sample: int = SAMPLE,
+    sample: int = SAMPLE_SIZE,
     progress: bool = True,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
@@ -96,32 +96,39 @@ def build_index(
     if queries is not None and folder.similarity == "cosine":
         queries = unit(queries)
     corpus = corpus if corpus is not None else encoded_corpus(folder)
-    if not str(out).startswith(MILVUS) and (Path(out) / MANIFEST).is_file():
+    to_milvus = str(out).startswith(MILVUS_PREFIX)
+    if not to_milvus and (Path(out) / MANIFEST).is_file():
         raise IndexingError(f"{out} holds an index already. Give another folder, or use 'mar index update'.")
     folder.verify()  # damage would be copied, and get a valid digest
-    if str(out).startswith(MILVUS):
+    if to_milvus:
         return build_milvus(
-            folder,
-            str(out),
-            corpus=corpus,
-            kind=kind,
-            params=params or {},
-            recall=recall,
-            queries=queries,
-            progress=progress,
-            say=say,
-        )
+            folder, str(out), corpus=corpus, kind=kind, params=params or {}, recall=recall, queries=queries,
+            progress=progress, say=say,
+        )  # fmt: skip
     need("faiss")
-    out = Path(out)
-    asked: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "vectors": manifest_digest(folder), "corpus": None if corpus is None else str(corpus), "kind": kind,
         "params": dict(params or {}), "memory_limit": memory_limit, "recall": recall, "bm25": bm25,
         "tokens": tokens, "sample": sample,
         "queries": None if queries is None else hashlib.sha256(queries.tobytes()).hexdigest(),
     }  # fmt: skip
+    return _build_folder(Path(out), folder, arguments, queries, progress=progress, say=say)
+
+
+def _build_folder(
+    out: Path,
+    folder: VectorFolder,
+    arguments: dict[str, Any],
+    queries: np.ndarray | None,
+    *,
+    progress: bool,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Build an index folder; steps that a killed build with the same arguments finished are skipped."""
+    corpus, kind = arguments["corpus"], arguments["kind"]
     make_folder(out)
     with writing(out):
-        plan = _plan(out, asked)
+        plan = _plan(out, arguments)
         part = out / SEGMENTS / "000001"
         part.mkdir(parents=True, exist_ok=True)
         source = FolderSource(folder)
@@ -129,42 +136,46 @@ def build_index(
             say("no corpus: the index will return only ids, without texts, filters and BM25")
         if "fields" not in plan:
             plan["fields"] = write_documents(part, folder, corpus, progress=progress)
-            write_json(out / _PLAN, plan)
+            write_json(out / _PLAN_FILE, plan)
         if kind == AUTO and "choice" not in plan:
             plan["choice"] = choose(
-                source, limit=memory_limit, target=recall, queries=queries, sample=sample, say=say
+                source,
+                limit=arguments["memory_limit"],
+                target=arguments["recall"],
+                queries=queries,
+                sample=arguments["sample"],
+                say=say,
             )
-            write_json(out / _PLAN, plan)
-        choice = plan.get("choice") or {"kind": kind, "params": dict(params or {})}
-        for line in table_lines(choice.get("measured", [])) if "measured" in choice else []:
+            write_json(out / _PLAN_FILE, plan)
+        choice = plan.get("choice") or {"kind": kind, "params": arguments["params"]}
+        for line in table_lines(choice["measured"]) if "measured" in choice else []:
             say(line)
         say(choice.get("why", f"kind {kind}"))
         manifest = _finish(
-            out, part, source, folder, plan["fields"], choice, asked, queries, progress=progress
+            out, part, source, folder, plan["fields"], choice, arguments, queries, progress=progress
         )
-        (out / _PLAN).unlink()
+        (out / _PLAN_FILE).unlink()
     return manifest
 
 
 def _finish(
     out: Path, part: Path, source: FolderSource, folder: VectorFolder, fields: dict[str, FieldType],
-    choice: dict[str, Any], asked: dict[str, Any], queries: np.ndarray | None, *, progress: bool,
+    choice: dict[str, Any], arguments: dict[str, Any], queries: np.ndarray | None, *, progress: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """Build the missing parts of the segment, tune the search settings, write the manifest."""
     kind = kind_of(choice["kind"])
-    built = kind.settings(choice["params"], source.dim, len(source))
-    kind.construct(part, source, built, progress=progress)
+    settings = kind.settings(choice["params"], source.dim, len(source))
+    kind.construct(part, source, settings, progress=progress)
     words = None
-    if asked["bm25"] and asked["corpus"] is not None:
-        mean = lexical.build(part, Documents(part), asked["tokens"], progress=progress)
-        words = {"tokens": asked["tokens"], "k1": K1, "b": B, "mean_length": mean}
+    if arguments["bm25"] and arguments["corpus"] is not None:
+        mean = lexical.build(part, Documents(part), arguments["tokens"], progress=progress)
+        words = {"tokens": arguments["tokens"], "k1": K1, "b": B, "mean_length": mean}
     search, measured = dict(kind.SEARCH), None
     if not kind.EXACT:
-        measured = calibrate(
-            kind(part), exact_results(source, queries, progress=progress), asked["recall"], kind.LADDER
-        )
+        expected = exact_results(source, queries, progress=progress)
+        measured = calibrate(kind(part), expected, arguments["recall"], kind.LADDER)
         search = {**search, **measured.pop("search")}
-        measured = {**measured, "target": asked["recall"]}
+        measured = {**measured, "target": arguments["recall"]}
     manifest = {
         "format": FORMAT,
         "version": VERSION,
@@ -173,18 +184,18 @@ def _finish(
         "space": folder.space,
         "dim": source.dim,
         "similarity": folder.similarity,
-        "vectors": {**folder.manifest["settings"], "digest": asked["vectors"]},
-        "texts": asked["corpus"] is not None,
+        "vectors": {**folder.manifest["settings"], "digest": arguments["vectors"]},
+        "texts": arguments["corpus"] is not None,
         "fields": fields,
         "kind": kind.kind,
-        "params": built,
+        "params": settings,
         "search": search,
         "measured": measured,
         "choice": choice if "why" in choice else None,
-        "memory": kind.memory(built, source.dim, len(source)),
+        "memory": kind.memory(settings, source.dim, len(source)),
         "bm25": words,
         "count": len(source),
-        "segments": [segment_entry(part, kind.kind, built, len(source))],
+        "segments": [segment_entry(part, kind.kind, settings, len(source))],
     }
     write_json(out / MANIFEST, manifest)
     return manifest
@@ -227,8 +238,10 @@ def write_documents(
     writer = DocumentWriter(part, fields)
     for document in before:
         writer.add(document)
-    found = documents_of(folder, corpus)
-    for document in tqdm(found, total=len(folder), desc="documents", unit="documents", disable=not progress):
+    documents = documents_of(folder, corpus)
+    for document in tqdm(
+        documents, total=len(folder), desc="documents", unit="documents", disable=not progress
+    ):
         writer.add(document)
     return writer.close()
 
@@ -247,20 +260,20 @@ def _check(folder: VectorFolder, kind: str, recall: float, tokens: str, queries:
         raise IndexingError(f"Vectors of queries have shape (queries, {folder.dim}); got {queries.shape}.")
 
 
-def _plan(out: Path, asked: dict[str, Any]) -> dict[str, Any]:
+def _plan(out: Path, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the plan of an interrupted build with the same arguments, or start a new one.
 
     Segments that were written with other arguments are deleted.
     """
-    if (out / _PLAN).is_file():
-        plan: dict[str, Any] = json.loads((out / _PLAN).read_text(encoding="utf-8"))
-        if plan["asked"] == json.loads(json.dumps(asked)):
+    if (out / _PLAN_FILE).is_file():
+        plan: dict[str, Any] = json.loads((out / _PLAN_FILE).read_text(encoding="utf-8"))
+        if plan["asked"] == json.loads(json.dumps(arguments)):
             return plan
     elif any(path.name != ".lock" for path in out.iterdir()):
         raise IndexingError(f"{out} holds other files and no index. Give a new or empty folder.")
     shutil.rmtree(out / SEGMENTS, ignore_errors=True)
-    plan = {"asked": asked}
-    write_json(out / _PLAN, plan)
+    plan = {"asked": arguments}
+    write_json(out / _PLAN_FILE, plan)
     return plan
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from mar_st.index.errors import IndexingError
 from mar_st.index.registry import kind_of, registered
 from mar_st.index.source import RowsSource
-from mar_st.index.tune import AT, exact_results, recall
+from mar_st.index.tune import RECALL_DEPTH, exact_results, recall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from mar_st.index.tune import ExactResults
 
 #: Vectors of the sample.
-SAMPLE = 20_000
+SAMPLE_SIZE = 20_000
 
-#: An exact search that is this fast (milliseconds) needs no other kind.
-FAST_ENOUGH = 5.0
+#: Milliseconds of an exact search up to which no other kind is needed.
+FAST_ENOUGH_MS = 5.0
 
 #: A simpler candidate is preferred if it takes at most this many times as long as the fastest.
-_ALIKE = 1.1
+_SIMILAR_TIME_RATIO = 1.1
 
-#: Single queries that are timed.
-_TIMED = 50
+#: Number of single queries that are timed.
+_TIMED_QUERIES = 50
 
 
 @dataclass
-class Measured:
+class Candidate:
     """A candidate with its measurements.
 
     Attributes:
@@ -72,7 +72,7 @@ def choose(
     limit: int | None,
     target: float,
     queries: np.ndarray | None = None,
-    sample: int = SAMPLE,
+    sample: int = SAMPLE_SIZE,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Measure candidates and pick one.
@@ -93,26 +93,28 @@ def choose(
     """
     count, dim = len(source), source.dim
     rows = np.sort(np.random.default_rng(2).choice(count, min(sample, count), replace=False))
-    small = RowsSource([(source.take(rows), np.arange(len(rows)))])
-    asked = exact_results(small, queries)
-    table: list[Measured] = []
+    sample_source = RowsSource([(source.take(rows), np.arange(len(rows)))])
+    expected = exact_results(sample_source, queries)
+    table: list[Candidate] = []
     for kind, params in _candidates(dim):
-        built = kind.settings(params, dim, count)
-        need = kind.memory(built, dim, count)
-        if limit is not None and need > limit:
-            table.append(Measured(kind.kind, params, need / 1e6, note="does not fit into the memory"))
+        settings = kind.settings(params, dim, count)
+        bytes_needed = kind.memory(settings, dim, count)
+        if limit is not None and bytes_needed > limit:
+            table.append(
+                Candidate(kind.kind, params, bytes_needed / 1e6, note="does not fit into the memory")
+            )
             continue
-        say(f"measuring {kind.kind} {params or ''} on {len(small)} vectors")
+        say(f"measuring {kind.kind} {params or ''} on {len(sample_source)} vectors")
         with tempfile.TemporaryDirectory() as name:
             part = Path(name)
-            fitting = kind.settings(params, dim, len(small))
-            kind.construct(part, small, fitting, progress=False)
-            growth = kind.growth(built, fitting, count, len(small))
-            table += _measure(kind(part), asked, params, need, growth, target)
+            sample_settings = kind.settings(params, dim, len(sample_source))
+            kind.construct(part, sample_source, sample_settings, progress=False)
+            growth = kind.growth(settings, sample_settings, count, len(sample_source))
+            table += _measure(kind(part), expected, params, bytes_needed, growth, target)
         last = table[-1]
-        if kind.EXACT and last.projected_ms is not None and last.projected_ms <= FAST_ENOUGH:
+        if kind.EXACT and last.projected_ms is not None and last.projected_ms <= FAST_ENOUGH_MS:
             break
-    return _picked(table, limit, target, count, len(small))
+    return _picked(table, limit, target, count, len(sample_source))
 
 
 def _candidates(dim: int) -> Iterator[tuple[type[IndexKind], dict[str, Any]]]:
@@ -123,64 +125,68 @@ def _candidates(dim: int) -> Iterator[tuple[type[IndexKind], dict[str, Any]]]:
 
 def _measure(
     searchable: IndexKind,
-    asked: ExactResults,
+    expected: ExactResults,
     params: dict[str, Any],
-    need: int,
+    bytes_needed: int,
     growth: float,
     target: float,
-) -> list[Measured]:
+) -> list[Candidate]:
     """Return a row for each search setting, from cheap to the first that reaches the target."""
     rows = []
-    for ladder in searchable.LADDER:
-        found = recall(searchable, asked, ladder)
-        elapsed = _median(searchable, asked.queries, ladder)
-        row = Measured(searchable.kind, params, need / 1e6, dict(ladder), round(found, 4))
+    for settings in searchable.LADDER:
+        reached = recall(searchable, expected, settings)
+        elapsed = _median(searchable, expected.queries, settings)
+        row = Candidate(searchable.kind, params, bytes_needed / 1e6, dict(settings), round(reached, 4))
         row.sample_ms, row.projected_ms = round(elapsed, 4), round(elapsed * growth, 4)
         rows.append(row)
-        if found >= target:
+        if reached >= target:
             break
     return rows
 
 
-def _median(searchable: IndexKind, queries: np.ndarray, ladder: Mapping[str, int]) -> float:
+def _median(searchable: IndexKind, queries: np.ndarray, settings: Mapping[str, int]) -> float:
     """Median milliseconds of a single query."""
     times: list[float] = []
-    for query in queries[:_TIMED]:
+    for query in queries[:_TIMED_QUERIES]:
         started = time.perf_counter()
-        searchable.search(query[None], AT, settings=ladder)
+        searchable.search(query[None], RECALL_DEPTH, settings=settings)
         times.append(time.perf_counter() - started)
     return 1000 * float(np.median(times))
 
 
 def _picked(
-    table: list[Measured], limit: int | None, target: float, count: int, sample: int
+    table: list[Candidate], limit: int | None, target: float, count: int, sample: int
 ) -> dict[str, Any]:
     """Return the fastest candidate that reaches the target; if several are similar, the first (simplest)."""
-    tried = [row for row in table if row.recall is not None]
-    if not tried:
-        least = min(table, key=lambda row: row.megabytes)
+    measured = [row for row in table if row.recall is not None]
+    if not measured:
+        smallest = min(table, key=lambda row: row.megabytes)
         raise IndexingError(
-            f"No kind of index fits into {(limit or 0) / 1e6:.0f} MB; the smallest, {least.kind}, needs "
-            f"{least.megabytes:.0f} MB for {count} vectors. Allow more memory, or encode fewer dimensions."
+            f"No kind of index fits into {(limit or 0) / 1e6:.0f} MB; the smallest, {smallest.kind}, needs "
+            f"{smallest.megabytes:.0f} MB for {count} vectors. Allow more memory, or encode fewer dimensions."
         )
-    good = [row for row in tried if (row.recall or 0) >= target]
-    if good:
-        fastest = min(row.projected_ms or 0 for row in good)
-        best = next(row for row in good if (row.projected_ms or 0) <= max(fastest * _ALIKE, FAST_ENOUGH / 5))
+    reaching = [row for row in measured if (row.recall or 0) >= target]
+    if reaching:
+        fastest = min(row.projected_ms or 0 for row in reaching)
+        best = next(
+            row
+            for row in reaching
+            if (row.projected_ms or 0) <= max(fastest * _SIMILAR_TIME_RATIO, FAST_ENOUGH_MS / 5)
+        )
         reason = "is the fastest"
-        if kind_of(best.kind).EXACT and (best.projected_ms or 0) <= FAST_ENOUGH:
+        if kind_of(best.kind).EXACT and (best.projected_ms or 0) <= FAST_ENOUGH_MS:
             reason = "is fast enough and misses nothing"
         elif (best.projected_ms or 0) > fastest:
             reason = "is the simplest of the fastest"
     else:
-        best = max(tried, key=lambda row: (row.recall or 0, -(row.projected_ms or 0)))
-        reason = f"comes nearest to recall@{AT} {target}, which none reaches"
+        best = max(measured, key=lambda row: (row.recall or 0, -(row.projected_ms or 0)))
+        reason = f"comes nearest to recall@{RECALL_DEPTH} {target}, which none reaches"
     best.note = "chosen"
-    room = "any memory" if limit is None else f"{limit / 1e6:.0f} MB"
+    memory = "any memory" if limit is None else f"{limit / 1e6:.0f} MB"
     why = (
-        f"{best.kind} {reason}: recall@{AT} {best.recall} (target {target}) and {best.sample_ms} ms a "
-        f"query on {sample} of {count} vectors, about {best.projected_ms} ms on all; "
-        f"{best.megabytes:.0f} MB of {room}"
+        f"{best.kind} {reason}: recall@{RECALL_DEPTH} {best.recall} (target {target}) and {best.sample_ms} "
+        f"ms a query on {sample} of {count} vectors, about {best.projected_ms} ms on all; "
+        f"{best.megabytes:.0f} MB of {memory}"
     )
     return {
         "kind": best.kind,

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from mar_st.files import finished, open_reserved
 from mar_st.index.errors import IndexingError, need
-from mar_st.index.names import INDEX, TRAINED
+from mar_st.index.names import INDEX, TRAINED_INDEX
 from mar_st.index.source import VECTORS_PER_READ
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from mar_st.index.source import VectorSource
 
 #: Maximum number of vectors that quantizers are trained on.
-MOST_TRAINED = 131_072
+MAX_TRAINING_VECTORS = 131_072
 
 #: Search settings of Milvus's graphs and cells, from cheap to thorough.
 MILVUS_EFFORTS = tuple({"ef": ef} for ef in (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024))
 MILVUS_PROBES = tuple({"nprobe": probes} for probes in (4, 8, 16, 32, 64, 128, 256, 512, 1024))
 
 #: Largest value of float16.
-_LARGEST = 65_504.0
+_FLOAT16_MAX = 65_504.0
 
 
 def cells(count: int) -> int:
@@ -61,20 +61,22 @@ def write_vectors(path: Path, source: VectorSource, dtype: str, *, progress: boo
         progress: Show a progress bar.
     """
     with finished(path) as part:
-        kept = open_reserved(part, dtype, (len(source), source.dim))
-        at = 0
+        array = open_reserved(part, dtype, (len(source), source.dim))
+        start = 0
         for block in blocks(source, "vectors", progress=progress):
             # Dot products of such vectors would overflow anyway; clipped they stay the largest.
-            kept[at : at + len(block)] = block if dtype == "float32" else block.clip(-_LARGEST, _LARGEST)
-            at += len(block)
-        kept.flush()
+            values = block if dtype == "float32" else block.clip(-_FLOAT16_MAX, _FLOAT16_MAX)
+            array[start : start + len(block)] = values
+            start += len(block)
+        array.flush()
 
 
 def sampled(source: VectorSource) -> np.ndarray:
     """Return the vectors to train on, drawn uniformly with a fixed seed."""
-    if len(source) <= MOST_TRAINED:
+    if len(source) <= MAX_TRAINING_VECTORS:
         return source.take(np.arange(len(source)))
-    return source.take(np.sort(np.random.default_rng(0).choice(len(source), MOST_TRAINED, replace=False)))
+    rows = np.random.default_rng(0).choice(len(source), MAX_TRAINING_VECTORS, replace=False)
+    return source.take(np.sort(rows))
 
 
 def save(index: Any, path: Path, *, binary: bool = False) -> None:
@@ -105,9 +107,9 @@ def trained(folder: Path, source: VectorSource, untrained: Callable[[], Any], li
         like: Folder of a segment whose trained index is used instead.
     """
     faiss = need("faiss")
-    path = folder / TRAINED
+    path = folder / TRAINED_INDEX
     if like is not None and not path.is_file():
-        save(faiss.read_index(str(like / TRAINED)), path)
+        save(faiss.read_index(str(like / TRAINED_INDEX)), path)
     if path.is_file():
         return faiss.read_index(str(path))
     index = untrained()

@@ -1,4 +1,4 @@
-"""The documents of a folder of vectors: a corpus in the order of its vectors."""
+"""The documents of a folder of vectors, read from a corpus in the order of the vectors."""
 
 from __future__ import annotations
 

@@ -59,16 +59,16 @@ class CountedBM25(bm25s.BM25):  # type: ignore[misc]
             leave_progress: Not used.
         """
         self.nonoccurrence_array = None  # Lucene's scores of absent words are 0
-        word, document, often, lengths = corpus_token_ids
+        word, document, occurrences, lengths = corpus_token_ids
         count = len(lengths)
-        frequency = np.bincount(word, minlength=len(unique_token_ids))
-        idf = np.log(1 + (count - frequency + 0.5) / (frequency + 0.5)).astype(np.float32)
-        slowed = (self.k1 * ((1 - self.b) + self.b * lengths / self.mean)).astype(np.float32)
-        scores = idf[word] * (often / (slowed[document] + often))
+        document_frequency = np.bincount(word, minlength=len(unique_token_ids))
+        idf = np.log(1 + (count - document_frequency + 0.5) / (document_frequency + 0.5)).astype(np.float32)
+        length_factor = (self.k1 * ((1 - self.b) + self.b * lengths / self.mean)).astype(np.float32)
+        scores = idf[word] * (occurrences / (length_factor[document] + occurrences))
         order = np.argsort(word, kind="stable")  # within a word documents stay in their order
         return {
             "data": scores[order],
             "indices": document[order],
-            "indptr": np.concatenate([[0], np.cumsum(frequency)]).astype(np.int64),
+            "indptr": np.concatenate([[0], np.cumsum(document_frequency)]).astype(np.int64),
             "num_docs": count,
         }

@@ -1,7 +1,7 @@
-"""The documents of an index: ids and metadata in columns, titles and texts to be read for hits.
+"""Documents of an index: ids and metadata in columns, titles and texts that are read for hits.
 
 Two Arrow files, memory-mapped: `rows.arrow` (one batch: `id`, then the metadata, which filters read whole)
-and `documents.arrow` (batches: `title`, `text`, of which a search reads the few rows it found).
+and `documents.arrow` (batches: `title`, `text`, of which a search reads the rows of its hits).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 ROWS, TEXTS = "rows.arrow", "documents.arrow"
 
 #: Documents per batch of the file of texts.
-BATCH = 2048
-#: A field with at most this many distinct strings is stored as a dictionary.
-MOST_DISTINCT = 65_536
+DOCUMENTS_PER_BATCH = 2048
+#: Maximum number of distinct strings of a field that is stored as a dictionary.
+MAX_DICTIONARY_VALUES = 65_536
 
-#: At most this many ids are read one by one, which is faster.
-_ONE_BY_ONE = 64
+#: Up to this many rows are read one by one, which is faster.
+_MAX_SINGLE_READS = 64
 
 _TYPES: dict[FieldType, Any] = {
     "string": pa.large_string(),
@@ -95,7 +95,7 @@ class DocumentWriter:
             column.append(self._known.setdefault(value, value) if isinstance(value, str) else value)
         self._titles.append(document.title)
         self._texts.append(document.text)
-        if len(self._texts) >= BATCH:
+        if len(self._texts) >= DOCUMENTS_PER_BATCH:
             self._flush()
 
     def close(self) -> dict[str, FieldType]:
@@ -130,26 +130,26 @@ class DocumentWriter:
             self._titles, self._texts = [], []
 
     def _type(self, name: str, column: Sequence[Scalar | None]) -> FieldType:
-        found = common_type({type_of(value) for value in column if value is not None})
-        wanted = self.fixed.get(name)
-        if wanted is None or wanted == found:
-            return found
-        if wanted == "string" or (wanted == "number" and found == "integer"):
-            return wanted
+        actual = common_type({type_of(value) for value in column if value is not None})
+        fixed = self.fixed.get(name)
+        if fixed is None or fixed == actual:
+            return actual
+        if fixed == "string" or (fixed == "number" and actual == "integer"):
+            return fixed
         odd = next(
-            place for place, value in enumerate(column) if value is not None and type_of(value) != wanted
+            place for place, value in enumerate(column) if value is not None and type_of(value) != fixed
         )
         raise IndexingError(
-            f"The metadata field {name!r} is of type {wanted} in this index; document {self.ids[odd]!r} has "
+            f"The metadata field {name!r} is of type {fixed} in this index; document {self.ids[odd]!r} has "
             f"{column[odd]!r}. Give it the same type, or build the index again."
         )
 
 
-def common_type(found: AbstractSet[FieldType]) -> FieldType:
+def common_type(types: AbstractSet[FieldType]) -> FieldType:
     """Return the type of a field whose values are of these types."""
-    if len(found) > 1:
-        return "number" if found == {"integer", "number"} else "string"
-    return next(iter(found), "string")
+    if len(types) > 1:
+        return "number" if types == {"integer", "number"} else "string"
+    return next(iter(types), "string")
 
 
 def type_of(value: Scalar) -> FieldType:
@@ -169,7 +169,8 @@ def _column(values: Sequence[Scalar | None], kind: FieldType) -> Any:
         ]
         array = pa.array(written, type=_TYPES[kind])
         encoded = array.dictionary_encode()
-        return encoded if len(encoded.dictionary) <= min(MOST_DISTINCT, max(16, len(array) // 4)) else array
+        limit = min(MAX_DICTIONARY_VALUES, max(16, len(array) // 4))
+        return encoded if len(encoded.dictionary) <= limit else array
     if kind == "number":
         values = [None if value is None else float(value) for value in values]
     return pa.array(values, type=_TYPES[kind])
@@ -211,10 +212,10 @@ class Documents:
 
     def ids_of(self, rows: np.ndarray) -> list[str]:
         """Return the ids of some rows."""
-        if len(rows) <= _ONE_BY_ONE:
+        if len(rows) <= _MAX_SINGLE_READS:
             return [self._names[row] for row in rows.tolist()]
-        found: list[str] = self.ids.take(pa.array(rows)).to_pylist()
-        return found
+        ids: list[str] = self.ids.take(pa.array(rows)).to_pylist()
+        return ids
 
     def texts(self, start: int, stop: int) -> Iterator[str]:
         """Yield the documents of a range of rows, as they are encoded (title, newline, text)."""
@@ -246,9 +247,9 @@ class Documents:
     def documents(self, rows: Sequence[int]) -> list[Stored]:
         """Return the documents of some rows."""
         metadata: list[dict[str, Scalar]] = [{} for _ in rows]
-        chosen = pa.array(rows, type=pa.int64()) if len(rows) > _ONE_BY_ONE else None
+        chosen = pa.array(rows, type=pa.int64()) if len(rows) > _MAX_SINGLE_READS else None
         for name, column in self._columns.items():
-            values = [column[row].as_py() for row in rows] if chosen is None else _taken(column, chosen)
+            values = [column[row].as_py() for row in rows] if chosen is None else _values_at(column, chosen)
             for fields, value in zip(metadata, values, strict=True):
                 if value is not None:
                     fields[name] = value
@@ -277,11 +278,11 @@ def _validate(rows: Any, texts: Sequence[Any]) -> None:
         raise pa.ArrowInvalid("ids, titles or texts are missing")
 
 
-def _taken(column: Any, rows: Any) -> list[Scalar | None]:
+def _values_at(column: Any, rows: Any) -> list[Scalar | None]:
     """Return the values of a column in many rows; an Arrow scalar for each would take microseconds."""
-    found = column.take(rows)
+    selected = column.take(rows)
     values: list[Scalar | None] = (
-        found.dictionary_decode() if isinstance(found, pa.DictionaryArray) else found
+        selected.dictionary_decode() if isinstance(selected, pa.DictionaryArray) else selected
     ).to_pylist()
     return values
 
@@ -322,11 +323,11 @@ def _passing(column: Any, condition: FieldCondition) -> np.ndarray:
         values = list(condition.any_of)
         if column.type == pa.float64() and 0.0 in values:
             values.append(-0.0)  # Arrow looks values up by their bits
-        found = pc.is_in(column, value_set=pa.array(values, type=column.type))
+        mask = pc.is_in(column, value_set=pa.array(values, type=column.type))
     else:
         tests = [
             _COMPARE[name](column, pa.scalar(value, type=column.type)) for name, value in condition.bounds
         ]
-        found = reduce(pc.and_, tests)
-    passed: np.ndarray = found.fill_null(False).to_numpy(zero_copy_only=False)
+        mask = reduce(pc.and_, tests)
+    passed: np.ndarray = mask.fill_null(False).to_numpy(zero_copy_only=False)
     return passed.copy() if not passed.flags.writeable else passed

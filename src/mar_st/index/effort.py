@@ -17,7 +17,7 @@ from mar_st.index.errors import IndexingError
 from mar_st.index.folder import FolderIndex
 from mar_st.index.registry import kind_of
 from mar_st.index.searcher import Searcher
-from mar_st.index.tune import AT, ExactResults, calibrate, recall
+from mar_st.index.tune import RECALL_DEPTH, ExactResults, calibrate, recall
 from mar_st.online.protocol import encoder_name, encoder_origin
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from mar_st.online import QueryEncoder
 
 #: Maximum number of queries to measure with, spread evenly over those given.
-MOST = 1000
+MAX_EFFORT_QUERIES = 1000
 
 #: Recall to reach if neither the caller nor the index names one.
-TARGET = 0.95
+DEFAULT_RECALL = 0.95
 
 
 class _VectorRows:
@@ -43,11 +43,11 @@ class _VectorRows:
         self, queries: np.ndarray, k: int, *, settings: Mapping[str, int]
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return scores and rows, see `mar_st.index.tune.Searched`."""
-        found = self.index.find(queries, k, None, settings)
+        scored = self.index.find(queries, k, None, settings)
         rows = np.full((len(queries), k), -1, dtype=np.int64)
-        for number, keys in enumerate(found.keys):
+        for number, keys in enumerate(scored.keys):
             rows[number, : len(keys)] = keys
-        return found.scores, rows
+        return scored.scores, rows
 
 
 def tune_effort(
@@ -90,7 +90,7 @@ def tune_effort(
             "neighbours and there is nothing to tune."
         )
     if target is None:
-        target = float((opened.manifest["measured"] or {}).get("target", TARGET))
+        target = float((opened.manifest["measured"] or {}).get("target", DEFAULT_RECALL))
     if not 0 < target <= 1:
         raise IndexingError(f"recall is a share of the exact results, above 0 and at most 1; got {target}.")
     if not queries:
@@ -101,11 +101,16 @@ def tune_effort(
     origin = encoder_origin(searcher.encoder)
     if origin is None:
         raise IndexingError("The encoder has no digest, so its effort could not be looked up.")
-    chosen = np.unique(np.linspace(0, len(queries) - 1, min(MOST, len(queries))).round().astype(int))
+    chosen = np.unique(
+        np.linspace(0, len(queries) - 1, min(MAX_EFFORT_QUERIES, len(queries))).round().astype(int)
+    )
     vectors = searcher.vectors([queries[place] for place in chosen])
-    asked, rows = ExactResults(vectors, opened.exact(vectors, AT)), _VectorRows(opened)
-    before = {"search": opened.settings, f"recall@{AT}": round(recall(rows, asked, opened.settings), 4)}
-    measured = calibrate(rows, asked, target, kind.LADDER)
+    expected, rows = ExactResults(vectors, opened.exact(vectors, RECALL_DEPTH)), _VectorRows(opened)
+    before = {
+        "search": opened.settings,
+        f"recall@{RECALL_DEPTH}": round(recall(rows, expected, opened.settings), 4),
+    }
+    measured = calibrate(rows, expected, target, kind.LADDER)
     entry = {"query": encoder_name(searcher.encoder), **measured, "target": target, "queries": len(vectors)}
     opened.keep("efforts", origin, entry)
     return {**entry, "before": before}

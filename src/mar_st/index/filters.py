@@ -26,19 +26,19 @@ Bound: TypeAlias = Literal["gt", "gte", "lt", "lte"]
 #: Type of a metadata field.
 FieldType: TypeAlias = Literal["string", "integer", "number", "boolean"]
 
-BOUNDS: dict[Bound, str] = {"gte": ">=", "gt": ">", "lte": "<=", "lt": "<"}
+BOUND_SIGNS: dict[Bound, str] = {"gte": ">=", "gt": ">", "lte": "<=", "lt": "<"}
 
 #: Range of the integers of a field.
-LEAST, LARGEST = -(2**63), 2**63 - 1
+MIN_INTEGER, MAX_INTEGER = -(2**63), 2**63 - 1
 
 #: Maximum number of conditions of a filter, and of values of one condition.
-MOST_CONDITIONS, MOST_VALUES = 64, 10_000
+MAX_CONDITIONS, MAX_VALUES = 64, 10_000
 
-_FORMS = 'a value, a list of values (any of them), or a range such as {"gte": 2020, "lt": 2024}'
-_TEXT = re.compile(r"\s*(?P<field>[^=<>!|]+?)\s*(?P<sign>>=|<=|=|>|<)\s*(?P<value>[^=<>].*|)", re.DOTALL)
+_VALUE_FORMS = 'a value, a list of values (any of them), or a range such as {"gte": 2020, "lt": 2024}'
+_CONDITION = re.compile(r"\s*(?P<field>[^=<>!|]+?)\s*(?P<sign>>=|<=|=|>|<)\s*(?P<value>[^=<>].*|)", re.DOTALL)
 
 
-class _Written(str):
+class _TextValue(str):
     """A value from a line of text: its type is that of the field."""
 
     __slots__ = ()
@@ -112,34 +112,34 @@ def parse_filter(where: Mapping[str, Any] | str | Filter | None) -> Filter | Non
         else:
             return _from_text(where)
     if not isinstance(where, Mapping):
-        raise FilterError(f"A filter is a mapping of fields to {_FORMS}; got {type(where).__name__}.")
-    if len(where) > MOST_CONDITIONS:
-        raise FilterError(f"A filter has at most {MOST_CONDITIONS} conditions; this one has {len(where)}.")
+        raise FilterError(f"A filter is a mapping of fields to {_VALUE_FORMS}; got {type(where).__name__}.")
+    if len(where) > MAX_CONDITIONS:
+        raise FilterError(f"A filter has at most {MAX_CONDITIONS} conditions; this one has {len(where)}.")
     conditions = [_condition(field, wanted) for field, wanted in where.items()]
-    return _whole(conditions)
+    return _filter_of(conditions)
 
 
-def _whole(conditions: Iterable[FieldCondition]) -> Filter | None:
-    found = tuple(sorted(conditions, key=lambda condition: condition.field))
-    return Filter(found) if found else None
+def _filter_of(conditions: Iterable[FieldCondition]) -> Filter | None:
+    ordered = tuple(sorted(conditions, key=lambda condition: condition.field))
+    return Filter(ordered) if ordered else None
 
 
 def _condition(field: Any, wanted: Any) -> FieldCondition:
     if not isinstance(field, str) or not field:
         raise FilterError(f"Fields of a filter are named by strings; got {field!r}.")
     if isinstance(wanted, Mapping):
-        unknown = [name for name in wanted if name not in BOUNDS]
+        unknown = [name for name in wanted if name not in BOUND_SIGNS]
         if unknown or not wanted:
             raise FilterError(
                 f"The range of {field!r} has {', '.join(map(repr, unknown)) or 'nothing'}; "
-                f"it takes {', '.join(BOUNDS)}."
+                f"it takes {', '.join(BOUND_SIGNS)}."
             )
         return FieldCondition(
-            field, bounds=tuple((name, _value(field, wanted[name])) for name in BOUNDS if name in wanted)
+            field, bounds=tuple((name, _value(field, wanted[name])) for name in BOUND_SIGNS if name in wanted)
         )
     if isinstance(wanted, Sequence) and not isinstance(wanted, str | bytes):
-        if not wanted or len(wanted) > MOST_VALUES:
-            raise FilterError(f"{field!r} lists {len(wanted)} values; 1 to {MOST_VALUES} are allowed.")
+        if not wanted or len(wanted) > MAX_VALUES:
+            raise FilterError(f"{field!r} lists {len(wanted)} values; 1 to {MAX_VALUES} are allowed.")
         return FieldCondition(field, any_of=tuple(dict.fromkeys(_value(field, value) for value in wanted)))
     return FieldCondition(field, any_of=(_value(field, wanted),))
 
@@ -153,9 +153,9 @@ def _value(field: str, value: Any) -> Scalar:
         except UnicodeEncodeError as error:
             raise FilterError(f"{field!r} is compared with half of a surrogate pair ({error}).") from error
         return value
-    if isinstance(value, int) and LEAST <= value <= LARGEST:
+    if isinstance(value, int) and MIN_INTEGER <= value <= MAX_INTEGER:
         return value
-    raise FilterError(f"{field!r} is compared with {value!r}; expected {_FORMS}.")
+    raise FilterError(f"{field!r} is compared with {value!r}; expected {_VALUE_FORMS}.")
 
 
 def _from_text(line: str) -> Filter | None:
@@ -167,27 +167,27 @@ def _from_text(line: str) -> Filter | None:
     for part in line.split(","):
         if not part.strip():
             continue
-        found = _TEXT.fullmatch(part)
-        if not found or not found["value"].strip():
+        match = _CONDITION.fullmatch(part)
+        if not match or not match["value"].strip():
             raise FilterError(
                 f"{part.strip()!r} is not a condition. Write field=value, field=one|other, field>=value, "
                 'separated by commas, or JSON such as {"field": "a, b"}.'
             )
-        field, sign, value = found["field"], found["sign"], found["value"].strip()
+        field, sign, value = match["field"], match["sign"], match["value"].strip()
         if sign == "=":
             if field in conditions:
                 raise FilterError(f"{field!r} is named twice; write {field}=one|other for any of them.")
-            values = (_Written(one.strip()) for one in value.split("|"))
+            values = (_TextValue(one.strip()) for one in value.split("|"))
             conditions[field] = FieldCondition(
                 field, any_of=tuple(dict.fromkeys(one for one in values if one))
             )
             continue
         earlier = conditions.get(field, FieldCondition(field))
-        name = next(name for name, written in BOUNDS.items() if written == sign)
+        name = next(name for name, written in BOUND_SIGNS.items() if written == sign)
         if earlier.any_of is not None or name in dict(earlier.bounds):
             raise FilterError(f"{field!r} is named twice in {line!r}.")
-        conditions[field] = FieldCondition(field, bounds=(*earlier.bounds, (name, _Written(value))))
-    return _whole(conditions.values())
+        conditions[field] = FieldCondition(field, bounds=(*earlier.bounds, (name, _TextValue(value))))
+    return _filter_of(conditions.values())
 
 
 def _typed(condition: FieldCondition, fields: Mapping[str, FieldType]) -> FieldCondition:
@@ -199,41 +199,41 @@ def _typed(condition: FieldCondition, fields: Mapping[str, FieldType]) -> FieldC
         raise FilterError(f"The index has no metadata field {field!r}.{hint} {known}")
     kind = fields[field]
     if condition.any_of is not None:
-        values = [_as(kind, field, value) for value in condition.any_of]
-        return FieldCondition(field, any_of=tuple(_possible(values) if kind == "integer" else values))
+        values = [_converted(kind, field, value) for value in condition.any_of]
+        return FieldCondition(field, any_of=tuple(_integers(values) if kind == "integer" else values))
     if kind == "boolean":
         raise FilterError(f"{field!r} is true or false; it has no range.")
-    bounds = tuple((name, _as(kind, field, value)) for name, value in condition.bounds)
-    return _whole_range(field, bounds) if kind == "integer" else FieldCondition(field, bounds=bounds)
+    bounds = tuple((name, _converted(kind, field, value)) for name, value in condition.bounds)
+    return _integer_range(field, bounds) if kind == "integer" else FieldCondition(field, bounds=bounds)
 
 
-def _possible(values: Iterable[Scalar]) -> list[Scalar]:
+def _integers(values: Iterable[Scalar]) -> list[Scalar]:
     """Return the numbers that are whole and fit a 64-bit integer, as integers."""
     whole = (int(value) for value in values if not isinstance(value, str) and value == int(value))
-    return [value for value in whole if LEAST <= value <= LARGEST]
+    return [value for value in whole if MIN_INTEGER <= value <= MAX_INTEGER]
 
 
-def _whole_range(field: str, bounds: Iterable[tuple[Bound, Scalar]]) -> FieldCondition:
+def _integer_range(field: str, bounds: Iterable[tuple[Bound, Scalar]]) -> FieldCondition:
     """Return a range of integers with integer bounds; it has no values if no 64-bit integer is in it."""
-    found: list[tuple[Bound, Scalar]] = []
+    whole_bounds: list[tuple[Bound, Scalar]] = []
     for name, value in bounds:
         # For an integer, > 2.5 is > 2, and >= 2.5 is >= 3.
         number = math.floor(value) if name in ("gt", "lte") else math.ceil(value)  # type: ignore[arg-type]
-        least, largest = LEAST, LARGEST
+        least, largest = MIN_INTEGER, MAX_INTEGER
         if name == "gt":
             name, number = "gte", number + 1
         elif name == "lt":
             name, number = "lte", number - 1
         if (name == "gte" and number > largest) or (name == "lte" and number < least):
             return FieldCondition(field, any_of=())
-        found.append((name, min(max(number, least), largest)))
-    return FieldCondition(field, bounds=tuple(found))
+        whole_bounds.append((name, min(max(number, least), largest)))
+    return FieldCondition(field, bounds=tuple(whole_bounds))
 
 
-def _as(kind: FieldType, field: str, value: Scalar) -> Scalar:
+def _converted(kind: FieldType, field: str, value: Scalar) -> Scalar:
     """Return a value in the type of its field."""
-    if isinstance(value, _Written):
-        read = _read(kind, str(value))
+    if isinstance(value, _TextValue):
+        read = _parsed(kind, str(value))
         if read is not None:
             return read + 0.0 if isinstance(read, float) else read
     elif kind == "string":
@@ -247,7 +247,7 @@ def _as(kind: FieldType, field: str, value: Scalar) -> Scalar:
     raise FilterError(f"{field!r} is compared with {str(value)!r}, but the field is of type {kind}.")
 
 
-def _read(kind: FieldType, text: str) -> Scalar | None:
+def _parsed(kind: FieldType, text: str) -> Scalar | None:
     if kind == "string":
         return text
     if kind == "boolean":

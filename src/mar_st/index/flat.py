@@ -23,23 +23,23 @@ if TYPE_CHECKING:
     from mar_st.index.mask import Mask
     from mar_st.kernels.exact import ExactSearch
 
-#: Vectors that are compared at once if they have to be copied (other type, or picked rows).
-BLOCK = 8192
+#: Vectors per block if they have to be copied (other type, or picked rows).
+VECTORS_PER_BLOCK = 8192
 
 #: From this many queries on, matrices are multiplied; below, FAISS scans the vectors once per query.
-MANY_QUERIES = 8
+MIN_QUERIES_FOR_PRODUCTS = 8
 
 #: Queries per matrix product.
-_CHUNK = 512
+_QUERIES_PER_PRODUCT = 512
 
-#: Share of the rows below which the rows of a mask are picked out.
-_PICKED = 0.1
+#: Maximum share of the rows that a mask may leave for them to be picked out.
+_MAX_PICKED_SHARE = 0.1
 
-#: Number of values in all vectors from which compiling our kernel is worthwhile.
-_WORTH_A_KERNEL = 1_000_000
+#: Minimum number of values in all vectors that makes compiling our kernel worthwhile.
+_MIN_VALUES_FOR_KERNEL = 1_000_000
 
 #: Number of multiplications that justify another thread.
-_WORTH_A_THREAD = 4_000_000
+_MULTIPLICATIONS_PER_THREAD = 4_000_000
 
 
 def top(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -83,36 +83,42 @@ def search(
     total = len(vectors) if mask is None else mask.count
     wanted = min(k, total)
     if not wanted or not len(queries):
-        return top(*_nothing(queries), k)
-    own = _own(vectors, k)
-    if own is not None:
+        return top(*_no_results(queries), k)
+    kernel = _kernel_for(vectors, k)
+    if kernel is not None:
         bits = mask.bits if mask is not None and total < len(vectors) else None
-        return own.search(queries, vectors, k, bits)
+        return kernel.search(queries, vectors, k, bits)
     rows = None
     if mask is not None and total < len(vectors):
         # Picking rows costs a copy; if most pass, it is cheaper to scan all and skip some.
-        picked = vectors.dtype != np.float32 or len(queries) >= MANY_QUERIES or total < _PICKED * len(vectors)
+        picked = (
+            vectors.dtype != np.float32
+            or len(queries) >= MIN_QUERIES_FOR_PRODUCTS
+            or total < _MAX_PICKED_SHARE * len(vectors)
+        )
         rows = mask.rows if picked else None
     else:
         mask = None
-    if len(queries) >= MANY_QUERIES:
-        chunks = range(0, len(queries), _CHUNK)
-        parts = [_products(queries[at : at + _CHUNK], vectors, rows, wanted, total) for at in chunks]
+    if len(queries) >= MIN_QUERIES_FOR_PRODUCTS:
+        chunks = range(0, len(queries), _QUERIES_PER_PRODUCT)
+        parts = [
+            _products(queries[at : at + _QUERIES_PER_PRODUCT], vectors, rows, wanted, total) for at in chunks
+        ]
         return top(
             np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts]), k
         )
     shares = _shares(len(vectors) if rows is None else total, len(queries) * vectors.shape[1])
     if len(shares) == 1:
-        return top(*_part(queries, vectors, rows, mask, wanted, shares[0]), k)
-    return merge(_pool().map(lambda share: _part(queries, vectors, rows, mask, wanted, share), shares), k)
-
-
-def merge(found: Iterable[tuple[np.ndarray, np.ndarray]], k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the best `k` of several results of the same queries."""
-    results = list(found)
-    return top(
-        np.concatenate([part[0] for part in results], 1), np.concatenate([part[1] for part in results], 1), k
+        return top(*_search_rows(queries, vectors, rows, mask, wanted, shares[0]), k)
+    return merge(
+        _pool().map(lambda share: _search_rows(queries, vectors, rows, mask, wanted, share), shares), k
     )
+
+
+def merge(results: Iterable[tuple[np.ndarray, np.ndarray]], k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the best `k` of several results (scores and rows) of the same queries."""
+    scores, rows = zip(*results, strict=True)
+    return top(np.concatenate(scores, 1), np.concatenate(rows, 1), k)
 
 
 def rescore(
@@ -128,14 +134,14 @@ def rescore(
     """
     scores = np.full(candidates.shape, -np.inf, dtype=np.float32)
     for query, row in enumerate(candidates):
-        there = np.flatnonzero(row >= 0)
-        scores[query, there] = vectors[row[there]].astype(np.float32, copy=False) @ queries[query]
+        valid = np.flatnonzero(row >= 0)
+        scores[query, valid] = vectors[row[valid]].astype(np.float32, copy=False) @ queries[query]
     return top(scores, candidates, k)
 
 
-def _own(vectors: np.ndarray, k: int) -> ExactSearch | None:
+def _kernel_for(vectors: np.ndarray, k: int) -> ExactSearch | None:
     """Return our own kernel if it is available and worthwhile."""
-    if vectors.size < _WORTH_A_KERNEL or not takes(vectors, k):
+    if vectors.size < _MIN_VALUES_FOR_KERNEL or not takes(vectors, k):
         return None
     return exact_search(min(_processors(), need("faiss").omp_get_max_threads()))
 
@@ -146,7 +152,7 @@ def _processors() -> int:
     return processors()
 
 
-def _part(
+def _search_rows(
     queries: np.ndarray, vectors: np.ndarray, rows: np.ndarray | None, mask: Mask | None, k: int, part: slice
 ) -> tuple[np.ndarray, np.ndarray]:
     """Search some of the rows for few queries: FAISS scans the vectors once per query."""
@@ -154,7 +160,7 @@ def _part(
         bits = None if mask is None else mask.bits[part.start // 8 : -(-part.stop // 8)]
         scores, places = _knn(queries, vectors[part], k, bits)
         return scores, np.where(places >= 0, places + part.start, -1)
-    best = top(*_nothing(queries), k)
+    best = top(*_no_results(queries), k)
     for chosen, block in _blocks(vectors, rows, part):
         scores, places = _knn(queries, block, k)
         best = merge([best, (scores, chosen[places])], k)
@@ -165,25 +171,25 @@ def _products(
     queries: np.ndarray, vectors: np.ndarray, rows: np.ndarray | None, k: int, total: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Search for many queries: matrix products, of which only scores above the best `k` so far are kept."""
-    best = top(*_nothing(queries), k)
+    best = top(*_no_results(queries), k)
     for chosen, block in _blocks(vectors, rows, slice(0, total)):
         scores = queries @ block.T
         better = scores > best[0][:, -1:]
         counts = np.count_nonzero(better, axis=1)
-        most = int(counts.max())
-        if not most:
+        max_count = int(counts.max())
+        if not max_count:
             continue
-        if most > 4 * k:
-            kept = min(k, scores.shape[1])
-            places = np.argpartition(scores, -kept, axis=1)[:, -kept:]
-            found = np.take_along_axis(scores, places, axis=1), chosen[places]
+        if max_count > 4 * k:
+            size = min(k, scores.shape[1])
+            places = np.argpartition(scores, -size, axis=1)[:, -size:]
+            candidates = np.take_along_axis(scores, places, axis=1), chosen[places]
         else:
             query, place = np.nonzero(better)
             slot = np.arange(len(query)) - (np.cumsum(counts) - counts)[query]
-            found = top(*_nothing(queries), most)
-            found[0][query, slot] = scores[query, place]
-            found[1][query, slot] = chosen[place]
-        best = merge([best, found], k)
+            candidates = top(*_no_results(queries), max_count)
+            candidates[0][query, slot] = scores[query, place]
+            candidates[1][query, slot] = chosen[place]
+        best = merge([best, candidates], k)
     return best
 
 
@@ -191,13 +197,13 @@ def _blocks(
     vectors: np.ndarray, rows: np.ndarray | None, part: slice
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield row numbers and float32 vectors, block by block."""
-    for start in range(part.start, part.stop, BLOCK):
-        stop = min(start + BLOCK, part.stop)
+    for start in range(part.start, part.stop, VECTORS_PER_BLOCK):
+        stop = min(start + VECTORS_PER_BLOCK, part.stop)
         chosen = np.arange(start, stop) if rows is None else rows[start:stop]
         yield chosen, np.asarray(vectors[start:stop] if rows is None else vectors[chosen], dtype=np.float32)
 
 
-def _nothing(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _no_results(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64)
 
 
@@ -219,7 +225,7 @@ def _knn(
 
 def _shares(total: int, work: int) -> list[slice]:
     """Return the rows for each thread; FAISS itself spreads queries over threads, not vectors."""
-    threads = min(need("faiss").omp_get_max_threads(), total * work // _WORTH_A_THREAD + 1)
+    threads = min(need("faiss").omp_get_max_threads(), total * work // _MULTIPLICATIONS_PER_THREAD + 1)
     edges = [*(total * share // threads // 8 * 8 for share in range(threads)), total]  # whole bytes of a mask
     return [slice(start, stop) for start, stop in pairwise(edges)]
 

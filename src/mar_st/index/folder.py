@@ -1,4 +1,4 @@
-"""An index in a folder, mapped into memory."""
+"""Index in a folder: its segments are mapped into memory and searched one by one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mar_st.index import flat
 from mar_st.index.base import (
     Index,
     Key,
-    Measured,
+    MeasurementField,
     ScoredKeys,
     check_scores,
     store,
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from mar_st.index.filters import Filter
     from mar_st.index.mask import Mask
 
-#: Number of filters whose rows are cached.
-_REMEMBERED = 64
+#: Maximum number of filters whose masks are cached.
+_MAX_CACHED_FILTERS = 64
 
 
 @store("folder")
@@ -83,13 +83,13 @@ class FolderIndex(Index):
             try:
                 return cls(folder, manifest)
             except FileNotFoundError as error:
-                now = read_manifest(folder)
-                if now["generation"] == manifest["generation"]:
+                current = read_manifest(folder)
+                if current["generation"] == manifest["generation"]:
                     raise IndexingError(
                         f"The index {folder} lacks {error.filename or error}. Copy it there, or build it "
                         "again."
                     ) from error
-                manifest = now  # it was compacted meanwhile
+                manifest = current  # it was compacted meanwhile
         raise IndexingError(f"The index {folder} changes faster than it can be opened.")
 
     def __len__(self) -> int:
@@ -117,15 +117,15 @@ class FolderIndex(Index):
         self, vectors: np.ndarray, k: int, where: Filter | None, settings: Mapping[str, int] | None = None
     ) -> ScoredKeys:
         """Search all segments and merge their best rows, as `Index.find`."""
-        wanted = {**self.settings, **(settings or {})}
+        merged = {**self.settings, **(settings or {})}
         best = []
         masks = self._masks_of(where)
         for segment, mask, start in zip(self.segments, masks, self._starts, strict=False):
-            scores, rows = segment.searchable.search(vectors, k, mask=mask, settings=wanted)
+            scores, rows = segment.searchable.search(vectors, k, mask=mask, settings=merged)
             best.append((scores, np.where(rows >= 0, rows + start, -1)))
         scores, rows = best[0] if len(best) == 1 else flat.merge(best, k)
         check_scores(scores, rows >= 0, self.similarity, self.name)
-        return _found(scores, rows)
+        return _scored_keys(scores, rows)
 
     def exact(self, vectors: np.ndarray, k: int) -> np.ndarray:
         """Return the rows that a comparison with all stored vectors finds.
@@ -156,18 +156,18 @@ class FolderIndex(Index):
             raise IndexingError(
                 f"{self.name} cannot be searched by words. Build it with the corpus and without --no-bm25."
             )
-        return _found(*self._words.search(texts, k, self._masks_of(where), deadline=deadline))
+        return _scored_keys(*self._words.search(texts, k, self._masks_of(where), deadline=deadline))
 
     def documents(self, keys: Sequence[Key]) -> list[Stored]:
         """Read the documents of some hits from their segments, as `Index.documents`."""
         rows = np.array(keys, dtype=np.int64)
         numbers = np.searchsorted(self._starts, rows, side="right") - 1
-        found: dict[int, Stored] = {}
+        stored: dict[int, Stored] = {}
         for number in np.unique(numbers).tolist():
             here = rows[numbers == number]
             read = self.segments[number].documents.documents((here - self._starts[number]).tolist())
-            found.update(zip(here.tolist(), read, strict=True))
-        return [found[row] for row in rows.tolist()]
+            stored.update(zip(here.tolist(), read, strict=True))
+        return [stored[row] for row in rows.tolist()]
 
     def find_documents(self, names: Sequence[str]) -> dict[str, Stored]:
         """Look ids up in all segments and read their documents, as `Index.find_documents`."""
@@ -175,10 +175,10 @@ class FolderIndex(Index):
         read = (segment.documents.documents(rows.tolist()) for segment, rows in parts)
         return {document.id: document for documents in read for document in documents}
 
-    def ids(self, found: ScoredKeys) -> list[list[str]]:
+    def ids(self, scored: ScoredKeys) -> list[list[str]]:
         """Return the ids of the hits, as `Index.ids`."""
-        lengths = [len(keys) for keys in found.keys]
-        rows = np.array([key for keys in found.keys for key in keys], dtype=np.int64)
+        lengths = [len(keys) for keys in scored.keys]
+        rows = np.array([key for keys in scored.keys for key in keys], dtype=np.int64)
         if len(self.segments) == 1 and len(lengths) == 1:
             return [self.segments[0].documents.ids_of(rows)]
         names = np.empty(len(rows), dtype=object)
@@ -201,13 +201,13 @@ class FolderIndex(Index):
         keys: list[int] = live[chosen].tolist()
         return list(zip(keys, self.documents(keys), strict=True))
 
-    def keep(self, field: Measured, origin: str, entry: dict[str, Any]) -> None:
+    def keep(self, field: MeasurementField, origin: str, entry: dict[str, Any]) -> None:
         """Write what was measured for a query encoder into the manifest, as `Index.keep`."""
         with writing(self.folder):
             manifest = read_manifest(self.folder)
             entries = {**manifest.get(field, {}), origin: entry}
-            now = {**manifest, field: entries, "generation": manifest["generation"] + 1}
-            publish(self.folder, manifest, now)
+            updated = {**manifest, field: entries, "generation": manifest["generation"] + 1}
+            publish(self.folder, manifest, updated)
 
     def locate(self, ids: Sequence[str]) -> list[np.ndarray]:
         """Return the rows of some ids in each segment, deleted ones left out."""
@@ -225,10 +225,10 @@ class FolderIndex(Index):
         masks = [segment.mask(typed) for segment in self.segments]
         with self._lock:
             self._masks[typed] = masks
-            while len(self._masks) > _REMEMBERED:
+            while len(self._masks) > _MAX_CACHED_FILTERS:
                 self._masks.popitem(last=False)
         return masks
 
 
-def _found(scores: np.ndarray, rows: np.ndarray) -> ScoredKeys:
+def _scored_keys(scores: np.ndarray, rows: np.ndarray) -> ScoredKeys:
     return ScoredKeys([row[row >= 0].tolist() for row in rows], scores)

@@ -135,16 +135,18 @@ class IndexKind(ABC):
         yield {}
 
     @classmethod
-    def growth(cls, built: Mapping[str, Any], fitting: Mapping[str, Any], count: int, sample: int) -> float:
+    def growth(
+        cls, settings: Mapping[str, Any], sample_settings: Mapping[str, Any], count: int, sample: int
+    ) -> float:
         """Return the factor by which a query takes longer on all vectors than on a sample.
 
         Args:
-            built: Complete build settings for all vectors.
-            fitting: Complete build settings for the sample.
+            settings: Complete build settings for all vectors.
+            sample_settings: Complete build settings for the sample.
             count: Number of all vectors.
             sample: Number of vectors in the sample.
         """
-        del built, fitting
+        del settings, sample_settings
         return count / sample
 
     @classmethod
@@ -213,10 +215,10 @@ class IndexKind(ABC):
 
     def shapes(self, count: int, dim: int) -> list[tuple[str, Any, Any]]:
         """Return the files with their actual and expected shapes."""
-        found: list[tuple[str, Any, Any]] = [(VECTORS, self.vectors.shape, (count, dim))]
+        entries: list[tuple[str, Any, Any]] = [(VECTORS, self.vectors.shape, (count, dim))]
         if self._index is not None:
-            found.append((INDEX, (int(self._index.ntotal), int(self._index.d)), (count, dim)))
-        return found
+            entries.append((INDEX, (int(self._index.ntotal), int(self._index.d)), (count, dim)))
+        return entries
 
     def check(self, count: int, dim: int) -> None:
         """Make sure that all files hold `count` vectors of `dim` dimensions, in row-major order.
@@ -264,9 +266,9 @@ class IndexKind(ABC):
         few = mask is not None and mask.count <= max(BRUTE_ROWS, k, int(BRUTE_SHARE * len(self)))
         if self.EXACT or few:
             return flat.search(queries, self.vectors, k, mask=mask)
-        wanted = {**self.SEARCH, **(settings or {})}
-        count = min(len(self), k * wanted["rescore"] if self.rescored else k)
-        scores, rows = self.nearest(queries, count, mask, wanted)
+        merged = {**self.SEARCH, **(settings or {})}
+        count = min(len(self), k * merged["rescore"] if self.rescored else k)
+        scores, rows = self.nearest(queries, count, mask, merged)
         if self.rescored:
             scores, rows = flat.rescore(queries, self.vectors, rows, k)
         else:

@@ -1,4 +1,4 @@
-"""BM25 over words, by bm25s: a matrix of scores per segment, memory-mapped.
+"""BM25 by bm25s: a memory-mapped matrix of scores per segment.
 
 Each segment is a complete index of bm25s. Where there are several, the weight of a word comes from all of
 them together: Lucene's idf is a factor of every score of a word, so it can be exchanged when a query is
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
     from mar_st.index.documents import Documents
     from mar_st.index.mask import Mask
 
-FOLDER = "bm25"
+BM25_FOLDER = "bm25"
 
-_MEAN = "mean_length.json"
+_MEAN_LENGTH_FILE = "mean_length.json"
 
 #: Maximum number of different words of a query (as many as Lucene's clauses), and of characters that are
 #: split into words.
-MOST_WORDS, MOST_CHARACTERS = 1024, 16 * 1024
+MAX_QUERY_WORDS, MAX_QUERY_CHARACTERS = 1024, 16 * 1024
 
-#: Documents whose words are counted at once, and stored together in case the build is killed.
-CHUNK = 16_384
+#: Documents whose words are cut at once and stored together, so that a killed build can resume.
+DOCUMENTS_PER_CHUNK = 16_384
 
-#: Number of documents from which several processes split texts into words.
-MANY = 4 * CHUNK
+#: Minimum number of documents for which several processes split texts into words.
+MIN_PARALLEL_DOCUMENTS = 4 * DOCUMENTS_PER_CHUNK
 
 
 def build(
@@ -68,28 +68,28 @@ def build(
     """
     from mar_st.index.counted import CountedBM25, CountedWords  # lazy: bm25s
 
-    done = folder / FOLDER / _MEAN
-    if done.is_file():
-        return float(json.loads(done.read_text(encoding="utf-8")))
+    mean_path = folder / BM25_FOLDER / _MEAN_LENGTH_FILE
+    if mean_path.is_file():
+        return float(json.loads(mean_path.read_text(encoding="utf-8")))
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets itself to DEBUG
     vocabulary: dict[str, int] = {}
     counted: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     lengths: list[np.ndarray] = []
-    for known, local, length in _words(folder, documents, tokens, progress=progress):
-        places = np.array([vocabulary.setdefault(word, len(vocabulary)) for word in known], dtype=np.int32)
-        word, document, often = _counted(local, length)
+    for distinct, places, chunk_lengths in _words(folder, documents, tokens, progress=progress):
+        ids = np.array([vocabulary.setdefault(word, len(vocabulary)) for word in distinct], dtype=np.int32)
+        words, rows, counts = _counted(places, chunk_lengths)
         first = sum(map(len, lengths))
-        counted.append((places[word] if len(known) else word, document + np.int32(first), often))
-        lengths.append(length)
-    length = np.concatenate(lengths)
-    mean = float(mean_length or max(length.mean(), 1e-9))
-    words, rows, often = (np.concatenate(part) for part in zip(*counted, strict=True))
+        counted.append((ids[words] if len(distinct) else words, rows + np.int32(first), counts))
+        lengths.append(chunk_lengths)
+    all_lengths = np.concatenate(lengths)
+    mean = float(mean_length or max(all_lengths.mean(), 1e-9))
+    words, rows, counts = (np.concatenate(part) for part in zip(*counted, strict=True))
     index = CountedBM25(mean)
-    index.index(CountedWords((words, rows, often, length), vocabulary), create_empty_token=False)
-    part = folder / f"{FOLDER}.part"
+    index.index(CountedWords((words, rows, counts, all_lengths), vocabulary), create_empty_token=False)
+    part = folder / f"{BM25_FOLDER}.part"
     index.save(part, show_progress=False)
-    (part / _MEAN).write_text(json.dumps(mean), encoding="utf-8")
-    move_folder(part, folder / FOLDER)
+    (part / _MEAN_LENGTH_FILE).write_text(json.dumps(mean), encoding="utf-8")
+    move_folder(part, folder / BM25_FOLDER)
     for path in folder.glob("words-*.npz"):
         path.unlink()
     return mean
@@ -98,35 +98,35 @@ def build(
 def _counted(words: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return how often each word occurs in each document: words and documents, int32, and counts, float32."""
     documents = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
-    most = np.int64(max(len(words), 1))
-    pairs, counts = np.unique(documents * most + words, return_counts=True)
-    document, word = np.divmod(pairs, most)
+    base = np.int64(max(len(words), 1))
+    pairs, counts = np.unique(documents * base + words, return_counts=True)
+    document, word = np.divmod(pairs, base)
     return word.astype(np.int32), document.astype(np.int32), counts.astype(np.float32)
 
 
 def _words(
     folder: Path, documents: Documents, tokens: str, *, progress: bool
 ) -> Iterator[tuple[list[str], np.ndarray, np.ndarray]]:
-    """Yield, for each chunk, its distinct words, its documents as indices of these, and document lengths."""
-    starts = range(0, len(documents), CHUNK)
+    """Yield for each chunk its distinct words, its documents as indices of these, and document lengths."""
+    starts = range(0, len(documents), DOCUMENTS_PER_CHUNK)
     paths = [folder / f"words-{start:012d}.npz" for start in starts]
     waiting = [start for start, path in zip(starts, paths, strict=True) if not path.is_file()]
-    workers = min(processors(), len(waiting)) if len(documents) >= MANY else 1
+    workers = min(processors(), len(waiting)) if len(documents) >= MIN_PARALLEL_DOCUMENTS else 1
     with tqdm(
         total=len(paths), initial=len(paths) - len(waiting), desc="bm25", unit="chunk", disable=not progress
     ) as bar:
         if workers > 1:
             with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-                asked = ((documents.folder, at, at + CHUNK, tokens) for at in waiting)
-                for _ in pool.map(_cut_chunk, *zip(*asked, strict=True)):
+                tasks = ((documents.folder, at, at + DOCUMENTS_PER_CHUNK, tokens) for at in waiting)
+                for _ in pool.map(_cut_chunk, *zip(*tasks, strict=True)):
                     bar.update()
         else:
             for at in waiting:
-                _cut_chunk(documents.folder, at, at + CHUNK, tokens, documents)
+                _cut_chunk(documents.folder, at, at + DOCUMENTS_PER_CHUNK, tokens, documents)
                 bar.update()
     for path in paths:
-        with np.load(path, allow_pickle=False) as kept:
-            yield json.loads(kept["words"].tobytes()), kept["places"], kept["lengths"]
+        with np.load(path, allow_pickle=False) as arrays:
+            yield json.loads(arrays["words"].tobytes()), arrays["places"], arrays["lengths"]
 
 
 def _cut_chunk(folder: Path, start: int, stop: int, tokens: str, documents: Documents | None = None) -> None:
@@ -153,7 +153,7 @@ def _cut_chunk(folder: Path, start: int, stop: int, tokens: str, documents: Docu
 
 
 #: What numpy, JSON and bm25s raise for damaged files.
-_DAMAGED = (
+_DAMAGE_ERRORS = (
     OSError, ValueError, EOFError, SyntaxError, TokenError, TypeError, ArithmeticError, LookupError,
     AttributeError, RecursionError, MemoryError, BadZipFile,
 )  # fmt: skip
@@ -175,8 +175,9 @@ class LexicalSegment:
         import bm25s  # lazy: bm25s
 
         logging.getLogger("bm25s").setLevel(logging.WARNING)
+        self.folder = folder / BM25_FOLDER
         try:
-            index = bm25s.BM25.load(folder / FOLDER, mmap=True, show_progress=False)
+            index = bm25s.BM25.load(self.folder, mmap=True, show_progress=False)
             self.vocabulary: dict[str, int] = index.vocab_dict
             self.data, self.indices, self.starts = (
                 np.asarray(index.scores[name]) for name in ("data", "indices", "indptr")
@@ -190,15 +191,14 @@ class LexicalSegment:
             fits &= kinds[0] == "f" and set(kinds[1:]) <= {"i", "u"}
         except FileNotFoundError:
             raise
-        except _DAMAGED as error:
+        except _DAMAGE_ERRORS as error:
             raise IndexingError(
-                f"{folder / FOLDER} is damaged ({one_line(error)}). Copy the index again, or build it again."
+                f"{self.folder} is damaged ({one_line(error)}). Copy the index again, or build it again."
             ) from error
-        self.folder = folder / FOLDER
         if not fits:
             raise IndexingError(
-                f"The files of {folder / FOLDER} do not belong to the {count} documents of the segment. Copy "
-                "the index again, or build it again."
+                f"The files of {self.folder} do not belong to the {count} documents of the segment. Copy the "
+                "index again, or build it again."
             )
 
     def frequency(self, word: str) -> int:
@@ -213,7 +213,7 @@ class LexicalSegment:
             DeadlinePassed: The caller has stopped waiting.
             IndexingError: The files are damaged.
         """
-        found = np.zeros(self.count, dtype=np.float32)
+        sums = np.zeros(self.count, dtype=np.float32)
         for word, weight in words:
             check_deadline(deadline)
             place = self.vocabulary.get(word)
@@ -221,13 +221,13 @@ class LexicalSegment:
                 here = slice(int(self.starts[place]), int(self.starts[place + 1]))
                 values = self.data[here] if weight == 1 else self.data[here] * np.float32(weight)
                 try:
-                    found[self.indices[here]] += values  # a document occurs once in a column
+                    sums[self.indices[here]] += values  # a document occurs once in a column
                 except IndexError as error:  # not all of them are checked earlier
                     raise IndexingError(
                         f"{self.folder} is damaged ({one_line(error)}). Copy the index again, or build it "
                         "again."
                     ) from error
-        return found
+        return sums
 
 
 class Lexical:
@@ -246,8 +246,8 @@ class Lexical:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the best `k` documents for each text, only documents that share a word with it.
 
-        Only the first `MOST_CHARACTERS` characters of a text, and the first `MOST_WORDS` different words in
-        them, are used.
+        Only the first `MAX_QUERY_CHARACTERS` characters of a text, and the first `MAX_QUERY_WORDS` different
+        words in them, are used.
 
         Args:
             texts: The queries.
@@ -262,12 +262,12 @@ class Lexical:
         Raises:
             DeadlinePassed: The caller has stopped waiting.
         """
-        found = [self._one(text, k, masks, deadline) for text in texts]
+        parts = [self._search_text(text, k, masks, deadline) for text in texts]
         nothing = np.empty((0, k))
-        scores = np.concatenate([one[0] for one in found] or [nothing]).astype(np.float32)
-        return scores, np.concatenate([one[1] for one in found] or [nothing]).astype(np.int64)
+        scores = np.concatenate([part[0] for part in parts] or [nothing]).astype(np.float32)
+        return scores, np.concatenate([part[1] for part in parts] or [nothing]).astype(np.int64)
 
-    def _one(
+    def _search_text(
         self, text: str, k: int, masks: Sequence[Mask | None], deadline: float | None
     ) -> tuple[np.ndarray, np.ndarray]:
         words = self._words(text)
@@ -275,7 +275,8 @@ class Lexical:
         best, first = [], 0
         for number, (segment, mask) in enumerate(zip(self.segments, masks, strict=True)):
             weighted = [
-                (word, often * self._weight(number, frequencies[word])) for word, often in words.items()
+                (word, occurrences * self._weight(number, frequencies[word]))
+                for word, occurrences in words.items()
             ]
             scores = segment.scores(weighted, deadline)
             if mask is not None:
@@ -291,8 +292,8 @@ class Lexical:
 
     def _words(self, text: str) -> dict[str, int]:
         """Return the words of a query in order, with the number of their occurrences."""
-        counts = Counter(TOKENIZERS[self.tokens](text[:MOST_CHARACTERS]))
-        return dict(islice(counts.items(), MOST_WORDS))
+        counts = Counter(TOKENIZERS[self.tokens](text[:MAX_QUERY_CHARACTERS]))
+        return dict(islice(counts.items(), MAX_QUERY_WORDS))
 
     def _weight(self, number: int, frequencies: list[int]) -> float:
         """Return the factor that gives a word's scores in one segment the idf of all segments."""

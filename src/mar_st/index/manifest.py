@@ -1,4 +1,4 @@
-"""The manifest of an index folder: what it is, and which immutable segments it consists of.
+"""The manifest of an index folder: its settings and its immutable segments.
 
 A segment is a folder of files that never change after a manifest names them. An update writes new files and
 then replaces the manifest, so a reader sees the index before or after it, and a killed update leaves the
@@ -39,8 +39,8 @@ FORMAT, VERSION = "mar-index", 1
 _TEMPORARY = ("*.part", "words-*.npz", "index.unfinished")
 
 #: Names of segments, by the generation that wrote them, and of lists of deleted rows.
-_SEGMENT = re.compile(r"[0-9]{6,12}")
-_DELETED = re.compile(r"deleted/[0-9]{6,12}-[0-9]{6,12}\.npy")
+_SEGMENT_NAME = re.compile(r"[0-9]{6,12}")
+_DELETED_ROWS_FILE = re.compile(r"deleted/[0-9]{6,12}-[0-9]{6,12}\.npy")
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -67,12 +67,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         _check(content)
         for name in [*files_of(content), *content.get("retired", [])]:
             listed_path(folder, f"{SEGMENTS}/{name}", path, IndexingError)
-    except (KeyError, TypeError, AttributeError, _OddError) as error:
+    except (KeyError, TypeError, AttributeError, _InvalidFieldError) as error:
         raise IndexingError(f"{path} is damaged ({error}). Copy the index again.") from error
     return content
 
 
-class _OddError(Exception):
+class _InvalidFieldError(Exception):
     """A field of a manifest with a value that a build does not write."""
 
 
@@ -80,31 +80,35 @@ def _check(content: dict[str, Any]) -> None:
     """Check that the fields that paths and sizes depend on hold what a build writes."""
 
     def number(holder: dict[str, Any], name: str, least: int) -> int:
-        found = holder[name]
-        if type(found) is not int or found < least:
-            raise _OddError(f"{name!r} is a whole number from {least}; got {found!r}")
-        return found
+        value = holder[name]
+        if type(value) is not int or value < least:
+            raise _InvalidFieldError(f"{name!r} is a whole number from {least}; got {value!r}")
+        return value
 
     generation = number(content, "generation", 1)
     number(content, "dim", 1)
     if content["similarity"] not in ("cosine", "dot"):
-        raise _OddError(f"'similarity' is cosine or dot; got {content['similarity']!r}")
+        raise _InvalidFieldError(f"'similarity' is cosine or dot; got {content['similarity']!r}")
     _check_settings(content)
     if not content["segments"] or not all(isinstance(one, dict) for one in content["segments"]):
-        raise _OddError("'segments' is a list of at least one segment")
+        raise _InvalidFieldError("'segments' is a list of at least one segment")
     kinds = tuple(registered())
     for segment in content["segments"]:
         name, count, live = segment["name"], number(segment, "count", 1), number(segment, "live", 1)
-        if not isinstance(name, str) or not _SEGMENT.fullmatch(name) or int(name) > generation:
-            raise _OddError(f"segments are called 000001 to {generation:06d}; got {name!r}")
+        if not isinstance(name, str) or not _SEGMENT_NAME.fullmatch(name) or int(name) > generation:
+            raise _InvalidFieldError(f"segments are called 000001 to {generation:06d}; got {name!r}")
         if segment["kind"] not in kinds:
-            raise _OddError(f"'kind' is one of {', '.join(kinds)}; got {segment['kind']!r}")
-        gone = segment["deleted"]
-        if gone and not (isinstance(gone["file"], str) and _DELETED.fullmatch(gone["file"])):
-            raise _OddError(f"rows that were deleted are listed in deleted/*.npy; got {gone['file']!r}")
-        if live != count - (number(gone, "count", 1) if gone else 0):
-            raise _OddError(f"segment {name} has {count} documents, of which {live} are left")
-        for entry in [*segment["files"].values(), *([gone] if gone else [])]:
+            raise _InvalidFieldError(f"'kind' is one of {', '.join(kinds)}; got {segment['kind']!r}")
+        deleted = segment["deleted"]
+        if deleted and not (
+            isinstance(deleted["file"], str) and _DELETED_ROWS_FILE.fullmatch(deleted["file"])
+        ):
+            raise _InvalidFieldError(
+                f"rows that were deleted are listed in deleted/*.npy; got {deleted['file']!r}"
+            )
+        if live != count - (number(deleted, "count", 1) if deleted else 0):
+            raise _InvalidFieldError(f"segment {name} has {count} documents, of which {live} are left")
+        for entry in [*segment["files"].values(), *([deleted] if deleted else [])]:
             number(entry, "bytes", 0)
 
 
@@ -116,20 +120,20 @@ def _check_settings(content: dict[str, Any]) -> None:
     }  # fmt: skip
     for name, kinds in forms.items():
         if not isinstance(content[name], kinds):
-            raise _OddError(f"{name!r} is {repr(content[name])[:40]}")
+            raise _InvalidFieldError(f"{name!r} is {repr(content[name])[:40]}")
     if content["bm25"] is not None and content["bm25"]["tokens"] not in TOKENIZERS:
-        raise _OddError(
+        raise _InvalidFieldError(
             f"'tokens' is one of {', '.join(TOKENIZERS)}; got {repr(content['bm25']['tokens'])[:40]}"
         )
     if not set(content["fields"].values()) <= set(get_args(FieldType)):
-        raise _OddError(f"types of fields are {', '.join(get_args(FieldType))}")
+        raise _InvalidFieldError(f"types of fields are {', '.join(get_args(FieldType))}")
     if content["model"] is not None and not isinstance(content["model"].get("name"), str | None):
-        raise _OddError("the name of the model is not text")
+        raise _InvalidFieldError("the name of the model is not text")
     settings = [content["search"], *(effort["search"] for effort in content.get("efforts", {}).values())]
     if not all(type(value) is int and value >= 0 for one in settings for value in one.values()):
-        raise _OddError("search settings are whole numbers")
+        raise _InvalidFieldError("search settings are whole numbers")
     if not has_thresholds(content.get("matches", {})):
-        raise _OddError("thresholds of matches are numbers")
+        raise _InvalidFieldError("thresholds of matches are numbers")
 
 
 def has_thresholds(matches: Any) -> bool:
@@ -156,12 +160,12 @@ def finish_segment(folder: Path) -> dict[str, dict[str, Any]]:
 
 def files_of(manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return all files of an index by their path below `segments/`."""
-    found: dict[str, dict[str, Any]] = {}
+    files: dict[str, dict[str, Any]] = {}
     for segment in manifest["segments"]:
-        found |= {f"{segment['name']}/{name}": entry for name, entry in segment["files"].items()}
+        files |= {f"{segment['name']}/{name}": entry for name, entry in segment["files"].items()}
         if segment["deleted"]:
-            found[segment["deleted"]["file"]] = segment["deleted"]
-    return found
+            files[segment["deleted"]["file"]] = segment["deleted"]
+    return files
 
 
 @contextmanager
@@ -185,7 +189,7 @@ def writing(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def publish(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+def publish(folder: Path, before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     """Replace the manifest of an index, within `writing`; unused files are listed or deleted.
 
     A file that only `before` lists stays until the next manifest: a reader that is about to open `before`
@@ -194,9 +198,9 @@ def publish(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> dict[s
     Returns:
         The manifest that was written.
     """
-    kept, fresh = files_of(before), files_of(now)
-    gone = [name for name in before.get("retired", []) if name not in kept and name not in fresh]
-    delete_listed(folder, [f"{SEGMENTS}/{name}" for name in gone], folder / MANIFEST, IndexingError)
-    content = {**now, "retired": sorted(set(kept) - set(fresh))}
+    old_files, new_files = files_of(before), files_of(after)
+    unused = [name for name in before.get("retired", []) if name not in old_files and name not in new_files]
+    delete_listed(folder, [f"{SEGMENTS}/{name}" for name in unused], folder / MANIFEST, IndexingError)
+    content = {**after, "retired": sorted(set(old_files) - set(new_files))}
     write_json(folder / MANIFEST, content)
     return content

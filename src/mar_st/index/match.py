@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 Share: TypeAlias = dict[str, Any]
 
 #: Maximum number of queries; half of them choose the threshold and half measure it.
-MOST = 2000
+MAX_CALIBRATION_QUERIES = 2000
 
 #: Maximum number of nonsense queries of each kind.
-NONSENSE = 200
+MAX_NONSENSE_QUERIES = 200
 
 #: Share of queries with an answer that may be rejected.
 FALSE_REJECT = 0.05
 
-#: Number of documents whose beginnings serve as queries if none are given, and characters of a beginning.
-DOCUMENTS, BEGINNING = 1000, 60
+#: Number of documents whose beginnings serve as queries if none are given, and maximum length of a beginning.
+SAMPLED_DOCUMENTS, BEGINNING_CHARACTERS = 1000, 60
 
 #: Questions that an index of medical texts has no answer to, by language.
-_EVERYDAY = Path(__file__).with_name("everyday")
+_EVERYDAY_FOLDER = Path(__file__).with_name("everyday")
 
-_SENTENCE = re.compile(r"[。！？!?\n]|\.\s")
+_SENTENCE_END = re.compile(r"[。！？!?\n]|\.\s")
 
 #: Quantiles of the scores that are stored for each set of queries.
 _QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -98,17 +98,19 @@ def calibrate_match(
     if origin is None:
         raise IndexingError("The encoder has no digest, so its threshold could not be looked up.")
     texts, scores = _answered(searcher, opened, queries)
-    least = 2 * math.ceil(1 / false_reject - 1)
-    if len(texts) < least:
+    minimum = 2 * math.ceil(1 / false_reject - 1)
+    if len(texts) < minimum:
         raise IndexingError(
             f"{len(texts)} different queries are too few to reject at most {false_reject:g} of those with an "
-            f"answer: half choose the threshold, so give {least} or more."
+            f"answer: half choose the threshold, so give {minimum} or more."
         )
     half = len(texts) // 2
     threshold = choose_threshold(scores[:half], false_reject)
-    held = scores[half:]
-    without = {
-        name: nearest(searcher, asked) for name, asked in _unanswerable(texts[half:], others).items() if asked
+    held_out = scores[half:]
+    unanswerable = {
+        name: nearest(searcher, texts_of_kind)
+        for name, texts_of_kind in _unanswerable(texts[half:], others).items()
+        if texts_of_kind
     }
     entry = {
         "query": encoder_name(searcher.encoder),
@@ -116,9 +118,12 @@ def calibrate_match(
         "false_reject": false_reject,
         "source": "documents" if queries is None else "queries",
         "chosen_on": half,
-        "rejected": share(held < threshold),
-        "detected": {name: share(found < threshold) for name, found in without.items()},
-        "scores": {name: _quantiles(found) for name, found in {"answered": held, **without}.items()},
+        "rejected": share(held_out < threshold),
+        "detected": {name: share(kind_scores < threshold) for name, kind_scores in unanswerable.items()},
+        "scores": {
+            name: _quantiles(kind_scores)
+            for name, kind_scores in {"answered": held_out, **unanswerable}.items()
+        },
         "documents": len(opened),
     }
     opened.keep("matches", origin, entry)
@@ -145,14 +150,14 @@ def nearest(searcher: Searcher, texts: Sequence[str]) -> np.ndarray:
     return index.find(searcher.vectors(texts), 1, None, searcher.effort).scores[:, 0]
 
 
-def share(found: np.ndarray) -> Share:
+def share(flags: np.ndarray) -> Share:
     """Return a share of `(n,)` bools with its 95 % interval (Wilson)."""
     from scipy.stats import binomtest  # lazy: scipy
 
-    interval = binomtest(int(found.sum()), len(found)).proportion_ci(method="wilson")
+    interval = binomtest(int(flags.sum()), len(flags)).proportion_ci(method="wilson")
     return {
-        "queries": len(found),
-        "share": round(float(found.mean()), 4),
+        "queries": len(flags),
+        "share": round(float(flags.mean()), 4),
         "interval": [round(float(interval.low), 4), round(float(interval.high), 4)],
     }
 
@@ -164,40 +169,41 @@ def _answered(
     if queries is not None:
         texts = [text for text in dict.fromkeys(queries) if text.strip()]
         random.Random(0).shuffle(texts)
-        texts = texts[:MOST]
+        texts = texts[:MAX_CALIBRATION_QUERIES]
         return texts, nearest(searcher, texts) if texts else np.empty(0, np.float32)
-    own: dict[str, Key] = {}
-    for key, document in index.sample(DOCUMENTS):
-        text = (document.title or _SENTENCE.split(document.text.strip(), 1)[0])[:BEGINNING].strip()
+    key_of: dict[str, Key] = {}
+    for key, document in index.sample(SAMPLED_DOCUMENTS):
+        beginning = document.title or _SENTENCE_END.split(document.text.strip(), 1)[0]
+        text = beginning[:BEGINNING_CHARACTERS].strip()
         if text:
-            own.setdefault(text, key)
-    texts = list(own)
+            key_of.setdefault(text, key)
+    texts = list(key_of)
     random.Random(0).shuffle(texts)
     if not texts or len(index) < 2:
         return [], np.empty(0, np.float32)
-    found = index.find(searcher.vectors(texts), 2, None, searcher.effort)
-    other = [keys[0] == own[text] for text, keys in zip(texts, found.keys, strict=True)]
-    return texts, np.where(other, found.scores[:, 1], found.scores[:, 0])
+    scored = index.find(searcher.vectors(texts), 2, None, searcher.effort)
+    own_first = [keys[0] == key_of[text] for text, keys in zip(texts, scored.keys, strict=True)]
+    return texts, np.where(own_first, scored.scores[:, 1], scored.scores[:, 0])
 
 
 def _unanswerable(queries: Sequence[str], others: Sequence[str] | None) -> Mapping[str, list[str]]:
     """Return queries without an answer, by kind: nonsense of the same lengths, and another domain."""
-    draw = random.Random(1)
-    queries = queries[:NONSENSE]
+    rng = random.Random(1)
+    queries = queries[:MAX_NONSENSE_QUERIES]
     characters = "".join(queries)
-    found = {
-        "shuffled": ["".join(draw.sample(text, len(text))) for text in queries],
-        "drawn": ["".join(draw.choices(characters, k=len(text))) for text in queries],
-        "characters": ["".join(chr(draw.randrange(0x4E00, 0x9FA6)) for _ in text) for text in queries],
-        "letters": ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=len(text))) for text in queries],
+    nonsense = {
+        "shuffled": ["".join(rng.sample(text, len(text))) for text in queries],
+        "drawn": ["".join(rng.choices(characters, k=len(text))) for text in queries],
+        "characters": ["".join(chr(rng.randrange(0x4E00, 0x9FA6)) for _ in text) for text in queries],
+        "letters": ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=len(text))) for text in queries],
     }
     if others is not None:
-        return {**found, "others": list(dict.fromkeys(others))}
-    return {**found, "everyday-zh": _everyday("zh"), "everyday-en": _everyday("en")}
+        return {**nonsense, "others": list(dict.fromkeys(others))}
+    return {**nonsense, "everyday-zh": _everyday("zh"), "everyday-en": _everyday("en")}
 
 
 def _everyday(language: str) -> list[str]:
-    return (_EVERYDAY / f"{language}.txt").read_text(encoding="utf-8").splitlines()
+    return (_EVERYDAY_FOLDER / f"{language}.txt").read_text(encoding="utf-8").splitlines()
 
 
 def _quantiles(scores: np.ndarray) -> dict[str, float]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["INDEX", "MEANS", "TRAINED", "VECTORS"]
+__all__ = ["INDEX", "MEANS", "TRAINED_INDEX", "VECTORS"]
 
 VECTORS, INDEX, MEANS = "vectors.npy", "index.faiss", "means.npy"
 
 #: A trained, empty index whose codes added segments use.
-TRAINED = "trained.faiss"
+TRAINED_INDEX = "trained.faiss"

@@ -52,10 +52,10 @@ def kind_of(name: str) -> type[IndexKind]:
     Raises:
         IndexingError: No kind of index has this name.
     """
-    found = INDEX_KINDS.get(name)
-    if found is None:
+    kind_class = INDEX_KINDS.get(name)
+    if kind_class is None:
         raise IndexingError(f"Kinds of index are {', '.join(registered())} (or {AUTO}); got {name!r}.")
-    return found
+    return kind_class
 
 
 def check_kind(name: str) -> None:

@@ -56,12 +56,12 @@ class Hit:
 
     def to_json(self, *, text: bool = False) -> dict[str, Any]:
         """Return the hit as JSON, with its whole text if asked for."""
-        found: dict[str, Any] = {
+        content: dict[str, Any] = {
             "id": self.id, "score": self.score, "rank": self.rank, "title": self.title,
             "snippet": self.snippet, "metadata": self.metadata,
             "legs": {name: {"rank": leg.rank, "score": leg.score} for name, leg in self.legs.items()},
         }  # fmt: skip
-        return {**found, "text": self.text} if text else found
+        return {**content, "text": self.text} if text else content
 
 
 class Hits(list[Hit]):
@@ -113,6 +113,7 @@ def fuse(rankings: Mapping[str, tuple[Sequence[Key], Sequence[float]]]) -> list[
         for rank, (key, score) in enumerate(zip(keys, scores, strict=False), 1):
             legs.setdefault(key, {})[name] = Leg(rank, float(score))
     fused = [
-        Ranked(key, sum(1 / (RRF + leg.rank) for leg in found.values()), found) for key, found in legs.items()
+        Ranked(key, sum(1 / (RRF + leg.rank) for leg in document_legs.values()), document_legs)
+        for key, document_legs in legs.items()
     ]
     return sorted(fused, key=lambda document: -document.score)

@@ -1,4 +1,4 @@
-"""Runs: searching for many queries at once, and scoring what was found."""
+"""Runs: the results of many queries, and their evaluation against qrels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mar_st.index.searcher import Searcher
 
 #: Queries that are encoded and searched at once.
-BATCH = 64
+QUERIES_PER_BATCH = 64
 
 Run = dict[str, dict[str, float]]
 Qrels = dict[str, dict[str, int]]
@@ -31,14 +31,14 @@ def read_queries(source: str | Path) -> dict[str, str]:
     from mar_st.encode import read_corpus  # lazy: numpy
 
     path = Path(source)
-    found: dict[str, str] = {}
+    queries: dict[str, str] = {}
     for entry in read_corpus(path / "queries.jsonl" if path.is_dir() else source):
-        if entry.id in found:
+        if entry.id in queries:
             raise IndexingError(f"{source}: the id {entry.id!r} stands twice; every query needs its own.")
-        found[entry.id] = entry.document
-    if not found:
+        queries[entry.id] = entry.document
+    if not queries:
         raise IndexingError(f"{source} holds no queries.")
-    return found
+    return queries
 
 
 def read_qrels(path: Path) -> Qrels:
@@ -51,7 +51,7 @@ def read_qrels(path: Path) -> Qrels:
     """
     if not path.is_file():
         raise IndexingError(f"There are no qrels {path}. Give a file such as qrels/test.tsv.")
-    found: Qrels = {}
+    qrels: Qrels = {}
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             parts = line.split()
@@ -64,11 +64,11 @@ def read_qrels(path: Path) -> Qrels:
                     f"{path}:{number}: expected query, document and a whole-number grade; got "
                     f"{line.strip()!r}."
                 ) from error
-            grades = found.setdefault(query, {})
+            grades = qrels.setdefault(query, {})
             if document in grades:
                 raise IndexingError(f"{path}:{number}: {document!r} is judged twice for query {query!r}.")
             grades[document] = grade
-    return found
+    return qrels
 
 
 def search_all(
@@ -95,11 +95,11 @@ def search_all(
     names = list(queries)
     run: Run = {}
     with tqdm(total=len(names), desc="search", unit="queries", disable=not progress) as bar:
-        for start in range(0, len(names), BATCH):
-            batch = names[start : start + BATCH]
+        for start in range(0, len(names), QUERIES_PER_BATCH):
+            batch = names[start : start + QUERIES_PER_BATCH]
             texts = [queries[name] for name in batch]
-            found = searcher.run(texts, k, where=where, hybrid=hybrid, rerank=rerank)
-            run |= dict(zip(batch, found, strict=True))
+            results = searcher.run(texts, k, where=where, hybrid=hybrid, rerank=rerank)
+            run |= dict(zip(batch, results, strict=True))
             bar.update(len(batch))
     return run
 
@@ -117,18 +117,18 @@ def evaluate(run: Run, qrels: Qrels, k: int) -> dict[str, float]:
     """
     import pytrec_eval  # lazy: pytrec_eval
 
-    asked = {query: grades for query, grades in qrels.items() if any(grade > 0 for grade in grades.values())}
-    if not asked.keys() & run.keys():
+    judged = {query: grades for query, grades in qrels.items() if any(grade > 0 for grade in grades.values())}
+    if not judged.keys() & run.keys():
         raise IndexingError("No query of the run has grades in the qrels. Do they belong to each other?")
     cuts = sorted({10, k})
     measures = {"ndcg_cut.10", "recall." + ",".join(map(str, cuts)), "recip_rank"}
-    measured = pytrec_eval.RelevanceEvaluator(asked, measures).evaluate(run)
+    measured = pytrec_eval.RelevanceEvaluator(judged, measures).evaluate(run)
     names = {
         "ndcg_cut_10": "ndcg@10",
         **{f"recall_{cut}": f"recall@{cut}" for cut in cuts},
         "recip_rank": "mrr",
     }
     return {
-        shown: math.fsum(scores[name] for scores in measured.values()) / len(asked)
+        shown: math.fsum(scores[name] for scores in measured.values()) / len(judged)
         for name, shown in names.items()
-    } | {"queries": float(len(asked))}
+    } | {"queries": float(len(judged))}

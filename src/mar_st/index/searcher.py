@@ -1,4 +1,4 @@
-"""Search of an index by query texts: encode, search by vectors and words, fuse, rerank, cut snippets."""
+"""Search of an index by query texts: encoding, search by vectors and words, fusion, reranking, snippets."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from mar_st.online import QueryEncoder
 
 #: Minimum number of documents that each leg of a hybrid search passes to the fusion.
-DEPTH = 100
+MIN_FUSION_DEPTH = 100
 
 #: Number of documents to rerank if there is a reranker and no number is given.
-RERANKED = 50
+DEFAULT_RERANKED = 50
 
 
 class Searcher:
@@ -146,13 +146,13 @@ class Searcher:
             DeadlinePassed: The deadline passed before the hits were ready.
         """
         index = self.index
-        k, again = checked_k(k), self._reranked(rerank)
+        k, rerank_count = checked_k(k), self._reranked(rerank)
         if texts is not None and len(texts) != len(vectors):
             raise IndexingError(f"{len(vectors)} vectors of queries came with {len(texts)} texts.")
-        if texts is None and (hybrid or again):
+        if texts is None and (hybrid or rerank_count):
             raise IndexingError("Hybrid search and reranking need the texts of the queries.")
         chosen = parse_filter(where)
-        depth = max(k, again, DEPTH if hybrid else 0)
+        depth = max(k, rerank_count, MIN_FUSION_DEPTH if hybrid else 0)
         dense = index.find(index.checked(self._cut(vectors)), depth, chosen, self.effort)
         if hybrid:
             words = index.find_words(list(texts or ()), depth, chosen, deadline=deadline)
@@ -166,10 +166,10 @@ class Searcher:
             ranked = [
                 one_leg("dense", keys, scores) for keys, scores in zip(dense.keys, dense.scores, strict=True)
             ]
-        found = self._hits(ranked, texts, k, again, deadline)
+        hits_per_query = self._hits(ranked, texts, k, rerank_count, deadline)
         return [
             Hits(hits, nearest=float(scores[0]) if keys else None)
-            for hits, keys, scores in zip(found, dense.keys, dense.scores, strict=True)
+            for hits, keys, scores in zip(hits_per_query, dense.keys, dense.scores, strict=True)
         ]
 
     def search_words(self, texts: Sequence[str], k: int = 10, *, where: Where = None) -> list[Hits]:
@@ -180,9 +180,9 @@ class Searcher:
             k: Documents per query.
             where: Filter on the metadata.
         """
-        found = self.index.find_words(texts, checked_k(k), parse_filter(where))
+        scored = self.index.find_words(texts, checked_k(k), parse_filter(where))
         ranked = [
-            one_leg("bm25", keys, scores) for keys, scores in zip(found.keys, found.scores, strict=True)
+            one_leg("bm25", keys, scores) for keys, scores in zip(scored.keys, scored.scores, strict=True)
         ]
         return [Hits(hits) for hits in self._hits(ranked, texts, k, 0)]
 
@@ -212,8 +212,8 @@ class Searcher:
     ) -> list[dict[str, float]]:
         """Return only ids and scores, for evaluation: a mapping for each query."""
         if hybrid or self._reranked(rerank):
-            found = self.search(texts, k, where=where, hybrid=hybrid, rerank=rerank)
-            return [{hit.id: hit.score for hit in hits} for hits in found]
+            results = self.search(texts, k, where=where, hybrid=hybrid, rerank=rerank)
+            return [{hit.id: hit.score for hit in hits} for hits in results]
         ids, scores = self.index.search(self._cut(self._encoded(texts)), k, where=where, settings=self.effort)
         return [dict(zip(names, row.tolist(), strict=False)) for names, row in zip(ids, scores, strict=True)]
 
@@ -245,29 +245,29 @@ class Searcher:
             if rerank:
                 raise IndexingError("There is no reranker. Open the searcher with reranker=MODEL.")
             return 0
-        return RERANKED if rerank is None else rerank
+        return DEFAULT_RERANKED if rerank is None else rerank
 
     def _hits(
         self,
         ranked: list[list[Ranked]],
         texts: Sequence[str] | None,
         k: int,
-        again: int,
+        rerank_count: int,
         deadline: float | None = None,
     ) -> list[list[Hit]]:
         check_deadline(deadline)
-        again = max(k, again) if again else 0
-        kept = [documents[: again or k] for documents in ranked]
-        keys = list(dict.fromkeys(document.key for documents in kept for document in documents))
+        rerank_count = max(k, rerank_count) if rerank_count else 0
+        candidates = [documents[: rerank_count or k] for documents in ranked]
+        keys = list(dict.fromkeys(document.key for documents in candidates for document in documents))
         stored = dict(zip(keys, self.index.documents(keys), strict=True))
-        if again and self.reranker is not None and texts is not None:
-            kept = _reordered(self.reranker, kept, texts, stored, deadline)
+        if rerank_count and self.reranker is not None and texts is not None:
+            candidates = _reordered(self.reranker, candidates, texts, stored, deadline)
         return [
             [
                 _hit(rank, document, stored[document.key], None if texts is None else texts[number], deadline)
                 for rank, document in enumerate(documents[:k], 1)
             ]
-            for number, documents in enumerate(kept)
+            for number, documents in enumerate(candidates)
         ]
 
 
@@ -280,17 +280,17 @@ def _reordered(
 ) -> list[list[Ranked]]:
     """Return the documents by descending score of the reranker; ties keep their order."""
     pairs = [
-        (text, _whole(stored[document.key]))
+        (text, _full_text(stored[document.key]))
         for text, documents in zip(texts, ranked, strict=True)
         for document in documents
     ]
-    found: list[float] = []
+    pair_scores: list[float] = []
     # A cross-encoder takes milliseconds for each pair: check before every step that the caller still waits.
     step = len(pairs) if deadline is None else 2 * reranker.batch_size
     for start in range(0, len(pairs), max(1, step)):
         check_deadline(deadline)
-        found += reranker.score(pairs[start : start + step]).tolist()
-    scores = iter(found)
+        pair_scores += reranker.score(pairs[start : start + step]).tolist()
+    scores = iter(pair_scores)
     reordered = []
     for documents in ranked:
         scored = sorted(((next(scores), document) for document in documents), key=lambda pair: -pair[0])
@@ -317,7 +317,7 @@ def _hit(rank: int, document: Ranked, stored: Stored, query: str | None, deadlin
     )
 
 
-def _whole(document: Stored) -> str:
+def _full_text(document: Stored) -> str:
     return f"{document.title}\n{document.text}" if document.title else document.text
 
 

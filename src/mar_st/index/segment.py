@@ -1,4 +1,4 @@
-"""One segment of an index: vectors, documents, what was deleted."""
+"""One segment of an index: its vectors, documents and deleted rows."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ class Segment:
         """Return the rows that are not deleted; `None`: all of them."""
         if self.deleted is None:
             return None
-        kept = np.ones(len(self), dtype=bool)
-        kept[self.deleted] = False
-        return Mask(kept)
+        flags = np.ones(len(self), dtype=bool)
+        flags[self.deleted] = False
+        return Mask(flags)
 
     def mask(self, where: Filter) -> Mask:
         """Return the rows that pass a typed filter and are not deleted."""
@@ -105,9 +105,9 @@ class Segment:
 
 
 def _compare(path: Path, entry: Mapping[str, Any], check: Check) -> None:
-    found = check_file(path, entry, check)
-    if found is not None:
-        raise IndexingError(f"{path} {found}. Copy the index again, or build it again.")
+    difference = check_file(path, entry, check)
+    if difference is not None:
+        raise IndexingError(f"{path} {difference}. Copy the index again, or build it again.")
 
 
 def _rows(path: Path, deleted: int, count: int) -> np.ndarray:

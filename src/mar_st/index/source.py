@@ -76,13 +76,13 @@ class RowsSource:
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Read some rows of the parts, as `VectorSource.take`."""
-        found = np.empty((len(rows), self.dim), dtype=np.float32)
+        taken = np.empty((len(rows), self.dim), dtype=np.float32)
         numbers = np.searchsorted(self._ends, rows, side="right")
-        for number, (vectors, kept) in enumerate(self.parts):
+        for number, (vectors, part_rows) in enumerate(self.parts):
             here = np.flatnonzero(numbers == number)
-            start = int(self._ends[number]) - len(kept)
-            found[here] = vectors[kept[rows[here] - start]]
-        return found
+            start = int(self._ends[number]) - len(part_rows)
+            taken[here] = vectors[part_rows[rows[here] - start]]
+        return taken
 
     def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
         """Read blocks of rows, as `VectorSource.blocks`."""
@@ -102,13 +102,13 @@ class JoinedSource:
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Read some rows of the sources, as `VectorSource.take`."""
-        found = np.empty((len(rows), self.dim), dtype=np.float32)
+        taken = np.empty((len(rows), self.dim), dtype=np.float32)
         numbers = np.searchsorted(self._starts, rows, side="right") - 1
         for number, source in enumerate(self.sources):
             here = np.flatnonzero(numbers == number)
             if len(here):
-                found[here] = source.take(rows[here] - self._starts[number])
-        return found
+                taken[here] = source.take(rows[here] - self._starts[number])
+        return taken
 
     def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
         """Read blocks of rows, as `VectorSource.blocks`."""

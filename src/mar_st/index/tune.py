@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from mar_st.index.source import VectorSource
 
-#: Results that recall is measured at.
-AT = 10
+#: Number of results at which recall is measured.
+RECALL_DEPTH = 10
 
-#: Number of queries to measure with.
-QUERIES = 200
+#: Maximum number of queries to measure with.
+MAX_RECALL_QUERIES = 200
 
 #: Distance of a generated query from a corpus vector, relative to the spread of the corpus.
 SHIFT = 0.5
@@ -39,7 +39,7 @@ class ExactResults(NamedTuple):
 
     Attributes:
         queries: `(n, dim)` float32.
-        rows: The best `AT` rows of each, `(n, AT)` int64; -1 where there are fewer.
+        rows: The best `RECALL_DEPTH` rows of each, `(n, RECALL_DEPTH)` int64; -1 where there are fewer.
     """
 
     queries: np.ndarray
@@ -58,8 +58,10 @@ def exact_results(
     """
     if queries is None:
         queries = made_queries(source)
-    queries = np.ascontiguousarray(queries[:QUERIES], dtype=np.float32)
-    best = flat.top(np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64), AT)
+    queries = np.ascontiguousarray(queries[:MAX_RECALL_QUERIES], dtype=np.float32)
+    best = flat.top(
+        np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64), RECALL_DEPTH
+    )
     blocks = tqdm(
         source.blocks(),
         desc="exact results",
@@ -68,9 +70,9 @@ def exact_results(
         disable=not progress,
     )
     for number, block in enumerate(blocks):
-        scores, rows = flat.search(queries, block, AT)
-        found = scores, np.where(rows >= 0, rows + number * VECTORS_PER_READ, -1)
-        best = flat.merge([best, found], AT)
+        scores, rows = flat.search(queries, block, RECALL_DEPTH)
+        block_best = scores, np.where(rows >= 0, rows + number * VECTORS_PER_READ, -1)
+        best = flat.merge([best, block_best], RECALL_DEPTH)
     return ExactResults(queries, best[1])
 
 
@@ -82,7 +84,7 @@ def made_queries(source: VectorSource) -> np.ndarray:
     root of 2 (which has the spread of the corpus), and scaled back to its length.
     """
     rng = np.random.default_rng(1)
-    count = min(QUERIES, len(source))
+    count = min(MAX_RECALL_QUERIES, len(source))
     rows = [np.sort(rng.choice(len(source), count, replace=False)) for _ in range(3)]
     start, first, second = (source.take(drawn).astype(np.float32) for drawn in rows)
     moved = start + SHIFT * (rng.permutation(first) - rng.permutation(second)) / np.float32(2**0.5)
@@ -90,24 +92,24 @@ def made_queries(source: VectorSource) -> np.ndarray:
     return np.asarray(moved * (wanted / np.maximum(length, np.finfo(np.float32).tiny)), dtype=np.float32)
 
 
-def recall(searched: Searched, asked: ExactResults, settings: Mapping[str, int]) -> float:
+def recall(searched: Searched, expected: ExactResults, settings: Mapping[str, int]) -> float:
     """Return the share of the exact results that an index finds, as the mean over the queries."""
-    _, found = searched.search(asked.queries, AT, settings=settings)
+    _, rows = searched.search(expected.queries, RECALL_DEPTH, settings=settings)
     shares = [
         len(np.intersect1d(row, exact[exact >= 0])) / max(int((exact >= 0).sum()), 1)
-        for row, exact in zip(found, asked.rows, strict=True)
+        for row, exact in zip(rows, expected.rows, strict=True)
     ]
     return float(np.mean(shares))
 
 
 def calibrate(
-    searched: Searched, asked: ExactResults, target: float, ladder: Sequence[Mapping[str, int]]
+    searched: Searched, expected: ExactResults, target: float, ladder: Sequence[Mapping[str, int]]
 ) -> dict[str, Any]:
     """Return the cheapest settings that reach a recall on this index, otherwise the most thorough.
 
     Args:
         searched: The index.
-        asked: Queries and their exact results.
+        expected: Queries and their exact results.
         target: The recall.
         ladder: Search settings, from cheap to thorough.
 
@@ -117,7 +119,11 @@ def calibrate(
     measured = 0.0
     settings: Mapping[str, int] = {}
     for settings in ladder:
-        measured = recall(searched, asked, settings)
+        measured = recall(searched, expected, settings)
         if measured >= target:
             break
-    return {"search": dict(settings), f"recall@{AT}": round(measured, 4), "reached": measured >= target}
+    return {
+        "search": dict(settings),
+        f"recall@{RECALL_DEPTH}": round(measured, 4),
+        "reached": measured >= target,
+    }

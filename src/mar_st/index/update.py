@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from mar_st.index.segment import Segment
 
 #: A segment is merged into an addition of at least this share of its size.
-_MERGED = 0.5
+_MERGE_RATIO = 0.5
 
 #: Share of deleted and added documents above which an index should be compacted.
-WORN = 0.3
+WORN_SHARE = 0.3
 
 
 def add(
@@ -72,21 +72,21 @@ def add(
         opened = FolderIndex.open_folder(root)
         _check(opened, folder, corpus)
         ids = folder.ids.to_pylist()
-        there = opened.locate(ids)
-        present = sum(map(len, there))
+        rows_per_segment = opened.locate(ids)
+        present = sum(map(len, rows_per_segment))
         if replace and present < len(ids):
-            known = {name for segment, rows in zip(opened.segments, there, strict=True)
+            known = {name for segment, rows in zip(opened.segments, rows_per_segment, strict=True)
                      for name in segment.documents.ids_of(rows)}  # fmt: skip
             odd = [name for name in ids if name not in known]
-            raise IndexingError(f"{_some(odd)} not in the index {root}; add instead of updating.")
+            raise IndexingError(f"{_listed(odd)} not in the index {root}; add instead of updating.")
         if present and not replace:
             odd = next(
                 segment.documents.ids_of(rows)
-                for segment, rows in zip(opened.segments, there, strict=True)
+                for segment, rows in zip(opened.segments, rows_per_segment, strict=True)
                 if len(rows)
             )
-            raise IndexingError(f"{_some(odd, present)} in the index {root} already; update, do not add.")
-        return _change(opened, there, folder, corpus, progress=progress)
+            raise IndexingError(f"{_listed(odd, present)} in the index {root} already; update, do not add.")
+        return _change(opened, rows_per_segment, folder, corpus, progress=progress)
 
 
 def delete(index: str | Path, ids: Iterable[str]) -> dict[str, Any]:
@@ -105,15 +105,15 @@ def delete(index: str | Path, ids: Iterable[str]) -> dict[str, Any]:
     root, names = Path(index), list(dict.fromkeys(ids))
     with writing(root):
         opened = FolderIndex.open_folder(root)
-        there = opened.locate(names)
-        if not names or sum(map(len, there)) < len(names):
-            known = {name for segment, rows in zip(opened.segments, there, strict=True)
+        rows_per_segment = opened.locate(names)
+        if not names or sum(map(len, rows_per_segment)) < len(names):
+            known = {name for segment, rows in zip(opened.segments, rows_per_segment, strict=True)
                      for name in segment.documents.ids_of(rows)}  # fmt: skip
             odd = [name for name in names if name not in known]
-            raise IndexingError(f"{_some(odd)} not in the index {root}, so nothing was deleted.")
+            raise IndexingError(f"{_listed(odd)} not in the index {root}, so nothing was deleted.")
         if len(names) == len(opened):
             raise IndexingError(f"No document of {root} would be left. Delete the folder instead.")
-        return _change(opened, there, None, None, progress=False)
+        return _change(opened, rows_per_segment, None, None, progress=False)
 
 
 def compact(index: str | Path, *, progress: bool = True) -> dict[str, Any]:
@@ -135,34 +135,34 @@ def compact(index: str | Path, *, progress: bool = True) -> dict[str, Any]:
         manifest = opened.manifest
         parts = [_live(segment) for segment in opened.segments]
         source = RowsSource([(segment.searchable.vectors, rows) for segment, rows in parts])
-        part = _new(root, manifest)
+        part = _new_segment(root, manifest)
         kind = kind_of(manifest["kind"])
-        given = {**manifest["params"], **{name: kind.BUILD[name] for name in kind.REFITTED}}
-        built = kind.settings(given, source.dim, len(source))
+        params = {**manifest["params"], **{name: kind.BUILD[name] for name in kind.REFITTED}}
+        settings = kind.settings(params, source.dim, len(source))
         writer = DocumentWriter(part, manifest["fields"])
         for document in _documents(parts):
             writer.add(document)
         writer.close()
-        kind.construct(part, source, built, progress=progress)
+        kind.construct(part, source, settings, progress=progress)
         words = manifest["bm25"]
         if words:
             mean = lexical.build(part, Documents(part), words["tokens"], progress=progress)
             words = {**words, "mean_length": mean}
-        entry = segment_entry(part, manifest["kind"], built, len(source))
-        room = kind.memory(built, source.dim, len(source))
-        return _publish(root, manifest, [entry], {"params": built, "bm25": words, "memory": room})
+        entry = segment_entry(part, manifest["kind"], settings, len(source))
+        memory = kind.memory(settings, source.dim, len(source))
+        return _publish(root, manifest, [entry], {"params": settings, "bm25": words, "memory": memory})
 
 
 def worn(manifest: dict[str, Any]) -> bool:
     """Return True if so many documents were added or deleted that the index should be compacted."""
     first, *others = manifest["segments"]
     dead = sum(segment["count"] - segment["live"] for segment in manifest["segments"])
-    return bool(dead + sum(segment["live"] for segment in others) > WORN * first["count"])
+    return bool(dead + sum(segment["live"] for segment in others) > WORN_SHARE * first["count"])
 
 
 def _change(
     opened: FolderIndex,
-    gone: Sequence[np.ndarray],
+    deleted_rows: Sequence[np.ndarray],
     folder: VectorFolder | None,
     corpus: str | Path | None,
     *,
@@ -170,18 +170,18 @@ def _change(
 ) -> dict[str, Any]:
     """Mark rows as deleted, and add a segment, in one new manifest."""
     root, manifest = opened.folder, opened.manifest
-    part = _new(root, manifest)
+    part = _new_segment(root, manifest)
     entries = []
     merged: list[tuple[Segment, np.ndarray]] = []
-    for number, (segment, rows) in enumerate(zip(opened.segments, gone, strict=True)):
-        left = len(segment) - len(segment.deleted if segment.deleted is not None else ()) - len(rows)
-        if not left:
+    for number, (segment, rows) in enumerate(zip(opened.segments, deleted_rows, strict=True)):
+        remaining = len(segment) - len(segment.deleted if segment.deleted is not None else ()) - len(rows)
+        if not remaining:
             continue
-        if folder is not None and number and left * _MERGED <= len(folder):
+        if folder is not None and number and remaining * _MERGE_RATIO <= len(folder):
             segment.verify()
             merged.append((segment, np.setdiff1d(_live(segment)[1], rows)))
             continue
-        entries.append(_without(root, part.name, segment, rows))
+        entries.append(_with_deleted(root, part.name, segment, rows))
     changed: dict[str, Any] = {}
     if folder is not None:
         entry, fields = _addition(opened, part, folder, corpus, merged, progress=progress)
@@ -224,7 +224,7 @@ def _addition(
     return segment_entry(part, kind, params, len(source)), fields
 
 
-def _without(root: Path, generation: str, segment: Segment, rows: np.ndarray) -> dict[str, Any]:
+def _with_deleted(root: Path, generation: str, segment: Segment, rows: np.ndarray) -> dict[str, Any]:
     """Return a segment's entry with more rows deleted."""
     entry = dict(segment.entry)
     if len(rows):
@@ -252,7 +252,7 @@ def _publish(
     return publish(root, manifest, content)
 
 
-def _new(root: Path, manifest: dict[str, Any]) -> Path:
+def _new_segment(root: Path, manifest: dict[str, Any]) -> Path:
     """Create the folder of the next generation's segment, without leftovers of a killed update."""
     part = root / SEGMENTS / f"{manifest['generation'] + 1:06d}"
     if part.exists():
@@ -289,7 +289,7 @@ def _check(opened: FolderIndex, folder: VectorFolder, corpus: str | Path | None)
         raise IndexingError(f"The index {opened.name} keeps texts, so give the corpus of the additions.")
 
 
-def _some(names: Sequence[str], count: int | None = None) -> str:
+def _listed(names: Sequence[str], count: int | None = None) -> str:
     count = count or len(names)
     shown = ", ".join(map(repr, names[:3])) + (", ..." if count > 3 else "")
     return f"{count} document{'s are' if count != 1 else ' is'} ({shown})"

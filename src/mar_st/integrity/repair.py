@@ -33,7 +33,7 @@ class RepairError(MarError):
 
 
 def repair(
-    found: Verified, source: str | Path | None = None, *, say: Callable[[str], None] = lambda _: None
+    verified: Verified, source: str | Path | None = None, *, say: Callable[[str], None] = lambda _: None
 ) -> None:
     """Repair the damage that `verify` found, if the content can be computed again.
 
@@ -43,7 +43,7 @@ def repair(
     endpoints: a torn last record is cut off.
 
     Args:
-        found: The result of `verify`.
+        verified: The result of `verify`.
         source: For vectors the corpus, by default the one that the folder names; for an index the vectors.
         say: Receives a line for each step.
 
@@ -51,24 +51,24 @@ def repair(
         RepairError: The damage cannot be repaired, or the folder was made from another source.
         MarError: The source cannot be read.
     """
-    root = Path(found.folder)
+    root = Path(verified.folder)
     refuse_links(root, RepairError)
-    if found.kind == "vectors":
+    if verified.kind == "vectors":
         _vectors(root, source, say)
-    elif found.kind == "index":
+    elif verified.kind == "index":
         _index(root, source, say)
-    elif found.kind == "teacher vectors":
-        for place in sorted({Path(problem.file).parent for problem in found.problems}):
+    elif verified.kind == "teacher vectors":
+        for place in sorted({Path(problem.file).parent for problem in verified.problems}):
             if is_journal(place):
                 _journal(place, say)
             else:
                 shutil.rmtree(place)
                 say(f"deleted {place}; its vectors are computed again when they are needed")
-    elif found.kind == "journal":
+    elif verified.kind == "journal":
         _journal(root, say)
     else:
         raise RepairError(
-            f"{root}: {found.kind} cannot be rebuilt from another folder. {found.problems[0].do}"
+            f"{root}: {verified.kind} cannot be rebuilt from another folder. {verified.problems[0].do}"
         )
 
 
@@ -114,9 +114,9 @@ def _index(root: Path, vectors: str | Path | None, say: Callable[[str], None]) -
         entry = manifest["segments"][0]
         corpus = encoded_corpus(folder) if manifest["texts"] else None
         if entry["name"] != "000001" or (manifest["texts"] and corpus is None):
-            what = "was compacted" if entry["name"] != "000001" else "needs the corpus that was encoded"
+            reason = "was compacted" if entry["name"] != "000001" else "needs the corpus that was encoded"
             raise RepairError(
-                f"{root} {what}, so its files cannot be rebuilt from the vectors. Build the index again."
+                f"{root} {reason}, so its files cannot be rebuilt from the vectors. Build the index again."
             )
         place = root / SEGMENTS / entry["name"]
         with tempfile.TemporaryDirectory(dir=root, prefix="repair-") as temporary:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 #: Maximum number of changed records of a journal that are listed one by one.
-MOST_RECORDS = 20
+MAX_LISTED_RECORDS = 20
 
 
 @dataclass(frozen=True)
@@ -91,23 +91,25 @@ class Verified:
         """Return the result as JSON."""
         return {"whole": self.whole, **asdict(self)}
 
-    def add(self, path: Path, found: str, do: str) -> None:
+    def add(self, path: Path, difference: str, advice: str) -> None:
         """Record a problem."""
-        self.problems.append(Problem(str(path), found, do))
+        self.problems.append(Problem(str(path), difference, advice))
 
-    def compare(self, root: Path, entries: Mapping[str, Mapping[str, Any]], listing: Path, do: str) -> None:
+    def compare(
+        self, root: Path, entries: Mapping[str, Mapping[str, Any]], listing: Path, advice: str
+    ) -> None:
         """Compare files with their entries in a listing."""
         for name, entry in entries.items():
             try:
                 path = listed_path(root, name, listing)
-                found = check_file(path, entry) if path.is_file() else "is missing"
+                difference = check_file(path, entry) if path.is_file() else "is missing"
             except (MarError, OSError) as error:
-                self.add(root / name, str(error), do)
+                self.add(root / name, str(error), advice)
                 continue
             self.files += 1
             self.bytes += path.stat().st_size if path.is_file() else 0
-            if found is not None:
-                self.add(path, found, do)
+            if difference is not None:
+                self.add(path, difference, advice)
 
 
 def verify(folder: str | Path) -> Verified:
@@ -124,21 +126,21 @@ def verify(folder: str | Path) -> Verified:
     if not root.is_dir():
         raise MarError(f"There is no folder {root}.")
     if is_journal(root):
-        found = Verified(str(root), "journal")
-        _journal(root, found)
-        return found
+        verified = Verified(str(root), "journal")
+        _journal(root, verified)
+        return verified
     journals = sorted(path.parent for path in root.glob(f"endpoint-*/{RECORDS}"))
     if journals or next(root.glob("*/teacher.json"), None) is not None:
-        found = Verified(str(root), "teacher vectors")
-        _teachers(root, found)
+        verified = Verified(str(root), "teacher vectors")
+        _teachers(root, verified)
         for journal in journals:
-            _journal(journal, found)
-        return found
+            _journal(journal, verified)
+        return verified
     for name, kind, check in _KINDS:
         if (root / name).exists() and (name != "manifest.json" or _format(root) == f"mar-{kind}"):
-            found = Verified(str(root), kind)
-            check(root, found)
-            return found
+            verified = Verified(str(root), kind)
+            check(root, verified)
+            return verified
     raise MarError(
         f"{root} is neither vectors, an index, an exported encoder nor a model. 'medteb edition verify' "
         "is for editions, 'medteb verify' for journals of judgements and answers; an index in Milvus is "
@@ -156,125 +158,126 @@ def _format(root: Path) -> str | None:
         return next((form for name, form in folders.items() if (root / name).is_dir()), None)
 
 
-def _index(root: Path, found: Verified) -> None:
-    do = "Copy the index again, or build it again with 'mar index build'."
+def _index(root: Path, verified: Verified) -> None:
+    advice = "Copy the index again, or build it again with 'mar index build'."
     try:
         manifest = read_manifest(root)
     except MarError as error:
-        found.add(root / MANIFEST, str(error), do)
+        verified.add(root / MANIFEST, str(error), advice)
         return
     files = files_of(manifest)
-    found.compare(root / SEGMENTS, files, root / MANIFEST, do)
-    if found.whole:
+    verified.compare(root / SEGMENTS, files, root / MANIFEST, advice)
+    if verified.whole:
         try:
             FolderIndex.open_folder(root)
         except MarError as error:
-            found.add(root, str(error), do)
+            verified.add(root, str(error), advice)
     known = {*files, *manifest.get("retired", [])}
-    below = (path for path in (root / SEGMENTS).rglob("*") if path.is_file())
-    _note_unlisted(found, sorted({path.relative_to(root / SEGMENTS).as_posix() for path in below} - known))
-    _note_unsampled(found, files)
+    paths = (path for path in (root / SEGMENTS).rglob("*") if path.is_file())
+    _note_unlisted(verified, sorted({path.relative_to(root / SEGMENTS).as_posix() for path in paths} - known))
+    _note_unsampled(verified, files)
 
 
-def _vectors(root: Path, found: Verified) -> None:
-    do = "Run the same 'mar encode' again, which encodes damaged shards again; or copy the file again."
+def _vectors(root: Path, verified: Verified) -> None:
+    advice = "Run the same 'mar encode' again, which encodes damaged shards again; or copy the file again."
     try:
         manifest = vectors.read_manifest(root)
     except MarError as error:
-        found.add(root / vectors.MANIFEST, str(error), do)
+        verified.add(root / vectors.MANIFEST, str(error), advice)
         return
     entries: dict[str, dict[str, Any]] = {}
     for number, shard in enumerate(manifest["shards"]):
         files = vectors.shard_files(shard)
         entries |= files
-        before = len(found.problems)
-        found.compare(root / vectors.SHARDS, files, root / vectors.MANIFEST, do)
-        if len(found.problems) == before:
+        before = len(verified.problems)
+        verified.compare(root / vectors.SHARDS, files, root / vectors.MANIFEST, advice)
+        if len(verified.problems) == before:
             try:
                 check_shard(root / vectors.SHARDS, number)
             except MarError as error:
-                found.add(root / vectors.SHARDS / shard["name"], str(error), do)
-    _note_unsampled(found, entries)
+                verified.add(root / vectors.SHARDS / shard["name"], str(error), advice)
+    _note_unsampled(verified, entries)
 
 
-def _export(root: Path, found: Verified) -> None:
-
-    do = "Copy the folder again, or export the encoder again with 'mar export --overwrite'."
+def _export(root: Path, verified: Verified) -> None:
+    advice = "Copy the folder again, or export the encoder again with 'mar export --overwrite'."
     try:
         kind = LookupListing if format_of(root) == LookupListing.form else Listing
         files = kind.read(root).files
     except MarError as error:
         try:  # one file is named; the others are compared, too
             files = read_json(root / LISTING_FILE)["files"]
-            found.compare(root, files, root / LISTING_FILE, do)
+            verified.compare(root, files, root / LISTING_FILE, advice)
         except (ValueError, KeyError, TypeError, AttributeError):
             files = {}
-        if found.whole:
-            found.add(root / LISTING_FILE, str(error), do)
+        if verified.whole:
+            verified.add(root / LISTING_FILE, str(error), advice)
         return
-    found.compare(root, files, root / LISTING_FILE, do)
-    _note_unsampled(found, files)
+    verified.compare(root, files, root / LISTING_FILE, advice)
+    _note_unsampled(verified, files)
 
 
-def _teachers(root: Path, found: Verified) -> None:
-    do = "'mar verify --repair' deletes this shard, and the next run that asks for its texts computes them."
+def _teachers(root: Path, verified: Verified) -> None:
+    advice = (
+        "'mar verify --repair' deletes this shard, and the next run that asks for its texts computes them."
+    )
     for shard in sorted(root.glob("*/*/[0-9]*-*/")):
-        before = len(found.problems)
+        before = len(verified.problems)
         try:
             entries = read_digests(shard)
             if entries is None:
-                found.digests = False
-                found.files += 2
+                verified.digests = False
+                verified.files += 2
             else:
-                found.compare(shard, entries, shard / DIGESTS, do)
-            if len(found.problems) == before:
+                verified.compare(shard, entries, shard / DIGESTS, advice)
+            if len(verified.problems) == before:
                 _check_keys(shard)
         except (MarError, ValueError, OSError) as error:
-            found.add(shard / "keys.npy", one_line(error), do)
-    if not found.digests:
-        found.notes.append(
+            verified.add(shard / "keys.npy", one_line(error), advice)
+    if not verified.digests:
+        verified.notes.append(
             f"Some shards are older and carry no {DIGESTS}: only their form and keys were checked."
         )
 
 
-def _journal(folder: Path, found: Verified) -> None:
+def _journal(folder: Path, verified: Verified) -> None:
     """Compare every record of an endpoint's journal with its checksum."""
     path = folder / RECORDS
-    found.files += 1
+    verified.files += 1
     try:
         record = record_type(width(folder))
     except JournalError as error:
-        found.add(folder / HEADER, str(error), "Copy the file again.")
+        verified.add(folder / HEADER, str(error), "Copy the file again.")
         return
     size = path.stat().st_size if path.is_file() else 0
-    found.bytes += size
+    verified.bytes += size
     rows, torn = divmod(size, record.itemsize)
-    sums = read_checks(folder)
-    there = checksums(path, record, 0, rows) if rows else np.empty(0, dtype=np.uint32)
-    wrong = np.flatnonzero(there[: len(sums)] != sums[:rows]).tolist()
-    for row in wrong[:MOST_RECORDS]:
-        found.add(
+    expected = read_checks(folder)
+    actual = checksums(path, record, 0, rows) if rows else np.empty(0, dtype=np.uint32)
+    wrong = np.flatnonzero(actual[: len(expected)] != expected[:rows]).tolist()
+    for row in wrong[:MAX_LISTED_RECORDS]:
+        verified.add(
             path,
             f"record {row} (bytes {row * record.itemsize} to {(row + 1) * record.itemsize}) was changed",
             "It is not used, and the next run that asks for its text buys it again. Or copy the file again.",
         )
-    if len(wrong) > MOST_RECORDS:
-        found.add(path, f"{len(wrong)} records were changed in all", "Copy the file again.")
+    if len(wrong) > MAX_LISTED_RECORDS:
+        verified.add(path, f"{len(wrong)} records were changed in all", "Copy the file again.")
     if torn:
-        found.add(
+        verified.add(
             path,
             f"the last record is torn: {torn} of {record.itemsize} bytes from byte {rows * record.itemsize}",
             "'mar verify --repair' cuts it off, as the next run does.",
         )
-    if len(sums) > rows:
-        found.add(
+    if len(expected) > rows:
+        verified.add(
             path,
-            f"{len(sums) - rows} of {len(sums)} records are missing at the end",
+            f"{len(expected) - rows} of {len(expected)} records are missing at the end",
             "Copy the file again, or let the next run buy them again.",
         )
-    if len(sums) < rows:
-        found.notes.append(
-            f"{rows - len(sums)} records of {path} have no checksum; they get one when it is used."
+    if len(expected) < rows:
+        verified.notes.append(
+            f"{rows - len(expected)} records of {path} have no checksum; they get one when it is used."
         )
 
 
@@ -288,39 +291,38 @@ def _check_keys(shard: Path) -> None:
         raise MarError("holds other keys than were written")
 
 
-def _packed(root: Path, found: Verified) -> None:
+def _packed(root: Path, verified: Verified) -> None:
     paths = [path for path in root.rglob("*") if path.is_file()]
-    found.files, found.bytes = len(paths), sum(path.stat().st_size for path in paths)
+    verified.files, verified.bytes = len(paths), sum(path.stat().st_size for path in paths)
     try:
         packed.verify(root)
     except MarError as error:
-        found.add(root / packed.MANIFEST, str(error), "Install or copy the packed model again.")
+        verified.add(root / packed.MANIFEST, str(error), "Install or copy the packed model again.")
 
 
-def _model(root: Path, found: Verified) -> None:
-
-    do = "Copy the model again, or save it again from where it was trained."
+def _model(root: Path, verified: Verified) -> None:
+    advice = "Copy the model again, or save it again from where it was trained."
     try:
         for route in query_routes(root) or ["query"]:
             saved_chain(root, route)
         entries = read_digests(root)
     except (MarError, OSError) as error:
-        found.add(root, str(error), do)
+        verified.add(root, str(error), advice)
         return
-    there = files_below(root)
+    names = files_below(root)
     if entries is not None:
-        found.compare(root, entries, root / DIGESTS, do)
-        _note_unlisted(found, sorted(set(there) - set(entries)))
+        verified.compare(root, entries, root / DIGESTS, advice)
+        _note_unlisted(verified, sorted(set(names) - set(entries)))
         return
-    found.digests = False
-    found.notes.append(f"It carries no digests (no {DIGESTS}): only the form of its files was checked.")
-    for name in there:
+    verified.digests = False
+    verified.notes.append(f"It carries no digests (no {DIGESTS}): only the form of its files was checked.")
+    for name in names:
         path = root / name
-        found.files += 1
-        found.bytes += path.stat().st_size
+        verified.files += 1
+        verified.bytes += path.stat().st_size
         damage = _form(path)
         if damage is not None:
-            found.add(path, damage, do)
+            verified.add(path, damage, advice)
 
 
 def _form(path: Path) -> str | None:
@@ -339,17 +341,17 @@ def _form(path: Path) -> str | None:
     return None
 
 
-def _note_unlisted(found: Verified, names: list[str]) -> None:
+def _note_unlisted(verified: Verified, names: list[str]) -> None:
     if names:
-        found.notes.append(
+        verified.notes.append(
             f"{len(names)} files are not listed, so nothing reads them ({', '.join(names[:3])}"
             f"{', ...' if len(names) > 3 else ''}). They may be deleted."
         )
 
 
-def _note_unsampled(found: Verified, entries: Mapping[str, Mapping[str, Any]]) -> None:
+def _note_unsampled(verified: Verified, entries: Mapping[str, Mapping[str, Any]]) -> None:
     if any("sample" not in entry for entry in entries.values()):
-        found.notes.append(
+        verified.notes.append(
             "Files written by an earlier version carry only a digest of the whole: opening the folder "
             "compares only their sizes."
         )

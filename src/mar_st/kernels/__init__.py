@@ -1,1 +1,1 @@
-"""C++ kernels, and what this processor can do; each has a portable fallback."""
+"""C++ kernels, each with a portable fallback, and the features of this processor."""

@@ -23,22 +23,22 @@ from mar_st.kernels.processor import processor
 logger = logging.getLogger(__name__)
 
 #: Processor features that the kernel requires, as Linux names them.
-_NEEDS = {"amx_tile", "amx_bf16", "avx512f", "avx512bw", "avx512dq", "avx512_bf16"}
-_FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512bf16", "-mamx-tile", "-mamx-bf16")
+_REQUIRED_FLAGS = {"amx_tile", "amx_bf16", "avx512f", "avx512bw", "avx512dq", "avx512_bf16"}
+_COMPILER_FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512bf16", "-mamx-tile", "-mamx-bf16")
 
 #: Sizes of a layer must be multiples of this.
-_STEP = 32
+_SIZE_MULTIPLE = 32
 
-_rooms = threading.local()
+_scratch = threading.local()
 
 
 @lru_cache(maxsize=1)
 def kernel() -> Any | None:
     """Return the compiled kernel; `None` if it is not available or gives wrong results."""
-    if not processor().flags >= _NEEDS:
+    if not processor().flags >= _REQUIRED_FLAGS:
         return None
     try:
-        library = compiled(Path(__file__).with_name("amx.cpp"), _FLAGS)
+        library = compiled(Path(__file__).with_name("amx.cpp"), _COMPILER_FLAGS)
     except CompileError as error:
         logger.info("This processor has AMX, but its kernel could not be built (%s); torch computes.", error)
         return None
@@ -55,8 +55,8 @@ def _computes(library: Any) -> bool:
     """Return True if the kernel's product of two test matrices agrees with torch's."""
     generator = torch.Generator().manual_seed(0)
     x, w = torch.randn(37, 64, generator=generator), torch.randn(96, 64, generator=generator)
-    found = PackedLinear(w, None, library)(x)
-    return bool((found - x @ w.T).abs().max() < 1e-3)
+    product = PackedLinear(w, None, library)(x)
+    return bool((product - x @ w.T).abs().max() < 1e-3)
 
 
 class PackedLinear(nn.Module):
@@ -80,22 +80,22 @@ class PackedLinear(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """`(..., in)` float32 to `(..., out)`."""
         flat = x.reshape(-1, self.in_features).contiguous()
-        found = torch.empty(len(flat), self.out_features)
+        output, scratch = torch.empty(len(flat), self.out_features), _scratch_address(self.library)
         self.library.mar_amx_linear(  # releases the interpreter's lock
             flat.data_ptr(), len(flat), self.in_features, self.out_features, self.packed.data_ptr(),
-            None if self.bias is None else self.bias.data_ptr(), found.data_ptr(), _room(self.library),
+            None if self.bias is None else self.bias.data_ptr(), output.data_ptr(), scratch,
         )  # fmt: skip
-        return found.reshape(*x.shape[:-1], self.out_features)
+        return output.reshape(*x.shape[:-1], self.out_features)
 
 
-def _room(library: Any) -> int:
-    """Return the address of this thread's scratch memory, aligned to a cache line."""
-    if not hasattr(_rooms, "memory"):
-        _rooms.memory = torch.empty(library.mar_amx_room() + 32, dtype=torch.int16)
-    start: int = _rooms.memory.data_ptr()
+def _scratch_address(library: Any) -> int:
+    """Return the address of this thread's scratch memory, aligned to a cache line; created at first use."""
+    if not hasattr(_scratch, "memory"):
+        _scratch.memory = torch.empty(library.mar_amx_room() + 32, dtype=torch.int16)
+    start: int = _scratch.memory.data_ptr()
     return start + -start % 64
 
 
 def fits(layer: nn.Linear) -> bool:
     """Return True if the kernel supports a layer of this size."""
-    return not (layer.in_features % _STEP or layer.out_features % _STEP)
+    return not (layer.in_features % _SIZE_MULTIPLE or layer.out_features % _SIZE_MULTIPLE)

@@ -8,7 +8,7 @@
 
 namespace mar {
 
-// What attention needs to know of a layer.
+// Parameters of the attention of a layer.
 struct Heads {
     int size, queries, keys;  // numbers of a head; heads
     float scale;

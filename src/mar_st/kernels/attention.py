@@ -1,4 +1,4 @@
-"""Attention over texts that are laid end to end, without padding, for any backbone of transformers.
+"""Attention over texts that are packed end to end, without padding, for any backbone of transformers.
 
 transformers lets a program register an attention of its own. This one gets all texts of a batch as one row
 and their bounds (`cu_seq_lens_q`, as flash attention names them), so that linear layers see no padding. On a
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: Name of the attention in transformers' registry.
-NAME = "mar_packed"
+PACKED_ATTENTION = "mar_packed"
 
-#: Arguments that travel from the features to the attention through the model's forward.
-BOUNDS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
+#: Arguments that pass the bounds of the texts through the model's forward to the attention.
+BOUNDS_ARGUMENTS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
 
 
 def packed_attention(
@@ -68,8 +68,8 @@ def packed_attention(
     if query.is_cuda:
         from torch.nn.attention.varlen import varlen_attn  # lazy: torch.nn.attention.varlen
 
-        left = -1 if sliding_window is None else sliding_window - 1
-        found: Any = varlen_attn(
+        window = -1 if sliding_window is None else sliding_window - 1
+        output: Any = varlen_attn(
             query[0].transpose(0, 1),
             key[0].transpose(0, 1),
             value[0].transpose(0, 1),
@@ -78,18 +78,18 @@ def packed_attention(
             max_length_q,
             max_length_q,
             scale=scaling,
-            window_size=(left, 0 if causal else left),
+            window_size=(window, 0 if causal else window),
             enable_gqa=query.shape[1] != key.shape[1],
         )
-        return found[None], None
+        return output[None], None
     bounds = cu_seq_lens_q.tolist()
     parts = []
     for start, end in pairwise(bounds):
         mask = None
         if sliding_window is not None and end - start > sliding_window:
             places = torch.arange(end - start, device=query.device)
-            apart = places[:, None] - places[None]
-            mask = (apart.abs() < sliding_window) & ((apart >= 0) | (not causal))
+            distance = places[:, None] - places[None]
+            mask = (distance.abs() < sliding_window) & ((distance >= 0) | (not causal))
         parts.append(
             functional.scaled_dot_product_attention(
                 query[:, :, start:end], key[:, :, start:end], value[:, :, start:end],
@@ -104,8 +104,8 @@ def register() -> None:
     """Register the attention with transformers; further calls change nothing."""
     from transformers import AttentionInterface, AttentionMaskInterface  # lazy: transformers
 
-    AttentionInterface.register(NAME, packed_attention)
-    AttentionMaskInterface.register(NAME, _no_mask)
+    AttentionInterface.register(PACKED_ATTENTION, packed_attention)
+    AttentionMaskInterface.register(PACKED_ATTENTION, _no_mask)
 
 
 def _no_mask(*_: Any, **__: Any) -> None:
@@ -139,9 +139,9 @@ def packed(transformer: Any) -> Iterator[None]:
     register()
     model = transformer.model
     before, parameters = model.config._attn_implementation, transformer.model_forward_params
-    model.set_attn_implementation(NAME)
+    model.set_attn_implementation(PACKED_ATTENTION)
     if parameters is not None:
-        transformer.model_forward_params = {*parameters, *BOUNDS}
+        transformer.model_forward_params = {*parameters, *BOUNDS_ARGUMENTS}
     try:
         yield
     finally:

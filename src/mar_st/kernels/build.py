@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 #: Seconds that a compiler may take.
-_PATIENCE = 120
+_COMPILER_SECONDS = 120
 
 
 class CompileError(MarError):
@@ -57,9 +57,9 @@ def library(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
             target.unlink(missing_ok=True)
     try:
         with tempfile.TemporaryDirectory(dir=cache) as folder:
-            made = _compile(options, source, Path(folder) / target.name)
-            made.chmod(0o700)  # whatever the umask is
-            made.replace(target)
+            compiled = _compile(options, source, Path(folder) / target.name)
+            compiled.chmod(0o700)  # whatever the umask is
+            compiled.replace(target)
     except OSError as error:
         raise CompileError(f"{source.name} could not be compiled into {cache}: {error}") from error
     return _load(target)
@@ -89,7 +89,7 @@ def _compile(options: Sequence[str], source: Path, target: Path) -> Path:
     try:
         subprocess.run(  # noqa: S603 -- our own source
             [compiler, *options, "-o", str(target), str(source)], check=True, capture_output=True, text=True,
-            timeout=_PATIENCE,
+            timeout=_COMPILER_SECONDS,
         )  # fmt: skip
     except subprocess.CalledProcessError as error:
         reason = next((line for line in error.stderr.splitlines() if "error" in line), error.stderr[:200])

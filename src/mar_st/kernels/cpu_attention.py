@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from torch import nn
 
 #: Name of the attention in transformers' registry.
-NAME = "mar_products"
+PRODUCT_ATTENTION = "mar_products"
 
-#: Bytes of scores at a time, so that scores and weights stay in a processor's own cache.
-_BYTES = 2**20
+#: Bytes of scores per product, so that scores and weights stay in a processor's own cache.
+_SCORE_BYTES_PER_PRODUCT = 2**20
 
-#: Maximum bytes of scores of one head; for longer texts torch's attention is used, which stores none.
-_MOST = 16 * 2**20
+#: Maximum bytes of the scores of one key head; for longer texts torch's attention is used, which stores none.
+_MAX_HEAD_SCORE_BYTES = 16 * 2**20
 
 
 def product_attention(
@@ -54,14 +54,14 @@ def product_attention(
         `(texts, tokens, heads, size)`, and `None` instead of weights.
     """
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
-    hidden = causal and attention_mask is None and query.shape[2] > 1
-    if hidden or not _fits(query, key, value, attention_mask, more):
+    needs_causal_mask = causal and attention_mask is None and query.shape[2] > 1
+    if needs_causal_mask or not _fits(query, key, value, attention_mask, more):
         from transformers.integrations.sdpa_attention import sdpa_attention_forward  # lazy: transformers
 
-        found, _ = sdpa_attention_forward(
+        output, _ = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout, scaling, is_causal=is_causal, **more
         )
-        return found, None
+        return output, None
     return _products(query, key, value, attention_mask, scaling or query.shape[-1] ** -0.5), None
 
 
@@ -77,7 +77,7 @@ def _fits(
         and query.device.type == "cpu"
         and query.numel() > 0
         and query.shape[2] == key.shape[2]
-        and _group_bytes(query, key) <= _MOST
+        and _group_bytes(query, key) <= _MAX_HEAD_SCORE_BYTES
         and (mask is None or (mask.ndim == 4 and mask.shape[:2] == (query.shape[0], 1)))
         and more.get("position_bias") is None
         and not torch.is_grad_enabled()
@@ -95,13 +95,14 @@ def _products(
     texts, heads, tokens, size = query.shape
     groups = key.shape[1]
     shared = heads // groups  # query heads of a key head
-    found = query.new_empty(texts, tokens, heads, size)
-    places = found.view(texts, tokens, groups, shared, size).permute(0, 2, 3, 1, 4)
+    output = query.new_empty(texts, tokens, heads, size)
+    places = output.view(texts, tokens, groups, shared, size).permute(0, 2, 3, 1, 4)
     queries = query.reshape(texts, groups, shared * tokens, size)
     none = query.new_zeros(())
     per_group = _group_bytes(query, key)
-    width = max(1, min(groups, _BYTES // per_group))  # key heads at a time
-    height = max(1, _BYTES // (per_group * groups)) if width == groups else 1  # texts at a time
+    width = max(1, min(groups, _SCORE_BYTES_PER_PRODUCT // per_group))  # key heads at a time
+    # Texts at a time.
+    height = max(1, _SCORE_BYTES_PER_PRODUCT // (per_group * groups)) if width == groups else 1
     for row in range(0, texts, height):
         rows = slice(row, row + height)
         for column in range(0, groups, width):
@@ -112,7 +113,7 @@ def _products(
             if mask is not None:
                 _hide(scores.view(*place.shape[:-1], tokens), mask[rows, :, None])
             place.copy_(torch.bmm(scores.softmax(-1), weighed).view(place.shape))
-    return found
+    return output
 
 
 def _hide(scores: torch.Tensor, mask: torch.Tensor) -> None:
@@ -136,7 +137,7 @@ def use_product_attention(model: Any) -> bool:
         return False
     if not getattr(model, "is_backend_compatible", lambda: False)():
         return False
-    AttentionInterface.register(NAME, product_attention)
-    AttentionMaskInterface.register(NAME, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
-    model.set_attn_implementation(NAME)
+    AttentionInterface.register(PRODUCT_ATTENTION, product_attention)
+    AttentionMaskInterface.register(PRODUCT_ATTENTION, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
+    model.set_attn_implementation(PRODUCT_ATTENTION)
     return True

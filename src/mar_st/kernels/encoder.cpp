@@ -2,7 +2,7 @@
 //
 // BERT and what came of it: norms before or after, rotary or given positions, gated layers, windows, shared keys,
 // causal attention. Which of these a model has, and where its numbers are in the file, comes from Python
-// (runtime.py), which declares the same structures.
+// (native_description.py), which declares the same structures.
 
 #include <algorithm>
 #include <exception>
@@ -126,8 +126,8 @@ class Encoder {
         rows_of(rows, [&, this](int row) {
             float* x = x_.data() + static_cast<size_t>(row) * hidden;
             float* out = keep ? x : aside + static_cast<size_t>(row) * hidden;
-            const float* found = normalised(x, norm, out) ? out : x;
-            if (next) in_.set(row, found);
+            const float* result = normalised(x, norm, out) ? out : x;
+            if (next) in_.set(row, result);
         });
     }
 
@@ -161,7 +161,7 @@ class Encoder {
         });
     }
 
-    // Keeps some rows of x and of what attention found, in the order given.
+    // Keeps some rows of x and of the results of attention, in the order given.
     void choose(const int64_t* rows, int count) {
         const int hidden = model_.hidden, width = model_.heads * model_.head_size;
         float *x = aside_.get(static_cast<size_t>(count) * hidden),

@@ -31,7 +31,7 @@ struct Hit {
     int64_t row;
 };
 
-// Whether a hit comes before another.
+// True if a hit comes before another.
 inline bool better(const Hit& a, const Hit& b) { return a.score > b.score || (a.score == b.score && a.row < b.row); }
 
 // The best hits of one query so far, the worst of them on top.

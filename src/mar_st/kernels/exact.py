@@ -17,14 +17,14 @@ from mar_st.kernels.processor import processor
 _LOG = logging.getLogger(__name__)
 
 #: Required processor features, as Linux names them.
-NEEDS = frozenset({"avx512f", "avx512dq", "fma"})
-_FLAGS = ("-mavx512f", "-mavx512dq", "-mfma")
+REQUIRED_FLAGS = frozenset({"avx512f", "avx512dq", "fma"})
+_COMPILER_FLAGS = ("-mavx512f", "-mavx512dq", "-mfma")
 
 #: Maximum results per query; each thread keeps this number for each query.
-MOST = 4096
+MAX_K = 4096
 
-#: Queries that vectors are compared with at once; more would not stay in a processor's cache.
-_TOGETHER = 256
+#: Queries per call of the kernel; more would not stay in a processor's cache.
+_QUERIES_PER_CALL = 256
 
 
 class ExactSearch:
@@ -56,7 +56,7 @@ class ExactSearch:
         Args:
             queries: `(n, dim)` float32.
             vectors: `(total, dim)` float32 or float16; may be mapped into memory. See `takes`.
-            k: Vectors per query, at most `MOST`.
+            k: Vectors per query, at most `MAX_K`.
             bits: Packed bits, lowest bit first; only vectors whose bit is set are compared.
 
         Returns:
@@ -66,14 +66,14 @@ class ExactSearch:
         queries = np.ascontiguousarray(queries, dtype=np.float32)
         scores = np.empty((len(queries), k), dtype=np.float32)
         rows = np.empty((len(queries), k), dtype=np.int64)
-        for start in range(0, len(queries), _TOGETHER):
-            some = slice(start, start + _TOGETHER)
+        for start in range(0, len(queries), _QUERIES_PER_CALL):
+            batch = slice(start, start + _QUERIES_PER_CALL)
             with self._lock:
                 state = self._kernels.mar_exact_search(  # releases the interpreter's lock
-                    self._team, queries[some].ctypes.data, len(queries[some]), vectors.ctypes.data,
+                    self._team, queries[batch].ctypes.data, len(queries[batch]), vectors.ctypes.data,
                     len(vectors), vectors.shape[1], vectors.strides[0] // vectors.itemsize,
                     int(vectors.dtype == np.float16), None if bits is None else bits.ctypes.data, k,
-                    scores[some].ctypes.data, rows[some].ctypes.data,
+                    scores[batch].ctypes.data, rows[batch].ctypes.data,
                 )  # fmt: skip
             if state:
                 raise MemoryError(f"There is not enough memory for {k} results of {len(queries)} queries.")
@@ -87,7 +87,7 @@ def takes(vectors: np.ndarray, k: int) -> bool:
         and vectors.strides[1] == vectors.itemsize
         and vectors.strides[0] % vectors.itemsize == 0
         and vectors.strides[0] > 0
-        and k <= MOST
+        and k <= MAX_K
     )
 
 
@@ -106,23 +106,23 @@ def exact_search(threads: int) -> ExactSearch | None:
 
 @lru_cache(maxsize=1)
 def _kernels() -> ctypes.CDLL | None:
-    if not processor().flags >= NEEDS:
+    if not processor().flags >= REQUIRED_FLAGS:
         return None
     try:
-        found = library(Path(__file__).with_name("exact.cpp"), _FLAGS)
+        kernels = library(Path(__file__).with_name("exact.cpp"), _COMPILER_FLAGS)
     except CompileError as error:
         _LOG.info("exact search runs without its native kernel: %s", error)
         return None
     pointer, size = ctypes.c_void_p, ctypes.c_int64
-    found.mar_exact_open.argtypes = [ctypes.c_int32]
-    found.mar_exact_open.restype = pointer
-    found.mar_exact_close.argtypes = [pointer]
-    found.mar_exact_close.restype = None
-    found.mar_exact_search.argtypes = [
+    kernels.mar_exact_open.argtypes = [ctypes.c_int32]
+    kernels.mar_exact_open.restype = pointer
+    kernels.mar_exact_close.argtypes = [pointer]
+    kernels.mar_exact_close.restype = None
+    kernels.mar_exact_search.argtypes = [
         pointer, pointer, size, pointer, size, size, size, ctypes.c_int32, pointer, size, pointer, pointer,
     ]  # fmt: skip
-    found.mar_exact_search.restype = ctypes.c_int32
-    return found
+    kernels.mar_exact_search.restype = ctypes.c_int32
+    return kernels
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,4 +1,4 @@
-"""The heap of the C library: when it gives memory back to the system, and when it keeps it."""
+"""Settings of the C library's heap: when it returns memory to the system, and when it keeps it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["keep", "page_out", "trim"]
 #: Numbers of glibc's settings (malloc.h).
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
-#: Larger blocks come from the system one by one; mallopt(3) allows no larger number.
-_LARGEST = 32 * 2**20
+#: Larger blocks are mapped from the system one by one; mallopt(3) allows no larger number.
+_MMAP_BYTES = 32 * 2**20
 
 #: Bytes free at the end of a heap (there is one per thread) before it shrinks.
-_KEPT = 256 * 2**20
+_TRIM_BYTES = 256 * 2**20
 
 
 #: Number of the advice to take pages out of memory, MADV_PAGEOUT of Linux 5.4.
-_PAGE_OUT = 21
+_MADV_PAGEOUT = 21
 
 
 @lru_cache(maxsize=1)
@@ -54,7 +54,7 @@ def keep() -> bool:
     library = _library()
     if library is None:
         return False
-    settings = ((_MMAP_THRESHOLD, _LARGEST), (_TRIM_THRESHOLD, _KEPT))
+    settings = ((_MMAP_THRESHOLD, _MMAP_BYTES), (_TRIM_THRESHOLD, _TRIM_BYTES))
     return all(library.mallopt(number, value) for number, value in settings)
 
 
@@ -73,4 +73,4 @@ def page_out(address: int, size: int) -> bool:
     start, end = -(-address // page) * page, (address + size) // page * page
     if library is None or start >= end:
         return False
-    return bool(library.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _PAGE_OUT) == 0)
+    return bool(library.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_PAGEOUT) == 0)

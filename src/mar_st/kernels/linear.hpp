@@ -185,8 +185,8 @@ inline void multiply(int rows, const uint8_t* w, const float* factors, const Row
     }
 }
 
-// What becomes of the products of a layer: bias and activation, or of pairs of 16 gates and 16 values their
-// product, and where they go; added to what is there if asked for. Of `out` the first column is column `from`.
+// Output of a layer. Bias and activation are applied to its products (or 16 gates are multiplied with 16 values), and
+// the results are stored in `out` or added to it. The first column of `out` is column `from` of the layer.
 struct Target {
     float* out;
     int stride;

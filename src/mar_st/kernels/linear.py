@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 Kernel: TypeAlias = Literal["torch", "amx", "onednn"]
 
 #: Extensions of processors that multiply bfloat16.
-HALF = frozenset({"avx512_bf16", "amx_bf16"})
+BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
 
 #: Rows that oneDNN lays weights out for; it takes any number.
-_ROWS = 512
+_LAYOUT_ROWS = 512
 
 
 def best_kernel(dtype: torch.dtype = torch.float32) -> Kernel:
@@ -40,12 +40,12 @@ def best_kernel(dtype: torch.dtype = torch.float32) -> Kernel:
     from mar_st.kernels.amx import kernel  # lazy: numpy
 
     if dtype != torch.float32:
-        return "onednn" if processor().flags & HALF and has_onednn(dtype) else "torch"
+        return "onednn" if processor().flags & BFLOAT16_FLAGS and has_onednn(dtype) else "torch"
 
     if kernel() is not None:
         return "amx"
-    here = processor()
-    if here.maker != "GenuineIntel" and "avx512f" in here.flags and has_onednn():
+    cpu = processor()
+    if cpu.maker != "GenuineIntel" and "avx512f" in cpu.flags and has_onednn():
         return "onednn"
     return "torch"
 
@@ -110,9 +110,9 @@ def _replace(model: nn.Module, make: Callable[[nn.Linear], nn.Module | None]) ->
         for name, layer in list(parent.named_children()):
             if type(layer) is not nn.Linear:
                 continue
-            made = make(layer)
-            if made is not None:
-                setattr(parent, name, made)
+            replacement = make(layer)
+            if replacement is not None:
+                setattr(parent, name, replacement)
                 page_out(layer.weight.data_ptr(), layer.weight.nbytes)  # it may be mapped from a file
                 count += 1
     return count
@@ -129,7 +129,7 @@ class OneDNNLinear(nn.Module):
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         super().__init__()
         self.out_features, self.in_features = weight.shape
-        self.packed = _ops()._reorder_linear_weight(weight.detach().contiguous(), _ROWS)
+        self.packed = _ops()._reorder_linear_weight(weight.detach().contiguous(), _LAYOUT_ROWS)
         self.bias = None if bias is None else bias.detach().contiguous()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -137,8 +137,8 @@ class OneDNNLinear(nn.Module):
         if not x.numel():
             return x.new_empty(*x.shape[:-1], self.out_features)
         flat = x.reshape(-1, self.in_features).contiguous()
-        found: torch.Tensor = _ops()._linear_pointwise(flat, self.packed, self.bias, "none", [], "")
-        return found.reshape(*x.shape[:-1], self.out_features)
+        output: torch.Tensor = _ops()._linear_pointwise(flat, self.packed, self.bias, "none", [], "")
+        return output.reshape(*x.shape[:-1], self.out_features)
 
 
 def _ops() -> Any:
@@ -152,7 +152,7 @@ def has_onednn(dtype: torch.dtype = torch.float32) -> bool:
     generator = torch.Generator().manual_seed(0)
     x, w = torch.randn(5, 48, generator=generator), torch.randn(40, 48, generator=generator)
     try:
-        found = OneDNNLinear(w.to(dtype), None)(x.to(dtype)).float()
+        product = OneDNNLinear(w.to(dtype), None)(x.to(dtype)).float()
     except (AttributeError, RuntimeError):
         return False
-    return bool((found - x @ w.T).abs().max() < (1e-4 if dtype == torch.float32 else 0.2))
+    return bool((product - x @ w.T).abs().max() < (1e-4 if dtype == torch.float32 else 0.2))

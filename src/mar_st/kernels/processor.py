@@ -32,17 +32,17 @@ def processor() -> Processor:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return Processor()
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for line in lines:
         name, _, value = line.partition(":")
-        found.setdefault(name.strip(), value.strip())
-    return Processor(found.get("vendor_id", ""), frozenset(found.get("flags", "").split()))
+        fields.setdefault(name.strip(), value.strip())
+    return Processor(fields.get("vendor_id", ""), frozenset(fields.get("flags", "").split()))
 
 
 def processors() -> int:
     """Return the number of processors that this process may use; a container's CPU limit is rounded up."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(count, math.ceil(_share(_CGROUP) or count)))
+    return max(1, min(count, math.ceil(_cpu_limit(_CGROUP) or count)))
 
 
 def available_memory() -> int | None:
@@ -50,7 +50,7 @@ def available_memory() -> int | None:
 
     A container's limit counts, too; pages of files that it could give back are not used memory.
     """
-    known = [amount for amount in (_free_memory(), _room(_CGROUP)) if amount is not None]
+    known = [amount for amount in (_free_memory(), _memory_left(_CGROUP)) if amount is not None]
     return min(known, default=None)
 
 
@@ -62,24 +62,24 @@ def _free_memory() -> int | None:
         return None
 
 
-def _room(folder: Path) -> int | None:
-    """Bytes left to a control group (version 2 or 1); `None` where it has no limit."""
+def _memory_left(folder: Path) -> int | None:
+    """Return the bytes that a control group (version 2 or 1) may still use; `None` if it has no limit."""
     names = ("memory.max", "memory.current", "memory.stat", "inactive_file")
     if not (folder / names[0]).is_file():
         folder = folder / "memory"
         names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat", "total_inactive_file")
     limit, used, stat, cached = names
     try:
-        most = int((folder / limit).read_text(encoding="ascii"))  # version 2 writes "max" for no limit
-        taken = int((folder / used).read_text(encoding="ascii"))
+        limit_bytes = int((folder / limit).read_text(encoding="ascii"))  # version 2 writes "max" for no limit
+        used_bytes = int((folder / used).read_text(encoding="ascii"))
         rows = dict(line.split() for line in (folder / stat).read_text(encoding="ascii").splitlines())
-        return max(0, most - taken + int(rows.get(cached, 0)))
+        return max(0, limit_bytes - used_bytes + int(rows.get(cached, 0)))
     except (OSError, ValueError):
         return None
 
 
-def _share(folder: Path) -> float | None:
-    """Processors that a control group (version 2 or 1) may use at a time; `None` where it has no limit."""
+def _cpu_limit(folder: Path) -> float | None:
+    """Return the processors that a control group (version 2 or 1) may use; `None` if it has no limit."""
     try:
         if (folder / "cpu.max").is_file():
             quota, period = (folder / "cpu.max").read_text(encoding="ascii").split()
@@ -88,7 +88,7 @@ def _share(folder: Path) -> float | None:
                 (folder / "cpu" / f"cpu.cfs_{name}_us").read_text(encoding="ascii").strip()
                 for name in ("quota", "period")
             )
-        found = int(quota) / int(period)
+        share = int(quota) / int(period)
     except (OSError, ValueError, ZeroDivisionError):  # not there, or "max"
         return None
-    return found if found > 0 else None
+    return share if share > 0 else None

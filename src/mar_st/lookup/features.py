@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: Prefix of a word in the dictionary.
-WORD = "\t"
+WORD_PREFIX = "\t"
 
 #: Latin letters (ASCII, Latin-1, Extended A and B), lower case, and digits.
-_WORDS = re.compile("[0-9a-z\u00df-\u00f6\u00f8-\u024f]+")
+_WORD = re.compile("[0-9a-z\u00df-\u00f6\u00f8-\u024f]+")
 
 
 class LookupEncoderError(MarError):
@@ -53,12 +53,12 @@ def grams(text: str, lengths: tuple[int, int]) -> list[str]:
     """
     shortest, longest = lengths
     runs = list(text)
-    found = runs if shortest == 1 else []
+    features = runs if shortest == 1 else []
     for length in range(2, longest + 1):
         runs = list(map(add, runs, text[length - 1 :]))
         if length >= shortest:
-            found = found + runs
-    return found + [WORD + word for word in _WORDS.findall(text) if len(word) > longest]
+            features = features + runs
+    return features + [WORD_PREFIX + word for word in _WORD.findall(text) if len(word) > longest]
 
 
 class Features:
@@ -115,7 +115,7 @@ class Features:
             text: Any text; one without a known feature gives an empty dictionary.
             max_length: Maximum number of characters; default the dictionary's own.
         """
-        kept = normalise(text)[: max_length or self.max_length]
-        found: Counter[int | None] = Counter(map(self._numbers.get, grams(kept, self.lengths)))
-        found.pop(None, None)
-        return found  # type: ignore[return-value]
+        normalised = normalise(text)[: max_length or self.max_length]
+        occurrences: Counter[int | None] = Counter(map(self._numbers.get, grams(normalised, self.lengths)))
+        occurrences.pop(None, None)
+        return occurrences  # type: ignore[return-value]

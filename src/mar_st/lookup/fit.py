@@ -22,14 +22,15 @@ _LOG = logging.getLogger(__name__)
 #: Ridges that are tried, strong ones first; each starts from the previous solution.
 RIDGES = (3.0, 1.0, 0.3, 0.1, 0.03)
 
-#: Share of the texts that the ridge is chosen on, and columns that the vectors are projected to for it.
-HELD_OUT, SKETCH = 0.1, 64
+#: Share of the texts that are held out to choose the ridge, and columns that the vectors are projected to for
+#: that choice.
+HELD_OUT_SHARE, PROJECTED_COLUMNS = 0.1, 64
 
 #: Residual at which a solution is accepted, relative to the right-hand side, and maximum number of steps.
-TOLERANCE, STEPS = 1e-2, 200
+TOLERANCE, MAX_STEPS = 1e-2, 200
 
 #: Columns that are solved together; four arrays of features x columns are held.
-COLUMNS = 128
+COLUMNS_PER_SOLVE = 128
 
 
 def fit_lookup(
@@ -65,7 +66,7 @@ def fit_lookup(
         min_count: Minimum number of texts that a feature must be in.
         max_features: Maximum number of features; those in the most texts are kept.
         max_length: Maximum number of characters of a text; the rest is ignored.
-        ridge: Weight of the penalty; default that of `RIDGES` with the least squared error on a held-out
+        ridge: Weight of the penalty; default the one of `RIDGES` with the least squared error on a held-out
             tenth of the texts.
         scale: Factor of the part that is added to the teacher's mean.
         seed: Seed for drawing that tenth.
@@ -85,19 +86,17 @@ def fit_lookup(
             f"A tenth of {len(set(texts))} different texts is too little to choose a ridge on; give more "
             "texts, or a ridge."
         )
-    features, held = dictionary(
+    features, text_counts = dictionary(
         texts, lengths=lengths, min_count=min_count, max_features=max_features, max_length=max_length
     )
-    weight = np.log1p(len(texts) / held).astype(np.float32)
+    weight = np.log1p(len(texts) / text_counts).astype(np.float32)
     matrix = design(features, texts, weight)
     bias = target.mean(axis=0)
     with tqdm(desc="fitting", unit="steps", delay=10, disable=not show_progress) as bar:
         if ridge is None:
             ridge = _choose(matrix, target, texts, seed, bar)
-        solved = [
-            solve(matrix, target[:, start : start + COLUMNS] - bias[start : start + COLUMNS], ridge, bar=bar)
-            for start in range(0, target.shape[1], COLUMNS)
-        ]
+        parts = [slice(at, at + COLUMNS_PER_SOLVE) for at in range(0, target.shape[1], COLUMNS_PER_SOLVE)]
+        solved = [solve(matrix, target[:, part] - bias[part], ridge, bar=bar) for part in parts]
     _LOG.info("lookup encoder of %d features, ridge %g, on %d texts", len(features), ridge, len(texts))
     encoder = LookupEncoder(features, target.shape[1])
     with torch.no_grad():
@@ -120,18 +119,20 @@ def dictionary(
             f"min_count and max_features are positive; got {min_count} and {max_features}."
         )
     rules = Features([""], lengths=lengths, max_length=max_length)  # checks them
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for text in texts:
-        found.update(set(grams(normalise(text)[: rules.max_length], rules.lengths)))
+        counts.update(set(grams(normalise(text)[: rules.max_length], rules.lengths)))
     # A lone surrogate cannot be saved as UTF-8.
-    kept = [(name, count) for name, count in found.items() if count >= min_count and not _has_surrogate(name)]
-    kept = sorted(kept, key=lambda entry: (-entry[1], entry[0]))[:max_features]
-    if not kept:
+    selected = [
+        (name, count) for name, count in counts.items() if count >= min_count and not _has_surrogate(name)
+    ]
+    selected = sorted(selected, key=lambda entry: (-entry[1], entry[0]))[:max_features]
+    if not selected:
         raise LookupEncoderError(
             f"No n-gram is in {min_count} of the {len(texts)} texts; give more texts, or a lower min_count."
         )
-    features = Features([name for name, _ in kept], lengths=lengths, max_length=max_length)
-    return features, np.array([count for _, count in kept])
+    features = Features([name for name, _ in selected], lengths=lengths, max_length=max_length)
+    return features, np.array([count for _, count in selected])
 
 
 def design(features: Features, texts: Sequence[str], weight: np.ndarray) -> Any:
@@ -140,10 +141,10 @@ def design(features: Features, texts: Sequence[str], weight: np.ndarray) -> Any:
 
     ends, numbers, counts = [0], [], []
     for text in texts:
-        found = features.counts(text)
-        numbers.append(np.fromiter(found.keys(), np.int32, len(found)))
-        counts.append(np.fromiter(found.values(), np.float32, len(found)))
-        ends.append(ends[-1] + len(found))
+        occurrences = features.counts(text)
+        numbers.append(np.fromiter(occurrences.keys(), np.int32, len(occurrences)))
+        counts.append(np.fromiter(occurrences.values(), np.float32, len(occurrences)))
+        ends.append(ends[-1] + len(occurrences))
     columns = np.concatenate(numbers)
     values = np.sqrt(np.concatenate(counts)) * weight[columns]
     rows = np.repeat(np.arange(len(texts)), np.diff(ends))
@@ -165,41 +166,41 @@ def solve(
         bar: Progress bar that counts the steps.
     """
     transposed = matrix.T.tocsr()
-    wanted = (transposed @ target).astype(np.float32)
-    found = np.zeros_like(wanted) if start is None else start.copy()
-    residual = wanted - (transposed @ (matrix @ found) + np.float32(ridge) * found)
+    right_side = (transposed @ target).astype(np.float32)
+    solution = np.zeros_like(right_side) if start is None else start.copy()
+    residual = right_side - (transposed @ (matrix @ solution) + np.float32(ridge) * solution)
     direction = residual.copy()
     size = np.square(residual).sum(axis=0)
-    enough = TOLERANCE**2 * np.maximum(np.square(wanted).sum(axis=0), 1e-30)
-    for _ in range(STEPS):
-        if (size <= enough).all():
+    accepted = TOLERANCE**2 * np.maximum(np.square(right_side).sum(axis=0), 1e-30)
+    for _ in range(MAX_STEPS):
+        if (size <= accepted).all():
             break
         applied = transposed @ (matrix @ direction) + np.float32(ridge) * direction
         step = size / np.maximum((direction * applied).sum(axis=0), 1e-30)
-        found += step * direction
+        solution += step * direction
         residual -= step * applied
         before, size = size, np.square(residual).sum(axis=0)
         direction *= size / np.maximum(before, 1e-30)
         direction += residual
         if bar is not None:
             bar.update()
-    return found
+    return solution
 
 
 def _choose(matrix: Any, target: np.ndarray, texts: Sequence[str], seed: int, bar: Any) -> float:
     """Return the ridge with the least squared error on held-out texts, in a random projection."""
     distinct = list(dict.fromkeys(texts))
-    held = set(random.Random(seed).sample(distinct, max(1, round(HELD_OUT * len(distinct)))))
-    out = np.array([text in held for text in texts])
-    if target.shape[1] > SKETCH:
+    held_out = set(random.Random(seed).sample(distinct, max(1, round(HELD_OUT_SHARE * len(distinct)))))
+    is_held_out = np.array([text in held_out for text in texts])
+    if target.shape[1] > PROJECTED_COLUMNS:
         generator = np.random.default_rng(seed)
-        target = target @ generator.standard_normal((target.shape[1], SKETCH), dtype=np.float32)
-    target = target - target[~out].mean(axis=0)
+        target = target @ generator.standard_normal((target.shape[1], PROJECTED_COLUMNS), dtype=np.float32)
+    target = target - target[~is_held_out].mean(axis=0)
     errors: dict[float, float] = {}
     start = None
     for ridge in RIDGES:
-        start = solve(matrix[~out], target[~out], ridge, start=start, bar=bar)
-        errors[ridge] = float(np.square(matrix[out] @ start - target[out]).mean())
+        start = solve(matrix[~is_held_out], target[~is_held_out], ridge, start=start, bar=bar)
+        errors[ridge] = float(np.square(matrix[is_held_out] @ start - target[is_held_out]).mean())
         if errors[ridge] > min(errors.values()):
             break
     return min(errors, key=lambda ridge: errors[ridge])
@@ -208,15 +209,15 @@ def _choose(matrix: Any, target: np.ndarray, texts: Sequence[str], seed: int, ba
 def _array(vectors: Any, texts: int) -> np.ndarray:
     if isinstance(vectors, torch.Tensor):
         vectors = vectors.detach().float().cpu().numpy()
-    found = np.asarray(vectors, dtype=np.float32)
-    if found.ndim != 2 or len(found) != texts:
+    array = np.asarray(vectors, dtype=np.float32)
+    if array.ndim != 2 or len(array) != texts:
         raise LookupEncoderError(
             f"A lookup encoder is fitted to one vector per text; got {texts} texts and an array of shape "
-            f"{found.shape}."
+            f"{array.shape}."
         )
-    if not np.isfinite(found).all():
+    if not np.isfinite(array).all():
         raise LookupEncoderError("The teacher's vectors hold values that are not finite.")
-    return found
+    return array
 
 
 def _has_surrogate(name: str) -> bool:

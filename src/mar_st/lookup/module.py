@@ -108,11 +108,11 @@ class LookupEncoder(InputModule):
         wrong = next((value for value in inputs if not isinstance(value, str)), None)
         if wrong is not None:
             raise LookupEncoderError(f"A lookup encoder takes texts; got a {type(wrong).__name__}.")
-        found = [self.features.counts(text, max_length) for text in inputs]
-        width = max([1, *map(len, found)])
-        ids = np.zeros((len(found), width), dtype=np.int64)
-        counts = np.zeros((len(found), width), dtype=np.float32)
-        for row, of_text in enumerate(found):
+        occurrences = [self.features.counts(text, max_length) for text in inputs]
+        width = max([1, *map(len, occurrences)])
+        ids = np.zeros((len(occurrences), width), dtype=np.int64)
+        counts = np.zeros((len(occurrences), width), dtype=np.float32)
+        for row, of_text in enumerate(occurrences):
             ids[row, : len(of_text)] = list(of_text)
             counts[row, : len(of_text)] = list(of_text.values())
         return {
@@ -185,13 +185,13 @@ class LookupEncoder(InputModule):
         place = f"{model_name_or_path}/{subfolder}".rstrip("/")
         config = cls.load_config(model_name_or_path, **hub)
         dictionary = cls.load_file_path(model_name_or_path, filename=DICTIONARY, **hub)
-        found = None if dictionary is None else Path(dictionary)
+        dictionary_path = None if dictionary is None else Path(dictionary)
         try:
             weights = cls.load_torch_weights(model_name_or_path, **hub)
         except ValueError as error:
             raise LookupEncoderError(f"{place} cannot be read ({error}); copy the encoder again.") from error
         shape = tuple(weights["embedding.weight"].shape) if "embedding.weight" in weights else None
-        features = saved_features(place, config, found, shape)
+        features = saved_features(place, config, dictionary_path, shape)
         module = cls(features, config["embedding_dimension"])
         dtype = (kwargs.get("model_kwargs") or {}).get("dtype")
         module.to(weights["embedding.weight"].dtype if dtype in (None, "auto") else _dtype(dtype))
@@ -200,5 +200,5 @@ class LookupEncoder(InputModule):
 
 
 def _dtype(value: Any) -> torch.dtype:
-    found: torch.dtype = getattr(torch, value) if isinstance(value, str) else value
-    return found
+    dtype: torch.dtype = getattr(torch, value) if isinstance(value, str) else value
+    return dtype

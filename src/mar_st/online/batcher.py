@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from mar_st.errors import MarError
-from mar_st.online.waiting import SHORT, DeadlinePassed, EncodeRequest, Piece, QueueFull, RequestQueues, cut
+from mar_st.online.waiting import (
+    SHORT_TOKENS,
+    DeadlinePassed,
+    EncodeRequest,
+    Piece,
+    QueueFull,
+    RequestQueues,
+    cut,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,7 +33,7 @@ __all__ = ["Closed", "DeadlinePassed", "MicroBatcher", "QueueFull"]
 _LOG = logging.getLogger(__name__)
 
 #: Target seconds of a batch of large requests; small requests wait that long for it.
-LONG_SECONDS = 0.01
+LONG_BATCH_SECONDS = 0.01
 
 
 class Closed(MarError):  # noqa: N818 -- names a state
@@ -41,7 +49,7 @@ class MicroBatcher:
     to `window_ms` and a quarter of the time that the batch took.
 
     Small requests do not wait for large ones: these have a separate queue, and their batches are limited to
-    the work of `LONG_SECONDS` (or to `SHORT` tokens, if that takes longer).
+    the work of `LONG_BATCH_SECONDS` (or to `SHORT_TOKENS` tokens, if that takes longer).
 
     The vectors are those that the encoder gives for each text alone, unless its vectors depend on the other
     texts of a batch. If a batch fails, each caller's texts are encoded alone, so that a bad text fails only
@@ -161,8 +169,8 @@ class MicroBatcher:
     def _long_tokens(self) -> int:
         """Return the maximum tokens of a batch of large requests."""
         if not self._per_token:
-            return min(SHORT, self.max_tokens)
-        return min(self.max_tokens, max(SHORT, int(LONG_SECONDS / self._per_token)))
+            return min(SHORT_TOKENS, self.max_tokens)
+        return min(self.max_tokens, max(SHORT_TOKENS, int(LONG_BATCH_SECONDS / self._per_token)))
 
     def close(self, *, finish: bool = True) -> None:
         """Accept no more texts and end the threads; further calls do nothing.
@@ -213,7 +221,7 @@ class MicroBatcher:
         seconds = time.monotonic() - started
         self._last = (len({id(piece.request) for piece in batch}), seconds)
         tokens = sum(piece.tokens for piece in batch)
-        if tokens >= SHORT // 2:
+        if tokens >= SHORT_TOKENS // 2:
             mean = self._per_token
             self._per_token = 0.8 * mean + 0.2 * seconds / tokens if mean else seconds / tokens
         # Report before delivering: a caller may read the counters as soon as it has its vectors.

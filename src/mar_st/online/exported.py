@@ -91,13 +91,13 @@ class ExportedEncoder:
             return vectors
         for pack in self._front.packs([prompt + text for text in texts], prompt):
             with self._lock:
-                found = self._runtime.run(pack.inputs)
-                if found.ndim != 2 or found.shape[1] != self.dim:
+                outputs = self._runtime.run(pack.inputs)
+                if outputs.ndim != 2 or outputs.shape[1] != self.dim:
                     raise EncoderError(
-                        f"{self.variant.name} gives vectors {found.shape}, {LISTING_FILE} says {self.dim} "
+                        f"{self.variant.name} gives vectors {outputs.shape}, {LISTING_FILE} says {self.dim} "
                         "numbers. Export the encoder again."
                     )
-                vectors[start : start + pack.count] = found[: pack.count]
+                vectors[start : start + pack.count] = outputs[: pack.count]
             start += pack.count
         return vectors
 

@@ -1,4 +1,4 @@
-"""Inputs of an exported graph from texts: tokens, rows of the embedding table, packs."""
+"""Preparing the inputs of an exported graph: tokenization, token embeddings, and packs of texts."""
 
 from __future__ import annotations
 
@@ -65,17 +65,17 @@ class QueryTokenizer:
         """Return the token ids of each text, special tokens included, cut to the maximum length."""
         if len(texts) == 1:  # avoids the threads of a batch
             return [self._tokenizer.encode(texts[0]).ids]
-        return [found.ids for found in self._tokenizer.encode_batch_fast(list(texts))]
+        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts))]
 
     def counts(self, texts: Sequence[str]) -> list[int]:
         """Return the number of tokens of each text before it is cut."""
         if len(texts) == 1:
             return [self._count(self._tokenizer.encode(texts[0]))]
-        return [self._count(found) for found in self._tokenizer.encode_batch_fast(list(texts))]
+        return [self._count(encoding) for encoding in self._tokenizer.encode_batch_fast(list(texts))]
 
-    def _count(self, found: Any) -> int:
-        rest: int = sum(len(part.ids) - self._special for part in found.overflowing)
-        return len(found.ids) + rest
+    def _count(self, encoding: Any) -> int:
+        overflowing: int = sum(len(part.ids) - self._special for part in encoding.overflowing)
+        return len(encoding.ids) + overflowing
 
 
 class EmbeddingTable:
@@ -119,8 +119,8 @@ class EmbeddingTable:
         if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self.rows:
             raise EncoderError(f"A token has no row among {self.rows} embeddings. Export the encoder again.")
         if self._mapped is not None:
-            found: np.ndarray = self._mapped[ids].astype(np.float32)
-            return found
+            values: np.ndarray = self._mapped[ids].astype(np.float32)
+            return values
         distinct, places = np.unique(ids, return_inverse=True)
         size = self.width * self._dtype.itemsize
         handle, start = self._file.fileno(), self._start
@@ -244,13 +244,13 @@ class Front:
             return rows
         weights = np.zeros((count, size), dtype=np.float32)
         for text, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-            left, kept = min(skipped, length), max(length - skipped, 0)
-            span = weights[text, start + left : start + length]
+            excluded, pooled = min(skipped, length), max(length - skipped, 0)
+            span = weights[text, start + excluded : start + length]
             if self._mode == "weightedmean":
-                span[:] = np.arange(left + 1, length + 1)
+                span[:] = np.arange(excluded + 1, length + 1)
                 span /= max(span.sum(), 1e-9)
             else:
-                span[:] = 1 / max(kept if self._mode == "mean" else np.sqrt(kept), 1e-9)
+                span[:] = 1 / max(pooled if self._mode == "mean" else np.sqrt(pooled), 1e-9)
         return weights
 
     def _prompt_length(self, prompt: str) -> int:

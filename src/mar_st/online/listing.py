@@ -23,8 +23,8 @@ TOKENIZER = "tokenizer.json"
 #: Vectors of token pairs: keys of the pairs, and the vectors added to their first and second token.
 BIGRAM_FILES = ("bigrams.keys.npy", "bigrams.first.npy", "bigrams.second.npy")
 
-#: Bounds of the numbers in `export.json`.
-MOST = 2**24
+#: Maximum of the whole numbers in `export.json`.
+MAX_SETTING = 2**24
 
 
 @dataclass(frozen=True)
@@ -94,19 +94,19 @@ class ExportListing:
         """
         content = _content(folder, cls.form, cls.version)
         try:
-            found = cls.of(content)
-            unlisted = sorted(set(found.needed()) - set(found.files))
+            listing = cls.of(content)
+            unlisted = sorted(set(listing.needed()) - set(listing.files))
             if unlisted:
                 raise KeyError(f"{', '.join(map(str, unlisted))} is used and not listed")
-            for entry in found.files.values():
+            for entry in listing.files.values():
                 if type(entry["bytes"]) is not int or not isinstance(entry["sha256"], str):
                     raise TypeError(f"an entry of a file is {entry}")
         except (KeyError, TypeError, AttributeError) as error:
             raise EncoderError(
                 f"{folder / LISTING_FILE} cannot be read ({one_line(error)}); export the model again."
             ) from error
-        _check_files(folder, found.files)
-        return found
+        _check_files(folder, listing.files)
+        return listing
 
     def needed(self) -> list[str]:
         """Return the names of the files that loading reads."""
@@ -139,8 +139,10 @@ class ExportListing:
             raise TypeError("'identity' of 'model' is a text")
         for name, low in least.items():
             value = getattr(self, name)
-            if type(value) is not int or not low <= value <= MOST:
-                raise TypeError(f"{name!r} is a whole number from {low} to {MOST}, not {repr(value)[:40]}")
+            if type(value) is not int or not low <= value <= MAX_SETTING:
+                raise TypeError(
+                    f"{name!r} is a whole number from {low} to {MAX_SETTING}, not {repr(value)[:40]}"
+                )
 
     @property
     def query(self) -> str | None:
@@ -194,9 +196,9 @@ class Listing(ExportListing):
     def of(cls, content: dict[str, Any]) -> Self:
         """Parse the content of a listing, as `ExportListing.of`."""
         variants = {name: ExportVariant(**entry) for name, entry in content.pop("variants").items()}
-        found = cls(variants=variants, **content)
-        found.check({"dim": 1, "max_length": 1, "positions": 0, "filler": 0})
-        return found
+        listing = cls(variants=variants, **content)
+        listing.check({"dim": 1, "max_length": 1, "positions": 0, "filler": 0})
+        return listing
 
     def check(self, least: Mapping[str, int]) -> None:
         """Check the fields of the listing, as `ExportListing.check`."""
@@ -261,18 +263,18 @@ class Listing(ExportListing):
             EncoderError: A file has changed.
         """
         for name, entry in self.files.items():
-            found = check_file(folder / name, entry)
-            if found is not None:
-                raise EncoderError(f"{folder / name} {found}. Copy or export the encoder again.")
+            difference = check_file(folder / name, entry)
+            if difference is not None:
+                raise EncoderError(f"{folder / name} {difference}. Copy or export the encoder again.")
 
 
 def format_of(folder: Path) -> str | None:
     """Return the format that a folder's `export.json` names; `None` if it names none."""
     try:
-        found = read_json(folder / LISTING_FILE)
+        content = read_json(folder / LISTING_FILE)
     except ValueError:
         return None
-    return found.get("format") if isinstance(found, dict) else None
+    return content.get("format") if isinstance(content, dict) else None
 
 
 def _content(folder: Path, form: str, version: int) -> dict[str, Any]:
@@ -288,10 +290,10 @@ def _content(folder: Path, form: str, version: int) -> dict[str, Any]:
         )
     try:
         content: dict[str, Any] = read_json(path)
-        found = (content.pop("format"), content.pop("version"))
+        header = (content.pop("format"), content.pop("version"))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise EncoderError(f"{path} cannot be read ({error}); export the model again.") from error
-    if found != (form, version):
+    if header != (form, version):
         raise EncoderError(f"{path} is not of version {version}; export the model again.")
     return content
 
@@ -304,6 +306,6 @@ def _check_files(folder: Path, files: Mapping[str, dict[str, Any]]) -> None:
     """
     for name, entry in files.items():
         path = listed_path(folder, name, folder / LISTING_FILE, EncoderError)
-        state = check_file(path, entry, "sample") if path.is_file() else "is missing"
-        if state is not None:
-            raise EncoderError(f"{path} {state}. Copy or export the encoder again.")
+        difference = check_file(path, entry, "sample") if path.is_file() else "is missing"
+        if difference is not None:
+            raise EncoderError(f"{path} {difference}. Copy or export the encoder again.")

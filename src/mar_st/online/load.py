@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mar_st.model.names import model_folder
 from mar_st.online.exported import ExportedEncoder
-from mar_st.online.listing import format_of
+from mar_st.online.listing import LISTING_FILE, format_of
 from mar_st.online.lookup import LookupListing, NumpyLookupEncoder
 from mar_st.online.protocol import EncoderError, encoder_name
 from mar_st.online.torch_encoder import TorchEncoder
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mar_st.online.protocol import QueryEncoder
-
-#: The file that marks a folder as an exported encoder.
-LISTING = "export.json"
 
 
 def load_query_encoder(
@@ -41,15 +38,15 @@ def load_query_encoder(
         MarError: The model does not exist, has no query side, or is broken.
     """
     folder = model_folder(source)
-    if folder is not None and (folder / LISTING).is_file():
-        found = _exported(folder, backend, threads)
-        if query is not None and query != encoder_name(found):
-            held = encoder_name(found) or "one query encoder"
+    if folder is not None and (folder / LISTING_FILE).is_file():
+        exported = _exported(folder, backend, threads)
+        if query is not None and query != encoder_name(exported):
+            name = encoder_name(exported) or "one query encoder"
             raise EncoderError(
-                f"{source} is an exported encoder and holds {held} alone, "
+                f"{source} is an exported encoder and holds {name} alone, "
                 f"not {query!r}; export that one with `mar export MODEL OUT --query {query}`."
             )
-        return found
+        return exported
     if folder is not None and backend in ("auto", "numpy"):
         from mar_st.online.lookup_folder import open_lookup  # lazy: safetensors
 
@@ -66,7 +63,6 @@ def load_query_encoder(
 
 
 def _exported(folder: Path, backend: str, threads: int | None) -> QueryEncoder:
-
     if format_of(folder) != LookupListing.form:
         return ExportedEncoder.open(folder, backend=backend, threads=threads)
     if backend not in ("auto", "numpy"):

@@ -16,7 +16,7 @@ import numpy as np
 
 from mar_st.files import JsonError, read_json
 from mar_st.lookup.features import Features
-from mar_st.online.listing import MOST, ExportListing
+from mar_st.online.listing import MAX_SETTING, ExportListing
 from mar_st.online.protocol import EncoderError, find_prompt
 
 if TYPE_CHECKING:
@@ -68,15 +68,15 @@ class LookupListing(ExportListing):
     @classmethod
     def of(cls, content: dict[str, Any]) -> Self:
         """Parse the content of a listing, as `ExportListing.of`."""
-        found = cls(**content)
-        found.check({"features": 1, "dim": 1, "max_length": 1})
-        return found
+        listing = cls(**content)
+        listing.check({"features": 1, "dim": 1, "max_length": 1})
+        return listing
 
     def check(self, least: Mapping[str, int]) -> None:
         """Check the fields of the listing, as `ExportListing.check`."""
         super().check(least)
         if len(self.lengths) != 2 or not all(
-            type(value) is int and 1 <= value <= MOST for value in self.lengths
+            type(value) is int and 1 <= value <= MAX_SETTING for value in self.lengths
         ):
             raise TypeError(f"'lengths' are two whole numbers, not {repr(self.lengths)[:40]}")
         if self.precision not in TABLE_DTYPES or type(self.normalised) is not bool:
@@ -157,11 +157,11 @@ class NumpyLookupEncoder:
         return vectors
 
     def _vector(self, text: str) -> np.ndarray:
-        found = self.features.counts(text)
+        counts = self.features.counts(text)
         vector: np.ndarray = self._bias
-        if found:
-            numbers = np.fromiter(found, np.intp, len(found))
-            parts = self._weights[numbers] * np.sqrt(np.fromiter(found.values(), np.float32, len(found)))
+        if counts:
+            numbers = np.fromiter(counts, np.intp, len(counts))
+            parts = self._weights[numbers] * np.sqrt(np.fromiter(counts.values(), np.float32, len(counts)))
             parts *= self._scales[numbers] / max(float(parts @ parts) ** 0.5, 1e-6)
             vector = parts @ self._table[numbers].astype(np.float32, copy=False) + vector
         if self.normalised:

@@ -1,4 +1,4 @@
-"""The lookup encoder of a model folder, run with numpy: no export, no torch."""
+"""The lookup encoder of a model folder, run with numpy, without an export and without torch."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from mar_st.model.fingerprint import Described
     from mar_st.modules.layout import SavedModule
 
-#: Names of the classes in saved models.
-_LOOKUP, _NORMALIZE = "mar_st.lookup.module.LookupEncoder", ".Normalize"
+#: Type of the lookup encoder in saved models, and suffix of the type of the module after it.
+_LOOKUP_TYPE, _NORMALIZE_SUFFIX = "mar_st.lookup.module.LookupEncoder", ".Normalize"
 
 #: Types of the table that numpy has, by safetensors' name.
 _TYPES = {"F16": ("fp16", "torch.float16"), "F32": ("fp32", "torch.float32")}
@@ -43,10 +43,10 @@ def open_lookup(folder: Path, query: str | None = None) -> NumpyLookupEncoder | 
         LookupEncoderError: Its files are damaged or do not match.
         EncoderError: Its files cannot be read.
     """
-    found = _parts(folder, query)
-    if found is None:
+    name_and_chain = _parts(folder, query)
+    if name_and_chain is None:
         return None
-    name, chain = found
+    name, chain = name_and_chain
     place, config = chain[0].path, _json(chain[0].path / "config.json")
     try:
         with safe_open(str(place / "model.safetensors"), framework="numpy") as file:
@@ -99,10 +99,10 @@ def _parts(folder: Path, query: str | None) -> tuple[str | None, list[SavedModul
             return None
     elif query is not None:
         return None
-    first, *rest = saved_chain(folder, name or "query")
-    if first.type != _LOOKUP or not all(part.type.endswith(_NORMALIZE) for part in rest):
+    first, *others = saved_chain(folder, name or "query")
+    if first.type != _LOOKUP_TYPE or not all(part.type.endswith(_NORMALIZE_SUFFIX) for part in others):
         return None
-    return name, [first, *rest]
+    return name, [first, *others]
 
 
 def _identity(

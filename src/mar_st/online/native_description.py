@@ -22,7 +22,7 @@ ACTIVATIONS = {"identity": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3, "relu": 4, "
 STEPS = {"linear": 0, "norm": 1, "unit": 2}
 
 #: Maximum width and number of positions: products of two of them fit 64 bits, sums 32 bits.
-MOST = 2**20
+MAX_SIZE = 2**20
 
 _I32, _I64, _F32 = ctypes.c_int32, ctypes.c_int64, ctypes.c_float
 
@@ -69,20 +69,20 @@ class Model(ctypes.Structure):
     )  # fmt: skip
 
 
-_SIZES = ("hidden", "inner", "head_size", "heads", "key_heads", "dim", "inputs", "outputs")
-_FLAGS = ("gated", "pre_norm", "rms", "causal", "absent")
+_SIZE_FIELDS = ("hidden", "inner", "head_size", "heads", "key_heads", "dim", "inputs", "outputs")
+_BOOLEAN_FIELDS = ("gated", "pre_norm", "rms", "causal", "absent")
 
 #: Range of numbers of 32 bits.
 _RANGES = {
-    **dict.fromkeys(_SIZES, (1, MOST)),
-    **dict.fromkeys(_FLAGS, (0, 1)),
+    **dict.fromkeys(_SIZE_FIELDS, (1, MAX_SIZE)),
+    **dict.fromkeys(_BOOLEAN_FIELDS, (0, 1)),
     "activation": (0, max(ACTIVATIONS.values())),
     "kind": (0, max(STEPS.values())),
-    "window": (-1, MOST),
+    "window": (-1, MAX_SIZE),
 }
 
-#: Fields that a description does not contain.
-_COUNTED = frozenset({"layers", "steps", "unused"})
+#: Fields that a description does not contain: counts that are computed here, and padding.
+_OMITTED_FIELDS = frozenset({"layers", "steps", "unused"})
 
 
 @dataclass(frozen=True)
@@ -118,18 +118,18 @@ class Description:
                 raise EncoderError("'layers' and 'steps' are lists, the former of one or more")
             model = _filled(Model, content["model"], "model")
             model.layers, model.steps = len(layers), len(steps)
-            found = cls(
+            description = cls(
                 model,
                 (Layer * len(layers))(*(_filled(Layer, layer, "layers") for layer in layers)),
                 (HeadModule * max(1, len(steps)))(*(_filled(HeadModule, step, "steps") for step in steps)),
-                _integer("tables", tables, 1, MOST),
+                _integer("tables", tables, 1, MAX_SIZE),
             )
         except (KeyError, TypeError) as error:
             raise EncoderError(f"the description is broken ({error})") from error
-        for place, length in found.spans():
+        for place, length in description.spans():
             if place != -1 and not (0 <= place <= size - length and place % 64 == 0):
                 raise EncoderError(f"an array of {length} bytes cannot be at byte {place} of {size}")
-        return found
+        return description
 
     def spans(self) -> Iterator[tuple[int, int]]:
         """Return where arrays are in the file, -1 for none, and the bytes that they must have there.
@@ -140,7 +140,7 @@ class Description:
         model, tables = self.model, self.tables
         hidden, inner, size = model.hidden, model.inner, model.head_size
         queries, keys = model.heads * size, model.key_heads * size
-        if model.heads % model.key_heads or queries > MOST:
+        if model.heads % model.key_heads or queries > MAX_SIZE:
             raise EncoderError(f"{model.heads} heads of {size} cannot share {model.key_heads}")
         yield model.types, hidden * 4
         yield model.positions, hidden * tables * 4
@@ -191,33 +191,33 @@ def _filled(kind: type[ctypes.Structure], values: Any, where: str) -> Any:
     """Return a structure with these values; norms, layers and steps that are not given are absent."""
     if not isinstance(values, dict):
         raise EncoderError(f"{where!r} is not an object")
-    found = kind()
+    structure = kind()
     for name, form, *_ in kind._fields_:
         if issubclass(form, ctypes.Structure):
             part = {"absent": 1} if form is Norm else None
             if name in values and values[name] is not None:
                 part = values[name]
             if part is not None:
-                setattr(found, name, _filled(form, part, name))
+                setattr(structure, name, _filled(form, part, name))
             elif kind is Layer:
                 raise EncoderError(f"{name!r} is missing")
-        elif name in _COUNTED:
+        elif name in _OMITTED_FIELDS:
             continue
         elif form is _I64:
-            setattr(found, name, _integer(name, values.get(name, -1), -1, 2**63 - 1))
+            setattr(structure, name, _integer(name, values.get(name, -1), -1, 2**63 - 1))
         elif form is _F32:
-            setattr(found, name, _number(name, values.get(name, 0.0)))
+            setattr(structure, name, _number(name, values.get(name, 0.0)))
         elif name in values:
-            setattr(found, name, _integer(name, values[name], *_RANGES[name]))
-        elif name in _SIZES:
+            setattr(structure, name, _integer(name, values[name], *_RANGES[name]))
+        elif name in _SIZE_FIELDS:
             raise EncoderError(f"{name!r} is missing")
-    return found
+    return structure
 
 
-def _integer(name: str, value: Any, least: int, most: int) -> int:
+def _integer(name: str, value: Any, least: int, largest: int) -> int:
     """Check the range of a whole number: a structure would truncate one that does not fit 32 bits."""
-    if type(value) is not int or not least <= value <= most:
-        raise EncoderError(f"{name!r} is a whole number from {least} to {most}; got {repr(value)[:40]}")
+    if type(value) is not int or not least <= value <= largest:
+        raise EncoderError(f"{name!r} is a whole number from {least} to {largest}; got {repr(value)[:40]}")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Interface of query encoders: texts in, vectors of the document space out."""
+"""Interface of query encoders, which turn texts into vectors of the document space."""
 
 from __future__ import annotations
 

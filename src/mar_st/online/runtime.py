@@ -67,8 +67,8 @@ def open_runtime(folder: Path, variant: ExportVariant, threads: int | None) -> R
     Raises:
         EncoderError: The runtime is not known or not installed.
     """
-    found = RUNTIMES.get(variant.runtime)
-    if found is None:
+    runtime_class = RUNTIMES.get(variant.runtime)
+    if runtime_class is None:
         known = ", ".join(RUNTIMES.names())
         raise EncoderError(f"{variant.graph} is for {variant.runtime!r}; known are {known}.")
-    return found(folder / variant.graph, variant.options, threads or processors())
+    return runtime_class(folder / variant.graph, variant.options, threads or processors())

@@ -102,8 +102,8 @@ class TorchEncoder:
             counts: list[int] = self._counts(texts)
             return counts
         with self._lock:
-            found = self._tokenizer([prompt + text for text in texts], verbose=False)
-        return [len(ids) for ids in found["input_ids"]]
+            tokenized = self._tokenizer([prompt + text for text in texts], verbose=False)
+        return [len(ids) for ids in tokenized["input_ids"]]
 
 
 def _space(source: str) -> str | None:

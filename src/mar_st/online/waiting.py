@@ -1,4 +1,4 @@
-"""The bounded queues of a batcher: requests take turns, cut into pieces that fit a batch."""
+"""The bounded queues of a batcher: requests are cut into pieces that fit a batch, and take turns."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-#: Tokens, by their upper estimate, up to which a caller waits in the queue of the short ones.
-SHORT = 256
+#: Maximum tokens, by their upper estimate, of a request in the queue of short requests.
+SHORT_TOKENS = 256
 
 
 class QueueFull(MarError):  # noqa: N818 -- names a state
@@ -152,7 +152,7 @@ def cut(
 
 def is_short(texts: Sequence[str], max_length: int) -> bool:
     """Return True if texts of one caller belong in the queue of short requests."""
-    return len(texts) <= SHORT and sum(_tokens(text, max_length) for text in texts) <= SHORT
+    return len(texts) <= SHORT_TOKENS and sum(_tokens(text, max_length) for text in texts) <= SHORT_TOKENS
 
 
 def _tokens(text: str, max_length: int) -> int:
@@ -262,7 +262,7 @@ class RequestQueues:
 
     def add(self, request: EncodeRequest) -> None:
         """Queue a request, see `RequestQueue.add`."""
-        (self.short if request.tokens <= SHORT else self.long).add(request)
+        (self.short if request.tokens <= SHORT_TOKENS else self.long).add(request)
 
     def clear(self) -> list[EncodeRequest]:
         """Remove and return all requests."""
@@ -281,8 +281,8 @@ class RequestQueues:
         late: list[EncodeRequest] = []
         for long in (True, False) if self._long_next else (False, True):
             queue = self.long if long else self.short
-            batch, some = queue.take(max_texts, long_tokens if long else max_tokens)
-            late += some
+            batch, late_requests = queue.take(max_texts, long_tokens if long else max_tokens)
+            late += late_requests
             if batch:
                 self._long_next = not long
                 return batch, late

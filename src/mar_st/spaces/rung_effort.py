@@ -19,7 +19,7 @@ import numpy as np
 from mar_st.index import flat
 from mar_st.index.registry import kind_of
 from mar_st.index.source import RowsSource
-from mar_st.index.tune import AT, ExactResults, calibrate
+from mar_st.index.tune import RECALL_DEPTH, ExactResults, calibrate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,7 +57,7 @@ class Graph:
             `ef`, its `recall@10`, and `reached`: whether this reaches `TARGET`.
         """
         asked = _drawn(np.concatenate([np.asarray(part, dtype=np.float32) for part in queries]), MOST_QUERIES)
-        _, rows = flat.search(asked, self.vectors, AT)
+        _, rows = flat.search(asked, self.vectors, RECALL_DEPTH)
         found = calibrate(self.searchable, ExactResults(asked, rows), TARGET, self.searchable.LADDER)
         return {"ef": found.pop("search")["ef"], **found}
 

@@ -34,7 +34,7 @@ def prepare(_: Path) -> Target:
             value = asked.get(name, 0)
             return least + (abs(value) % most if type(value) is int else 0)
 
-        count, total, dim, k = size("count", 20), size("total", 700), size("dim", 140), size("k", exact.MOST)
+        count, total, dim, k = size("count", 20), size("total", 700), size("dim", 140), size("k", exact.MAX_K)
         k = min(k, 50 + total)
         values = np.random.default_rng(size("seed", 1000))
         kind = np.float16 if asked.get("half") else np.float32

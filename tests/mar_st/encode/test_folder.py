@@ -14,7 +14,7 @@ from mar_st.encode.codes import pack, unpack
 from mar_st.encode.folder import text_digests
 from mar_st.encode.shards import check_shard
 from mar_st.errors import MarError
-from mar_st.files.digests import BLOCK, EDGE
+from mar_st.files.digests import BLOCK_BYTES, EDGE_BYTES
 from tests.mar_st.encode.older import without_digests
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def test_a_flipped_bit_in_a_large_file_is_found_by_the_whole_digest(tmp_path: Pa
     folder = write_vectors(tmp_path / "v", ids(4000), vectors(4000, 32))
     path = folder.path / "shards" / "000000.safetensors"
     content = bytearray(path.read_bytes())
-    content[EDGE + BLOCK + 8] ^= 1
+    content[EDGE_BYTES + BLOCK_BYTES + 8] ^= 1
     path.write_bytes(content)
     assert VectorFolder.open(folder.path)[0].shape == (32,)
     with pytest.raises(VectorsError, match="holds other bytes than were written"):

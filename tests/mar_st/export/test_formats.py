@@ -14,7 +14,7 @@ from mar_st.online.runtime import RUNTIMES
 @pytest.fixture
 def registering(monkeypatch):
     """Forgets the formats that a test registers."""
-    monkeypatch.setattr(GRAPHS, "found", dict(GRAPHS.classes()))
+    monkeypatch.setattr(GRAPHS, "registered", dict(GRAPHS.classes()))
     monkeypatch.setattr(GRAPHS, "after", dict(GRAPHS.after))
 
 

@@ -63,13 +63,13 @@ def _content(synced: bytes | None, now: bytes | None, values: random.Random | No
         return now if how < 0.2 else synced
     if how < 0.6:
         return now[: values.randrange(len(now) + 1)]
-    found = bytearray(now)
+    mixed = bytearray(now)
     for start in range(0, len(now), BLOCK):
         if values.random() < 0.5:
             old = synced[start : start + BLOCK]
             size = len(now[start : start + BLOCK])
-            found[start : start + BLOCK] = old[:size] + bytes(size - len(old[:size]))
-    return bytes(found)
+            mixed[start : start + BLOCK] = old[:size] + bytes(size - len(old[:size]))
+    return bytes(mixed)
 
 
 class Disk:
@@ -97,11 +97,11 @@ class Disk:
     def _followed(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: Any, **options: Any) -> Any:
             self._note()
-            found = call(*arguments, **options)
+            result = call(*arguments, **options)
             if name == "fsync":
                 self._sync(arguments[0])
             self._note()
-            return found
+            return result
 
         return run
 
@@ -109,17 +109,17 @@ class Disk:
         path = Path(f"/proc/self/fd/{handle}").readlink()
         if path.is_relative_to(self.root):
             now = self._read()
-            found = path.stat()
-            self._synced[found.st_dev, found.st_ino] = now[found.st_dev, found.st_ino]
+            status = path.stat()
+            self._synced[status.st_dev, status.st_ino] = now[status.st_dev, status.st_ino]
 
     def _note(self) -> None:
-        found = self.root.stat()
-        cut = Cut((found.st_dev, found.st_ino), dict(self._synced), self._read())
+        status = self.root.stat()
+        cut = Cut((status.st_dev, status.st_ino), dict(self._synced), self._read())
         if not self.cuts or cut != self.cuts[-1]:
             self.cuts.append(cut)
 
     def _read(self) -> dict[Key, dict[str, Key] | bytes]:
-        found: dict[Key, dict[str, Key] | bytes] = {}
+        contents: dict[Key, dict[str, Key] | bytes] = {}
         for place, folders, files in os.walk(self.root):
             names: dict[str, Key] = {}
             for name in (*folders, *files):
@@ -127,9 +127,9 @@ class Disk:
                 key = self._hold(path)
                 names[name] = key
                 if name in files:
-                    found[key] = path.read_bytes()
-            found[self._hold(Path(place))] = names
-        return found
+                    contents[key] = path.read_bytes()
+            contents[self._hold(Path(place))] = names
+        return contents
 
     def _hold(self, path: Path) -> Key:
         state = path.stat()

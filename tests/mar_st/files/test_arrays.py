@@ -41,9 +41,9 @@ def test_a_wrong_header_is_explained_in_one_line(tmp_path: Path, mapped: bool) -
     path = tmp_path / "a.npy"
     header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (3,), }".ljust(30_000) + b"\n"
     path.write_bytes(b"\x93NUMPY\x02\x00" + len(header).to_bytes(4, "little") + header + bytes(3))
-    with pytest.raises(ValueError, match="header") as found:
+    with pytest.raises(ValueError, match="header") as raised:
         load_array(path, mapped=mapped)
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("mapped", [True, False])

@@ -55,16 +55,16 @@ def test_the_modelled_disk_loses_unsynced_content(tmp_path: Path) -> None:
         (root / "a.part").write_bytes(b"new" * 4000)
         (root / "a.part").replace(root / "a")
 
-    found = {
+    contents = {
         (out / "a").read_bytes() if (out / "a").exists() else None
         for _, out in states(followed(root, careless), tmp_path / "out", 40)
     }
-    assert {b"old" * 4000, b"new" * 4000, b""} < found
-    assert any(content and b"new" in content and len(content) < 12_000 for content in found)
+    assert {b"old" * 4000, b"new" * 4000, b""} < contents
+    assert any(content and b"new" in content and len(content) < 12_000 for content in contents)
     (root / "a").write_bytes(b"old" * 4000)
     careful = followed(root, lambda: write_json(root / "a", ["new"] * 3000))
-    found = {(out / "a").read_bytes() for _, out in states(careful, tmp_path / "out", 40)}
-    assert found == {b"old" * 4000, (root / "a").read_bytes()}
+    contents = {(out / "a").read_bytes() for _, out in states(careful, tmp_path / "out", 40)}
+    assert contents == {b"old" * 4000, (root / "a").read_bytes()}
 
 
 def test_a_name_is_lost_until_its_folder_is_synced(tmp_path: Path) -> None:
@@ -77,8 +77,8 @@ def test_a_name_is_lost_until_its_folder_is_synced(tmp_path: Path) -> None:
         sync_folder(root)
 
     disk = followed(root, work)
-    found = {tuple(sorted(p.name for p in out.iterdir())) for _, out in states(disk, tmp_path / "out", 40)}
-    assert {("a",), ("b",), ()} < found
+    names = {tuple(sorted(p.name for p in out.iterdir())) for _, out in states(disk, tmp_path / "out", 40)}
+    assert {("a",), ("b",), ()} < names
     disk.cuts[-1].write(tmp_path / "last", None)
     assert [path.name for path in (tmp_path / "last").iterdir()] == ["b"]
 
@@ -100,8 +100,8 @@ def test_an_update_is_complete_or_absent_after_a_power_cut(tmp_path: Path, kind:
         assert len(disk.cuts) > 10
         counts = set()
         for number, state in states(disk, tmp_path / "state", 2):
-            found = verify(state)
-            assert found.whole, (number, found.problems)
+            verified = verify(state)
+            assert verified.whole, (number, verified.problems)
             index = Index.open(state)
             assert index.find_words(["高血压"], 3, None).keys[0]
             counts.add(len(index))

@@ -24,7 +24,7 @@ from filelock import FileLock
 from mar_st.files import processes
 
 FOLDER, HOW = Path(sys.argv[1]), sys.argv[2]
-processes.POLL = 0.3
+processes.POLL_SECONDS = 0.3
 
 def work(rank, port):
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2")
@@ -91,22 +91,22 @@ def test_a_barrier_would_have_timed_out(tmp_path):
 
 
 def test_one_process_waits_and_takes_the_lock(tmp_path, monkeypatch):
-    monkeypatch.setattr("mar_st.files.processes.POLL", 0.05)
-    held, waited = threading.Event(), []
+    monkeypatch.setattr("mar_st.files.processes.POLL_SECONDS", 0.05)
+    is_locked, calls = threading.Event(), []
 
     def hold():
         with FileLock(tmp_path / "lock"):
-            held.set()
-            while not waited:
+            is_locked.set()
+            while not calls:
                 threading.Event().wait(0.02)
 
     other = threading.Thread(target=hold)
     other.start()
-    held.wait(10)
+    is_locked.wait(10)
     ours = Processes()
-    with ours.locked(tmp_path / "lock", lambda: waited.append(1)):
-        assert waited == [1]
+    with ours.locked(tmp_path / "lock", lambda: calls.append(1)):
+        assert calls == [1]
         assert not FileLock(tmp_path / "lock").is_locked
     other.join()
-    with ours.locked(tmp_path / "lock", lambda: waited.append(2)):
-        assert waited == [1]
+    with ours.locked(tmp_path / "lock", lambda: calls.append(2)):
+        assert calls == [1]

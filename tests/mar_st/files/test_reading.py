@@ -28,9 +28,9 @@ IDS = ["deep", "half of a pair", "no UTF-8", "cut", "empty", "long number"]
 def test_damaged_json_is_one_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(content)
-    with pytest.raises(JsonError) as found:
+    with pytest.raises(JsonError) as raised:
         read_json(path)
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_json_is_read(tmp_path: Path) -> None:

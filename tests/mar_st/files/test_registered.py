@@ -45,9 +45,9 @@ def shapes(tmp_path, monkeypatch):
 
 def test_names_and_single_classes_import_no_other_module(shapes):
     assert shapes.names() == ("right-angle", "star", "triangle")
-    assert shapes.found == {}
+    assert shapes.registered == {}
     assert shapes.get("right-angle")().corners() == 3
-    assert list(shapes.found) == ["right-angle"]
+    assert list(shapes.registered) == ["right-angle"]
     assert shapes.get("os") is None
     assert shapes.get("../shapes") is None
 

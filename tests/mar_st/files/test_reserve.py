@@ -84,8 +84,8 @@ def test_a_full_disk_ends_a_build_with_one_error(tmp_path: Path, kind: str, size
     sys.argv = ["mar", "index", "build", "{tmp_path}/v", "{tmp_path}/disk/index", "--kind", "{kind}"]
     main()
     """
-    found = _on_a_disk_of(size, tmp_path / "disk", textwrap.dedent(code).replace("'", '"'))
-    assert found.returncode == 2, found.stderr
-    assert found.stderr.splitlines()[-1].startswith("mar: error:")
-    assert "Make room" in found.stderr.splitlines()[-1]
-    assert "Traceback" not in found.stderr
+    process = _on_a_disk_of(size, tmp_path / "disk", textwrap.dedent(code).replace("'", '"'))
+    assert process.returncode == 2, process.stderr
+    assert process.stderr.splitlines()[-1].startswith("mar: error:")
+    assert "Make room" in process.stderr.splitlines()[-1]
+    assert "Traceback" not in process.stderr

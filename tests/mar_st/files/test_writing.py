@@ -39,8 +39,8 @@ class Disk:
         fsync = os.fsync
 
         def synced(handle: int) -> None:
-            found = os.fstat(handle)
-            self.synced[found.st_dev, found.st_ino] = found.st_mtime_ns
+            status = os.fstat(handle)
+            self.synced[status.st_dev, status.st_ino] = status.st_mtime_ns
             self.unsynced.discard(os.path.realpath(f"/proc/self/fd/{handle}"))
             fsync(handle)
 
@@ -49,8 +49,8 @@ class Disk:
                 self.renames += 1
                 paths = [path for path in Path(source).rglob("*") if path.is_file()] or [Path(source)]
                 for path in paths:
-                    found = path.stat()
-                    if self.synced.get((found.st_dev, found.st_ino)) != found.st_mtime_ns:
+                    status = path.stat()
+                    if self.synced.get((status.st_dev, status.st_ino)) != status.st_mtime_ns:
                         self.torn.append(str(path))
                 move(source, target, **options)
                 self.unsynced.add(os.path.realpath(Path(target).parent))
@@ -80,9 +80,9 @@ def test_files_are_synced_before_they_are_named(tmp_path: Path, disk: Disk, kind
     assert disk.torn == []
     assert disk.unsynced == set()
     for path in (out / "segments").rglob("*"):  # files that were written under their own name, too
-        found = path.stat()
+        status = path.stat()
         if path.is_file():
-            assert disk.synced.get((found.st_dev, found.st_ino)) == found.st_mtime_ns, path
+            assert disk.synced.get((status.st_dev, status.st_ino)) == status.st_mtime_ns, path
 
 
 def test_a_folder_is_moved_once_all_its_files_are_synced(tmp_path: Path, disk: Disk) -> None:
@@ -120,12 +120,12 @@ class CutError(Exception):
 
 def _failing(monkeypatch: pytest.MonkeyPatch, after: int, failure: Exception) -> None:
     """Let the sync or rename after so many others fail, and all that follow."""
-    left = [after]
+    remaining = [after]
 
     def counted(call: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: Any, **options: Any) -> Any:
-            left[0] -= 1
-            if left[0] < 0:
+            remaining[0] -= 1
+            if remaining[0] < 0:
                 raise failure
             return call(*arguments, **options)
 

@@ -26,9 +26,9 @@ REFUSED = {
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_yaml_is_explained_in_one_line(name, tmp_path):
-    with pytest.raises(YamlError) as found:
+    with pytest.raises(YamlError) as raised:
         parse_yaml(REFUSED[name])
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(raised.value)
     path = tmp_path / "x.yaml"
     path.write_text(REFUSED[name])
     for load, error in ((load_recipe, RecipeError), (load_study, StudyError)):

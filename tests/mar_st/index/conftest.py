@@ -40,9 +40,9 @@ class Library:
         rows = [row for row, entry in enumerate(self.entries) if passes is None or passes(entry)]
         scores = self.queries @ self.vectors[rows].T
         order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        found = np.full((len(self.queries), k), -np.inf, dtype=np.float32)
-        found[:, : order.shape[1]] = np.take_along_axis(scores, order, 1)
-        return [[self.entries[rows[place]]["_id"] for place in row] for row in order], found
+        best_scores = np.full((len(self.queries), k), -np.inf, dtype=np.float32)
+        best_scores[:, : order.shape[1]] = np.take_along_axis(scores, order, 1)
+        return [[self.entries[rows[place]]["_id"] for place in row] for row in order], best_scores
 
 
 def entry(number: int) -> dict[str, Any]:

@@ -79,9 +79,9 @@ def test_the_manifest_says_what_the_index_is(library, exact):
 
 
 def test_auto_records_the_reason_for_its_choice(library, tmp_path):
-    told = []
-    manifest = made(library, tmp_path / "auto", say=told.append, bm25=False)
-    assert manifest["choice"]["why"] in told
+    lines = []
+    manifest = made(library, tmp_path / "auto", say=lines.append, bm25=False)
+    assert manifest["choice"]["why"] in lines
     assert manifest["choice"]["measured"][0]["recall"] == 1
     assert manifest["kind"] == manifest["choice"]["kind"] == "exact"
 
@@ -91,8 +91,8 @@ def test_settings_are_tuned_to_the_requested_recall(library, tmp_path):
     fine = made(library, tmp_path / "fine", kind="binary", recall=1.0, bm25=False, queries=library.queries)
     assert fine["measured"]["recall@10"] == 1
     assert rough["search"]["rescore"] < fine["search"]["rescore"]
-    found, _ = Index.open(tmp_path / "fine").search(library.queries, 10)
-    assert [set(row) for row in found] == [set(row) for row in library.best(10)[0]]
+    ids, _ = Index.open(tmp_path / "fine").search(library.queries, 10)
+    assert [set(row) for row in ids] == [set(row) for row in library.best(10)[0]]
 
 
 def test_vectors_that_are_not_of_length_one_are_compared_by_cosine(tmp_path):
@@ -121,12 +121,12 @@ def test_a_corpus_in_another_order_is_joined_by_id(library, tmp_path):
 
 
 def test_an_index_without_a_corpus_returns_only_ids(library, tmp_path):
-    told = []
-    build_index(library.open, tmp_path / "index", kind="exact", progress=False, say=told.append)
+    lines = []
+    build_index(library.open, tmp_path / "index", kind="exact", progress=False, say=lines.append)
     index = Index.open(tmp_path / "index")
     assert index.search(library.queries, 5)[0] == library.best(5)[0]
     assert (index.has_texts, index.has_words) == (False, False)
-    assert any("no corpus" in line for line in told)
+    assert any("no corpus" in line for line in lines)
     with pytest.raises(IndexingError, match="have no metadata"):
         index.search(library.queries, 5, where={"year": 2020})
     with pytest.raises(IndexingError, match="Build it with the corpus and without --no-bm25"):

@@ -19,28 +19,28 @@ def source():
 
 
 def test_a_small_index_is_exact(source):
-    found = choose(source, limit=None, target=0.95, sample=2000)
-    assert (found["kind"], found["params"]) == ("exact", {})
-    assert "fast enough" in found["why"]
-    assert len(found["measured"]) == 1
+    choice = choose(source, limit=None, target=0.95, sample=2000)
+    assert (choice["kind"], choice["params"]) == ("exact", {})
+    assert "fast enough" in choice["why"]
+    assert len(choice["measured"]) == 1
 
 
 def test_memory_rules_out_what_does_not_fit(source, monkeypatch):
     limit = COUNT * DIM * 2
-    monkeypatch.setattr(choosing, "FAST_ENOUGH", 0.0)
-    told = []
-    found = choose(source, limit=limit, target=0.9, sample=2000, say=told.append)
-    rows = {(row["kind"], tuple(row["params"].items())): row for row in found["measured"]}
+    monkeypatch.setattr(choosing, "FAST_ENOUGH_MS", 0.0)
+    lines = []
+    choice = choose(source, limit=limit, target=0.9, sample=2000, say=lines.append)
+    rows = {(row["kind"], tuple(row["params"].items())): row for row in choice["measured"]}
     assert rows["exact", ()]["note"] == "does not fit into the memory"
-    assert not any("exact" in line for line in told)
-    assert found["kind"] in ("int8", "binary", "ivf-pq")
-    chosen = next(row for row in found["measured"] if row["note"] == "chosen")
+    assert not any("exact" in line for line in lines)
+    assert choice["kind"] in ("int8", "binary", "ivf-pq")
+    chosen = next(row for row in choice["measured"] if row["note"] == "chosen")
     assert chosen["megabytes"] * 1e6 <= limit
     assert chosen["recall"] >= 0.9
-    good = [row for row in found["measured"] if row["recall"] is not None and row["recall"] >= 0.9]
-    assert chosen["projected_ms"] <= 1.1 * min(row["projected_ms"] for row in good)
-    assert found["why"].startswith(found["kind"])
-    assert len(table_lines(found["measured"])) == len(found["measured"]) + 1
+    reaching = [row for row in choice["measured"] if row["recall"] is not None and row["recall"] >= 0.9]
+    assert chosen["projected_ms"] <= 1.1 * min(row["projected_ms"] for row in reaching)
+    assert choice["why"].startswith(choice["kind"])
+    assert len(table_lines(choice["measured"])) == len(choice["measured"]) + 1
 
 
 def test_a_limit_that_nothing_meets_is_refused(source):

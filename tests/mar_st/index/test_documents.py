@@ -5,7 +5,15 @@ import pyarrow as pa
 import pytest
 
 from mar_st.index import IndexingError, parse_filter
-from mar_st.index.documents import BATCH, ROWS, TEXTS, Documents, DocumentWriter, Stored, _passing
+from mar_st.index.documents import (
+    DOCUMENTS_PER_BATCH,
+    ROWS,
+    TEXTS,
+    Documents,
+    DocumentWriter,
+    Stored,
+    _passing,
+)
 
 
 def written(folder, documents, fields=None):
@@ -17,19 +25,19 @@ def written(folder, documents, fields=None):
 
 def test_written_files_are_read(tmp_path):
     given = []
-    for row in range(2 * BATCH + 3):
+    for row in range(2 * DOCUMENTS_PER_BATCH + 3):
         metadata = {"year": row, "even": row % 2 == 0} if row % 3 else {}
         given.append(Stored(f"d{row}", f"t{row}" * (row % 2), f"text {row}\n二", metadata))
     assert written(tmp_path, given) == {"even": "boolean", "year": "integer"}
-    found = Documents(tmp_path)
-    assert len(found) == len(given)
-    rows = [0, 1, 2, BATCH - 1, BATCH, 2 * BATCH, len(given) - 1]
-    assert [found.document(row) for row in rows] == [given[row] for row in rows]
-    assert found.ids_of(np.array(rows[::-1])) == [given[row].id for row in rows[::-1]]
-    assert found.find(["d7", "nobody", f"d{BATCH}"]).tolist() == [7, BATCH]
-    here = slice(BATCH - 2, BATCH + 5)
+    documents = Documents(tmp_path)
+    assert len(documents) == len(given)
+    rows = [0, 1, 2, DOCUMENTS_PER_BATCH - 1, DOCUMENTS_PER_BATCH, 2 * DOCUMENTS_PER_BATCH, len(given) - 1]
+    assert [documents.document(row) for row in rows] == [given[row] for row in rows]
+    assert documents.ids_of(np.array(rows[::-1])) == [given[row].id for row in rows[::-1]]
+    assert documents.find(["d7", "nobody", f"d{DOCUMENTS_PER_BATCH}"]).tolist() == [7, DOCUMENTS_PER_BATCH]
+    here = slice(DOCUMENTS_PER_BATCH - 2, DOCUMENTS_PER_BATCH + 5)
     texts = [f"{one.title}\n{one.text}" if one.title else one.text for one in given[here]]
-    assert list(found.texts(here.start, here.stop)) == texts
+    assert list(documents.texts(here.start, here.stop)) == texts
 
 
 def test_reading_many_documents_equals_reading_each(tmp_path):
@@ -40,10 +48,10 @@ def test_reading_many_documents_equals_reading_each(tmp_path):
         for row in range(500)
     ]
     written(tmp_path, given)
-    found = Documents(tmp_path)
+    documents = Documents(tmp_path)
     rows = [*range(499, 0, -3), 7, 7]
-    assert found.documents(rows) == [given[row] for row in rows]
-    assert found.documents([]) == []
+    assert documents.documents(rows) == [given[row] for row in rows]
+    assert documents.documents([]) == []
 
 
 def test_the_type_of_a_field_holds_all_its_values(tmp_path):
@@ -56,9 +64,9 @@ def test_the_type_of_a_field_holds_all_its_values(tmp_path):
         ],
     )
     assert fields == {"large": "number", "mixed": "string", "number": "number"}
-    found = Documents(tmp_path)
-    assert [found.document(row).metadata.get("mixed") for row in range(3)] == ["1", "1b", "true"]
-    assert found.mask(parse_filter("mixed=true").typed(fields)).tolist() == [False, False, True]
+    documents = Documents(tmp_path)
+    assert [documents.document(row).metadata.get("mixed") for row in range(3)] == ["1", "1b", "true"]
+    assert documents.mask(parse_filter("mixed=true").typed(fields)).tolist() == [False, False, True]
 
 
 def test_many_distinct_strings_filter_as_few_do(tmp_path):

@@ -42,15 +42,15 @@ def index(library, tmp_path):
     return folder
 
 
-def exact(library, encoder, k=10, gone=()):
+def exact(library, encoder, k=10, deleted=()):
     vectors = encoder.encode(TEXTS)
     vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    rows = [row for row in range(len(library.vectors)) if f"d{row}" not in gone]
+    rows = [row for row in range(len(library.vectors)) if f"d{row}" not in deleted]
     order = np.argsort(-(vectors @ library.vectors[rows].T), axis=1)[:, :k]
     return [{f"d{rows[place]}" for place in row} for row in order]
 
 
-def found(index, encoder, settings=None):
+def retrieved(index, encoder, settings=None):
     searcher = Searcher(index, encoder)
     if settings is None:
         return [set(run) for run in searcher.run(TEXTS, 10)]
@@ -72,15 +72,17 @@ def test_the_effort_is_the_cheapest_that_finds_the_encoders_own_neighbours(index
     wanted = exact(library, FAR)
     ladder = kind_of("hnsw").LADDER
     place = ladder.index(effort["search"])
-    assert share(found(opened, FAR, ladder[place]), wanted) == pytest.approx(effort["recall@10"], abs=1e-4)
-    assert share(found(opened, FAR, ladder[place - 1]), wanted) < 0.98
+    assert share(retrieved(opened, FAR, ladder[place]), wanted) == pytest.approx(
+        effort["recall@10"], abs=1e-4
+    )
+    assert share(retrieved(opened, FAR, ladder[place - 1]), wanted) < 0.98
     before = effort["before"]
     assert before["search"] == built
-    assert share(found(opened, FAR), wanted) == pytest.approx(before["recall@10"], abs=1e-4)
+    assert share(retrieved(opened, FAR), wanted) == pytest.approx(before["recall@10"], abs=1e-4)
     # An index that was open keeps what it opened; one that is opened now uses the effort.
     assert opened.changed()
     now = Index.open(index)
-    assert share(found(now, FAR), wanted) == pytest.approx(effort["recall@10"], abs=1e-4)
+    assert share(retrieved(now, FAR), wanted) == pytest.approx(effort["recall@10"], abs=1e-4)
 
 
 def test_other_encoders_keep_the_settings_of_the_index(index):
@@ -122,13 +124,13 @@ def test_an_index_without_efforts_opens_and_never_asks_for_a_digest(index):
 
 
 def test_efforts_survive_changes_and_ignore_deleted_documents(index, library, tmp_path):
-    gone = [f"d{number}" for number in range(0, 600, 2)]
-    delete(index, gone)
+    deleted = [f"d{number}" for number in range(0, 600, 2)]
+    delete(index, deleted)
     more = make_library(tmp_path / "more", count=30, start=1200, seed=3)
     effort = tune_effort(index, TEXTS, encoder=FAR, target=0.97)
     opened = Index.open(index)
-    wanted = exact(library, FAR, gone=set(gone))
-    assert share(found(opened, FAR), wanted) == pytest.approx(effort["recall@10"], abs=1e-4)
+    wanted = exact(library, FAR, deleted=set(deleted))
+    assert share(retrieved(opened, FAR), wanted) == pytest.approx(effort["recall@10"], abs=1e-4)
     add(index, more.folder, corpus=more.corpus, progress=False)
     assert Searcher(Index.open(index), FAR).effort == effort["search"]
     again = tune_effort(index, TEXTS, encoder=FAR, target=0.97)  # over two segments
@@ -145,7 +147,7 @@ def test_cells_are_probed_with_the_effort_too(library, tmp_path):
     )  # fmt: skip
     effort = tune_effort(folder, TEXTS, encoder=FAR, target=0.95)
     assert effort["search"]["nprobe"] > Index.open(folder).settings["nprobe"]
-    assert share(found(Index.open(folder), FAR), exact(library, FAR)) == pytest.approx(
+    assert share(retrieved(Index.open(folder), FAR), exact(library, FAR)) == pytest.approx(
         effort["recall@10"],
         abs=0.01,  # exact search compares the float16 that are kept
     )

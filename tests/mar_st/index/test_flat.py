@@ -6,7 +6,7 @@ import pytest
 
 from mar_st.index import flat
 from mar_st.index.mask import Mask
-from mar_st.kernels.exact import MOST
+from mar_st.kernels.exact import MAX_K
 
 GENERATOR = np.random.default_rng(0)
 VECTORS = GENERATOR.standard_normal((20_011, 24)).astype(np.float32)
@@ -22,8 +22,8 @@ def naive(queries, vectors, k, rows):
 @pytest.fixture(params=["faiss", "own"], autouse=True)
 def kernels(request, monkeypatch):
     """Both ways to search, whatever the size."""
-    monkeypatch.setattr(flat, "_WORTH_A_KERNEL", 0 if request.param == "own" else 10**12)
-    if request.param == "own" and flat._own(VECTORS, 10) is None:
+    monkeypatch.setattr(flat, "_MIN_VALUES_FOR_KERNEL", 0 if request.param == "own" else 10**12)
+    if request.param == "own" and flat._kernel_for(VECTORS, 10) is None:
         pytest.skip("this machine has no AVX-512, or no C++ compiler")
 
 
@@ -40,7 +40,7 @@ def threads_as_they_were():
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_search_is_brute_force(dtype, count, share, threads, monkeypatch):
     faiss.omp_set_num_threads(threads)
-    monkeypatch.setattr(flat, "_WORTH_A_THREAD", 1000)
+    monkeypatch.setattr(flat, "_MULTIPLICATIONS_PER_THREAD", 1000)
     vectors = VECTORS.astype(dtype)
     passed = (
         np.ones(len(vectors), bool)
@@ -71,7 +71,7 @@ def test_equal_scores_are_ranked_by_row():
 
 
 def test_more_results_than_the_kernel_supports_are_found():
-    many = MOST + 1
+    many = MAX_K + 1
     scores, rows = flat.search(QUERIES[:9], VECTORS, many)
     expected, places = naive(QUERIES[:9], VECTORS, many, np.arange(len(VECTORS)))
     np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-4)

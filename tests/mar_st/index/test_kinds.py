@@ -13,7 +13,7 @@ from mar_st.index.kinds import hnsw
 from mar_st.index.mask import Mask
 from mar_st.index.registry import kind_of, registered
 from mar_st.index.source import RowsSource
-from mar_st.index.tune import QUERIES, calibrate, exact_results, made_queries, recall
+from mar_st.index.tune import MAX_RECALL_QUERIES, calibrate, exact_results, made_queries, recall
 from tests.mar_st.index.conftest import clustered
 
 COUNT, DIM = 11_000, 32
@@ -65,30 +65,30 @@ def test_scores_are_inner_products_by_falling_score(searchable, source):
 
 
 def test_recall_reaches_its_target(searchable, source):
-    asked = exact_results(source, None)
-    found = calibrate(searchable, asked, 0.95, searchable.LADDER)
-    assert found["reached"]
-    assert recall(searchable, asked, found["search"]) == pytest.approx(found["recall@10"], abs=1e-4)
+    expected = exact_results(source, None)
+    measured = calibrate(searchable, expected, 0.95, searchable.LADDER)
+    assert measured["reached"]
+    assert recall(searchable, expected, measured["search"]) == pytest.approx(measured["recall@10"], abs=1e-4)
 
 
 def test_recall_is_that_of_brute_force(source, tmp_path):
     exact = built(tmp_path / "exact", source, "exact", {})
-    asked = exact_results(source, None)
+    expected = exact_results(source, None)
     vectors = source.take(np.arange(COUNT))
-    scores = asked.queries @ vectors.T
-    assert (np.argsort(-scores, axis=1)[:, :10] == asked.rows).all()
-    assert recall(exact, asked, {}) == 1
+    scores = expected.queries @ vectors.T
+    assert (np.argsort(-scores, axis=1)[:, :10] == expected.rows).all()
+    assert recall(exact, expected, {}) == 1
     rough = built(tmp_path / "rough", source, "binary", {})
-    assert 0.05 < recall(rough, asked, {"rescore": 1}) < 0.9
+    assert 0.05 < recall(rough, expected, {"rescore": 1}) < 0.9
 
 
 def test_made_queries_are_near_documents_but_equal_to_none(source):
     made, vectors = made_queries(source), source.take(np.arange(COUNT))
-    assert made.shape == (QUERIES, DIM)
+    assert made.shape == (MAX_RECALL_QUERIES, DIM)
     assert made.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(made, axis=1), 1, atol=1e-5)  # as long as those they come from
     best = np.sort(made @ vectors.T, axis=1)[:, ::-1]
-    of_documents = np.sort(vectors[:QUERIES] @ vectors.T, axis=1)[:, ::-1]
+    of_documents = np.sort(vectors[:MAX_RECALL_QUERIES] @ vectors.T, axis=1)[:, ::-1]
     assert best[:, 0].max() < 0.99 < of_documents[:, 0].min()  # of a document itself
     assert best[:, 1].mean() < of_documents[:, 1].mean()
     assert best[:, 9].mean() > best.mean() + 0.3  # but beside documents

@@ -49,7 +49,7 @@ def test_scores_are_those_of_bm25s(built):
 
 def test_bm25s_loads_the_index_with_the_same_scores(built):
     folder, _, tokens = built
-    loaded = bm25s.BM25.load(folder / lexical.FOLDER, show_progress=False)
+    loaded = bm25s.BM25.load(folder / lexical.BM25_FOLDER, show_progress=False)
     index = Lexical([LexicalSegment(folder, 600)], tokens)
     for text in TEXTS:
         known = loaded.get_tokens_ids(TOKENIZERS[tokens](text))
@@ -72,16 +72,18 @@ def test_a_mask_leaves_scores_and_drops_rows(built):
     folder, _, tokens = built
     passed = np.arange(600) % 3 == 0
     scores, rows = Lexical([LexicalSegment(folder, 600)], tokens).search(TEXTS, 600, [None])
-    kept, left = Lexical([LexicalSegment(folder, 600)], tokens).search(TEXTS, 600, [Mask(passed)])
-    for score, row, other, found in zip(scores, rows, kept, left, strict=True):
+    masked_scores, masked_rows = Lexical([LexicalSegment(folder, 600)], tokens).search(
+        TEXTS, 600, [Mask(passed)]
+    )
+    for score, row, masked_score, masked_row in zip(scores, rows, masked_scores, masked_rows, strict=True):
         wanted = (row >= 0) & (row % 3 == 0)
-        np.testing.assert_array_equal(found[found >= 0], row[wanted])
-        np.testing.assert_array_equal(other[found >= 0], score[wanted])
+        np.testing.assert_array_equal(masked_row[masked_row >= 0], row[wanted])
+        np.testing.assert_array_equal(masked_score[masked_row >= 0], score[wanted])
 
 
 def test_several_processes_and_a_kill_give_the_same_bytes(library, tmp_path, monkeypatch):
     def content(folder):
-        return {path.name: path.read_bytes() for path in (folder / lexical.FOLDER).iterdir()}
+        return {path.name: path.read_bytes() for path in (folder / lexical.BM25_FOLDER).iterdir()}
 
     folders = [tmp_path / name for name in ("one", "several")]
     for folder in folders:
@@ -90,17 +92,17 @@ def test_several_processes_and_a_kill_give_the_same_bytes(library, tmp_path, mon
         for one in library.entries:
             writer.add(Stored(one["_id"], one["title"], one["text"], {}))
         writer.close()
-    monkeypatch.setattr(lexical, "CHUNK", 500)
+    monkeypatch.setattr(lexical, "DOCUMENTS_PER_CHUNK", 500)
     lexical.build(folders[0], Documents(folders[0]), "char-bigram", progress=False)
     lexical._cut_chunk(folders[1], 500, 1000, "char-bigram")
-    kept = folders[1] / "words-000000000500.npz"
-    before = kept.stat().st_mtime_ns
+    stored_words = folders[1] / "words-000000000500.npz"
+    before = stored_words.stat().st_mtime_ns
     monkeypatch.setattr(CountedBM25, "build_index_from_ids", _stop)
     with pytest.raises(KeyboardInterrupt):
         lexical.build(folders[1], Documents(folders[1]), "char-bigram", progress=False)
-    assert kept.stat().st_mtime_ns == before
+    assert stored_words.stat().st_mtime_ns == before
     monkeypatch.undo()
-    monkeypatch.setattr(lexical, "CHUNK", 500)
+    monkeypatch.setattr(lexical, "DOCUMENTS_PER_CHUNK", 500)
     lexical.build(folders[1], Documents(folders[1]), "char-bigram", progress=False)
     assert content(folders[0]) == content(folders[1])
 
@@ -110,12 +112,12 @@ def test_only_the_first_words_of_a_long_query_are_searched(built, monkeypatch):
     index = Lexical([LexicalSegment(folder, 600)], tokens)
     text = "高血压怎么办 儿科看感冒 编号17 "
     known = list(dict.fromkeys(TOKENIZERS[tokens](text)))
-    monkeypatch.setattr(lexical, "MOST_WORDS", len(known))
+    monkeypatch.setattr(lexical, "MAX_QUERY_WORDS", len(known))
     expected = index.search([text], 50, [None])
-    found = index.search([text + "湿疹哮喘失眠胃炎"], 50, [None])
-    np.testing.assert_array_equal(found[1], expected[1])
-    np.testing.assert_array_equal(found[0], expected[0])
-    monkeypatch.setattr(lexical, "MOST_CHARACTERS", 5)
+    result = index.search([text + "湿疹哮喘失眠胃炎"], 50, [None])
+    np.testing.assert_array_equal(result[1], expected[1])
+    np.testing.assert_array_equal(result[0], expected[0])
+    monkeypatch.setattr(lexical, "MAX_QUERY_CHARACTERS", 5)
     np.testing.assert_array_equal(
         index.search([text], 50, [None])[1], index.search([text[:5]], 50, [None])[1]
     )
@@ -143,8 +145,8 @@ def test_many_documents_are_cut_by_several_processes(library, tmp_path, monkeypa
         progress=False,
         tokens="char-bigram",
     )
-    monkeypatch.setattr(lexical, "MANY", 100)
-    monkeypatch.setattr(lexical, "CHUNK", 512)
+    monkeypatch.setattr(lexical, "MIN_PARALLEL_DOCUMENTS", 100)
+    monkeypatch.setattr(lexical, "DOCUMENTS_PER_CHUNK", 512)
     several = build_index(
         library.open,
         tmp_path / "two",
@@ -155,8 +157,10 @@ def test_many_documents_are_cut_by_several_processes(library, tmp_path, monkeypa
     )
     assert one["bm25"] == several["bm25"]
     texts = ["高血压怎么办", "编号17"]
-    found = [Searcher.open(tmp_path / name).search_words(texts, 20) for name in ("one", "two")]
-    assert [[hit.id for hit in hits] for hits in found[0]] == [[hit.id for hit in hits] for hits in found[1]]
+    results = [Searcher.open(tmp_path / name).search_words(texts, 20) for name in ("one", "two")]
+    assert [[hit.id for hit in hits] for hits in results[0]] == [
+        [hit.id for hit in hits] for hits in results[1]
+    ]
 
 
 @pytest.mark.parametrize("how", ["row", "kind", "place", "deep", "archive"])

@@ -59,11 +59,11 @@ def test_a_build_does_not_write_through_a_link(small: Library, tmp_path: Path) -
     out, home = tmp_path / "index", tmp_path / "home"
     build_index(small.open, out, corpus=small.corpus, kind="exact", bm25=False, progress=False)
     manifest = json.loads((out / "manifest.json").read_text())
-    asked = {"asked": {"vectors": manifest["vectors"]["digest"]}}
+    plan = {"asked": {"vectors": manifest["vectors"]["digest"]}}
     shutil.rmtree(out)
     out.mkdir()
     home.mkdir()
-    (out / "build.json").write_text(json.dumps(asked))
+    (out / "build.json").write_text(json.dumps(plan))
     (out / "segments").symlink_to(home)
     with pytest.raises(IndexingError, match="symbolic link"):
         build_index(small.open, out, corpus=small.corpus, kind="exact", bm25=False, progress=False)
@@ -151,7 +151,9 @@ def test_a_damaged_header_is_one_error(index: Path, header: str) -> None:
     content = bytearray(file.read_bytes())
     content[10:128] = header.encode().ljust(117) + b"\n"
     file.write_bytes(content)
-    rewrite(index, lambda found: found["segments"][0]["files"]["vectors.npy"].pop("sample"))  # forged, or old
+    rewrite(
+        index, lambda manifest: manifest["segments"][0]["files"]["vectors.npy"].pop("sample")
+    )  # forged, or old
     with pytest.raises(IndexingError, match=r"vectors\.npy"):
         Index.open(index)
 
@@ -173,9 +175,9 @@ def test_only_files_that_were_listed_are_deleted(index: Path, small: Library, tm
     assert set(read_manifest(index)["retired"]) == set(files_of(second))
     delete(index, ["d5"])
     listed = {*files_of(read_manifest(index)), *read_manifest(index)["retired"], "notes.txt"}
-    found = {path.relative_to(index / "segments").as_posix()
+    existing = {path.relative_to(index / "segments").as_posix()
              for path in (index / "segments").rglob("*") if path.is_file()}  # fmt: skip
-    assert found == listed
+    assert existing == listed
     assert own.read_text() == "mine"
 
 
@@ -213,9 +215,9 @@ def test_an_open_index_answers_by_words_after_updates_and_compacting(
     fresh = tmp_path / "fresh"
     build_index(small.open, fresh, corpus=small.corpus, kind="exact", tokens="char-bigram", progress=False)
     expected = Index.open(fresh).find_words(["高血压怎么办"], 10, None)
-    found = searcher.index.find_words(["高血压怎么办"], 10, None)
-    assert found.keys == expected.keys
-    np.testing.assert_array_equal(found.scores, expected.scores)
+    scored = searcher.index.find_words(["高血压怎么办"], 10, None)
+    assert scored.keys == expected.keys
+    np.testing.assert_array_equal(scored.scores, expected.scores)
 
 
 def flip(path: Path, place: int, value: bytes) -> None:

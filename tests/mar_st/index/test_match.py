@@ -51,8 +51,8 @@ def index(library, tmp_path):
 
 def best(index, texts, encoder=None):
     """Scores of the nearest documents, by comparing with all."""
-    found = Searcher(Index.open(index), encoder or Encoder()).search(texts, 1)
-    return np.array([hits[0].score for hits in found])
+    results = Searcher(Index.open(index), encoder or Encoder()).search(texts, 1)
+    return np.array([hits[0].score for hits in results])
 
 
 @pytest.mark.parametrize(("count", "share"), [(19, 0.05), (20, 0.05), (99, 0.05), (9, 0.1), (200, 0.013)])
@@ -101,10 +101,10 @@ def test_searches_are_good_or_doubtful_for_the_encoder_that_was_calibrated(index
     texts = [*ASKED[:100], *WORDS]
     for hybrid in (False, True):
         for k in (1, 10):
-            found = now.search(texts, k, hybrid=hybrid)
+            results = now.search(texts, k, hybrid=hybrid)
             # By the nearest vector, whatever ranks the hits.
-            assert [hits.nearest for hits in found] == pytest.approx(best(index, texts).tolist(), abs=1e-6)
-            for hits in found:
+            assert [hits.nearest for hits in results] == pytest.approx(best(index, texts).tolist(), abs=1e-6)
+            for hits in results:
                 assert now.match(hits) == ("good" if hits.nearest >= threshold else "doubtful")
                 assert before.match(hits) is None
     assert {now.match(hits) for hits in now.search(texts)} == {"good", "doubtful"}
@@ -138,9 +138,9 @@ def test_documents_serve_as_queries_and_do_not_find_themselves(tmp_path):
     match = calibrate_match(folder, encoder=Own())
     assert match["source"] == "documents"
     assert match["documents"] == 298
-    kept = np.stack([vector for row, vector in zip(library.entries, library.vectors, strict=True)
+    vectors = np.stack([vector for row, vector in zip(library.entries, library.vectors, strict=True)
                      if row["_id"] not in ("d0", "d7")])  # fmt: skip
-    scores = kept @ kept.T
+    scores = vectors @ vectors.T
     np.fill_diagonal(scores, -1)
     second = scores.max(axis=1)
     # Each is asked for among the others: no score is that of a document with itself.
@@ -167,18 +167,18 @@ def test_milvus_and_a_folder_get_the_same_threshold(index, library, address):
     target = address()
     build_index(library.open, target, corpus=library.corpus, kind="exact", progress=False)
     for queries in (ASKED, None):
-        here = calibrate_match(index, queries, encoder=Encoder(), others=WORDS)
-        there = calibrate_match(target, queries, encoder=Encoder(), others=WORDS)
+        of_folder = calibrate_match(index, queries, encoder=Encoder(), others=WORDS)
+        of_milvus = calibrate_match(target, queries, encoder=Encoder(), others=WORDS)
         if queries:  # of documents, the two draw different ones
-            assert there["threshold"] == pytest.approx(here["threshold"], abs=1e-5)
-            assert there["detected"] == here["detected"]
-        assert there["source"] == here["source"]
+            assert of_milvus["threshold"] == pytest.approx(of_folder["threshold"], abs=1e-5)
+            assert of_milvus["detected"] == of_folder["detected"]
+        assert of_milvus["source"] == of_folder["source"]
         opened = Index.open(target)
-        assert opened.match_of(Encoder()) == there
+        assert opened.match_of(Encoder()) == of_milvus
     Index.open(target).delete(["d3"])
     second = calibrate_match(target, ASKED, encoder=Encoder("query-2"))
     opened = Index.open(target)
-    assert (opened.match_of(Encoder()), opened.match_of(Encoder("query-2"))) == (there, second)
+    assert (opened.match_of(Encoder()), opened.match_of(Encoder("query-2"))) == (of_milvus, second)
     hits = Searcher(opened, Encoder()).search([ASKED[0]])[0]
     assert Searcher(opened, Encoder()).match(hits) in ("good", "doubtful")
     opened.keep("matches", "digest-query", {"threshold": "high"})

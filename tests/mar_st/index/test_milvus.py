@@ -43,8 +43,8 @@ def both(library, address, tmp_path_factory):
 def test_milvus_answers_as_the_folder_does(library, both, where):
     folder, milvus = both
     expected, scores = folder.search(library.queries, 10, where=where)
-    found, other = milvus.search(library.queries, 10, where=where)
-    assert [set(row) for row in found] == [set(row) for row in expected]
+    ids, other = milvus.search(library.queries, 10, where=where)
+    assert [set(row) for row in ids] == [set(row) for row in expected]
     np.testing.assert_allclose(other, scores, atol=1e-5)
 
 
@@ -105,13 +105,13 @@ def test_a_deleted_document_has_no_text(tmp_path, address):
     target = address()
     build_index(library.open, target, corpus=library.corpus, kind="exact", progress=False)
     milvus = Index.open(target)
-    found = milvus.find(library.vectors[3:4], 2, None)
+    scored = milvus.find(library.vectors[3:4], 2, None)
     assert milvus.document("d3") == milvus.documents(["d3"])[0]
     milvus.delete(["d3"])
     assert len(milvus) == 19  # and so a server has deleted it
-    assert [(document.id, bool(document.text)) for document in milvus.documents(found.keys[0])] == [
+    assert [(document.id, bool(document.text)) for document in milvus.documents(scored.keys[0])] == [
         ("d3", False),
-        (found.keys[0][1], True),
+        (scored.keys[0][1], True),
     ]
     assert milvus.document("d3") is None
 
@@ -120,17 +120,17 @@ def test_a_deleted_document_has_no_text(tmp_path, address):
 @pytest.mark.parametrize("kind", ["hnsw", "int8", "auto"])
 def test_searching_is_set_to_reach_the_recall(library, address, kind):
     target = address()
-    said = []
+    lines = []
     about = build_index(
-        library.open, target, corpus=library.corpus, kind=kind, recall=0.98, progress=False, say=said.append
+        library.open, target, corpus=library.corpus, kind=kind, recall=0.98, progress=False, say=lines.append
     )
     milvus = Index.open(target)
     assert milvus.settings == about["search"]
     assert about["measured"]["reached"]
-    assert kind in said[-1]
+    assert kind in lines[-1]
     expected, _ = library.best(10)
-    found, _ = milvus.search(library.queries, 10)
-    shares = [len({*row} & {*best}) / 10 for row, best in zip(found, expected, strict=True)]
+    ids, _ = milvus.search(library.queries, 10)
+    shares = [len({*row} & {*best}) / 10 for row, best in zip(ids, expected, strict=True)]
     assert np.mean(shares) > 0.97
     if "ef" in milvus.settings:
         deep, _ = milvus.search(library.queries[:1], 1100)
@@ -140,11 +140,11 @@ def test_searching_is_set_to_reach_the_recall(library, address, kind):
 def test_a_stopped_build_is_repeated(library, address, monkeypatch):
     target = address()
     with monkeypatch.context() as patched:
-        patched.setattr(rows, "_SENT", 500)
+        patched.setattr(rows, "_ROWS_PER_UPSERT", 500)
         make = rows.row_of
 
-        def stop(document, *rest, **settings):
-            return make(document, *rest, **settings) if document.id != "d900" else 1 / 0
+        def stop(document, *arguments, **settings):
+            return make(document, *arguments, **settings) if document.id != "d900" else 1 / 0
 
         patched.setattr(rows, "row_of", stop)
         with pytest.raises(ZeroDivisionError):

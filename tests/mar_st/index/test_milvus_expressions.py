@@ -95,7 +95,7 @@ class WithTemplates:
             assert "ids" not in named
             self.texts.append(filter)
             values = filter_params or {}
-            written = re.sub(r"\{(\w+)\}", lambda found: literal(values[found[1]]), filter)
+            written = re.sub(r"\{(\w+)\}", lambda match: literal(values[match[1]]), filter)
             return method(*positional, filter=written, **named)
 
         return call
@@ -132,9 +132,9 @@ def index(collection, request):
 
 def test_documents_with_any_id_are_found_and_read(collection, index):
     vectors = collection[1]
-    found = Searcher(index).search_vectors(vectors, k=1)
-    assert [hits[0].id for hits in found] == NAMES
-    assert [hits[0].text for hits in found] == [f"text {place}" for place in range(len(NAMES))]
+    results = Searcher(index).search_vectors(vectors, k=1)
+    assert [hits[0].id for hits in results] == NAMES
+    assert [hits[0].text for hits in results] == [f"text {place}" for place in range(len(NAMES))]
 
 
 @pytest.mark.thorough(but=["templates"])

@@ -22,7 +22,7 @@ PAGE = Path(__file__).parents[3] / "docs/concepts/architecture.md"
 @pytest.fixture
 def registering(monkeypatch):
     """Forgets the kinds that a test registers."""
-    monkeypatch.setattr(registry.INDEX_KINDS, "found", dict(registry.registered()))
+    monkeypatch.setattr(registry.INDEX_KINDS, "registered", dict(registry.registered()))
     monkeypatch.setattr(registry.INDEX_KINDS, "after", dict(registry.INDEX_KINDS.after))
 
 
@@ -49,9 +49,9 @@ def test_one_file_adds_a_kind_of_index(int4, tmp_path):
     assert (manifest["kind"], manifest["memory"]) == ("int4", 1200 * dim / 2)
     assert manifest["measured"]["reached"]
     assert manifest["search"] == {"rescore": manifest["search"]["rescore"]}
-    found, scores = Index.open(out).search(library.queries, 10)
+    ids, scores = Index.open(out).search(library.queries, 10)
     best, _ = library.best(10)
-    assert np.mean([len({*names} & {*wanted}) / 10 for names, wanted in zip(found, best, strict=True)]) > 0.9
+    assert np.mean([len({*names} & {*wanted}) / 10 for names, wanted in zip(ids, best, strict=True)]) > 0.9
     assert (np.diff(scores, axis=1) <= 0).all()
     add(out, more.folder, corpus=more.corpus, progress=False)
     assert compact(out, progress=False)["segments"][0]["kind"] == "int4"
@@ -60,7 +60,7 @@ def test_one_file_adds_a_kind_of_index(int4, tmp_path):
 
 def test_a_new_kind_is_measured_by_auto_and_refuses_settings(int4, tmp_path, monkeypatch):
     library = make_library(tmp_path / "library", count=1200)
-    monkeypatch.setattr("mar_st.index.choose.FAST_ENOUGH", 0.0)
+    monkeypatch.setattr("mar_st.index.choose.FAST_ENOUGH_MS", 0.0)
     out = tmp_path / "index"
     manifest = build_index(library.folder, out, corpus=library.corpus, sample=300, bm25=False, progress=False)
     measured = [row["kind"] for row in manifest["choice"]["measured"]]
@@ -73,9 +73,9 @@ def test_a_new_kind_is_measured_by_auto_and_refuses_settings(int4, tmp_path, mon
 
 def test_the_command_lists_every_registered_kind():
     assert set(command.KIND_NAMES) == {"auto", *registry.registered()}
-    found = CliRunner().invoke(app, ["index", "build", "vectors", "out", "--kind", "flat"])
-    assert found.exit_code == 2
-    assert "'flat' is not one of 'auto', 'binary'" in " ".join(found.output.split())
+    result = CliRunner().invoke(app, ["index", "build", "vectors", "out", "--kind", "flat"])
+    assert result.exit_code == 2
+    assert "'flat' is not one of 'auto', 'binary'" in " ".join(result.output.split())
 
 
 def test_taken_names_and_incomplete_kinds_are_refused(registering):

@@ -8,12 +8,12 @@ from mar_st.index.results import Hit, Hits, Leg, fuse, one_leg
 
 
 def test_fusion_is_the_sum_of_reciprocal_ranks():
-    found = fuse({"dense": (["a", "b", "c"], [0.9, 0.8, 0.7]), "bm25": (["c", "d", "a"], [5.0, 4.0, 3.0])})
-    assert [document.key for document in found] == ["a", "c", "b", "d"]
-    assert found[0].score == pytest.approx(1 / 61 + 1 / 63)
-    assert found[2].score == found[3].score == pytest.approx(1 / 62)
-    assert found[1].legs == {"dense": Leg(3, 0.7), "bm25": Leg(1, 5.0)}
-    assert found[3].legs == {"bm25": Leg(2, 4.0)}
+    fused = fuse({"dense": (["a", "b", "c"], [0.9, 0.8, 0.7]), "bm25": (["c", "d", "a"], [5.0, 4.0, 3.0])})
+    assert [document.key for document in fused] == ["a", "c", "b", "d"]
+    assert fused[0].score == pytest.approx(1 / 61 + 1 / 63)
+    assert fused[2].score == fused[3].score == pytest.approx(1 / 62)
+    assert fused[1].legs == {"dense": Leg(3, 0.7), "bm25": Leg(1, 5.0)}
+    assert fused[3].legs == {"bm25": Leg(2, 4.0)}
 
 
 def test_one_leg_keeps_its_order():

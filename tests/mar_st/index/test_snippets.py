@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from mar_st.index.snippets import LONGEST, SHORTEST, snippet
+from mar_st.index.snippets import MAX_CHARACTERS, MIN_CHARACTERS, snippet
 from mar_st.text.words import query_terms
 
 FILLER = "这里讲的是别的事情，与所问无关，只是为了把文章写长一些。"
@@ -12,11 +12,11 @@ LONG = FILLER * 10 + "糖尿病患者可以吃苹果吗？每天吃半个苹果�
 
 
 def test_the_window_holds_the_terms():
-    found = snippet(LONG, "糖尿病能吃苹果吗")
-    assert "糖尿病患者可以吃苹果吗" in found
-    assert found.startswith("…")
-    assert found.endswith("…")
-    assert SHORTEST <= len(found.strip("…")) <= LONGEST
+    window = snippet(LONG, "糖尿病能吃苹果吗")
+    assert "糖尿病患者可以吃苹果吗" in window
+    assert window.startswith("…")
+    assert window.endswith("…")
+    assert MIN_CHARACTERS <= len(window.strip("…")) <= MAX_CHARACTERS
 
 
 def test_it_starts_where_a_sentence_starts():
@@ -30,24 +30,24 @@ def test_many_different_terms_win_over_one_repeated():
 
 @pytest.mark.parametrize("query", [None, "", "，。！", "完全没有出现xyz"])
 def test_without_a_match_the_beginning_is_given(query):
-    found = snippet(LONG, query)
-    assert not found.startswith("…")
-    assert LONG.startswith(found.rstrip("…"))
-    assert len(found) > SHORTEST
+    beginning = snippet(LONG, query)
+    assert not beginning.startswith("…")
+    assert LONG.startswith(beginning.rstrip("…"))
+    assert len(beginning) > MIN_CHARACTERS
 
 
 @pytest.mark.parametrize("at", [0, 3, 60, 118, 500, 1100])
 def test_lengths_hold_wherever_the_match_is(at):
     text = ("甲" * at + "高血压" + "乙" * 1200)[:1200]
-    found = snippet(text, "高血压")
-    assert "高血压" in found
-    assert SHORTEST <= len(found.strip("…")) <= LONGEST
+    window = snippet(text, "高血压")
+    assert "高血压" in window
+    assert MIN_CHARACTERS <= len(window.strip("…")) <= MAX_CHARACTERS
 
 
 def test_a_match_at_the_end_is_shown():
-    found = snippet("甲" * 3000 + "高血压", "高血压")
-    assert found.endswith("高血压")
-    assert len(found) >= SHORTEST
+    window = snippet("甲" * 3000 + "高血压", "高血压")
+    assert window.endswith("高血压")
+    assert len(window) >= MIN_CHARACTERS
 
 
 def test_short_texts_are_given_whole():
@@ -76,6 +76,6 @@ def test_a_long_query_costs_little():
 
 def test_overlapping_terms_are_shown_despite_letters_with_longer_lower_case():
     text = "İstanbul " * 30 + "type2 Diabetes, type2diabetes insulin " + "x " * 100
-    found = snippet(text, "TYPE2 diabetes insulin")
-    assert "type2 Diabetes, type2diabetes insulin" in found
-    assert len(found.strip("…")) <= LONGEST
+    window = snippet(text, "TYPE2 diabetes insulin")
+    assert "type2 Diabetes, type2diabetes insulin" in window
+    assert len(window.strip("…")) <= MAX_CHARACTERS

@@ -30,10 +30,10 @@ def joined(*libraries, without=()):
     rows = [
         (one, vector) for each in libraries for one, vector in zip(each.entries, each.vectors, strict=True)
     ]
-    kept = {one["_id"]: (one, vector) for one, vector in rows}
+    by_id = {one["_id"]: (one, vector) for one, vector in rows}
     for name in without:
-        del kept[name]
-    entries, vectors = zip(*kept.values(), strict=True)
+        del by_id[name]
+    entries, vectors = zip(*by_id.values(), strict=True)
     return Library(
         libraries[0].folder, libraries[0].corpus, list(entries), np.stack(vectors), libraries[0].queries
     )
@@ -54,10 +54,10 @@ def test_an_updated_index_equals_one_built_from_scratch(library, tmp_path):
     same(Index.open(out), joined(library, more))
     newer = part(tmp_path / "newer", [3, 701, 1300], seed=9, change="新")
     add(out, newer.folder, corpus=newer.corpus, replace=True, progress=False)
-    gone = [f"d{number}" for number in (*range(0, 1500, 7), 3)]
-    manifest = delete(out, gone)
+    deleted = [f"d{number}" for number in (*range(0, 1500, 7), 3)]
+    manifest = delete(out, deleted)
     now = Index.open(out)
-    expected = joined(library, more, newer, without=gone)
+    expected = joined(library, more, newer, without=deleted)
     assert len(now) == manifest["count"] == len(expected.entries)
     same(now, expected)
     same(
@@ -66,9 +66,9 @@ def test_an_updated_index_equals_one_built_from_scratch(library, tmp_path):
         "department=儿科,year>=2010",
         lambda one: one["department"] == "儿科" and one["year"] >= 2010,
     )
-    found = now.documents([key for keys in now.find(newer.vectors[1:2], 1, None).keys for key in keys])[0]
-    assert (found.id, found.text) == ("d701", entry(701)["text"] + "新")
-    assert now.document("d701") == found
+    document = now.documents([key for keys in now.find(newer.vectors[1:2], 1, None).keys for key in keys])[0]
+    assert (document.id, document.text) == ("d701", entry(701)["text"] + "新")
+    assert now.document("d701") == document
     assert now.document("d1301") is not None  # of the second segment
     assert [now.document(name) for name in ("d3", "d1500", "")] == [None] * 3
     # An open reader keeps the generation that it opened.
@@ -91,14 +91,14 @@ def test_every_kind_takes_changes(tmp_path, kind):
     out = indexed(library, tmp_path / "index", kind=kind, recall=0.99, bm25=False)
     more = part(tmp_path / "more", range(3000, 3400))
     add(out, more.folder, corpus=more.corpus, progress=False)
-    gone = [f"d{number}" for number in range(0, 3400, 3)]
-    delete(out, gone)
-    expected = joined(library, more, without=gone)
+    deleted = [f"d{number}" for number in range(0, 3400, 3)]
+    delete(out, deleted)
+    expected = joined(library, more, without=deleted)
 
     def recall():
         index = Index.open(out)
         ids, _ = index.search(library.queries, 10)
-        assert not {name for row in ids for name in row} & set(gone)
+        assert not {name for row in ids for name in row} & set(deleted)
         return np.mean([len(set(a) & set(b)) / 10 for a, b in zip(ids, expected.best(10)[0], strict=True)])
 
     assert recall() >= 0.93
@@ -142,8 +142,8 @@ def test_words_are_weighted_over_all_segments(library, tmp_path):
     texts = ["高血压怎么办", "编号1203", "皮肤科看湿疹"]
 
     def scores(folder):
-        found = Searcher.open(folder).search_words(texts, 2000)
-        return [{hit.id: hit.score for hit in hits} for hits in found]
+        results = Searcher.open(folder).search_words(texts, 2000)
+        return [{hit.id: hit.score for hit in hits} for hits in results]
 
     apart = scores(out)
     compact(out, progress=False)

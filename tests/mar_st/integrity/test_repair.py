@@ -145,9 +145,9 @@ def test_teacher_vectors_are_checked_and_computed_again(tmp_path: Path, damage: 
         path.write_bytes(content)
     if damage == "older":  # its keys still say which texts they are of
         (shard / "digests.json").unlink()
-        found = verify(store.root)
-        assert found.whole
-        assert "older" in found.notes[0]
+        verified = verify(store.root)
+        assert verified.whole
+        assert "older" in verified.notes[0]
         return
     assert run(store.root).exit_code == 1
     if damage == "no keys":

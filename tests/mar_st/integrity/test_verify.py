@@ -53,9 +53,9 @@ def named(folder: Path) -> list[str]:
 
 
 def test_damaged_and_missing_vector_files_are_found(vectors: Path) -> None:
-    found = verify(vectors)
-    assert (found.kind, found.files, found.whole, found.notes) == ("vectors", 4, True, [])
-    assert found.bytes == sum(path.stat().st_size for path in (vectors / "shards").iterdir())
+    verified = verify(vectors)
+    assert (verified.kind, verified.files, verified.whole, verified.notes) == ("vectors", 4, True, [])
+    assert verified.bytes == sum(path.stat().st_size for path in (vectors / "shards").iterdir())
     flip(vectors / "shards" / "000000.safetensors")
     (vectors / "shards" / "000001.arrow").unlink()
     assert named(vectors) == ["000000.safetensors", "000001.arrow"]
@@ -99,8 +99,8 @@ def test_a_manifest_that_is_damaged_is_a_problem(index: Path, content: str) -> N
 
 
 def test_damaged_and_missing_model_files_are_found(model: Path, mar: MAR) -> None:
-    found = verify(model)
-    assert (found.kind, found.whole, found.digests, found.notes) == ("model", True, True, [])
+    verified = verify(model)
+    assert (verified.kind, verified.whole, verified.digests, verified.notes) == ("model", True, True, [])
     (model / "README.md").write_text("a better card")
     assert verify(model).whole
     weights = sorted(model.rglob("*.safetensors"))[0]
@@ -112,9 +112,9 @@ def test_damaged_and_missing_model_files_are_found(model: Path, mar: MAR) -> Non
 
 def test_a_model_without_digests_is_checked_by_the_form_of_its_files(model: Path) -> None:
     (model / DIGESTS).unlink()
-    found = verify(model)
-    assert (found.whole, found.digests) == (True, False)
-    assert "carries no digests" in found.notes[0]
+    verified = verify(model)
+    assert (verified.whole, verified.digests) == (True, False)
+    assert "carries no digests" in verified.notes[0]
     weights = sorted(model.rglob("*.safetensors"))[0]
     weights.write_bytes(weights.read_bytes()[:-10])
     (model / "config_sentence_transformers.json").write_text("{")

@@ -38,12 +38,12 @@ def test_products_are_fifty_times_as_exact_as_in_bfloat16(
     x, w = torch.randn(rows, inner), torch.randn(outer, inner) / inner**0.5
     bias = torch.randn(outer) if with_bias else None
 
-    found = PackedLinear(w, bias, kernel())(x)
+    output = PackedLinear(w, bias, kernel())(x)
 
     exact = x.double() @ w.double().T + (bias.double() if bias is not None else 0)
-    assert (found - exact).abs().max() < 6e-5
+    assert (output - exact).abs().max() < 6e-5
     half = (x.bfloat16() @ w.bfloat16().T).double() + (bias.double() if bias is not None else 0)
-    assert (found - exact).abs().max() < (half - exact).abs().max() / 50
+    assert (output - exact).abs().max() < (half - exact).abs().max() / 50
 
 
 @needs_unit
@@ -73,10 +73,10 @@ def test_a_model_gives_the_same_vectors(kind: str) -> None:
     model = symmetric(kind)
     expected = Engine(model).encode(texts())
     use_kernel(model, "amx")
-    found = Engine(model, threads=2).encode(texts())
-    np.testing.assert_allclose(found, expected, atol=2e-5)
-    assert (found != expected).any()
-    np.testing.assert_array_equal(Engine(model, threads=1).encode(texts()), found)
+    vectors = Engine(model, threads=2).encode(texts())
+    np.testing.assert_allclose(vectors, expected, atol=2e-5)
+    assert (vectors != expected).any()
+    np.testing.assert_array_equal(Engine(model, threads=1).encode(texts()), vectors)
 
 
 @pytest.mark.parametrize("what", ["flags", "compiler", "build", "result"])

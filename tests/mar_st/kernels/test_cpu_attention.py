@@ -12,7 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from mar_st.encode import Engine
 from mar_st.kernels import cpu_attention
-from mar_st.kernels.cpu_attention import NAME, product_attention, use_product_attention
+from mar_st.kernels.cpu_attention import PRODUCT_ATTENTION, product_attention, use_product_attention
 from tests.mar_st.encode.encoders import symmetric, texts
 
 
@@ -23,9 +23,9 @@ def drawn(texts: int = 3, heads: int = 4, groups: int = 4, tokens: int = 9, size
 
 
 def layer(causal: bool = False) -> nn.Module:
-    found: Any = nn.Module()
-    found.is_causal, found.num_key_value_groups = causal, 1
-    return found
+    module: Any = nn.Module()
+    module.is_causal, module.num_key_value_groups = causal, 1
+    return module
 
 
 @torch.inference_mode()
@@ -62,12 +62,12 @@ def test_equals_exact_attention(groups: int, kind: str) -> None:
         "one row": padding()[:, :, 1:2],
         "added": torch.where(padding(), 0.0, -1e9).bfloat16(),
     }[kind]
-    found, wanted = attended(tensors, mask, scaling=0.3), exact(tensors, mask, 0.3)
-    assert found.shape == (3, 9, 4, 16)
-    assert found.is_contiguous()
-    assert (found - wanted).abs().max() < 0.02
+    output, wanted = attended(tensors, mask, scaling=0.3), exact(tensors, mask, 0.3)
+    assert output.shape == (3, 9, 4, 16)
+    assert output.is_contiguous()
+    assert (output - wanted).abs().max() < 0.02
     if mask is not None:
-        assert (found - exact(tensors, None, 0.3)).abs().max() > 0.1  # so the bound sees a mask left out
+        assert (output - exact(tensors, None, 0.3)).abs().max() > 0.1  # so the bound sees a mask left out
 
 
 def test_the_default_scale_follows_the_head_size() -> None:
@@ -79,7 +79,7 @@ def test_the_default_scale_follows_the_head_size() -> None:
 def test_parts_give_the_same_result(bytes_: int, groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tensors, mask = drawn(groups=groups), padding()
     whole = attended(tensors, mask)
-    monkeypatch.setattr(cpu_attention, "_BYTES", bytes_)
+    monkeypatch.setattr(cpu_attention, "_SCORE_BYTES_PER_PRODUCT", bytes_)
     torch.testing.assert_close(attended(tensors, mask), whole, atol=0.01, rtol=0)
 
 
@@ -95,11 +95,11 @@ def test_a_fully_masked_token_has_finite_values(dtype: torch.dtype) -> None:
 def test_a_causal_layer_without_mask_is_causal() -> None:
     tensors = drawn()
     with torch.inference_mode():
-        found, _ = product_attention(layer(causal=True), *tensors, None)
+        output, _ = product_attention(layer(causal=True), *tensors, None)
         as_asked, _ = product_attention(layer(), *tensors, None, is_causal=True)
     wanted = scaled_dot_product_attention(*(t.double() for t in tensors), is_causal=True).transpose(1, 2)
-    assert (found - wanted).abs().max() < 0.02
-    assert torch.equal(found, as_asked)
+    assert (output - wanted).abs().max() < 0.02
+    assert torch.equal(output, as_asked)
     assert (attended(tensors) - wanted).abs().max() > 0.1
 
 
@@ -117,9 +117,9 @@ def test_all_texts_may_share_a_mask() -> None:
 def test_long_texts_are_left_to_torch(groups: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tensors = drawn(groups=groups)
     short = attended(tensors)
-    monkeypatch.setattr(cpu_attention, "_MOST", most)
+    monkeypatch.setattr(cpu_attention, "_MAX_HEAD_SCORE_BYTES", most)
     assert torch.equal(attended(tensors), short)
-    monkeypatch.setattr(cpu_attention, "_MOST", most - 1)
+    monkeypatch.setattr(cpu_attention, "_MAX_HEAD_SCORE_BYTES", most - 1)
     monkeypatch.setattr(cpu_attention, "_products", lambda *_: pytest.fail("scores of a long text"))
     assert (attended(tensors) - exact(tensors)).abs().max() < 0.02
 
@@ -130,10 +130,10 @@ def test_a_model_gives_the_same_vectors(kind: str) -> None:
     expected = Engine(model).encode(texts())
     plain = Engine(model.bfloat16(), rows=7).encode(texts())
     assert use_product_attention(model[0].model)
-    assert model[0].model.config._attn_implementation == NAME
-    found = Engine(model, rows=7).encode(texts())
-    assert np.abs(found - expected).max() <= 1.5 * np.abs(plain - expected).max() < 0.1
-    assert np.abs(found - plain).max() > 0
+    assert model[0].model.config._attn_implementation == PRODUCT_ATTENTION
+    vectors = Engine(model, rows=7).encode(texts())
+    assert np.abs(vectors - expected).max() <= 1.5 * np.abs(plain - expected).max() < 0.1
+    assert np.abs(vectors - plain).max() > 0
 
 
 def test_a_model_keeps_an_attention_that_was_chosen() -> None:

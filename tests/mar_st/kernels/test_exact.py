@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from mar_st.kernels import exact
-from mar_st.kernels.exact import MOST, NEEDS, ExactSearch, exact_search
+from mar_st.kernels.exact import MAX_K, REQUIRED_FLAGS, ExactSearch, exact_search
 from mar_st.kernels.processor import processor
 
 pytestmark = [
-    pytest.mark.skipif(not processor().flags >= NEEDS, reason="this processor has no AVX-512"),
+    pytest.mark.skipif(not processor().flags >= REQUIRED_FLAGS, reason="this processor has no AVX-512"),
     pytest.mark.skipif(
         not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="this machine has no C++ compiler"
     ),
@@ -35,10 +35,10 @@ def naive(
     if passed is not None:
         scores[:, ~passed] = -np.inf
     rows = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-    found = np.take_along_axis(scores, rows, 1)
-    rows = np.where(np.isneginf(found), -1, rows)
+    scores_of_rows = np.take_along_axis(scores, rows, 1)
+    rows = np.where(np.isneginf(scores_of_rows), -1, rows)
     missing = ((0, 0), (0, k - rows.shape[1]))
-    return np.pad(found, missing, constant_values=-np.inf), np.pad(rows, missing, constant_values=-1)
+    return np.pad(scores_of_rows, missing, constant_values=-np.inf), np.pad(rows, missing, constant_values=-1)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
@@ -78,9 +78,9 @@ def test_single_and_batched_queries_get_identical_scores() -> None:
     for threads in (1, 5):
         for size in (1, 4, 31):
             for start in range(0, 31, size):
-                found = exact_search(threads).search(queries[start : start + size], vectors, 20)
-                np.testing.assert_array_equal(found[0], scores[start : start + size])
-                np.testing.assert_array_equal(found[1], rows[start : start + size])
+                result = exact_search(threads).search(queries[start : start + size], vectors, 20)
+                np.testing.assert_array_equal(result[0], scores[start : start + size])
+                np.testing.assert_array_equal(result[1], rows[start : start + size])
     # A mask does not change the scores of the rows that pass.
     passed = np.zeros(5003, bool)
     passed[rows[0]] = True
@@ -104,7 +104,7 @@ def test_strided_and_mapped_arrays_are_searched(tmp_path) -> None:
         np.testing.assert_array_equal(exact_search(2).search(wide[:9, :20], vectors, 5)[1], expected)
     for odd in (wide[:, ::2], wide[::-1], wide.T, wide.astype(np.float64)):
         assert not exact.takes(odd, 5)
-    assert not exact.takes(wide, MOST + 1)
+    assert not exact.takes(wide, MAX_K + 1)
 
 
 def test_several_callers_at_once_get_the_results_of_one() -> None:
@@ -112,8 +112,8 @@ def test_several_callers_at_once_get_the_results_of_one() -> None:
     search = exact_search(2)
     expected = search.search(queries, vectors, 10)[1]
     with ThreadPoolExecutor(8) as pool:
-        found = pool.map(lambda place: search.search(queries[place : place + 1], vectors, 10)[1], range(40))
-    np.testing.assert_array_equal(np.concatenate(list(found)), expected)
+        rows = pool.map(lambda place: search.search(queries[place : place + 1], vectors, 10)[1], range(40))
+    np.testing.assert_array_equal(np.concatenate(list(rows)), expected)
 
 
 def test_vectors_of_nan_are_not_found() -> None:
@@ -125,8 +125,8 @@ def test_vectors_of_nan_are_not_found() -> None:
 
 
 def _search_in_child(queries: np.ndarray, vectors: np.ndarray) -> list[list[int]]:
-    found: list[list[int]] = exact_search(2).search(queries, vectors, 3)[1].tolist()
-    return found
+    rows: list[list[int]] = exact_search(2).search(queries, vectors, 3)[1].tolist()
+    return rows
 
 
 def test_a_forked_process_searches_with_its_own_threads() -> None:
@@ -170,8 +170,8 @@ def test_search_works_without_a_compiler(tmp_path) -> None:
         "v = np.eye(2000, 600, dtype=np.float32); "
         "print(exact_search(2), flat.search(v[5:6], v, 1)[1].tolist())"
     )
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script], env={"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)},
         check=True, capture_output=True, text=True,
     )  # fmt: skip
-    assert found.stdout.split() == ["None", "[[5]]"]
+    assert process.stdout.split() == ["None", "[[5]]"]

@@ -90,7 +90,7 @@ def test_mapped_weights_leave_memory_once_a_kernel_has_copied_them(tmp_path: Pat
     assert torch.equal(held, stored["weight"])
     before = _of_files()
 
-    assert _replace(nn.Sequential(layer), lambda found: nn.Identity()) == 1
+    assert _replace(nn.Sequential(layer), lambda linear: nn.Identity()) == 1
 
     assert _of_files() < before - 50
     assert torch.equal(held, stored["weight"])

@@ -39,9 +39,9 @@ def test_products_are_float32(rows: int, inner: int, outer: int, with_bias: bool
     exact = x.double() @ w.double().T + (bias.double() if bias is not None else 0)
     half = (x.bfloat16() @ w.bfloat16().T).double() + (bias.double() if bias is not None else 0)
 
-    found = OneDNNLinear(w, bias)(x)
+    output = OneDNNLinear(w, bias)(x)
 
-    assert (found - exact).abs().max() < 1e-5
+    assert (output - exact).abs().max() < 1e-5
     assert (half - exact).abs().max() > 1e-3  # so the bound tells float32 from less
 
 
@@ -49,10 +49,10 @@ def test_products_are_float32(rows: int, inner: int, outer: int, with_bias: bool
 def test_products_are_bfloat16() -> None:
     torch.manual_seed(0)
     x, layer = torch.randn(37, 96).bfloat16(), nn.Linear(96, 20).bfloat16()
-    found, plain = OneDNNLinear(layer.weight, layer.bias)(x), layer(x)
-    assert found.dtype == torch.bfloat16
+    output, plain = OneDNNLinear(layer.weight, layer.bias)(x), layer(x)
+    assert output.dtype == torch.bfloat16
     exact = x.double() @ layer.weight.double().T + layer.bias.double()
-    assert (found - exact).abs().max() <= 1.5 * (plain - exact).abs().max()
+    assert (output - exact).abs().max() <= 1.5 * (plain - exact).abs().max()
 
 
 @needs_onednn
@@ -72,9 +72,9 @@ def test_a_model_gives_the_same_vectors(kind: str) -> None:
     expected = Engine(model).encode(texts())
     assert use_kernel(model, "onednn") >= 8
     assert not any(type(module) is nn.Linear for module in model[0].modules())
-    found = Engine(model, threads=2).encode(texts())
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    np.testing.assert_array_equal(Engine(model, threads=1).encode(texts()), found)
+    vectors = Engine(model, threads=2).encode(texts())
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+    np.testing.assert_array_equal(Engine(model, threads=1).encode(texts()), vectors)
 
 
 @needs_bfloat16
@@ -83,8 +83,8 @@ def test_a_model_in_bfloat16_gives_the_same_vectors() -> None:
     expected = Engine(model).encode(texts())
     plain = Engine(model.bfloat16()).encode(texts())
     assert use_kernel(model, "onednn") >= 8
-    found = Engine(model).encode(texts())
-    assert np.abs(found - expected).max() <= 1.5 * np.abs(plain - expected).max() < 0.1
+    vectors = Engine(model).encode(texts())
+    assert np.abs(vectors - expected).max() <= 1.5 * np.abs(plain - expected).max() < 0.1
 
 
 @pytest.mark.parametrize(
@@ -105,14 +105,14 @@ def test_onednn_is_the_best_kernel_where_the_processor_has_bfloat16(
 def test_a_run_asks_for_the_kernel_of_its_dtype(
     dtype: Any, asked: list[torch.dtype], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[torch.dtype] = []
-    monkeypatch.setattr(linear, "best_kernel", lambda dtype: found.append(dtype) or "torch")
+    requested: list[torch.dtype] = []
+    monkeypatch.setattr(linear, "best_kernel", lambda dtype: requested.append(dtype) or "torch")
     symmetric("gte").save_pretrained(str(tmp_path / "model"))
     corpus = write_jsonl(tmp_path / "c.jsonl", [{"_id": "a", "text": "头疼"}])
     encode_corpus(
         tmp_path / "model", corpus, tmp_path / "v", EncodeSettings(dtype=dtype), show_progress=False
     )
-    assert found == asked
+    assert requested == asked
 
 
 @pytest.mark.parametrize(
@@ -149,11 +149,11 @@ def test_a_folder_keeps_its_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(linear, "best_kernel", lambda _: "onednn")
     with corpus.open("a", encoding="utf-8") as out:
         out.write(json.dumps({"_id": "new", "text": "头疼"}) + "\n")
-    found = encode_corpus(model, corpus, tmp_path / "v", show_progress=False)
+    vectors = encode_corpus(model, corpus, tmp_path / "v", show_progress=False)
 
     assert json.loads((tmp_path / "v" / "encode.json").read_text())["settings"]["kernel"] == "torch"
-    np.testing.assert_allclose(found[: len(first)], first, atol=1e-6)
-    assert len(found) == len(first) + 1
+    np.testing.assert_allclose(vectors[: len(first)], first, atol=1e-6)
+    assert len(vectors) == len(first) + 1
 
 
 def test_an_unavailable_kernel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,5 +72,5 @@ def test_the_memory_limit_of_a_container_counts(
 
 
 def test_available_memory_is_below_what_the_machine_has() -> None:
-    found = processor.available_memory()
-    assert found is None or 0 < found < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    available = processor.available_memory()
+    assert available is None or 0 < available < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -36,8 +36,8 @@ def teach(texts: list[str], dim: int = DIM) -> np.ndarray:
         3 * vector("mean") + sum(vector(text[i : i + n]) for n in (1, 2) for i in range(len(text) - n + 1))
         for text in texts
     ]
-    found = np.stack(rows)
-    return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
+    vectors = np.stack(rows)
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
 @pytest.fixture(scope="session")

@@ -20,22 +20,22 @@ def _encode(encoder, texts):
 
 def test_unseen_texts_get_nearly_the_vectors_of_the_teacher(fitted):
     texts = make_texts(100, seed=9)
-    found = (_encode(fit_lookup(make_texts(400), teach(make_texts(400)), scale=1), texts) * teach(texts)).sum(
-        1
-    )
-    assert found.mean() > 0.9
+    cosines = (
+        _encode(fit_lookup(make_texts(400), teach(make_texts(400)), scale=1), texts) * teach(texts)
+    ).sum(1)
+    assert cosines.mean() > 0.9
     mean = teach(make_texts(400)).mean(axis=0)
-    assert found.mean() > (teach(texts) @ (mean / np.linalg.norm(mean))).mean() + 0.1
+    assert cosines.mean() > (teach(texts) @ (mean / np.linalg.norm(mean))).mean() + 0.1
 
 
 def test_conjugate_gradients_find_the_ridge_solution(texts, vectors):
-    features, held = dictionary(texts, lengths=(1, 2), min_count=2, max_features=80, max_length=64)
-    matrix = design(features, texts, np.log1p(len(texts) / held).astype(np.float32))
+    features, counts = dictionary(texts, lengths=(1, 2), min_count=2, max_features=80, max_length=64)
+    matrix = design(features, texts, np.log1p(len(texts) / counts).astype(np.float32))
     np.testing.assert_allclose(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel(), 1, atol=1e-5)
     dense = matrix.toarray().astype(np.float64)
     expected = np.linalg.solve(dense.T @ dense + 0.3 * np.eye(len(features)), dense.T @ vectors)
-    found = solve(matrix, vectors, 0.3)
-    assert np.linalg.norm(found - expected) < 0.02 * np.linalg.norm(expected)
+    solution = solve(matrix, vectors, 0.3)
+    assert np.linalg.norm(solution - expected) < 0.02 * np.linalg.norm(expected)
     near = solve(matrix, vectors, 0.3, start=expected.astype(np.float32))
     assert np.linalg.norm(near - expected) < 1e-3 * np.linalg.norm(expected)
 
@@ -57,8 +57,8 @@ def test_the_ridge_is_chosen_on_held_out_texts(vectors, texts, fitted):
 
 def test_the_dictionary_keeps_only_frequent_and_storable_features():
     texts = ["头疼\ud83d"] * 2 + ["头热", "头"]
-    features, held = dictionary(texts, lengths=(1, 2), min_count=2, max_features=10, max_length=8)
-    assert dict(zip(features.names, held, strict=True)) == {"头": 4, "疼": 2, "头疼": 2}
+    features, counts = dictionary(texts, lengths=(1, 2), min_count=2, max_features=10, max_length=8)
+    assert dict(zip(features.names, counts, strict=True)) == {"头": 4, "疼": 2, "头疼": 2}
     cut, _ = dictionary(texts, lengths=(1, 2), min_count=1, max_features=1, max_length=8)
     assert cut.names == ["头"]
 

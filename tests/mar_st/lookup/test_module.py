@@ -30,8 +30,8 @@ def test_a_vector_is_the_weighted_sum_of_its_features(fitted):
     parts = {number: weight[number] * count**0.5 for number, count in counts.items()}
     length = sum(part**2 for part in parts.values()) ** 0.5
     expected = fitted.bias.detach().numpy() + sum(part / length * table[n] for n, part in parts.items())
-    found = fitted(fitted.preprocess([text]))["sentence_embedding"][0].detach().numpy()
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    vector = fitted(fitted.preprocess([text]))["sentence_embedding"][0].detach().numpy()
+    np.testing.assert_allclose(vector, expected, atol=1e-5)
 
 
 def test_a_vector_does_not_depend_on_the_texts_beside_it(fitted):
@@ -70,11 +70,11 @@ def test_it_is_saved_and_loaded_in_its_dtype(fitted, dtype, tmp_path):
     loaded = SentenceTransformer(str(tmp_path / "model"), trust_remote_code=True, device="cpu")
     assert {parameter.dtype for parameter in loaded[0].parameters()} == {dtype}
     texts = [*make_texts(10, seed=5), *ODD]
-    found, expected = (one.encode(texts, convert_to_tensor=True) for one in (loaded, model))
-    assert torch.equal(found, expected)
+    vectors, expected = (one.encode(texts, convert_to_tensor=True) for one in (loaded, model))
+    assert torch.equal(vectors, expected)
     assert modules_digest(list(loaded)) == modules_digest(list(model))
     exact = _model(fitted).encode(texts, convert_to_tensor=True)
-    assert torch.nn.functional.cosine_similarity(found.float(), exact).min() > 0.999
+    assert torch.nn.functional.cosine_similarity(vectors.float(), exact).min() > 0.999
 
 
 def test_another_dictionary_changes_the_identity(fitted):

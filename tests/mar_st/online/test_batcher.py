@@ -128,14 +128,14 @@ def test_cancelled_work_is_skipped():
     fake = Fake()
     with MicroBatcher(fake) as batcher:
         held(fake, batcher)
-        gone, good = batcher.submit(["gone"]), batcher.submit(["good"])
-        assert gone.cancel()
+        cancelled, good = batcher.submit(["gone"]), batcher.submit(["good"])
+        assert cancelled.cancel()
         fake.go.set()
         assert good.result(5).shape == (1, 4)
-        done, _ = wait([gone], timeout=5)
+        done, _ = wait([cancelled], timeout=5)
         assert done
         with pytest.raises(CancelledError):
-            gone.result()
+            cancelled.result()
         assert batcher.waiting == 0
     assert not any("gone" in texts for texts, _ in fake.calls)
 
@@ -158,8 +158,8 @@ def test_an_encoder_that_answers_at_once_causes_no_race():
             return np.ones((len(texts), 4), dtype=np.float32)
 
     with MicroBatcher(Instant(), window_ms=0, workers=2) as batcher, ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: batcher.submit(["a"]).result(5).shape, range(5000)))
-    assert set(found) == {(1, 4)}
+        shapes = list(pool.map(lambda _: batcher.submit(["a"]).result(5).shape, range(5000)))
+    assert set(shapes) == {(1, 4)}
 
 
 def test_close_finishes_accepted_requests():
@@ -214,7 +214,7 @@ def test_a_long_request_delays_others_by_one_batch_at_most():
 def test_observers_are_called_before_the_answer():
     seen = {}
     gate = threading.Event()
-    told = []
+    snapshots = []
 
     def observe(name, value):
         if name == "encode_seconds":
@@ -223,10 +223,10 @@ def test_observers_are_called_before_the_answer():
 
     with MicroBatcher(Fake(), observe=observe) as batcher:
         future = batcher.submit(["a"])
-        future.add_done_callback(lambda _: told.append(dict(seen)))
+        future.add_done_callback(lambda _: snapshots.append(dict(seen)))
         gate.set()
         future.result(10)
-    assert set(told[0]) == {"queue_seconds", "batch_size", "encode_seconds"}
+    assert set(snapshots[0]) == {"queue_seconds", "batch_size", "encode_seconds"}
 
 
 def test_answers_of_a_batch_are_given_within_a_context():

@@ -144,8 +144,8 @@ def test_content_is_verified_on_request(exported, tmp_path):  # noqa: F811
 
 def test_each_variant_has_its_own_identity(exported):  # noqa: F811
     out, listing = exported
-    found = {load_query_encoder(out, backend=name, threads=1).identity for name in listing.variants}
-    assert len(found) == len(listing.variants)
+    identities = {load_query_encoder(out, backend=name, threads=1).identity for name in listing.variants}
+    assert len(identities) == len(listing.variants)
 
 
 def test_warm_up_changes_nothing(encoder):

@@ -19,9 +19,9 @@ def test_the_table_returns_the_rows_of_its_file(tmp_path, dtype, mapped, monkeyp
     rows = np.random.default_rng(0).standard_normal((50, 7)).astype(dtype)
     np.save(tmp_path / "table.npy", rows)
     ids = np.array([49, 0, 3, 3, 49, 7])
-    found = EmbeddingTable(tmp_path / "table.npy")[ids]
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found, rows[ids].astype(np.float32))
+    embeddings = EmbeddingTable(tmp_path / "table.npy")[ids]
+    assert embeddings.dtype == np.float32
+    np.testing.assert_array_equal(embeddings, rows[ids].astype(np.float32))
 
 
 def make_front(folder, mode="cls", *, include_prompt=True):
@@ -112,16 +112,16 @@ def test_vectors_of_pairs_are_added_within_texts(tmp_path):
     write_pairs(tmp_path, pairs, first, second)
     ids = np.array([3, 4, 4, 3, 7, 3, 4, 4])
     segments = np.array([0, 0, 0, 0, 0, 0, 1, 1])
-    found = np.ones((8, 5), dtype=np.float32)
-    BigramTable(tmp_path, 5).add(found, ids, segments)
+    embeddings = np.ones((8, 5), dtype=np.float32)
+    BigramTable(tmp_path, 5).add(embeddings, ids, segments)
     expected = np.ones((8, 5), dtype=np.float32)
     for place in range(7):
         pair = (ids[place], ids[place + 1])
         if pair in pairs and segments[place] == segments[place + 1]:
             expected[place] += first[pairs.index(pair)]
             expected[place + 1] += second[pairs.index(pair)]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-    assert (found[5] == 1).all()  # its neighbour is in another text
+    np.testing.assert_allclose(embeddings, expected, atol=1e-6)
+    assert (embeddings[5] == 1).all()  # its neighbour is in another text
 
 
 @pytest.mark.parametrize("how", ["order", "rows", "width", "dtype", "cut", "gone"])

@@ -28,23 +28,23 @@ from tests.mar_st.lookup.conftest import family, fitted, texts, vectors  # noqa:
 def test_numpy_agrees_with_the_module(fitted, tmp_path, dtype, texts):  # noqa: F811
     model = SentenceTransformer(modules=[copy.deepcopy(fitted).to(dtype), Normalize()], device="cpu")
     model.save_pretrained(str(tmp_path))
-    found, module = load_query_encoder(tmp_path), TorchEncoder(model)
-    assert isinstance(found, NumpyLookupEncoder)
+    loaded, module = load_query_encoder(tmp_path), TorchEncoder(model)
+    assert isinstance(loaded, NumpyLookupEncoder)
     tolerance = 1e-5 if dtype == torch.float32 else 5e-3
-    np.testing.assert_allclose(found.encode(texts), module.encode(texts), atol=tolerance)
-    assert encoder_origin(found) == encoder_origin(module) == module.identity
-    assert found.identity != module.identity  # not the same to the last bit
+    np.testing.assert_allclose(loaded.encode(texts), module.encode(texts), atol=tolerance)
+    assert encoder_origin(loaded) == encoder_origin(module) == module.identity
+    assert loaded.identity != module.identity  # not the same to the last bit
 
 
 def test_a_rung_of_a_family_needs_no_torch(family):  # noqa: F811
     folder = family / "mar"
-    found = load_query_encoder(folder, query="query-lookup")
+    loaded = load_query_encoder(folder, query="query-lookup")
     module = load_query_encoder(folder, query="query-lookup", backend="torch")
-    assert encoder_name(found) == encoder_name(module) == "query-lookup"
-    assert encoder_origin(found) == encoder_origin(module)
+    assert encoder_name(loaded) == encoder_name(module) == "query-lookup"
+    assert encoder_origin(loaded) == encoder_origin(module)
     for name in ("dim", "space", "normalised", "max_length", "prompts"):
-        assert getattr(found, name) == getattr(module, name)
-    assert found.space == space_of(folder)
+        assert getattr(loaded, name) == getattr(module, name)
+    assert loaded.space == space_of(folder)
     code = (
         "import sys; from mar_st.online import load_query_encoder; "
         f"load_query_encoder({str(folder)!r}, query='query-lookup').encode(['头疼']); "
@@ -72,9 +72,9 @@ def test_an_unknown_name_is_refused_with_the_names_there_are(family, name):  # n
 
 def test_an_exported_encoder_loads_only_under_its_own_name(family, tmp_path):  # noqa: F811
     export_lookup(family / "mar", tmp_path / "out", query="query-lookup")
-    found = load_query_encoder(tmp_path / "out", query="query-lookup")
-    assert encoder_name(found) == "query-lookup"
-    assert encoder_origin(found) == encoder_origin(load_query_encoder(family / "mar", query="query-lookup"))
+    loaded = load_query_encoder(tmp_path / "out", query="query-lookup")
+    assert encoder_name(loaded) == "query-lookup"
+    assert encoder_origin(loaded) == encoder_origin(load_query_encoder(family / "mar", query="query-lookup"))
     with pytest.raises(
         EncoderError, match=r"holds query-lookup alone, not 'query'.*mar export MODEL OUT --query query"
     ):

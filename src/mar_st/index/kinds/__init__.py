@@ -1,4 +1,4 @@
-"""The kinds of index, one module each: a new kind needs only a new module here.
+"""The kinds of index, one module each; to add a kind, add a module here.
 
 | kind | compares | in memory per vector |
 | --- | --- | --- |

@@ -60,9 +60,11 @@ class HnswIndex(IndexKind):
                 yield {"M": links, "storage": storage}
 
     @classmethod
-    def growth(cls, built: Mapping[str, Any], fitting: Mapping[str, Any], count: int, sample: int) -> float:
+    def growth(
+        cls, settings: Mapping[str, Any], sample_settings: Mapping[str, Any], count: int, sample: int
+    ) -> float:
         """Return the ratio of logarithms: walking a graph takes time logarithmic in its size."""
-        del built, fitting
+        del settings, sample_settings
         return math.log(count + 1) / math.log(sample + 1)
 
     @classmethod

@@ -61,9 +61,11 @@ class IvfPqIndex(IndexKind):
             yield {"m": subvectors(dim, width)}
 
     @classmethod
-    def growth(cls, built: Mapping[str, Any], fitting: Mapping[str, Any], count: int, sample: int) -> float:
+    def growth(
+        cls, settings: Mapping[str, Any], sample_settings: Mapping[str, Any], count: int, sample: int
+    ) -> float:
         """Return the ratio of cell sizes: probing a cell takes time proportional to its size."""
-        return max(1.0, float((count / built["nlist"]) / (sample / fitting["nlist"])))
+        return max(1.0, float((count / settings["nlist"]) / (sample / sample_settings["nlist"])))
 
     @classmethod
     def milvus(cls, dim: int, count: int) -> MilvusIndexType:

@@ -37,11 +37,11 @@ class _Unfinished:
         self, queries: np.ndarray, k: int, *, settings: Mapping[str, int]
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return scores, and numbers of rows; -1 for those that are not an exact result."""
-        found = self.index.find(queries, k, None, settings)
+        scored = self.index.find(queries, k, None, settings)
         rows = np.full((len(queries), k), -1, dtype=np.int64)
-        for number, keys in enumerate(found.keys):
+        for number, keys in enumerate(scored.keys):
             rows[number, : len(keys)] = [self.rows.get(str(key), -1) for key in keys]
-        return found.scores, rows
+        return scored.scores, rows
 
 
 def build_milvus(
@@ -66,7 +66,7 @@ def build_milvus(
     Raises:
         IndexingError: Milvus does not have this kind, the collection already exists, or no server answers.
     """
-    built = _index_type(kind, folder)
+    index_type = _index_type(kind, folder)
     uri, collection = parse_address(target)
     client = connect(uri)
     unfinished = f"{collection}_unfinished"
@@ -91,10 +91,10 @@ def build_milvus(
         send(client, unfinished, folder, corpus, fields=fields, progress=progress)
         client.flush(unfinished)
         say(f"Milvus builds its index of kind {kind}")
-        _construct(client, unfinished, built, params)
-        if len(built.ladder) > 1:
+        _construct(client, unfinished, index_type, params)
+        if len(index_type.ladder) > 1:
             opened = MilvusIndex(client, unfinished, target)
-            measured = _measure(opened, folder, recall, queries, built.ladder, progress)
+            measured = _measure(opened, folder, recall, queries, index_type.ladder, progress)
             about |= {"search": measured.pop("search"), "measured": {**measured, "target": recall}}
             client.alter_collection_properties(unfinished, _property(about))
         client.rename_collection(unfinished, collection)
@@ -111,16 +111,18 @@ def _index_type(kind: str, folder: VectorFolder) -> MilvusIndexType:
     # AUTOINDEX is a graph, unless the server is configured differently.
     types: dict[str, MilvusIndexType | None] = {AUTO: MilvusIndexType("AUTOINDEX", {}, MILVUS_EFFORTS)}
     types |= {name: cls.milvus(folder.dim, len(folder)) for name, cls in registered().items()}
-    found = types.get(kind)
-    if found is None:
+    index_type = types.get(kind)
+    if index_type is None:
         known = ", ".join(name for name, one in types.items() if one is not None)
         raise IndexingError(f"Kinds of index in Milvus are {known}; got {kind!r}.")
-    return found
+    return index_type
 
 
-def _construct(client: Any, collection: str, built: MilvusIndexType, params: Mapping[str, Any]) -> None:
+def _construct(client: Any, collection: str, index_type: MilvusIndexType, params: Mapping[str, Any]) -> None:
     chosen = client.prepare_index_params()
-    chosen.add_index("vector", index_type=built.name, metric_type="IP", params={**built.params, **params})
+    chosen.add_index(
+        "vector", index_type=index_type.name, metric_type="IP", params={**index_type.params, **params}
+    )
     client.create_index(collection, chosen)
     client.load_collection(collection)
 
@@ -133,11 +135,11 @@ def _measure(
     ladder: Sequence[Mapping[str, int]],
     progress: bool,
 ) -> dict[str, Any]:
-    asked: ExactResults = exact_results(FolderSource(folder), queries, progress=progress)
-    best = np.unique(asked.rows[asked.rows >= 0])
+    expected: ExactResults = exact_results(FolderSource(folder), queries, progress=progress)
+    best = np.unique(expected.rows[expected.rows >= 0])
     names = folder.ids.take(best).to_pylist()
     rows = dict(zip(names, best.tolist(), strict=True))
-    return calibrate(_Unfinished(index, rows), asked, recall, ladder)
+    return calibrate(_Unfinished(index, rows), expected, recall, ladder)
 
 
 def _types(folder: VectorFolder, corpus: str | Path | None) -> dict[str, FieldType]:

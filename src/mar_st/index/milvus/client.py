@@ -9,17 +9,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mar_st.index.base import MILVUS
+from mar_st.index.base import MILVUS_PREFIX
 from mar_st.index.errors import IndexingError, need
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 #: Name of the collection if the address names none.
-COLLECTION = "documents"
+DEFAULT_COLLECTION = "documents"
 
 #: Environment variable with the credentials for a server: `USER:PASSWORD`, or an API key.
-TOKEN = "MILVUS_TOKEN"  # noqa: S105 -- its name
+TOKEN_VARIABLE = "MILVUS_TOKEN"  # noqa: S105 -- its name
 
 _ADDRESS = re.compile(r"(?P<uri>https?://[^/]+|.*\.db)(?:/(?P<collection>\w+))?")
 
@@ -36,10 +36,10 @@ def parse_address(target: str) -> tuple[str, str]:
     Raises:
         IndexingError: The address is neither.
     """
-    found = _ADDRESS.fullmatch(target.removeprefix(MILVUS))
-    if not found:
+    match = _ADDRESS.fullmatch(target.removeprefix(MILVUS_PREFIX))
+    if not match:
         raise IndexingError(f"{target!r} is not an address: write milvus:PATH.db or milvus:http://HOST:PORT.")
-    return found["uri"], found["collection"] or COLLECTION
+    return match["uri"], match["collection"] or DEFAULT_COLLECTION
 
 
 def connect(uri: str) -> Any:
@@ -51,7 +51,7 @@ def connect(uri: str) -> Any:
     pymilvus = need("pymilvus")
     # It also logs, with a traceback, what it raises.
     logging.getLogger("pymilvus.decorators").setLevel(logging.CRITICAL)
-    token = os.environ.get(TOKEN, "")
+    token = os.environ.get(TOKEN_VARIABLE, "")
     if is_lite(uri):
         need("milvus_lite")
         token = ""
@@ -59,7 +59,11 @@ def connect(uri: str) -> Any:
     try:
         return pymilvus.MilvusClient(uri, token=token)
     except pymilvus.MilvusException as error:
-        key = f" If the server needs a login, set {TOKEN} to USER:PASSWORD." if not is_lite(uri) else ""
+        key = (
+            f" If the server needs a login, set {TOKEN_VARIABLE} to USER:PASSWORD."
+            if not is_lite(uri)
+            else ""
+        )
         raise IndexingError(
             f"Milvus at {uri} cannot be opened ({_reason(error)}). Is it running, or in use?{key}"
         ) from error
@@ -81,13 +85,13 @@ def failures_of(name: str) -> Iterator[None]:
 
 def is_lite(target: str) -> bool:
     """Return True if an address is a file of Milvus Lite."""
-    return not target.removeprefix(MILVUS).startswith("http")
+    return not target.removeprefix(MILVUS_PREFIX).startswith("http")
 
 
 def is_newer(client: Any) -> bool:
     """Return True from Milvus 2.5 on, where fields are nullable and filters may be templates."""
-    found = _VERSION.match(str(client.get_server_version()))
-    return not found or (int(found[1]), int(found[2])) >= (2, 5)
+    match = _VERSION.match(str(client.get_server_version()))
+    return not match or (int(match[1]), int(match[2])) >= (2, 5)
 
 
 def _reason(error: Exception) -> str:

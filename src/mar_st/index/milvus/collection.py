@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mar_st.encode import VectorFolder
-    from mar_st.index.base import Key, Measured
+    from mar_st.index.base import Key, MeasurementField
     from mar_st.index.filters import FieldType, Filter
 
 #: Ids and queries that are asked for at once.
-_ASKED = 1000
+_BATCH_SIZE = 1000
 
 
 @store("milvus")
@@ -82,34 +82,34 @@ class MilvusIndex(Index):
 
     def __len__(self) -> int:
         with failures_of(self.name):
-            found = self.client.query(
+            rows = self.client.query(
                 self.collection, filter="", output_fields=["count(*)"], consistency_level="Strong"
             )
-        return int(found[0]["count(*)"])
+        return int(rows[0]["count(*)"])
 
     def find(
         self, vectors: np.ndarray, k: int, where: Filter | None, settings: Mapping[str, int] | None = None
     ) -> ScoredKeys:
         """Search the collection by vectors, as `Index.find`."""
-        wanted = {**self.settings, **(settings or {})}
-        if "ef" in wanted:
-            wanted["ef"] = max(wanted["ef"], k)  # Milvus refuses less
+        merged = {**self.settings, **(settings or {})}
+        if "ef" in merged:
+            merged["ef"] = max(merged["ef"], k)  # Milvus refuses less
         typed = None if where is None else where.typed(self.fields)
         passes = of_filter(typed, list(self.fields), templates=self._templates)
         scores = np.full((len(vectors), k), -np.inf, dtype=np.float32)
         keys: list[list[Key]] = []
         if typed is not None and typed.impossible:
             return ScoredKeys([[] for _ in vectors], scores)
-        for start in range(0, len(vectors), _ASKED):
+        for start in range(0, len(vectors), _BATCH_SIZE):
             with failures_of(self.name):
                 results = self.client.search(
                     self.collection,
-                    data=list(vectors[start : start + _ASKED]),
+                    data=list(vectors[start : start + _BATCH_SIZE]),
                     limit=k,
                     **passes.arguments,
                     output_fields=["id"],
                     anns_field="vector",
-                    search_params={"params": wanted},
+                    search_params={"params": merged},
                 )
             for hits in results:
                 # Milvus orders equal scores arbitrarily; here, as everywhere, ids break ties.
@@ -131,21 +131,21 @@ class MilvusIndex(Index):
 
     def documents(self, keys: Sequence[Key]) -> list[Stored]:
         """Read the documents of some hits, as `Index.documents`; one deleted since then has no text."""
-        found = self.find_documents([str(key) for key in keys])
-        return [found.get(str(key)) or Stored(str(key), "", "", {}) for key in keys]
+        stored = self.find_documents([str(key) for key in keys])
+        return [stored.get(str(key)) or Stored(str(key), "", "", {}) for key in keys]
 
     def find_documents(self, names: Sequence[str]) -> dict[str, Stored]:
         """Read the documents of some ids, as `Index.find_documents`."""
         columns = {f"metadata_{place}": name for place, name in enumerate(self.fields)}
-        found: dict[str, Stored] = {}
+        documents: dict[str, Stored] = {}
         for row in self._rows(names, ["id", "title", "text", *columns]):
             metadata = {name: row[column] for column, name in columns.items() if row.get(column) is not None}
-            found[row["id"]] = Stored(row["id"], row["title"], row["text"], metadata)
-        return found
+            documents[row["id"]] = Stored(row["id"], row["title"], row["text"], metadata)
+        return documents
 
-    def ids(self, found: ScoredKeys) -> list[list[str]]:
+    def ids(self, scored: ScoredKeys) -> list[list[str]]:
         """Return the ids of the hits, as `Index.ids`."""
-        return [[str(key) for key in keys] for keys in found.keys]
+        return [[str(key) for key in keys] for keys in scored.keys]
 
     def sample(self, count: int) -> list[tuple[Key, Stored]]:
         """Return documents that lie evenly among the sorted ids, see `Index.sample`."""
@@ -158,15 +158,15 @@ class MilvusIndex(Index):
         everything: dict[str, Any] = {"filter": "", "output_fields": ["id"]}
         with failures_of(self.name):
             if is_lite(self.name):  # its iterators log an error for each
-                found = self.client.query(self.collection, limit=max(1, len(self)), **everything)
-                return [row["id"] for row in found]
-            batches = self.client.query_iterator(self.collection, batch_size=_ASKED, **everything)
+                rows = self.client.query(self.collection, limit=max(1, len(self)), **everything)
+                return [row["id"] for row in rows]
+            batches = self.client.query_iterator(self.collection, batch_size=_BATCH_SIZE, **everything)
             try:
                 return [row["id"] for batch in iter(batches.next, []) for row in batch]
             finally:
                 batches.close()
 
-    def keep(self, field: Measured, origin: str, entry: dict[str, Any]) -> None:
+    def keep(self, field: MeasurementField, origin: str, entry: dict[str, Any]) -> None:
         """Write what was measured for a query encoder into the collection's properties, as `Index.keep`."""
         with failures_of(self.name):
             stored = self.client.describe_collection(self.collection)["properties"][PROPERTY]
@@ -197,12 +197,12 @@ class MilvusIndex(Index):
             raise IndexingError(f"The index {self.name} keeps texts, so give the corpus of the additions.")
         vectors.verify()
         ids = vectors.ids.to_pylist()
-        there = self._present(ids)
-        if replace and len(there) < len(ids):
-            odd = next(name for name in ids if name not in there)
+        present = self._present(ids)
+        if replace and len(present) < len(ids):
+            odd = next(name for name in ids if name not in present)
             raise IndexingError(f"{odd!r} is not in {self.name}; add instead of updating.")
-        if there and not replace:
-            raise IndexingError(f"{min(there)!r} is in {self.name} already; update instead of adding.")
+        if present and not replace:
+            raise IndexingError(f"{min(present)!r} is in {self.name} already; update instead of adding.")
         with failures_of(self.name):
             send(self.client, self.collection, vectors, corpus, fields=self.fields, progress=progress)
 
@@ -213,13 +213,13 @@ class MilvusIndex(Index):
             IndexingError: Some ids do not exist.
         """
         names = list(dict.fromkeys(ids))
-        there = self._present(names)
-        if not names or len(there) < len(names):
-            odd = [name for name in names if name not in there]
+        present = self._present(names)
+        if not names or len(present) < len(names):
+            odd = [name for name in names if name not in present]
             raise IndexingError(f"{odd[:3]} are not in {self.name}, so nothing was deleted.")
-        for start in range(0, len(names), _ASKED):
+        for start in range(0, len(names), _BATCH_SIZE):
             with failures_of(self.name):
-                self.client.delete(self.collection, **self._named(names[start : start + _ASKED]))
+                self.client.delete(self.collection, **self._named(names[start : start + _BATCH_SIZE]))
 
     def _present(self, ids: Sequence[str]) -> set[str]:
         # Includes what others wrote a moment ago: searches of a server may lag behind.
@@ -227,10 +227,10 @@ class MilvusIndex(Index):
 
     def _rows(self, ids: Sequence[str], fields: list[str], **settings: Any) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
-        for start in range(0, len(ids), _ASKED):
-            asked = self._named(ids[start : start + _ASKED])
+        for start in range(0, len(ids), _BATCH_SIZE):
+            selection = self._named(ids[start : start + _BATCH_SIZE])
             with failures_of(self.name):
-                rows += self.client.query(self.collection, **asked, output_fields=fields, **settings)
+                rows += self.client.query(self.collection, **selection, output_fields=fields, **settings)
         return rows
 
     def _named(self, ids: Sequence[str]) -> dict[str, Any]:

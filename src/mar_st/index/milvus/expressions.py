@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mar_st.index.filters import BOUNDS
+from mar_st.index.filters import BOUND_SIGNS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,9 +53,9 @@ class Expression:
 
 def of_ids(ids: Sequence[str], *, templates: bool) -> Expression:
     """Return the expression that holds for documents with these ids."""
-    made = Expression(templates)
-    made.text = f"id in {made.value(ids)}"
-    return made
+    expression = Expression(templates)
+    expression.text = f"id in {expression.value(ids)}"
+    return expression
 
 
 def of_filter(where: Filter | None, fields: Sequence[str], *, templates: bool) -> Expression:
@@ -66,14 +66,14 @@ def of_filter(where: Filter | None, fields: Sequence[str], *, templates: bool) -
         fields: Names of the metadata fields in the order of the collection.
         templates: Whether the server supports templates.
     """
-    made = Expression(templates)
+    expression = Expression(templates)
     if where is not None:
         terms = (
-            _term(made, condition, f"metadata_{fields.index(condition.field)}")
+            _term(expression, condition, f"metadata_{fields.index(condition.field)}")
             for condition in where.conditions
         )
-        made.text = " and ".join(f"({term})" for term in terms)
-    return made
+        expression.text = " and ".join(f"({term})" for term in terms)
+    return expression
 
 
 def literal(given: Scalar | Sequence[Scalar]) -> str:
@@ -87,7 +87,9 @@ def literal(given: Scalar | Sequence[Scalar]) -> str:
     return f"[{', '.join(map(literal, given))}]"
 
 
-def _term(made: Expression, condition: FieldCondition, field: str) -> str:
+def _term(expression: Expression, condition: FieldCondition, field: str) -> str:
     if condition.any_of is not None:
-        return f"{field} in {made.value(condition.any_of)}"
-    return " and ".join(f"{field} {BOUNDS[name]} {made.value(value)}" for name, value in condition.bounds)
+        return f"{field} in {expression.value(condition.any_of)}"
+    return " and ".join(
+        f"{field} {BOUND_SIGNS[name]} {expression.value(value)}" for name, value in condition.bounds
+    )

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 PROPERTY = "mar_index"
 
 #: Maximum bytes of an id and of a text in a collection (Milvus' own limits).
-LONGEST_ID, LONGEST_TEXT = 512, 65_535
+MAX_ID_BYTES, MAX_TEXT_BYTES = 512, 65_535
 
 #: Rows that are sent at once.
-_SENT = 512
+_ROWS_PER_UPSERT = 512
 
 
 def schema_of(client: Any, types: Any, dim: int, fields: Mapping[str, FieldType], *, nulls: bool) -> Any:
@@ -44,15 +44,15 @@ def schema_of(client: Any, types: Any, dim: int, fields: Mapping[str, FieldType]
             value.
     """
     schema = client.create_schema(auto_id=False, enable_dynamic_field=not nulls)
-    schema.add_field("id", types.VARCHAR, is_primary=True, max_length=LONGEST_ID)
+    schema.add_field("id", types.VARCHAR, is_primary=True, max_length=MAX_ID_BYTES)
     schema.add_field("vector", types.FLOAT_VECTOR, dim=dim)
-    schema.add_field("title", types.VARCHAR, max_length=LONGEST_TEXT)
-    schema.add_field("text", types.VARCHAR, max_length=LONGEST_TEXT)
+    schema.add_field("title", types.VARCHAR, max_length=MAX_TEXT_BYTES)
+    schema.add_field("text", types.VARCHAR, max_length=MAX_TEXT_BYTES)
     if nulls:
         names = {"string": "VARCHAR", "integer": "INT64", "number": "DOUBLE", "boolean": "BOOL"}
         for place, kind in enumerate(fields.values()):
-            long = {"max_length": LONGEST_TEXT} if kind == "string" else {}
-            schema.add_field(f"metadata_{place}", getattr(types, names[kind]), nullable=True, **long)
+            options = {"max_length": MAX_TEXT_BYTES} if kind == "string" else {}
+            schema.add_field(f"metadata_{place}", getattr(types, names[kind]), nullable=True, **options)
     return schema
 
 
@@ -72,13 +72,13 @@ def send(
     """
     described = client.describe_collection(collection)
     nulls = not described.get("enable_dynamic_field")
-    found = documents_of(folder, corpus)
+    documents = documents_of(folder, corpus)
     rows: list[dict[str, Any]] = []
     with tqdm(total=len(folder), desc="milvus", unit="documents", disable=not progress) as bar:
         for block in FolderSource(folder).blocks():
             for vector in block:
-                rows.append(row_of(next(found), vector, fields, nulls=nulls))
-                if len(rows) >= _SENT:
+                rows.append(row_of(next(documents), vector, fields, nulls=nulls))
+                if len(rows) >= _ROWS_PER_UPSERT:
                     client.upsert(collection, rows)
                     bar.update(len(rows))
                     rows = []
@@ -95,11 +95,11 @@ def row_of(
     Raises:
         IndexingError: The document is too long, or has metadata that the collection has no field for.
     """
-    for what, text, most in (("id", document.id, LONGEST_ID), ("text", document.text, LONGEST_TEXT)):
-        if len(text.encode()) > most:
+    for what, text, limit in (("id", document.id, MAX_ID_BYTES), ("text", document.text, MAX_TEXT_BYTES)):
+        if len(text.encode()) > limit:
             raise IndexingError(
                 f"The {what} of document {document.id[:40]!r} has {len(text.encode())} bytes; Milvus takes "
-                f"{most}. Cut it, or build an index folder."
+                f"{limit}. Cut it, or build an index folder."
             )
     row: dict[str, Any] = {
         "id": document.id,

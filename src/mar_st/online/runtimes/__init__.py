@@ -1,1 +1,1 @@
-"""The runtimes of exported graphs, one module each: a new module here is a new runtime."""
+"""The runtimes of exported graphs, one module each; to add a runtime, add a module here."""

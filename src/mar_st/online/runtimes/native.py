@@ -1,4 +1,4 @@
-"""The encoder of `encoder.cpp` from Python: its description, its file of weights, its calls."""
+"""Runtime `native`: the encoder of `encoder.cpp`, its weights and its calls from Python."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from mar_st.online.protocol import EncoderError
 from mar_st.online.runtime import Runtime, runtime
 
 #: Processor features that the kernels require, as Linux names them.
-NEEDS = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "fma"})
-_FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mfma")
+REQUIRED_FLAGS = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "fma"})
+_COMPILER_FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mfma")
 
 _I32 = ctypes.c_int32
 
@@ -31,31 +31,31 @@ def kernels() -> ctypes.CDLL:
     Raises:
         EncoderError: The processor lacks required instructions, or compilation fails.
     """
-    missing = sorted(NEEDS - processor().flags)
+    missing = sorted(REQUIRED_FLAGS - processor().flags)
     if missing:
         raise EncoderError(
             f"The native encoder needs Linux and a processor with AVX-512 VNNI; this one has no "
             f"{', '.join(missing)}. Use an OpenVINO or ONNX variant (`mar export --format openvino`)."
         )
     try:
-        found = library(Path(__file__).parents[2] / "kernels" / "encoder.cpp", _FLAGS)
+        compiled = library(Path(__file__).parents[2] / "kernels" / "encoder.cpp", _COMPILER_FLAGS)
     except CompileError as error:
         raise EncoderError(f"The native encoder needs a C++ compiler: {error}") from error
     pointer = ctypes.c_void_p
-    found.mar_native_open.argtypes = [pointer, ctypes.POINTER(Model), pointer, pointer, _I32]
-    found.mar_native_open.restype = pointer
-    found.mar_native_close.argtypes = [pointer]
-    found.mar_native_close.restype = None
-    found.mar_native_run.argtypes = [
+    compiled.mar_native_open.argtypes = [pointer, ctypes.POINTER(Model), pointer, pointer, _I32]
+    compiled.mar_native_open.restype = pointer
+    compiled.mar_native_close.argtypes = [pointer]
+    compiled.mar_native_close.restype = None
+    compiled.mar_native_run.argtypes = [
         pointer, pointer, pointer, pointer, _I32, _I32, pointer, pointer, _I32, _I32, pointer,
     ]  # fmt: skip
-    found.mar_native_run.restype = _I32
+    compiled.mar_native_run.restype = _I32
     sizes = (_I32 * 3)()
-    found.mar_native_sizes(sizes)
+    compiled.mar_native_sizes(sizes)
     expected = [ctypes.sizeof(kind) for kind in (Model, Layer, HeadModule)]
     if list(sizes) != expected:
         raise EncoderError(f"encoder.cpp has structures of {list(sizes)} bytes, Python of {expected}.")
-    return found
+    return compiled
 
 
 @runtime("native")
@@ -78,12 +78,13 @@ class NativeRuntime(Runtime):
         try:
             content = read_json(path)
             self._file = _weights(path.with_suffix(".npy"))
-            found = Description.of(content, self._file.nbytes)
+            description = Description.of(content, self._file.nbytes)
         except (ValueError, OSError, EncoderError) as error:
             raise EncoderError(f"{path} cannot be used: {error}. Export the encoder again.") from error
-        self._tables, self._hidden, self._dim = found.tables, int(found.model.hidden), int(found.model.dim)
+        model, self._tables = description.model, description.tables
+        self._hidden, self._dim = int(model.hidden), int(model.dim)
         self._encoder = self._kernels.mar_native_open(
-            self._file.ctypes.data, ctypes.byref(found.model), found.layers, found.steps, threads
+            self._file.ctypes.data, ctypes.byref(model), description.layers, description.steps, threads
         )
         if not self._encoder:
             raise EncoderError(f"{path.name} could not be opened: no memory, or no more threads ({threads}).")
@@ -127,9 +128,9 @@ def _weights(path: Path) -> np.ndarray:
         ValueError: The file is not a `.npy` file, or is truncated.
         OSError: The file cannot be read.
     """
-    found = load_array(path, mapped=True)
-    if not isinstance(found, np.memmap) or found.dtype != np.uint8 or found.ndim != 1:
+    weights = load_array(path, mapped=True)
+    if not isinstance(weights, np.memmap) or weights.dtype != np.uint8 or weights.ndim != 1:
         raise EncoderError(f"{path.name} is not an array of bytes")
-    if found.ctypes.data % 64:
+    if weights.ctypes.data % 64:
         raise EncoderError(f"the weights in {path.name} do not begin at a cache line")
-    return found
+    return weights

@@ -61,6 +61,6 @@ class OpenVINORuntime(Runtime):
 
     def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
         """Compute vectors, as `Runtime.run`."""
-        found = self._request.infer(inputs, share_inputs=True, share_outputs=True)
-        vectors: np.ndarray = found[0]
+        outputs = self._request.infer(inputs, share_inputs=True, share_outputs=True)
+        vectors: np.ndarray = outputs[0]
         return vectors

@@ -207,7 +207,7 @@ def test_export_measures_native_and_other_formats(gte_folder, tmp_path, monkeypa
 
     # On a machine that cannot run it.
     runtime.kernels.cache_clear()
-    monkeypatch.setattr(runtime, "NEEDS", frozenset({"avx1024"}))
+    monkeypatch.setattr(runtime, "REQUIRED_FLAGS", frozenset({"avx1024"}))
     try:
         with pytest.raises(EncoderError, match=r"this one has no avx1024\. Use an OpenVINO or ONNX variant"):
             load_query_encoder(out, backend="native")
