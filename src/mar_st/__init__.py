@@ -10,13 +10,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mar_st.encode import encode_corpus
+    from mar_st.encode import EncodeSettings, VectorFolder, encode_corpus
     from mar_st.errors import MarError
     from mar_st.index import Index, Searcher, build_index
-    from mar_st.model.family import add_query_encoder
+    from mar_st.lookup import fit_lookup
+    from mar_st.mining import mine
+    from mar_st.model.family import add_query_encoder, query_encoders, remove_query_encoder
     from mar_st.model.mar import MAR
     from mar_st.model.published import assemble
-    from mar_st.online import load_query_encoder
+    from mar_st.online import MicroBatcher, load_query_encoder
     from mar_st.recipes.load import load_recipe
     from mar_st.recipes.schema import Recipe
     from mar_st.runs.train import train
@@ -25,32 +27,46 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "MAR": "mar_st.model.mar",
+    "EncodeSettings": "mar_st.encode",
     "Index": "mar_st.index",
     "MarError": "mar_st.errors",
+    "MicroBatcher": "mar_st.online",
     "Recipe": "mar_st.recipes.schema",
     "Searcher": "mar_st.index",
+    "VectorFolder": "mar_st.encode",
     "add_query_encoder": "mar_st.model.family",
     "assemble": "mar_st.model.published",
     "build_index": "mar_st.index",
     "encode_corpus": "mar_st.encode",
+    "fit_lookup": "mar_st.lookup",
     "load_query_encoder": "mar_st.online",
     "load_recipe": "mar_st.recipes.load",
+    "mine": "mar_st.mining",
+    "query_encoders": "mar_st.model.family",
+    "remove_query_encoder": "mar_st.model.family",
     "train": "mar_st.runs.train",
 }
 
 __all__ = [
     "MAR",
+    "EncodeSettings",
     "Index",
     "MarError",
+    "MicroBatcher",
     "Recipe",
     "Searcher",
+    "VectorFolder",
     "__version__",
     "add_query_encoder",
     "assemble",
     "build_index",
     "encode_corpus",
+    "fit_lookup",
     "load_query_encoder",
     "load_recipe",
+    "mine",
+    "query_encoders",
+    "remove_query_encoder",
     "train",
 ]
 

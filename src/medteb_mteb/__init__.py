@@ -13,6 +13,13 @@ TYPE_CHECKING = False  # importing typing would cost more than everything else h
 if TYPE_CHECKING:
     from typing import Any
 
+    from medteb_mteb.curation.anonymize.step import anonymize
+    from medteb_mteb.curation.diversify import diversify
+    from medteb_mteb.curation.judge import judge, load_judges
+    from medteb_mteb.curation.llm import load_llm
+    from medteb_mteb.curation.pipeline import build, forecast
+    from medteb_mteb.curation.sts import sts
+    from medteb_mteb.folders import task_from_folder
     from medteb_mteb.plugin.registry import (
         RegistryError,
         register,
@@ -23,7 +30,40 @@ if TYPE_CHECKING:
 
     __version__: str
 
-__all__ = ["RegistryError", "__version__", "register", "register_tasks", "unregister", "unregister_tasks"]
+_HOMES = {
+    "RegistryError": "plugin.registry",
+    "anonymize": "curation.anonymize.step",
+    "build": "curation.pipeline",
+    "diversify": "curation.diversify",
+    "forecast": "curation.pipeline",
+    "judge": "curation.judge",
+    "load_judges": "curation.judge",
+    "load_llm": "curation.llm",
+    "register": "plugin.registry",
+    "register_tasks": "plugin.registry",
+    "sts": "curation.sts",
+    "task_from_folder": "folders",
+    "unregister": "plugin.registry",
+    "unregister_tasks": "plugin.registry",
+}
+
+__all__ = [
+    "RegistryError",
+    "__version__",
+    "anonymize",
+    "build",
+    "diversify",
+    "forecast",
+    "judge",
+    "load_judges",
+    "load_llm",
+    "register",
+    "register_tasks",
+    "sts",
+    "task_from_folder",
+    "unregister",
+    "unregister_tasks",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -31,13 +71,13 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version  # lazy: importlib.metadata
 
         return version("medteb")
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(
             f"module 'medteb_mteb' has no attribute {name!r}; it offers {', '.join(__all__)}"
         )
-    from medteb_mteb.plugin import registry  # lazy: yaml
+    from importlib import import_module  # lazy: importlib
 
-    return getattr(registry, name)
+    return getattr(import_module(f"medteb_mteb.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:
