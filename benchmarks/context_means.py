@@ -66,7 +66,7 @@ def main() -> None:
 
     def row(layers: int, number: int, means: HiddenMeans | None, *, positions: bool = True) -> None:
         vectors = cut_model(model, layers, means, positions=positions).encode_query(queries)
-        found = {
+        figures = {
             "layers": layers,
             "texts": number,
             "positions": positions,
@@ -74,9 +74,9 @@ def main() -> None:
             "retention": round(judge.ndcg(vectors) / full, 4),
             "cosine": round(float((vectors * whole).sum(axis=1).mean()), 4),
         }
-        print(json.dumps(found), flush=True)
+        print(json.dumps(figures), flush=True)
         with asked.out.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({**found, "model": asked.model, "task": asked.task}) + "\n")
+            file.write(json.dumps({**figures, "model": asked.model, "task": asked.task}) + "\n")
 
     for layers in asked.layers:
         row(layers, 0, None)

@@ -222,8 +222,8 @@ class Flagship:
             port = int(line.rsplit(":", 1)[1])
             ready = time.monotonic() - began
             body = json.dumps({"query": QUERIES[0], "k": 3}).encode()
-            found = _post(f"http://127.0.0.1:{port}/search", body)
-            self.tell("serve", {"start_seconds": round(ready, 1), "answer": found})
+            answer = _post(f"http://127.0.0.1:{port}/search", body)
+            self.tell("serve", {"start_seconds": round(ready, 1), "answer": answer})
         finally:
             server.send_signal(signal.SIGTERM)
             if server.wait(60):
@@ -236,13 +236,13 @@ class Flagship:
 
         write_published(self.published, self.backbones)
         texts = self.texts()[:COMPARED]
-        found = loading(
+        usage = loading(
             lambda: assemble(self.published, device="cpu"),
             weight_bytes,
             [self.backbones / side for side in ("query", "document")],
             check=lambda mar: _released_scoring(mar, texts),
         )
-        self.tell("published", {"loads": [{"way": "mar_st.model.published.assemble", **found}]})
+        self.tell("published", {"loads": [{"way": "mar_st.model.published.assemble", **usage}]})
 
     # -- before and after commands --
 
@@ -269,9 +269,9 @@ class Flagship:
 
     def after_sts(self) -> dict[str, Any]:
         (path,) = (self.work / "mteb").rglob("MedTEBSTS.json")
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return {"pairs": self.pairs or 1000, "score": found["scores"]["test"][0]["main_score"],
-                "evaluation_seconds": round(found["evaluation_time"], 1)}  # fmt: skip
+        result = json.loads(path.read_text(encoding="utf-8"))
+        return {"pairs": self.pairs or 1000, "score": result["scores"]["test"][0]["main_score"],
+                "evaluation_seconds": round(result["evaluation_time"], 1)}  # fmt: skip
 
     def after_encode(self) -> dict[str, Any]:
         """Tokens, and the cosines with what stock sentence-transformers gave, at least."""

@@ -125,8 +125,8 @@ class Runner:
     def record(self, step: Step) -> dict[str, Any]:
         """Return the record of a step; empty if it was never started."""
         with suppress(OSError, ValueError):
-            found: dict[str, Any] = json.loads((self.out / f"{step.name}.json").read_text(encoding="utf-8"))
-            return found
+            record: dict[str, Any] = json.loads((self.out / f"{step.name}.json").read_text(encoding="utf-8"))
+            return record
         return {}
 
     def write_table(self) -> None:
@@ -145,12 +145,18 @@ class Runner:
         try:
             status, reason = self._wait(step, seconds, result)
         finally:
-            found: dict[str, Any] = {}
+            content: dict[str, Any] = {}
             with suppress(OSError, ValueError):
-                found = json.loads(result.read_text(encoding="utf-8"))
-            reason = found.pop("left_out", reason)
+                content = json.loads(result.read_text(encoding="utf-8"))
+            reason = content.pop("left_out", reason)
             took = round(time.monotonic() - started, 1)
-            record = {"step": step.name, "status": status, "seconds": took, "reason": reason, "result": found}
+            record = {
+                "step": step.name,
+                "status": status,
+                "seconds": took,
+                "reason": reason,
+                "result": content,
+            }
             write(self.out / f"{step.name}.json", json.dumps(record, indent=1, ensure_ascii=False))
             print(f"{step.name}: {status} after {took:.0f} s {reason}", flush=True)
 
@@ -207,22 +213,22 @@ def device_name() -> str:
     """The first GPU as the driver names it, or `cpu`."""
     command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     except (OSError, subprocess.SubprocessError):
         return "cpu"
-    return found.strip().splitlines()[0].strip() if found.strip() else "cpu"
+    return output.strip().splitlines()[0].strip() if output.strip() else "cpu"
 
 
 def environment_of(device: str, *, tiny: bool) -> dict[str, str]:
     """Variables of a step: the sources of this checkout, no network, no stores of earlier runs."""
-    found = {name: value for name, value in os.environ.items() if not name.startswith("MAR_")}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("MAR_")}
     paths = [str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    found |= {"PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
+    variables |= {"PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
     if device == "cpu":
-        found["MEDTEB_GPU_REHEARSAL"] = "cpu"
+        variables["MEDTEB_GPU_REHEARSAL"] = "cpu"
         if tiny:  # threads that wait for each other only cost time at these sizes
-            found["OMP_NUM_THREADS"] = "1"
-    return found
+            variables["OMP_NUM_THREADS"] = "1"
+    return variables
 
 
 def main() -> None:

@@ -60,9 +60,9 @@ class Context:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def report(self, found: dict[str, Any]) -> None:
+    def report(self, content: dict[str, Any]) -> None:
         """Write what there is by now."""
-        write(self.result, json.dumps(found, ensure_ascii=False))
+        write(self.result, json.dumps(content, ensure_ascii=False))
 
 
 def run_step(name: str, out: Path, result: Path, *, tiny: bool, data: Path | None) -> None:
@@ -160,37 +160,37 @@ def tests(context: Context) -> None:
     if not report.is_file():  # it stops at once where the tests' own imports lack a package
         require(*TRAINING)
         raise SystemExit("pytest wrote no report")
-    found: dict[str, Any] = {"passed": 0, "failed": {}, "skipped": {}}
+    outcome: dict[str, Any] = {"passed": 0, "failed": {}, "skipped": {}}
     for case in ET.parse(report).getroot().iter("testcase"):
         name = f"{case.get('classname')}::{case.get('name')}"
         bad = [child for kind in ("failure", "error") for child in case.findall(kind)]
         skipped = case.find("skipped")
         if bad:
-            found["failed"][name] = (bad[0].get("message") or bad[0].text or "")[:300]
+            outcome["failed"][name] = (bad[0].get("message") or bad[0].text or "")[:300]
         elif skipped is not None:
-            found["skipped"][name] = skipped.get("message") or ""
+            outcome["skipped"][name] = skipped.get("message") or ""
         else:
-            found["passed"] += 1
-    context.report(found)
-    if found["failed"]:
-        raise SystemExit(f"{len(found['failed'])} of the tests failed")
+            outcome["passed"] += 1
+    context.report(outcome)
+    if outcome["failed"]:
+        raise SystemExit(f"{len(outcome['failed'])} of the tests failed")
 
 
 def weights(context: Context) -> None:
     """Encoders of the published shapes with random weights, which the other steps load."""
-    found: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     for side in ("document", "query"):
         started = time.perf_counter()
         try:
             folder = backbone(context, side)
         except MissingError as reason:
-            found[side] = {"left_out": str(reason)}
+            report[side] = {"left_out": str(reason)}
             continue
         size = sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
-        found[side] = {"gb": size / 1e9, "seconds": time.perf_counter() - started}
-        context.report(found)
+        report[side] = {"gb": size / 1e9, "seconds": time.perf_counter() - started}
+        context.report(report)
     encoder_folder(context)
-    context.report(found)
+    context.report(report)
 
 
 def backbone(context: Context, side: str) -> Path:
@@ -226,19 +226,19 @@ def encoder_folder(context: Context) -> Path:
     return folder
 
 
-def each(context: Context, found: dict[str, Any], systems: dict[str, Callable[[], dict[str, Any]]]) -> None:
+def each(context: Context, report: dict[str, Any], systems: dict[str, Callable[[], dict[str, Any]]]) -> None:
     """Measure systems one after the other and report each; one that fails leaves the others their turn."""
     failed = []
-    found["systems"] = {}
+    report["systems"] = {}
     for name, measure in systems.items():
         fresh()
         try:
-            found["systems"][name] = measure()
+            report["systems"][name] = measure()
         except Exception as error:  # such as too little memory
             traceback.print_exc()
-            found["systems"][name] = {"error": f"{type(error).__name__}: {str(error)[:200]}"}
+            report["systems"][name] = {"error": f"{type(error).__name__}: {str(error)[:200]}"}
             failed.append(name)
-        context.report(found)
+        context.report(report)
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")
 

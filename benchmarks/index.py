@@ -131,14 +131,14 @@ def milvus_lite(name, vectors, folder):
         client.load_collection("documents")
 
         def ask(queries, k, setting):
-            found = client.search(
+            results = client.search(
                 "documents",
                 data=list(queries),
                 limit=k,
                 anns_field="vector",
                 search_params={"params": setting},
             )
-            return np.array([[hit["id"] for hit in hits] for hits in found])
+            return np.array([[hit["id"] for hit in hits] for hits in results])
 
         return ask
 
@@ -175,8 +175,8 @@ def mar_index(name, vectors, folder):
 
         def ask(queries, k, setting):
             index.settings = {**chosen, **setting}
-            found, _ = index.search(queries, k)
-            return np.array(found).astype(np.int64)
+            keys, _ = index.search(queries, k)
+            return np.array(keys).astype(np.int64)
 
         return ask
 
@@ -266,13 +266,13 @@ def key(line):
 def read(out):
     if not out.is_file():
         return []
-    found = []
+    rows = []
     for line in out.read_text(encoding="utf-8").splitlines():
         try:
-            found.append(json.loads(line))
+            rows.append(json.loads(line))
         except ValueError:
             continue  # cut by a kill; it is measured again
-    return found
+    return rows
 
 
 def summary(lines):

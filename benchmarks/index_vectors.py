@@ -63,8 +63,8 @@ class Lift:
         first = rows[generator.integers(0, len(rows), count)]
         second = self.near[first, generator.integers(0, self.near.shape[1], count)]
         share = generator.random((count, 1), dtype=np.float32)
-        found = (1 - share) * self.real[first] + share * self.real[second]
-        return self.lifted(found, generator)
+        mixed = (1 - share) * self.real[first] + share * self.real[second]
+        return self.lifted(mixed, generator)
 
     def lifted(self, vectors, generator):
         drawn = generator.standard_normal((len(vectors), self.dim), dtype=np.float32)

@@ -162,12 +162,12 @@ def measure(options: argparse.Namespace, folder: Path) -> None:
         while failed is None or failed:
             wait = draw.uniform(0.5, 2 * options.kill - 0.5) if kills < options.kills else None
             child = start(*arguments, "retry" if failed else "-")
-            found = ended(child, server, wait)
-            kills += found is None
+            failures = ended(child, server, wait)
+            kills += failures is None
             runs += 1
-            failed = failed if found is None else found
+            failed = failed if failures is None else failures
             if not options.json:
-                print(f"run {runs}: {'killed' if found is None else f'{found} failed'}", flush=True)
+                print(f"run {runs}: {'killed' if failures is None else f'{failures} failed'}", flush=True)
         taken = time.monotonic() - started
 
     same = (folder / "out/judgements.jsonl").read_bytes() == (folder / "clean/judgements.jsonl").read_bytes()

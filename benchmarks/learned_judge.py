@@ -99,10 +99,10 @@ def best_others(questions: list[str], answers: list[str], own: list[int], depth:
     retriever = BM25()
     retriever.prepare(questions, answers)
     nothing = [np.empty(0, dtype=np.int64)] * len(questions)
-    found = retriever.search(range(len(questions)), depth + 1, nothing)
+    results = retriever.search(range(len(questions)), depth + 1, nothing)
     return [
         [int(one) for one in row if one >= 0 and one != mine and answers[one] != answers[mine]][:depth]
-        for row, mine in zip(found.documents, own, strict=True)
+        for row, mine in zip(results.documents, own, strict=True)
     ]
 
 
@@ -153,11 +153,11 @@ def intervals(queries: list[str], measure, samples: int = 2000) -> tuple[float, 
     of: dict[str, list[int]] = {}
     for number, query in enumerate(queries):
         of.setdefault(query, []).append(number)
-    groups_, draw, found = [np.array(v) for v in of.values()], np.random.default_rng(0), []
+    groups_, draw, values = [np.array(v) for v in of.values()], np.random.default_rng(0), []
     for _ in range(samples):
         chosen = np.concatenate([groups_[i] for i in draw.integers(len(groups_), size=len(groups_))])
-        found.append(measure(chosen))
-    low, high = np.nanpercentile(found, [2.5, 97.5])
+        values.append(measure(chosen))
+    low, high = np.nanpercentile(values, [2.5, 97.5])
     return float(low), float(high)
 
 
@@ -182,12 +182,14 @@ def report(options: argparse.Namespace) -> None:
     from mar_st.graded import Grader
 
     grader = Grader(options.folder / "judge")
-    found = {}
+    agreements = {}
     for file in sorted(options.folder.glob("test-*.jsonl")):
         pairs = some_queries(rows(file), options.queries)
         scores = grader.scores([(pair["query"], pair["document"]) for pair in pairs])
-        found[file.stem.removeprefix("test-")] = agreement(pairs, scores, grader.thresholds.label(scores))
-    print(json.dumps(found, indent=2))
+        agreements[file.stem.removeprefix("test-")] = agreement(
+            pairs, scores, grader.thresholds.label(scores)
+        )
+    print(json.dumps(agreements, indent=2))
 
 
 def agreement(pairs: list[dict], scores: np.ndarray, given: np.ndarray) -> dict:

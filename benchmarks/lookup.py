@@ -40,8 +40,8 @@ def kept(path: Path, compute: Callable[[], np.ndarray]) -> np.ndarray:
     """Vectors of a file, computed where it is not there."""
     if not path.is_file():
         np.save(path, compute())
-    found: np.ndarray = np.load(path).astype(np.float32)
-    return found
+    vectors: np.ndarray = np.load(path).astype(np.float32)
+    return vectors
 
 
 def as_mar(encoder: Any) -> MAR:
@@ -75,14 +75,14 @@ def main() -> None:
     )
     judge = LossTask("task", task.digest, list(task.corpus), documents, dict(task.queries), task.qrels, True)
     best = judge.ndcg(queries)
-    found: list[dict[str, Any]] = [{"row": "teacher", "ndcg@10": best}]
+    results: list[dict[str, Any]] = [{"row": "teacher", "ndcg@10": best}]
     for scale in options.scales:
         started = time.perf_counter()
         encoder = fit_lookup(texts, vectors, scale=scale, max_features=options.max_features)
         spent = time.perf_counter() - started
         model = as_mar(encoder).eval()
         score = judge.ndcg(model.encode_queries(asked))
-        found.append(
+        results.append(
             {"row": f"scale {scale:g}", "texts": len(texts), "features": len(encoder.features),
              "fit_s": spent, "ndcg@10": score, "retention": score / best}
         )  # fmt: skip
@@ -95,13 +95,13 @@ def main() -> None:
         exported = load_query_encoder(folder)
         timed[f"numpy {precision}"] = exported.encode
         score = judge.ndcg(exported.encode(asked))
-        found.append({"row": f"numpy {precision}", "retention": score / best, **listing.report})
+        results.append({"row": f"numpy {precision}", "retention": score / best, **listing.report})
     for name, call in timed.items():
         seconds = timings(call, short)
-        found.append({"row": f"{name}, one by one", "p50_us": 1e6 * float(np.median(seconds)),
+        results.append({"row": f"{name}, one by one", "p50_us": 1e6 * float(np.median(seconds)),
                       "p90_us": 1e6 * float(np.quantile(seconds, 0.9))})  # fmt: skip
     with (options.out / "results.jsonl").open("w", encoding="utf-8") as stream:
-        for row in found:
+        for row in results:
             line = json.dumps({key: round(value, 4) if isinstance(value, float) else value
                                for key, value in row.items()})  # fmt: skip
             stream.write(f"{line}\n")

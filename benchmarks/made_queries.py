@@ -47,7 +47,7 @@ def main() -> None:
         "made": made_queries(source),
         "documents": vectors[rng.choice(len(vectors), QUERIES, replace=False)],
     }
-    trials = {name: exact_results(source, found) for name, found in asked.items()}
+    trials = {name: exact_results(source, query_vectors) for name, query_vectors in asked.items()}
     print(f"{len(documents)} texts, {len(chosen)} queries, {vectors.shape[1]} dimensions")
     for kind, params in (("hnsw", {"M": 16}), ("binary", {})):
         with tempfile.TemporaryDirectory() as name:
@@ -55,8 +55,8 @@ def main() -> None:
             kind_of(kind).construct(Path(name), source, built, progress=True)
             searchable = kind_of(kind)(Path(name))
             for setting in searchable.LADDER:
-                found = {name: recall(searchable, one, setting) for name, one in trials.items()}
-                print(kind, setting, *(f"{name} {value:.3f}" for name, value in found.items()), flush=True)
+                recalls = {name: recall(searchable, one, setting) for name, one in trials.items()}
+                print(kind, setting, *(f"{name} {value:.3f}" for name, value in recalls.items()), flush=True)
 
 
 if __name__ == "__main__":

@@ -89,12 +89,12 @@ def run(
 
 def _tree(pid: int) -> list[int]:
     """A process and all that descend from it."""
-    found = [pid]
-    for one in found:
+    pids = [pid]
+    for one in pids:
         for path in Path("/proc", str(one), "task").glob("*/children"):
             with suppress(OSError):  # it has ended
-                found.extend(map(int, path.read_text().split()))
-    return found
+                pids.extend(map(int, path.read_text().split()))
+    return pids
 
 
 def _held(pid: int | str) -> tuple[float, float, float]:
@@ -103,10 +103,10 @@ def _held(pid: int | str) -> tuple[float, float, float]:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return 0.0, 0.0, 0.0
-    found = {name: int(rest.split()[0]) / 1024 for name, _, rest in (line.partition(":") for line in lines)
+    memory = {name: int(rest.split()[0]) / 1024 for name, _, rest in (line.partition(":") for line in lines)
              if name in ("VmRSS", "RssAnon", "RssShmem", "VmHWM")}  # fmt: skip
-    own = found.get("RssAnon", 0.0) + found.get("RssShmem", 0.0)
-    return found.get("VmRSS", 0.0), own, found.get("VmHWM", 0.0)
+    own = memory.get("RssAnon", 0.0) + memory.get("RssShmem", 0.0)
+    return memory.get("VmRSS", 0.0), own, memory.get("VmHWM", 0.0)
 
 
 def loading(
@@ -138,12 +138,12 @@ def loading(
     process.start()
     send.close()
     try:
-        found: dict[str, float] = receive.recv()
+        usage: dict[str, float] = receive.recv()
     except EOFError:
         process.join()
         raise SystemExit(f"loading failed with exit code {process.exitcode}") from None
     process.join()
-    return found
+    return usage
 
 
 def _load(

@@ -122,7 +122,7 @@ def measure(
         saturated = ask(server, questions, arguments.connections, arguments.seconds)
         rate = len(saturated.latencies) / saturated.seconds
         for mode in modes:
-            found = {
+            figures = {
                 "saturation": lambda: {
                     "in_process_per_s": engine,
                     "share": round(rate / max(engine.values()), 3),
@@ -142,7 +142,7 @@ def measure(
                 "silent": lambda: silent(server, questions, arguments.silent, arguments.seconds),
             }[mode]()
             print(
-                json.dumps({"mode": mode, "app": app, **common, **found, "server_mb": server.memory()}),
+                json.dumps({"mode": mode, "app": app, **common, **figures, "server_mb": server.memory()}),
                 flush=True,
             )
     finally:

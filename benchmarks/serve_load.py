@@ -36,11 +36,11 @@ class Question:
 
     def right(self, body: bytes) -> bool:
         """Return True if the answer holds the expected hits; hits with equal scores may swap places."""
-        found = _IDS.findall(body)
-        if [name.decode() for name, _ in found] == self.ids:
+        hits = _IDS.findall(body)
+        if [name.decode() for name, _ in hits] == self.ids:
             return True
-        scores = [float(score) for _, score in found]
-        return len(found) == len(self.ids) and all(
+        scores = [float(score) for _, score in hits]
+        return len(hits) == len(self.ids) and all(
             abs(mine - theirs) < 1e-4 for mine, theirs in zip(scores, self.scores, strict=True)
         )
 
