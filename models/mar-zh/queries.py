@@ -45,15 +45,15 @@ def crops(texts: list[str], number: int, draw: random.Random, known: set[str]) -
     divided = [re.findall(r"[^，,。！？；：\n]+[，,。！？；：\n]*", text) for text in texts]
     divided = [clauses for clauses in divided if len(clauses) > 2]
     weights = [len(clauses) for clauses in divided]
-    found: dict[str, None] = {}
+    distinct: dict[str, None] = {}
     for clauses in draw.choices(divided, weights, k=4 * number):
         first = draw.randrange(len(clauses))
         crop = "".join(clauses[first : first + draw.randint(1, 5)])[:LONGEST].strip("，,；：\n ")
         if len(crop) >= SHORTEST and crop not in known:
-            found[crop] = None
-        if len(found) == number:
+            distinct[crop] = None
+        if len(distinct) == number:
             break
-    return list(found)
+    return list(distinct)
 
 
 if __name__ == "__main__":
