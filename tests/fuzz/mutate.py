@@ -104,16 +104,16 @@ def _dumped(content: Any) -> bytes:
 
 def _places(part: Any) -> list[tuple[Any, Any]]:
     """Every holder with each of its keys."""
-    found: list[tuple[Any, Any]] = []
-    rest = [part]
-    while rest:
-        holder = rest.pop()
+    places: list[tuple[Any, Any]] = []
+    pending = [part]
+    while pending:
+        holder = pending.pop()
         keys = list(holder) if isinstance(holder, dict) else range(len(holder))
         for key in keys:
-            found.append((holder, key))
+            places.append((holder, key))
             if isinstance(holder[key], dict | list):
-                rest.append(holder[key])
-    return found
+                pending.append(holder[key])
+    return places
 
 
 def _changed(content: Any, values: random.Random) -> Any:
@@ -171,15 +171,15 @@ def _place(body: bytes, values: random.Random) -> int:
 
 
 def _flip(body: bytes, at: int, values: random.Random, _other: bytes, _words: Sequence[bytes]) -> bytes:
-    found = bytearray(body or b"\x00")
-    found[at % len(found)] ^= 1 << values.randrange(8)
-    return bytes(found)
+    changed = bytearray(body or b"\x00")
+    changed[at % len(changed)] ^= 1 << values.randrange(8)
+    return bytes(changed)
 
 
 def _set(body: bytes, at: int, values: random.Random, _other: bytes, _words: Sequence[bytes]) -> bytes:
-    found = bytearray(body or b"\x00")
-    found[at % len(found)] = values.choice([0, 1, 0x7F, 0x80, 0xFF, values.randrange(256)])
-    return bytes(found)
+    changed = bytearray(body or b"\x00")
+    changed[at % len(changed)] = values.choice([0, 1, 0x7F, 0x80, 0xFF, values.randrange(256)])
+    return bytes(changed)
 
 
 def _number(body: bytes, at: int, values: random.Random, _other: bytes, _words: Sequence[bytes]) -> bytes:
