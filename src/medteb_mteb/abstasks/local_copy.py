@@ -47,11 +47,11 @@ class LocalCopy(LocalStatistics):
         self._problem: Exception | None = None
         if folder is not None:
             try:
-                found = revision(folder)
+                digest = revision(folder)
             except (ValueError, OSError) as error:
-                self._problem, found = error, NO_REVISION
+                self._problem, digest = error, NO_REVISION
             content = type(self).metadata.model_dump()
-            content["dataset"]["revision"] = found
+            content["dataset"]["revision"] = digest
             self.metadata = LocalMetadata.in_folder(folder, content)
 
     def copy_to_read(self) -> Path | None:

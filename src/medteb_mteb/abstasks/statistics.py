@@ -76,8 +76,8 @@ class LocalStatistics(AbsTask):
         own = self.metadata
         if not isinstance(own, LocalMetadata):  # data of the Hub: left to mteb
             return super().calculate_descriptive_statistics(overwrite_results, num_proc)
-        if (found := own.descriptive_stats) is not None and not overwrite_results:
-            return found
+        if (stored := own.descriptive_stats) is not None and not overwrite_results:
+            return stored
         with tempfile.TemporaryDirectory() as scratch:
             self.metadata = LocalMetadata.in_folder(Path(scratch), own.model_dump())  # mteb writes there
             try:

@@ -105,8 +105,14 @@ def audit(
     given = read_judging(out / "judged")
     pairs = [pair[:2] for pair in given.failed]
     labels = consensus(given.judgements, made, judges=given.judges, pairs=pairs)
-    found = compare(benchmark, labels)
-    content = {"folder": str(folder), "retrievers": names, "depth": depth, "rule": rule, **found.to_json()}
+    comparison = compare(benchmark, labels)
+    content = {
+        "folder": str(folder),
+        "retrievers": names,
+        "depth": depth,
+        "rule": rule,
+        **comparison.to_json(),
+    }
     if len(given.judges) > 1:
         content["agreement"] = agreement(given.judgements).to_json()
     edition = out / f"{folder.resolve().name}-corrected"
@@ -124,7 +130,7 @@ def audit(
             typer.echo(f"medteb: no corrected edition: {error}", err=True)
     write_text(out / "audit.json", json.dumps(content, ensure_ascii=False, indent=2) + "\n")
     typer.echo(
-        json.dumps(content, ensure_ascii=False, indent=2) if as_json else _summary(found, out, edition)
+        json.dumps(content, ensure_ascii=False, indent=2) if as_json else _summary(comparison, out, edition)
     )
 
 
@@ -159,7 +165,7 @@ def _write_texts(benchmark: Benchmark, folder: Path) -> tuple[Path, Path]:
     return queries, documents
 
 
-def _summary(found: Audit, out: Path, edition: Path) -> str:
+def _summary(comparison: Audit, out: Path, edition: Path) -> str:
     names = {
         "judged": "judged, with a label",
         "undecided": "judges disagree",
@@ -168,11 +174,11 @@ def _summary(found: Audit, out: Path, edition: Path) -> str:
         "false_positives": "false positives",
         "false_negatives": "false negatives",
     }
-    lines = [f"{len(found.queries)} queries; per query:"]
+    lines = [f"{len(comparison.queries)} queries; per query:"]
     for name, shown in names.items():
-        mean, low, high = found.means[name]
+        mean, low, high = comparison.means[name]
         lines.append(f"  {shown:26} {mean:7.2f} [{low:.2f}, {high:.2f}]")
-    lines.append(f"queries with a false negative: {found.affected:.1%}")
+    lines.append(f"queries with a false negative: {comparison.affected:.1%}")
     lines.append(f"query by query: {out / 'audit.json'}")
     if edition.exists():
         lines.append(f"corrected edition: {edition}")

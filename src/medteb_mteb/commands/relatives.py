@@ -158,7 +158,7 @@ def _tell_drafts(drafts: Drafts) -> None:
 def _tell_snapshot(
     name: str,
     path: Path,
-    found: dict[str, Any],
+    snapshot: dict[str, Any],
     before: bool,
     *,
     out: Path,
@@ -166,13 +166,13 @@ def _tell_snapshot(
     run: dict[str, Any] | None = None,
 ) -> None:
     if as_json:
-        content = {"task": name, "path": str(path), **found, **(run or {}), "built_before": before}
+        content = {"task": name, "path": str(path), **snapshot, **(run or {}), "built_before": before}
         typer.echo(json.dumps(content, ensure_ascii=False, indent=2))
         return
     typer.echo(
-        f"{name}  {found['sha256'][:12]}  {found['rows']:,} rows{'  (built before)' if before else ''}"
+        f"{name}  {snapshot['sha256'][:12]}  {snapshot['rows']:,} rows{'  (built before)' if before else ''}"
     )
-    typer.echo(f"  differs from the published data: {found['differs']}")
+    typer.echo(f"  differs from the published data: {snapshot['differs']}")
     typer.echo(f"score models on it: MEDTEB_DATA={out} medteb run -t {name} -m MODEL")
 
 
@@ -216,7 +216,7 @@ def build_fetch(
     """
     from medteb_mteb.curation.relatives.fetch import fetch_source  # lazy: yaml
 
-    found = fetch_source(
+    fetched = fetch_source(
         source,
         folder,
         contact=contact,
@@ -227,11 +227,11 @@ def build_fetch(
         say=lambda line: None if quiet else typer.echo(line, err=True),
     )
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False, indent=2))
+        typer.echo(json.dumps(fetched, ensure_ascii=False, indent=2))
         return
     typer.echo(
-        f"{source}  {found['sha256'][:12]}  {found['responses']:,} responses"
-        f"{'  (fetched before)' if found['fetched_before'] else ''}"
+        f"{source}  {fetched['sha256'][:12]}  {fetched['responses']:,} responses"
+        f"{'  (fetched before)' if fetched['fetched_before'] else ''}"
     )
 
 
@@ -263,12 +263,12 @@ def build_medte_pairs(
     """
     from medteb_mteb.curation.relatives import build_pairs  # lazy: yaml
 
-    found = build_pairs(
+    reports = build_pairs(
         source, out, form=form, against=against, say=lambda line: None if as_json else typer.echo(line)
     )
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False, indent=2))
+        typer.echo(json.dumps(reports, ensure_ascii=False, indent=2))
         return
-    for name, one in found.items():
+    for name, one in reports.items():
         for reason, number in one["left_out"].items():
             typer.echo(f"  {name}: left out: {number:,} {reason}")

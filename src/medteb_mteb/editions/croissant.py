@@ -135,9 +135,9 @@ def _rai(made: dict[str, Any], history: list[dict[str, Any]]) -> dict[str, Any]:
         for one in consensus
     ]
     agreement = [
-        f"{name}: {_json(found)} (estimate, 95 % interval)"
+        f"{name}: {_json(estimate)} (estimate, 95 % interval)"
         for one in consensus
-        for name, found in (one.get("agreement") or {}).items()
+        for name, estimate in (one.get("agreement") or {}).items()
     ]
     candidates = [f"candidates of {_json(one)}" for one in mappings(made, "retrievers")]
     anonymisers = [f"anonymised: {_json(one)}" for one in mappings(made, "anonymisers")]

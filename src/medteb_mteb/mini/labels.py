@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from medteb_mteb.mini.cells import World
     from medteb_mteb.mini.documents import Document
 
-RELEVANT = frozenset("SA")
+RELEVANT_GRADES = frozenset("SA")
 
 
 def grade(world: World, asked: Cell, document: Document) -> str:

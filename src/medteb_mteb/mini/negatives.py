@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from medteb_mteb.mini.labels import RELEVANT, grade
+from medteb_mteb.mini.labels import RELEVANT_GRADES, grade
 
 if TYPE_CHECKING:
     import random
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def wrong_answers(world: World, asked: Cell, index: CorpusIndex) -> list[str]:
     """Return the documents graded B: about the right entity, but with another question, polarity or group."""
     graded = index.graded(world, asked)
-    return [doc_id for doc_id, letter in graded.items() if letter not in RELEVANT]
+    return [doc_id for doc_id, letter in graded.items() if letter not in RELEVANT_GRADES]
 
 
 def same_intent(world: World, asked: Cell, index: CorpusIndex, related: bool) -> list[str]:

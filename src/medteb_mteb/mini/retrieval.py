@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from medteb_mteb.mini.cells import TWINS, seeded
 from medteb_mteb.mini.documents import build_document
-from medteb_mteb.mini.labels import RELEVANT, grade
+from medteb_mteb.mini.labels import RELEVANT_GRADES, grade
 from medteb_mteb.mini.queries import build_query, surfaces, usable_patterns
 from medteb_mteb.mini.wording import wording_of
 
@@ -71,7 +71,7 @@ class CorpusIndex:
 
 def positives(graded: dict[str, str]) -> list[str]:
     """Return the ids graded S or A."""
-    return [doc_id for doc_id, letter in graded.items() if letter in RELEVANT]
+    return [doc_id for doc_id, letter in graded.items() if letter in RELEVANT_GRADES]
 
 
 def build_test(world: World, seed: int) -> TestSplit:

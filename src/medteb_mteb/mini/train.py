@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 N_DOCUMENTS = 20_000
 N_TRIPLES = 20_600
 _MAX_POSITIVES = 3
-_WRONG, _SAME_INTENT = 2, 2
-_ROUNDS = 12
+_N_WRONG, _N_SAME_INTENT = 2, 2
+_MAX_ROUNDS = 12
 
 
 class Triple(NamedTuple):
@@ -88,8 +88,8 @@ def _build_queries(
     used = {query.pair for query in tests}
     seen = {query.text for query in tests} | texts
     asked: Counter[str] = Counter()
-    found: list[Query] = []
-    for number in range(_ROUNDS):
+    queries: list[Query] = []
+    for number in range(_MAX_ROUNDS):
         cells = list(world.cells)
         rng.shuffle(cells)
         for cell in cells:
@@ -99,10 +99,12 @@ def _build_queries(
             seen.add(query.text)
             used.add(query.pair)
             asked[query.term] += 1
-            found.append(query)
-            if len(found) == N_TRIPLES:
-                return found
-    raise ValueError(f"{len(found)} train queries after {_ROUNDS} rounds, {N_TRIPLES} needed; add patterns.")
+            queries.append(query)
+            if len(queries) == N_TRIPLES:
+                return queries
+    raise ValueError(
+        f"{len(queries)} train queries after {_MAX_ROUNDS} rounds, {N_TRIPLES} needed; add patterns."
+    )
 
 
 def _query(
@@ -132,13 +134,13 @@ def _query(
 
 def _triple(world: World, query_id: str, query: Query, index: CorpusIndex, seed: int) -> Triple:
     rng = seeded("triple", seed, query_id)
-    found = positives(index.graded(world, query.cell))
-    direct = [d for d in found if index.corpus[d].answers.get(query.cell) == "S"]
-    partial = [d for d in found if d not in set(direct)]
+    relevant = positives(index.graded(world, query.cell))
+    direct = [d for d in relevant if index.corpus[d].answers.get(query.cell) == "S"]
+    partial = [d for d in relevant if d not in set(direct)]
     chosen = (sample(rng, direct, _MAX_POSITIVES) + sample(rng, partial, _MAX_POSITIVES))[:_MAX_POSITIVES]
     wrong = wrong_answers(world, query.cell, index)
-    negatives = sample(rng, wrong, _WRONG)
+    negatives = sample(rng, wrong, _N_WRONG)
     for related in (True, False):
         others = same_intent(world, query.cell, index, related=related)
-        negatives += sample(rng, others, _WRONG + _SAME_INTENT - len(negatives))
+        negatives += sample(rng, others, _N_WRONG + _N_SAME_INTENT - len(negatives))
     return Triple(query_id, chosen, negatives)

@@ -272,7 +272,7 @@ def _resolve_names(aliases: Mapping[str, str]) -> None:
     ):
         original = vars(sys.modules[module])[name]
         wrapped = with_argument(original, argument, each)
-        for holder in [found for key, found in sys.modules.items() if key.partition(".")[0] == "mteb"]:
+        for holder in [loaded for key, loaded in sys.modules.items() if key.partition(".")[0] == "mteb"]:
             if vars(holder).get(name) is original:
                 _set(holder, name, wrapped, _undo)
 

@@ -163,11 +163,11 @@ def pair_similarities(model: Any, task: AbsTask, *, most: int, batch_size: int) 
     second = _texts(model, task, PromptType.document, [corpus[one] for one in needed], batch_size)
     at, place = {key: i for i, key in enumerate(chosen)}, {key: i for i, key in enumerate(needed)}
     left = first[[at[query] for query, _, _ in pairs]]
-    found = [
+    similarities = [
         np.asarray(model.similarity_pairwise(left, second[[place[one[i]] for one in pairs]]), np.float64)
         for i in (1, 2)
     ]
-    return Similarities(found[0].ravel(), found[1].ravel())
+    return Similarities(similarities[0].ravel(), similarities[1].ravel())
 
 
 def measure_speed(
@@ -238,7 +238,7 @@ def _texts(
 def _encode(model: Any, task: AbsTask, loader: Any, **options: Any) -> NDArray[Any]:
     if not hasattr(model, "encode"):
         raise ValueError(f"{type(model).__name__} makes no vectors; give an encoder")
-    found = model.encode(
+    vectors = model.encode(
         loader,
         task_metadata=task.metadata,
         hf_split=task.eval_splits[0],
@@ -246,4 +246,4 @@ def _encode(model: Any, task: AbsTask, loader: Any, **options: Any) -> NDArray[A
         show_progress_bar=False,
         **options,
     )
-    return np.asarray(found.cpu() if hasattr(found, "cpu") else found)
+    return np.asarray(vectors.cpu() if hasattr(vectors, "cpu") else vectors)

@@ -56,8 +56,8 @@ def size_of(task: AbsTask) -> tuple[int, int] | None:
         return split.queries, split.documents
     if isinstance(task, CMIRBTask):
         return task.published_size
-    found: Any = task.metadata.descriptive_stats or {}
-    splits = [found[split] for split in task.metadata.eval_splits if split in found]
+    statistics: Any = task.metadata.descriptive_stats or {}
+    splits = [statistics[split] for split in task.metadata.eval_splits if split in statistics]
     sizes = [_both(one.get("num_queries"), one.get("num_documents")) for one in splits]
     if not sizes or None in sizes:
         return None
