@@ -1,4 +1,4 @@
-"""How well, and how fast, are identifiers found?
+"""Measure precision, recall and speed of finding identifiers.
 
 python benchmarks/anonymize.py [MARKED ...] [--texts FILE.jsonl] [--count 20000]
 

@@ -1,10 +1,10 @@
-"""Measures how near an encoder that is cut to its last layers starts to the whole one, before any training.
+"""Measure how close an encoder cut to its last layers is to the whole one before it is trained.
 
     python benchmarks/context_means.py --model teacher --texts queries.jsonl --task data/eval/huatuo-retrieval
 
-The encoder is cut to its last `--layers`. Its token embeddings are its own, or mean hidden states over so
-many `--texts` (see `mar_st.model.context_means`), with position embeddings fitted beside them or left at
-zero, or with vectors of the `--pairs` most frequent token pairs. For each, the nDCG@10 of the task is printed
+The encoder keeps its last `--layers`. Its token embeddings are its own, or mean hidden states over that many
+`--texts` (see `mar_st.model.context_means`): with fitted position embeddings, with zero position embeddings,
+or with vectors of the `--pairs` most frequent token pairs. For each, the nDCG@10 of the task is printed
 in relation to that of the whole encoder on the same documents, with the mean cosine between the query vectors
 of both. One JSON line per row goes to `--out`.
 """

@@ -34,9 +34,9 @@ import numpy as np
 TOPICS = 300
 CHUNK = 20_000
 #: Share of vectors that start a family of near-duplicates.
-FAMILIES = 0.45
+FAMILY_SHARE = 0.45
 #: Range of the similarity of a vector to the first of its family.
-CLOSENESS = (0.84, 0.999)
+FAMILY_SIMILARITY = (0.84, 0.999)
 
 
 def make(path: Path, n: int, dim: int, seed: int = 0) -> Path:
@@ -53,8 +53,8 @@ def make(path: Path, n: int, dim: int, seed: int = 0) -> Path:
     for start in range(0, n, CHUNK):
         rng = np.random.default_rng([seed, start])
         m = CHUNK  # all of a chunk is drawn, so that a shorter file holds the same
-        first, pick, topic = rng.random(m) < FAMILIES, rng.random(m), rng.integers(0, TOPICS, m)
-        close = rng.uniform(*CLOSENESS, (m, 1)).astype(np.float32)
+        first, pick, topic = rng.random(m) < FAMILY_SHARE, rng.random(m), rng.integers(0, TOPICS, m)
+        close = rng.uniform(*FAMILY_SIMILARITY, (m, 1)).astype(np.float32)
         own, noise = (rng.standard_normal((m, dim), dtype=np.float32) * spectrum for _ in range(2))
         vectors = 0.9 * common + 0.7 * topics[topic] + 0.9 * own
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Encoding speed: `mar_st.encode.Engine` against the encoders that are there, on one corpus and one model.
+"""Encoding speed: `mar_st.encode.Engine` against other encoders, on one corpus and one model.
 
     python benchmarks/encode.py --shape base --texts A.jsonl B.jsonl --number 1000     # a CPU
     python benchmarks/encode.py --shape 4b --texts A.jsonl --number 20000 --device cuda:0 --fill 512

@@ -1,4 +1,4 @@
-"""MAR-0.3B-4B at its true size, with random weights: does what users type work, how long, in what memory?
+"""MAR-0.3B-4B at full size with random weights: run the documented commands, measure their time and memory.
 
     PYTHONPATH=src python benchmarks/flagship.py WORK         # an hour on 2 processors; 14 GB, 40 GB of disk
     PYTHONPATH=src python benchmarks/flagship.py WORK --tiny  # a rehearsal with small encoders
@@ -35,7 +35,7 @@ NAME = "mar-0.3b-4b"
 ROOT = Path(__file__).resolve().parents[1]
 QUERIES = ["感冒发烧吃什么药", "高血压患者平时要注意什么？", "胃炎能喝酒吗", "孩子咳嗽一周了怎么办"]
 #: Texts that are encoded by stock sentence-transformers, and compared with what `mar encode` wrote.
-COMPARED = 4
+COMPARED_TEXTS = 4
 
 
 class Flagship:
@@ -193,7 +193,7 @@ class Flagship:
         from sentence_transformers import SentenceTransformer
 
         model = SentenceTransformer(str(self.model), device="cpu")
-        texts = self.texts()[:COMPARED]
+        texts = self.texts()[:COMPARED_TEXTS]
         began = time.monotonic()
         queries = model.encode_query(QUERIES, convert_to_tensor=True).float().numpy()
         middle = time.monotonic()
@@ -235,7 +235,7 @@ class Flagship:
         from mar_st.model.published import assemble
 
         write_published(self.published, self.backbones)
-        texts = self.texts()[:COMPARED]
+        texts = self.texts()[:COMPARED_TEXTS]
         usage = loading(
             lambda: assemble(self.published, device="cpu"),
             weight_bytes,
@@ -284,7 +284,7 @@ class Flagship:
         facts = {"tokens": sum(len(ids) + 1 for ids in tokenizer(self.texts())["input_ids"])}
         stock = self.work / "stock.npy"
         if stock.is_file():
-            vectors, other = VectorFolder.open(self.vectors)[:COMPARED], np.load(stock)
+            vectors, other = VectorFolder.open(self.vectors)[:COMPARED_TEXTS], np.load(stock)
             both = np.linalg.norm(vectors, axis=1) * np.linalg.norm(other, axis=1)
             facts["least_cosine"] = round(float(((vectors * other).sum(1) / both).min()), 5)
         return facts

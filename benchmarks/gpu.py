@@ -1,4 +1,4 @@
-"""One call for a GPU that is rented by the minute: tests, training steps, encoding, a small model.
+"""Run all GPU measurements in one call: tests, training steps, encoding, a small model.
 
     PYTHONPATH=src python benchmarks/gpu.py --budget-minutes 30           # all, the most telling first
     PYTHONPATH=src python benchmarks/gpu.py --only tests train-4b-512 # some steps
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 
 #: A step is not started with fewer seconds left.
-LEAST = 15
+MIN_STEP_SECONDS = 15
 #: Exit code of a step that lacks something; its reason is in the result.
-LEFT_OUT = 3
+LEFT_OUT_EXIT_CODE = 3
 #: Seconds a process gets to end by itself.
-GRACE = 5
+GRACE_SECONDS = 5
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Runner:
                     print(f"{step.name}: done before, kept", flush=True)
                     continue
                 left = self.deadline - time.monotonic()
-                if left < LEAST:
+                if left < MIN_STEP_SECONDS:
                     print(f"{step.name}: not reached, the budget is spent", flush=True)
                     continue
                 self._one(step, min(60 * step.minutes, left))
@@ -176,7 +176,7 @@ class Runner:
                 return "timed out", f"after {seconds:.0f} s"
             finally:
                 end(child)
-        if code == LEFT_OUT:
+        if code == LEFT_OUT_EXIT_CODE:
             return "left out", ""
         if code:
             lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
@@ -196,7 +196,7 @@ def end(child: subprocess.Popen[bytes]) -> None:
             os.killpg(child.pid, number)
         if child.poll() is None:
             with suppress(subprocess.TimeoutExpired):
-                child.wait(timeout=GRACE)
+                child.wait(timeout=GRACE_SECONDS)
 
 
 def write(path: Path, text: str) -> None:

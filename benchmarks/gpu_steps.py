@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
-from gpu import LEFT_OUT, ROOT, write
+from gpu import LEFT_OUT_EXIT_CODE, ROOT, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,10 +32,10 @@ PACKAGES = (
 TRAINING = ("datasets", "pydantic", "accelerate", "filelock", "yaml")
 
 #: Rows of the matrix product that tells a CPU's peak: this is for rehearsals.
-PRODUCT = 512
+PRODUCT_ROWS = 512
 
 #: Texts that are encoded, by length.
-ENCODED = {"512": 3000, "real": 20_000}
+ENCODED_TEXTS = {"512": 3000, "real": 20_000}
 #: Batches of sentence-transformers; its best counts.
 ST_BATCHES = (32, 128)
 
@@ -66,7 +66,7 @@ class Context:
 
 
 def run_step(name: str, out: Path, result: Path, *, tiny: bool, data: Path | None) -> None:
-    """Run a step in this process; exits with `LEFT_OUT` where it lacks something."""
+    """Run a step in this process; exits with `LEFT_OUT_EXIT_CODE` where it lacks something."""
     context = Context(out, result, tiny, data)
     kind, *rest = name.split("-")
     try:
@@ -81,7 +81,7 @@ def run_step(name: str, out: Path, result: Path, *, tiny: bool, data: Path | Non
         text = f"{missing} is not installed" if missing else str(reason)
         context.report({"left_out": text})
         print(text)
-        sys.exit(LEFT_OUT)
+        sys.exit(LEFT_OUT_EXIT_CODE)
 
 
 def require(*names: str) -> None:
@@ -109,8 +109,8 @@ def environment(context: Context) -> None:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             versions[name] = None
-    size = 8192 if device() != "cpu" else PRODUCT
-    name, top = peak(PRODUCT)
+    size = 8192 if device() != "cpu" else PRODUCT_ROWS
+    name, top = peak(PRODUCT_ROWS)
     left, right = (torch.randn(size, size, dtype=torch.bfloat16, device=device()) for _ in range(2))
     times = []
     for _ in range(10):
@@ -286,7 +286,7 @@ def train_step(context: Context, size: str, length: str) -> None:
         every=every,
         weights=str(context.work / "encoders"),
     )
-    _, top = peak(PRODUCT)
+    _, top = peak(PRODUCT_ROWS)
 
     def measure(setup: str) -> dict[str, Any]:
         row = one(replace(case, setup=setup))
@@ -312,7 +312,7 @@ def encode_step(context: Context, length: str) -> None:
     require("datasets", "yaml")
     folder = encoder_folder(context)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    number = 24 if context.tiny else ENCODED[length]
+    number = 24 if context.tiny else ENCODED_TEXTS[length]
     known = packaged_texts()
     texts = [f"{known[i % len(known)]}{i}" for i in range(number)]
     if length == "512":
@@ -320,7 +320,7 @@ def encode_step(context: Context, length: str) -> None:
     limit = 64 if context.tiny else 512
     lengths = [len(ids) for ids in tokenizer(texts, truncation=True, max_length=limit)["input_ids"]]
     shape = shape_of(QWEN_4B, tiny=context.tiny)
-    _, top = peak(PRODUCT)
+    _, top = peak(PRODUCT_ROWS)
     flops = sum(forward_flops(shape, 1, size) for size in lengths)
 
     def measure(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:

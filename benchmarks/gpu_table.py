@@ -1,4 +1,4 @@
-"""The Markdown table of `benchmarks/gpu.py`, made of whatever records there are."""
+"""The Markdown table of `benchmarks/gpu.py`, made of the records written so far."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 #: Aims: share of the peak of a LoRA step and of encoding of the 4B, reserved memory against the plan.
 AIMS = {"train-4b-512": 0.45, "encode-4b-512": 0.50}
-PLAN = 0.25
+PLAN_TOLERANCE = 0.25
 
 
 def markdown(records: dict[str, dict[str, Any]], order: Sequence[str]) -> str:
@@ -82,7 +82,11 @@ def training(results: dict[str, dict[str, Any]]) -> str:
                 number(plain.get("reserved_gb"), ".1f"),
                 number(mar["planned_gb"], ".1f"),
                 number(reserved, ".2f")
-                + (f" (aim within {PLAN:.0%})" if reserved and abs(reserved - 1) > PLAN else ""),
+                + (
+                    f" (aim within {PLAN_TOLERANCE:.0%})"
+                    if reserved and abs(reserved - 1) > PLAN_TOLERANCE
+                    else ""
+                ),
             ]
         )
     columns = ["step", "batch", "texts/s", "texts/s ST", "ratio", "tokens/s", "MFU", "MFU ST"]

@@ -35,7 +35,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from index_vectors import AT, BLOCK, prepare
+from index_vectors import RECALL_CUTOFF, BLOCK, prepare
 
 HNSW = [{"ef": ef} for ef in (16, 32, 64, 128, 256, 512)]
 PROBES = [{"nprobe": probes} for probes in (1, 8, 32, 128)]
@@ -219,21 +219,23 @@ def measure(options, name, cache):
     before = resident()
     started = time.perf_counter()
     ask = opened()
-    ask(queries[:1], AT, SYSTEMS[name][0])
+    ask(queries[:1], RECALL_CUTOFF, SYSTEMS[name][0])
     first = time.perf_counter() - started
     for setting in SYSTEMS[name]:
-        rows = np.concatenate([ask(queries[at : at + 64], AT, setting) for at in range(0, len(queries), 64)])
+        rows = np.concatenate(
+            [ask(queries[at : at + 64], RECALL_CUTOFF, setting) for at in range(0, len(queries), 64)]
+        )
         recall = np.mean(
-            [len(set(a) & set(b)) / AT for a, b in zip(rows.tolist(), exact.tolist(), strict=True)]
+            [len(set(a) & set(b)) / RECALL_CUTOFF for a, b in zip(rows.tolist(), exact.tolist(), strict=True)]
         )
         times = []
         for query in queries:
             started = time.perf_counter()
-            ask(query[None], AT, setting)
+            ask(query[None], RECALL_CUTOFF, setting)
             times.append(time.perf_counter() - started)
         started = time.perf_counter()
         for at in range(0, len(queries), 64):
-            ask(queries[at : at + 64], AT, setting)
+            ask(queries[at : at + 64], RECALL_CUTOFF, setting)
         batched = time.perf_counter() - started
         after = resident()
         line = {

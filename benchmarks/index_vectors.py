@@ -1,4 +1,4 @@
-"""Vectors that lie as real ones do, for `benchmarks/index.py`, which describes them."""
+"""Synthetic vectors with the neighbourhoods of real ones, for `benchmarks/index.py`, which describes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BLOCK = 8192
 
 #: Results that recall is measured at.
-AT = 10
+RECALL_CUTOFF = 10
 
 
 def unit(vectors):
@@ -98,6 +98,6 @@ def prepare(options, cache):
         part.replace(paths[0])
     vectors, queries = np.load(paths[0], mmap_mode="r"), np.load(paths[1])
     if not paths[2].is_file():
-        _, exact = flat.search(queries, vectors.view(np.ndarray), AT)
+        _, exact = flat.search(queries, vectors.view(np.ndarray), RECALL_CUTOFF)
         np.save(paths[2], exact)
     return vectors, queries, np.load(paths[2])

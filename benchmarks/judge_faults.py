@@ -1,4 +1,4 @@
-"""Judging under faults and kills: are the labels the same, is anything paid twice, is anything lost?
+"""Judging under faults and kills: compare the labels, and count judgements that are lost or paid twice.
 
     python benchmarks/judge_faults.py                     # 20,000 judgements, 10 % of each fault
     python benchmarks/judge_faults.py --judgements 2000 --rate 0.05

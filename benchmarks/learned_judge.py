@@ -24,8 +24,8 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 LABELS = {"S": 4, "A": 3, "B": 2, "C": 1, "D": 0}
-PACKAGED = ("MedTEBRetrieval", "MedTEBReranking")
-OPEN = ("huatuo-retrieval", "generated-retrieval")
+PACKAGED_TASKS = ("MedTEBRetrieval", "MedTEBReranking")
+OPEN_SETS = ("huatuo-retrieval", "generated-retrieval")
 
 
 def rows(path: Path) -> list[dict]:
@@ -65,7 +65,7 @@ def packaged() -> tuple[list[dict], list[dict]]:
     """Graded pairs to train on, and of a fifth of the groups to report on."""
     train, test = [], []
     queries, documents, graded = {}, {}, []
-    for task in PACKAGED:
+    for task in PACKAGED_TASKS:
         folder = ROOT / "tasks" / task
         queries |= {f"{task}/{name}": text for name, text in texts(folder / "queries.jsonl").items()}
         documents |= {f"{task}/{name}": text for name, text in texts(folder / "corpus.jsonl").items()}
@@ -144,7 +144,7 @@ def make(options: argparse.Namespace) -> None:
     random.Random(11).shuffle(train)
     write(options.out / "train.jsonl", train)
     write(options.out / "test-packaged.jsonl", test)
-    for name in OPEN:
+    for name in OPEN_SETS:
         write(options.out / f"test-{name}.jsonl", open_test(options.open / "eval" / name, options.test))
 
 

@@ -1,4 +1,4 @@
-"""Clients of `limits.py`: a probe that searches all the time, and raw connections."""
+"""Clients of `limits.py`: a probe that searches continuously, and raw connections."""
 
 from __future__ import annotations
 

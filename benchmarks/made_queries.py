@@ -1,10 +1,10 @@
-"""Recall that real queries, made queries and documents as queries see, by effort of searching.
+"""Recall of an index for real queries, generated queries and documents as queries, by search effort.
 
     python benchmarks/made_queries.py --model MODEL --texts TEXTS.jsonl --queries QUERIES.jsonl
 
-`mar index build` sets the effort of searching by recall; where it is given no queries it makes some
-(`mar_st.index.tune.made_queries`). This shows how near they come to real ones, for a graph and for binary
-codes. Texts and queries are lines with `text`, `query` or `_id` and `text`.
+`mar index build` chooses the search effort by recall. Without queries it generates some
+(`mar_st.index.tune.made_queries`). This benchmark shows how close their recall is to that of real queries,
+for a graph and for binary codes. Texts and queries are lines with `text`, `query` or `_id` and `text`.
 """
 
 from __future__ import annotations

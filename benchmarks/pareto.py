@@ -43,7 +43,7 @@ def _sizes(hidden: int, layers: int, heads: int, inner: int) -> dict[str, int]:
 
 
 #: Shapes that are measured in bfloat16, and not exported.
-LARGE = ("4B", "8B")
+LARGE_SHAPES = ("4B", "8B")
 
 #: Query encoders by their parameters.
 SHAPES: dict[str, dict[str, Any]] = {
@@ -95,7 +95,7 @@ def build(shape: str, texts: list[str], device: str) -> Any:
     config |= {"pad_token_id": tokenizer.pad_token_id}
     torch.manual_seed(0)
     role: Any = "document" if causal else "query"
-    if device == "cuda" or shape in LARGE:
+    if device == "cuda" or shape in LARGE_SHAPES:
         torch.set_default_dtype(
             torch.bfloat16
         )  # not made in float32 first, which would take twice the memory
@@ -134,7 +134,7 @@ def measure(shape: str, options: argparse.Namespace) -> dict[str, Any]:
         encode = partial(model.encode_query, batch_size=size)
         speeds.append(per_second(encode, texts, options.seconds))
     figures["sentence_transformers_per_second"] = max(speeds)
-    if options.gpu or shape in LARGE:
+    if options.gpu or shape in LARGE_SHAPES:
         return figures
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

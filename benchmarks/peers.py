@@ -50,9 +50,9 @@ from mar_st.errors import MarError
 from mar_st.export.measure import cosines
 
 #: Queries asked one by one in a turn, and turns of callers.
-PART, TURNS = 25, 3
+QUERIES_PER_TURN, TURNS = 25, 3
 #: Seconds between turns; threads of some engines stay awake for a moment.
-REST = 0.2
+REST_SECONDS = 0.2
 
 
 class Run:
@@ -228,14 +228,14 @@ def in_turns(sides: dict[str, Apart], queries: int, seconds: float) -> dict[str,
         seconds: Of callers, over all turns.
     """
     times: dict[str, list[list[float]]] = {name: [] for name in sides}
-    for first in range(0, queries, PART):
+    for first in range(0, queries, QUERIES_PER_TURN):
         for name, side in sides.items():
-            time.sleep(REST)
-            times[name].append(side.call("single", first, PART))
+            time.sleep(REST_SECONDS)
+            times[name].append(side.call("single", first, QUERIES_PER_TURN))
     many: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
     for _ in range(TURNS):
         for name, side in sides.items():
-            time.sleep(REST)
+            time.sleep(REST_SECONDS)
             many[name].append(side.call("many", seconds / TURNS))
     timings: dict[str, Any] = {}
     for name in sides:

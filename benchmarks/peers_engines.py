@@ -31,7 +31,7 @@ from query_sides import asked_at_once
 _STARTED = time.perf_counter()
 
 #: Queries asked before any is timed.
-WARM = 50
+WARM_UP_QUERIES = 50
 
 
 class SentenceTransformers:
@@ -290,7 +290,7 @@ class Asked:
         if files is None:
             files = [path for path in Path(request["folder"]).rglob("*") if path.is_file()]
         self.facts["model_mib"] = round(sum(path.stat().st_size for path in files) / 2**20, 2)
-        for text in self.texts[:WARM]:
+        for text in self.texts[:WARM_UP_QUERIES]:
             self.engine.one(text)
 
     def about(self) -> dict[str, Any]:

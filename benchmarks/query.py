@@ -36,7 +36,7 @@ import numpy as np
 from query_sides import Apart, Machine, Side, read_queries
 
 #: Queries that are asked one by one in each round.
-PART = 15
+QUERIES_PER_ROUND = 15
 
 
 def tokenizer_of(texts: list[str], size: int) -> Any:
@@ -122,8 +122,8 @@ def compare(options: argparse.Namespace, baseline: Apart, machine: Apart, side: 
     for number in range(options.rounds):
         speed = machine.call("speed", precision, weights, 0.15)
         times = {
-            "baseline": baseline.call("single", number * PART, PART),
-            "side": side.call("single", number * PART, PART),
+            "baseline": baseline.call("single", number * QUERIES_PER_ROUND, QUERIES_PER_ROUND),
+            "side": side.call("single", number * QUERIES_PER_ROUND, QUERIES_PER_ROUND),
         }
         for name, values in times.items():
             seconds[name] += values
@@ -197,7 +197,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--callers", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=20, help="of concurrent callers")
-    parser.add_argument("--rounds", type=int, default=20, help=f"of {PART} single queries")
+    parser.add_argument("--rounds", type=int, default=20, help=f"of {QUERIES_PER_ROUND} single queries")
     parser.add_argument("--formats", default="native,openvino,onnx")
     parser.add_argument("--precisions", default="fp32,bf16,int8")
     parser.add_argument("--side", help=argparse.SUPPRESS)

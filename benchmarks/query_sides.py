@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 #: Queries that are asked one by one before any is timed,
-SINGLE = 150
+WARM_UP_QUERIES = 150
 
 
 def read_queries(path: str) -> list[str]:
@@ -187,7 +187,7 @@ class Side:
         self.encode(self.texts[:1])
         self.start = age()
         self.encode(self.texts[:32] if options.side == "baseline" else self.texts)
-        for text in self.texts[:SINGLE]:
+        for text in self.texts[:WARM_UP_QUERIES]:
             self.encode([text])
 
     def _load_baseline(self) -> None:

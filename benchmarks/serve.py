@@ -1,4 +1,4 @@
-"""How fast and how sound `mar serve` is, against the same engine in process on the same machine.
+"""Speed and correctness of `mar serve`, against the same engine in process on the same machine.
 
     python benchmarks/serve.py                                  # mar-mini, 5,000 documents, every mode, short
     python benchmarks/serve.py --modes soak --minutes 10

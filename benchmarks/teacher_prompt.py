@@ -1,4 +1,4 @@
-"""Which prompt the document encoder should see before queries while a query encoder is aligned to it.
+"""Compare the prompts that a teacher can put before queries while a query encoder is aligned to it.
 
     python benchmarks/teacher_prompt.py --epochs 1
 

@@ -1,4 +1,4 @@
-"""Training speed: the stages of `mar train` against sentence-transformers' trainer, set up plainly.
+"""Training speed: the stages of `mar train` against sentence-transformers' trainer with a plain set-up.
 
     python benchmarks/train.py --shape small                          # a CPU
     python benchmarks/train.py --shape published --lengths 512 real   # a GPU of 80 GiB or more

@@ -1,4 +1,4 @@
-"""Memory and time of training data: pairs are written, read, checked, planned into batches and read back.
+"""Memory and time of reading training data: checking pairs, planning batches, reading rows.
 
     python benchmarks/training_data.py --pairs 10000000 --folder /tmp/pairs
 

@@ -27,7 +27,7 @@ def test_a_failure_shows_the_end_of_the_output(tmp_path):
 
 
 def test_a_command_that_leaves_others_no_memory_is_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr(measured, "SPARE", 10**9)
+    monkeypatch.setattr(measured, "MIN_FREE_MIB", 10**9)
     with pytest.raises(SystemExit, match="memory ran out"):
         measured.run([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path / "log")
 

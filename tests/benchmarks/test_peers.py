@@ -17,7 +17,7 @@ from query_sides import Apart
 ENGINES = Path(peers_engines.__file__)
 
 #: Of a rehearsal; each takes seconds.
-TRIED = ["onnxruntime", "mar query-1 openvino-fp32", "mar query-lookup numpy"]
+REHEARSED_ENGINES = ["onnxruntime", "mar query-1 openvino-fp32", "mar query-lookup numpy"]
 
 
 def result(name, ndcg, p50, **others):
@@ -43,7 +43,7 @@ class Side:
 
 
 def test_ratios_compare_engines_in_the_same_turn(monkeypatch):
-    monkeypatch.setattr(peers, "REST", 0)
+    monkeypatch.setattr(peers, "REST_SECONDS", 0)
     log = []
     # The processor becomes ten times slower in every turn, for both.
     baseline, engine = Side(lambda turn: 0.03 * 10**turn, log), Side(lambda turn: 0.01 * 10**turn, log)
@@ -107,7 +107,7 @@ def rehearsed(tmp_path_factory):
     """A folder with a rehearsal, and the arguments that made it."""
     out = tmp_path_factory.mktemp("peers") / "out"
     arguments = ["--tiny", "--out", str(out), "--threads", "1", "--seconds", "0.6", "--callers", "4",
-                 "--forms", "openvino-fp32", "--only", *TRIED]  # fmt: skip
+                 "--forms", "openvino-fp32", "--only", *REHEARSED_ENGINES]  # fmt: skip
     if find_spec("fastembed") is None:
         arguments.append("fastembed")
     peers.main(arguments)
@@ -122,7 +122,7 @@ def read(out):
 def test_engines_give_the_vectors_of_their_weights(rehearsed):
     out, _ = rehearsed
     entries = {entry["name"]: entry for entry in read(out)["results"]}
-    assert set(entries) == {peers.BASELINE, *TRIED}
+    assert set(entries) == {peers.BASELINE, *REHEARSED_ENGINES}
     for entry in entries.values():
         assert entry["cosine_min"] > (0.999 if "lookup" in entry["name"] else 0.99999)
         assert entry["least_cosine"] > 0.9999

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 PATIENCE, HANG = 10, 120
 
 #: Inputs that the engine keeps for further changes, and the largest of them.
-KEPT, LARGEST = 2000, 2**20
+MAX_POOL, MAX_INPUT_BYTES = 2000, 2**20
 
 #: Share of the cases that are changed further; most inputs of which something new becomes are broken already.
-_AGAIN = 0.4
+_POOL_SHARE = 0.4
 
 _VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|[0-9a-f]{8,}|\d+|/\S+")
 
@@ -90,7 +90,7 @@ class Record:
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
         if create:
-            path.write_bytes(bytes(LARGEST + 16))
+            path.write_bytes(bytes(MAX_INPUT_BYTES + 16))
         with path.open("r+b") as stream:
             self._map = mmap.mmap(stream.fileno(), 0)
 
@@ -166,16 +166,21 @@ def run(
             if number < 0:
                 data = target.seeds[number]
             else:
-                source = values.choice(pool if pool and values.random() < _AGAIN else target.seeds)
+                source = values.choice(pool if pool and values.random() < _POOL_SHARE else target.seeds)
                 data = mutated(source, values, target.seeds, named=target.named, words=target.words)
             number += 1
-            if len(data) > LARGEST:
+            if len(data) > MAX_INPUT_BYTES:
                 continue
             if record is not None:
                 record.set(outcome.cases + 1, data)
             fresh = len(outcome.labels)
             label = one(target, data, outcome)
-            if number > 0 and len(outcome.labels) > fresh and outcome.labels[label] == 1 and len(pool) < KEPT:
+            if (
+                number > 0
+                and len(outcome.labels) > fresh
+                and outcome.labels[label] == 1
+                and len(pool) < MAX_POOL
+            ):
                 pool.append(data)
         target.close()
     finally:

@@ -23,7 +23,7 @@ _TEXTS = [
     "$(x)", "%s%n",
     "000002", "d1",
 ]  # fmt: skip
-_OTHERS: list[Any] = [
+_OTHER_VALUES: list[Any] = [
     None,
     True,
     False,
@@ -151,7 +151,7 @@ def _value(before: Any, values: random.Random) -> Any:
     if isinstance(before, str) and values.random() < 0.6:
         at = values.randrange(len(before) + 1)
         return before[:at] + values.choice([*_TEXTS, before]) + before[at + values.randrange(3) :]
-    return values.choice([values.choice(_NUMBERS), values.choice(_TEXTS), values.choice(_OTHERS)])
+    return values.choice([values.choice(_NUMBERS), values.choice(_TEXTS), values.choice(_OTHER_VALUES)])
 
 
 # -- bytes --
@@ -159,7 +159,7 @@ def _value(before: Any, values: random.Random) -> Any:
 
 def _bytes(body: bytes, values: random.Random, other: bytes, words: Sequence[bytes]) -> bytes:
     at = _place(body, values)
-    return values.choice(_WAYS)(body, at, values, other, words)
+    return values.choice(_BYTE_CHANGES)(body, at, values, other, words)
 
 
 def _place(body: bytes, values: random.Random) -> int:
@@ -225,6 +225,6 @@ def _splice(body: bytes, at: int, values: random.Random, other: bytes, _words: S
     return body[:at] + other[start:stop] + body[at + values.choice([0, stop - start]) :]
 
 
-_WAYS: list[Callable[[bytes, int, Any, bytes, Sequence[bytes]], bytes]] = [
+_BYTE_CHANGES: list[Callable[[bytes, int, Any, bytes, Sequence[bytes]], bytes]] = [
     _flip, _set, _number, _digits, _insert, _remove, _cut, _repeat, _splice,
 ]  # fmt: skip
