@@ -46,9 +46,9 @@ def main() -> None:
     start = time.process_time()
     for text in texts:
         counts.update(span.kind for span in finder(text))
-    taken = time.process_time() - start
+    elapsed = time.process_time() - start
     length = sum(map(len, texts)) / len(texts)
-    print(f"Finder: {len(texts) / taken:,.0f} texts/s of one core ({length:.0f} characters each)")
+    print(f"Finder: {len(texts) / elapsed:,.0f} texts/s of one core ({length:.0f} characters each)")
     print(f"found: {dict(counts.most_common())}")
 
     engine = analyzer()

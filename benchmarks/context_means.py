@@ -52,16 +52,16 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=0)
     parser.add_argument("--max-length", type=int, default=128)
     parser.add_argument("--out", type=Path, default=Path("context_means.jsonl"))
-    asked = parser.parse_args()
-    model = SentenceTransformer(asked.model, device="cpu").float()
-    model.max_seq_length = asked.max_length
-    task = load_task(Task(name="task", path=asked.task, metric="ndcg@10"))
+    options = parser.parse_args()
+    model = SentenceTransformer(options.model, device="cpu").float()
+    model.max_seq_length = options.max_length
+    task = load_task(Task(name="task", path=options.task, metric="ndcg@10"))
     queries = list(task.queries.values())
     whole = model.encode_query(queries)
     documents = model.encode_document(list(task.corpus.values()), show_progress_bar=True)
     judge = LossTask("task", task.digest, list(task.corpus), documents, dict(task.queries), task.qrels, True)
     full = judge.ndcg(whole)
-    texts = [(model.prompts.get("query") or "") + text for text in read_texts(asked.texts)]
+    texts = [(model.prompts.get("query") or "") + text for text in read_texts(options.texts)]
     depth = int(model[0].model.config.num_hidden_layers)
 
     def row(layers: int, number: int, means: HiddenMeans | None, *, positions: bool = True) -> None:
@@ -75,21 +75,21 @@ def main() -> None:
             "cosine": round(float((vectors * whole).sum(axis=1).mean()), 4),
         }
         print(json.dumps(figures), flush=True)
-        with asked.out.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({**figures, "model": asked.model, "task": asked.task}) + "\n")
+        with options.out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({**figures, "model": options.model, "task": options.task}) + "\n")
 
-    for layers in asked.layers:
+    for layers in options.layers:
         row(layers, 0, None)
-    for number in asked.numbers:
-        means = HiddenMeans.of(model[0], [depth - layers for layers in asked.layers], texts[:number])
-        for layers in asked.layers:
+    for number in options.numbers:
+        means = HiddenMeans.of(model[0], [depth - layers for layers in options.layers], texts[:number])
+        for layers in options.layers:
             row(layers, number, means)
-            if number == max(asked.numbers):
+            if number == max(options.numbers):
                 row(layers, number, means, positions=False)
-        if asked.pairs:
-            firsts = [depth - layers for layers in asked.layers]
-            means = HiddenMeans.of(model[0], firsts, texts[:number], pairs=asked.pairs)
-            for layers in asked.layers:
+        if options.pairs:
+            firsts = [depth - layers for layers in options.layers]
+            means = HiddenMeans.of(model[0], firsts, texts[:number], pairs=options.pairs)
+            for layers in options.layers:
                 row(layers, number, means)
 
 

@@ -117,11 +117,11 @@ class Flagship:
         typed = self.commands()[name]
         for number, command in enumerate(typed or [self._inside(name)]):
             log = self.work / "logs" / f"{name}-{number}.log"
-            taken: Measured = run(_executable(command), log, cwd=scratch, env=self.environment())
+            usage: Measured = run(_executable(command), log, cwd=scratch, env=self.environment())
             shown = " ".join(command) if typed else ""
-            parts.append({"command": shown, **vars(taken)})
-        told = self.work / "told" / f"{name}.json"
-        facts = json.loads(told.read_text(encoding="utf-8")) if told.is_file() else {}
+            parts.append({"command": shown, **vars(usage)})
+        facts_file = self.work / "told" / f"{name}.json"
+        facts = json.loads(facts_file.read_text(encoding="utf-8")) if facts_file.is_file() else {}
         after: Callable[[], dict[str, Any]] = getattr(self, f"after_{name}", dict)
         return {"step": name, "parts": parts, **facts, **after()}
 
@@ -335,12 +335,12 @@ def tables(results: list[dict[str, Any]]) -> str:
     head = ("step", "seconds", "of processors", "peak MiB", "not files", "")
     lines = [f"| {' | '.join(head)} |", "|---|---|---|---|---|---|"]
     for result in results:
-        told = {
+        further = {
             key: value for key, value in result.items() if key not in ("step", "parts", "loads", "answer")
         }
         for number, part in enumerate(result["parts"]):
             what = f"`{part['command']}`" if part["command"] else result["step"]
-            facts = ", ".join(f"{key} {value}" for key, value in told.items()) if not number else ""
+            facts = ", ".join(f"{key} {value}" for key, value in further.items()) if not number else ""
             numbers = (
                 part["seconds"],
                 part["cpu_seconds"],

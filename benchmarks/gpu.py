@@ -107,11 +107,11 @@ class Runner:
                 if not self.again and self.record(step).get("status") == "done":
                     print(f"{step.name}: done before, kept", flush=True)
                     continue
-                left = self.deadline - time.monotonic()
-                if left < MIN_STEP_SECONDS:
+                remaining = self.deadline - time.monotonic()
+                if remaining < MIN_STEP_SECONDS:
                     print(f"{step.name}: not reached, the budget is spent", flush=True)
                     continue
-                self._one(step, min(60 * step.minutes, left))
+                self._one(step, min(60 * step.minutes, remaining))
                 self.write_table()
         except SignalError as reason:
             print(f"interrupted by {reason}", flush=True)

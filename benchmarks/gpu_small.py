@@ -1,4 +1,4 @@
-"""The step `mar-small-gpu` of `benchmarks/gpu.py`: its recipe, made-up data if none are given, its figures."""
+"""Step `mar-small-gpu` of `benchmarks/gpu.py`: its recipe, made-up data if none are given, its figures."""
 
 from __future__ import annotations
 

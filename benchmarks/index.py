@@ -35,7 +35,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from index_vectors import RECALL_CUTOFF, BLOCK, prepare
+from index_vectors import BLOCK, RECALL_CUTOFF, prepare
 
 HNSW = [{"ef": ef} for ef in (16, 32, 64, 128, 256, 512)]
 PROBES = [{"nprobe": probes} for probes in (1, 8, 32, 128)]

@@ -105,11 +105,11 @@ def bare(url: str, bodies: list[dict], concurrency: int) -> float:
     import openai
 
     async def main() -> float:
-        left = iter(bodies)
+        pending = iter(bodies)
         async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
 
             async def work() -> None:
-                for body in left:
+                for body in pending:
                     await client.chat.completions.create(**body)
 
             started = time.monotonic()

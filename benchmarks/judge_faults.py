@@ -168,12 +168,12 @@ def measure(options: argparse.Namespace, folder: Path) -> None:
             failed = failed if failures is None else failures
             if not options.json:
                 print(f"run {runs}: {'killed' if failures is None else f'{failures} failed'}", flush=True)
-        taken = time.monotonic() - started
+        elapsed = time.monotonic() - started
 
     same = (folder / "out/judgements.jsonl").read_bytes() == (folder / "clean/judgements.jsonl").read_bytes()
     counts = Counter(server.sold.values())
-    asked = {json.loads(line)["text"] for line in inputs[0].read_text(encoding="utf-8").splitlines()}
-    wanted = sum(query in asked for _, query, _ in server.sold)
+    query_texts = {json.loads(line)["text"] for line in inputs[0].read_text(encoding="utf-8").splitlines()}
+    wanted = sum(query in query_texts for _, query, _ in server.sold)
     result = {
         "judgements": options.judgements,
         "same_labels": same,
@@ -189,7 +189,7 @@ def measure(options: argparse.Namespace, folder: Path) -> None:
         "answers_given_again": server.replayed,
         "grades_spoiled": sum(server.spoiled.values()),
         "faults": dict(sorted(server.faults.items())),
-        "seconds": round(taken, 1),
+        "seconds": round(elapsed, 1),
         "seconds_without_faults": round(plain, 1),
     }
     result["faults"].pop("", None)

@@ -109,12 +109,12 @@ def best_others(questions: list[str], answers: list[str], own: list[int], depth:
 def open_pairs(folder: Path, count: int) -> list[dict]:
     """Questions with their own answer, one of BM25's and one at random."""
     draw = random.Random(9)
-    given = draw.sample(rows(folder / "train" / "pairs.jsonl"), 4 * count)
-    answers = [row["positive"] for row in given]
-    asked = given[:count]
-    ranks = best_others([row["query"] for row in asked], answers, list(range(count)), 20)
+    drawn = draw.sample(rows(folder / "train" / "pairs.jsonl"), 4 * count)
+    answers = [row["positive"] for row in drawn]
+    questions = drawn[:count]
+    ranks = best_others([row["query"] for row in questions], answers, list(range(count)), 20)
     pairs = []
-    for number, row in enumerate(asked):
+    for number, row in enumerate(questions):
         others = [draw.choice(ranks[number]), draw.choice([i for i in range(len(answers)) if i != number])]
         pairs.append({"query": row["query"], "document": row["positive"], "label": 4})
         pairs += [{"query": row["query"], "document": answers[i], "label": 0} for i in others]
@@ -173,8 +173,8 @@ def auc(scores: np.ndarray, positive: np.ndarray) -> float:
 
 def overlap(query: str, document: str) -> float:
     """Share of the query's pairs of characters that the document has, the yardstick."""
-    asked = {query[i : i + 2] for i in range(len(query) - 1)}
-    return sum(pair in document for pair in asked) / max(1, len(asked))
+    pairs = {query[i : i + 2] for i in range(len(query) - 1)}
+    return sum(pair in document for pair in pairs) / max(1, len(pairs))
 
 
 def report(options: argparse.Namespace) -> None:

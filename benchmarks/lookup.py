@@ -66,9 +66,9 @@ def main() -> None:
     texts = list(dict.fromkeys(row.get("query") or row["text"] for row in rows))
     task = load_task(Task(name="task", path=options.task, metric="ndcg@10"))
     teacher = SentenceTransformer(options.model, device="cpu").float()
-    asked = list(task.queries.values())
+    query_texts = list(task.queries.values())
     vectors = kept(options.out / "texts.npy", lambda: teacher.encode_query(texts, show_progress_bar=True))
-    queries = kept(options.out / "queries.npy", lambda: teacher.encode_query(asked))
+    queries = kept(options.out / "queries.npy", lambda: teacher.encode_query(query_texts))
     documents = kept(
         options.out / "documents.npy",
         lambda: teacher.encode_document(list(task.corpus.values()), show_progress_bar=True),
@@ -81,20 +81,20 @@ def main() -> None:
         encoder = fit_lookup(texts, vectors, scale=scale, max_features=options.max_features)
         spent = time.perf_counter() - started
         model = as_mar(encoder).eval()
-        score = judge.ndcg(model.encode_queries(asked))
+        score = judge.ndcg(model.encode_queries(query_texts))
         results.append(
             {"row": f"scale {scale:g}", "texts": len(texts), "features": len(encoder.features),
              "fit_s": spent, "ndcg@10": score, "retention": score / best}
         )  # fmt: skip
     model.save_pretrained(str(options.out / "model"), create_model_card=False)
-    short = [text[: options.length] for text in asked if len(text) >= options.length][:300]
+    short = [text[: options.length] for text in query_texts if len(text) >= options.length][:300]
     timed: dict[str, Any] = {"sentence-transformers": lambda some: model.encode_queries(some)}
     for precision in ("int8", "fp16"):
         folder = options.out / precision
         listing = export_lookup(options.out / "model", folder, weight_format=precision, overwrite=True)
         exported = load_query_encoder(folder)
         timed[f"numpy {precision}"] = exported.encode
-        score = judge.ndcg(exported.encode(asked))
+        score = judge.ndcg(exported.encode(query_texts))
         results.append({"row": f"numpy {precision}", "retention": score / best, **listing.report})
     for name, call in timed.items():
         seconds = timings(call, short)

@@ -42,12 +42,12 @@ def main() -> None:
     chosen = rng.choice(len(queries), min(QUERIES, len(queries)), replace=False)
     vectors = Engine(model, "document").encode(documents, show_progress=True)
     source = RowsSource([(vectors, np.arange(len(vectors)))])
-    asked = {
+    vectors_by_kind = {
         "real": Engine(model, "query").encode([queries[row] for row in chosen]),
         "made": made_queries(source),
         "documents": vectors[rng.choice(len(vectors), QUERIES, replace=False)],
     }
-    trials = {name: exact_results(source, query_vectors) for name, query_vectors in asked.items()}
+    trials = {name: exact_results(source, query_vectors) for name, query_vectors in vectors_by_kind.items()}
     print(f"{len(documents)} texts, {len(chosen)} queries, {vectors.shape[1]} dimensions")
     for kind, params in (("hnsw", {"M": 16}), ("binary", {})):
         with tempfile.TemporaryDirectory() as name:

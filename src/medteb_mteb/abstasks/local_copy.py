@@ -89,8 +89,8 @@ def fetch_failed(what: str, hub: str, name: str, error: Exception, more: str = "
     """
     root = os.environ.get(DATA_VARIABLE)
     where = f"{root}/{name}/" if root else f"a folder {name}/ and set {DATA_VARIABLE} to its parent"
-    said = str(error).strip().splitlines()
-    reason = f"{type(error).__name__}: {said[0][:300]}" if said else type(error).__name__
+    lines = str(error).strip().splitlines()
+    reason = f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
     message = (
         f"{what} could not be fetched from the Hub ({hub}): {reason}. On a machine with access run `hf "
         f"download --repo-type dataset {hub} --local-dir {name}`, then put the copy at {where}. {more}"

@@ -40,9 +40,9 @@ class LocalMetadata(TaskMetadata):
         Raises:
             ValueError: If mteb does not accept a field.
         """
-        made = cls.model_validate(content)
-        made._folder = Path() if folder is None else folder
-        return made
+        metadata = cls.model_validate(content)
+        metadata._folder = Path() if folder is None else folder
+        return metadata
 
     @property
     def descriptive_stat_path(self) -> Path:

@@ -75,8 +75,8 @@ def audit(
     from medteb_mteb.curation.pooling.pool import Pooling, open_retriever, pool  # lazy: yaml
 
     benchmark = _part(read_benchmark(folder), queries, seed)
-    made = ConsensusRule(kind=rule)  # type: ignore[arg-type]
-    asked, texts = _write_texts(benchmark, out / "input")
+    consensus_rule = ConsensusRule(kind=rule)  # type: ignore[arg-type]
+    query_file, document_file = _write_texts(benchmark, out / "input")
     names = retriever or ["Alibaba-NLP/gte-multilingual-base"]
     pools = pool(
         list(benchmark.queries.values()),
@@ -86,25 +86,25 @@ def audit(
         Pooling(size=depth, depth=depth),
         show_progress=not quiet,
     )
-    inputs = (asked, texts, pools)
-    place = journal or out / "judgements.sqlite"
+    inputs = (query_file, document_file, pools)
+    journal_file = journal or out / "judgements.sqlite"
     if dry_run:
-        typer.echo(estimate_text(judging.estimate(*inputs, judges, journal=place, out=out / "judged")))
+        typer.echo(estimate_text(judging.estimate(*inputs, judges, journal=journal_file, out=out / "judged")))
         return
     report = judging.judge(
         *inputs,
         out / "judged",
         judges,
-        journal=place,
+        journal=journal_file,
         already_anonymous=already_anonymous,
         show_progress=not quiet,
     )
     if not report.complete:
         typer.echo("medteb: judgements are missing; the same command resumes", err=True)
         raise typer.Exit(1)
-    given = read_judging(out / "judged")
-    pairs = [pair[:2] for pair in given.failed]
-    labels = consensus(given.judgements, made, judges=given.judges, pairs=pairs)
+    graded = read_judging(out / "judged")
+    pairs = [pair[:2] for pair in graded.failed]
+    labels = consensus(graded.judgements, consensus_rule, judges=graded.judges, pairs=pairs)
     comparison = compare(benchmark, labels)
     content = {
         "folder": str(folder),
@@ -113,8 +113,8 @@ def audit(
         "rule": rule,
         **comparison.to_json(),
     }
-    if len(given.judges) > 1:
-        content["agreement"] = agreement(given.judgements).to_json()
+    if len(graded.judges) > 1:
+        content["agreement"] = agreement(graded.judgements).to_json()
     edition = out / f"{folder.resolve().name}-corrected"
     if not edition.exists():
         try:
@@ -123,7 +123,7 @@ def audit(
                 labels,
                 edition,
                 name=f"{folder.resolve().name}-corrected",
-                provenance=_provenance(out / "judged", made, labels, content),
+                provenance=_provenance(out / "judged", consensus_rule, labels, content),
                 keep_false_positives=keep_false_positives,
             )
         except BuildError as error:
@@ -142,9 +142,9 @@ def _provenance(
     from medteb_mteb.curation.labels.provenance import provenance_of_judging  # lazy: start-up
 
     agreed = content.get("agreement", {}).get("labels", {})
-    said = {"rule": rule.kind, "positive": list(rule.positive), **rule.options()}
-    made = {**said, "labels": counts(labels), "agreement": agreed}
-    return {**provenance_of_judging(judged), "consensus": [made]}
+    rule_fields = {"rule": rule.kind, "positive": list(rule.positive), **rule.options()}
+    record = {**rule_fields, "labels": counts(labels), "agreement": agreed}
+    return {**provenance_of_judging(judged), "consensus": [record]}
 
 
 def _part(benchmark: Benchmark, number: int | None, seed: int) -> Benchmark:

@@ -52,7 +52,7 @@ def consensus(
     from medteb_mteb.curation.labels.consensus import ConsensusRule  # lazy: start-up
     from medteb_mteb.curation.labels.labelling import write_labels  # lazy: numpy
 
-    made = ConsensusRule(
+    consensus_rule = ConsensusRule(
         kind=rule,  # type: ignore[arg-type]
         positive=tuple(grade.strip().upper() for grade in positive.split(",")),
         weights=dict(_weight(entry) for entry in weight or ()),
@@ -62,7 +62,7 @@ def consensus(
         incomplete=incomplete,
         keep_suspicious=keep_suspicious,
     )
-    content = write_labels(judgements, out, made)
+    content = write_labels(judgements, out, consensus_rule)
     typer.echo(json.dumps(content, ensure_ascii=False, indent=2) if as_json else _summary(content, out))
 
 

@@ -71,15 +71,15 @@ def extend(
     from medteb_mteb.curation.labels.consensus import ConsensusRule  # lazy: start-up
     from medteb_mteb.curation.pooling.pool import open_retriever  # lazy: numpy
 
-    there = resolve(edition)
-    _, data = open_edition(there.path)
+    base = resolve(edition)
+    _, data = open_edition(base.path)
     ids = ([row["id"] for row in data.queries], [row["id"] for row in data.corpus])
 
-    def opened(given: str) -> Retriever:
-        name, equals, file = given.partition("=")
+    def opened(spec: str) -> Retriever:
+        name, equals, file = spec.partition("=")
         source = file if equals and is_run(file) else None
         return open_retriever(
-            name if source else given,
+            name if source else spec,
             source=source,
             store=store or store_root(out),
             show_progress=not quiet,
@@ -87,7 +87,7 @@ def extend(
         )
 
     extension = run(
-        there.path,
+        base.path,
         out,
         [opened(name) for name in retriever],
         judges,

@@ -131,18 +131,23 @@ def _build_written(
 
 def _run_of(drafts: Drafts) -> dict[str, Any]:
     """Return the answers and cost of a run, which differ between runs with the same result."""
-    made = drafts.made
-    stopped = {"stopped": made.stopped} if made.stopped else {}
-    run = {"known": made.known, "bought": made.bought, "faults": made.faults, "paid": asdict(made.account)}
+    generation = drafts.made
+    stopped = {"stopped": generation.stopped} if generation.stopped else {}
+    run = {
+        "known": generation.known,
+        "bought": generation.bought,
+        "faults": generation.faults,
+        "paid": asdict(generation.account),
+    }
     return {**run, "failed": dict(drafts.written["failed"]), **stopped}
 
 
 def _tell_drafts(drafts: Drafts) -> None:
-    made, written = drafts.made, drafts.written
-    paid = made.account
+    generation, written = drafts.made, drafts.written
+    paid = generation.account
     typer.echo(
-        f"  {made.bought:,} answers bought, {made.known:,} known; paid over all runs: {paid.answers:,} "
-        f"answers, {paid.tokens_in:,} tokens in, {paid.tokens_out:,} out, {paid.cost:.4g}"
+        f"  {generation.bought:,} answers bought, {generation.known:,} known; paid over all runs: "
+        f"{paid.answers:,} answers, {paid.tokens_in:,} tokens in, {paid.tokens_out:,} out, {paid.cost:.4g}"
     )
     for reason, number in written["failed"].items():
         typer.echo(f"  failed: {number:,} {reason}")

@@ -101,7 +101,7 @@ def _tasks(options: RunOptions) -> tuple[list[AbsTask], frozenset[str]]:
         except KeyError as error:
             raise UserError(f"task {name}: {error.args[0]}") from None
         _add(tasks, task)
-    asked = frozenset(tasks)
+    requested = frozenset(tasks)
     for name in options.benchmarks:
         try:
             benchmark = mteb.get_benchmark(name)
@@ -111,7 +111,7 @@ def _tasks(options: RunOptions) -> tuple[list[AbsTask], frozenset[str]]:
             _add(tasks, task)
     if not tasks:
         raise UserError("no task given; pass --data FOLDER, -t TASK or -b BENCHMARK")
-    return list(tasks.values()), frozenset(tasks) - asked
+    return list(tasks.values()), frozenset(tasks) - requested
 
 
 def _add(tasks: dict[str, AbsTask], task: AbsTask) -> None:

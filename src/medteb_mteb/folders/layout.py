@@ -339,9 +339,9 @@ def _declared_files(folder: Path, patterns: list[str]) -> list[Path]:
             matches = sorted(path for path in folder.glob(pattern) if path.is_file())
         except (OSError, ValueError, NotImplementedError, IndexError, re.error) as error:
             # A name that is too long, or a pattern that pathlib does not take.
-            said = " ".join(str(error).split())[:100]
+            reason = " ".join(str(error).split())[:100]
             raise FolderError(
-                folder, [f"README.md: data_files {pattern[:80]!r} cannot be looked up ({said})"]
+                folder, [f"README.md: data_files {pattern[:80]!r} cannot be looked up ({reason})"]
             ) from error
         if not matches:
             raise FolderError(folder, [f"README.md: declares {pattern!r}, but there is no such file"])

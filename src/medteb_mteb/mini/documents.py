@@ -178,7 +178,7 @@ def join_phrases(phrases: Sequence[str], names: bool, spoken: bool, rng: random.
 _STYLES = ("semicolon", "commas", "digits", "circles", "ordinals")
 
 
-def _said(entity: Entity, part: _Part, name: str, rng: random.Random, spoken: bool = False) -> str:
+def _sentence(entity: Entity, part: _Part, name: str, rng: random.Random, spoken: bool = False) -> str:
     wording = wording_of(entity, part.cell.intent)
     template = rng.choice(wording.talk if spoken else wording.say)
     joined = join_phrases(part.phrases, part.cell.intent in NAME_LISTS, spoken, rng)
@@ -215,13 +215,13 @@ def _echo(register: str, entity: Entity, cell: Cell, name: str, rng: random.Rand
 def _consult(entity: Entity, parts: Sequence[_Part], name: str, rng: random.Random) -> str:
     opening, closing = _frame("consult", entity, name, parts, rng)
     colon = rng.choice(("：", ":"))
-    said = [_said(entity, part, name, rng) for part in parts]
-    if len(said) > 1:
+    sentences = [_sentence(entity, part, name, rng) for part in parts]
+    if len(sentences) > 1:
         # The main answer is the advice; the second one explains the case.
-        return f"病情分析{colon}{opening}{said[1]}意见建议{colon}{said[0]}{closing}"
+        return f"病情分析{colon}{opening}{sentences[1]}意见建议{colon}{sentences[0]}{closing}"
     if rng.random() < 0.5:
-        return f"病情分析{colon}{opening}意见建议{colon}{said[0]}{closing}"
-    return f"病情分析{colon}{opening}{said[0]}意见建议{colon}{closing}"
+        return f"病情分析{colon}{opening}意见建议{colon}{sentences[0]}{closing}"
+    return f"病情分析{colon}{opening}{sentences[0]}意见建议{colon}{closing}"
 
 
 def _leaflet(entity: Entity, parts: Sequence[_Part], name: str, rng: random.Random) -> str:
@@ -244,7 +244,7 @@ def _encyc(entity: Entity, parts: Sequence[_Part], name: str, rng: random.Random
     others = [alias for alias in (entity.name, *entity.aliases) if alias not in name + opening]
     if others and rng.random() < 0.4:
         opening += f"它还有“{rng.choice(others)}”的叫法。"
-    return opening + "".join(_said(entity, part, name, rng) for part in parts) + closing
+    return opening + "".join(_sentence(entity, part, name, rng) for part in parts) + closing
 
 
 def _plain(register: str, spoken: bool = False) -> Body:
@@ -252,7 +252,7 @@ def _plain(register: str, spoken: bool = False) -> Body:
 
     def body(entity: Entity, parts: Sequence[_Part], name: str, rng: random.Random) -> str:
         opening, closing = _frame(register, entity, name, parts, rng)
-        return opening + "".join(_said(entity, part, name, rng, spoken) for part in parts) + closing
+        return opening + "".join(_sentence(entity, part, name, rng, spoken) for part in parts) + closing
 
     return body
 

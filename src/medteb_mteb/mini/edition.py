@@ -55,9 +55,9 @@ def generate(seed: int = 42) -> MiniEdition:
     lists = build_lists(world, test.reranking, CorpusIndex(test.corpus), seed)
     queries = [*test.retrieval.values(), *test.reranking.values()]
     sts = build_sts(world, {query.text for query in queries}, seed)
-    taken = {document.text for document in test.corpus.values()}
-    taken |= {sentence for pair in sts[0] for sentence in (pair.sentence1, pair.sentence2)}
-    return MiniEdition(world, test, lists, sts, build_train(world, queries, taken, seed), seed)
+    test_texts = {document.text for document in test.corpus.values()}
+    test_texts |= {sentence for pair in sts[0] for sentence in (pair.sentence1, pair.sentence2)}
+    return MiniEdition(world, test, lists, sts, build_train(world, queries, test_texts, seed), seed)
 
 
 def build_mini(out: Path, seed: int = 42) -> list[Edition]:

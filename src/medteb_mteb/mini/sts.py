@@ -60,19 +60,19 @@ class _Sentence:
         self.text = prefix + template.format(t=slot)
 
 
-def build_sts(world: World, taken: set[str], seed: int) -> tuple[list[Pair], list[Pair]]:
+def build_sts(world: World, used_texts: set[str], seed: int) -> tuple[list[Pair], list[Pair]]:
     """Return test and train pairs, which share no sentence and no (term, template) pair.
 
     Args:
         world: All entities.
-        taken: Texts that no sentence may repeat (the test queries).
+        used_texts: Texts that no sentence may repeat (the test queries).
         seed: Seed of the edition.
     """
-    sentences = set(taken)
+    sentences = set(used_texts)
     pairs: set[tuple[str, str]] = set()
     test = _build(world, "test", N_TEST, sentences, pairs, seed)
     train = _build(
-        world, "train", N_TRAIN, {s for p in test for s in (p.sentence1, p.sentence2)} | taken,
+        world, "train", N_TRAIN, {s for p in test for s in (p.sentence1, p.sentence2)} | used_texts,
         {used for pair in test for used in pair.used}, seed,
     )  # fmt: skip
     return test, train
@@ -98,8 +98,8 @@ def _build(
         entity = rng.choice(by_kind[rng.choices(list(_KIND_SHARE), list(_KIND_SHARE.values()))[0]])
         question = _Question(entity, rng)
         kinds = REWRITE_KINDS if split == "train" else (REWRITE_KINDS[len(accepted) % 3],)
-        made = [_pair(question, kind, rng) for kind in kinds]
-        new = {(pair.sentence1, pair.sentence2): pair for pair in made if pair is not None}
+        rewrites = [_pair(question, kind, rng) for kind in kinds]
+        new = {(pair.sentence1, pair.sentence2): pair for pair in rewrites if pair is not None}
         if len(new) < len(kinds) or new.keys() & accepted.keys():
             continue
         if split == "train" and question.first.text in firsts:

@@ -71,11 +71,11 @@ def _build_corpus(world: World, texts: set[str], seed: int, rng: random.Random) 
         rng.shuffle(cells)
         copy += 1
     documents: dict[str, Document] = {}
-    taken = dict.fromkeys(texts)
+    used_texts = dict.fromkeys(texts)
     for cell, copy in wanted:
-        document = distinct_document(world, cell, copy, taken, "train", seed)
+        document = distinct_document(world, cell, copy, used_texts, "train", seed)
         documents[document.text] = document
-        taken[document.text] = None
+        used_texts[document.text] = None
     ordered = list(documents.values())
     rng.shuffle(ordered)
     return {f"t{number:05d}": document for number, document in enumerate(ordered)}
@@ -87,18 +87,18 @@ def _build_queries(
     """Return queries for all cells in several rounds, each with the least used term of its entity."""
     used = {query.pair for query in tests}
     seen = {query.text for query in tests} | texts
-    asked: Counter[str] = Counter()
+    term_counts: Counter[str] = Counter()
     queries: list[Query] = []
     for number in range(_MAX_ROUNDS):
         cells = list(world.cells)
         rng.shuffle(cells)
         for cell in cells:
-            query = _query(world, cell, number, used, asked, seed, rng)
+            query = _query(world, cell, number, used, term_counts, seed, rng)
             if query is None or query.text in seen:
                 continue
             seen.add(query.text)
             used.add(query.pair)
-            asked[query.term] += 1
+            term_counts[query.term] += 1
             queries.append(query)
             if len(queries) == N_TRIPLES:
                 return queries
@@ -112,7 +112,7 @@ def _query(
     cell: Cell,
     number: int,
     used: set[tuple[str, str]],
-    asked: Counter[str],
+    term_counts: Counter[str],
     seed: int,
     rng: random.Random,
 ) -> Query | None:
@@ -121,7 +121,7 @@ def _query(
     wording = wording_of(entity, cell.intent)
     terms = surfaces(entity)
     rng.shuffle(terms)
-    for term, kind in sorted(terms, key=lambda item: asked[item[0]]):
+    for term, kind in sorted(terms, key=lambda item: term_counts[item[0]]):
         free = [
             index
             for index in usable_patterns(entity, cell.intent, term, kind, wording.shared)

@@ -162,9 +162,11 @@ def pair_similarities(model: Any, task: AbsTask, *, most: int, batch_size: int) 
     first = _texts(model, task, PromptType.query, [queries[one] for one in chosen], batch_size)
     second = _texts(model, task, PromptType.document, [corpus[one] for one in needed], batch_size)
     at, place = {key: i for i, key in enumerate(chosen)}, {key: i for i, key in enumerate(needed)}
-    left = first[[at[query] for query, _, _ in pairs]]
+    query_vectors = first[[at[query] for query, _, _ in pairs]]
     similarities = [
-        np.asarray(model.similarity_pairwise(left, second[[place[one[i]] for one in pairs]]), np.float64)
+        np.asarray(
+            model.similarity_pairwise(query_vectors, second[[place[one[i]] for one in pairs]]), np.float64
+        )
         for i in (1, 2)
     ]
     return Similarities(similarities[0].ravel(), similarities[1].ravel())
@@ -187,12 +189,12 @@ def measure_speed(
     Raises:
         ValueError: The task is of another type.
     """
-    asked, corpus, _ = _retrieval(task)
-    some, questions = list(corpus.values())[:documents], list(asked.values())[:queries]
-    _texts(model, task, PromptType.document, some[:batch_size], batch_size)
+    task_queries, corpus, _ = _retrieval(task)
+    passages, questions = list(corpus.values())[:documents], list(task_queries.values())[:queries]
+    _texts(model, task, PromptType.document, passages[:batch_size], batch_size)
     _texts(model, task, PromptType.query, questions[:1], 1)
     start = time.perf_counter()
-    _texts(model, task, PromptType.document, some, batch_size)
+    _texts(model, task, PromptType.document, passages, batch_size)
     elapsed = time.perf_counter() - start
     times = []
     for question in questions:
@@ -200,7 +202,12 @@ def measure_speed(
         _texts(model, task, PromptType.query, [question], 1)
         times.append(time.perf_counter() - start)
     return EncodingSpeed(
-        len(some) / elapsed, 1000 * median(times), len(some), len(questions), batch_size, _machine(model)
+        len(passages) / elapsed,
+        1000 * median(times),
+        len(passages),
+        len(questions),
+        batch_size,
+        _machine(model),
     )
 
 

@@ -301,7 +301,7 @@ def nano_tasks_from_folder(folder: Path | str, prompt: str | None = None) -> lis
         FolderError: If the folder does not have that layout.
     """
     folder = Path(folder).expanduser().absolute()
-    made: list[NanoTask] = []
+    tasks: list[NanoTask] = []
     if not folder.is_dir() or not splits_of(folder):
         raise FolderError(folder, ["expected a Nano set: corpus, queries and qrels, each with SPLIT.parquet"])
     for split in splits_of(folder):
@@ -319,8 +319,8 @@ def nano_tasks_from_folder(folder: Path | str, prompt: str | None = None) -> lis
                 prompt=_for_queries(prompt),
                 is_public=False,
             )
-            made.append(_make(metadata, folder.name, split, variant, folder)())
-    return made
+            tasks.append(_make(metadata, folder.name, split, variant, folder)())
+    return tasks
 
 
 def _variants(lists: Sequence[str]) -> list[Variant]:

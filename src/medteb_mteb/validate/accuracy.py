@@ -130,8 +130,8 @@ def stratified(parts: Sequence[StratumAnswers]) -> IntervalEstimate:
     variance = 0.0
     for part in parts:
         rate = (part.positive + 1) / (part.seen + 2)
-        left = 1 - part.seen / part.pairs
-        variance += (part.pairs / total) ** 2 * left * rate * (1 - rate) / part.seen
+        unseen_share = 1 - part.seen / part.pairs
+        variance += (part.pairs / total) ** 2 * unseen_share * rate * (1 - rate) / part.seen
     spread = _Z * math.sqrt(variance)
     return IntervalEstimate(value, max(0.0, value - spread), min(1.0, value + spread))
 

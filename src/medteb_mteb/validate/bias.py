@@ -100,12 +100,12 @@ def length_bias(material: Material) -> Finding:
     rows, differences = [], {}
     compared = _compared(kept, lengths)
     for judge, judgements in _by_judge(kept).items():
-        here = np.array([lengths[one.document_id] for one in judgements], dtype=float)
+        judge_lengths = np.array([lengths[one.document_id] for one in judgements], dtype=float)
         queries, number = _numbers(judgements)
         grades = np.array([value(one.grade) for one in judgements])
-        plain = rank_correlation(Graded(queries, grades, binned(here)), number)
+        plain = rank_correlation(Graded(queries, grades, binned(judge_lengths)), number)
         names = ("shortest", "second", "third", "longest")
-        cells = _quarters(numbers, judge, names, np.searchsorted(bounds, here), grades, queries)
+        cells = _quarters(numbers, judge, names, np.searchsorted(bounds, judge_lengths), grades, queries)
         note(numbers, f"{judge}, rank correlation with the length", plain)
         beyond = compared.get(judge)
         if beyond is not None:

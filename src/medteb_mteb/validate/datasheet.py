@@ -45,21 +45,21 @@ def datasheet(edition: Edition, build: Path | None = None) -> str:
         BuildError: The folder is not a build, or a file of it cannot be read.
         EditionError: The edition's `provenance.json` cannot be read.
     """
-    made = {**read_provenance(edition.path), **({} if build is None else _of_build(build))}
+    provenance = {**read_provenance(edition.path), **({} if build is None else _of_build(build))}
     lines = [f"# Datasheet of {plain(edition.task)}, edition {plain(edition.name)}"]
     answerer = ("model", "answered by", "variant", "temperature", "prompt", "date")
     for title, header, rows in (
-        ("Edition", ("", ""), _edition(edition, made)),
-        ("Texts", ("", ""), _texts(edition, made)),
+        ("Edition", ("", ""), _edition(edition, provenance)),
+        ("Texts", ("", ""), _texts(edition, provenance)),
         (
             "Candidates",
             ("retriever", "settings", "documents per query", "pool per query"),
-            _candidates(made),
+            _candidates(provenance),
         ),
-        ("Judges", ("judge", *answerer), _answerers(made, "judges")),
-        ("LLMs that wrote texts", ("LLM", *answerer), _answerers(made, "writers")),
-        ("Labels", ("", ""), list(_labels(made))),
-        ("Contamination", ("", ""), _contamination(made)),
+        ("Judges", ("judge", *answerer), _answerers(provenance, "judges")),
+        ("LLMs that wrote texts", ("LLM", *answerer), _answerers(provenance, "writers")),
+        ("Labels", ("", ""), list(_labels(provenance))),
+        ("Contamination", ("", ""), _contamination(provenance)),
         ("Earlier versions", ("version", "digest", "what has changed since"), _history(edition)),
     ):
         if rows:
@@ -93,10 +93,10 @@ def _with_those_before(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from (one for one in (part if isinstance(part, list) else [part]) if isinstance(one, dict))
 
 
-def _edition(edition: Edition, made: dict[str, Any]) -> list[Row]:
+def _edition(edition: Edition, provenance: dict[str, Any]) -> list[Row]:
     counts = ", ".join(f"{number:,} {name}" for name, number in edition.counts.items())
     seed = edition.extra.get("seed")
-    known = days(mappings(made, "judges") + mappings(made, "writers"))
+    known = days(mappings(provenance, "judges") + mappings(provenance, "writers"))
     return [
         ("version", edition.version),
         ("digest", edition.digest),
@@ -107,13 +107,13 @@ def _edition(edition: Edition, made: dict[str, Any]) -> list[Row]:
     ]
 
 
-def _texts(edition: Edition, made: dict[str, Any]) -> list[Row]:
+def _texts(edition: Edition, provenance: dict[str, Any]) -> list[Row]:
     rows: list[Row] = [
         (
             f"licence of {_shown(source.get('name'))}",
             _shown(source.get("licence")) + (f", {source['url']}" if source.get("url") else ""),
         )
-        for source in mappings(edition.extra, "sources") or mappings(made, "sources")
+        for source in mappings(edition.extra, "sources") or mappings(provenance, "sources")
     ]
     if not rows:
         rows.append(("sources and their licences", NOT_RECORDED))
@@ -121,24 +121,24 @@ def _texts(edition: Edition, made: dict[str, Any]) -> list[Row]:
         f"none; {one['declared']}"
         if one.get("declared")
         else f"{_shown(one.get('version'))}{', strict' if one.get('strict') else ''}"
-        for one in mappings(made, "anonymisers")
+        for one in mappings(provenance, "anonymisers")
     }
     rows.append(("version of the anonymiser", ", ".join(sorted(versions)) or NOT_RECORDED))
     return rows
 
 
-def _candidates(made: dict[str, Any]) -> list[Row]:
+def _candidates(provenance: dict[str, Any]) -> list[Row]:
     rows: list[Row] = [
         (str(one.get("name")), *(_shown(one.get(key)) for key in ("identity", "depth", "size")))
-        for one in mappings(made, "retrievers")
+        for one in mappings(provenance, "retrievers")
     ]
     return rows or [(NOT_RECORDED,) * 4]
 
 
-def _answerers(made: dict[str, Any], key: str) -> list[Row]:
+def _answerers(provenance: dict[str, Any], key: str) -> list[Row]:
     """Return the rows of judges, or of LLMs that wrote texts (there may be none of these)."""
     rows: list[Row] = []
-    for one in mappings(made, key):
+    for one in mappings(provenance, key):
         variant = "none" if one.get("variant") == "" else _shown(one.get("variant"))
         settings = [variant, _shown(one.get("temperature")), _shown(one.get("prompt"))]
         date = " to ".join(days([one])) or NOT_RECORDED
@@ -159,9 +159,9 @@ def _answered_by(one: dict[str, Any]) -> str:
     return ", ".join(sorted(models)) or NOT_RECORDED
 
 
-def _labels(made: dict[str, Any]) -> Iterator[Row]:
-    records = mappings(made, "consensus")
-    if not records and not mappings(made, "writers"):
+def _labels(provenance: dict[str, Any]) -> Iterator[Row]:
+    records = mappings(provenance, "consensus")
+    if not records and not mappings(provenance, "writers"):
         yield from ((name, NOT_RECORDED) for name in ("rule", "agreement of the judges"))
     for content in records:
         where = f", {content['name']}" if content.get("name") else ""
@@ -178,8 +178,8 @@ def _labels(made: dict[str, Any]) -> Iterator[Row]:
             yield f"agreement of the judges{where}", NOT_RECORDED
 
 
-def _contamination(made: dict[str, Any]) -> list[Row]:
-    content = _dict(made.get("contamination"))
+def _contamination(provenance: dict[str, Any]) -> list[Row]:
+    content = _dict(provenance.get("contamination"))
     leakage = _dict(content.get("leakage"))
     rows: list[Row] = [(key, _shown(value)) for key, value in content.items() if key != "leakage"]
     if leakage:

@@ -89,8 +89,8 @@ def ratio(values: NDArray[np.float64], queries: NDArray[np.int64], number: int) 
     """
     sums = np.bincount(queries, weights=values, minlength=number).astype(float)
     counts = np.bincount(queries, minlength=number).astype(float)
-    there = counts > 0
-    return _estimate(_Ratio(sums[there], counts[there]))
+    nonempty = counts > 0
+    return _estimate(_Ratio(sums[nonempty], counts[nonempty]))
 
 
 def _estimate(sample: _Dominance | _Ratio) -> IntervalEstimate:

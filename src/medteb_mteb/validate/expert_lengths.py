@@ -40,10 +40,10 @@ def length_bias_by_experts(material: Material) -> Finding:
         )
         return Finding(key, title, "not known", reason)
     lengths = {row["id"]: len(row["title"]) + len(row["text"]) for row in material.data.corpus}
-    given = _given(material, experts)
+    labels_by_judge = _labels_by_judge(material, experts)
     numbers: dict[str, Number] = {"pairs seen by experts": len(experts.answers)}
     rows, differences = [], {}
-    for name, labels in given.items():
+    for name, labels in labels_by_judge.items():
         pairs = [pair for pair in experts.answers if pair in labels and pair[1] in lengths]
         truth = np.array([experts.answers[pair] for pair in pairs], dtype=np.int64)
         predicted = np.array([labels[pair] for pair in pairs], dtype=np.int64)
@@ -90,12 +90,14 @@ def length_bias_by_experts(material: Material) -> Finding:
     return Finding(key, title, verdict, reason, numbers, table)
 
 
-def _given(material: Material, experts: Experts) -> Mapping[str, Mapping[tuple[str, str], int]]:
+def _labels_by_judge(material: Material, experts: Experts) -> Mapping[str, Mapping[tuple[str, str], int]]:
     """Return 1 for a positive or 0 by pair, for the labels and for every judge."""
-    given: dict[str, dict[tuple[str, str], int]] = {
+    labels_by_judge: dict[str, dict[tuple[str, str], int]] = {
         LABELS_ROW: {pair: one.label for pair, one in experts.drawn.items() if one.label is not None}
     }
     for judgement in sorted(material.judgements or (), key=lambda one: one.judge):
         if judgement.pair in experts.drawn:
-            given.setdefault(judgement.judge, {})[judgement.pair] = int(judgement.grade in POSITIVE_GRADES)
-    return given
+            labels_by_judge.setdefault(judgement.judge, {})[judgement.pair] = int(
+                judgement.grade in POSITIVE_GRADES
+            )
+    return labels_by_judge

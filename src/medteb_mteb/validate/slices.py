@@ -87,15 +87,17 @@ def _parts(material: Material) -> dict[str, list[str]]:
         by_length.setdefault(int(np.searchsorted(bounds, length)), []).append(query)
     parts = {}
     for _, queries in sorted(by_length.items()):
-        here = [lengths[query] for query in queries]
-        parts[f"{min(here)} to {max(here)} characters"] = queries
+        slice_lengths = [lengths[query] for query in queries]
+        parts[f"{min(slice_lengths)} to {max(slice_lengths)} characters"] = queries
     for field, values in material.fields.items():
         counts = Counter(values[query] for query in lengths if query in values)
-        kept = {value for value, _ in counts.most_common(MAX_FIELD_VALUES)}
+        frequent = {value for value, _ in counts.most_common(MAX_FIELD_VALUES)}
         by_value: dict[str, list[str]] = {}
         for query in lengths:
             value = values.get(query, "not stated")
-            by_value.setdefault(value if value in kept or query not in values else "others", []).append(query)
+            by_value.setdefault(value if value in frequent or query not in values else "others", []).append(
+                query
+            )
         for value in sorted(by_value, key=lambda value: (-len(by_value[value]), value)):
             parts[f"{field}: {value}"] = by_value[value]
     return parts
@@ -109,8 +111,8 @@ def _differs(material: Material, scores: Mapping[str, float], queries: Sequence[
     """Return the p-value of the slice against all other queries; None if nothing can be tested."""
     inside = set(queries)
     one = cluster_means(material, {query: scores[query] for query in queries})
-    rest = {query: score for query, score in scores.items() if query not in inside}
-    other = cluster_means(material, rest) if rest else np.zeros(0)
+    others = {query: score for query, score in scores.items() if query not in inside}
+    other = cluster_means(material, others) if others else np.zeros(0)
     if min(len(one), len(other)) < 2:
         return None
     if not one.std() and not other.std():  # no deviation to compare with
