@@ -1,4 +1,4 @@
-"""The one call for a GPU: steps are kept, lost alone and interrupted; the table says what there is."""
+"""The runner of the GPU benchmarks: kept, failed and interrupted steps, and the table of the records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of judging under faults, at its smallest: what it counts must add up."""
+"""The benchmark of judging under faults, at its smallest: its counts must add up."""
 
 from __future__ import annotations
 

@@ -64,9 +64,7 @@ def audit(
     """
     from mar_st.teachers.store import store_root  # lazy: torch
     from medteb_mteb.curation import judge as judging  # lazy: numpy
-    from medteb_mteb.curation.edition.corrected import write_corrected  # lazy: numpy
     from medteb_mteb.curation.files.folder import write_text  # lazy: yaml
-    from medteb_mteb.curation.files.records import BuildError  # lazy: start-up
     from medteb_mteb.curation.labels.agreement import agreement  # lazy: numpy
     from medteb_mteb.curation.labels.audit import audit as compare  # lazy: numpy
     from medteb_mteb.curation.labels.audit import read_benchmark  # lazy: numpy
@@ -117,21 +115,38 @@ def audit(
         content["agreement"] = agreement(graded.judgements).to_json()
     edition = out / f"{folder.resolve().name}-corrected"
     if not edition.exists():
-        try:
-            write_corrected(
-                benchmark,
-                labels,
-                edition,
-                name=f"{folder.resolve().name}-corrected",
-                provenance=_provenance(out / "judged", consensus_rule, labels, content),
-                keep_false_positives=keep_false_positives,
-            )
-        except BuildError as error:
-            typer.echo(f"medteb: no corrected edition: {error}", err=True)
+        judged = out / "judged"
+        _write_edition(edition, benchmark, labels, judged, consensus_rule, content, keep_false_positives)
     write_text(out / "audit.json", json.dumps(content, ensure_ascii=False, indent=2) + "\n")
     typer.echo(
         json.dumps(content, ensure_ascii=False, indent=2) if as_json else _summary(comparison, out, edition)
     )
+
+
+def _write_edition(
+    edition: Path,
+    benchmark: Benchmark,
+    labels: Sequence[Label],
+    judged: Path,
+    rule: ConsensusRule,
+    content: Mapping[str, Any],
+    keep_false_positives: bool,
+) -> None:
+    """Write the corrected edition, or say why it cannot be written."""
+    from medteb_mteb.curation.edition.corrected import write_corrected  # lazy: numpy
+    from medteb_mteb.curation.files.records import BuildError  # lazy: start-up
+
+    try:
+        write_corrected(
+            benchmark,
+            labels,
+            edition,
+            name=edition.name,
+            provenance=_provenance(judged, rule, labels, content),
+            keep_false_positives=keep_false_positives,
+        )
+    except BuildError as error:
+        typer.echo(f"medteb: no corrected edition: {error}", err=True)
 
 
 def _provenance(

@@ -1,4 +1,4 @@
-"""Journals of judgements, answers, decisions and vectors, for those who verify, repair and use them."""
+"""Journals of judgements, answers, decisions and vectors: verified, repaired and read."""
 
 from __future__ import annotations
 
