@@ -1,4 +1,4 @@
-"""How well, and how fast, are identifiers found?
+"""Measure precision, recall and speed of finding identifiers.
 
 python benchmarks/anonymize.py [MARKED ...] [--texts FILE.jsonl] [--count 20000]
 
@@ -42,14 +42,14 @@ def main() -> None:
         with arguments.texts.open(encoding="utf-8") as lines:
             source = [json.loads(line)["text"] for line in islice(lines, arguments.count)]
     texts = list(islice(cycle(source), arguments.count))
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     start = time.process_time()
     for text in texts:
-        found.update(span.kind for span in finder(text))
-    taken = time.process_time() - start
+        counts.update(span.kind for span in finder(text))
+    elapsed = time.process_time() - start
     length = sum(map(len, texts)) / len(texts)
-    print(f"Finder: {len(texts) / taken:,.0f} texts/s of one core ({length:.0f} characters each)")
-    print(f"found: {dict(found.most_common())}")
+    print(f"Finder: {len(texts) / elapsed:,.0f} texts/s of one core ({length:.0f} characters each)")
+    print(f"found: {dict(counts.most_common())}")
 
     engine = analyzer()
     some = texts[:2000]

@@ -1,10 +1,10 @@
-"""Measures how near an encoder that is cut to its last layers starts to the whole one, before any training.
+"""Measure how close an encoder cut to its last layers is to the whole one before it is trained.
 
     python benchmarks/context_means.py --model teacher --texts queries.jsonl --task data/eval/huatuo-retrieval
 
-The encoder is cut to its last `--layers`. Its token embeddings are its own, or mean hidden states over so
-many `--texts` (see `mar_st.model.context_means`), with position embeddings fitted beside them or left at
-zero, or with vectors of the `--pairs` most frequent token pairs. For each, the nDCG@10 of the task is printed
+The encoder keeps its last `--layers`. Its token embeddings are its own, or mean hidden states over that many
+`--texts` (see `mar_st.model.context_means`): with fitted position embeddings, with zero position embeddings,
+or with vectors of the `--pairs` most frequent token pairs. For each, the nDCG@10 of the task is printed
 in relation to that of the whole encoder on the same documents, with the mean cosine between the query vectors
 of both. One JSON line per row goes to `--out`.
 """
@@ -52,21 +52,21 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=0)
     parser.add_argument("--max-length", type=int, default=128)
     parser.add_argument("--out", type=Path, default=Path("context_means.jsonl"))
-    asked = parser.parse_args()
-    model = SentenceTransformer(asked.model, device="cpu").float()
-    model.max_seq_length = asked.max_length
-    task = load_task(Task(name="task", path=asked.task, metric="ndcg@10"))
+    options = parser.parse_args()
+    model = SentenceTransformer(options.model, device="cpu").float()
+    model.max_seq_length = options.max_length
+    task = load_task(Task(name="task", path=options.task, metric="ndcg@10"))
     queries = list(task.queries.values())
     whole = model.encode_query(queries)
     documents = model.encode_document(list(task.corpus.values()), show_progress_bar=True)
     judge = LossTask("task", task.digest, list(task.corpus), documents, dict(task.queries), task.qrels, True)
     full = judge.ndcg(whole)
-    texts = [(model.prompts.get("query") or "") + text for text in read_texts(asked.texts)]
+    texts = [(model.prompts.get("query") or "") + text for text in read_texts(options.texts)]
     depth = int(model[0].model.config.num_hidden_layers)
 
     def row(layers: int, number: int, means: HiddenMeans | None, *, positions: bool = True) -> None:
         vectors = cut_model(model, layers, means, positions=positions).encode_query(queries)
-        found = {
+        figures = {
             "layers": layers,
             "texts": number,
             "positions": positions,
@@ -74,22 +74,22 @@ def main() -> None:
             "retention": round(judge.ndcg(vectors) / full, 4),
             "cosine": round(float((vectors * whole).sum(axis=1).mean()), 4),
         }
-        print(json.dumps(found), flush=True)
-        with asked.out.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({**found, "model": asked.model, "task": asked.task}) + "\n")
+        print(json.dumps(figures), flush=True)
+        with options.out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({**figures, "model": options.model, "task": options.task}) + "\n")
 
-    for layers in asked.layers:
+    for layers in options.layers:
         row(layers, 0, None)
-    for number in asked.numbers:
-        means = HiddenMeans.of(model[0], [depth - layers for layers in asked.layers], texts[:number])
-        for layers in asked.layers:
+    for number in options.numbers:
+        means = HiddenMeans.of(model[0], [depth - layers for layers in options.layers], texts[:number])
+        for layers in options.layers:
             row(layers, number, means)
-            if number == max(asked.numbers):
+            if number == max(options.numbers):
                 row(layers, number, means, positions=False)
-        if asked.pairs:
-            firsts = [depth - layers for layers in asked.layers]
-            means = HiddenMeans.of(model[0], firsts, texts[:number], pairs=asked.pairs)
-            for layers in asked.layers:
+        if options.pairs:
+            firsts = [depth - layers for layers in options.layers]
+            means = HiddenMeans.of(model[0], firsts, texts[:number], pairs=options.pairs)
+            for layers in options.layers:
                 row(layers, number, means)
 
 

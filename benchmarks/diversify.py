@@ -34,9 +34,9 @@ import numpy as np
 TOPICS = 300
 CHUNK = 20_000
 #: Share of vectors that start a family of near-duplicates.
-FAMILIES = 0.45
+FAMILY_SHARE = 0.45
 #: Range of the similarity of a vector to the first of its family.
-CLOSENESS = (0.84, 0.999)
+FAMILY_SIMILARITY = (0.84, 0.999)
 
 
 def make(path: Path, n: int, dim: int, seed: int = 0) -> Path:
@@ -53,8 +53,8 @@ def make(path: Path, n: int, dim: int, seed: int = 0) -> Path:
     for start in range(0, n, CHUNK):
         rng = np.random.default_rng([seed, start])
         m = CHUNK  # all of a chunk is drawn, so that a shorter file holds the same
-        first, pick, topic = rng.random(m) < FAMILIES, rng.random(m), rng.integers(0, TOPICS, m)
-        close = rng.uniform(*CLOSENESS, (m, 1)).astype(np.float32)
+        first, pick, topic = rng.random(m) < FAMILY_SHARE, rng.random(m), rng.integers(0, TOPICS, m)
+        close = rng.uniform(*FAMILY_SIMILARITY, (m, 1)).astype(np.float32)
         own, noise = (rng.standard_normal((m, dim), dtype=np.float32) * spectrum for _ in range(2))
         vectors = 0.9 * common + 0.7 * topics[topic] + 0.9 * own
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -109,10 +109,10 @@ def measure(arguments: argparse.Namespace) -> None:
     rule = SelectionRule(arguments.threshold, seed_size=arguments.seed_size)
     vectors = np.load(arguments.vectors, mmap_mode="r")[: arguments.n]
     wall, cpu = time.perf_counter(), time.process_time()
-    found: dict = {}
+    figures: dict = {}
     if arguments.method == "loop":
-        found = run_loop(vectors, rule.threshold, rule.seed_size)
-        kept = found.pop("kept")
+        figures = run_loop(vectors, rule.threshold, rule.seed_size)
+        kept = figures.pop("kept")
     else:
         kind = "ivf" if arguments.method == "ivf" else "exact"
         search = Search(kind, lists=arguments.lists, probes=arguments.probes)
@@ -121,19 +121,19 @@ def measure(arguments: argparse.Namespace) -> None:
             vectors, threshold=rule.threshold, seed_size=rule.seed_size, search=search, dtype=dtype,
             show_progress=sys.stderr.isatty(),
         )  # fmt: skip
-    found |= {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
+    figures |= {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    found |= {
+    figures |= {
         "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
         "anonymous_gib": int(status["RssAnon"].split()[0]) / 2**20,
         "dropped": float(1 - kept.mean()),
     }
     if arguments.method == "ivf":
         before = time.perf_counter()
-        found["disagreement"] = measure_disagreement(vectors, kept, rule).to_json()
-        found["measuring"] = time.perf_counter() - before
+        figures["disagreement"] = measure_disagreement(vectors, kept, rule).to_json()
+        figures["measuring"] = time.perf_counter() - before
     np.save(arguments.result + ".npy", kept)
-    Path(arguments.result).write_text(json.dumps(found), encoding="utf-8")
+    Path(arguments.result).write_text(json.dumps(figures), encoding="utf-8")
 
 
 def child(arguments: argparse.Namespace, method: str, n: int, vectors: Path, folder: Path) -> dict:
@@ -150,11 +150,11 @@ def child(arguments: argparse.Namespace, method: str, n: int, vectors: Path, fol
     return {**json.loads(result.read_text("utf-8")), "mask": np.load(f"{result}.npy")}
 
 
-def show(name: str, n: int, found: dict, note: str = "") -> None:
-    peak = f"{found['peak_gib']:5.1f} GiB peak ({found['anonymous_gib']:.1f} anonymous)"
+def show(name: str, n: int, figures: dict, note: str = "") -> None:
+    peak = f"{figures['peak_gib']:5.1f} GiB peak ({figures['anonymous_gib']:.1f} anonymous)"
     print(
-        f"{name:9} {n:9,}  {found['wall']:9.1f} s wall {found['cpu']:9.1f} s cpu  {peak}  "
-        f"{found['dropped']:.1%} dropped  {note}",
+        f"{name:9} {n:9,}  {figures['wall']:9.1f} s wall {figures['cpu']:9.1f} s cpu  {peak}  "
+        f"{figures['dropped']:.1%} dropped  {note}",
         flush=True,
     )
 
@@ -162,11 +162,11 @@ def show(name: str, n: int, found: dict, note: str = "") -> None:
 def compare(arguments: argparse.Namespace, folder: Path) -> None:
     n = arguments.n
     vectors = make(folder / f"vectors-{n}-{arguments.dim}.npy", n, arguments.dim)
-    found = {}
+    results = {}
     for method in arguments.methods:
-        found[method] = child(arguments, method, n, vectors, folder)
-        show(method, n, found[method])
-    mask = found[arguments.methods[0]]["mask"]
+        results[method] = child(arguments, method, n, vectors, folder)
+        show(method, n, results[method])
+    mask = results[arguments.methods[0]]["mask"]
     if not arguments.no_loop:
         first = n if arguments.full_loop else min(n, arguments.loop)
         loop = child(arguments, "loop", first, vectors, folder)
@@ -175,10 +175,10 @@ def compare(arguments: argparse.Namespace, folder: Path) -> None:
         whole = loop["wall"] if first == n else float((loop["base"] + loop["slope"] * sizes).sum())
         if first < n:
             print(f"loop      {n:9,}  {whole:9.1f} s wall, extrapolated from {first:,}")
-        for method, other in found.items():
+        for method, other in results.items():
             same = int((other["mask"][:first] != loop["mask"]).sum())
             print(f"{method:9} {whole / other['wall']:6.1f} x the loop, {same} of {first:,} decisions differ")
-    for method, other in found.items():
+    for method, other in results.items():
         if method == "ivf":
             measured = other["disagreement"]
             low, high = measured["interval"]
@@ -193,11 +193,11 @@ def growth(arguments: argparse.Namespace, folder: Path) -> None:
     largest = max(arguments.growth)
     vectors = make(folder / f"vectors-{largest}-{arguments.dim}.npy", largest, arguments.dim)
     for method in arguments.methods:
-        found = [child(arguments, method, n, vectors, folder) for n in arguments.growth]
-        for n, one in zip(arguments.growth, found, strict=True):
+        runs = [child(arguments, method, n, vectors, folder) for n in arguments.growth]
+        for n, one in zip(arguments.growth, runs, strict=True):
             show(method, n, one)
         for clock in ("wall", "cpu"):
-            times = np.log([one[clock] for one in found])
+            times = np.log([one[clock] for one in runs])
             print(f"{method:9} {clock} grows as n^{np.polyfit(np.log(arguments.growth), times, 1)[0]:.2f}")
 
 

@@ -1,4 +1,4 @@
-"""Encoding speed: `mar_st.encode.Engine` against the encoders that are there, on one corpus and one model.
+"""Encoding speed: `mar_st.encode.Engine` against other encoders, on one corpus and one model.
 
     python benchmarks/encode.py --shape base --texts A.jsonl B.jsonl --number 1000     # a CPU
     python benchmarks/encode.py --shape 4b --texts A.jsonl --number 20000 --device cuda:0 --fill 512
@@ -44,7 +44,7 @@ SEED = 0
 
 def read_texts(paths: list[str], number: int) -> list[str]:
     """A sample of all texts of some JSONL files, each once."""
-    found: dict[str, None] = {}
+    unique: dict[str, None] = {}
     for path in paths:
         with Path(path).open(encoding="utf-8") as lines:
             for line in lines:
@@ -53,8 +53,8 @@ def read_texts(paths: list[str], number: int) -> list[str]:
                     value = row.get(field)
                     for text in value if isinstance(value, list) else [value]:
                         if isinstance(text, str) and text.strip():
-                            found[text] = None
-    texts = list(found)
+                            unique[text] = None
+    texts = list(unique)
     random.Random(SEED).shuffle(texts)
     if len(texts) < number:
         print(f"only {len(texts)} texts in {', '.join(paths)}", file=sys.stderr)
@@ -236,16 +236,16 @@ def memory(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 def fill(texts: list[str], tokenizer: Any, length: int) -> list[str]:
     """Texts of at least `length` tokens, made of the texts in their order."""
-    found, now, size = [], [], 0
+    filled, now, size = [], [], 0
     for text in texts * (1 + 20 * length // max(1, len(texts))):
         now.append(text)
         size += len(tokenizer(text)["input_ids"])
         if size > length + 2:
-            found.append("".join(now))
+            filled.append("".join(now))
             now, size = [], 0
-        if len(found) == len(texts):
+        if len(filled) == len(texts):
             break
-    return found
+    return filled
 
 
 def facts(folder: Path, texts: list[str], shape: str) -> dict[str, Any]:
@@ -297,8 +297,8 @@ def child(args: argparse.Namespace, folder: Path, name: str, precision: str) -> 
     if run.returncode:
         print(f"{name} {precision} failed with exit code {run.returncode}", file=sys.stderr)
         return None
-    found: dict[str, Any] = json.loads(run.stdout.strip().splitlines()[-1])
-    return found
+    figures: dict[str, Any] = json.loads(run.stdout.strip().splitlines()[-1])
+    return figures
 
 
 def cosine_gap(folder: Path, name: str, precision: str) -> float | None:
@@ -308,9 +308,9 @@ def cosine_gap(folder: Path, name: str, precision: str) -> float | None:
     paths = [folder / f"{name.replace(':', '-')}-{precision}.npy", folder / "st-32-fp32.npy"]
     if not all(path.is_file() for path in paths):
         return None
-    found, expected = (np.load(path).astype(np.float64) for path in paths)
-    norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
-    return float(np.abs(1 - (found * expected).sum(axis=1) / norms).max())
+    vectors, expected = (np.load(path).astype(np.float64) for path in paths)
+    norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(expected, axis=1)
+    return float(np.abs(1 - (vectors * expected).sum(axis=1) / norms).max())
 
 
 def main() -> None:
@@ -335,8 +335,8 @@ def main() -> None:
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
-        found = memory(args, Path(args.folder)) if args.one == "memory" else one(args)
-        print(json.dumps(found))
+        figures = memory(args, Path(args.folder)) if args.one == "memory" else one(args)
+        print(json.dumps(figures))
         return
     with tempfile.TemporaryDirectory() as name:
         compare(args, Path(name))
@@ -357,8 +357,8 @@ def compare(args: argparse.Namespace, folder: Path) -> None:
     base = {"shape": args.shape, "device": args.device, "processors": os.cpu_count(), "fill": args.fill}
     if args.documents:
         (folder / "few.jsonl").write_text('{"_id": "a", "text": "b"}\n')
-        found = child(args, folder, "memory", args.precisions[0])
-        write(args.out, {**base, "precision": args.precisions[0], **(found or {})})
+        figures = child(args, folder, "memory", args.precisions[0])
+        write(args.out, {**base, "precision": args.precisions[0], **(figures or {})})
         return
     base |= facts(folder, texts, args.shape)
     others = [f"st:{size}" for size in args.batches if size != 32]
@@ -372,10 +372,10 @@ def compare(args: argparse.Namespace, folder: Path) -> None:
             if name == "flag" and (find_spec("FlagEmbedding") is None or precision != "fp32"):
                 print(f"{name} {precision}: FlagEmbedding is not installed or has no bf16", file=sys.stderr)
                 continue
-            found = child(args, folder, name, precision)
-            if found is None:
+            figures = child(args, folder, name, precision)
+            if figures is None:
                 continue
-            row = {**base, "system": name, "precision": precision, **found}
+            row = {**base, "system": name, "precision": precision, **figures}
             row["texts_per_second"] = row["texts"] / row["seconds"]
             row["tokens_per_second"] = row["tokens"] / row["seconds"]
             row["mfu"] = row["flops"] / row["seconds"] / peak

@@ -1,4 +1,4 @@
-"""MAR-0.3B-4B at its true size, with random weights: does what users type work, how long, in what memory?
+"""MAR-0.3B-4B at full size with random weights: run the documented commands, measure their time and memory.
 
     PYTHONPATH=src python benchmarks/flagship.py WORK         # an hour on 2 processors; 14 GB, 40 GB of disk
     PYTHONPATH=src python benchmarks/flagship.py WORK --tiny  # a rehearsal with small encoders
@@ -35,7 +35,7 @@ NAME = "mar-0.3b-4b"
 ROOT = Path(__file__).resolve().parents[1]
 QUERIES = ["感冒发烧吃什么药", "高血压患者平时要注意什么？", "胃炎能喝酒吗", "孩子咳嗽一周了怎么办"]
 #: Texts that are encoded by stock sentence-transformers, and compared with what `mar encode` wrote.
-COMPARED = 4
+COMPARED_TEXTS = 4
 
 
 class Flagship:
@@ -117,11 +117,11 @@ class Flagship:
         typed = self.commands()[name]
         for number, command in enumerate(typed or [self._inside(name)]):
             log = self.work / "logs" / f"{name}-{number}.log"
-            taken: Measured = run(_executable(command), log, cwd=scratch, env=self.environment())
+            usage: Measured = run(_executable(command), log, cwd=scratch, env=self.environment())
             shown = " ".join(command) if typed else ""
-            parts.append({"command": shown, **vars(taken)})
-        told = self.work / "told" / f"{name}.json"
-        facts = json.loads(told.read_text(encoding="utf-8")) if told.is_file() else {}
+            parts.append({"command": shown, **vars(usage)})
+        facts_file = self.work / "told" / f"{name}.json"
+        facts = json.loads(facts_file.read_text(encoding="utf-8")) if facts_file.is_file() else {}
         after: Callable[[], dict[str, Any]] = getattr(self, f"after_{name}", dict)
         return {"step": name, "parts": parts, **facts, **after()}
 
@@ -193,7 +193,7 @@ class Flagship:
         from sentence_transformers import SentenceTransformer
 
         model = SentenceTransformer(str(self.model), device="cpu")
-        texts = self.texts()[:COMPARED]
+        texts = self.texts()[:COMPARED_TEXTS]
         began = time.monotonic()
         queries = model.encode_query(QUERIES, convert_to_tensor=True).float().numpy()
         middle = time.monotonic()
@@ -222,8 +222,8 @@ class Flagship:
             port = int(line.rsplit(":", 1)[1])
             ready = time.monotonic() - began
             body = json.dumps({"query": QUERIES[0], "k": 3}).encode()
-            found = _post(f"http://127.0.0.1:{port}/search", body)
-            self.tell("serve", {"start_seconds": round(ready, 1), "answer": found})
+            answer = _post(f"http://127.0.0.1:{port}/search", body)
+            self.tell("serve", {"start_seconds": round(ready, 1), "answer": answer})
         finally:
             server.send_signal(signal.SIGTERM)
             if server.wait(60):
@@ -235,14 +235,14 @@ class Flagship:
         from mar_st.model.published import assemble
 
         write_published(self.published, self.backbones)
-        texts = self.texts()[:COMPARED]
-        found = loading(
+        texts = self.texts()[:COMPARED_TEXTS]
+        usage = loading(
             lambda: assemble(self.published, device="cpu"),
             weight_bytes,
             [self.backbones / side for side in ("query", "document")],
             check=lambda mar: _released_scoring(mar, texts),
         )
-        self.tell("published", {"loads": [{"way": "mar_st.model.published.assemble", **found}]})
+        self.tell("published", {"loads": [{"way": "mar_st.model.published.assemble", **usage}]})
 
     # -- before and after commands --
 
@@ -269,9 +269,9 @@ class Flagship:
 
     def after_sts(self) -> dict[str, Any]:
         (path,) = (self.work / "mteb").rglob("MedTEBSTS.json")
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return {"pairs": self.pairs or 1000, "score": found["scores"]["test"][0]["main_score"],
-                "evaluation_seconds": round(found["evaluation_time"], 1)}  # fmt: skip
+        result = json.loads(path.read_text(encoding="utf-8"))
+        return {"pairs": self.pairs or 1000, "score": result["scores"]["test"][0]["main_score"],
+                "evaluation_seconds": round(result["evaluation_time"], 1)}  # fmt: skip
 
     def after_encode(self) -> dict[str, Any]:
         """Tokens, and the cosines with what stock sentence-transformers gave, at least."""
@@ -284,7 +284,7 @@ class Flagship:
         facts = {"tokens": sum(len(ids) + 1 for ids in tokenizer(self.texts())["input_ids"])}
         stock = self.work / "stock.npy"
         if stock.is_file():
-            vectors, other = VectorFolder.open(self.vectors)[:COMPARED], np.load(stock)
+            vectors, other = VectorFolder.open(self.vectors)[:COMPARED_TEXTS], np.load(stock)
             both = np.linalg.norm(vectors, axis=1) * np.linalg.norm(other, axis=1)
             facts["least_cosine"] = round(float(((vectors * other).sum(1) / both).min()), 5)
         return facts
@@ -335,12 +335,12 @@ def tables(results: list[dict[str, Any]]) -> str:
     head = ("step", "seconds", "of processors", "peak MiB", "not files", "")
     lines = [f"| {' | '.join(head)} |", "|---|---|---|---|---|---|"]
     for result in results:
-        told = {
+        further = {
             key: value for key, value in result.items() if key not in ("step", "parts", "loads", "answer")
         }
         for number, part in enumerate(result["parts"]):
             what = f"`{part['command']}`" if part["command"] else result["step"]
-            facts = ", ".join(f"{key} {value}" for key, value in told.items()) if not number else ""
+            facts = ", ".join(f"{key} {value}" for key, value in further.items()) if not number else ""
             numbers = (
                 part["seconds"],
                 part["cpu_seconds"],

@@ -1,4 +1,4 @@
-"""One call for a GPU that is rented by the minute: tests, training steps, encoding, a small model.
+"""Run all GPU measurements in one call: tests, training steps, encoding, a small model.
 
     PYTHONPATH=src python benchmarks/gpu.py --budget-minutes 30           # all, the most telling first
     PYTHONPATH=src python benchmarks/gpu.py --only tests train-4b-512 # some steps
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 
 #: A step is not started with fewer seconds left.
-LEAST = 15
+MIN_STEP_SECONDS = 15
 #: Exit code of a step that lacks something; its reason is in the result.
-LEFT_OUT = 3
+LEFT_OUT_EXIT_CODE = 3
 #: Seconds a process gets to end by itself.
-GRACE = 5
+GRACE_SECONDS = 5
 
 
 @dataclass(frozen=True)
@@ -107,11 +107,11 @@ class Runner:
                 if not self.again and self.record(step).get("status") == "done":
                     print(f"{step.name}: done before, kept", flush=True)
                     continue
-                left = self.deadline - time.monotonic()
-                if left < LEAST:
+                remaining = self.deadline - time.monotonic()
+                if remaining < MIN_STEP_SECONDS:
                     print(f"{step.name}: not reached, the budget is spent", flush=True)
                     continue
-                self._one(step, min(60 * step.minutes, left))
+                self._one(step, min(60 * step.minutes, remaining))
                 self.write_table()
         except SignalError as reason:
             print(f"interrupted by {reason}", flush=True)
@@ -125,8 +125,8 @@ class Runner:
     def record(self, step: Step) -> dict[str, Any]:
         """Return the record of a step; empty if it was never started."""
         with suppress(OSError, ValueError):
-            found: dict[str, Any] = json.loads((self.out / f"{step.name}.json").read_text(encoding="utf-8"))
-            return found
+            record: dict[str, Any] = json.loads((self.out / f"{step.name}.json").read_text(encoding="utf-8"))
+            return record
         return {}
 
     def write_table(self) -> None:
@@ -145,12 +145,18 @@ class Runner:
         try:
             status, reason = self._wait(step, seconds, result)
         finally:
-            found: dict[str, Any] = {}
+            content: dict[str, Any] = {}
             with suppress(OSError, ValueError):
-                found = json.loads(result.read_text(encoding="utf-8"))
-            reason = found.pop("left_out", reason)
+                content = json.loads(result.read_text(encoding="utf-8"))
+            reason = content.pop("left_out", reason)
             took = round(time.monotonic() - started, 1)
-            record = {"step": step.name, "status": status, "seconds": took, "reason": reason, "result": found}
+            record = {
+                "step": step.name,
+                "status": status,
+                "seconds": took,
+                "reason": reason,
+                "result": content,
+            }
             write(self.out / f"{step.name}.json", json.dumps(record, indent=1, ensure_ascii=False))
             print(f"{step.name}: {status} after {took:.0f} s {reason}", flush=True)
 
@@ -170,7 +176,7 @@ class Runner:
                 return "timed out", f"after {seconds:.0f} s"
             finally:
                 end(child)
-        if code == LEFT_OUT:
+        if code == LEFT_OUT_EXIT_CODE:
             return "left out", ""
         if code:
             lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
@@ -190,7 +196,7 @@ def end(child: subprocess.Popen[bytes]) -> None:
             os.killpg(child.pid, number)
         if child.poll() is None:
             with suppress(subprocess.TimeoutExpired):
-                child.wait(timeout=GRACE)
+                child.wait(timeout=GRACE_SECONDS)
 
 
 def write(path: Path, text: str) -> None:
@@ -207,22 +213,22 @@ def device_name() -> str:
     """The first GPU as the driver names it, or `cpu`."""
     command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     except (OSError, subprocess.SubprocessError):
         return "cpu"
-    return found.strip().splitlines()[0].strip() if found.strip() else "cpu"
+    return output.strip().splitlines()[0].strip() if output.strip() else "cpu"
 
 
 def environment_of(device: str, *, tiny: bool) -> dict[str, str]:
     """Variables of a step: the sources of this checkout, no network, no stores of earlier runs."""
-    found = {name: value for name, value in os.environ.items() if not name.startswith("MAR_")}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("MAR_")}
     paths = [str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    found |= {"PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
+    variables |= {"PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
     if device == "cpu":
-        found["MEDTEB_GPU_REHEARSAL"] = "cpu"
+        variables["MEDTEB_GPU_REHEARSAL"] = "cpu"
         if tiny:  # threads that wait for each other only cost time at these sizes
-            found["OMP_NUM_THREADS"] = "1"
-    return found
+            variables["OMP_NUM_THREADS"] = "1"
+    return variables
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""`mar-small-gpu` for `benchmarks/gpu.py`: its recipe, made-up data where none are given, what a run did."""
+"""Step `mar-small-gpu` of `benchmarks/gpu.py`: its recipe, made-up data if none are given, its figures."""
 
 from __future__ import annotations
 

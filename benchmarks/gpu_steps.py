@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
-from gpu import LEFT_OUT, ROOT, write
+from gpu import LEFT_OUT_EXIT_CODE, ROOT, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,10 +32,10 @@ PACKAGES = (
 TRAINING = ("datasets", "pydantic", "accelerate", "filelock", "yaml")
 
 #: Rows of the matrix product that tells a CPU's peak: this is for rehearsals.
-PRODUCT = 512
+PRODUCT_ROWS = 512
 
 #: Texts that are encoded, by length.
-ENCODED = {"512": 3000, "real": 20_000}
+ENCODED_TEXTS = {"512": 3000, "real": 20_000}
 #: Batches of sentence-transformers; its best counts.
 ST_BATCHES = (32, 128)
 
@@ -60,13 +60,13 @@ class Context:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def report(self, found: dict[str, Any]) -> None:
+    def report(self, content: dict[str, Any]) -> None:
         """Write what there is by now."""
-        write(self.result, json.dumps(found, ensure_ascii=False))
+        write(self.result, json.dumps(content, ensure_ascii=False))
 
 
 def run_step(name: str, out: Path, result: Path, *, tiny: bool, data: Path | None) -> None:
-    """Run a step in this process; exits with `LEFT_OUT` where it lacks something."""
+    """Run a step in this process; exits with `LEFT_OUT_EXIT_CODE` where it lacks something."""
     context = Context(out, result, tiny, data)
     kind, *rest = name.split("-")
     try:
@@ -81,7 +81,7 @@ def run_step(name: str, out: Path, result: Path, *, tiny: bool, data: Path | Non
         text = f"{missing} is not installed" if missing else str(reason)
         context.report({"left_out": text})
         print(text)
-        sys.exit(LEFT_OUT)
+        sys.exit(LEFT_OUT_EXIT_CODE)
 
 
 def require(*names: str) -> None:
@@ -109,8 +109,8 @@ def environment(context: Context) -> None:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             versions[name] = None
-    size = 8192 if device() != "cpu" else PRODUCT
-    name, top = peak(PRODUCT)
+    size = 8192 if device() != "cpu" else PRODUCT_ROWS
+    name, top = peak(PRODUCT_ROWS)
     left, right = (torch.randn(size, size, dtype=torch.bfloat16, device=device()) for _ in range(2))
     times = []
     for _ in range(10):
@@ -160,37 +160,37 @@ def tests(context: Context) -> None:
     if not report.is_file():  # it stops at once where the tests' own imports lack a package
         require(*TRAINING)
         raise SystemExit("pytest wrote no report")
-    found: dict[str, Any] = {"passed": 0, "failed": {}, "skipped": {}}
+    outcome: dict[str, Any] = {"passed": 0, "failed": {}, "skipped": {}}
     for case in ET.parse(report).getroot().iter("testcase"):
         name = f"{case.get('classname')}::{case.get('name')}"
         bad = [child for kind in ("failure", "error") for child in case.findall(kind)]
         skipped = case.find("skipped")
         if bad:
-            found["failed"][name] = (bad[0].get("message") or bad[0].text or "")[:300]
+            outcome["failed"][name] = (bad[0].get("message") or bad[0].text or "")[:300]
         elif skipped is not None:
-            found["skipped"][name] = skipped.get("message") or ""
+            outcome["skipped"][name] = skipped.get("message") or ""
         else:
-            found["passed"] += 1
-    context.report(found)
-    if found["failed"]:
-        raise SystemExit(f"{len(found['failed'])} of the tests failed")
+            outcome["passed"] += 1
+    context.report(outcome)
+    if outcome["failed"]:
+        raise SystemExit(f"{len(outcome['failed'])} of the tests failed")
 
 
 def weights(context: Context) -> None:
     """Encoders of the published shapes with random weights, which the other steps load."""
-    found: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     for side in ("document", "query"):
         started = time.perf_counter()
         try:
             folder = backbone(context, side)
         except MissingError as reason:
-            found[side] = {"left_out": str(reason)}
+            report[side] = {"left_out": str(reason)}
             continue
         size = sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
-        found[side] = {"gb": size / 1e9, "seconds": time.perf_counter() - started}
-        context.report(found)
+        report[side] = {"gb": size / 1e9, "seconds": time.perf_counter() - started}
+        context.report(report)
     encoder_folder(context)
-    context.report(found)
+    context.report(report)
 
 
 def backbone(context: Context, side: str) -> Path:
@@ -226,19 +226,19 @@ def encoder_folder(context: Context) -> Path:
     return folder
 
 
-def each(context: Context, found: dict[str, Any], systems: dict[str, Callable[[], dict[str, Any]]]) -> None:
+def each(context: Context, report: dict[str, Any], systems: dict[str, Callable[[], dict[str, Any]]]) -> None:
     """Measure systems one after the other and report each; one that fails leaves the others their turn."""
     failed = []
-    found["systems"] = {}
+    report["systems"] = {}
     for name, measure in systems.items():
         fresh()
         try:
-            found["systems"][name] = measure()
+            report["systems"][name] = measure()
         except Exception as error:  # such as too little memory
             traceback.print_exc()
-            found["systems"][name] = {"error": f"{type(error).__name__}: {str(error)[:200]}"}
+            report["systems"][name] = {"error": f"{type(error).__name__}: {str(error)[:200]}"}
             failed.append(name)
-        context.report(found)
+        context.report(report)
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")
 
@@ -286,7 +286,7 @@ def train_step(context: Context, size: str, length: str) -> None:
         every=every,
         weights=str(context.work / "encoders"),
     )
-    _, top = peak(PRODUCT)
+    _, top = peak(PRODUCT_ROWS)
 
     def measure(setup: str) -> dict[str, Any]:
         row = one(replace(case, setup=setup))
@@ -312,7 +312,7 @@ def encode_step(context: Context, length: str) -> None:
     require("datasets", "yaml")
     folder = encoder_folder(context)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    number = 24 if context.tiny else ENCODED[length]
+    number = 24 if context.tiny else ENCODED_TEXTS[length]
     known = packaged_texts()
     texts = [f"{known[i % len(known)]}{i}" for i in range(number)]
     if length == "512":
@@ -320,7 +320,7 @@ def encode_step(context: Context, length: str) -> None:
     limit = 64 if context.tiny else 512
     lengths = [len(ids) for ids in tokenizer(texts, truncation=True, max_length=limit)["input_ids"]]
     shape = shape_of(QWEN_4B, tiny=context.tiny)
-    _, top = peak(PRODUCT)
+    _, top = peak(PRODUCT_ROWS)
     flops = sum(forward_flops(shape, 1, size) for size in lengths)
 
     def measure(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The Markdown table of `benchmarks/gpu.py`, made of whatever records there are."""
+"""The Markdown table of `benchmarks/gpu.py`, made of the records written so far."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 #: Aims: share of the peak of a LoRA step and of encoding of the 4B, reserved memory against the plan.
 AIMS = {"train-4b-512": 0.45, "encode-4b-512": 0.50}
-PLAN = 0.25
+PLAN_TOLERANCE = 0.25
 
 
 def markdown(records: dict[str, dict[str, Any]], order: Sequence[str]) -> str:
@@ -31,37 +31,37 @@ def markdown(records: dict[str, dict[str, Any]], order: Sequence[str]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def head(found: dict[str, Any]) -> str:
+def head(facts: dict[str, Any]) -> str:
     """The device and the versions."""
-    if not found:
+    if not facts:
         return "# Measured on a device that was not looked at"
-    versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items() if number)
-    missing = ", ".join(name for name, number in found["versions"].items() if not number)
+    versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items() if number)
+    missing = ", ".join(name for name, number in facts["versions"].items() if not number)
     return (
-        f"# Measured on {found['devices'] or 1} x {found['device']}\n\n"
-        f"Peak {found['peak_tflops']:.3g} TFLOP/s (bf16, dense); a matrix product reaches "
-        f"{found['product_tflops']:.3g}. {versions}. Not installed: {missing or 'nothing'}."
+        f"# Measured on {facts['devices'] or 1} x {facts['device']}\n\n"
+        f"Peak {facts['peak_tflops']:.3g} TFLOP/s (bf16, dense); a matrix product reaches "
+        f"{facts['product_tflops']:.3g}. {versions}. Not installed: {missing or 'nothing'}."
     )
 
 
-def tests(found: dict[str, Any]) -> str:
+def tests(outcome: dict[str, Any]) -> str:
     """Tests that failed or were skipped."""
-    if not found:
+    if not outcome:
         return ""
     lines = [
-        f"Tests marked `gpu`: {found['passed']} passed, {len(found['failed'])} failed, "
-        f"{len(found['skipped'])} skipped."
+        f"Tests marked `gpu`: {outcome['passed']} passed, {len(outcome['failed'])} failed, "
+        f"{len(outcome['skipped'])} skipped."
     ]
     for kind in ("failed", "skipped"):
-        lines += [f"- {kind}: `{name}`: {' '.join(why.split())}" for name, why in found[kind].items()]
+        lines += [f"- {kind}: `{name}`: {' '.join(why.split())}" for name, why in outcome[kind].items()]
     return "\n".join(lines)
 
 
 def training(results: dict[str, dict[str, Any]]) -> str:
     """A line per shape and length, both trainers in it."""
     rows = []
-    for name, found in results.items():
-        systems = found.get("systems", {})
+    for name, result in results.items():
+        systems = result.get("systems", {})
         mar, plain = systems.get("mar", {}), systems.get("st", {})
         if not name.startswith("train-") or "mfu" not in mar:
             continue
@@ -82,7 +82,11 @@ def training(results: dict[str, dict[str, Any]]) -> str:
                 number(plain.get("reserved_gb"), ".1f"),
                 number(mar["planned_gb"], ".1f"),
                 number(reserved, ".2f")
-                + (f" (aim within {PLAN:.0%})" if reserved and abs(reserved - 1) > PLAN else ""),
+                + (
+                    f" (aim within {PLAN_TOLERANCE:.0%})"
+                    if reserved and abs(reserved - 1) > PLAN_TOLERANCE
+                    else ""
+                ),
             ]
         )
     columns = ["step", "batch", "texts/s", "texts/s ST", "ratio", "tokens/s", "MFU", "MFU ST"]
@@ -93,10 +97,10 @@ def training(results: dict[str, dict[str, Any]]) -> str:
 def encoding(results: dict[str, dict[str, Any]]) -> str:
     """A line per length and system."""
     rows = []
-    for name, found in results.items():
+    for name, result in results.items():
         if not name.startswith("encode-"):
             continue
-        for system, row in found.get("systems", {}).items():
+        for system, row in result.get("systems", {}).items():
             if "mfu" not in row:
                 continue
             own = system == "mar"
@@ -123,7 +127,7 @@ def encoding(results: dict[str, dict[str, Any]]) -> str:
     return table("Encoding, bf16, loading not counted", columns, rows)
 
 
-def small(found: dict[str, Any]) -> str:
+def small(result: dict[str, Any]) -> str:
     """A line per stage of the small model."""
     rows = [
         [
@@ -136,10 +140,10 @@ def small(found: dict[str, Any]) -> str:
             number(stage["memory_gb"], ".1f"),
             ", ".join(f"{key} {value:.4f}" for key, value in (stage["scores"] or {}).items()) or "-",
         ]
-        for name, stage in found.get("stages", {}).items()
+        for name, stage in result.get("stages", {}).items()
     ]
     title = "`mar-small-gpu`"
-    if found.get("made_up"):
+    if result.get("made_up"):
         title += ", on made-up data: its speed counts, its scores mean nothing"
     return table(title, ["stage", "steps", "s", "texts/s", "tokens/s", "MFU", "GB allocated", "scores"], rows)
 

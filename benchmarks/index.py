@@ -35,7 +35,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from index_vectors import AT, BLOCK, prepare
+from index_vectors import BLOCK, RECALL_CUTOFF, prepare
 
 HNSW = [{"ef": ef} for ef in (16, 32, 64, 128, 256, 512)]
 PROBES = [{"nprobe": probes} for probes in (1, 8, 32, 128)]
@@ -131,14 +131,14 @@ def milvus_lite(name, vectors, folder):
         client.load_collection("documents")
 
         def ask(queries, k, setting):
-            found = client.search(
+            results = client.search(
                 "documents",
                 data=list(queries),
                 limit=k,
                 anns_field="vector",
                 search_params={"params": setting},
             )
-            return np.array([[hit["id"] for hit in hits] for hits in found])
+            return np.array([[hit["id"] for hit in hits] for hits in results])
 
         return ask
 
@@ -175,8 +175,8 @@ def mar_index(name, vectors, folder):
 
         def ask(queries, k, setting):
             index.settings = {**chosen, **setting}
-            found, _ = index.search(queries, k)
-            return np.array(found).astype(np.int64)
+            keys, _ = index.search(queries, k)
+            return np.array(keys).astype(np.int64)
 
         return ask
 
@@ -219,21 +219,23 @@ def measure(options, name, cache):
     before = resident()
     started = time.perf_counter()
     ask = opened()
-    ask(queries[:1], AT, SYSTEMS[name][0])
+    ask(queries[:1], RECALL_CUTOFF, SYSTEMS[name][0])
     first = time.perf_counter() - started
     for setting in SYSTEMS[name]:
-        rows = np.concatenate([ask(queries[at : at + 64], AT, setting) for at in range(0, len(queries), 64)])
+        rows = np.concatenate(
+            [ask(queries[at : at + 64], RECALL_CUTOFF, setting) for at in range(0, len(queries), 64)]
+        )
         recall = np.mean(
-            [len(set(a) & set(b)) / AT for a, b in zip(rows.tolist(), exact.tolist(), strict=True)]
+            [len(set(a) & set(b)) / RECALL_CUTOFF for a, b in zip(rows.tolist(), exact.tolist(), strict=True)]
         )
         times = []
         for query in queries:
             started = time.perf_counter()
-            ask(query[None], AT, setting)
+            ask(query[None], RECALL_CUTOFF, setting)
             times.append(time.perf_counter() - started)
         started = time.perf_counter()
         for at in range(0, len(queries), 64):
-            ask(queries[at : at + 64], AT, setting)
+            ask(queries[at : at + 64], RECALL_CUTOFF, setting)
         batched = time.perf_counter() - started
         after = resident()
         line = {
@@ -266,13 +268,13 @@ def key(line):
 def read(out):
     if not out.is_file():
         return []
-    found = []
+    rows = []
     for line in out.read_text(encoding="utf-8").splitlines():
         try:
-            found.append(json.loads(line))
+            rows.append(json.loads(line))
         except ValueError:
             continue  # cut by a kill; it is measured again
-    return found
+    return rows
 
 
 def summary(lines):

@@ -1,4 +1,4 @@
-"""Vectors that lie as real ones do, for `benchmarks/index.py`, which describes them."""
+"""Synthetic vectors with the neighbourhoods of real ones, for `benchmarks/index.py`, which describes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BLOCK = 8192
 
 #: Results that recall is measured at.
-AT = 10
+RECALL_CUTOFF = 10
 
 
 def unit(vectors):
@@ -63,8 +63,8 @@ class Lift:
         first = rows[generator.integers(0, len(rows), count)]
         second = self.near[first, generator.integers(0, self.near.shape[1], count)]
         share = generator.random((count, 1), dtype=np.float32)
-        found = (1 - share) * self.real[first] + share * self.real[second]
-        return self.lifted(found, generator)
+        mixed = (1 - share) * self.real[first] + share * self.real[second]
+        return self.lifted(mixed, generator)
 
     def lifted(self, vectors, generator):
         drawn = generator.standard_normal((len(vectors), self.dim), dtype=np.float32)
@@ -98,6 +98,6 @@ def prepare(options, cache):
         part.replace(paths[0])
     vectors, queries = np.load(paths[0], mmap_mode="r"), np.load(paths[1])
     if not paths[2].is_file():
-        _, exact = flat.search(queries, vectors.view(np.ndarray), AT)
+        _, exact = flat.search(queries, vectors.view(np.ndarray), RECALL_CUTOFF)
         np.save(paths[2], exact)
     return vectors, queries, np.load(paths[2])

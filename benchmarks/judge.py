@@ -47,10 +47,10 @@ class Clock:
         async def timed(call, writer):
             if call.path == "/v1/account":
                 rules = load(ROOT / "examples" / "rule_judges.py")
-                found = {"first": self.first, "last": self.last, "made": endpoint.made}
-                found |= {"busiest": endpoint.busiest, "sold": sum(endpoint.sold.values())}
-                found |= {"most": max(endpoint.sold.values(), default=0)}
-                writer.write(rules.Answer(200, {**found, "bodies": endpoint.bodies}).encoded())
+                totals = {"first": self.first, "last": self.last, "made": endpoint.made}
+                totals |= {"busiest": endpoint.busiest, "sold": sum(endpoint.sold.values())}
+                totals |= {"most": max(endpoint.sold.values(), default=0)}
+                writer.write(rules.Answer(200, {**totals, "bodies": endpoint.bodies}).encoded())
                 await writer.drain()
                 return True
             self.first = self.first or time.monotonic()
@@ -105,11 +105,11 @@ def bare(url: str, bodies: list[dict], concurrency: int) -> float:
     import openai
 
     async def main() -> float:
-        left = iter(bodies)
+        pending = iter(bodies)
         async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
 
             async def work() -> None:
-                for body in left:
+                for body in pending:
                     await client.chat.completions.create(**body)
 
             started = time.monotonic()
@@ -148,19 +148,19 @@ def main() -> None:
         started, cpu = time.monotonic(), time.process_time()
         report = judge(*paths, folder / "out", config, already_anonymous=True, show_progress=False)
         whole, cpu = time.monotonic() - started, time.process_time() - cpu
-    found = account(url)
-    reached = found["made"] / (found["last"] - found["first"])
+    totals = account(url)
+    reached = totals["made"] / (totals["last"] - totals["first"])
     bare_cpu = time.process_time()
-    plain = bare(url, found["bodies"], options.concurrency)
+    plain = bare(url, totals["bodies"], options.concurrency)
     bare_cpu = time.process_time() - bare_cpu
     server.terminate()
-    grades = found["sold"] / (found["last"] - found["first"])
+    grades = totals["sold"] / (totals["last"] - totals["first"])
     assert report.complete
     checked = report.judges[0].details["checked"]  # positives, each with a query it cannot answer
-    assert (found["sold"], found["most"]) == (report.pairs + checked, 1), found
+    assert (totals["sold"], totals["most"]) == (report.pairs + checked, 1), totals
     print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}")
     load = "load " + " ".join(f"{value:.1f}" for value in os.getloadavg())
-    each, bare_each = (1000 * used / found["made"] for used in (cpu, bare_cpu))
+    each, bare_each = (1000 * used / totals["made"] for used in (cpu, bare_cpu))
     at_once = f"{options.concurrency} at once, {options.latency:g} s each"
     print(f"limit of the endpoint  {limit:8.1f} answers/s ({at_once}; {load})")
     print(f"medteb judge           {reached:8.1f} answers/s  {reached / limit:6.1%}  {each:5.2f} ms CPU each")
@@ -168,7 +168,7 @@ def main() -> None:
         f"bare client            {plain:8.1f} answers/s  {plain / limit:6.1%}  {bare_each:5.2f} ms CPU each"
     )
     print(f"grades                 {grades:8.0f} a second")
-    print(f"whole command          {whole:8.1f} s for {report.pairs} pairs, {found['made']} requests")
+    print(f"whole command          {whole:8.1f} s for {report.pairs} pairs, {totals['made']} requests")
     print(f"checked again          {checked:8d} positives")
 
 

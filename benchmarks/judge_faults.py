@@ -1,4 +1,4 @@
-"""Judging under faults and kills: are the labels the same, is anything paid twice, is anything lost?
+"""Judging under faults and kills: compare the labels, and count judgements that are lost or paid twice.
 
     python benchmarks/judge_faults.py                     # 20,000 judgements, 10 % of each fault
     python benchmarks/judge_faults.py --judgements 2000 --rate 0.05
@@ -162,18 +162,18 @@ def measure(options: argparse.Namespace, folder: Path) -> None:
         while failed is None or failed:
             wait = draw.uniform(0.5, 2 * options.kill - 0.5) if kills < options.kills else None
             child = start(*arguments, "retry" if failed else "-")
-            found = ended(child, server, wait)
-            kills += found is None
+            failures = ended(child, server, wait)
+            kills += failures is None
             runs += 1
-            failed = failed if found is None else found
+            failed = failed if failures is None else failures
             if not options.json:
-                print(f"run {runs}: {'killed' if found is None else f'{found} failed'}", flush=True)
-        taken = time.monotonic() - started
+                print(f"run {runs}: {'killed' if failures is None else f'{failures} failed'}", flush=True)
+        elapsed = time.monotonic() - started
 
     same = (folder / "out/judgements.jsonl").read_bytes() == (folder / "clean/judgements.jsonl").read_bytes()
     counts = Counter(server.sold.values())
-    asked = {json.loads(line)["text"] for line in inputs[0].read_text(encoding="utf-8").splitlines()}
-    wanted = sum(query in asked for _, query, _ in server.sold)
+    query_texts = {json.loads(line)["text"] for line in inputs[0].read_text(encoding="utf-8").splitlines()}
+    wanted = sum(query in query_texts for _, query, _ in server.sold)
     result = {
         "judgements": options.judgements,
         "same_labels": same,
@@ -189,7 +189,7 @@ def measure(options: argparse.Namespace, folder: Path) -> None:
         "answers_given_again": server.replayed,
         "grades_spoiled": sum(server.spoiled.values()),
         "faults": dict(sorted(server.faults.items())),
-        "seconds": round(taken, 1),
+        "seconds": round(elapsed, 1),
         "seconds_without_faults": round(plain, 1),
     }
     result["faults"].pop("", None)

@@ -24,8 +24,8 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 LABELS = {"S": 4, "A": 3, "B": 2, "C": 1, "D": 0}
-PACKAGED = ("MedTEBRetrieval", "MedTEBReranking")
-OPEN = ("huatuo-retrieval", "generated-retrieval")
+PACKAGED_TASKS = ("MedTEBRetrieval", "MedTEBReranking")
+OPEN_SETS = ("huatuo-retrieval", "generated-retrieval")
 
 
 def rows(path: Path) -> list[dict]:
@@ -65,7 +65,7 @@ def packaged() -> tuple[list[dict], list[dict]]:
     """Graded pairs to train on, and of a fifth of the groups to report on."""
     train, test = [], []
     queries, documents, graded = {}, {}, []
-    for task in PACKAGED:
+    for task in PACKAGED_TASKS:
         folder = ROOT / "tasks" / task
         queries |= {f"{task}/{name}": text for name, text in texts(folder / "queries.jsonl").items()}
         documents |= {f"{task}/{name}": text for name, text in texts(folder / "corpus.jsonl").items()}
@@ -99,22 +99,22 @@ def best_others(questions: list[str], answers: list[str], own: list[int], depth:
     retriever = BM25()
     retriever.prepare(questions, answers)
     nothing = [np.empty(0, dtype=np.int64)] * len(questions)
-    found = retriever.search(range(len(questions)), depth + 1, nothing)
+    results = retriever.search(range(len(questions)), depth + 1, nothing)
     return [
         [int(one) for one in row if one >= 0 and one != mine and answers[one] != answers[mine]][:depth]
-        for row, mine in zip(found.documents, own, strict=True)
+        for row, mine in zip(results.documents, own, strict=True)
     ]
 
 
 def open_pairs(folder: Path, count: int) -> list[dict]:
     """Questions with their own answer, one of BM25's and one at random."""
     draw = random.Random(9)
-    given = draw.sample(rows(folder / "train" / "pairs.jsonl"), 4 * count)
-    answers = [row["positive"] for row in given]
-    asked = given[:count]
-    ranks = best_others([row["query"] for row in asked], answers, list(range(count)), 20)
+    drawn = draw.sample(rows(folder / "train" / "pairs.jsonl"), 4 * count)
+    answers = [row["positive"] for row in drawn]
+    questions = drawn[:count]
+    ranks = best_others([row["query"] for row in questions], answers, list(range(count)), 20)
     pairs = []
-    for number, row in enumerate(asked):
+    for number, row in enumerate(questions):
         others = [draw.choice(ranks[number]), draw.choice([i for i in range(len(answers)) if i != number])]
         pairs.append({"query": row["query"], "document": row["positive"], "label": 4})
         pairs += [{"query": row["query"], "document": answers[i], "label": 0} for i in others]
@@ -144,7 +144,7 @@ def make(options: argparse.Namespace) -> None:
     random.Random(11).shuffle(train)
     write(options.out / "train.jsonl", train)
     write(options.out / "test-packaged.jsonl", test)
-    for name in OPEN:
+    for name in OPEN_SETS:
         write(options.out / f"test-{name}.jsonl", open_test(options.open / "eval" / name, options.test))
 
 
@@ -153,11 +153,11 @@ def intervals(queries: list[str], measure, samples: int = 2000) -> tuple[float, 
     of: dict[str, list[int]] = {}
     for number, query in enumerate(queries):
         of.setdefault(query, []).append(number)
-    groups_, draw, found = [np.array(v) for v in of.values()], np.random.default_rng(0), []
+    groups_, draw, values = [np.array(v) for v in of.values()], np.random.default_rng(0), []
     for _ in range(samples):
         chosen = np.concatenate([groups_[i] for i in draw.integers(len(groups_), size=len(groups_))])
-        found.append(measure(chosen))
-    low, high = np.nanpercentile(found, [2.5, 97.5])
+        values.append(measure(chosen))
+    low, high = np.nanpercentile(values, [2.5, 97.5])
     return float(low), float(high)
 
 
@@ -173,8 +173,8 @@ def auc(scores: np.ndarray, positive: np.ndarray) -> float:
 
 def overlap(query: str, document: str) -> float:
     """Share of the query's pairs of characters that the document has, the yardstick."""
-    asked = {query[i : i + 2] for i in range(len(query) - 1)}
-    return sum(pair in document for pair in asked) / max(1, len(asked))
+    pairs = {query[i : i + 2] for i in range(len(query) - 1)}
+    return sum(pair in document for pair in pairs) / max(1, len(pairs))
 
 
 def report(options: argparse.Namespace) -> None:
@@ -182,12 +182,14 @@ def report(options: argparse.Namespace) -> None:
     from mar_st.graded import Grader
 
     grader = Grader(options.folder / "judge")
-    found = {}
+    agreements = {}
     for file in sorted(options.folder.glob("test-*.jsonl")):
         pairs = some_queries(rows(file), options.queries)
         scores = grader.scores([(pair["query"], pair["document"]) for pair in pairs])
-        found[file.stem.removeprefix("test-")] = agreement(pairs, scores, grader.thresholds.label(scores))
-    print(json.dumps(found, indent=2))
+        agreements[file.stem.removeprefix("test-")] = agreement(
+            pairs, scores, grader.thresholds.label(scores)
+        )
+    print(json.dumps(agreements, indent=2))
 
 
 def agreement(pairs: list[dict], scores: np.ndarray, given: np.ndarray) -> dict:

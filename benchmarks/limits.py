@@ -1,4 +1,4 @@
-"""Every limit of `mar serve` at its edge, with a client beside it that searches all the time.
+"""Every limit of `mar serve` at and beyond its edge, while another client searches continuously.
 
     python benchmarks/limits.py                       # mar-mini, 5,000 documents; some four minutes
     python benchmarks/limits.py --only max-k values   # some limits

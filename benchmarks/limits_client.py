@@ -1,4 +1,4 @@
-"""Clients of `limits.py`: a probe that searches all the time, and raw connections."""
+"""Clients of `limits.py`: a probe that searches continuously, and raw connections."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class Probe:
     def since(self, began: float) -> Times:
         """Times of the probes that were planned since a moment."""
         self._mine.send(time.monotonic())
-        found = sorted((took, status) for due, took, status in self._mine.recv() if due >= began)
-        took = [1000 * seconds for seconds, _ in found]
-        failed = sum(status != 200 for _, status in found)
+        probes = sorted((took, status) for due, took, status in self._mine.recv() if due >= began)
+        took = [1000 * seconds for seconds, _ in probes]
+        failed = sum(status != 200 for _, status in probes)
         p99 = took[min(len(took) - 1, int(0.99 * len(took)))]
         return Times(round(statistics.median(took), 2), round(p99, 2), failed)
 

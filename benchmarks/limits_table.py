@@ -108,9 +108,9 @@ class Attack:
         self.note(bool(statuses) and set(statuses) <= wanted, f"{dict(statuses)}")
         return "/".join(str(status) for status in sorted(statuses))
 
-    def note(self, right: bool, found: str) -> None:
+    def note(self, right: bool, detail: str) -> None:
         if not right:
-            self.right, self.wrong = False, f"{self.wrong} {found}"
+            self.right, self.wrong = False, f"{self.wrong} {detail}"
 
 
 @dataclass
@@ -279,12 +279,12 @@ def pipelined(attack: Attack) -> None:
         connection.send(
             request * number + b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
         )
-        found = 0
+        successes = 0
         with suppress(OSError):
             while True:
-                found += connection.answer()[0] == 200
+                successes += connection.answer()[0] == 200
         connection.close()
-        return found
+        return successes
 
     edge, beyond = answers(32), answers(100)  # one is answered, 32 wait
     attack.edge, attack.beyond = f"{edge} answers", f"{beyond} answers"
@@ -339,11 +339,11 @@ def connections(attack: Attack) -> None:
     with ExitStack() as stack:
 
         def opened(number: int) -> list[Connection]:
-            found = []
+            batch = []
             for _ in range(number):  # a thousand per second
-                found.append(stack.enter_context(closing(Connection(attack.port))))
+                batch.append(stack.enter_context(closing(Connection(attack.port))))
                 time.sleep(0.001)
-            return found
+            return batch
 
         first = opened(1024 - CALLERS)
         time.sleep(1)

@@ -40,8 +40,8 @@ def kept(path: Path, compute: Callable[[], np.ndarray]) -> np.ndarray:
     """Vectors of a file, computed where it is not there."""
     if not path.is_file():
         np.save(path, compute())
-    found: np.ndarray = np.load(path).astype(np.float32)
-    return found
+    vectors: np.ndarray = np.load(path).astype(np.float32)
+    return vectors
 
 
 def as_mar(encoder: Any) -> MAR:
@@ -66,42 +66,42 @@ def main() -> None:
     texts = list(dict.fromkeys(row.get("query") or row["text"] for row in rows))
     task = load_task(Task(name="task", path=options.task, metric="ndcg@10"))
     teacher = SentenceTransformer(options.model, device="cpu").float()
-    asked = list(task.queries.values())
+    query_texts = list(task.queries.values())
     vectors = kept(options.out / "texts.npy", lambda: teacher.encode_query(texts, show_progress_bar=True))
-    queries = kept(options.out / "queries.npy", lambda: teacher.encode_query(asked))
+    queries = kept(options.out / "queries.npy", lambda: teacher.encode_query(query_texts))
     documents = kept(
         options.out / "documents.npy",
         lambda: teacher.encode_document(list(task.corpus.values()), show_progress_bar=True),
     )
     judge = LossTask("task", task.digest, list(task.corpus), documents, dict(task.queries), task.qrels, True)
     best = judge.ndcg(queries)
-    found: list[dict[str, Any]] = [{"row": "teacher", "ndcg@10": best}]
+    results: list[dict[str, Any]] = [{"row": "teacher", "ndcg@10": best}]
     for scale in options.scales:
         started = time.perf_counter()
         encoder = fit_lookup(texts, vectors, scale=scale, max_features=options.max_features)
         spent = time.perf_counter() - started
         model = as_mar(encoder).eval()
-        score = judge.ndcg(model.encode_queries(asked))
-        found.append(
+        score = judge.ndcg(model.encode_queries(query_texts))
+        results.append(
             {"row": f"scale {scale:g}", "texts": len(texts), "features": len(encoder.features),
              "fit_s": spent, "ndcg@10": score, "retention": score / best}
         )  # fmt: skip
     model.save_pretrained(str(options.out / "model"), create_model_card=False)
-    short = [text[: options.length] for text in asked if len(text) >= options.length][:300]
+    short = [text[: options.length] for text in query_texts if len(text) >= options.length][:300]
     timed: dict[str, Any] = {"sentence-transformers": lambda some: model.encode_queries(some)}
     for precision in ("int8", "fp16"):
         folder = options.out / precision
         listing = export_lookup(options.out / "model", folder, weight_format=precision, overwrite=True)
         exported = load_query_encoder(folder)
         timed[f"numpy {precision}"] = exported.encode
-        score = judge.ndcg(exported.encode(asked))
-        found.append({"row": f"numpy {precision}", "retention": score / best, **listing.report})
+        score = judge.ndcg(exported.encode(query_texts))
+        results.append({"row": f"numpy {precision}", "retention": score / best, **listing.report})
     for name, call in timed.items():
         seconds = timings(call, short)
-        found.append({"row": f"{name}, one by one", "p50_us": 1e6 * float(np.median(seconds)),
+        results.append({"row": f"{name}, one by one", "p50_us": 1e6 * float(np.median(seconds)),
                       "p90_us": 1e6 * float(np.quantile(seconds, 0.9))})  # fmt: skip
     with (options.out / "results.jsonl").open("w", encoding="utf-8") as stream:
-        for row in found:
+        for row in results:
             line = json.dumps({key: round(value, 4) if isinstance(value, float) else value
                                for key, value in row.items()})  # fmt: skip
             stream.write(f"{line}\n")

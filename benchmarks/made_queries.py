@@ -1,10 +1,10 @@
-"""Recall that real queries, made queries and documents as queries see, by effort of searching.
+"""Recall of an index for real queries, generated queries and documents as queries, by search effort.
 
     python benchmarks/made_queries.py --model MODEL --texts TEXTS.jsonl --queries QUERIES.jsonl
 
-`mar index build` sets the effort of searching by recall; where it is given no queries it makes some
-(`mar_st.index.tune.made_queries`). This shows how near they come to real ones, for a graph and for binary
-codes. Texts and queries are lines with `text`, `query` or `_id` and `text`.
+`mar index build` chooses the search effort by recall. Without queries it generates some
+(`mar_st.index.tune.made_queries`). This benchmark shows how close their recall is to that of real queries,
+for a graph and for binary codes. Texts and queries are lines with `text`, `query` or `_id` and `text`.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def main() -> None:
     chosen = rng.choice(len(queries), min(MAX_RECALL_QUERIES, len(queries)), replace=False)
     vectors = Engine(model, "document").encode(documents, show_progress=True)
     source = RowsSource([(vectors, np.arange(len(vectors)))])
-    asked = {
+    vectors_by_kind = {
         "real": Engine(model, "query").encode([queries[row] for row in chosen]),
         "made": made_queries(source),
         "documents": vectors[rng.choice(len(vectors), MAX_RECALL_QUERIES, replace=False)],
     }
-    trials = {name: exact_results(source, found) for name, found in asked.items()}
+    trials = {name: exact_results(source, query_vectors) for name, query_vectors in vectors_by_kind.items()}
     print(f"{len(documents)} texts, {len(chosen)} queries, {vectors.shape[1]} dimensions")
     for kind, params in (("hnsw", {"M": 16}), ("binary", {})):
         with tempfile.TemporaryDirectory() as name:
@@ -55,8 +55,8 @@ def main() -> None:
             kind_of(kind).construct(Path(name), source, built, progress=True)
             searchable = kind_of(kind)(Path(name))
             for setting in searchable.LADDER:
-                found = {name: recall(searchable, one, setting) for name, one in trials.items()}
-                print(kind, setting, *(f"{name} {value:.3f}" for name, value in found.items()), flush=True)
+                recalls = {name: recall(searchable, one, setting) for name, one in trials.items()}
+                print(kind, setting, *(f"{name} {value:.3f}" for name, value in recalls.items()), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Wall time and memory of commands, and of what a process loads; Linux alone."""
+"""Wall time and memory of commands, and of loading an object in a process; Linux only."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 #: Seconds between two looks at the memory of a process.
-LOOK = 0.2
+POLL_SECONDS = 0.2
 #: Least memory, MiB, that the machine keeps free for others; a command that leaves less is stopped.
-SPARE = 700
+MIN_FREE_MIB = 700
 #: Lines of a log that a failure shows.
-TAIL = 15
+TAIL_LINES = 15
 
 
 @dataclass(frozen=True)
@@ -70,16 +70,16 @@ def run(
                 held = [_held(one) for one in _tree(process.pid)]
                 peak = max(peak, sum(all_ for all_, _, _ in held), *(high for _, _, high in held), 0.0)
                 own = max(own, sum(mine for _, mine, _ in held))
-                if psutil.virtual_memory().available < SPARE * 2**20:
+                if psutil.virtual_memory().available < MIN_FREE_MIB * 2**20:
                     short = True
                     process.kill()
-                time.sleep(LOOK)
+                time.sleep(POLL_SECONDS)
         finally:
             if process.poll() is None:
                 process.kill()
                 process.wait()
     if process.returncode:
-        tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL:])
+        tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:])
         why = "was stopped: memory ran out" if short else f"ended with {process.returncode}"
         raise SystemExit(f"{' '.join(command)} {why} (log: {log}):\n{tail}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -89,12 +89,12 @@ def run(
 
 def _tree(pid: int) -> list[int]:
     """A process and all that descend from it."""
-    found = [pid]
-    for one in found:
+    pids = [pid]
+    for one in pids:
         for path in Path("/proc", str(one), "task").glob("*/children"):
             with suppress(OSError):  # it has ended
-                found.extend(map(int, path.read_text().split()))
-    return found
+                pids.extend(map(int, path.read_text().split()))
+    return pids
 
 
 def _held(pid: int | str) -> tuple[float, float, float]:
@@ -103,10 +103,10 @@ def _held(pid: int | str) -> tuple[float, float, float]:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return 0.0, 0.0, 0.0
-    found = {name: int(rest.split()[0]) / 1024 for name, _, rest in (line.partition(":") for line in lines)
+    memory = {name: int(rest.split()[0]) / 1024 for name, _, rest in (line.partition(":") for line in lines)
              if name in ("VmRSS", "RssAnon", "RssShmem", "VmHWM")}  # fmt: skip
-    own = found.get("RssAnon", 0.0) + found.get("RssShmem", 0.0)
-    return found.get("VmRSS", 0.0), own, found.get("VmHWM", 0.0)
+    own = memory.get("RssAnon", 0.0) + memory.get("RssShmem", 0.0)
+    return memory.get("VmRSS", 0.0), own, memory.get("VmHWM", 0.0)
 
 
 def loading(
@@ -138,12 +138,12 @@ def loading(
     process.start()
     send.close()
     try:
-        found: dict[str, float] = receive.recv()
+        usage: dict[str, float] = receive.recv()
     except EOFError:
         process.join()
         raise SystemExit(f"loading failed with exit code {process.exitcode}") from None
     process.join()
-    return found
+    return usage
 
 
 def _load(

@@ -48,10 +48,10 @@ def drawn_by_theirs(builder, source, documents):
     texts = {row["_id"]: row["text"] for row in corpus}
     qrels = [row for row in qrels if row["corpus-id"] in texts]
     kept = {row["query-id"] for row in qrels}
-    found: dict[str, list[str]] = {}
+    relevant: dict[str, list[str]] = {}
     for row in builder._cap_qrels_per_query(qrels, limit=100)[0]:
-        found.setdefault(row["query-id"], []).append(row["corpus-id"])
-    return {row["_id"]: row["text"] for row in queries if row["_id"] in kept}, texts, found
+        relevant.setdefault(row["query-id"], []).append(row["corpus-id"])
+    return {row["_id"]: row["text"] for row in queries if row["_id"] in kept}, texts, relevant
 
 
 def main() -> None:
@@ -76,17 +76,17 @@ def main() -> None:
         config = bm25.BM25Config(tokenizer="wordseg", tokenizer_name="zh", top_k=500)
         theirs = bm25.rank_bm25_candidates(corpus=corpus, queries=queries, config=config)
         lists = bm25_lists(ours.corpus, ours.queries, "jieba", 500)
-        positives = {query: set(found) for query, found in qrels.items()}
+        positives = {query: set(documents) for query, documents in qrels.items()}
 
         def scored(rankings, positives=positives):
-            found = metrics.compute_ir_metrics(
+            scores = metrics.compute_ir_metrics(
                 rankings=rankings,
                 qrels=positives,
                 evaluator_name="",
                 score_name="",
                 metric_names=list(NAMES.values()),
             )
-            return {key.lstrip("_"): value for key, value in found.items()}
+            return {key.lstrip("_"): value for key, value in scores.items()}
 
         own = score_rankings(lists, qrels)
         for name, key in NAMES.items():

@@ -43,7 +43,7 @@ def _sizes(hidden: int, layers: int, heads: int, inner: int) -> dict[str, int]:
 
 
 #: Shapes that are measured in bfloat16, and not exported.
-LARGE = ("4B", "8B")
+LARGE_SHAPES = ("4B", "8B")
 
 #: Query encoders by their parameters.
 SHAPES: dict[str, dict[str, Any]] = {
@@ -95,7 +95,7 @@ def build(shape: str, texts: list[str], device: str) -> Any:
     config |= {"pad_token_id": tokenizer.pad_token_id}
     torch.manual_seed(0)
     role: Any = "document" if causal else "query"
-    if device == "cuda" or shape in LARGE:
+    if device == "cuda" or shape in LARGE_SHAPES:
         torch.set_default_dtype(
             torch.bfloat16
         )  # not made in float32 first, which would take twice the memory
@@ -122,7 +122,7 @@ def measure(shape: str, options: argparse.Namespace) -> dict[str, Any]:
         torch.set_num_threads(options.threads)
     texts = read_queries(options.queries)[: options.limit]
     model = build(shape, texts, device)
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "shape": shape,
         "parameters": sum(p.numel() for p in model.parameters()),
         "device": torch.cuda.get_device_name() if options.gpu else f"CPU, {options.threads} threads",
@@ -133,9 +133,9 @@ def measure(shape: str, options: argparse.Namespace) -> dict[str, Any]:
     for size in (32, 256) if options.gpu else (8, 32):
         encode = partial(model.encode_query, batch_size=size)
         speeds.append(per_second(encode, texts, options.seconds))
-    found["sentence_transformers_per_second"] = max(speeds)
-    if options.gpu or shape in LARGE:
-        return found
+    figures["sentence_transformers_per_second"] = max(speeds)
+    if options.gpu or shape in LARGE_SHAPES:
+        return figures
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         model.save(str(folder / "model"))
@@ -147,9 +147,9 @@ def measure(shape: str, options: argparse.Namespace) -> dict[str, Any]:
                          threads=options.threads, show_progress=False)  # fmt: skip
         for variant in listing.variants:
             encoder = load_query_encoder(folder / "out", backend=variant, threads=options.threads)
-            found[f"{variant}_per_second"] = per_second(encoder.encode, texts, options.seconds)
-            found[f"{variant}_p50_ms"] = listing.variants[variant].report["p50_ms"]
-    return found
+            figures[f"{variant}_per_second"] = per_second(encoder.encode, texts, options.seconds)
+            figures[f"{variant}_p50_ms"] = listing.variants[variant].report["p50_ms"]
+    return figures
 
 
 def draw(measured: dict[str, dict[str, Any]], path: Path) -> None:

@@ -50,9 +50,9 @@ from mar_st.errors import MarError
 from mar_st.export.measure import cosines
 
 #: Queries asked one by one in a turn, and turns of callers.
-PART, TURNS = 25, 3
+QUERIES_PER_TURN, TURNS = 25, 3
 #: Seconds between turns; threads of some engines stay awake for a moment.
-REST = 0.2
+REST_SECONDS = 0.2
 
 
 class Run:
@@ -104,16 +104,16 @@ class Run:
     def rows(self) -> list[Row]:
         """All engines, the baseline first."""
         forms = self.options.forms.split(",")
-        found = [*PEERS, *(Row(f"mar export {form}", "mar", "mar", form) for form in forms)]
+        rows = [*PEERS, *(Row(f"mar export {form}", "mar", "mar", form) for form in forms)]
         if self.mar is not None:
             name = Path(self.options.mar).name
             for rung in models.rungs(self.mar):
                 kept = ["auto"] if models.is_lookup(self.mar, rung) else forms
-                found += [
+                rows += [
                     Row(f"{name} {rung} {'numpy' if form == 'auto' else form}", "mar", "mar", form, rung=rung)
                     for form in kept
                 ]
-        return found
+        return rows
 
     def folder(self, row: Row) -> Path:
         """Return what an engine loads; make it if it is missing.
@@ -194,7 +194,7 @@ class Run:
         )
         return self._judges[documents], np.load(reference / "queries.npy")
 
-    def result(self, row: Row, found: dict[str, Any]) -> dict[str, Any]:
+    def result(self, row: Row, figures: dict[str, Any]) -> dict[str, Any]:
         """A measured engine with the quality of its vectors; written to `results/`."""
         judge, reference = self.judge(row)
         vectors = np.load(self.out / "vectors" / f"{row.slug}.npy")
@@ -204,12 +204,12 @@ class Run:
                 f"{int((~np.isfinite(vectors)).sum())} values not finite"
             )
         close = cosines(reference, vectors)
-        found |= {
+        figures |= {
             "name": row.name, "cosine_mean": round(float(close.mean()), 6),
             "cosine_min": round(float(close.min()), 6), "ndcg@10": round(judge.ndcg(vectors), 5),
         }  # fmt: skip
-        write(self.out / "results" / f"{row.slug}.json", found)
-        return found
+        write(self.out / "results" / f"{row.slug}.json", figures)
+        return figures
 
 
 def write(path: Path, content: Any) -> None:
@@ -228,33 +228,33 @@ def in_turns(sides: dict[str, Apart], queries: int, seconds: float) -> dict[str,
         seconds: Of callers, over all turns.
     """
     times: dict[str, list[list[float]]] = {name: [] for name in sides}
-    for first in range(0, queries, PART):
+    for first in range(0, queries, QUERIES_PER_TURN):
         for name, side in sides.items():
-            time.sleep(REST)
-            times[name].append(side.call("single", first, PART))
+            time.sleep(REST_SECONDS)
+            times[name].append(side.call("single", first, QUERIES_PER_TURN))
     many: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
     for _ in range(TURNS):
         for name, side in sides.items():
-            time.sleep(REST)
+            time.sleep(REST_SECONDS)
             many[name].append(side.call("many", seconds / TURNS))
-    found: dict[str, Any] = {}
+    timings: dict[str, Any] = {}
     for name in sides:
         every = 1e3 * np.concatenate(times[name])
-        found[name] = {
+        timings[name] = {
             "p50_ms": round(float(np.median(every)), 4), "p95_ms": round(float(np.quantile(every, 0.95)), 4),
             "per_second": round(float(np.mean([turn["per_second"] for turn in many[name]])), 2),
             "callers_p50_ms": round(float(np.median([turn["callers_p50_ms"] for turn in many[name]])), 3),
             "least_cosine": min(turn["least_cosine"] for turn in many[name]),
         }  # fmt: skip
     if "baseline" not in sides:
-        return found["engine"]
+        return timings["engine"]
     pairs = zip(times["baseline"], times["engine"], strict=True)
     at_once = zip(many["baseline"], many["engine"], strict=True)
     ratios = {
         "times_faster": [np.median(theirs) / np.median(ours) for theirs, ours in pairs],
         "times_as_many": [ours["per_second"] / theirs["per_second"] for theirs, ours in at_once],
     }
-    result = {**found["engine"], "baseline": found["baseline"]}
+    result = {**timings["engine"], "baseline": timings["baseline"]}
     for name, values in ratios.items():
         result[name] = round(float(np.median(values)), 3)
         result[f"{name}_range"] = [round(float(np.quantile(values, q)), 3) for q in (0.1, 0.9)]
@@ -275,11 +275,11 @@ def measure(run: Run, row: Row, baseline: Apart | None) -> dict[str, Any]:
         if "failed" in engine.ready:
             raise MarError(f"failed: {engine.ready['failed']}")
         sides = {"engine": engine} if baseline is None else {"baseline": baseline, "engine": engine}
-        found = engine.call("about") | in_turns(sides, len(run.texts), run.options.seconds)
-        found |= engine.call("end", str((run.out / "vectors" / f"{row.slug}.npy").resolve()))
+        figures = engine.call("about") | in_turns(sides, len(run.texts), run.options.seconds)
+        figures |= engine.call("end", str((run.out / "vectors" / f"{row.slug}.npy").resolve()))
     finally:
         engine.kill()
-    return run.result(row, found)
+    return run.result(row, figures)
 
 
 def compare(run: Run) -> tuple[list[dict[str, Any]], dict[str, str]]:

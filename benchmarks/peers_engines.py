@@ -31,7 +31,7 @@ from query_sides import asked_at_once
 _STARTED = time.perf_counter()
 
 #: Queries asked before any is timed.
-WARM = 50
+WARM_UP_QUERIES = 50
 
 
 class SentenceTransformers:
@@ -50,9 +50,12 @@ class SentenceTransformers:
         elif backend == "onnx":
             import onnxruntime
 
-            found = onnxruntime.SessionOptions()
-            found.intra_op_num_threads = request["threads"]
-            settings["model_kwargs"] = {"provider": "CPUExecutionProvider", "session_options": found}
+            session_options = onnxruntime.SessionOptions()
+            session_options.intra_op_num_threads = request["threads"]
+            settings["model_kwargs"] = {
+                "provider": "CPUExecutionProvider",
+                "session_options": session_options,
+            }
         else:
             silence_openvino()
             limits = {"INFERENCE_NUM_THREADS": str(request["threads"])}
@@ -261,9 +264,9 @@ def silence_openvino() -> None:
 def memory() -> dict[str, float]:
     """Resident memory of this process in MiB: now, and the most so far (Linux)."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    found = {name: rest for name, _, rest in (line.partition(":") for line in lines)}
+    fields = {name: rest for name, _, rest in (line.partition(":") for line in lines)}
     return {
-        key: round(int(found[name].split()[0]) / 1024, 1)
+        key: round(int(fields[name].split()[0]) / 1024, 1)
         for key, name in (("rss_mib", "VmRSS"), ("peak_mib", "VmHWM"))
     }
 
@@ -287,28 +290,28 @@ class Asked:
         if files is None:
             files = [path for path in Path(request["folder"]).rglob("*") if path.is_file()]
         self.facts["model_mib"] = round(sum(path.stat().st_size for path in files) / 2**20, 2)
-        for text in self.texts[:WARM]:
+        for text in self.texts[:WARM_UP_QUERIES]:
             self.engine.one(text)
 
     def about(self) -> dict[str, Any]:
         """Return what is measured once: seconds to the first answer, memory then, file sizes, versions."""
-        found = {}
+        versions = {}
         for name in PACKAGES:
             try:
-                found[name] = version(name)
+                versions[name] = version(name)
             except PackageNotFoundError:
                 continue
-        return {**self.facts, "versions": found}
+        return {**self.facts, "versions": versions}
 
     def single(self, first: int, count: int) -> list[float]:
         """Seconds of queries asked one by one; their vectors are kept."""
-        found = []
+        seconds = []
         for number in range(first, min(first + count, len(self.texts))):
             started = time.perf_counter()
             vector = self.engine.one(self.texts[number])
-            found.append(time.perf_counter() - started)
+            seconds.append(time.perf_counter() - started)
             self.vectors[number] = vector
-        return found
+        return seconds
 
     def many(self, seconds: float) -> dict[str, float]:
         """Queries per second of callers that ask at once; `single` has been called for all queries before.
@@ -321,11 +324,11 @@ class Asked:
         def ask(text: str) -> None:
             seen[places[text]] = self.engine.ask(text)
 
-        found = asked_at_once(ask, self.texts, self.callers, seconds)
+        rates = asked_at_once(ask, self.texts, self.callers, seconds)
         alone = self.vectors[list(seen)].astype(np.float64)
         among = np.stack(list(seen.values())).astype(np.float64)
         cosines = (alone * among).sum(1) / np.linalg.norm(alone, axis=1) / np.linalg.norm(among, axis=1)
-        return {**found, "least_cosine": round(float(cosines.min()), 6)}
+        return {**rates, "least_cosine": round(float(cosines.min()), 6)}
 
     def end(self, path: str) -> dict[str, float]:
         """Write the vectors; returns the memory at most."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _SPECIAL = ("bos_token", "eos_token", "sep_token", "cls_token", "unk_token", "pad_token", "mask_token")
 
 #: Documents beyond the relevant ones in a task cut by `--limit`.
-OTHERS = 200
+MAX_OTHER_DOCUMENTS = 200
 
 
 def made(folder: Path, make: Callable[[Path], Any]) -> Path:
@@ -213,7 +213,7 @@ def read_task(task: str) -> dict[str, Any]:
 
 
 def limited_task(task: str, limit: int, out: Path) -> None:
-    """Write the first queries of a task with their relevant documents and `OTHERS` more."""
+    """Write the first queries of a task with their relevant documents and `MAX_OTHER_DOCUMENTS` more."""
     from mar_st.evaluation.scored_set import Task
     from mar_st.evaluation.tasks import load_task
 
@@ -221,7 +221,7 @@ def limited_task(task: str, limit: int, out: Path) -> None:
     asked = list(data.queries)[:limit]
     judged = {key: data.qrels[key] for key in asked if key in data.qrels}
     needed = {name for grades in judged.values() for name in grades}
-    others = [name for name in data.corpus if name not in needed][:OTHERS]
+    others = [name for name in data.corpus if name not in needed][:MAX_OTHER_DOCUMENTS]
     (out / "qrels").mkdir()
     lines = {
         "queries.jsonl": [{"_id": key, "text": data.queries[key]} for key in asked],

@@ -1,11 +1,11 @@
-"""The table of `benchmarks/peers.py`, and who is first in each column."""
+"""The table of `benchmarks/peers.py`, and the best engine of each column."""
 
 from __future__ import annotations
 
 from typing import Any
 
 #: Columns in which engines are ranked: heading, key of a result, and whether more is better.
-RANKED = (
+RANKED_COLUMNS = (
     ("p50 ms", "p50_ms", False),
     ("p95 ms", "p95_ms", False),
     ("q/s", "per_second", True),
@@ -73,7 +73,7 @@ def firsts(results: list[dict[str, Any]], loss: float) -> list[str]:
     ]
     return lines + [
         f"| {heading} | {_best(results, key, more)} | {_best(equal, key, more)} |"
-        for heading, key, more in RANKED
+        for heading, key, more in RANKED_COLUMNS
     ]
 
 

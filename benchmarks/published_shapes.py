@@ -127,11 +127,11 @@ def packaged_texts() -> list[str]:
     from mar_st.data import locate
 
     root = locate("package:medteb_mteb/MedTEBRetrieval")
-    found = []
+    texts = []
     for file in ("corpus.jsonl", "queries.jsonl"):
         with (root / file).open(encoding="utf-8") as lines:
-            found += [json.loads(line)["text"] for line in lines]
-    return found
+            texts += [json.loads(line)["text"] for line in lines]
+    return texts
 
 
 def make_tokenizer(shape: Shape, texts: Sequence[str], tokens: int | None = None) -> Any:

@@ -36,7 +36,7 @@ import numpy as np
 from query_sides import Apart, Machine, Side, read_queries
 
 #: Queries that are asked one by one in each round.
-PART = 15
+QUERIES_PER_ROUND = 15
 
 
 def tokenizer_of(texts: list[str], size: int) -> Any:
@@ -122,8 +122,8 @@ def compare(options: argparse.Namespace, baseline: Apart, machine: Apart, side: 
     for number in range(options.rounds):
         speed = machine.call("speed", precision, weights, 0.15)
         times = {
-            "baseline": baseline.call("single", number * PART, PART),
-            "side": side.call("single", number * PART, PART),
+            "baseline": baseline.call("single", number * QUERIES_PER_ROUND, QUERIES_PER_ROUND),
+            "side": side.call("single", number * QUERIES_PER_ROUND, QUERIES_PER_ROUND),
         }
         for name, values in times.items():
             seconds[name] += values
@@ -138,22 +138,22 @@ def compare(options: argparse.Namespace, baseline: Apart, machine: Apart, side: 
     for _ in range(parts):
         for name, one in (("baseline", baseline), ("side", side)):
             many[name].append(one.call("many", options.seconds / parts))
-    found: dict[str, Any] = {"side": side.name}
+    summary: dict[str, Any] = {"side": side.name}
     for name in ("baseline", "side"):
         mark = "" if name == "side" else "baseline_"
-        found[f"{mark}p50_ms"] = round(float(np.median(seconds[name])) * 1e3, 2)
-        found[f"{mark}p99_ms"] = round(float(np.quantile(seconds[name], 0.99)) * 1e3, 2)
+        summary[f"{mark}p50_ms"] = round(float(np.median(seconds[name])) * 1e3, 2)
+        summary[f"{mark}p99_ms"] = round(float(np.quantile(seconds[name], 0.99)) * 1e3, 2)
         for key in ("per_second", "callers_p50_ms", "callers_p99_ms"):
-            found[mark + key] = round(float(np.mean([row[key] for row in many[name]])), 2)
+            summary[mark + key] = round(float(np.mean([row[key] for row in many[name]])), 2)
     pairs = zip(many["side"], many["baseline"], strict=True)
     rows["times_throughput"] = [ours["per_second"] / theirs["per_second"] for ours, theirs in pairs]
     for name, values in rows.items():
         low, middle, high = (float(np.quantile(values, q)) for q in (0.1, 0.5, 0.9))
-        found[name] = round(middle, 2)
-        found[f"{name}_10_90"] = [round(low, 2), round(high, 2)]
-    best = 1e6 * found["peak_gflop_s"] * 1e3 / (2 * linear * tokens["tokens_mean"])
-    found["share_of_peak"] = round(found["per_second"] / best, 3)
-    return found | side.call("facts")
+        summary[name] = round(middle, 2)
+        summary[f"{name}_10_90"] = [round(low, 2), round(high, 2)]
+    best = 1e6 * summary["peak_gflop_s"] * 1e3 / (2 * linear * tokens["tokens_mean"])
+    summary["share_of_peak"] = round(summary["per_second"] / best, 3)
+    return summary | side.call("facts")
 
 
 STEPS = {"build": build, "export": export}
@@ -161,10 +161,10 @@ STEPS = {"build": build, "export": export}
 
 def command(options: argparse.Namespace) -> list[str]:
     """This program again, with the same options."""
-    found = [sys.executable, __file__, "--queries", options.queries, "--out", str(options.out)]
+    arguments = [sys.executable, __file__, "--queries", options.queries, "--out", str(options.out)]
     for key in ("layers", "vocabulary", "threads", "callers", "seconds", "formats", "precisions"):
-        found += [f"--{key}", str(getattr(options, key))]
-    return found
+        arguments += [f"--{key}", str(getattr(options, key))]
+    return arguments
 
 
 def apart(options: argparse.Namespace, side: str) -> Apart:
@@ -197,7 +197,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--callers", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=20, help="of concurrent callers")
-    parser.add_argument("--rounds", type=int, default=20, help=f"of {PART} single queries")
+    parser.add_argument("--rounds", type=int, default=20, help=f"of {QUERIES_PER_ROUND} single queries")
     parser.add_argument("--formats", default="native,openvino,onnx")
     parser.add_argument("--precisions", default="fp32,bf16,int8")
     parser.add_argument("--side", help=argparse.SUPPRESS)
@@ -219,9 +219,9 @@ def main() -> None:
     say(options, {"side": "sentence-transformers fp32", **baseline.call("facts"), **baseline.call("batches")})
     for name in exported["reports"]:
         side = apart(options, name)
-        found = compare(options, baseline, machine, side)
+        summary = compare(options, baseline, machine, side)
         side.close()
-        say(options, found | {"cosine_mean": exported["reports"][name]["cosine_mean"]})
+        say(options, summary | {"cosine_mean": exported["reports"][name]["cosine_mean"]})
     baseline.close()
     machine.close()
 

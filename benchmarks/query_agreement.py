@@ -34,12 +34,12 @@ def main() -> None:
     parser.add_argument("--texts", type=Path, nargs="+", required=True)
     parser.add_argument("--number", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
-    files = {str(path): sample(path, asked.number, asked.seed) for path in asked.texts}
-    teacher = open_model(asked.teacher, device="cpu").float()
+    options = parser.parse_args()
+    files = {str(path): sample(path, options.number, options.seed) for path in options.texts}
+    teacher = open_model(options.teacher, device="cpu").float()
     targets = {name: teacher.encode_query(texts) for name, texts in files.items()}
     del teacher
-    for source in asked.model:
+    for source in options.model:
         model = open_model(source, routes="query", device="cpu").float()
         cosines = {
             name: round(mean_cosine(model.encode_query(texts), targets[name]), 4)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 #: Queries that are asked one by one before any is timed,
-SINGLE = 150
+WARM_UP_QUERIES = 150
 
 
 def read_queries(path: str) -> list[str]:
@@ -187,7 +187,7 @@ class Side:
         self.encode(self.texts[:1])
         self.start = age()
         self.encode(self.texts[:32] if options.side == "baseline" else self.texts)
-        for text in self.texts[:SINGLE]:
+        for text in self.texts[:WARM_UP_QUERIES]:
             self.encode([text])
 
     def _load_baseline(self) -> None:
@@ -221,13 +221,13 @@ class Side:
 
     def single(self, first: int, count: int) -> list[float]:
         """Seconds of queries asked one by one."""
-        found = []
+        seconds = []
         for number in range(first, first + count):
             text = [self.texts[number % len(self.texts)]]
             started = time.perf_counter()
             self.encode(text)
-            found.append(time.perf_counter() - started)
-        return found
+            seconds.append(time.perf_counter() - started)
+        return seconds
 
     def many(self, seconds: float) -> dict[str, float]:
         """Queries per second of callers that ask at once."""
@@ -237,15 +237,15 @@ class Side:
         """Return the measurements that do not vary over time."""
         from mar_st.export.measure import resident_mb
 
-        found = {
+        figures = {
             "tokens_p50": statistics.median(self.lengths),
             "tokens_mean": round(statistics.mean(self.lengths), 1),
             "start_s": round(self.start, 2),
             "rss_mb": round(resident_mb(), 1),
         }
         if self._sizes:
-            found["batch_mean"] = round(statistics.mean(self._sizes), 1)
-        return found
+            figures["batch_mean"] = round(statistics.mean(self._sizes), 1)
+        return figures
 
     def batches(self) -> dict[str, float]:
         """Milliseconds per query in batches of 32, and what padding costs."""
@@ -253,14 +253,14 @@ class Side:
         batches = [texts[i : i + 32] for i in range(0, min(len(texts), 128) - 31, 32)] or [texts]
         by_length = sorted(texts, key=lengths.__getitem__)
         middle = by_length[len(by_length) // 2 - 16 :][:32]
-        found = {}
+        figures = {}
         for name, some in (("batch32", batches), ("batch32_equal", [middle] * 2)):
             self.encode(some[0])
             started = time.perf_counter()
             for batch in some:
                 self.encode(batch)
             seconds = time.perf_counter() - started
-            found[f"{name}_ms_per_query"] = round(seconds / sum(map(len, some)) * 1e3, 2)
+            figures[f"{name}_ms_per_query"] = round(seconds / sum(map(len, some)) * 1e3, 2)
         columns = sum(max(lengths[text] for text in batch) * len(batch) for batch in batches)
-        found["padding"] = round(columns / sum(lengths[text] for batch in batches for text in batch), 2)
-        return found
+        figures["padding"] = round(columns / sum(lengths[text] for batch in batches for text in batch), 2)
+        return figures

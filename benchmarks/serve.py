@@ -1,4 +1,4 @@
-"""How fast and how sound `mar serve` is, against the same engine in process on the same machine.
+"""Speed and correctness of `mar serve`, against the same engine in process on the same machine.
 
     python benchmarks/serve.py                                  # mar-mini, 5,000 documents, every mode, short
     python benchmarks/serve.py --modes soak --minutes 10
@@ -125,7 +125,7 @@ def measure(
         saturated = ask(server, questions, arguments.connections, arguments.seconds)
         rate = len(saturated.latencies) / saturated.seconds
         for mode in modes:
-            found = {
+            figures = {
                 "saturation": lambda: {
                     "in_process_per_s": engine,
                     "share": round(rate / max(engine.values()), 3),
@@ -145,7 +145,7 @@ def measure(
                 "silent": lambda: silent(server, questions, arguments.silent, arguments.seconds),
             }[mode]()
             print(
-                json.dumps({"mode": mode, "app": app, **common, **found, "server_mb": server.memory()}),
+                json.dumps({"mode": mode, "app": app, **common, **figures, "server_mb": server.memory()}),
                 flush=True,
             )
     finally:

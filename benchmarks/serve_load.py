@@ -20,7 +20,7 @@ import uvloop
 #: Seconds that a connection may rest and be used again. A server may close it at any moment after its own
 #: limits (10 s without a first request, 60 s between two), also while a request is on its way; clients keep
 #: well below that.
-REST = 5.0
+IDLE_SECONDS = 5.0
 
 _IDS = re.compile(rb'"id":"([^"]*)","score":(-?[0-9.e+-]+)')
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
@@ -36,11 +36,11 @@ class Question:
 
     def right(self, body: bytes) -> bool:
         """Return True if the answer holds the expected hits; hits with equal scores may swap places."""
-        found = _IDS.findall(body)
-        if [name.decode() for name, _ in found] == self.ids:
+        hits = _IDS.findall(body)
+        if [name.decode() for name, _ in hits] == self.ids:
             return True
-        scores = [float(score) for _, score in found]
-        return len(found) == len(self.ids) and all(
+        scores = [float(score) for _, score in hits]
+        return len(hits) == len(self.ids) and all(
             abs(mine - theirs) < 1e-4 for mine, theirs in zip(scores, self.scores, strict=True)
         )
 
@@ -175,7 +175,7 @@ class Load:
             if pause > 0.0005:
                 await asyncio.sleep(pause)
             while self._idle and (
-                time.monotonic() - self._idle[0].rested > REST or self._idle[0].transport.is_closing()
+                time.monotonic() - self._idle[0].rested > IDLE_SECONDS or self._idle[0].transport.is_closing()
             ):
                 self._idle.popleft().transport.close()
             if self._idle:

@@ -1,4 +1,4 @@
-"""Which routes should the two texts of an STS pair take? Pearson on a *train* split, for both choices.
+"""Compare the routes for the two texts of an STS pair by Pearson correlation on a *train* split.
 
 python benchmarks/sts_route.py [MODEL] [PAIRS]
 """

@@ -1,4 +1,4 @@
-"""Which prompt the document encoder should see before queries while a query encoder is aligned to it.
+"""Compare the prompts that a teacher can put before queries while a query encoder is aligned to it.
 
     python benchmarks/teacher_prompt.py --epochs 1
 
@@ -110,18 +110,18 @@ def main() -> None:
     teacher = ModelTeacher.of_documents(mar, TeacherStore(os.environ["MAR_STORE"]))
     corpus = teacher.vectors(documents, "document")
     with_prompt = teacher.with_query_prompt(mar.prompts["query"])
-    found: dict[str, Any] = {
+    scores: dict[str, Any] = {
         "frozen": {
             "document": ndcg(data, teacher.vectors(queries, "query"), corpus),
             "query": ndcg(data, with_prompt.vectors(queries, "query"), corpus),
         },
     }
     if options.epochs:
-        found |= {name: getattr(options, name) for name in ("epochs", "limit", "seed")}
-        found["aligned"] = {
+        scores |= {name: getattr(options, name) for name in ("epochs", "limit", "seed")}
+        scores["aligned"] = {
             name: ndcg(data, aligned(name, options, queries), corpus) for name in ("document", "query")
         }
-    print(json.dumps(found, indent=2))
+    print(json.dumps(scores, indent=2))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Training speed: the stages of `mar train` against sentence-transformers' trainer, set up plainly.
+"""Training speed: the stages of `mar train` against sentence-transformers' trainer with a plain set-up.
 
     python benchmarks/train.py --shape small                          # a CPU
     python benchmarks/train.py --shape published --lengths 512 real   # a GPU of 80 GiB or more
@@ -67,15 +67,15 @@ def one(case: Case) -> dict[str, Any]:
             columns = {"query": first, "positive": last, "negative": last}
         flops, executed, tokens = operations(recipe, rows, columns)
         if case.setup == "plain":
-            found: dict[str, Any] = run_plain(case, recipe, plain_model(case, recipe), rows, folder)
+            figures: dict[str, Any] = run_plain(case, recipe, plain_model(case, recipe), rows, folder)
         else:
-            found = run_mar(case, recipe, folder)
-        found["planned_gb"] = planned_bytes(recipe) / 1e9
-    found["texts_per_second"] = found["rows_per_second"] * len(columns)
-    found["tokens_per_second"] = found["rows_per_second"] * tokens
-    found["tflops"] = found["rows_per_second"] * flops / 1e12
-    found["executed_tflops"] = found["rows_per_second"] * executed / 1e12
-    return {**asdict(case), **found}
+            figures = run_mar(case, recipe, folder)
+        figures["planned_gb"] = planned_bytes(recipe) / 1e9
+    figures["texts_per_second"] = figures["rows_per_second"] * len(columns)
+    figures["tokens_per_second"] = figures["rows_per_second"] * tokens
+    figures["tflops"] = figures["rows_per_second"] * flops / 1e12
+    figures["executed_tflops"] = figures["rows_per_second"] * executed / 1e12
+    return {**asdict(case), **figures}
 
 
 def peak(size: int = 4096) -> tuple[str, float]:
@@ -107,10 +107,10 @@ def table(results: list[dict[str, Any]], device: str, top: float) -> str:
         "| " + " | ".join(header) + " |",
         "|" + "---|" * len(header),
     ]
-    found: dict[tuple[str, str, int], dict[str, dict[str, Any]]] = {}
+    by_case: dict[tuple[str, str, int], dict[str, dict[str, Any]]] = {}
     for row in results:
-        found.setdefault((row["stage"], row["length"], row["batch"]), {})[row["setup"]] = row
-    for (stage, length, batch), both in found.items():
+        by_case.setdefault((row["stage"], row["length"], row["batch"]), {})[row["setup"]] = row
+    for (stage, length, batch), both in by_case.items():
         if set(both) != set(SETUPS):
             continue
         plain, mar = both["plain"], both["mar"]
@@ -183,11 +183,11 @@ def main() -> None:
         print(f"{case.stage}, {case.length}, {case.setup} ...", file=sys.stderr, flush=True)
         command = [sys.executable, __file__, "--one", case.key]
         run = subprocess.run(command, capture_output=True, text=True, check=False)
-        found = [line for line in run.stdout.splitlines() if line.startswith("RESULT ")]
-        if run.returncode or not found:
+        result_lines = [line for line in run.stdout.splitlines() if line.startswith("RESULT ")]
+        if run.returncode or not result_lines:
             print(f"failed:\n{run.stderr[-2000:]}", file=sys.stderr)
             continue
-        done[case.key] = json.loads(found[0].removeprefix("RESULT "))
+        done[case.key] = json.loads(result_lines[0].removeprefix("RESULT "))
         with options.out.open("a", encoding="utf-8") as out:
             out.write(json.dumps(done[case.key]) + "\n")
     print(table([done[case.key] for case in cases if case.key in done], device, top))

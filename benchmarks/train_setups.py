@@ -140,22 +140,22 @@ def rows_of(case: Case) -> list[dict[str, str]]:
 
     path = case.texts or "package:medteb_mteb/MedTEBRetrieval/train"
     source = read_source(Data(name="rows", path=path, prompt=""), 0)
-    found = [
+    rows = [
         {"query": t.query, "positive": t.positives[0], "negative": t.negatives[0]}
         for t in source.triples
         if t.negatives
     ]
-    if len(found) < 4 * case.batch:
+    if len(rows) < 4 * case.batch:
         raise SystemExit(
-            f"{path} has {len(found)} rows with negatives; give at least {4 * case.batch}, or lower --batch."
+            f"{path} has {len(rows)} rows with negatives; give at least {4 * case.batch}, or lower --batch."
         )
-    found = found[: case.batch * case.steps]
+    rows = rows[: case.batch * case.steps]
     if case.length == "real":
-        return found
-    long = [text for row in found for text in (row["positive"], row["negative"])]
+        return rows
+    long = [text for row in rows for text in (row["positive"], row["negative"])]
     return [
         {name: text + "".join(long[(7 * i + j) % len(long)] for j in range(12)) for name, text in row.items()}
-        for i, row in enumerate(found)
+        for i, row in enumerate(rows)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Memory and time of training data: pairs are written, read, checked, planned into batches and read back.
+"""Memory and time of reading training data: checking pairs, planning batches, reading rows.
 
     python benchmarks/training_data.py --pairs 10000000 --folder /tmp/pairs
 
@@ -49,14 +49,14 @@ def measure(path: Path, *, batch_size: int, groups: int, steps: int) -> dict[str
     from mar_st.recipes.schema import Data
     from mar_st.stages.samplers import TrainRows, train_batches
 
-    found: dict[str, Any] = {"imports": {"seconds": 0.0, "peak_gb": round(peak_gb(), 2)}}
+    phases: dict[str, Any] = {"imports": {"seconds": 0.0, "peak_gb": round(peak_gb(), 2)}}
     start = time.perf_counter()
 
     def phase(name: str) -> None:
         nonlocal start
         now = time.perf_counter()
-        found[name] = {"seconds": round(now - start, 1), "peak_gb": round(peak_gb(), 2)}
-        print(f"{name}: {found[name]}", flush=True)
+        phases[name] = {"seconds": round(now - start, 1), "peak_gb": round(peak_gb(), 2)}
+        print(f"{name}: {phases[name]}", flush=True)
         start = time.perf_counter()
 
     source = read_source(Data(name="pairs", path=str(path), prompt=""), 42)
@@ -70,7 +70,7 @@ def measure(path: Path, *, batch_size: int, groups: int, steps: int) -> dict[str
     queries, documents = distinct_texts(source.triples)
     phase("distinct texts (align)")
     counts = {"pairs": len(source.triples), "queries": len(queries), "documents": len(documents)}
-    return {"phases": found, **counts, "batches": first[:1] * len(first)}
+    return {"phases": phases, **counts, "batches": first[:1] * len(first)}
 
 
 def main() -> None:

@@ -30,11 +30,11 @@ def tokenizer(answer: str) -> PreTrainedTokenizerFast:
     made = Tokenizer(BPE(known, []))
     made.pre_tokenizer = ByteLevel(add_prefix_space=False)
     made.decoder = Decoder()
-    found = PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END, pad_token=END)
-    found.add_special_tokens({"additional_special_tokens": [TURN]})
-    found.add_tokens([answer])
-    found.chat_template = TEMPLATE
-    return found
+    fast_tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END, pad_token=END)
+    fast_tokenizer.add_special_tokens({"additional_special_tokens": [TURN]})
+    fast_tokenizer.add_tokens([answer])
+    fast_tokenizer.chat_template = TEMPLATE
+    return fast_tokenizer
 
 
 def model(turn: int, answer: int, end: int, size: int) -> LlamaForCausalLM:

@@ -49,9 +49,9 @@ def main() -> str:
     )
     retriever = store.as_retriever(search_kwargs={"k": 2})
 
-    def quote(found: list[Document]) -> str:
+    def quote(documents: list[Document]) -> str:
         return "\n".join(
-            f"[{n}] {doc.metadata['title']}：{doc.page_content}" for n, doc in enumerate(found, 1)
+            f"[{n}] {doc.metadata['title']}：{doc.page_content}" for n, doc in enumerate(documents, 1)
         )
 
     # The part of a RAG chain before the language model; pipe it into any LangChain chat model.

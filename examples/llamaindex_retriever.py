@@ -57,8 +57,8 @@ def main() -> list[tuple[str, float]]:
         for title, text in PASSAGES.items()
     ]
     index = VectorStoreIndex(nodes, embed_model=MAREmbedding(MAR.from_pretrained("mar-mini")))
-    found = index.as_retriever(similarity_top_k=2).retrieve("做胃镜前能喝水吗")
-    titles = [(hit.node.metadata["title"], hit.score or 0.0) for hit in found]
+    hits = index.as_retriever(similarity_top_k=2).retrieve("做胃镜前能喝水吗")
+    titles = [(hit.node.metadata["title"], hit.score or 0.0) for hit in hits]
     for title, score in titles:
         print(f"{title}\t{score:.3f}")
     return titles

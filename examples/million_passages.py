@@ -25,8 +25,8 @@ def packaged_corpus() -> Path:
     import medteb_mteb
 
     package = Path(str(medteb_mteb.__file__)).parent
-    found = (root / "MedTEBRetrieval" for root in (package / "_tasks", package.parents[1] / "tasks"))
-    return next(folder for folder in found if folder.is_dir())
+    folders = (root / "MedTEBRetrieval" for root in (package / "_tasks", package.parents[1] / "tasks"))
+    return next(folder for folder in folders if folder.is_dir())
 
 
 def main(corpus: str | Path | None = None, folder: str | Path = "passages") -> list[str]:

@@ -102,12 +102,12 @@ def grade(model: str, query: str, passage: str) -> str:
         query: The query.
         passage: The passage.
     """
-    found = share(query, passage)
+    overlap = share(query, passage)
     if model == "rule-generous":
-        return letter(found + (0.1 if found else 0.0) + (0.1 if found and len(passage) > 100 else 0.0))
+        return letter(overlap + (0.1 if overlap else 0.0) + (0.1 if overlap and len(passage) > 100 else 0.0))
     if model == "rule-strict":
-        return letter((found + piece(query, passage)) / 2)
-    return letter(found)
+        return letter((overlap + piece(query, passage)) / 2)
+    return letter(overlap)
 
 
 #: Intents of questions: words that indicate one, and other ways to ask about it.
@@ -128,12 +128,12 @@ INTENTS = (
 
 def read_input(messages: list[dict[str, str]]) -> dict[str, Any]:
     """Extract the JSON object of a prompt that asks for a text."""
-    found = re.findall(
+    inputs = re.findall(
         r"^<input-(\w+)>\n(.*?)\n</input-\1>$", messages[-1]["content"], re.DOTALL | re.MULTILINE
     )
-    if not found:
+    if not inputs:
         raise ValueError("there is no input in this prompt")
-    content: dict[str, Any] = json.loads(found[-1][1])
+    content: dict[str, Any] = json.loads(inputs[-1][1])
     return content
 
 
@@ -283,10 +283,10 @@ class Endpoint:
             return Answer(404, {"error": {"message": f"there is {', '.join(ANSWERS)}"}})
         await asyncio.sleep(self.latency)
         try:
-            found = ANSWERS[model](call.body["messages"])
+            reply = ANSWERS[model](call.body["messages"])
         except (ValueError, KeyError, TypeError) as error:
             return Answer(400, {"error": {"message": str(error)}})
-        content = json.dumps(found, ensure_ascii=False)
+        content = json.dumps(reply, ensure_ascii=False)
         tokens = (len(call.body["messages"][-1]["content"]), len(content) // 3)
         return Answer(200, completion(model, content, tokens))
 
@@ -329,12 +329,12 @@ async def listening(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) 
 @contextmanager
 def serving(endpoint: Endpoint, port: int = 0) -> Iterator[str]:
     """Like `listening`, but in a thread, for synchronous code."""
-    ready, found = threading.Event(), []
+    ready, started = threading.Event(), []
 
     async def main() -> None:
         stop = asyncio.Event()
         async with listening(endpoint, port=port) as url:
-            found.extend([url, asyncio.get_running_loop(), stop])
+            started.extend([url, asyncio.get_running_loop(), stop])
             ready.set()
             await stop.wait()
 
@@ -342,7 +342,7 @@ def serving(endpoint: Endpoint, port: int = 0) -> Iterator[str]:
     thread.start()
     if not ready.wait(10):
         raise RuntimeError("the server did not start")
-    url, loop, stop = found
+    url, loop, stop = started
     try:
         yield url
     finally:

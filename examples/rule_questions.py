@@ -20,11 +20,11 @@ ASPECTS = (
     (("恢复", "康复", "休息"), "{}一般多久能恢复？", "康复"),
 )
 SUBJECTS = ("高血压", "痛风", "偏头痛", "胃溃疡", "湿疹", "哮喘", "甲状腺结节", "骨质疏松")
-ASKED = (
+QUERY_KINDS = (
     "一种症状", "一种药物的名称", "一份化验报告", "一段病情描述", "一条健康传言",
     "一个医学术语", "家属的提问",
 )  # fmt: skip
-FOUND = (
+DOCUMENT_KINDS = (
     "相关的科普文章", "对应的诊疗指南段落", "医生的回答", "药品说明书中的一段",
     "研究论文的摘要", "病历中的记录",
 )  # fmt: skip
@@ -104,7 +104,7 @@ def written(messages: list[dict[str, str]]) -> dict[str, Any]:
         forms = re.findall(r"^第\d+条：(.*)$", text.partition("\n# 要求\n")[0], re.MULTILINE)
         return {"queries": queries_for(document[-1][1], forms, rng)}
     if '"tasks"' in text:
-        tasks = [f"给定{query}，检索{documents}。" for query in ASKED for documents in FOUND]
+        tasks = [f"给定{query}，检索{documents}。" for query in QUERY_KINDS for documents in DOCUMENT_KINDS]
         return {"tasks": rng.sample(tasks, 20)}
     if '"user_query"' in text and re.search(r"\d个字左右", text):
         return example(text, rng)

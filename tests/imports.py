@@ -100,8 +100,8 @@ def in_functions(module: str) -> Iterator[ast.Import | ast.ImportFrom]:
 
 def mark(module: str, node: ast.stmt) -> str | None:
     """The name that `# lazy: NAME` gives beside an import."""
-    found = _MARK.search("\n".join(lines(module)[node.lineno - 1 : node.end_lineno]))
-    return found[1] if found else None
+    match = _MARK.search("\n".join(lines(module)[node.lineno - 1 : node.end_lineno]))
+    return match[1] if match else None
 
 
 @cache
@@ -157,4 +157,4 @@ def brought(node: ast.Import | ast.ImportFrom) -> tuple[set[str], set[str]]:
     """Own modules and heavy libraries that are loaded once a statement has run."""
     own, heavy = imported(node)
     parts = [loaded(module) for module in own]
-    return own.union(*(found for found, _ in parts)), heavy.union(*(found for _, found in parts))
+    return own.union(*(modules for modules, _ in parts)), heavy.union(*(modules for _, modules in parts))

@@ -48,13 +48,13 @@ def closure(wanted: list[Requirement], skipped: set[str]) -> dict[str, Distribut
             continue
         seen.add(key)
         try:
-            found = distribution(name) if name not in skipped else None
+            installed = distribution(name) if name not in skipped else None
         except PackageNotFoundError:
-            found = None  # pip will fetch it
-        if found is None:
+            installed = None  # pip will fetch it
+        if installed is None:
             continue
-        needed[name] = found
-        inner = map(Requirement, found.requires or [])
+        needed[name] = installed
+        inner = map(Requirement, installed.requires or [])
         queue += [one for one in inner if applies(one, set(requirement.extras))]
     return needed
 

@@ -21,7 +21,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def documented_commands() -> list[str]:
-    found = []
+    commands = []
     for page in PAGES:
         for block in re.findall(r"```(?:bash|sh)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
             for line in block.replace("\\\n", " ").splitlines():
@@ -31,8 +31,8 @@ def documented_commands() -> list[str]:
                 while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
                     words.pop(0)
                 if words and words[0] in ("medteb", "mar"):
-                    found.append(shlex.join(words))
-    return found
+                    commands.append(shlex.join(words))
+    return commands
 
 
 @cache
@@ -154,7 +154,9 @@ def test_other_libraries_encode_each_side_with_its_encoder(block):
         pytest.importorskip(package, exc_type=ImportError)
     model = MAR.from_pretrained("mar-mini", device="cpu")
     texts = {"query": "头疼吃什么药", "document": "布洛芬可以缓解头疼，饭后服用。"}
-    found: dict[str, object] = {"folder": str(packaged_folder()), **texts}
-    exec(block, found)
-    assert found["query_vector"] == pytest.approx(model.encode_query([texts["query"]])[0], abs=1e-5)
-    assert found["document_vector"] == pytest.approx(model.encode_document([texts["document"]])[0], abs=1e-5)
+    namespace: dict[str, object] = {"folder": str(packaged_folder()), **texts}
+    exec(block, namespace)
+    assert namespace["query_vector"] == pytest.approx(model.encode_query([texts["query"]])[0], abs=1e-5)
+    assert namespace["document_vector"] == pytest.approx(
+        model.encode_document([texts["document"]])[0], abs=1e-5
+    )

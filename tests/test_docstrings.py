@@ -16,10 +16,10 @@ STUMBLES = re.compile(r"\banew\b|\bgoes on\b|\blikewise\b|\bmachine's\b|\bno par
 def test_no_line_holds_a_word_that_readers_stumbled_over(pattern):
     pages = sorted(ROOT.glob(pattern))
     assert pages
-    found = [
+    matches = [
         f"{page.relative_to(ROOT)}:{number}: {line.strip()}"
         for page in pages
         for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
         if STUMBLES.search(line)
     ]
-    assert found == []
+    assert matches == []

@@ -53,11 +53,11 @@ def slow_calls(source):
 
 
 def test_nothing_is_compiled_or_started_at_collection():
-    found = {
+    by_file = {
         path.relative_to(TESTS).as_posix(): slow_calls(path.read_text(encoding="utf-8"))
         for path in TESTS.rglob("*.py")
     }
-    assert {name: calls for name, calls in found.items() if calls} == {}
+    assert {name: calls for name, calls in by_file.items() if calls} == {}
 
 
 @pytest.mark.parametrize(
@@ -93,14 +93,14 @@ RIDDLES = ("What ", "Whether ", "See ")
 
 
 def test_no_docstring_begins_with_what_whether_or_see():
-    found = [
+    places = [
         f"{module}:{getattr(node, 'lineno', 1)}"
         for module in sorted(imports.MODULES)
         for node in ast.walk(imports.tree(module))
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         and (ast.get_docstring(node) or "").startswith(RIDDLES)
     ]
-    assert found == []
+    assert places == []
 
 
 @pytest.mark.parametrize("package", ["mar_st", "medteb_mteb"])
@@ -184,10 +184,10 @@ def fault(module, node, at_start_up):
 
 def test_imports_inside_functions_keep_a_heavy_library_out_of_start_up(at_start_up):
     faults = {
-        f"{module}:{node.lineno} {ast.unparse(node)}": found
+        f"{module}:{node.lineno} {ast.unparse(node)}": message
         for module in sorted(imports.MODULES)
         for node in imports.in_functions(module)
-        if (found := fault(module, node, at_start_up))
+        if (message := fault(module, node, at_start_up))
     }
     assert faults == {}
 
@@ -218,8 +218,8 @@ def test_wrong_imports_inside_functions_are_found(source, expected, at_start_up,
     file.write_text(f"import numpy\ndef run():\n    {source}\n", encoding="utf-8")
     monkeypatch.setitem(imports.MODULES, module, file)
     (node,) = imports.in_functions(module)
-    found = fault(module, node, at_start_up)
-    assert found is None if expected is None else expected in found
+    message = fault(module, node, at_start_up)
+    assert message is None if expected is None else expected in message
 
 
 def test_imports_have_no_cycles():

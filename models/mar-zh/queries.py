@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 
 #: Characters of a text that may stand for a query.
-LONGEST, SHORTEST = 100, 8
+MAX_QUERY_CHARS, MIN_QUERY_CHARS = 100, 8
 #: Terms at most: names of diseases, drugs and symptoms, a third of the given texts.
-TERMS = 8_000
+MAX_TERMS = 8_000
 #: Crops: runs of consecutive clauses of one text.
-CROPS = 70_000
+N_CROPS = 70_000
 
 
 def main(pairs: str, texts: str, out: str) -> None:
@@ -26,15 +26,15 @@ def main(pairs: str, texts: str, out: str) -> None:
     draw = random.Random(42)
     questions, answers = (sorted({row[name] for row in rows}) for name in ("query", "positive"))
     whole = list(dict.fromkeys([*questions, *answers, *given]))
-    terms = [text for text in whole if len(text) < SHORTEST]
+    terms = [text for text in whole if len(text) < MIN_QUERY_CHARS]
     sentences = [part for text in whole for part in re.split(r"[。！？；\n]", text)]
     kept = [
         *questions,
-        *(text for text in [*given, *sentences] if SHORTEST <= len(text) <= LONGEST),
-        *draw.sample(terms, min(TERMS, len(terms))),
+        *(text for text in [*given, *sentences] if MIN_QUERY_CHARS <= len(text) <= MAX_QUERY_CHARS),
+        *draw.sample(terms, min(MAX_TERMS, len(terms))),
     ]
     kept = list(dict.fromkeys(kept))
-    kept += crops(whole, CROPS, draw, known=set(kept))
+    kept += crops(whole, N_CROPS, draw, known=set(kept))
     draw.shuffle(kept)
     lines = (json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in kept)
     Path(out).write_text("".join(lines), encoding="utf-8")
@@ -45,15 +45,15 @@ def crops(texts: list[str], number: int, draw: random.Random, known: set[str]) -
     divided = [re.findall(r"[^，,。！？；：\n]+[，,。！？；：\n]*", text) for text in texts]
     divided = [clauses for clauses in divided if len(clauses) > 2]
     weights = [len(clauses) for clauses in divided]
-    found: dict[str, None] = {}
+    distinct: dict[str, None] = {}
     for clauses in draw.choices(divided, weights, k=4 * number):
         first = draw.randrange(len(clauses))
-        crop = "".join(clauses[first : first + draw.randint(1, 5)])[:LONGEST].strip("，,；：\n ")
-        if len(crop) >= SHORTEST and crop not in known:
-            found[crop] = None
-        if len(found) == number:
+        crop = "".join(clauses[first : first + draw.randint(1, 5)])[:MAX_QUERY_CHARS].strip("，,；：\n ")
+        if len(crop) >= MIN_QUERY_CHARS and crop not in known:
+            distinct[crop] = None
+        if len(distinct) == number:
             break
-    return list(found)
+    return list(distinct)
 
 
 if __name__ == "__main__":

@@ -34,9 +34,9 @@ def test_a_row_is_written_for_each_number_of_layers_and_texts(tmp_path, monkeypa
     paired = [(row["layers"], row["texts"]) for row in rows if row["pairs"]]
     assert paired == [(1, 2), (2, 2), (1, 3), (2, 3)]
     rows = [row for row in rows if not row["pairs"]]
-    found = [(row["layers"], row["texts"], row["positions"]) for row in rows]
+    settings = [(row["layers"], row["texts"], row["positions"]) for row in rows]
     copied = [(1, 0, True), (2, 0, True)]
-    assert found == [
+    assert settings == [
         *copied,
         (1, 2, True),
         (2, 2, True),

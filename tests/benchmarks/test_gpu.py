@@ -1,4 +1,4 @@
-"""The one call for a GPU: steps are kept, lost alone and interrupted; the table says what there is."""
+"""The runner of the GPU benchmarks: kept, failed and interrupted steps, and the table of the records."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ CODE = """
 import json, os, pathlib, signal, subprocess, sys, time
 name, result, counts = sys.argv[1:]
 
-def report(found):
-    pathlib.Path(result).write_text(json.dumps(found))
+def report(content):
+    pathlib.Path(result).write_text(json.dumps(content))
 
 def count():
     with open(counts, "a") as stream:
@@ -142,8 +142,8 @@ def training(rows, mfu, reserved):
 
 def test_the_table_compares_both_trainers_and_marks_missed_aims():
     systems = {"mar": training(20.0, 0.40, 60.0), "st": training(10.0, 0.20, 70.0)}
-    found = {"train-4b-512": {"status": "timed out", "result": {"systems": systems}}}
-    table = markdown(found, ["train-4b-512", "tests"])
+    steps = {"train-4b-512": {"status": "timed out", "result": {"systems": systems}}}
+    table = markdown(steps, ["train-4b-512", "tests"])
     (line,) = [row for row in table.splitlines() if row.startswith("| 4b-512 ")]
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     assert cells[2:5] == ["60", "30", "2.00"]
@@ -151,7 +151,7 @@ def test_the_table_compares_both_trainers_and_marks_missed_aims():
     assert cells[-1] == "1.50 (aim within 25%)"
     systems["mar"] = training(20.0, 0.50, 40.0)
     systems["st"] = {"error": "OutOfMemoryError"}
-    table = markdown(found, ["train-4b-512"])
+    table = markdown(steps, ["train-4b-512"])
     (line,) = [row for row in table.splitlines() if row.startswith("| 4b-512 ")]
     assert "aim" not in line
     assert "| - |" in line

@@ -1,4 +1,4 @@
-"""The benchmark of judging under faults, at its smallest: what it counts must add up."""
+"""The benchmark of judging under faults, at its smallest: its counts must add up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_nothing_is_lost_or_paid_twice():
     command = [sys.executable, SCRIPT, *options.split()]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["same_labels"]
-    assert (found["lost"], found["paid_twice"], found["kills"]) == (0, 0, 0)
-    assert found["paid_once"] == 200 + found["checks"]
+    report = json.loads(done.stdout)
+    assert report["same_labels"]
+    assert (report["lost"], report["paid_twice"], report["kills"]) == (0, 0, 0)
+    assert report["paid_once"] == 200 + report["checks"]

@@ -15,10 +15,10 @@ MB = 2**20
 def test_a_command_is_measured_with_the_processes_it_starts(tmp_path):
     hold = "import time; block = b'x' * (150 << 20); time.sleep(0.5)"
     script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {hold!r}], check=True)"
-    found = measured.run([sys.executable, "-c", script], tmp_path / "log")
-    assert 150 < found.own_mb <= found.peak_mb < 300
-    assert found.seconds >= 0.5
-    assert found.seconds * 4 > found.cpu_seconds > 0
+    usage = measured.run([sys.executable, "-c", script], tmp_path / "log")
+    assert 150 < usage.own_mb <= usage.peak_mb < 300
+    assert usage.seconds >= 0.5
+    assert usage.seconds * 4 > usage.cpu_seconds > 0
 
 
 def test_a_failure_shows_the_end_of_the_output(tmp_path):
@@ -27,7 +27,7 @@ def test_a_failure_shows_the_end_of_the_output(tmp_path):
 
 
 def test_a_command_that_leaves_others_no_memory_is_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr(measured, "SPARE", 10**9)
+    monkeypatch.setattr(measured, "MIN_FREE_MIB", 10**9)
     with pytest.raises(SystemExit, match="memory ran out"):
         measured.run([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path / "log")
 
@@ -39,10 +39,10 @@ def test_copies_while_loading_are_seen(copies, ratio):
         held = [nn.Linear(5120, 5120, bias=False) for _ in range(copies)]  # 100 MB each
         return held[0]
 
-    found = measured.loading(load, measured.weight_bytes)
-    assert found["weights_mb"] == 100
-    assert found["ratio"] == pytest.approx(ratio, abs=0.15)
-    assert found["own_mb"] == pytest.approx(100 * ratio, rel=0.15)
+    usage = measured.loading(load, measured.weight_bytes)
+    assert usage["weights_mb"] == 100
+    assert usage["ratio"] == pytest.approx(ratio, abs=0.15)
+    assert usage["own_mb"] == pytest.approx(100 * ratio, rel=0.15)
 
 
 @pytest.mark.thorough
@@ -55,9 +55,9 @@ def test_pages_of_mapped_files_count_as_resident_and_not_as_own(tmp_path):
         layer.weight = nn.Parameter(torch.from_file(str(path), size=100 * MB // 4))
         return layer
 
-    found = measured.loading(load, measured.weight_bytes)
-    assert found["ratio"] == pytest.approx(1, abs=0.1)
-    assert found["own_mb"] < 20
+    usage = measured.loading(load, measured.weight_bytes)
+    assert usage["ratio"] == pytest.approx(1, abs=0.1)
+    assert usage["own_mb"] < 20
 
 
 def test_a_failed_load_is_reported():

@@ -17,7 +17,7 @@ from query_sides import Apart
 ENGINES = Path(peers_engines.__file__)
 
 #: Of a rehearsal; each takes seconds.
-TRIED = ["onnxruntime", "mar query-1 openvino-fp32", "mar query-lookup numpy"]
+REHEARSED_ENGINES = ["onnxruntime", "mar query-1 openvino-fp32", "mar query-lookup numpy"]
 
 
 def result(name, ndcg, p50, **others):
@@ -43,14 +43,14 @@ class Side:
 
 
 def test_ratios_compare_engines_in_the_same_turn(monkeypatch):
-    monkeypatch.setattr(peers, "REST", 0)
+    monkeypatch.setattr(peers, "REST_SECONDS", 0)
     log = []
     # The processor becomes ten times slower in every turn, for both.
     baseline, engine = Side(lambda turn: 0.03 * 10**turn, log), Side(lambda turn: 0.01 * 10**turn, log)
-    found = peers.in_turns({"baseline": baseline, "engine": engine}, 60, 3)
-    assert found["times_faster"] == found["times_as_many"] == 3
-    assert found["times_faster_range"] == [3, 3]
-    assert found["p50_ms"] < found["baseline"]["p50_ms"]
+    timings = peers.in_turns({"baseline": baseline, "engine": engine}, 60, 3)
+    assert timings["times_faster"] == timings["times_as_many"] == 3
+    assert timings["times_faster_range"] == [3, 3]
+    assert timings["p50_ms"] < timings["baseline"]["p50_ms"]
     assert [side for side, *_ in log[:4]] == [baseline, engine] * 2
     asked = [arguments for side, name, arguments in log if side is engine and name == "single"]
     assert asked == [(0, 25), (25, 25), (50, 25)]
@@ -107,7 +107,7 @@ def rehearsed(tmp_path_factory):
     """A folder with a rehearsal, and the arguments that made it."""
     out = tmp_path_factory.mktemp("peers") / "out"
     arguments = ["--tiny", "--out", str(out), "--threads", "1", "--seconds", "0.6", "--callers", "4",
-                 "--forms", "openvino-fp32", "--only", *TRIED]  # fmt: skip
+                 "--forms", "openvino-fp32", "--only", *REHEARSED_ENGINES]  # fmt: skip
     if find_spec("fastembed") is None:
         arguments.append("fastembed")
     peers.main(arguments)
@@ -121,15 +121,15 @@ def read(out):
 @pytest.mark.slow
 def test_engines_give_the_vectors_of_their_weights(rehearsed):
     out, _ = rehearsed
-    found = {entry["name"]: entry for entry in read(out)["results"]}
-    assert set(found) == {peers.BASELINE, *TRIED}
-    for entry in found.values():
+    entries = {entry["name"]: entry for entry in read(out)["results"]}
+    assert set(entries) == {peers.BASELINE, *REHEARSED_ENGINES}
+    for entry in entries.values():
         assert entry["cosine_min"] > (0.999 if "lookup" in entry["name"] else 0.99999)
         assert entry["least_cosine"] > 0.9999
         assert 0 < entry["p50_ms"] <= entry["p95_ms"]
         assert 10 < entry["rss_mib"] <= entry["peak_mib"]
         assert entry["model_mib"] > 0
-    baseline, plain = found[peers.BASELINE], found["onnxruntime"]
+    baseline, plain = entries[peers.BASELINE], entries["onnxruntime"]
     assert plain["ndcg@10"] == pytest.approx(baseline["ndcg@10"], abs=0.01)
     assert plain["rss_mib"] < baseline["rss_mib"]
     assert plain["times_faster"] > 0

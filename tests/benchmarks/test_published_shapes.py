@@ -65,9 +65,9 @@ def test_shards_hold_every_weight_once_and_the_same_bytes(texts, tmp_path):
     )
     files = sorted(many.glob("*.safetensors"))
     assert len(files) > 2
-    expected, found = (AutoModel.from_pretrained(folder).state_dict() for folder in (one, many))
-    assert expected.keys() == found.keys()
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    expected, sharded = (AutoModel.from_pretrained(folder).state_dict() for folder in (one, many))
+    assert expected.keys() == sharded.keys()
+    assert all(torch.equal(expected[name], sharded[name]) for name in expected)
     stored = [name for file in files for name in safe_open(file, framework="pt").keys()]  # noqa: SIM118
     assert sorted(stored) == sorted(expected)
 

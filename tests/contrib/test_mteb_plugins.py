@@ -71,8 +71,8 @@ def test_the_entry_point_of_the_wheel_is_the_one_tested_here():
 @pytest.mark.parametrize("autoload", ["0", "1"])
 def test_mteb_takes_this_package_from_the_entry_point(patched, autoload):
     # with MEDTEB_AUTOLOAD=0 nothing but the entry point brings this package in
-    found = json.loads(ask([patched, ROOT / "src"], "-c", ASK, MEDTEB_AUTOLOAD=autoload).splitlines()[-1])
-    assert found == {
+    answer = json.loads(ask([patched, ROOT / "src"], "-c", ASK, MEDTEB_AUTOLOAD=autoload).splitlines()[-1])
+    assert answer == {
         "task": "medteb_mteb.tasks.cmirb",
         "benchmark": 10,
         "model": "medteb/mar-mini",

@@ -33,14 +33,14 @@ NAMES = {
 
 def module(path: Path):
     spec = importlib.util.spec_from_file_location(f"contrib_{path.stem}", path)
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
 
 
 def tasks_of(file: str) -> dict[str, type[AbsTask]]:
-    found = vars(module(FOLDER / "tasks" / file)).values()
-    classes = [one for one in found if isinstance(one, type) and issubclass(one, AbsTask)]
+    members = vars(module(FOLDER / "tasks" / file)).values()
+    classes = [one for one in members if isinstance(one, type) and issubclass(one, AbsTask)]
     return {one.metadata.name: one for one in classes if "metadata" in vars(one)}
 
 
@@ -105,7 +105,7 @@ def cmirb(data: Path) -> Path:
     folder = data / "MedExamRetrieval"
     write_jsonl(folder / "corpus.jsonl", [{"id": k, "text": t} for k, t in DOCUMENTS.items()])
     write_jsonl(folder / "queries.jsonl", [{"id": k, "text": t} for k, t in QUERIES.items()])
-    rows = [{"q_id": q, "p_id": d, "score": s} for q, found in QRELS.items() for d, s in found.items()]
+    rows = [{"q_id": q, "p_id": d, "score": s} for q, row in QRELS.items() for d, s in row.items()]
     write_jsonl(folder / "qrels" / "test.jsonl", rows)
     tables = [("corpus", "corpus", "corpus.jsonl"), ("queries", "queries", "queries.jsonl")]
     return write_card(folder, [("default", "test", "qrels/test.jsonl"), *tables])
@@ -169,11 +169,13 @@ def test_mtebs_machinery_computes_the_statistics(contributed, tmp_path, monkeypa
     target = tmp_path / "statistics.json"
     monkeypatch.setattr(type(contributed.metadata), "descriptive_stat_path", target)
     contributed.calculate_descriptive_statistics()
-    (found,) = json.loads(target.read_text("utf-8")).values()
+    (statistics,) = json.loads(target.read_text("utf-8")).values()
     sizes = {name: numbers for name, _, numbers in CASES.values()}
-    positives = found["relevant_docs_statistics"]["num_relevant_docs"]
-    assert (found["num_queries"], found["num_documents"], positives) == sizes[contributed.metadata.name]
-    candidates = found["top_ranked_statistics"] or {}
+    positives = statistics["relevant_docs_statistics"]["num_relevant_docs"]
+    assert (statistics["num_queries"], statistics["num_documents"], positives) == sizes[
+        contributed.metadata.name
+    ]
+    candidates = statistics["top_ranked_statistics"] or {}
     assert candidates.get("num_top_ranked") == CANDIDATES.get(contributed.metadata.name)
 
 

@@ -136,9 +136,9 @@ def refusal(asks: httpx.Client) -> int:
 
 def check(url: str, too_large: frozenset[int] = frozenset({413})) -> None:
     with client(url) as asks:
-        found = asks.post("/search", json={"query": DOCUMENTS[0], "k": 2})
-        assert found.status_code == 200, found.text
-        assert found.json()["hits"][0]["id"] == "d0"
+        answer = asks.post("/search", json={"query": DOCUMENTS[0], "k": 2})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["hits"][0]["id"] == "d0"
         assert asks.post("/search", json={"query": "x"}, headers={"Authorization": "no"}).status_code == 401
         vectors = asks.post("/v1/embeddings", json={"input": ["头疼"]})
         assert vectors.status_code == 200
@@ -158,10 +158,10 @@ def test_nginx_example_forwards_requests(behind_nginx: str) -> None:
 def test_nginx_limits_the_request_rate_of_an_address(behind_nginx: str) -> None:
     with client(behind_nginx) as asks:
         began = time.monotonic()
-        found = [asks.post("/search", json={"query": "头疼"}).status_code for _ in range(60)]
+        statuses = [asks.post("/search", json={"query": "头疼"}).status_code for _ in range(60)]
         took = time.monotonic() - began
-    assert set(found) == {200, 429}
-    assert 21 <= found.count(200) <= 22 + 10 * took
+    assert set(statuses) == {200, 429}
+    assert 21 <= statuses.count(200) <= 22 + 10 * took
     with client(behind_nginx) as asks:  # the page and what supervises it are not counted
         assert asks.get("/healthz").status_code == 200
 

@@ -106,9 +106,9 @@ def _child(name: str, options: argparse.Namespace) -> int:
     try:
         if options.input is not None:
             target.seeds = [options.input.read_bytes()]
-            found = engine.run(target, cases=0, record=record)
+            outcome = engine.run(target, cases=0, record=record)
         else:
-            found = engine.run(
+            outcome = engine.run(
                 target, cases=options.cases, seconds=options.seconds, seed=options.seed, record=record
             )
     except engine.FoundError:
@@ -118,8 +118,8 @@ def _child(name: str, options: argparse.Namespace) -> int:
         shutil.rmtree(place, ignore_errors=True)
     took = time.monotonic() - began
     print(
-        f"{found.cases:8} cases in {took:5.1f} s: {found.accepted} accepted, {found.refused} refused; "
-        f"{len(found.labels)} kinds of outcome"
+        f"{outcome.cases:8} cases in {took:5.1f} s: {outcome.accepted} accepted, {outcome.refused} refused; "
+        f"{len(outcome.labels)} kinds of outcome"
     )
     return 0
 

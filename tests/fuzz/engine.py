@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 PATIENCE, HANG = 10, 120
 
 #: Inputs that the engine keeps for further changes, and the largest of them.
-KEPT, LARGEST = 2000, 2**20
+MAX_POOL, MAX_INPUT_BYTES = 2000, 2**20
 
 #: Share of the cases that are changed further; most inputs of which something new becomes are broken already.
-_AGAIN = 0.4
+_POOL_SHARE = 0.4
 
 _VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|[0-9a-f]{8,}|\d+|/\S+")
 
@@ -77,7 +77,7 @@ class Outcome:
 
 def names() -> list[str]:
     """Names of all targets."""
-    return sorted(found.name for found in pkgutil.iter_modules(targets.__path__))
+    return sorted(module_info.name for module_info in pkgutil.iter_modules(targets.__path__))
 
 
 def module(name: str) -> Any:
@@ -90,7 +90,7 @@ class Record:
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
         if create:
-            path.write_bytes(bytes(LARGEST + 16))
+            path.write_bytes(bytes(MAX_INPUT_BYTES + 16))
         with path.open("r+b") as stream:
             self._map = mmap.mmap(stream.fileno(), 0)
 
@@ -105,7 +105,7 @@ class Record:
         return number, self._map[16 : 16 + size]
 
 
-def one(target: Target, data: bytes, found: Outcome) -> str:
+def one(target: Target, data: bytes, outcome: Outcome) -> str:
     """Give one input to a target.
 
     Returns:
@@ -114,24 +114,24 @@ def one(target: Target, data: bytes, found: Outcome) -> str:
     Raises:
         FoundError: It breaks the target.
     """
-    found.cases += 1
+    outcome.cases += 1
     signal.setitimer(signal.ITIMER_PROF, PATIENCE)
     signal.setitimer(signal.ITIMER_REAL, HANG)
     try:
         label = target.check(data)
-        found.accepted += 1
+        outcome.accepted += 1
     except target.refusals as error:
         if "\n" in str(error).strip():
             raise FoundError(data, AssertionError(f"an error of several lines: {error}")) from error
         label = f"{type(error).__name__}: {error}"
-        found.refused += 1
+        outcome.refused += 1
     except (Exception, _SlowError) as error:
         raise FoundError(data, error) from error
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
     label = _VARIABLE.sub("*", label)[:60]
-    found.labels[label] += 1
+    outcome.labels[label] += 1
     return label
 
 
@@ -159,29 +159,34 @@ def run(
     """
     until = None if seconds is None else time.monotonic() + seconds
     before = {kind: signal.signal(kind, _slow) for kind in (signal.SIGPROF, signal.SIGALRM)}
-    values, found, pool = random.Random(seed), Outcome(), list[bytes]()
+    values, outcome, pool = random.Random(seed), Outcome(), list[bytes]()
     number = -len(target.seeds)
     try:
         while (cases is None or number < cases) and (until is None or time.monotonic() < until):
             if number < 0:
                 data = target.seeds[number]
             else:
-                source = values.choice(pool if pool and values.random() < _AGAIN else target.seeds)
+                source = values.choice(pool if pool and values.random() < _POOL_SHARE else target.seeds)
                 data = mutated(source, values, target.seeds, named=target.named, words=target.words)
             number += 1
-            if len(data) > LARGEST:
+            if len(data) > MAX_INPUT_BYTES:
                 continue
             if record is not None:
-                record.set(found.cases + 1, data)
-            fresh = len(found.labels)
-            label = one(target, data, found)
-            if number > 0 and len(found.labels) > fresh and found.labels[label] == 1 and len(pool) < KEPT:
+                record.set(outcome.cases + 1, data)
+            fresh = len(outcome.labels)
+            label = one(target, data, outcome)
+            if (
+                number > 0
+                and len(outcome.labels) > fresh
+                and outcome.labels[label] == 1
+                and len(pool) < MAX_POOL
+            ):
                 pool.append(data)
         target.close()
     finally:
         for kind, handler in before.items():
             signal.signal(kind, handler)
-    return found
+    return outcome
 
 
 def _slow(kind: int, _: Any) -> None:

@@ -23,7 +23,7 @@ _TEXTS = [
     "$(x)", "%s%n",
     "000002", "d1",
 ]  # fmt: skip
-_OTHERS: list[Any] = [
+_OTHER_VALUES: list[Any] = [
     None,
     True,
     False,
@@ -104,16 +104,16 @@ def _dumped(content: Any) -> bytes:
 
 def _places(part: Any) -> list[tuple[Any, Any]]:
     """Every holder with each of its keys."""
-    found: list[tuple[Any, Any]] = []
-    rest = [part]
-    while rest:
-        holder = rest.pop()
+    places: list[tuple[Any, Any]] = []
+    pending = [part]
+    while pending:
+        holder = pending.pop()
         keys = list(holder) if isinstance(holder, dict) else range(len(holder))
         for key in keys:
-            found.append((holder, key))
+            places.append((holder, key))
             if isinstance(holder[key], dict | list):
-                rest.append(holder[key])
-    return found
+                pending.append(holder[key])
+    return places
 
 
 def _changed(content: Any, values: random.Random) -> Any:
@@ -151,7 +151,7 @@ def _value(before: Any, values: random.Random) -> Any:
     if isinstance(before, str) and values.random() < 0.6:
         at = values.randrange(len(before) + 1)
         return before[:at] + values.choice([*_TEXTS, before]) + before[at + values.randrange(3) :]
-    return values.choice([values.choice(_NUMBERS), values.choice(_TEXTS), values.choice(_OTHERS)])
+    return values.choice([values.choice(_NUMBERS), values.choice(_TEXTS), values.choice(_OTHER_VALUES)])
 
 
 # -- bytes --
@@ -159,7 +159,7 @@ def _value(before: Any, values: random.Random) -> Any:
 
 def _bytes(body: bytes, values: random.Random, other: bytes, words: Sequence[bytes]) -> bytes:
     at = _place(body, values)
-    return values.choice(_WAYS)(body, at, values, other, words)
+    return values.choice(_BYTE_CHANGES)(body, at, values, other, words)
 
 
 def _place(body: bytes, values: random.Random) -> int:
@@ -171,15 +171,15 @@ def _place(body: bytes, values: random.Random) -> int:
 
 
 def _flip(body: bytes, at: int, values: random.Random, _other: bytes, _words: Sequence[bytes]) -> bytes:
-    found = bytearray(body or b"\x00")
-    found[at % len(found)] ^= 1 << values.randrange(8)
-    return bytes(found)
+    changed = bytearray(body or b"\x00")
+    changed[at % len(changed)] ^= 1 << values.randrange(8)
+    return bytes(changed)
 
 
 def _set(body: bytes, at: int, values: random.Random, _other: bytes, _words: Sequence[bytes]) -> bytes:
-    found = bytearray(body or b"\x00")
-    found[at % len(found)] = values.choice([0, 1, 0x7F, 0x80, 0xFF, values.randrange(256)])
-    return bytes(found)
+    changed = bytearray(body or b"\x00")
+    changed[at % len(changed)] = values.choice([0, 1, 0x7F, 0x80, 0xFF, values.randrange(256)])
+    return bytes(changed)
 
 
 def _number(body: bytes, at: int, values: random.Random, _other: bytes, _words: Sequence[bytes]) -> bytes:
@@ -225,6 +225,6 @@ def _splice(body: bytes, at: int, values: random.Random, other: bytes, _words: S
     return body[:at] + other[start:stop] + body[at + values.choice([0, stop - start]) :]
 
 
-_WAYS: list[Callable[[bytes, int, Any, bytes, Sequence[bytes]], bytes]] = [
+_BYTE_CHANGES: list[Callable[[bytes, int, Any, bytes, Sequence[bytes]], bytes]] = [
     _flip, _set, _number, _digits, _insert, _remove, _cut, _repeat, _splice,
 ]  # fmt: skip

@@ -25,10 +25,10 @@ def _library() -> str:
     compiler = shutil.which("g++") or shutil.which("c++")
     if compiler is None:
         return ""
-    found = subprocess.run(
+    path = subprocess.run(
         [compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=False
     ).stdout.strip()
-    return str(Path(found).resolve()) if Path(found).is_absolute() else ""
+    return str(Path(path).resolve()) if Path(path).is_absolute() else ""
 
 
 def missing() -> str | None:

@@ -20,8 +20,8 @@ SANITIZED = [name for name in engine.names() if hasattr(engine.module(name), "mi
 
 @pytest.mark.parametrize("name", [name for name in engine.names() if name not in SANITIZED])
 def test_changed_inputs_are_accepted_or_refused(name: str, tmp_path: Path) -> None:
-    found = engine.run(engine.module(name).prepare(tmp_path), cases=60, seed=1)
-    assert found.accepted > 0
+    outcome = engine.run(engine.module(name).prepare(tmp_path), cases=60, seed=1)
+    assert outcome.accepted > 0
 
 
 @pytest.mark.slow
@@ -46,9 +46,9 @@ def test_inputs_that_break_a_target_are_found() -> None:
         return "read"
 
     target = engine.Target([b'{"a": 1}'], check, (ValueError,), words=(b"!",))
-    with pytest.raises(engine.FoundError, match="AssertionError") as found:
+    with pytest.raises(engine.FoundError, match="AssertionError") as error:
         engine.run(target, cases=5000)
-    assert b"!" in found.value.data
+    assert b"!" in error.value.data
 
 
 def test_a_refusal_of_several_lines_and_a_slow_case_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

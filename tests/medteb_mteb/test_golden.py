@@ -58,10 +58,10 @@ def mean_length(split: str) -> str:
     folder = raw("multi-cpr", split)
     queries = [line.split("\t", 1) for line in (folder / "dev.query.txt").read_text("utf-8").splitlines()]
     rows = [line.split() for line in (folder / "qrels.dev.tsv").read_text("utf-8").splitlines()]
-    found = select_queries(
+    selected = select_queries(
         ((key, text.strip()) for key, text in queries), [(q, d, float(score)) for q, _, d, score in rows]
     )
-    return f"{sum(map(len, found.values())) / len(found):.10g}"
+    return f"{sum(map(len, selected.values())) / len(selected):.10g}"
 
 
 def bioasq() -> list[list[str]]:

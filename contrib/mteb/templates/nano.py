@@ -25,10 +25,10 @@ class _Loader(RetrievalDatasetLoader):
     """For qrels without scores: all are positives. Not needed once the data are reuploaded."""
 
     def _load_dataset_split(self, config: str, num_proc: int | None) -> Any:
-        found = super()._load_dataset_split(config, num_proc)
-        if config == "qrels" and "score" not in found.column_names:
-            found = found.add_column("score", [1] * len(found))
-        return found
+        dataset = super()._load_dataset_split(config, num_proc)
+        if config == "qrels" and "score" not in dataset.column_names:
+            dataset = dataset.add_column("score", [1] * len(dataset))
+        return dataset
 ''',
     "Reranking": f'''
 class _Loader(RetrievalDatasetLoader):
@@ -43,10 +43,10 @@ class _Loader(RetrievalDatasetLoader):
 
     def _load_dataset_split(self, config: str, num_proc: int | None) -> Any:
         name = "{HYBRID}" if config == "top_ranked" else config
-        found = super()._load_dataset_split(name, num_proc)
-        if config == "qrels" and "score" not in found.column_names:
-            found = found.add_column("score", [1] * len(found))
-        return found
+        dataset = super()._load_dataset_split(name, num_proc)
+        if config == "qrels" and "score" not in dataset.column_names:
+            dataset = dataset.add_column("score", [1] * len(dataset))
+        return dataset
 ''',
 }
 

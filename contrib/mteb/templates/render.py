@@ -37,10 +37,10 @@ class {name}(AbsTaskRetrieval):
 def formatted(source: str) -> str:
     """Return Python source as mteb formats it, with ruff."""
     command = [sys.executable, "-m", "ruff", "format", "--isolated", "--line-length", str(WIDTH), "-"]
-    found = subprocess.run(  # noqa: S603 -- a fixed command
+    completed = subprocess.run(  # noqa: S603 -- a fixed command
         command, input=source, capture_output=True, text=True, encoding="utf-8", check=True
     )
-    return found.stdout
+    return completed.stdout
 
 
 def bibtex(*citations: str) -> str:

@@ -43,11 +43,11 @@ class JudgedRetrieval(AbsTaskRetrieval):
         hf_subset: str,
     ) -> dict[str, float]:
         """Return scores of `medteb_mteb.measures.rankings`; none if the judged negatives are unknown."""
-        found = super().task_specific_scores(scores, qrels, results, hf_split, hf_subset)
+        mteb_scores = super().task_specific_scores(scores, qrels, results, hf_split, hf_subset)
         if not self.judged.known:
-            return found
+            return mteb_scores
         own = means(score_queries(qrels, self.judged, results).values()).to_json()
-        return found | {name: value for name in self.JUDGED_SCORES if (value := own[name]) is not None}
+        return mteb_scores | {name: value for name in self.JUDGED_SCORES if (value := own[name]) is not None}
 
     def _evaluate_subset(self, model: Any, data_split: Any, **kwargs: Any) -> Any:
         if any(self.judged.disputed.values()):

@@ -47,11 +47,11 @@ class LocalCopy(LocalStatistics):
         self._problem: Exception | None = None
         if folder is not None:
             try:
-                found = revision(folder)
+                digest = revision(folder)
             except (ValueError, OSError) as error:
-                self._problem, found = error, NO_REVISION
+                self._problem, digest = error, NO_REVISION
             content = type(self).metadata.model_dump()
-            content["dataset"]["revision"] = found
+            content["dataset"]["revision"] = digest
             self.metadata = LocalMetadata.in_folder(folder, content)
 
     def copy_to_read(self) -> Path | None:
@@ -89,8 +89,8 @@ def fetch_failed(what: str, hub: str, name: str, error: Exception, more: str = "
     """
     root = os.environ.get(DATA_VARIABLE)
     where = f"{root}/{name}/" if root else f"a folder {name}/ and set {DATA_VARIABLE} to its parent"
-    said = str(error).strip().splitlines()
-    reason = f"{type(error).__name__}: {said[0][:300]}" if said else type(error).__name__
+    lines = str(error).strip().splitlines()
+    reason = f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
     message = (
         f"{what} could not be fetched from the Hub ({hub}): {reason}. On a machine with access run `hf "
         f"download --repo-type dataset {hub} --local-dir {name}`, then put the copy at {where}. {more}"

@@ -31,7 +31,7 @@ def f1_by_train_threshold(
         F1 between 0 and 1; 0 if no test pair is predicted correctly.
     """
     truth = np.asarray(labels)
-    best, found = -1.0, 0.0
+    best, test_f1 = -1.0, 0.0
     for name, sign in _SIDES.items():
         scores = sign * np.asarray(similarities[name], dtype=np.float64)
         precision, recall, thresholds = precision_recall_curve(truth[train], scores[train])
@@ -39,5 +39,5 @@ def f1_by_train_threshold(
         place = int(np.argmax(f1[:-1]))
         if f1[place] > best:
             best = float(f1[place])
-            found = float(f1_score(truth[test], scores[test] >= thresholds[place], zero_division=0))
-    return found
+            test_f1 = float(f1_score(truth[test], scores[test] >= thresholds[place], zero_division=0))
+    return test_f1

@@ -40,9 +40,9 @@ class LocalMetadata(TaskMetadata):
         Raises:
             ValueError: If mteb does not accept a field.
         """
-        made = cls.model_validate(content)
-        made._folder = Path() if folder is None else folder
-        return made
+        metadata = cls.model_validate(content)
+        metadata._folder = Path() if folder is None else folder
+        return metadata
 
     @property
     def descriptive_stat_path(self) -> Path:
@@ -76,8 +76,8 @@ class LocalStatistics(AbsTask):
         own = self.metadata
         if not isinstance(own, LocalMetadata):  # data of the Hub: left to mteb
             return super().calculate_descriptive_statistics(overwrite_results, num_proc)
-        if (found := own.descriptive_stats) is not None and not overwrite_results:
-            return found
+        if (stored := own.descriptive_stats) is not None and not overwrite_results:
+            return stored
         with tempfile.TemporaryDirectory() as scratch:
             self.metadata = LocalMetadata.in_folder(Path(scratch), own.model_dump())  # mteb writes there
             try:

@@ -64,9 +64,7 @@ def audit(
     """
     from mar_st.teachers.store import store_root  # lazy: torch
     from medteb_mteb.curation import judge as judging  # lazy: numpy
-    from medteb_mteb.curation.edition.corrected import write_corrected  # lazy: numpy
     from medteb_mteb.curation.files.folder import write_text  # lazy: yaml
-    from medteb_mteb.curation.files.records import BuildError  # lazy: start-up
     from medteb_mteb.curation.labels.agreement import agreement  # lazy: numpy
     from medteb_mteb.curation.labels.audit import audit as compare  # lazy: numpy
     from medteb_mteb.curation.labels.audit import read_benchmark  # lazy: numpy
@@ -75,8 +73,8 @@ def audit(
     from medteb_mteb.curation.pooling.pool import Pooling, open_retriever, pool  # lazy: yaml
 
     benchmark = _part(read_benchmark(folder), queries, seed)
-    made = ConsensusRule(kind=rule)  # type: ignore[arg-type]
-    asked, texts = _write_texts(benchmark, out / "input")
+    consensus_rule = ConsensusRule(kind=rule)  # type: ignore[arg-type]
+    query_file, document_file = _write_texts(benchmark, out / "input")
     names = retriever or ["Alibaba-NLP/gte-multilingual-base"]
     pools = pool(
         list(benchmark.queries.values()),
@@ -86,46 +84,69 @@ def audit(
         Pooling(size=depth, depth=depth),
         show_progress=not quiet,
     )
-    inputs = (asked, texts, pools)
-    place = journal or out / "judgements.sqlite"
+    inputs = (query_file, document_file, pools)
+    journal_file = journal or out / "judgements.sqlite"
     if dry_run:
-        typer.echo(estimate_text(judging.estimate(*inputs, judges, journal=place, out=out / "judged")))
+        typer.echo(estimate_text(judging.estimate(*inputs, judges, journal=journal_file, out=out / "judged")))
         return
     report = judging.judge(
         *inputs,
         out / "judged",
         judges,
-        journal=place,
+        journal=journal_file,
         already_anonymous=already_anonymous,
         show_progress=not quiet,
     )
     if not report.complete:
         typer.echo("medteb: judgements are missing; the same command resumes", err=True)
         raise typer.Exit(1)
-    given = read_judging(out / "judged")
-    pairs = [pair[:2] for pair in given.failed]
-    labels = consensus(given.judgements, made, judges=given.judges, pairs=pairs)
-    found = compare(benchmark, labels)
-    content = {"folder": str(folder), "retrievers": names, "depth": depth, "rule": rule, **found.to_json()}
-    if len(given.judges) > 1:
-        content["agreement"] = agreement(given.judgements).to_json()
+    graded = read_judging(out / "judged")
+    pairs = [pair[:2] for pair in graded.failed]
+    labels = consensus(graded.judgements, consensus_rule, judges=graded.judges, pairs=pairs)
+    comparison = compare(benchmark, labels)
+    content = {
+        "folder": str(folder),
+        "retrievers": names,
+        "depth": depth,
+        "rule": rule,
+        **comparison.to_json(),
+    }
+    if len(graded.judges) > 1:
+        content["agreement"] = agreement(graded.judgements).to_json()
     edition = out / f"{folder.resolve().name}-corrected"
     if not edition.exists():
-        try:
-            write_corrected(
-                benchmark,
-                labels,
-                edition,
-                name=f"{folder.resolve().name}-corrected",
-                provenance=_provenance(out / "judged", made, labels, content),
-                keep_false_positives=keep_false_positives,
-            )
-        except BuildError as error:
-            typer.echo(f"medteb: no corrected edition: {error}", err=True)
+        judged = out / "judged"
+        _write_edition(edition, benchmark, labels, judged, consensus_rule, content, keep_false_positives)
     write_text(out / "audit.json", json.dumps(content, ensure_ascii=False, indent=2) + "\n")
     typer.echo(
-        json.dumps(content, ensure_ascii=False, indent=2) if as_json else _summary(found, out, edition)
+        json.dumps(content, ensure_ascii=False, indent=2) if as_json else _summary(comparison, out, edition)
     )
+
+
+def _write_edition(
+    edition: Path,
+    benchmark: Benchmark,
+    labels: Sequence[Label],
+    judged: Path,
+    rule: ConsensusRule,
+    content: Mapping[str, Any],
+    keep_false_positives: bool,
+) -> None:
+    """Write the corrected edition, or say why it cannot be written."""
+    from medteb_mteb.curation.edition.corrected import write_corrected  # lazy: numpy
+    from medteb_mteb.curation.files.records import BuildError  # lazy: start-up
+
+    try:
+        write_corrected(
+            benchmark,
+            labels,
+            edition,
+            name=edition.name,
+            provenance=_provenance(judged, rule, labels, content),
+            keep_false_positives=keep_false_positives,
+        )
+    except BuildError as error:
+        typer.echo(f"medteb: no corrected edition: {error}", err=True)
 
 
 def _provenance(
@@ -136,9 +157,9 @@ def _provenance(
     from medteb_mteb.curation.labels.provenance import provenance_of_judging  # lazy: start-up
 
     agreed = content.get("agreement", {}).get("labels", {})
-    said = {"rule": rule.kind, "positive": list(rule.positive), **rule.options()}
-    made = {**said, "labels": counts(labels), "agreement": agreed}
-    return {**provenance_of_judging(judged), "consensus": [made]}
+    rule_fields = {"rule": rule.kind, "positive": list(rule.positive), **rule.options()}
+    record = {**rule_fields, "labels": counts(labels), "agreement": agreed}
+    return {**provenance_of_judging(judged), "consensus": [record]}
 
 
 def _part(benchmark: Benchmark, number: int | None, seed: int) -> Benchmark:
@@ -159,7 +180,7 @@ def _write_texts(benchmark: Benchmark, folder: Path) -> tuple[Path, Path]:
     return queries, documents
 
 
-def _summary(found: Audit, out: Path, edition: Path) -> str:
+def _summary(comparison: Audit, out: Path, edition: Path) -> str:
     names = {
         "judged": "judged, with a label",
         "undecided": "judges disagree",
@@ -168,11 +189,11 @@ def _summary(found: Audit, out: Path, edition: Path) -> str:
         "false_positives": "false positives",
         "false_negatives": "false negatives",
     }
-    lines = [f"{len(found.queries)} queries; per query:"]
+    lines = [f"{len(comparison.queries)} queries; per query:"]
     for name, shown in names.items():
-        mean, low, high = found.means[name]
+        mean, low, high = comparison.means[name]
         lines.append(f"  {shown:26} {mean:7.2f} [{low:.2f}, {high:.2f}]")
-    lines.append(f"queries with a false negative: {found.affected:.1%}")
+    lines.append(f"queries with a false negative: {comparison.affected:.1%}")
     lines.append(f"query by query: {out / 'audit.json'}")
     if edition.exists():
         lines.append(f"corrected edition: {edition}")

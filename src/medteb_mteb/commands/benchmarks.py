@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Listed", "benchmarks", "listed"]
 
 #: Medical benchmarks of mteb itself.
-THEIRS = ("MTEB(Medical, v1)", "R2MED")
+MTEB_BENCHMARKS = ("MTEB(Medical, v1)", "R2MED")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def listed() -> list[Listed]:
 
     from medteb_mteb.tasks.benchmarks import BENCHMARKS  # lazy: mteb
 
-    theirs = [mteb.get_benchmark(name) for name in THEIRS]
+    theirs = [mteb.get_benchmark(name) for name in MTEB_BENCHMARKS]
     return [_describe(benchmark) for benchmark in (*BENCHMARKS.values(), *theirs)]
 
 

@@ -74,9 +74,11 @@ def build(
     if repair:
         _repair(building.Build.open(pipeline))
     if dry_run:
-        found = building.forecast(pipeline, until=until, retry_failed=retry_failed)
+        forecast = building.forecast(pipeline, until=until, retry_failed=retry_failed)
         typer.echo(
-            json.dumps(found.to_json(), ensure_ascii=False, indent=2) if as_json else forecast_text(found)
+            json.dumps(forecast.to_json(), ensure_ascii=False, indent=2)
+            if as_json
+            else forecast_text(forecast)
         )
         return
     report = building.build(
@@ -127,15 +129,15 @@ def _repair(opened: Build) -> None:
         repair_answers(inside, opened.answers)
 
 
-def forecast_text(found: Forecast) -> str:
+def forecast_text(forecast: Forecast) -> str:
     """Return the forecast as text: a line per step and LLM, and the sum.
 
     Args:
-        found: Result of `medteb_mteb.curation.pipeline.forecast`.
+        forecast: Result of `medteb_mteb.curation.pipeline.forecast`.
     """
-    width = max(len(step.name) for step in found.steps)
+    width = max(len(step.name) for step in forecast.steps)
     lines = []
-    for step in found.steps:
+    for step in forecast.steps:
         lines.append(f"{step.name:{width}}  {step.fate:8}  {_writes(step)}".rstrip())
         lines += [
             f"{'':{width}}  {'' if charge.exact else 'about '}{charge.requests:,} requests to "
@@ -145,7 +147,7 @@ def forecast_text(found: Forecast) -> str:
             + (f"; at most {charge.checks:,} more to check positives" if charge.checks else "")
             for charge in step.charges
         ]
-    total = found.to_json()
+    total = forecast.to_json()
     lines.append(
         f"in all {'' if total['exact'] else 'about '}{total['requests']:,} requests, "
         f"{total['tokens_in']:,} tokens in, {total['tokens_out']:,} out, cost {total['cost']:.2f}; "
@@ -153,7 +155,7 @@ def forecast_text(found: Forecast) -> str:
     )
     if not total["exact"]:
         lines.append("(about: no text dropped, all pools full, texts of the mean length)")
-    if any(step.fate == "changed" for step in found.steps):
+    if any(step.fate == "changed" for step in forecast.steps):
         lines.append("--redo runs changed steps again")
     return "\n".join(lines)
 

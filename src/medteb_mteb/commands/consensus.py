@@ -52,7 +52,7 @@ def consensus(
     from medteb_mteb.curation.labels.consensus import ConsensusRule  # lazy: start-up
     from medteb_mteb.curation.labels.labelling import write_labels  # lazy: numpy
 
-    made = ConsensusRule(
+    consensus_rule = ConsensusRule(
         kind=rule,  # type: ignore[arg-type]
         positive=tuple(grade.strip().upper() for grade in positive.split(",")),
         weights=dict(_weight(entry) for entry in weight or ()),
@@ -62,7 +62,7 @@ def consensus(
         incomplete=incomplete,
         keep_suspicious=keep_suspicious,
     )
-    content = write_labels(judgements, out, made)
+    content = write_labels(judgements, out, consensus_rule)
     typer.echo(json.dumps(content, ensure_ascii=False, indent=2) if as_json else _summary(content, out))
 
 
@@ -171,19 +171,19 @@ def import_command(
     """Compare the answers of clinicians with the labels."""
     from medteb_mteb.curation.labels.review import import_review  # lazy: numpy
 
-    found = import_review(sheet, _by_name(answered))
+    report = import_review(sheet, _by_name(answered))
     if as_json:
-        typer.echo(json.dumps(found.to_json(), ensure_ascii=False, indent=2))
+        typer.echo(json.dumps(report.to_json(), ensure_ascii=False, indent=2))
         return
-    typer.echo(f"{found.pairs} pairs answered by all, {found.unanswered} left out")
-    typer.echo(f"agreement with the labels {found.agreement:.1%} [{found.low:.1%}, {found.high:.1%}]")
-    for name, rate in found.by_reviewer.items():
+    typer.echo(f"{report.pairs} pairs answered by all, {report.unanswered} left out")
+    typer.echo(f"agreement with the labels {report.agreement:.1%} [{report.low:.1%}, {report.high:.1%}]")
+    for name, rate in report.by_reviewer.items():
         typer.echo(f"  {name} {rate:.1%}")
-    if found.kappa is not None:
+    if report.kappa is not None:
         typer.echo(
-            f"Fleiss' kappa {found.kappa:.3f} among them, {found.kappa_with_labels:.3f} with the labels"
+            f"Fleiss' kappa {report.kappa:.3f} among them, {report.kappa_with_labels:.3f} with the labels"
         )
-    shares = {"positives": found.positives_confirmed, "negatives": found.negatives_confirmed}
+    shares = {"positives": report.positives_confirmed, "negatives": report.negatives_confirmed}
     for what, confirmed in shares.items():
         if confirmed is not None:
             typer.echo(f"{what} confirmed {confirmed:.1%}")

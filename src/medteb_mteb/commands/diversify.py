@@ -83,17 +83,19 @@ def diversify(
     rule = SelectionRule(THRESHOLDS[kind] if threshold is None else threshold, k, tolerated, seed_size)
     search = Search(index, lists, probes)
     columns = parse_columns(column)
-    given: TextVectors
+    text_vectors: TextVectors
     if vectors is not None:
-        given = Given(vectors, [text.id for text in read_texts(source, columns)])
+        text_vectors = Given(vectors, [text.id for text in read_texts(source, columns)])
     else:
         from mar_st.teachers.store import store_root  # lazy: torch
 
-        given = Encoded(model, kind, store or store_root(out), batch_size=batch_size, show_progress=not quiet)
+        text_vectors = Encoded(
+            model, kind, store or store_root(out), batch_size=batch_size, show_progress=not quiet
+        )
     report, measured = run_diversify(
         source,
         out,
-        given,
+        text_vectors,
         rule,
         search,
         columns=columns,

@@ -35,15 +35,15 @@ def resolve(name_or_folder: str) -> Edition:
 
 def verify_all(names: list[str]) -> list[tuple[Edition, str]]:
     """Verify the named editions (all in force if none is named): (edition, problem or empty)."""
-    found = []
+    outcomes = []
     for edition in [resolve(name) for name in names] or editions():
         problem = ""
         try:
             verify(edition)
         except EditionError as error:
             problem = str(error)
-        found.append((edition, problem))
-    return found
+        outcomes.append((edition, problem))
+    return outcomes
 
 
 def write(folder: Path, task: str | None, name: str, version: str, licence: str) -> Edition:
@@ -86,13 +86,13 @@ def statistics(names: list[str], *, overwrite: bool = False) -> list[tuple[str, 
     """
     from medteb_mteb.folders import task_from_folder  # lazy: mteb
 
-    found = []
+    rows = []
     for name in names or [edition.task for edition in editions()]:
         folder = Path(name).expanduser()
         task = task_from_folder(folder if folder.is_dir() else resolve(name).path)
         computed = task.calculate_descriptive_statistics(overwrite_results=overwrite)
-        found.append((task.metadata.name, task.metadata.descriptive_stat_path, dict(computed)))
-    return found
+        rows.append((task.metadata.name, task.metadata.descriptive_stat_path, dict(computed)))
+    return rows
 
 
 def build(name: str, out: Path, seed: int, force: bool) -> list[Edition]:

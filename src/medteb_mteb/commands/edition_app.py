@@ -25,11 +25,13 @@ def edition_list(as_json: AsJson = False) -> None:
     """
     from medteb_mteb.commands import edition as commands  # lazy: start-up
 
-    found = commands.editions()
+    in_force = commands.editions()
     if as_json:
-        typer.echo(json.dumps([commands.as_json(edition) for edition in found], ensure_ascii=False, indent=2))
+        typer.echo(
+            json.dumps([commands.as_json(edition) for edition in in_force], ensure_ascii=False, indent=2)
+        )
         return
-    for edition in found:
+    for edition in in_force:
         counts = ", ".join(f"{count} {kind}" for kind, count in edition.counts.items())
         identity = f"{edition.name} {edition.version}  {edition.digest[:12]}"
         _print_line(f"{edition.task}  {identity}  {counts}  {edition.path}")
@@ -103,15 +105,16 @@ def edition_verify(
     from medteb_mteb.commands import edition as commands  # lazy: start-up
     from medteb_mteb.editions import EditionError  # lazy: start-up
 
-    found = commands.verify_all(names or [])
-    problems = [problem for _, problem in found if problem]
+    outcomes = commands.verify_all(names or [])
+    problems = [problem for _, problem in outcomes if problem]
     if as_json:
         report = [
-            {"task": e.task, "digest": e.digest, "path": str(e.path), "problem": p or None} for e, p in found
+            {"task": e.task, "digest": e.digest, "path": str(e.path), "problem": p or None}
+            for e, p in outcomes
         ]
         typer.echo(json.dumps(report, ensure_ascii=False, indent=2))
     else:
-        for edition, problem in found:
+        for edition, problem in outcomes:
             if not problem:
                 typer.echo(f"{edition.task}  {edition.digest[:12]}  ok, {len(edition.files)} files")
     if problems:
@@ -152,11 +155,11 @@ def edition_stats(
     """
     from medteb_mteb.commands import edition as commands  # lazy: start-up
 
-    found = commands.statistics(names or [], overwrite=overwrite)
+    rows = commands.statistics(names or [], overwrite=overwrite)
     if as_json:
-        typer.echo(json.dumps({task: stats for task, _, stats in found}, ensure_ascii=False, indent=2))
+        typer.echo(json.dumps({task: stats for task, _, stats in rows}, ensure_ascii=False, indent=2))
         return
-    for task, path, stats in found:
+    for task, path, stats in rows:
         samples = ", ".join(f"{split} {entry['num_samples']:,} samples" for split, entry in stats.items())
         typer.echo(f"{task}  {samples}  {path}")
 

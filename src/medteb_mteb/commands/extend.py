@@ -71,23 +71,23 @@ def extend(
     from medteb_mteb.curation.labels.consensus import ConsensusRule  # lazy: start-up
     from medteb_mteb.curation.pooling.pool import open_retriever  # lazy: numpy
 
-    there = resolve(edition)
-    _, data = open_edition(there.path)
+    base = resolve(edition)
+    _, data = open_edition(base.path)
     ids = ([row["id"] for row in data.queries], [row["id"] for row in data.corpus])
 
-    def opened(given: str) -> Retriever:
-        name, equals, file = given.partition("=")
+    def opened(spec: str) -> Retriever:
+        name, equals, file = spec.partition("=")
         source = file if equals and is_run(file) else None
         return open_retriever(
-            name if source else given,
+            name if source else spec,
             source=source,
             store=store or store_root(out),
             show_progress=not quiet,
             ids=ids,
         )
 
-    found = run(
-        there.path,
+    extension = run(
+        base.path,
         out,
         [opened(name) for name in retriever],
         judges,
@@ -101,43 +101,46 @@ def extend(
         show_progress=not quiet,
         say=lambda line: None if as_json or quiet else typer.echo(line),
     )
-    typer.echo(json.dumps(_as_json(found), ensure_ascii=False, indent=2) if as_json else _as_text(found))
-    if found.judging is not None and not found.judging.complete:
-        for result in found.judging.judges:
+    typer.echo(
+        json.dumps(_as_json(extension), ensure_ascii=False, indent=2) if as_json else _as_text(extension)
+    )
+    if extension.judging is not None and not extension.judging.complete:
+        for result in extension.judging.judges:
             if result.stopped:
                 typer.echo(f"medteb: {result.name} stopped: {result.stopped}", err=True)
         typer.echo("medteb: judgements are missing; the same command resumes", err=True)
         raise typer.Exit(1)
 
 
-def _as_json(found: Extension) -> dict[str, Any]:
+def _as_json(extension: Extension) -> dict[str, Any]:
     return {
         "edition": None
-        if found.edition is None
+        if extension.edition is None
         else {
-            "path": str(found.edition.path),
-            "version": found.edition.version,
-            "digest": found.edition.digest,
+            "path": str(extension.edition.path),
+            "version": extension.edition.version,
+            "digest": extension.edition.digest,
         },
-        "change": None if found.change is None else found.change.to_json(),
-        "before": {name: asdict(scores) for name, scores in found.before.items()},
-        "after": {name: asdict(scores) for name, scores in found.after.items()},
+        "change": None if extension.change is None else extension.change.to_json(),
+        "before": {name: asdict(scores) for name, scores in extension.before.items()},
+        "after": {name: asdict(scores) for name, scores in extension.after.items()},
     }
 
 
-def _as_text(found: Extension) -> str:
+def _as_text(extension: Extension) -> str:
     lines = [f"{'system':30} {'labels':8} {'nDCG@10 [95 %]':28} {'judged@10':>10} {'condensed':>10}"]
-    for name, scores in found.before.items():
+    for name, scores in extension.before.items():
         lines.append(_row(name, "before", scores))
-        if name in found.after:
-            lines.append(_row("", "after", found.after[name]))
-    if found.edition is not None and found.change is not None:
-        counts = ", ".join(f"{number:,} {what}" for what, number in found.change.counts.items())
-        lines.append(f"{found.change.pairs:,} pairs judged: {counts}")
+        if name in extension.after:
+            lines.append(_row("", "after", extension.after[name]))
+    if extension.edition is not None and extension.change is not None:
+        counts = ", ".join(f"{number:,} {what}" for what, number in extension.change.counts.items())
+        lines.append(f"{extension.change.pairs:,} pairs judged: {counts}")
         lines.append(
-            f"version {found.edition.version}, revision {found.edition.digest[:12]}: {found.edition.path}"
+            f"version {extension.edition.version}, revision {extension.edition.digest[:12]}: "
+            f"{extension.edition.path}"
         )
-    elif found.judging is None:
+    elif extension.judging is None:
         lines.append("all these documents are judged already, so no new version was written")
     return "\n".join(lines)
 

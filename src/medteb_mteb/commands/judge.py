@@ -90,10 +90,10 @@ def judge(
     typer.echo(json.dumps(report.to_json(), ensure_ascii=False, indent=2) if as_json else report_text(report))
     for result in report.judges:
         if result.stopped:
-            left = result.outcome.left
+            missing = result.outcome.left
             more = (
-                f" {left} of {report.pairs} pairs are left. Run the same command again to resume."
-                if left
+                f" {missing} of {report.pairs} pairs are left. Run the same command again to resume."
+                if missing
                 else ""
             )
             typer.echo(f"medteb: {result.name} stopped: {result.stopped}.{more}", err=True)
@@ -115,8 +115,8 @@ def estimate_text(estimates: list[Estimate]) -> str:
         + (f"; at most {e.checks} more to check positives" if e.checks else "")
         for e in estimates
     ]
-    asked, cost = sum(e.requests for e in estimates), sum(e.cost for e in estimates)
-    return "\n".join([*lines, f"in all: {asked} requests, cost {cost:.2f}; nothing was sent"])
+    requests, cost = sum(e.requests for e in estimates), sum(e.cost for e in estimates)
+    return "\n".join([*lines, f"in all: {requests} requests, cost {cost:.2f}; nothing was sent"])
 
 
 def report_text(report: JudgeReport) -> str:

@@ -192,22 +192,22 @@ def _existing(model_run: ModelRun, task: AbsTask) -> TaskResult | None:
     """Return the saved result if it is complete, of the same data, and has the requested predictions."""
     if model_run.options.overwrite:
         return None
-    found = model_run.cache.load_task_result(task.metadata.name, model_run.meta)
-    if found is None:
+    saved = model_run.cache.load_task_result(task.metadata.name, model_run.meta)
+    if saved is None:
         return None
     # mteb reuses a complete result whatever data it was measured on.
-    if found.dataset_revision != task.metadata.revision:
+    if saved.dataset_revision != task.metadata.revision:
         model_run.say(
             f"{model_run.label}  {task.metadata.name}: the saved result is of other data "
-            f"({found.dataset_revision[:12]}); evaluating on {task.metadata.revision[:12]}"
+            f"({saved.dataset_revision[:12]}); evaluating on {task.metadata.revision[:12]}"
         )
         return None
-    if found.get_missing_evaluations(task):
+    if saved.get_missing_evaluations(task):
         return None
     if model_run.options.save_predictions and not model_run.path("predictions", task).is_file():
         model_run.say(f"{model_run.label}  {task.metadata.name}: saved without predictions; evaluating again")
         return None
-    return found
+    return saved
 
 
 def _evaluate(model_run: ModelRun, task: AbsTask) -> tuple[TaskResult, str]:

@@ -11,6 +11,7 @@ import typer
 
 from medteb_mteb.commands.errors import UserError
 from medteb_mteb.commands.options import AsJson, BatchSize, Quiet
+from medteb_mteb.nano.measures import TOLERANCE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +24,7 @@ nano_app = typer.Typer(
     rich_markup_mode=None,
 )
 #: Scores shown for a list.
-_SHOWN = (
+_SHOWN_SCORES = (
     "ndcg_at_10",
     "hit_at_10",
     "recall_micro_at_100",
@@ -111,7 +112,7 @@ def nano_check(
     ],
     tolerance: Annotated[
         float, typer.Option(help="Difference of a score that still counts as equal.", min=0)
-    ] = 5e-4,
+    ] = TOLERANCE,
     as_json: AsJson = False,
 ) -> None:
     """Compare Nano sets with the published figures.
@@ -121,13 +122,13 @@ def nano_check(
     """
     from medteb_mteb.nano.compare import compare_set  # lazy: yaml
 
-    found = [row for one in sets for row in compare_set(one, tolerance)]
+    rows = [row for one in sets for row in compare_set(one, tolerance)]
     if as_json:
-        typer.echo(json.dumps([row.to_json() for row in found], ensure_ascii=False, indent=2))
+        typer.echo(json.dumps([row.to_json() for row in rows], ensure_ascii=False, indent=2))
     else:
-        for row in found:
+        for row in rows:
             typer.echo(row.to_text())
-    if any(not row.agrees for row in found):
+    if any(not row.agrees for row in rows):
         raise typer.Exit(1)
 
 
@@ -169,8 +170,8 @@ def nano_score(
 
 def _table(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
     width = max(map(len, rows))
-    lines = [" ".join([" " * width, *(f"{name:>19}" for name in _SHOWN)])]
+    lines = [" ".join([" " * width, *(f"{name:>19}" for name in _SHOWN_SCORES)])]
     return lines + [
-        " ".join([f"{label:{width}}", *(f"{scores[name]:19.4f}" for name in _SHOWN)])
+        " ".join([f"{label:{width}}", *(f"{scores[name]:19.4f}" for name in _SHOWN_SCORES)])
         for label, scores in rows.items()
     ]

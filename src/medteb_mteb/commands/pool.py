@@ -58,14 +58,14 @@ def pool(
 
     how = Pooling(size=size, depth=depth, merge=merge)  # type: ignore[arg-type]
     vectors = store or store_root(out)
-    asked, corpus = list(read_texts(queries)), list(read_texts(documents))
-    ids = ([text.id for text in asked], [text.id for text in corpus])
+    query_texts, corpus = list(read_texts(queries)), list(read_texts(documents))
+    ids = ([text.id for text in query_texts], [text.id for text in corpus])
 
-    def opened(given: str) -> Retriever:
-        name, equals, file = given.partition("=")
+    def opened(spec: str) -> Retriever:
+        name, equals, file = spec.partition("=")
         source = file if equals and is_run(file) else None
         return open_retriever(
-            name if source else given,
+            name if source else spec,
             source=source,
             store=vectors,
             batch_size=batch_size,
@@ -74,7 +74,7 @@ def pool(
         )
 
     path = run(
-        asked,
+        query_texts,
         corpus,
         [opened(name) for name in retriever],
         out,

@@ -23,13 +23,13 @@ def redundancy(
     from medteb_mteb.curation.texts.redundancy import correlation, read_scores  # lazy: numpy
 
     groups = [[task.strip() for task in group.split(",") if task.strip()] for group in (left, right)]
-    found = correlation(read_scores(scores), *groups)
+    report = correlation(read_scores(scores), *groups)
     if as_json:
-        typer.echo(json.dumps(found.to_json(), ensure_ascii=False, indent=2))
+        typer.echo(json.dumps(report.to_json(), ensure_ascii=False, indent=2))
         return
-    typer.echo(f"{len(found.models)} models with scores on all, {len(found.left_out)} left out")
-    typer.echo(f"Spearman {found.spearman:.3f} [{found.low:.3f}, {found.high:.3f}], p = {found.p:.3f}")
-    typer.echo(f"Kendall {found.kendall:.3f}")
+    typer.echo(f"{len(report.models)} models with scores on all, {len(report.left_out)} left out")
+    typer.echo(f"Spearman {report.spearman:.3f} [{report.low:.3f}, {report.high:.3f}], p = {report.p:.3f}")
+    typer.echo(f"Kendall {report.kendall:.3f}")
 
 
 def leakage(
@@ -56,16 +56,18 @@ def leakage(
 
     benchmark = read_benchmark(folder)
     relevant = {name for row in benchmark.qrels.values() for name in row}
-    found = run(
+    report = run(
         [query.text for query in benchmark.queries.values()],
         [document.full for name, document in benchmark.documents.items() if name in relevant],
         [text for path in training for text in training_texts(path)],
         threshold=threshold,
     )
     if as_json:
-        typer.echo(json.dumps(found.to_json(), ensure_ascii=False, indent=2))
+        typer.echo(json.dumps(report.to_json(), ensure_ascii=False, indent=2))
         return
-    typer.echo(f"queries: {found.queries:,}, of which equal {found.equal:,}, near-duplicates {found.near:,}")
-    typer.echo(f"relevant documents: {found.documents:,}, of which equal {found.equal_documents:,}")
-    for query, other in found.examples:
+    typer.echo(
+        f"queries: {report.queries:,}, of which equal {report.equal:,}, near-duplicates {report.near:,}"
+    )
+    typer.echo(f"relevant documents: {report.documents:,}, of which equal {report.equal_documents:,}")
+    for query, other in report.examples:
         typer.echo(f"  {query!r} ~ {other!r}")

@@ -131,18 +131,23 @@ def _build_written(
 
 def _run_of(drafts: Drafts) -> dict[str, Any]:
     """Return the answers and cost of a run, which differ between runs with the same result."""
-    made = drafts.made
-    stopped = {"stopped": made.stopped} if made.stopped else {}
-    run = {"known": made.known, "bought": made.bought, "faults": made.faults, "paid": asdict(made.account)}
+    generation = drafts.made
+    stopped = {"stopped": generation.stopped} if generation.stopped else {}
+    run = {
+        "known": generation.known,
+        "bought": generation.bought,
+        "faults": generation.faults,
+        "paid": asdict(generation.account),
+    }
     return {**run, "failed": dict(drafts.written["failed"]), **stopped}
 
 
 def _tell_drafts(drafts: Drafts) -> None:
-    made, written = drafts.made, drafts.written
-    paid = made.account
+    generation, written = drafts.made, drafts.written
+    paid = generation.account
     typer.echo(
-        f"  {made.bought:,} answers bought, {made.known:,} known; paid over all runs: {paid.answers:,} "
-        f"answers, {paid.tokens_in:,} tokens in, {paid.tokens_out:,} out, {paid.cost:.4g}"
+        f"  {generation.bought:,} answers bought, {generation.known:,} known; paid over all runs: "
+        f"{paid.answers:,} answers, {paid.tokens_in:,} tokens in, {paid.tokens_out:,} out, {paid.cost:.4g}"
     )
     for reason, number in written["failed"].items():
         typer.echo(f"  failed: {number:,} {reason}")
@@ -158,7 +163,7 @@ def _tell_drafts(drafts: Drafts) -> None:
 def _tell_snapshot(
     name: str,
     path: Path,
-    found: dict[str, Any],
+    snapshot: dict[str, Any],
     before: bool,
     *,
     out: Path,
@@ -166,13 +171,13 @@ def _tell_snapshot(
     run: dict[str, Any] | None = None,
 ) -> None:
     if as_json:
-        content = {"task": name, "path": str(path), **found, **(run or {}), "built_before": before}
+        content = {"task": name, "path": str(path), **snapshot, **(run or {}), "built_before": before}
         typer.echo(json.dumps(content, ensure_ascii=False, indent=2))
         return
     typer.echo(
-        f"{name}  {found['sha256'][:12]}  {found['rows']:,} rows{'  (built before)' if before else ''}"
+        f"{name}  {snapshot['sha256'][:12]}  {snapshot['rows']:,} rows{'  (built before)' if before else ''}"
     )
-    typer.echo(f"  differs from the published data: {found['differs']}")
+    typer.echo(f"  differs from the published data: {snapshot['differs']}")
     typer.echo(f"score models on it: MEDTEB_DATA={out} medteb run -t {name} -m MODEL")
 
 
@@ -216,7 +221,7 @@ def build_fetch(
     """
     from medteb_mteb.curation.relatives.fetch import fetch_source  # lazy: yaml
 
-    found = fetch_source(
+    fetched = fetch_source(
         source,
         folder,
         contact=contact,
@@ -227,11 +232,11 @@ def build_fetch(
         say=lambda line: None if quiet else typer.echo(line, err=True),
     )
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False, indent=2))
+        typer.echo(json.dumps(fetched, ensure_ascii=False, indent=2))
         return
     typer.echo(
-        f"{source}  {found['sha256'][:12]}  {found['responses']:,} responses"
-        f"{'  (fetched before)' if found['fetched_before'] else ''}"
+        f"{source}  {fetched['sha256'][:12]}  {fetched['responses']:,} responses"
+        f"{'  (fetched before)' if fetched['fetched_before'] else ''}"
     )
 
 
@@ -263,12 +268,12 @@ def build_medte_pairs(
     """
     from medteb_mteb.curation.relatives import build_pairs  # lazy: yaml
 
-    found = build_pairs(
+    reports = build_pairs(
         source, out, form=form, against=against, say=lambda line: None if as_json else typer.echo(line)
     )
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False, indent=2))
+        typer.echo(json.dumps(reports, ensure_ascii=False, indent=2))
         return
-    for name, one in found.items():
+    for name, one in reports.items():
         for reason, number in one["left_out"].items():
             typer.echo(f"  {name}: left out: {number:,} {reason}")

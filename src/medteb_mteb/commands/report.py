@@ -74,9 +74,9 @@ def time(results: _Results, out: _Figure) -> None:
     from medteb_mteb.report.figures import draw_time  # lazy: numpy
     from medteb_mteb.report.saved import against_time, read_saved  # lazy: numpy
 
-    found = _checked(against_time, _checked(read_saved, results))
-    content = {model: asdict(one) for model, one in found.items()}
-    _finish(out, lambda path: draw_time(found, path), content)
+    times = _checked(against_time, _checked(read_saved, results))
+    content = {model: asdict(one) for model, one in times.items()}
+    _finish(out, lambda path: draw_time(times, path), content)
 
 
 @report_app.command("tsne", no_args_is_help=True)
@@ -93,10 +93,10 @@ def tsne(
     from medteb_mteb.report.vectors import label_map  # lazy: mteb
 
     loaded = _task(task)
-    found = _checked(label_map, _model(model, device), loaded, most=most, batch_size=batch_size)
-    counts = {label: list(found.labels).count(label) for label in sorted(set(found.labels))}
-    content = {"task": task, "model": model, "perplexity": found.perplexity, "texts": counts}
-    _finish(out, lambda path: draw_label_map(found, f"{task}, {model}", path), content)
+    projection = _checked(label_map, _model(model, device), loaded, most=most, batch_size=batch_size)
+    counts = {label: list(projection.labels).count(label) for label in sorted(set(projection.labels))}
+    content = {"task": task, "model": model, "perplexity": projection.perplexity, "texts": counts}
+    _finish(out, lambda path: draw_label_map(projection, f"{task}, {model}", path), content)
 
 
 @report_app.command("similarities", no_args_is_help=True)
@@ -116,7 +116,7 @@ def similarities(
     from medteb_mteb.report.vectors import pair_similarities  # lazy: mteb
 
     loaded = _task(task)
-    found = {
+    by_model = {
         name: _checked(pair_similarities, _model(name, device), loaded, most=most, batch_size=batch_size)
         for name in model
     }
@@ -127,9 +127,9 @@ def similarities(
             "others": {"mean": float(one.negatives.mean()), "std": float(one.negatives.std())},
             "auc": one.auc(),
         }
-        for name, one in found.items()
+        for name, one in by_model.items()
     }
-    _finish(out, lambda path: draw_similarities(found, task, path), {"task": task, "models": content})
+    _finish(out, lambda path: draw_similarities(by_model, task, path), {"task": task, "models": content})
 
 
 @report_app.command("speed", no_args_is_help=True)
@@ -151,15 +151,15 @@ def speed(
 
     loaded = _task(task)
     options = {"documents": documents, "queries": queries, "batch_size": batch_size}
-    found = {name: _checked(measure_speed, _model(name, device), loaded, **options) for name in model}
+    speeds = {name: _checked(measure_speed, _model(name, device), loaded, **options) for name in model}
     if as_json:
-        rows = {name: asdict(one) for name, one in found.items()}
+        rows = {name: asdict(one) for name, one in speeds.items()}
         typer.echo(json.dumps({"task": task, "models": rows}, ensure_ascii=False, indent=2))
         return
     typer.echo("| model | documents per second | ms per query |\n|---|---:|---:|")
-    for name, one in found.items():
+    for name, one in speeds.items():
         typer.echo(f"| {name} | {one.documents_per_second:.1f} | {one.query_ms:.1f} |")
-    one = next(iter(found.values()))
+    one = next(iter(speeds.values()))
     typer.echo(
         f"\n{one.documents:,} documents in batches of {one.batch_size}, {one.queries:,} queries of {task}; "
         f"{one.machine}"

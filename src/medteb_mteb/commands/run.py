@@ -78,12 +78,12 @@ def run(options: RunOptions) -> RunOutcome:
 
 def _averages(options: RunOptions) -> dict[str, Sequence[Sequence[str]]]:
     """Return the averages that the benchmarks' papers report, named by benchmark if there are several."""
-    found: dict[str, Sequence[Sequence[str]]] = {}
+    all_averages: dict[str, Sequence[Sequence[str]]] = {}
     for name in options.benchmarks:
         averages = getattr(mteb.get_benchmark(name), "averages", {})
         prefix = f"{name}, " if len(options.benchmarks) > 1 else ""
-        found |= {f"{prefix}{one}": groups for one, groups in averages.items()}
-    return found
+        all_averages |= {f"{prefix}{one}": groups for one, groups in averages.items()}
+    return all_averages
 
 
 def _tasks(options: RunOptions) -> tuple[list[AbsTask], frozenset[str]]:
@@ -97,21 +97,21 @@ def _tasks(options: RunOptions) -> tuple[list[AbsTask], frozenset[str]]:
     _register(tasks.values())
     for name in options.tasks:
         try:
-            found = mteb.get_task(name)
+            task = mteb.get_task(name)
         except KeyError as error:
             raise UserError(f"task {name}: {error.args[0]}") from None
-        _add(tasks, found)
-    asked = frozenset(tasks)
+        _add(tasks, task)
+    requested = frozenset(tasks)
     for name in options.benchmarks:
         try:
             benchmark = mteb.get_benchmark(name)
         except KeyError as error:
             raise UserError(f"benchmark {name}: {error.args[0]}") from None
-        for found in benchmark.tasks:
-            _add(tasks, found)
+        for task in benchmark.tasks:
+            _add(tasks, task)
     if not tasks:
         raise UserError("no task given; pass --data FOLDER, -t TASK or -b BENCHMARK")
-    return list(tasks.values()), frozenset(tasks) - asked
+    return list(tasks.values()), frozenset(tasks) - requested
 
 
 def _add(tasks: dict[str, AbsTask], task: AbsTask) -> None:

@@ -95,10 +95,10 @@ def sts(
         name, licence, version, test, shares, tolerance, per_entry, limit, threshold, seed
     )
     if dry_run:
-        found = building.estimate(
+        estimate = building.estimate(
             dictionary, queries, out, llm, how, journal=journal, retry_failed=retry_failed
         )
-        _show(found, estimate_text(found), as_json=as_json)
+        _show(estimate, estimate_text(estimate), as_json=as_json)
         return
     report = building.sts(
         dictionary,
@@ -120,8 +120,8 @@ def sts(
         raise typer.Exit(1)
 
 
-def _show(found: StsEstimate | StsReport, text: str, *, as_json: bool) -> None:
-    typer.echo(json.dumps(found.to_json(), ensure_ascii=False, indent=2) if as_json else text)
+def _show(report: StsEstimate | StsReport, text: str, *, as_json: bool) -> None:
+    typer.echo(json.dumps(report.to_json(), ensure_ascii=False, indent=2) if as_json else text)
 
 
 def parse_probabilities(text: str) -> tuple[float, float, float]:
@@ -139,13 +139,13 @@ def parse_probabilities(text: str) -> tuple[float, float, float]:
     return first, second, third
 
 
-def estimate_text(found: StsEstimate) -> str:
+def estimate_text(estimate: StsEstimate) -> str:
     """Return the estimate as text."""
-    cost = found.cost
-    dropped = ", ".join(f"{reason} {count:,}" for reason, count in found.dropped.items()) or "none"
+    cost = estimate.cost
+    dropped = ", ".join(f"{reason} {count:,}" for reason, count in estimate.dropped.items()) or "none"
     limit = f" (spent {cost.spent:.2f} of {cost.budget:g})" if cost.budget is not None else ""
     return (
-        f"{found.queries:,} queries, {found.entries:,} dictionary entries; dropped: {dropped}\n"
+        f"{estimate.queries:,} queries, {estimate.entries:,} dictionary entries; dropped: {dropped}\n"
         f"{cost.prompts:,} rewrites of three questions, {cost.known:,} known, {cost.failed:,} failed before; "
         f"{cost.requests:,} requests, about {cost.tokens_in:,} tokens in, {cost.tokens_out:,} out, cost "
         f"{cost.cost:.2f}{limit}; nothing was sent"

@@ -187,10 +187,10 @@ def _text(report: SynthesisReport) -> str:
     where = str(report.rows) if report.complete else "not complete"
     counts = ", ".join(f"{count} {name}" for name, count in report.details.items() if count)
     lines = [f"{report.kept} rows: {where}", f"  {counts}"]
-    for name, found in (("dropped", report.dropped), ("failed", report.failed)):
-        if found:
-            reasons = ", ".join(f"{reason} {count}" for reason, count in found.items())
-            lines.append(f"  {name}: {sum(found.values())} ({reasons})")
+    for name, by_reason in (("dropped", report.dropped), ("failed", report.failed)):
+        if by_reason:
+            reasons = ", ".join(f"{reason} {count}" for reason, count in by_reason.items())
+            lines.append(f"  {name}: {sum(by_reason.values())} ({reasons})")
     if report.account.answers:
         paid = report.account
         lines.append(

@@ -34,10 +34,10 @@ def run(
     from mar_st.data.trec import check_run_name, read_run, write_run  # lazy: transformers
 
     check_run_name(out)
-    found = read_run(source, split=split, subset=subset)
+    rankings = read_run(source, split=split, subset=subset)
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_run(out, found, tag)
-    typer.echo(f"{len(found):,} queries, {sum(map(len, found.values())):,} results, written to {out}")
+    write_run(out, rankings, tag)
+    typer.echo(f"{len(rankings):,} queries, {sum(map(len, rankings.values())):,} results, written to {out}")
 
 
 @trec_app.command("qrels", no_args_is_help=True)

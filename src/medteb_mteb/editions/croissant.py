@@ -81,8 +81,8 @@ def croissant(edition: Edition, *, url: str = "") -> dict[str, Any]:
             `provenance.json` cannot be read.
     """
     name = f"{edition.task}-{edition.name}"
-    made = read_provenance(edition.path)
-    provenance = {key: value for key, value in edition.extra.items() if key != "description"}
+    provenance = read_provenance(edition.path)
+    extra_fields = {key: value for key, value in edition.extra.items() if key != "description"}
     description = str(edition.extra.get("description") or f"Edition {edition.name} of {edition.task}.")
     counts = ", ".join(f"{number:,} {what.replace('_', ' ')}" for what, number in edition.counts.items())
     content: dict[str, Any] = {
@@ -102,13 +102,13 @@ def croissant(edition: Edition, *, url: str = "") -> dict[str, Any]:
             _records(edition.path / path, path) for path in sorted(edition.files) if _suffix(path) in FORMATS
         ],
     }
+    if extra_fields:
+        content["rai:dataCollection"] = json.dumps(extra_fields, ensure_ascii=False, sort_keys=True)
     if provenance:
-        content["rai:dataCollection"] = json.dumps(provenance, ensure_ascii=False, sort_keys=True)
-    if made:
         file = edition.path / PROVENANCE
         content["distribution"].append(_file(PROVENANCE, sha256_of(file), file.stat().st_size))
-    sources = mappings(made, "sources") or mappings(edition.extra, "sources")
-    return {**content, **_based_on(sources), **_rai(made, mappings(edition.extra, "history"))}
+    sources = mappings(provenance, "sources") or mappings(edition.extra, "sources")
+    return {**content, **_based_on(sources), **_rai(provenance, mappings(edition.extra, "history"))}
 
 
 def _based_on(sources: list[dict[str, Any]]) -> dict[str, Any]:
@@ -125,23 +125,25 @@ def _based_on(sources: list[dict[str, Any]]) -> dict[str, Any]:
     return {"sc:isBasedOn": works} if works else {}
 
 
-def _rai(made: dict[str, Any], history: list[dict[str, Any]]) -> dict[str, Any]:
+def _rai(provenance: dict[str, Any], history: list[dict[str, Any]]) -> dict[str, Any]:
     """Return judges, rule, agreement, retrievers, anonymisers and leaks in fields of the RAI vocabulary."""
-    judges, writers = mappings(made, "judges"), mappings(made, "writers")
-    consensus = mappings(made, "consensus")
+    judges, writers = mappings(provenance, "judges"), mappings(provenance, "writers")
+    consensus = mappings(provenance, "consensus")
     protocol = [
         f"labels by the rule {one.get('rule')} of the judges' grades S, A, B, C and D; positive: "
         f"{', '.join(map(str, one.get('positive') or ()))}; pairs: {_json(one.get('labels'))}"
         for one in consensus
     ]
     agreement = [
-        f"{name}: {_json(found)} (estimate, 95 % interval)"
+        f"{name}: {_json(estimate)} (estimate, 95 % interval)"
         for one in consensus
-        for name, found in (one.get("agreement") or {}).items()
+        for name, estimate in (one.get("agreement") or {}).items()
     ]
-    candidates = [f"candidates of {_json(one)}" for one in mappings(made, "retrievers")]
-    anonymisers = [f"anonymised: {_json(one)}" for one in mappings(made, "anonymisers")]
-    leaks = [f"contamination: {_json(made['contamination'])}"] if made.get("contamination") else []
+    candidates = [f"candidates of {_json(one)}" for one in mappings(provenance, "retrievers")]
+    anonymisers = [f"anonymised: {_json(one)}" for one in mappings(provenance, "anonymisers")]
+    leaks = (
+        [f"contamination: {_json(provenance['contamination'])}"] if provenance.get("contamination") else []
+    )
     versions = [f"earlier version: {_json(one)}" for one in history]
     fields = {
         "rai:dataCollectionTimeFrame": list(days(judges + writers)),

@@ -50,7 +50,7 @@ PROVENANCE, CROISSANT = "provenance.json", "croissant.json"
 SCHEMA_VERSION = 1
 #: Folder of descriptive statistics, beside the data and computed from them.
 STATISTICS = "descriptive_stats"
-_RESERVED = ("schema_version", "task", "name", "version", "licence", "counts", "files")
+_RESERVED_KEYS = ("schema_version", "task", "name", "version", "licence", "counts", "files")
 
 
 class EditionError(ValueError):
@@ -163,7 +163,7 @@ def write_manifest(
         EditionError: If the folder has no data files, a field has the wrong type or is reserved.
     """
     folder = Path(folder)
-    if clash := sorted(set(extra) & set(_RESERVED)):
+    if clash := sorted(set(extra) & set(_RESERVED_KEYS)):
         raise EditionError(f"The manifest fields {clash} are reserved; choose other names.")
     files = {
         relative: {"sha256": sha256_of(path), "bytes": path.stat().st_size}
@@ -217,13 +217,15 @@ def verify(edition: Edition) -> None:
             raise EditionError(f"{path} is a symbolic link out of {edition.path}. Put the file itself there.")
         size = path.stat().st_size
         if size != entry.bytes:
-            raise EditionError(f"{path} has {size} bytes, the manifest says {entry.bytes}.{_RESTORE}")
+            raise EditionError(f"{path} has {size} bytes, the manifest says {entry.bytes}.{_RESTORE_HINT}")
         digest = sha256_of(path)
         if digest != entry.sha256:
-            raise EditionError(f"{path} has sha256 {digest}, the manifest says {entry.sha256}.{_RESTORE}")
+            raise EditionError(
+                f"{path} has sha256 {digest}, the manifest says {entry.sha256}.{_RESTORE_HINT}"
+            )
 
 
-_RESTORE = " The data was changed: restore it, or write a new manifest so that scores do not mix."
+_RESTORE_HINT = " The data was changed: restore it, or write a new manifest so that scores do not mix."
 
 
 def data_files(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -232,8 +234,8 @@ def data_files(folder: Path) -> Iterator[tuple[str, Path]]:
     Everything counts except the manifest, descriptive statistics, cards (``*.md``), provenance,
     licence texts, dot files and unfinished ``*.part`` files.
     """
-    found = ((path.relative_to(folder), path) for path in folder.rglob("*") if path.is_file())
-    yield from sorted((r.as_posix(), path) for r, path in found if _is_data(r))
+    files = ((path.relative_to(folder), path) for path in folder.rglob("*") if path.is_file())
+    yield from sorted((r.as_posix(), path) for r, path in files if _is_data(r))
 
 
 def leads_outside(path: Path, folder: Path) -> bool:
@@ -287,7 +289,7 @@ def _from_manifest(content: Any, folder: Path, where: str) -> Edition:
         counts=counts,
         files={path: _file_entry(path, entry, where) for path, entry in sorted(files.items())},
         path=folder,
-        extra={key: value for key, value in content.items() if key not in _RESERVED},
+        extra={key: value for key, value in content.items() if key not in _RESERVED_KEYS},
     )
 
 

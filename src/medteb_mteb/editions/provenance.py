@@ -46,8 +46,8 @@ def read_provenance(folder: Path) -> dict[str, Any]:
 
 def mappings(content: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     """Return the objects of the list under a key; empty without such a list."""
-    found = content.get(key)
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    items = content.get(key)
+    return [one for one in items if isinstance(one, dict)] if isinstance(items, list) else []
 
 
 def days(judges: list[dict[str, Any]]) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ def days(judges: list[dict[str, Any]]) -> tuple[str, ...]:
     Args:
         judges: Judges or writers, as stored in `provenance.json`.
     """
-    found = sorted(
+    dates = sorted(
         {str(one["date"]) for judge in judges for one in mappings(judge, "answered") if one.get("date")}
     )
-    return tuple(dict.fromkeys((found[0], found[-1]))) if found else ()
+    return tuple(dict.fromkeys((dates[0], dates[-1]))) if dates else ()

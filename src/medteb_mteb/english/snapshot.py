@@ -45,7 +45,7 @@ COLUMNS = {
     "RET": ("query", "corpus"),
 }
 #: Characters of one cell; notes and articles are long.
-_MOST_CELL = 1 << 24
+_MAX_CELL_CHARS = 1 << 24
 #: Values of `label` in pairs.
 _LABELS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "False": 0, "True": 1}
 
@@ -154,7 +154,7 @@ def read_rows(folder: Path, task: EnglishTask) -> list[dict[str, Any]]:
         FolderError: A column is missing, a row is malformed, or too few rows are left to score.
     """
     path, columns = file_of(folder, task), COLUMNS[task.type]
-    csv.field_size_limit(_MOST_CELL)
+    csv.field_size_limit(_MAX_CELL_CHARS)
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -164,8 +164,8 @@ def read_rows(folder: Path, task: EnglishTask) -> list[dict[str, Any]]:
     try:
         missing = [name for name in columns if name not in (reader.fieldnames or ())]
         if missing:
-            found = ", ".join(reader.fieldnames or ())[:200]
-            raise FolderError(folder, [f"{path.name}: no column {', '.join(missing)}; got {found}"])
+            header = ", ".join(reader.fieldnames or ())[:200]
+            raise FolderError(folder, [f"{path.name}: no column {', '.join(missing)}; got {header}"])
         for row in reader:
             if None in row or None in row.values():
                 raise FolderError(

@@ -126,7 +126,7 @@ def averages(scores: Mapping[str, float]) -> Averages:
         groups: dict[str, list[float]] = {}
         for task in tasks.values():
             groups.setdefault(getattr(task, key), []).append(scores[task.name])
-        return {name: fmean(found) for name, found in groups.items()}
+        return {name: fmean(values) for name, values in groups.items()}
 
     types = means("type")
     return Averages(types, means("source"), fmean(types.values()), fmean(scores.values()))

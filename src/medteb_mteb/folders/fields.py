@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["query_field"]
 
 #: Columns that are not fields.
-_OWN = ("_id", "id", "text", "title")
+_RESERVED_COLUMNS = ("_id", "id", "text", "title")
 
 
 def query_field(layout: Layout, name: str) -> dict[str, str]:
@@ -27,18 +27,18 @@ def query_field(layout: Layout, name: str) -> dict[str, str]:
         FolderError: No query has the field.
     """
     known: set[str] = set()
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     # Problems of the rows are reported when the texts are read.
     for row in read_rows(layout.tables["queries"], Problems(layout.path)):
         fields = _fields(row.values)
         known |= fields.keys()
         query = as_id(row.values.get("_id", row.values.get("id")))
         if query is not None and name in fields:
-            found[query] = fields[name]
-    if not found:
+            values[query] = fields[name]
+    if not values:
         there = f"the fields are {', '.join(sorted(known))}" if known else "queries have no further fields"
         raise FolderError(layout.path, [f"no query has a field {name!r}; {there}"])
-    return found
+    return values
 
 
 def _fields(values: dict[str, Any]) -> dict[str, str]:
@@ -48,5 +48,7 @@ def _fields(values: dict[str, Any]) -> dict[str, str]:
     return {
         key: text
         for key, value in everything.items()
-        if key not in _OWN and isinstance(value, str | int | float) and (text := " ".join(str(value).split()))
+        if key not in _RESERVED_COLUMNS
+        and isinstance(value, str | int | float)
+        and (text := " ".join(str(value).split()))
     }

@@ -23,9 +23,9 @@ __all__ = ["DISPUTED", "judged_files", "read_judged"]
 #: Pairs that the judges do not agree on.
 DISPUTED = "disputed.tsv"
 #: Files beside the tables that list judged pairs, and the column that says more about a pair.
-_FILES = {"judged_negatives.tsv": "", "labels.tsv": "score", "grades.tsv": "grade", DISPUTED: ""}
+_COLUMN_BY_FILE = {"judged_negatives.tsv": "", "labels.tsv": "score", "grades.tsv": "grade", DISPUTED: ""}
 #: Maximum number of bytes of a header.
-_HEADER = 4096
+_MAX_HEADER_BYTES = 4096
 
 _POSITIVE_LETTERS = ("S", "A")
 _LETTERS = (*_POSITIVE_LETTERS, "B", "C", "D")
@@ -33,13 +33,15 @@ _LETTERS = (*_POSITIVE_LETTERS, "B", "C", "D")
 
 def judged_files(folder: Path) -> list[Path]:
     """Return the files of a folder that list judged pairs; files with other columns are ignored."""
-    return [folder / name for name in _FILES if (folder / name).is_file() and _lists_pairs(folder / name)]
+    return [
+        folder / name for name in _COLUMN_BY_FILE if (folder / name).is_file() and _lists_pairs(folder / name)
+    ]
 
 
 def _lists_pairs(file: Path) -> bool:
     with file.open("rb") as stream:
-        header = stream.readline(_HEADER).removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
-    columns = {"query-id", "corpus-id", _FILES[file.name]} - {""}
+        header = stream.readline(_MAX_HEADER_BYTES).removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+    columns = {"query-id", "corpus-id", _COLUMN_BY_FILE[file.name]} - {""}
     return columns <= set(header.rstrip("\r\n").split("\t"))
 
 
@@ -83,12 +85,12 @@ def read_judged(
                 negatives.setdefault(query, set()).add(document)
         if used:
             sources.append(file.name)
-    for query, found in disputed.items():
+    for query, doc_ids in disputed.items():
         # A pair with a label is decided, even if an older list calls it disputed.
-        found -= negatives.get(query, set()) | {d for d, score in qrels.get(query, {}).items() if score > 0}
+        doc_ids -= negatives.get(query, set()) | {d for d, score in qrels.get(query, {}).items() if score > 0}
     return Judged(
-        {query: frozenset(found) for query, found in negatives.items() if found},
-        {query: frozenset(found) for query, found in disputed.items() if found},
+        {query: frozenset(doc_ids) for query, doc_ids in negatives.items() if doc_ids},
+        {query: frozenset(doc_ids) for query, doc_ids in disputed.items() if doc_ids},
         tuple(sources),
         contradictions,
         dangling,
@@ -102,7 +104,7 @@ def _pairs(file: Path, problems: Problems) -> Iterable[tuple[str, str, bool]]:
         if query is None or document is None:
             problems.add(row.file, row.line, "id", "query-id and corpus-id must be non-empty text")
             continue
-        positive = _positive(row, _FILES[file.name], problems)
+        positive = _positive(row, _COLUMN_BY_FILE[file.name], problems)
         if positive is not None:
             yield query, document, positive
 

@@ -70,15 +70,17 @@ def read_labelled(
                 layout.tables["rows"][0], None, "train", "classification needs a train split beside it"
             )
         by_split["train"] = read_rows(layout.tables.get("train", []), problems)
-    by_split = {split: _with_columns(found, _COLUMNS[kind], problems) for split, found in by_split.items()}
+    by_split = {
+        split: _with_columns(split_rows, _COLUMNS[kind], problems) for split, split_rows in by_split.items()
+    }
     if kind == "STS":
-        records = {split: _sts(found, problems) for split, found in by_split.items()}
+        records = {split: _sts(split_rows, problems) for split, split_rows in by_split.items()}
     elif kind == "PairClassification":
-        records = {split: _pairs(found, problems) for split, found in by_split.items()}
+        records = {split: _pairs(split_rows, problems) for split, split_rows in by_split.items()}
     elif kind == "Classification":
         records = _classes(by_split, layout.split, problems)
     else:
-        records = {split: _clusters(found, problems) for split, found in by_split.items()}
+        records = {split: _clusters(split_rows, problems) for split, split_rows in by_split.items()}
     problems.raise_if_any()
     return kind, records
 
@@ -148,12 +150,12 @@ def _label(value: Any) -> int | str | None:
 
 def _labels_of(rows: list[Row], column: str, problems: Problems) -> list[tuple[Row, int | str]]:
     """Return the rows with a usable label; the labels must be all whole numbers or all text."""
-    found = [(row, _label(row.values[column])) for row in rows]
-    for row, label in found:
+    labelled = [(row, _label(row.values[column])) for row in rows]
+    for row, label in labelled:
         if label is None:
             message = f"{column} must be a whole number or non-empty text, got {row.values[column]!r}"
             problems.add(row.file, row.line, "label", message)
-    good = [(row, label) for row, label in found if label is not None]
+    good = [(row, label) for row, label in labelled if label is not None]
     if good and any(isinstance(row.values[column], TsvCell) for row, _ in good):
         # In TSV everything is text: numbers only if every label of the table is one.
         if not all(isinstance(label, int) for _, label in good):

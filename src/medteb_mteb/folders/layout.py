@@ -41,7 +41,7 @@ TaskType = Literal["Retrieval", "Reranking", "STS", "PairClassification", "Class
 
 _SETTING_KEYS = ("name", "type", "prompt", "main_score", "languages", "domains", "description")
 #: Values of a card's header. A few lines of aliases can expand to billions, too many for any message.
-_MOST_VALUES = 100_000
+_MAX_HEADER_VALUES = 100_000
 _EXPECTED = (
     "Expected corpus, queries and qrels/<split> (retrieval; reranking with top_ranked), or <split> with the "
     f"columns of STS, pair classification, classification or clustering, as {', '.join(SUFFIXES)}"
@@ -160,9 +160,9 @@ def config_files(folder: Path, config: str, split: str) -> list[Path]:
     patterns = _configs(folder, card_header(folder)).get(config, {}).get(split)
     if patterns:
         return _declared_files(folder, patterns)
-    found = [folder / config / f"{split}{suffix}" for suffix in SUFFIXES]
+    candidates = [folder / config / f"{split}{suffix}" for suffix in SUFFIXES]
     shards = sorted((folder / config).glob(f"{glob.escape(split)}-*-of-*.parquet"))
-    return [file for file in found if file.is_file()][:1] or shards
+    return [file for file in candidates if file.is_file()][:1] or shards
 
 
 def config_names(folder: Path) -> list[str]:
@@ -213,7 +213,7 @@ def card_header(folder: Path) -> dict[str, Any]:
         return {}
     if not isinstance(header, dict):
         raise FolderError(folder, ["README.md: the YAML header must be a mapping"])
-    if _values(header, {}) > _MOST_VALUES:
+    if _values(header, {}) > _MAX_HEADER_VALUES:
         raise FolderError(folder, ["README.md: the aliases of the YAML header expand to too many values"])
     return header
 
@@ -223,7 +223,7 @@ def _values(content: Any, seen: dict[int, int]) -> int:
     if not isinstance(content, (dict, list)):
         return 1
     if id(content) not in seen:
-        seen[id(content)] = _MOST_VALUES + 1  # until it is known, for values that contain themselves
+        seen[id(content)] = _MAX_HEADER_VALUES + 1  # until it is known, for values that contain themselves
         inner = content.values() if isinstance(content, dict) else content
         seen[id(content)] = 1 + sum(_values(one, seen) for one in inner)
     return seen[id(content)]
@@ -298,8 +298,8 @@ def _tables(folder: Path, header: dict[str, Any], split: str) -> dict[str, list[
         return tables | ({"judged": judged} if judged else {})
     rows = _find(folder, configs, "rows", ("default",), split, any_split=False)
     if not rows:
-        found = ", ".join(sorted(item.name for item in folder.iterdir())) or "nothing"
-        raise FolderError(folder, [f"no data for split {split!r}. {_EXPECTED}; found {found}"])
+        listing = ", ".join(sorted(item.name for item in folder.iterdir())) or "nothing"
+        raise FolderError(folder, [f"no data for split {split!r}. {_EXPECTED}; found {listing}"])
     tables["rows"] = rows
     train = _find(folder, configs, "train", ("default",), "train", any_split=False)
     return tables | ({"train": train} if train else {})
@@ -322,11 +322,11 @@ def _find(
         )
         if patterns:
             return _declared_files(folder, patterns)
-    found = _usual(folder, role, split)
-    if len(found) > 1 and role != "qrels":  # two forms of the qrels are compared when they are read
-        names = " and ".join(str(files[0].relative_to(folder)) for files in found)
+    file_groups = _usual(folder, role, split)
+    if len(file_groups) > 1 and role != "qrels":  # two forms of the qrels are compared when they are read
+        names = " and ".join(str(files[0].relative_to(folder)) for files in file_groups)
         raise FolderError(folder, [f"{names} hold the same table; keep one of them"])
-    return found[0] if found else []
+    return file_groups[0] if file_groups else []
 
 
 def _declared_files(folder: Path, patterns: list[str]) -> list[Path]:
@@ -339,9 +339,9 @@ def _declared_files(folder: Path, patterns: list[str]) -> list[Path]:
             matches = sorted(path for path in folder.glob(pattern) if path.is_file())
         except (OSError, ValueError, NotImplementedError, IndexError, re.error) as error:
             # A name that is too long, or a pattern that pathlib does not take.
-            said = " ".join(str(error).split())[:100]
+            reason = " ".join(str(error).split())[:100]
             raise FolderError(
-                folder, [f"README.md: data_files {pattern[:80]!r} cannot be looked up ({said})"]
+                folder, [f"README.md: data_files {pattern[:80]!r} cannot be looked up ({reason})"]
             ) from error
         if not matches:
             raise FolderError(folder, [f"README.md: declares {pattern!r}, but there is no such file"])
@@ -357,15 +357,15 @@ def _usual(folder: Path, role: str, split: str) -> list[list[Path]]:
         "rows": [split, f"data/{split}"],
         "train": [split, f"data/{split}"],
     }.get(role, [role, f"{role}/{split}", f"{role}/{role}"])
-    found: list[list[Path]] = []
+    file_groups: list[list[Path]] = []
     for stem in stems:
         for suffix in (*SUFFIXES, *TREC_SUFFIXES) if role == "qrels" else SUFFIXES:
             file = folder / f"{stem}{suffix}"
             if file.is_file():
-                found.append([file])
+                file_groups.append([file])
         if shards := sorted(folder.glob(f"{stem}-*-of-*.parquet")):
-            found.append(shards)
-    return found
+            file_groups.append(shards)
+    return file_groups
 
 
 def _configs(folder: Path, header: dict[str, Any]) -> dict[str, dict[str, list[str]]]:

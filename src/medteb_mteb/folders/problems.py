@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-__all__ = ["FolderError", "Problems"]
+__all__ = ["FolderError", "Problems", "short_repr"]
+
+
+def short_repr(value: object, limit: int = 60) -> str:
+    """Return the `repr` of a value for a message; one longer than `limit` characters ends in an ellipsis."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
 class FolderError(ValueError):

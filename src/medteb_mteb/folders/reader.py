@@ -84,12 +84,12 @@ def detect_type(layout: Layout) -> TaskType:
     """
     declared = layout.settings.type
     if "corpus" in layout.tables:
-        found: TaskType = "Reranking" if "top_ranked" in layout.tables else "Retrieval"
-        if declared is not None and declared != found:
+        detected: TaskType = "Reranking" if "top_ranked" in layout.tables else "Retrieval"
+        if declared is not None and declared != detected:
             raise FolderError(
-                layout.path, [f"the type is declared as {declared}, but the files are those of {found}"]
+                layout.path, [f"the type is declared as {declared}, but the files are those of {detected}"]
             )
-        return found
+        return detected
     if declared is not None:
         return declared
     problems = Problems(layout.path)

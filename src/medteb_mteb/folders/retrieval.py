@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from medteb_mteb.folders.judged import read_judged
 from medteb_mteb.folders.layout import alternatives
-from medteb_mteb.folders.problems import Problems
+from medteb_mteb.folders.problems import Problems, short_repr
 from medteb_mteb.folders.rows import Row, TsvCell, as_id, as_number, as_text, read_rows
 from medteb_mteb.measures.judged import Judged
 
@@ -21,7 +21,7 @@ __all__ = ["RetrievalData", "collect_retrieval", "read_retrieval"]
 Qrels = dict[str, dict[str, int]]
 
 #: Columns of qrels in data sets made for C-MTEB.
-_C_MTEB = ("q_id", "p_id")
+_C_MTEB_COLUMNS = ("q_id", "p_id")
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _texts(rows: list[Row], problems: Problems, *, with_title: bool) -> Texts:
         usable = as_text(text) is not None and (not title or title.isspace() or as_text(title) is not None)
         # A document may consist of its title alone; one with nothing at all can only be a mistake.
         if not usable and not (text == "" and as_text(title) is not None):
-            problems.add(row.file, row.line, "text", f"empty or unusable text: {_short(text)}")
+            problems.add(row.file, row.line, "text", f"empty or unusable text: {short_repr(text)}")
         texts[identifier] = (
             row,
             {"title": str(title or ""), "text": str(text)} if with_title else {"text": str(text)},
@@ -129,7 +129,9 @@ def _qrels(
     qrels: Qrels = {}
     lines: dict[tuple[str, str], int] = {}
     for row in read_rows(files, problems):
-        of_query, of_document = _C_MTEB if _C_MTEB[0] in row.values else ("query-id", "corpus-id")
+        of_query, of_document = (
+            _C_MTEB_COLUMNS if _C_MTEB_COLUMNS[0] in row.values else ("query-id", "corpus-id")
+        )
         if _wrong_columns(row, problems, (of_query, of_document, "score")):
             continue
         query, document = as_id(row.values[of_query]), as_id(row.values[of_document])
@@ -187,8 +189,8 @@ def _judged_elsewhere(layout: Layout) -> set[str]:
         file for file in sorted((layout.path / "qrels").glob("*")) if file.is_file() and file not in used
     ]
     rows = read_rows((file for file in others if not file.name.startswith(".")), Problems(layout.path))
-    found = (as_id(row.values.get("query-id", row.values.get(_C_MTEB[0]))) for row in rows)
-    return {identifier for identifier in found if identifier is not None}
+    query_ids = (as_id(row.values.get("query-id", row.values.get(_C_MTEB_COLUMNS[0]))) for row in rows)
+    return {identifier for identifier in query_ids if identifier is not None}
 
 
 def _top_ranked(rows: list[Row], problems: Problems, queries: Texts, corpus: Texts) -> dict[str, list[str]]:
@@ -205,7 +207,7 @@ def _top_ranked(rows: list[Row], problems: Problems, queries: Texts, corpus: Tex
             continue
         ids = [as_id(document) for document in documents] if isinstance(documents, list) else []
         if not ids or None in ids:
-            message = f"corpus-ids must be a non-empty list of ids, got {_short(documents)}"
+            message = f"corpus-ids must be a non-empty list of ids, got {short_repr(documents)}"
             problems.add(row.file, row.line, "list", message)
             continue
         known = [identifier for identifier in ids if identifier is not None]
@@ -233,8 +235,3 @@ def _wrong_columns(row: Row, problems: Problems, expected: tuple[str, ...]) -> b
         message = f"columns {', '.join(missing)} are missing; got {got}{hint}"
         problems.add(row.file, row.line, "columns", message)
     return bool(missing)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -208,8 +208,8 @@ def task_from_folder(path: Path | str, name: str | None = None, split: str = "te
         "__module__": __name__,
     }
     class_name = re.sub(r"\W", "_", name)
-    made = type(class_name, (FolderTask, base), attributes)
-    return cast("FolderTask", made())
+    task_class = type(class_name, (FolderTask, base), attributes)
+    return cast("FolderTask", task_class())
 
 
 def _is_nested(layout: Layout) -> bool:

@@ -59,8 +59,8 @@ def ranked(scores: Mapping[str, float]) -> list[str]:
 def without_disputed(run: Mapping[str, Mapping[str, float]], judged: Judged) -> dict[str, dict[str, float]]:
     """Return a run without the documents that the judges of a query disagree on."""
     return {
-        query: {d: s for d, s in found.items() if d not in judged.disputed.get(query, ())}
-        for query, found in run.items()
+        query: {d: s for d, s in scores.items() if d not in judged.disputed.get(query, ())}
+        for query, scores in run.items()
     }
 
 
@@ -83,13 +83,13 @@ def score_queries(
         if row
     }
     run = without_disputed({query: run.get(query, {}) for query in everything}, judged)
-    condensed = {q: {d: s for d, s in found.items() if d in everything[q]} for q, found in run.items()}
+    condensed = {q: {d: s for d, s in scores.items() if d in everything[q]} for q, scores in run.items()}
 
     def evaluate(of: Mapping[str, Mapping[str, float]], measure: str) -> dict[str, float]:
         # A query with an empty ranking scores 0; trec_eval skips it.
-        found = {query: dict(row) for query, row in of.items() if row}
+        nonempty = {query: dict(row) for query, row in of.items() if row}
         name = measure.replace(".", "_")
-        scored = pytrec_eval.RelevanceEvaluator(everything, {measure}).evaluate(found) if found else {}
+        scored = pytrec_eval.RelevanceEvaluator(everything, {measure}).evaluate(nonempty) if nonempty else {}
         return {query: float(scored[query][name]) if query in scored else 0.0 for query in everything}
 
     ndcg, bpref = evaluate(run, f"ndcg_cut.{CUTOFF}"), evaluate(run, "bpref")
@@ -118,6 +118,6 @@ def means(scores: Iterable[QueryScores]) -> QueryScores:
     )
 
 
-def _judged(found: Mapping[str, float], row: Mapping[str, int]) -> float | None:
-    first = ranked(found)[:CUTOFF]
+def _judged(scores: Mapping[str, float], row: Mapping[str, int]) -> float | None:
+    first = ranked(scores)[:CUTOFF]
     return sum(document in row for document in first) / len(first) if first else None

@@ -28,12 +28,12 @@ INTENTS: dict[str, tuple[str, ...]] = {
     "symptom": ("reasons", "handling", "alarm", "department"),
     "exam": ("purpose", "preparation", "high", "low", "process"),
 }  # fmt: skip
-SPECIAL = "special"
+SPECIAL_INTENT = "special"
 GROUPED_INTENTS = ("causes", "exams", "diet_good", "diet_avoid", "prognosis")
 # Groups so different that advice for another one is a wrong answer; men, women and adults overlap with them.
 CONTRAST_GROUPS = ("婴幼儿", "儿童", "青少年", "孕妇", "哺乳期女性", "老年人")
-YOUNG = frozenset({"婴幼儿", "儿童", "青少年"})
-_ONE_KIND = (YOUNG, {"女性", "孕妇", "哺乳期女性"}, {"老年人"}, {"老年人", "男性"})
+_YOUNG_GROUPS = frozenset({"婴幼儿", "儿童", "青少年"})
+_SINGLE_GROUPS = (_YOUNG_GROUPS, {"女性", "孕妇", "哺乳期女性"}, {"老年人"}, {"老年人", "男性"})
 _NAMES_GROUP = re.compile("小儿|儿童|婴|幼儿|妊娠|流产|孕|乳腺炎")
 NAME_LISTS = frozenset({"symptoms", "exams", "drugs", "department", "indication"})
 
@@ -51,7 +51,7 @@ TWINS = {
 }  # fmt: skip
 
 # Words with which a phrase of another intent also answers this one; the document then answers it in part.
-_LEAKS: dict[str, re.Pattern[str]] = {
+_LEAK_PATTERNS: dict[str, re.Pattern[str]] = {
     "diet_avoid": re.compile(
         r"少吃|忌口|不要吃|别吃|不吃|忌食|避免(?:进食|食用|吃)|[戒忌禁不少别]喝?酒|少喝|别喝"
     ),
@@ -60,10 +60,10 @@ _LEAKS: dict[str, re.Pattern[str]] = {
     "alarm": re.compile(r"就医|就诊|去医院|送医|急诊|急救|120|看医生"),
     "preparation": re.compile(r"空腹|禁食|检查前|提前"),
 }
-_NUMBER_KINDS = frozenset({"血液检验", "尿液检验", "精液检验"})
-_NUMBERS = frozenset({"骨密度", "碳13呼气试验", "尿流率", "眼压测量", "动态血压监测", "唐氏筛查"})
-_SWALLOWED = re.compile("(?<!阴道)片|胶囊|颗粒|口服|丸|散|糖浆|酊剂")
-_OUTCOME = re.compile(r"不管|不治|拖|延误|失治|放任|发展|进展|恶变|累及|后遗")
+_NUMERIC_EXAM_KINDS = frozenset({"血液检验", "尿液检验", "精液检验"})
+_NUMERIC_EXAMS = frozenset({"骨密度", "碳13呼气试验", "尿流率", "眼压测量", "动态血压监测", "唐氏筛查"})
+_ORAL_FORM = re.compile("(?<!阴道)片|胶囊|颗粒|口服|丸|散|糖浆|酊剂")
+_OUTCOME_WORDS = re.compile(r"不管|不治|拖|延误|失治|放任|发展|进展|恶变|累及|后遗")
 # Only these intents give advice to a group; a child among the causes or indications is not advice.
 _GROUP_LEAKS_FROM = frozenset({"treatment", "care", "usage", "contraindications"})
 _GROUP_WORDS: dict[str, re.Pattern[str]] = {
@@ -132,18 +132,18 @@ class World:
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
         """Return every cell for which the tables hold facts, sorted."""
-        found: list[Cell] = []
+        cells: list[Cell] = []
         for entity in self.entities.values():
-            found += [Cell(entity.key, intent) for intent in INTENTS[entity.kind] if entity.facts.get(intent)]
-            found += [Cell(entity.key, SPECIAL, group) for group in entity.special]
+            cells += [Cell(entity.key, intent) for intent in INTENTS[entity.kind] if entity.facts.get(intent)]
+            cells += [Cell(entity.key, SPECIAL_INTENT, group) for group in entity.special]
             if entity.kind == "condition":
-                found += [
+                cells += [
                     Cell(entity.key, intent, group)
                     for group in _contrasting(entity)
                     for intent in GROUPED_INTENTS
                     if entity.facts.get(intent)
                 ]
-        return tuple(sorted(found))
+        return tuple(sorted(cells))
 
     @cached_property
     def _cells_by_entity(self) -> dict[str, list[Cell]]:
@@ -159,28 +159,28 @@ class World:
     def facts(self, cell: Cell) -> tuple[str, ...]:
         """Return the phrases that answer a cell."""
         entity = self.entities[cell.entity]
-        return entity.special[cell.group] if cell.intent == SPECIAL else entity.facts[cell.intent]
+        return entity.special[cell.group] if cell.intent == SPECIAL_INTENT else entity.facts[cell.intent]
 
     def leaks(self, cell: Cell, phrases: tuple[str, ...]) -> set[Cell]:
         """Return the other cells of the same entity that these phrases answer in passing."""
         entity = self.entities[cell.entity]
         text = "；".join(phrases)
-        found = {
+        intents = {
             intent
-            for intent, pattern in _LEAKS.items()
+            for intent, pattern in _LEAK_PATTERNS.items()
             if entity.facts.get(intent) and intent in INTENTS[entity.kind] and pattern.search(text)
         }
         if entity.kind == "condition":
             if cell.intent != "drugs" and any(drug in text for drug in entity.facts.get("drugs", ())):
-                found.add("drugs")
-            if cell.intent == "prognosis" and _OUTCOME.search(text):
-                found.add("complications")
+                intents.add("drugs")
+            if cell.intent == "prognosis" and _OUTCOME_WORDS.search(text):
+                intents.add("complications")
         if any(name in text for name in entity.facts.get("department", ())):
-            found.add("department")
-        cells = {Cell(entity.key, intent) for intent in found if intent != cell.intent}
+            intents.add("department")
+        cells = {Cell(entity.key, intent) for intent in intents if intent != cell.intent}
         if cell.intent in _GROUP_LEAKS_FROM:
             cells |= {
-                Cell(entity.key, SPECIAL, group)
+                Cell(entity.key, SPECIAL_INTENT, group)
                 for group in entity.special
                 if _GROUP_WORDS[group].search(text)
             }
@@ -214,13 +214,13 @@ class World:
 def _contrasting(entity: Entity) -> list[str]:
     """Return groups whose documents may state the general facts of a condition; at most one young group."""
     # A condition of a single patient group has no contrasting group.
-    if any(set(entity.groups) <= only for only in _ONE_KIND) or _NAMES_GROUP.search(entity.name):
+    if any(set(entity.groups) <= only for only in _SINGLE_GROUPS) or _NAMES_GROUP.search(entity.name):
         return []
     groups = [group for group in CONTRAST_GROUPS if group in entity.groups]
-    young = [group for group in groups if group in YOUNG]
+    young = [group for group in groups if group in _YOUNG_GROUPS]
     # General advice suits the young only if they are the main patients.
-    keep_young = young[:1] if entity.groups and entity.groups[0] in YOUNG else []
-    return keep_young + [group for group in groups if group not in YOUNG]
+    keep_young = young[:1] if entity.groups and entity.groups[0] in _YOUNG_GROUPS else []
+    return keep_young + [group for group in groups if group not in _YOUNG_GROUPS]
 
 
 def _split(text: str) -> tuple[str, ...]:
@@ -283,7 +283,7 @@ def _drugs(kb: Knowledge) -> list[Entity]:
                 (),
                 row.kind,
                 frozenset(links),
-                external=not _SWALLOWED.search(row.form),
+                external=not _ORAL_FORM.search(row.form),
             )
         )
     return entities
@@ -325,7 +325,7 @@ def _exams(kb: Knowledge) -> list[Entity]:
             (),
             row.kind,
             frozenset(),
-            findings=row.kind not in _NUMBER_KINDS and row.name not in _NUMBERS,
+            findings=row.kind not in _NUMERIC_EXAM_KINDS and row.name not in _NUMERIC_EXAMS,
         )
         for row in kb.exams
     ]

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from medteb_mteb.mini.cells import NAME_LISTS, SPECIAL, Cell, seeded
+from medteb_mteb.mini.cells import NAME_LISTS, SPECIAL_INTENT, Cell, seeded
 from medteb_mteb.mini.queries import fit
 from medteb_mteb.mini.wording import register_wording, wording_of
 
@@ -28,18 +28,18 @@ _WEIGHTS: dict[str, tuple[int, ...]] = {
     "exam": (12, 12, 16, 12, 24, 12, 12),
 }
 # Probability that a document of a register also answers a second question about its subject.
-_SIDE: dict[str, float] = {
+_SECOND_QUESTION_SHARE: dict[str, float] = {
     "consult": 0.35, "leaflet": 0.45, "encyc": 0.55, "nursing": 0.1, "report": 0.1, "forum": 0.1, "qa": 0.05,
 }  # fmt: skip
-_PLAIN_TITLE = 0.22
-_PATIENT_TITLE = {"consult": 0.2, "forum": 0.25}
-_ALIAS = {"condition": 0.35, "drug": 0.2}
-_BOTH_NAMES = 0.8
+_PLAIN_TITLE_SHARE = 0.22
+_PATIENT_TITLE_SHARE = {"consult": 0.2, "forum": 0.25}
+_ALIAS_SHARE = {"condition": 0.35, "drug": 0.2}
+_BOTH_NAMES_SHARE = 0.8
 # Probability that a document quotes a lay word besides the clinical name.
-_LAY_QUOTED = 0.35
+_LAY_QUOTE_SHARE = 0.35
 _PATIENT_TITLES = ("{w}，请帮忙看看", "{w}", "{w}，有人懂吗", "“{w}”的问题", "{w}，是说{n}吗")
 # Probability that the question is repeated before it is answered.
-_ECHO = {"consult": 0.45, "forum": 0.3, "nursing": 0.3, "report": 0.3, "qa": 0.7}
+_ECHO_SHARE = {"consult": 0.45, "forum": 0.3, "nursing": 0.3, "report": 0.3, "qa": 0.7}
 _ECHOES = {
     "consult": ("您问的是“{q}”。", "您的问题：{q}？", "关于“{q}”，回复如下。"),
     "forum": ("你问{q}，我说说我知道的。", "“{q}”，这个我也搜过。", "{q}？别急，往下看。"),
@@ -79,7 +79,7 @@ class _Part(NamedTuple):
 
 def choose_side(world: World, cell: Cell, register: str, rng: random.Random) -> list[Cell]:
     """Return further questions that a general document of this register also answers."""
-    if cell.group or rng.random() >= _SIDE[register]:
+    if cell.group or rng.random() >= _SECOND_QUESTION_SHARE[register]:
         return []
     others = [
         other
@@ -131,16 +131,16 @@ def _part(world: World, cell: Cell, rng: random.Random) -> _Part:
 
 def _display_name(entity: Entity, cell: Cell, rng: random.Random) -> str:
     name = entity.name
-    if entity.aliases and rng.random() < _ALIAS.get(entity.kind, 0.0):
+    if entity.aliases and rng.random() < _ALIAS_SHARE.get(entity.kind, 0.0):
         name = rng.choice(entity.aliases)
-    return f"{cell.group}{name}" if cell.group and cell.intent != SPECIAL else name
+    return f"{cell.group}{name}" if cell.group and cell.intent != SPECIAL_INTENT else name
 
 
 def _title(entity: Entity, cell: Cell, register: str, name: str, rng: random.Random) -> str:
     chance = rng.random()
-    if entity.lay and chance < _PATIENT_TITLE.get(register, 0.0):
+    if entity.lay and chance < _PATIENT_TITLE_SHARE.get(register, 0.0):
         return rng.choice(_PATIENT_TITLES).format(w=rng.choice(entity.lay), n=name)
-    if chance > 1 - _PLAIN_TITLE:
+    if chance > 1 - _PLAIN_TITLE_SHARE:
         return rng.choice(register_wording()[register].titles).format(n=name)
     template = rng.choice(wording_of(entity, cell.intent).titles)
     return fit(template, entity).format(n=name, g=cell.group)
@@ -178,7 +178,7 @@ def join_phrases(phrases: Sequence[str], names: bool, spoken: bool, rng: random.
 _STYLES = ("semicolon", "commas", "digits", "circles", "ordinals")
 
 
-def _said(entity: Entity, part: _Part, name: str, rng: random.Random, spoken: bool = False) -> str:
+def _sentence(entity: Entity, part: _Part, name: str, rng: random.Random, spoken: bool = False) -> str:
     wording = wording_of(entity, part.cell.intent)
     template = rng.choice(wording.talk if spoken else wording.say)
     joined = join_phrases(part.phrases, part.cell.intent in NAME_LISTS, spoken, rng)
@@ -191,13 +191,13 @@ def _frame(
 ) -> tuple[str, str]:
     """Return the text before and after the answers."""
     wording = register_wording()[register]
-    full = f"{name}（{entity.name}）" if name in entity.aliases and rng.random() < _BOTH_NAMES else name
+    full = f"{name}（{entity.name}）" if name in entity.aliases and rng.random() < _BOTH_NAMES_SHARE else name
     opening = rng.choice(wording.open).format(n=full)
-    if entity.lay and rng.random() < _LAY_QUOTED:
+    if entity.lay and rng.random() < _LAY_QUOTE_SHARE:
         plain = name.removeprefix(parts[0].cell.group)
         opening += rng.choice(wording.word).format(n=plain, w=rng.choice(entity.lay))
     opening += "".join(rng.sample(wording.middle, rng.choices((0, 1, 2), (3, 5, 2))[0]))
-    if rng.random() < _ECHO.get(register, 0.0):
+    if rng.random() < _ECHO_SHARE.get(register, 0.0):
         opening += _echo(register, entity, parts[0].cell, name, rng)
     return opening, "".join(rng.sample(wording.close, rng.choices((1, 2), (7, 3))[0]))
 
@@ -215,13 +215,13 @@ def _echo(register: str, entity: Entity, cell: Cell, name: str, rng: random.Rand
 def _consult(entity: Entity, parts: Sequence[_Part], name: str, rng: random.Random) -> str:
     opening, closing = _frame("consult", entity, name, parts, rng)
     colon = rng.choice(("：", ":"))
-    said = [_said(entity, part, name, rng) for part in parts]
-    if len(said) > 1:
+    sentences = [_sentence(entity, part, name, rng) for part in parts]
+    if len(sentences) > 1:
         # The main answer is the advice; the second one explains the case.
-        return f"病情分析{colon}{opening}{said[1]}意见建议{colon}{said[0]}{closing}"
+        return f"病情分析{colon}{opening}{sentences[1]}意见建议{colon}{sentences[0]}{closing}"
     if rng.random() < 0.5:
-        return f"病情分析{colon}{opening}意见建议{colon}{said[0]}{closing}"
-    return f"病情分析{colon}{opening}{said[0]}意见建议{colon}{closing}"
+        return f"病情分析{colon}{opening}意见建议{colon}{sentences[0]}{closing}"
+    return f"病情分析{colon}{opening}{sentences[0]}意见建议{colon}{closing}"
 
 
 def _leaflet(entity: Entity, parts: Sequence[_Part], name: str, rng: random.Random) -> str:
@@ -244,7 +244,7 @@ def _encyc(entity: Entity, parts: Sequence[_Part], name: str, rng: random.Random
     others = [alias for alias in (entity.name, *entity.aliases) if alias not in name + opening]
     if others and rng.random() < 0.4:
         opening += f"它还有“{rng.choice(others)}”的叫法。"
-    return opening + "".join(_said(entity, part, name, rng) for part in parts) + closing
+    return opening + "".join(_sentence(entity, part, name, rng) for part in parts) + closing
 
 
 def _plain(register: str, spoken: bool = False) -> Body:
@@ -252,7 +252,7 @@ def _plain(register: str, spoken: bool = False) -> Body:
 
     def body(entity: Entity, parts: Sequence[_Part], name: str, rng: random.Random) -> str:
         opening, closing = _frame(register, entity, name, parts, rng)
-        return opening + "".join(_said(entity, part, name, rng, spoken) for part in parts) + closing
+        return opening + "".join(_sentence(entity, part, name, rng, spoken) for part in parts) + closing
 
     return body
 

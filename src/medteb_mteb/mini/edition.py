@@ -13,7 +13,7 @@ from medteb_mteb.editions import load_edition, write_manifest
 from medteb_mteb.mini.card import LICENCE, write_card
 from medteb_mteb.mini.cells import World, seeded
 from medteb_mteb.mini.knowledge import load_knowledge
-from medteb_mteb.mini.labels import RELEVANT
+from medteb_mteb.mini.labels import RELEVANT_GRADES
 from medteb_mteb.mini.negatives import judged
 from medteb_mteb.mini.reranking import build_lists
 from medteb_mteb.mini.retrieval import CorpusIndex, build_test, positives
@@ -55,9 +55,9 @@ def generate(seed: int = 42) -> MiniEdition:
     lists = build_lists(world, test.reranking, CorpusIndex(test.corpus), seed)
     queries = [*test.retrieval.values(), *test.reranking.values()]
     sts = build_sts(world, {query.text for query in queries}, seed)
-    taken = {document.text for document in test.corpus.values()}
-    taken |= {sentence for pair in sts[0] for sentence in (pair.sentence1, pair.sentence2)}
-    return MiniEdition(world, test, lists, sts, build_train(world, queries, taken, seed), seed)
+    test_texts = {document.text for document in test.corpus.values()}
+    test_texts |= {sentence for pair in sts[0] for sentence in (pair.sentence1, pair.sentence2)}
+    return MiniEdition(world, test, lists, sts, build_train(world, queries, test_texts, seed), seed)
 
 
 def build_mini(out: Path, seed: int = 42) -> list[Edition]:
@@ -190,14 +190,14 @@ def _write_queries(path: Path, queries: Mapping[str, Query]) -> None:
 def _write_letters(folder: Path, letters: Mapping[str, Mapping[str, str]]) -> None:
     """Write ``qrels/test.tsv`` with the relevant pairs and ``grades.tsv`` with all judged pairs."""
     pairs = [(q, d, letter) for q, row in letters.items() for d, letter in sorted(row.items())]
-    relevant = [f"{q}\t{d}\t1" for q, d, letter in pairs if letter in RELEVANT]
+    relevant = [f"{q}\t{d}\t1" for q, d, letter in pairs if letter in RELEVANT_GRADES]
     write_text(folder / "qrels" / "test.tsv", "\n".join(["query-id\tcorpus-id\tscore", *relevant]) + "\n")
     rows = [f"{q}\t{d}\t{letter}" for q, d, letter in pairs]
     write_text(folder / "grades.tsv", "\n".join(["query-id\tcorpus-id\tgrade", *rows]) + "\n")
 
 
 def _relevant(letters: Mapping[str, Mapping[str, str]]) -> int:
-    return sum(letter in RELEVANT for row in letters.values() for letter in row.values())
+    return sum(letter in RELEVANT_GRADES for row in letters.values() for letter in row.values())
 
 
 def _positives_per_query(letters: Mapping[str, Mapping[str, str]]) -> Statistics:

@@ -14,26 +14,26 @@ if TYPE_CHECKING:
     from medteb_mteb.mini.cells import World
     from medteb_mteb.mini.documents import Document
 
-RELEVANT = frozenset("SA")
+RELEVANT_GRADES = frozenset("SA")
 
 
-def grade(world: World, asked: Cell, document: Document) -> str:
-    """Return the letter for a query about ``asked`` and a document.
+def grade(world: World, query_cell: Cell, document: Document) -> str:
+    """Return the letter for a query about ``query_cell`` and a document.
 
     A document answers only questions about its own subject: a leaflet that names a disease among its
     indications is about the drug. Advice for one patient group answers the general question in part, and
     general advice answers the group's question in part; advice for another group does not answer it.
     """
-    if document.entity != asked.entity:
-        return "C" if world.related(asked.entity, document.entity) else "D"
+    if document.entity != query_cell.entity:
+        return "C" if world.related(query_cell.entity, document.entity) else "D"
     answers = document.answers
-    if asked in answers:
-        return answers[asked]
-    if asked.intent != "special":
-        if asked.group and Cell(asked.entity, asked.intent) in answers:
+    if query_cell in answers:
+        return answers[query_cell]
+    if query_cell.intent != "special":
+        if query_cell.group and Cell(query_cell.entity, query_cell.intent) in answers:
             return "A"
-        if not asked.group and any(cell.intent == asked.intent for cell in answers):
+        if not query_cell.group and any(cell.intent == query_cell.intent for cell in answers):
             return "A"
-    if asked.intent == "treatment" and any(cell.intent == "drugs" for cell in answers):
+    if query_cell.intent == "treatment" and any(cell.intent == "drugs" for cell in answers):
         return "A"  # naming the drugs is part of how a disease is treated
     return "B"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def jieba_words(text: str) -> list[str]:
+def nonblank_jieba_words(text: str) -> list[str]:
     """Return the words of a text by jieba, without white space."""
     return [word for word in segmenter().cut(text) if word.strip()]
 
@@ -91,7 +91,7 @@ def measure_sts(folder: Path) -> float:
 
 def measure(out: Path) -> dict[str, dict[str, float]]:
     """Return the baselines of the three tasks below ``out``, rounded to four places."""
-    tokenisers = {"jieba words": jieba_words, "character bigrams": bigrams}
+    tokenisers = {"jieba words": nonblank_jieba_words, "character bigrams": bigrams}
     return {
         "MedTEBRetrieval": {
             f"nDCG@10 of BM25 over {name}": round(measure_retrieval(out / "MedTEBRetrieval", tokenise), 4)

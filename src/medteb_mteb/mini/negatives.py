@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from medteb_mteb.mini.labels import RELEVANT, grade
+from medteb_mteb.mini.labels import RELEVANT_GRADES, grade
 
 if TYPE_CHECKING:
     import random
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from medteb_mteb.mini.retrieval import CorpusIndex
 
 
-def wrong_answers(world: World, asked: Cell, index: CorpusIndex) -> list[str]:
+def wrong_answers(world: World, query_cell: Cell, index: CorpusIndex) -> list[str]:
     """Return the documents graded B: about the right entity, but with another question, polarity or group."""
-    graded = index.graded(world, asked)
-    return [doc_id for doc_id, letter in graded.items() if letter not in RELEVANT]
+    graded = index.graded(world, query_cell)
+    return [doc_id for doc_id, letter in graded.items() if letter not in RELEVANT_GRADES]
 
 
-def same_intent(world: World, asked: Cell, index: CorpusIndex, related: bool) -> list[str]:
+def same_intent(world: World, query_cell: Cell, index: CorpusIndex, related: bool) -> list[str]:
     """Return the documents that answer the same question about another entity, near (C) or far (D)."""
-    kind = asked.entity.partition(":")[0]
-    of_intent = index.by_intent.get((kind, asked.intent), {})
-    near = world.neighbours[asked.entity]
+    kind = query_cell.entity.partition(":")[0]
+    of_intent = index.by_intent.get((kind, query_cell.intent), {})
+    near = world.neighbours[query_cell.entity]
     if related:
         entities = [entity for entity in near if entity in of_intent]
     else:
-        entities = [entity for entity in of_intent if entity != asked.entity and entity not in near]
+        entities = [entity for entity in of_intent if entity != query_cell.entity and entity not in near]
     return [doc_id for entity in entities for doc_id in of_intent[entity]]
 
 
@@ -83,11 +83,11 @@ def _counted(text: str) -> tuple[Counter[str], int]:
     return counts, sum(count * count for count in counts.values())
 
 
-def judged(world: World, asked: Cell, index: CorpusIndex, rng: random.Random) -> dict[str, str]:
+def judged(world: World, query_cell: Cell, index: CorpusIndex, rng: random.Random) -> dict[str, str]:
     """Return the published letters of a retrieval query, by document: all of its entity, and near misses."""
-    letters = index.graded(world, asked)
-    for doc_id in sample(rng, same_intent(world, asked, index, related=True), 8):
+    letters = index.graded(world, query_cell)
+    for doc_id in sample(rng, same_intent(world, query_cell, index, related=True), 8):
         letters[doc_id] = "C"
-    for doc_id in sample(rng, same_intent(world, asked, index, related=False), 4):
-        letters[doc_id] = grade(world, asked, index.corpus[doc_id])
+    for doc_id in sample(rng, same_intent(world, query_cell, index, related=False), 4):
+        letters[doc_id] = grade(world, query_cell, index.corpus[doc_id])
     return letters

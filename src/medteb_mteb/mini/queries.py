@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from medteb_mteb.mini.cells import Entity, World
 
-_OMISSIBLE = ("的", "了", "吗", "要", "有", "会", "是", "该")
-_FIXED = re.compile("(.)[不没]\\1")  # 要不要, 是不是, 有没有: dropping one half would reverse the question
-_LONG_LAY = 5
+_OMISSIBLE_WORDS = ("的", "了", "吗", "要", "有", "会", "是", "该")
+_A_NOT_A = re.compile("(.)[不没]\\1")  # 要不要, 是不是, 有没有: dropping one half would reverse the question
+_MIN_CLAUSE_CHARS = 5
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def fit(template: str, entity: Entity) -> str:
 def usable_patterns(entity: Entity, intent: str, term: str, kind: str, indices: Iterable[int]) -> list[int]:
     """Return the pattern indices that suit a term: clause-like lay words of conditions must come first."""
     ask = wording_of(entity, intent).ask
-    clause = entity.kind == "condition" and kind == "lay" and len(term) >= _LONG_LAY
+    clause = entity.kind == "condition" and kind == "lay" and len(term) >= _MIN_CLAUSE_CHARS
     return [index for index in indices if not clause or ask[index].startswith(("{t}", "{g}{t}"))]
 
 
@@ -78,7 +78,7 @@ def build_query(world: World, cell: Cell, term: str, kind: str, index: int, *see
         slot = _typo(slot, rng)
     if (
         kind == "lay"
-        and len(term) >= _LONG_LAY
+        and len(term) >= _MIN_CLAUSE_CHARS
         and pattern.startswith(("{t}", "{g}{t}"))
         and rng.random() < 0.5
     ):
@@ -111,6 +111,6 @@ def _typo(text: str, rng: random.Random) -> str:
 
 def _omit(pattern: str, rng: random.Random) -> str:
     """Drop a function word, as in hurried typing."""
-    fixed = {match[1] for match in _FIXED.finditer(pattern)}
-    present = [word for word in _OMISSIBLE if word in pattern and word not in fixed]
+    fixed = {match[1] for match in _A_NOT_A.finditer(pattern)}
+    present = [word for word in _OMISSIBLE_WORDS if word in pattern and word not in fixed]
     return pattern.replace(rng.choice(present), "", 1) if present else pattern

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from medteb_mteb.mini.retrieval import CorpusIndex
 
 LIST_SIZE = 100
-_WRONG, _SAME_INTENT, _LEXICAL = 12, 20, 25
+_N_WRONG, _N_SAME_INTENT, _N_LEXICAL = 12, 20, 25
 
 
 class CandidateList(NamedTuple):
@@ -35,15 +35,15 @@ def build_lists(
     for query_id, query in queries.items():
         rng = seeded("rerank", seed, query_id)
         graded = index.graded(world, query.cell)
-        found = positives(graded)
+        relevant = positives(graded)
         own = set(graded)
-        chosen = dict.fromkeys(found)
-        chosen |= dict.fromkeys(sample(rng, [d for d in graded if d not in chosen], _WRONG))
+        chosen = dict.fromkeys(relevant)
+        chosen |= dict.fromkeys(sample(rng, [d for d in graded if d not in chosen], _N_WRONG))
         chosen |= dict.fromkeys(
-            sample(rng, same_intent(world, query.cell, index, related=True), _SAME_INTENT)
+            sample(rng, same_intent(world, query.cell, index, related=True), _N_SAME_INTENT)
         )
-        similar = [d for d in lexical.nearest(query.text, 3 * _LEXICAL) if d not in chosen and d not in own]
-        chosen |= dict.fromkeys(similar[:_LEXICAL])
+        similar = [d for d in lexical.nearest(query.text, 3 * _N_LEXICAL) if d not in chosen and d not in own]
+        chosen |= dict.fromkeys(similar[:_N_LEXICAL])
         while len(chosen) < LIST_SIZE:
             doc_id = rng.choice(everything)
             if doc_id not in own:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from medteb_mteb.mini.cells import TWINS, seeded
 from medteb_mteb.mini.documents import build_document
-from medteb_mteb.mini.labels import RELEVANT, grade
+from medteb_mteb.mini.labels import RELEVANT_GRADES, grade
 from medteb_mteb.mini.queries import build_query, surfaces, usable_patterns
 from medteb_mteb.mini.wording import wording_of
 
@@ -61,17 +61,17 @@ class CorpusIndex:
                 of_intent = self.by_intent.setdefault((kind, intent), {})
                 of_intent.setdefault(document.entity, []).append(doc_id)
 
-    def graded(self, world: World, asked: Cell) -> dict[str, str]:
-        """Return the letters of all documents about the asked entity; all other documents are C or D."""
+    def graded(self, world: World, query_cell: Cell) -> dict[str, str]:
+        """Return the letters of all documents about the query's entity; all other documents are C or D."""
         return {
-            doc_id: grade(world, asked, self.corpus[doc_id])
-            for doc_id in self.by_entity.get(asked.entity, ())
+            doc_id: grade(world, query_cell, self.corpus[doc_id])
+            for doc_id in self.by_entity.get(query_cell.entity, ())
         }
 
 
 def positives(graded: dict[str, str]) -> list[str]:
     """Return the ids graded S or A."""
-    return [doc_id for doc_id, letter in graded.items() if letter in RELEVANT]
+    return [doc_id for doc_id, letter in graded.items() if letter in RELEVANT_GRADES]
 
 
 def build_test(world: World, seed: int) -> TestSplit:
@@ -120,9 +120,9 @@ def _build_corpus(world: World, tested: Sequence[Cell], seed: int, rng: random.R
     wanted: list[tuple[Cell, int]] = []
     for cell in tested[: 2 * N_QUERIES + N_QUERIES // 2]:
         wanted += [(cell, copy) for copy in range(rng.choices(_OWN_DOCUMENTS, _OWN_WEIGHTS)[0])]
-    rest = sorted(set(world.cells) - set(tested))
-    rng.shuffle(rest)
-    wanted += [(cell, 0) for cell in rest]
+    untested = sorted(set(world.cells) - set(tested))
+    rng.shuffle(untested)
+    wanted += [(cell, 0) for cell in untested]
     documents: dict[str, Document] = {}
     for cell, copy in wanted:
         if len(documents) == N_DOCUMENTS:
@@ -136,11 +136,11 @@ def _build_corpus(world: World, tested: Sequence[Cell], seed: int, rng: random.R
     return {f"d{number:05d}": document for number, document in enumerate(ordered)}
 
 
-def distinct_document(world: World, cell: Cell, copy: int, taken: Container[str], *seed: object) -> Document:
-    """Return a document whose text is not in ``taken``."""
+def distinct_document(world: World, cell: Cell, copy: int, used: Container[str], *seed: object) -> Document:
+    """Return a document whose text is not in ``used``."""
     for attempt in range(100):
         document = build_document(world, cell, *seed, copy, attempt)
-        if document.text not in taken:
+        if document.text not in used:
             return document
     raise ValueError(f"no new document for {cell} in 100 attempts; add wording.")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from medteb_mteb.mini.cells import SPECIAL, seeded
+from medteb_mteb.mini.cells import SPECIAL_INTENT, seeded
 from medteb_mteb.mini.negatives import bigram_cosine
 from medteb_mteb.mini.queries import fit, surfaces
 from medteb_mteb.mini.wording import wording_of
@@ -27,12 +27,12 @@ LENGTH_TOLERANCE = 0.3
 
 _KIND_SHARE = {"condition": 0.42, "drug": 0.28, "symptom": 0.2, "exam": 0.1}
 # Probability that a positive keeps the wording, and that a negative uses one of the closest other wordings.
-_SAME_WORDING = 0.45
-_CLOSE_NEGATIVE = {"negative-1": 0.75, "negative-2": 0.1}
+_SAME_WORDING_SHARE = 0.45
+_CLOSE_NEGATIVE_SHARE = {"negative-1": 0.75, "negative-2": 0.1}
 _PREFIXES = ("", "", "", "请问", "请问医生，", "想了解一下，", "麻烦解答，", "咨询一下，")
-_QUOTED_FROM = 5
+_MIN_QUOTED_CHARS = 5
 # Pairs of intents that are too similar for a negative.
-_NEAR = (
+_SIMILAR_INTENTS = (
     {"treatment", "drugs"}, {"prognosis", "complications"}, {"care", "diet_good"}, {"care", "diet_avoid"},
     {"care", "treatment"}, {"prognosis", "treatment"}, {"handling", "alarm"}, {"alarm", "department"},
     {"purpose", "high"}, {"indication", "contraindications"},
@@ -55,24 +55,24 @@ class _Sentence:
 
     def __init__(self, entity: Entity, term: str, intent: str, index: int, prefix: str) -> None:
         template = fit(wording_of(entity, intent).sts[index], entity)
-        slot = f"“{term}”" if term in entity.lay and len(term) >= _QUOTED_FROM else term
+        slot = f"“{term}”" if term in entity.lay and len(term) >= _MIN_QUOTED_CHARS else term
         self.pair = (term, f"sts.{entity.kind}.{intent}.{index}")
         self.text = prefix + template.format(t=slot)
 
 
-def build_sts(world: World, taken: set[str], seed: int) -> tuple[list[Pair], list[Pair]]:
+def build_sts(world: World, used_texts: set[str], seed: int) -> tuple[list[Pair], list[Pair]]:
     """Return test and train pairs, which share no sentence and no (term, template) pair.
 
     Args:
         world: All entities.
-        taken: Texts that no sentence may repeat (the test queries).
+        used_texts: Texts that no sentence may repeat (the test queries).
         seed: Seed of the edition.
     """
-    sentences = set(taken)
+    sentences = set(used_texts)
     pairs: set[tuple[str, str]] = set()
     test = _build(world, "test", N_TEST, sentences, pairs, seed)
     train = _build(
-        world, "train", N_TRAIN, {s for p in test for s in (p.sentence1, p.sentence2)} | taken,
+        world, "train", N_TRAIN, {s for p in test for s in (p.sentence1, p.sentence2)} | used_texts,
         {used for pair in test for used in pair.used}, seed,
     )  # fmt: skip
     return test, train
@@ -89,26 +89,26 @@ def _build(
     for entity in world.entities.values():
         if len(surfaces(entity)) > 1:
             by_kind.setdefault(entity.kind, []).append(entity)
-    found: dict[tuple[str, str], Pair] = {}
+    accepted: dict[tuple[str, str], Pair] = {}
     firsts: set[str] = set()
     attempt = 0
-    while len(found) < count:
+    while len(accepted) < count:
         attempt += 1
         rng = seeded("sts", seed, split, attempt)
         entity = rng.choice(by_kind[rng.choices(list(_KIND_SHARE), list(_KIND_SHARE.values()))[0]])
         question = _Question(entity, rng)
-        kinds = REWRITE_KINDS if split == "train" else (REWRITE_KINDS[len(found) % 3],)
-        made = [_pair(question, kind, rng) for kind in kinds]
-        new = {(pair.sentence1, pair.sentence2): pair for pair in made if pair is not None}
-        if len(new) < len(kinds) or new.keys() & found.keys():
+        kinds = REWRITE_KINDS if split == "train" else (REWRITE_KINDS[len(accepted) % 3],)
+        rewrites = [_pair(question, kind, rng) for kind in kinds]
+        new = {(pair.sentence1, pair.sentence2): pair for pair in rewrites if pair is not None}
+        if len(new) < len(kinds) or new.keys() & accepted.keys():
             continue
         if split == "train" and question.first.text in firsts:
             continue
         if any({p.sentence1, p.sentence2} & sentences or set(p.used) & pairs for p in new.values()):
             continue
-        found.update(new)
+        accepted.update(new)
         firsts.add(question.first.text)
-    rows = list(found.values())
+    rows = list(accepted.values())
     seeded("sts-order", seed, split).shuffle(rows)
     return rows
 
@@ -119,7 +119,7 @@ class _Question:
     def __init__(self, entity: Entity, rng: random.Random) -> None:
         self.entity = entity
         self.origin, self.replace = (term for term, _ in rng.sample(surfaces(entity), 2))
-        self.intent = rng.choice([i for i, facts in entity.facts.items() if facts and i != SPECIAL])
+        self.intent = rng.choice([i for i, facts in entity.facts.items() if facts and i != SPECIAL_INTENT])
         self.wording = wording_of(entity, self.intent).sts
         self.index = rng.randrange(len(self.wording))
         self.prefix = rng.choice(_PREFIXES)
@@ -130,7 +130,7 @@ def _pair(question: _Question, kind: str, rng: random.Random) -> Pair | None:
     """Return a rewrite of a question, or None if no wording satisfies the length tolerance."""
     first, index, entity = question.first, question.index, question.entity
     if kind == "positive":
-        same = rng.random() < _SAME_WORDING
+        same = rng.random() < _SAME_WORDING_SHARE
         choices = [index] if same else [i for i in range(len(question.wording)) if i != index]
         prefix = question.prefix if same else rng.choice(_PREFIXES)
         options = [_Sentence(entity, question.replace, question.intent, i, prefix) for i in choices]
@@ -153,10 +153,10 @@ def _changed(
     others = [
         (other, index)
         for other, facts in entity.facts.items()
-        if facts and other != intent and {intent, other} not in _NEAR
+        if facts and other != intent and {intent, other} not in _SIMILAR_INTENTS
         for index in range(len(wording_of(entity, other).sts))
     ]
-    if rng.random() >= _CLOSE_NEGATIVE[kind]:
+    if rng.random() >= _CLOSE_NEGATIVE_SHARE[kind]:
         other, index = rng.choice(others)
         return _Sentence(entity, term, other, index, rng.choice(_PREFIXES))
     options = [_Sentence(entity, term, other, index, prefix) for other, index in others]

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 N_DOCUMENTS = 20_000
 N_TRIPLES = 20_600
 _MAX_POSITIVES = 3
-_WRONG, _SAME_INTENT = 2, 2
-_ROUNDS = 12
+_N_WRONG, _N_SAME_INTENT = 2, 2
+_MAX_ROUNDS = 12
 
 
 class Triple(NamedTuple):
@@ -71,11 +71,11 @@ def _build_corpus(world: World, texts: set[str], seed: int, rng: random.Random) 
         rng.shuffle(cells)
         copy += 1
     documents: dict[str, Document] = {}
-    taken = dict.fromkeys(texts)
+    used_texts = dict.fromkeys(texts)
     for cell, copy in wanted:
-        document = distinct_document(world, cell, copy, taken, "train", seed)
+        document = distinct_document(world, cell, copy, used_texts, "train", seed)
         documents[document.text] = document
-        taken[document.text] = None
+        used_texts[document.text] = None
     ordered = list(documents.values())
     rng.shuffle(ordered)
     return {f"t{number:05d}": document for number, document in enumerate(ordered)}
@@ -87,22 +87,24 @@ def _build_queries(
     """Return queries for all cells in several rounds, each with the least used term of its entity."""
     used = {query.pair for query in tests}
     seen = {query.text for query in tests} | texts
-    asked: Counter[str] = Counter()
-    found: list[Query] = []
-    for number in range(_ROUNDS):
+    term_counts: Counter[str] = Counter()
+    queries: list[Query] = []
+    for number in range(_MAX_ROUNDS):
         cells = list(world.cells)
         rng.shuffle(cells)
         for cell in cells:
-            query = _query(world, cell, number, used, asked, seed, rng)
+            query = _query(world, cell, number, used, term_counts, seed, rng)
             if query is None or query.text in seen:
                 continue
             seen.add(query.text)
             used.add(query.pair)
-            asked[query.term] += 1
-            found.append(query)
-            if len(found) == N_TRIPLES:
-                return found
-    raise ValueError(f"{len(found)} train queries after {_ROUNDS} rounds, {N_TRIPLES} needed; add patterns.")
+            term_counts[query.term] += 1
+            queries.append(query)
+            if len(queries) == N_TRIPLES:
+                return queries
+    raise ValueError(
+        f"{len(queries)} train queries after {_MAX_ROUNDS} rounds, {N_TRIPLES} needed; add patterns."
+    )
 
 
 def _query(
@@ -110,7 +112,7 @@ def _query(
     cell: Cell,
     number: int,
     used: set[tuple[str, str]],
-    asked: Counter[str],
+    term_counts: Counter[str],
     seed: int,
     rng: random.Random,
 ) -> Query | None:
@@ -119,7 +121,7 @@ def _query(
     wording = wording_of(entity, cell.intent)
     terms = surfaces(entity)
     rng.shuffle(terms)
-    for term, kind in sorted(terms, key=lambda item: asked[item[0]]):
+    for term, kind in sorted(terms, key=lambda item: term_counts[item[0]]):
         free = [
             index
             for index in usable_patterns(entity, cell.intent, term, kind, wording.shared)
@@ -132,13 +134,13 @@ def _query(
 
 def _triple(world: World, query_id: str, query: Query, index: CorpusIndex, seed: int) -> Triple:
     rng = seeded("triple", seed, query_id)
-    found = positives(index.graded(world, query.cell))
-    direct = [d for d in found if index.corpus[d].answers.get(query.cell) == "S"]
-    partial = [d for d in found if d not in set(direct)]
+    relevant = positives(index.graded(world, query.cell))
+    direct = [d for d in relevant if index.corpus[d].answers.get(query.cell) == "S"]
+    partial = [d for d in relevant if d not in set(direct)]
     chosen = (sample(rng, direct, _MAX_POSITIVES) + sample(rng, partial, _MAX_POSITIVES))[:_MAX_POSITIVES]
     wrong = wrong_answers(world, query.cell, index)
-    negatives = sample(rng, wrong, _WRONG)
+    negatives = sample(rng, wrong, _N_WRONG)
     for related in (True, False):
         others = same_intent(world, query.cell, index, related=related)
-        negatives += sample(rng, others, _WRONG + _SAME_INTENT - len(negatives))
+        negatives += sample(rng, others, _N_WRONG + _N_SAME_INTENT - len(negatives))
     return Triple(query_id, chosen, negatives)

@@ -12,7 +12,7 @@ import yaml
 if TYPE_CHECKING:
     from medteb_mteb.mini.cells import Entity
 
-HELD_OUT = 3  # the last patterns of every intent are used in test splits only
+HELD_OUT_PATTERNS = 3  # the last patterns of every intent are used in test splits only
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class IntentWording:
     @property
     def shared(self) -> range:
         """Return the indices of the query patterns that train and test splits share."""
-        return range(len(self.ask) - HELD_OUT)
+        return range(len(self.ask) - HELD_OUT_PATTERNS)
 
     @property
     def held_out(self) -> range:
         """Return the indices of the query patterns used only in the test splits."""
-        return range(len(self.ask) - HELD_OUT, len(self.ask))
+        return range(len(self.ask) - HELD_OUT_PATTERNS, len(self.ask))
 
 
 @dataclass(frozen=True)

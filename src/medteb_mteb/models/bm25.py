@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch.utils.data import DataLoader
 
-__all__ = ["TOKENISERS", "BM25Model", "english_words", "jieba_words", "normalise"]
+__all__ = ["TOKENISERS", "BM25Model", "english_words", "normalise", "normalised_jieba_words"]
 
 HASH_DIMENSIONS = 4096
 
@@ -45,13 +45,13 @@ def normalise(text: str) -> str:
     return "".join(char if char.isalnum() else " " for char in folded)
 
 
-def jieba_words(text: str) -> list[str]:
+def normalised_jieba_words(text: str) -> list[str]:
     """Return the words of the normalised text as jieba's default dictionary segments it."""
     return [word for word in segmenter().lcut(normalise(text)) if not word.isspace()]
 
 
 #: Lucene's stop words for English, which the usual BM25 baselines leave out.
-_STOP = frozenset({
+_STOP_WORDS = frozenset({
     "a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no",
     "not", "of", "on", "or", "such", "that", "the", "their", "then", "there", "these", "they", "this", "to",
     "was", "will", "with",
@@ -60,7 +60,7 @@ _STOP = frozenset({
 
 def english_words(text: str) -> list[str]:
     """Return normalised words without stop words and plural endings (Harman's S stemmer, 1991)."""
-    return [_without_s(word) for word in normalise(text).split() if word not in _STOP]
+    return [_without_s(word) for word in normalise(text).split() if word not in _STOP_WORDS]
 
 
 def _without_s(word: str) -> str:
@@ -72,7 +72,7 @@ def _without_s(word: str) -> str:
 
 
 TOKENISERS: Mapping[str, Callable[[str], list[str]]] = {
-    "jieba": jieba_words,
+    "jieba": normalised_jieba_words,
     "char-bigram": character_bigrams,
     "english": english_words,
 }

@@ -127,9 +127,9 @@ def scorable(vectors: Array, precision: str | None) -> Array:
     """
     if precision in (None, "float32"):
         return vectors
-    found = np.asarray(vectors)
+    array = np.asarray(vectors)
     if precision in ("binary", "ubinary"):
         # "binary" are the same bytes as "ubinary", less 128 (sentence_transformers.util.quantization).
-        packed = (found.astype(np.int16) + 128).astype(np.uint8) if precision == "binary" else found
+        packed = (array.astype(np.int16) + 128).astype(np.uint8) if precision == "binary" else array
         return np.unpackbits(packed, axis=-1).astype(np.float32) * 2 - 1
-    return found.astype(np.float32)
+    return array.astype(np.float32)

@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
 # A file of many gigabytes is sampled: pieces spread over all of it, since two models trained from one
 # backbone may share whole regions (frozen embeddings come first, the last norm last).
-_WHOLE_FILE = 16 << 20
+_MAX_WHOLE_BYTES = 16 << 20
 _PIECES = 256
-_PIECE = 64 << 10
-_LENGTHS = (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length"))
+_PIECE_BYTES = 64 << 10
+_LENGTH_KEYS = (
+    ("sentence_bert_config.json", "max_seq_length"),
+    ("tokenizer_config.json", "model_max_length"),
+)
 _LANGUAGES = {"zh": "zho-Hans", "en": "eng-Latn"}
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _NO_LIMIT = 10**9  # transformers writes a huge number for a tokenizer without a limit
@@ -45,12 +48,12 @@ def folder_revision(folder: Path) -> str:
         size = path.stat().st_size
         digest.update(f"{relative.as_posix()}\0{size}\0".encode())
         with path.open("rb") as stream:
-            if size <= _WHOLE_FILE:
+            if size <= _MAX_WHOLE_BYTES:
                 digest.update(stream.read())
             else:
                 for index in range(_PIECES):
-                    stream.seek(index * (size - _PIECE) // (_PIECES - 1))
-                    digest.update(stream.read(_PIECE))
+                    stream.seek(index * (size - _PIECE_BYTES) // (_PIECES - 1))
+                    digest.update(stream.read(_PIECE_BYTES))
     return digest.hexdigest()[:40]
 
 
@@ -76,7 +79,9 @@ def describe_folder(folder: Path) -> dict[str, Any]:
     settings = read_object(folder / "config_sentence_transformers.json")
     similarity = settings.get("similarity_fn_name")
     query = _route_folder(folder, "query")
-    lengths = [read_object(path).get(key) for name, key in _LENGTHS for path in sorted(folder.rglob(name))]
+    lengths = [
+        read_object(path).get(key) for name, key in _LENGTH_KEYS for path in sorted(folder.rglob(name))
+    ]
     return {
         "revision": folder_revision(folder),
         "n_parameters": sum(map(math.prod, shapes.values())) or None,

@@ -19,8 +19,8 @@ __all__ = ["LOCAL", "ModelFolderError", "folder_meta", "folder_name", "model_fol
 #: First part of the names of all models from folders, which are never looked up on the Hub or submitted.
 LOCAL = "local"
 
-_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-_DESCRIPTIONS = ("modules.json", "config.json")
+_PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+_CONFIG_FILES = ("modules.json", "config.json")
 
 
 class ModelFolderError(ValueError):
@@ -36,7 +36,7 @@ def model_folder(name: str) -> Path | None:
     folder = Path(name).expanduser()
     if folder.is_absolute() or name.startswith((".", "~")):
         return folder
-    return folder if any((folder / file).is_file() for file in _DESCRIPTIONS) else None
+    return folder if any((folder / file).is_file() for file in _CONFIG_FILES) else None
 
 
 def folder_name(folder: Path) -> str:
@@ -123,12 +123,12 @@ def _check(folder: Path) -> bool:
     Raises:
         ModelFolderError: If the folder is unusable.
     """
-    if not any((folder / file).is_file() for file in _DESCRIPTIONS):
+    if not any((folder / file).is_file() for file in _CONFIG_FILES):
         raise ModelFolderError(
             f"model {folder}: holds neither modules.json (sentence-transformers) nor config.json"
         )
     has_weights = any(folder.rglob("*.safetensors"))
-    if not has_weights and any(path.suffix in _PICKLES for path in folder.rglob("*")):
+    if not has_weights and any(path.suffix in _PICKLE_SUFFIXES for path in folder.rglob("*")):
         raise ModelFolderError(
             f"model {folder}: holds only pickled weights, which can run code; convert them to safetensors"
         )

@@ -163,9 +163,9 @@ def _load_folder(folder: Path, device: str | None, embed_dim: int | None, option
 
 def _same_revision(name: str, folder: Path, revision: str | None) -> None:
     # mteb files results under the revision of the metadata, which was read when mteb was imported.
-    if revision is not None and (found := folder_revision(folder)) != revision:
+    if revision is not None and (current := folder_revision(folder)) != revision:
         raise ModelUnavailableError(
-            f"{name} at {folder} is not the model that was there when mteb was imported (revision {found}, "
+            f"{name} at {folder} is not the model that was there when mteb was imported (revision {current}, "
             f"expected {revision}). Set {HOME_VARIABLE} and write the model before Python starts."
         )
 
@@ -176,8 +176,8 @@ ZH_PARAMETERS = 78_222_080
 MINI_RELEASE, ZH_RELEASE = "2026-11-21", "2026-11-23"
 BM25S = "https://github.com/xhluca/bm25s"
 
-_OURS = ("MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS")
-_CMEDQA = ("CMedQAv1-reranking", "CMedQAv2-reranking")
+_MEDTEB_TASKS = ("MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS")
+_CMEDQA_TASKS = ("CMedQAv1-reranking", "CMedQAv2-reranking")
 
 
 def _mar_meta(name: str, folder: Path | None, **fields: Any) -> LocalModelMeta:
@@ -222,7 +222,7 @@ def _mini_meta() -> LocalModelMeta:
         public_training_code="mar train mar-mini (in the distribution medteb)",
         public_training_data=True,
         # Trained on the train split of the packaged edition, which shares its generator with the test split.
-        training_datasets=set(_OURS),
+        training_datasets=set(_MEDTEB_TASKS),
     )
 
 
@@ -273,7 +273,7 @@ def _large_meta(name: str, document_parameters: int, document_embeddings: int) -
         public_training_code=None if trained else "https://github.com/PhilipGAQ/CARE",
         # The released document vectors are cut after normalisation and scored by dot product.
         similarity_fn_name="cosine" if trained else "dot",
-        training_datasets=set(_OURS + _CMEDQA),
+        training_datasets=set(_MEDTEB_TASKS + _CMEDQA_TASKS),
         citation=CITATION,
     )
 

@@ -37,9 +37,9 @@ __all__ = ["BMRETRIEVER_DOT", "MEDTE", "PaperBMRetriever", "load_medte", "paper_
 
 MEDTE_HUB = "MohammadKhodadad/MedTE-cl15-step-8000"
 #: Tokens of a text, with the end-of-sequence token; the paper's.
-LENGTH = 512
-SENTENCES = "Given a sentence, retrieve sentences with the same meaning"
-PASSAGE = "Represent this passage\npassage: "
+MAX_TOKENS = 512
+SENTENCE_PROMPT = "Given a sentence, retrieve sentences with the same meaning"
+PASSAGE_PROMPT = "Represent this passage\npassage: "
 
 
 def paper_prompt(instruction: str, prompt_type: PromptType | None = None) -> str:
@@ -49,7 +49,7 @@ def paper_prompt(instruction: str, prompt_type: PromptType | None = None) -> str
         instruction: The task's sentence.
         prompt_type: `document` for passages; any other value counts as a query.
     """
-    return PASSAGE if prompt_type == PromptType.document else f"{instruction}\nQuery: "
+    return PASSAGE_PROMPT if prompt_type == PromptType.document else f"{instruction}\nQuery: "
 
 
 class PaperBMRetriever(AbsEncoder):
@@ -74,7 +74,7 @@ class PaperBMRetriever(AbsEncoder):
         self.tokenizer: Any = AutoTokenizer.from_pretrained(source, **pinned)
         auto: Any = AutoModel
         self.model = auto.from_pretrained(source, dtype=torch.float32, **pinned).eval().to(self.device)
-        self.prompts_dict = {"BIOSSES": SENTENCES}
+        self.prompts_dict = {"BIOSSES": SENTENCE_PROMPT}
         self._cosine = False
 
     def encode(
@@ -90,7 +90,7 @@ class PaperBMRetriever(AbsEncoder):
         """Return the vectors of the texts, not normalised, float32 (number of texts, dimensions)."""
         del hf_split, hf_subset
         self._cosine = task_metadata.type == "STS"
-        prompt = PASSAGE
+        prompt = PASSAGE_PROMPT
         if prompt_type != PromptType.document:
             prompt = paper_prompt(self.get_instruction(task_metadata, prompt_type), prompt_type)
         texts = [prompt + text for batch in inputs for text in batch["text"]]
@@ -100,9 +100,9 @@ class PaperBMRetriever(AbsEncoder):
         import torch  # lazy: torch
 
         end = self.tokenizer.eos_token_id
-        tokens = [ids[: LENGTH - 1] for ids in self.tokenizer(list(texts))["input_ids"]]
+        tokens = [ids[: MAX_TOKENS - 1] for ids in self.tokenizer(list(texts))["input_ids"]]
         tokens = [[*(ids[:-1] if ids and ids[-1] == end else ids), end] for ids in tokens]
-        found: NDArray[np.float32] = np.zeros((len(texts), self.model.config.hidden_size), dtype=np.float32)
+        vectors: NDArray[np.float32] = np.zeros((len(texts), self.model.config.hidden_size), dtype=np.float32)
         order = sorted(range(len(texts)), key=lambda place: -len(tokens[place]))
         for start in range(0, len(order), batch_size):
             places = order[start : start + batch_size]
@@ -116,8 +116,8 @@ class PaperBMRetriever(AbsEncoder):
                     input_ids=ids.to(self.device), attention_mask=mask.to(self.device)
                 ).last_hidden_state
             last = states[torch.arange(len(places)), lengths - 1].float().cpu().numpy()
-            found[places] = last
-        return found
+            vectors[places] = last
+        return vectors
 
     def similarity(self, embeddings1: Array, embeddings2: Array) -> Array:
         """Dot product of all pairs; after texts of an STS task, cosine."""
@@ -141,7 +141,7 @@ def _dot_variant(theirs: ModelMeta) -> ModelMeta:
             "name": f"medteb/bmretriever-{size}-dot",
             "similarity_fn_name": "dot",
             "training_datasets": {*(theirs.training_datasets or ()), "HotpotQA", *MEDQUAD_TASKS},
-            "max_tokens": LENGTH,
+            "max_tokens": MAX_TOKENS,
             "adapted_from": theirs.name,
             "reference": "https://aclanthology.org/2024.emnlp-main.1241/",
             "citation": BMRETRIEVER_CITATION,
@@ -149,10 +149,10 @@ def _dot_variant(theirs: ModelMeta) -> ModelMeta:
     )
 
 
-_THEIRS = (BMRetriever_410M, BMRetriever_1B, BMRetriever_2B, BMRetriever_7B)
-BMRETRIEVER_DOT: tuple[ModelMeta, ...] = tuple(_dot_variant(theirs) for theirs in _THEIRS)
+_MTEB_METAS = (BMRetriever_410M, BMRetriever_1B, BMRetriever_2B, BMRetriever_7B)
+BMRETRIEVER_DOT: tuple[ModelMeta, ...] = tuple(_dot_variant(theirs) for theirs in _MTEB_METAS)
 HUB_NAMES: Mapping[str, str] = {
-    str(ours.name): str(theirs.name) for ours, theirs in zip(BMRETRIEVER_DOT, _THEIRS, strict=True)
+    str(ours.name): str(theirs.name) for ours, theirs in zip(BMRETRIEVER_DOT, _MTEB_METAS, strict=True)
 }
 
 
@@ -175,7 +175,7 @@ def load_medte(
     pinned = {} if revision is None or Path(name).is_dir() else {"revision": revision}
     transformer = modules.Transformer(
         name,
-        max_seq_length=LENGTH,
+        max_seq_length=MAX_TOKENS,
         do_lower_case=True,
         model_kwargs=dict(pinned),
         config_kwargs=dict(pinned),
@@ -195,7 +195,7 @@ MEDTE = ModelMeta(
     n_parameters=109_482_752,  # gte-base's
     n_embedding_parameters=30_522 * 768,
     memory_usage_mb=418,
-    max_tokens=LENGTH,
+    max_tokens=MAX_TOKENS,
     embed_dim=768,
     license=None,
     open_weights=True,

@@ -11,7 +11,7 @@ from medteb_mteb.abstasks.local_copy import fetch_failed
 from medteb_mteb.editions import DATA_VARIABLE
 from medteb_mteb.folders.problems import FolderError
 from medteb_mteb.nano.layout import load_hub, read_split, splits_of
-from medteb_mteb.nano.measures import score_rankings
+from medteb_mteb.nano.measures import TOLERANCE, score_rankings
 from medteb_mteb.nano.table import HYBRID, published_sets
 
 if TYPE_CHECKING:
@@ -20,12 +20,10 @@ if TYPE_CHECKING:
     from medteb_mteb.nano.layout import NanoData
     from medteb_mteb.nano.table import NanoSplit
 
-__all__ = ["TOLERANCE", "Compared", "compare_set", "compare_split"]
+__all__ = ["Compared", "compare_set", "compare_split"]
 
 #: Published mean lengths are rounded to six decimals.
-_ROUNDED = 1e-6
-#: Difference of scores that counts as equal: the source prints .16669 and .16691 for one list.
-TOLERANCE = 5e-4
+_ROUNDING = 1e-6
 #: The figures of a list that were published.
 _SCORES = ("ndcg_at_10", "hit_at_10", "recall_micro_at_100")
 
@@ -110,11 +108,11 @@ def compare_split(
         tolerance: Maximum difference of scores that count as equal.
     """
 
-    def row(figure: str, found: float, expected: float | None, within: float = 0.0) -> Compared:
-        agrees = expected is None or abs(found - expected) <= within
-        return Compared(name, data.split, figure, expected, found, agrees)
+    def row(figure: str, measured: float, expected: float | None, within: float = 0.0) -> Compared:
+        agrees = expected is None or abs(measured - expected) <= within
+        return Compared(name, data.split, figure, expected, measured, agrees)
 
-    positives = [len(found) for found in data.qrels.values()]
+    positives = [len(documents) for documents in data.qrels.values()]
     mean = {
         "query_mean_chars": sum(map(len, data.queries.values())) / len(data.queries),
         "document_mean_chars": sum(map(len, data.corpus.values())) / len(data.corpus),
@@ -129,7 +127,7 @@ def compare_split(
     for figure, number in exact.items():
         yield row(figure, number, getattr(published, figure, None))
     for figure, value in mean.items():
-        yield row(figure, value, getattr(published, figure, None), _ROUNDED)
+        yield row(figure, value, getattr(published, figure, None), _ROUNDING)
     for list_name, rows in data.lists.items():
         expected = published.lists.get(list_name) if published else None
         scores = score_rankings(rows, data.qrels)
@@ -137,11 +135,13 @@ def compare_split(
             yield row(
                 f"{list_name} {figure}", getattr(scores, figure), getattr(expected, figure, None), tolerance
             )
-        lengths = [len(found) for found in rows.values()]
+        lengths = [len(documents) for documents in rows.values()]
         for figure, length in (("shortest", min(lengths)), ("longest", max(lengths))):
             yield row(f"{list_name} {figure}", length, getattr(expected, figure, None))
         mean_length = sum(lengths) / len(lengths)
-        yield row(f"{list_name} mean_length", mean_length, getattr(expected, "mean_length", None), _ROUNDED)
+        yield row(f"{list_name} mean_length", mean_length, getattr(expected, "mean_length", None), _ROUNDING)
         if list_name == HYBRID:
-            safeguards = sum(not set(found[:100]).intersection(data.qrels[q]) for q, found in rows.items())
+            safeguards = sum(
+                not set(documents[:100]).intersection(data.qrels[q]) for q, documents in rows.items()
+            )
             yield row("safeguards", safeguards, getattr(published, "safeguards", None))

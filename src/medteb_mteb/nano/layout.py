@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.editions import sha256_of
 from medteb_mteb.folders.layout import config_files, config_names, config_splits
-from medteb_mteb.folders.problems import FolderError, Problems
+from medteb_mteb.folders.problems import FolderError, Problems, short_repr
 from medteb_mteb.folders.rows import as_id, as_number, as_text, read_rows
 from medteb_mteb.nano.table import BM25, HYBRID
 
@@ -41,7 +41,7 @@ NANO_TABLES = ("corpus", "queries", "qrels")
 #: Number of candidates of a hybrid list before its safeguard.
 HYBRID_SIZE = 100
 #: Maximum number of problems shown.
-_SHOWN = 20
+_MAX_SHOWN_PROBLEMS = 20
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ def splits_of(folder: Path) -> list[str]:
     Raises:
         FolderError: The header of the card is malformed.
     """
-    found = [config_splits(folder, table) for table in NANO_TABLES]
-    return [split for split in found[0] if all(split in others for others in found[1:])]
+    table_splits = [config_splits(folder, table) for table in NANO_TABLES]
+    return [split for split in table_splits[0] if all(split in others for others in table_splits[1:])]
 
 
 def holds_split(folder: Path, split: str) -> bool:
@@ -128,8 +128,8 @@ def _digest(file: Path) -> str:
 
 
 def _files(folder: Path, name: str, split: str, *, needed: bool = True) -> list[Path]:
-    found = config_files(folder, name, split)
-    if needed and not found:
+    files = config_files(folder, name, split)
+    if needed and not files:
         there = ", ".join(splits_of(folder)) or "none"
         raise FolderError(
             folder,
@@ -138,7 +138,7 @@ def _files(folder: Path, name: str, split: str, *, needed: bool = True) -> list[
                 f"Splits that are there: {there}"
             ],
         )
-    return found
+    return files
 
 
 def read_split(folder: Path | str, split: str, lists: Iterable[str] | None = None) -> NanoData:
@@ -194,23 +194,23 @@ def _from_tables(folder: Path, split: str, tables: Mapping[str, Sequence[Mapping
     wrong: list[str] = []
 
     def texts(name: str) -> dict[str, str]:
-        found: dict[str, str] = {}
+        by_id: dict[str, str] = {}
         for number, row in enumerate(tables[name], start=1):
             key, text = as_id(row.get("_id")), as_text(row.get("text"))
             if key is None or text is None:
-                wrong.append(f"{name}, row {number}: expected _id and text, got {_short(row)}")
-            elif key in found:
+                wrong.append(f"{name}, row {number}: expected _id and text, got {_row_repr(row)}")
+            elif key in by_id:
                 wrong.append(f"{name}, row {number}: a second text of the id {key!r}")
             else:
-                found[key] = text
-        return found
+                by_id[key] = text
+        return by_id
 
     corpus, queries = texts("corpus"), texts("queries")
     qrels: dict[str, list[str]] = {}
     for number, row in enumerate(tables["qrels"], start=1):
         query, document = as_id(row.get("query-id")), as_id(row.get("corpus-id"))
         if query is None or document is None:
-            wrong.append(f"qrels, row {number}: expected query-id and corpus-id, got {_short(row)}")
+            wrong.append(f"qrels, row {number}: expected query-id and corpus-id, got {_row_repr(row)}")
         elif (as_number(row.get("score", 1)) or 0) > 0:
             qrels.setdefault(query, []).append(document)
     lists: dict[str, dict[str, list[str]]] = {}
@@ -220,14 +220,14 @@ def _from_tables(folder: Path, split: str, tables: Mapping[str, Sequence[Mapping
         lists[name] = {}
         for number, row in enumerate(rows, start=1):
             query, given = as_id(row.get("query-id")), row.get("corpus-ids")
-            found = [as_id(document) for document in given] if isinstance(given, list) else [None]
-            if query is None or query in lists[name] or None in found:
+            candidates = [as_id(document) for document in given] if isinstance(given, list) else [None]
+            if query is None or query in lists[name] or None in candidates:
                 wrong.append(
                     f"{name}, row {number}: expected one row per query with query-id and corpus-ids, "
-                    f"got {_short(row)}"
+                    f"got {_row_repr(row)}"
                 )
             else:
-                lists[name][query] = [document for document in found if document is not None]
+                lists[name][query] = [document for document in candidates if document is not None]
     _raise(folder, split, wrong)
     return NanoData(split, corpus, queries, qrels, lists)
 
@@ -276,10 +276,10 @@ def _list_problems(data: NanoData, name: str, query: str, documents: Sequence[st
     size, positives = min(HYBRID_SIZE, len(data.corpus)), set(data.qrels.get(query, ()))
     if len(documents) not in (size, size + 1):
         return [*wrong, f"{len(documents)} candidates; expected {size}, or {size + 1} with a safeguard"]
-    found = bool(positives.intersection(documents[:size]))
-    if len(documents) == size and not found:
+    has_positive = bool(positives.intersection(documents[:size]))
+    if len(documents) == size and not has_positive:
         wrong.append(f"none of {size} candidates is positive and there is no safeguard")
-    if len(documents) > size and found:
+    if len(documents) > size and has_positive:
         wrong.append(f"a safeguard at rank {size + 1}, though a positive is ranked above it")
     if len(documents) > size and documents[size] not in positives:
         wrong.append(f"the candidate at rank {size + 1} is not a positive")
@@ -288,15 +288,14 @@ def _list_problems(data: NanoData, name: str, query: str, documents: Sequence[st
 
 def without_safeguard(data: NanoData) -> dict[str, list[str]]:
     """Return the hybrid lists without the candidates at rank 101."""
-    return {query: list(found[:HYBRID_SIZE]) for query, found in data.lists[HYBRID].items()}
+    return {query: list(documents[:HYBRID_SIZE]) for query, documents in data.lists[HYBRID].items()}
 
 
 def _raise(folder: Path, split: str, wrong: Sequence[str]) -> None:
     if wrong:
-        shown = [f"split {split!r}, {problem}" for problem in wrong[:_SHOWN]]
+        shown = [f"split {split!r}, {problem}" for problem in wrong[:_MAX_SHOWN_PROBLEMS]]
         raise FolderError(folder, shown, len(wrong))
 
 
-def _short(row: Mapping[str, Any]) -> str:
-    text = repr(dict(row))
-    return text if len(text) <= 100 else f"{text[:97]}..."
+def _row_repr(row: Mapping[str, Any]) -> str:
+    return short_repr(dict(row), limit=100)

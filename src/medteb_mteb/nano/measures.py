@@ -26,10 +26,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-__all__ = ["RANKING_DEPTH", "ListScores", "score_rankings"]
+__all__ = ["RANKING_DEPTH", "TOLERANCE", "ListScores", "score_rankings"]
 
 #: Number of documents of a ranking that count.
 RANKING_DEPTH = 100
+#: Difference of scores that counts as equal: the source prints .16669 and .16691 for one list.
+TOLERANCE = 5e-4
 
 
 @dataclass(frozen=True)
@@ -60,31 +62,31 @@ def score_rankings(
     Raises:
         ValueError: No query has a positive, or a ranking holds a document twice.
     """
-    asked = {query: set(found) for query, found in positives.items() if found}
-    if not asked:
+    relevant = {query: set(documents) for query, documents in positives.items() if documents}
+    if not relevant:
         raise ValueError("No query has a positive, so there is nothing to score.")
     places: dict[str, list[int]] = {}
-    for query, wanted in asked.items():
+    for query, wanted in relevant.items():
         ranking = list(rankings.get(query, ()))[:RANKING_DEPTH]
         if len(set(ranking)) < len(ranking):
             raise ValueError(f"The ranking of query {query!r} holds a document twice.")
         places[query] = [rank for rank, document in enumerate(ranking, start=1) if document in wanted]
-    total = sum(map(len, asked.values()))
+    total = sum(map(len, relevant.values()))
 
     def within(query: str, k: int) -> int:
         return sum(rank <= k for rank in places[query])
 
     def macro(k: int) -> float:
-        return fmean(within(query, k) / len(wanted) for query, wanted in asked.items())
+        return fmean(within(query, k) / len(wanted) for query, wanted in relevant.items())
 
     def micro(k: int) -> float:
-        return sum(within(query, k) for query in asked) / total
+        return sum(within(query, k) for query in relevant) / total
 
     def hit(k: int) -> float:
-        return fmean(bool(within(query, k)) for query in asked)
+        return fmean(bool(within(query, k)) for query in relevant)
 
     return ListScores(
-        ndcg_at_10=fmean(_ndcg(places[query], len(wanted), 10) for query, wanted in asked.items()),
+        ndcg_at_10=fmean(_ndcg(places[query], len(wanted), 10) for query, wanted in relevant.items()),
         hit_at_1=hit(1),
         hit_at_10=hit(10),
         hit_at_100=hit(100),
@@ -93,9 +95,11 @@ def score_rankings(
         recall_micro_at_10=micro(10),
         recall_micro_at_100=micro(100),
         mrr_at_10=fmean(
-            1 / found[0] if (found := places[query]) and found[0] <= 10 else 0.0 for query in asked
+            1 / ranks[0] if (ranks := places[query]) and ranks[0] <= 10 else 0.0 for query in relevant
         ),
-        map_capped_at_100=fmean(_average(places[query], len(wanted), 100) for query, wanted in asked.items()),
+        map_capped_at_100=fmean(
+            _average(places[query], len(wanted), 100) for query, wanted in relevant.items()
+        ),
     )
 
 
@@ -105,5 +109,5 @@ def _ndcg(places: Sequence[int], positives: int, k: int) -> float:
 
 
 def _average(places: Sequence[int], positives: int, k: int) -> float:
-    found = [rank for rank in places if rank <= k]
-    return sum(number / rank for number, rank in enumerate(found, start=1)) / min(positives, k)
+    ranks = [rank for rank in places if rank <= k]
+    return sum(number / rank for number, rank in enumerate(ranks, start=1)) / min(positives, k)

@@ -55,8 +55,8 @@ def write_rankings(path: Path, kept: KeptRankings) -> None:
         "task": kept.task,
         "model": kept.model,
         "dataset_revision": kept.dataset_revision,
-        "qrels": {query: list(found) for query, found in kept.qrels.items()},
-        "rankings": {query: list(found) for query, found in kept.rankings.items()},
+        "qrels": {query: list(documents) for query, documents in kept.qrels.items()},
+        "rankings": {query: list(documents) for query, documents in kept.rankings.items()},
     }
     data = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,4 +95,4 @@ def read_rankings(path: Path) -> KeptRankings:
 def _lists(content: Any) -> dict[str, list[str]]:
     if not isinstance(content, dict) or not all(isinstance(one, list) for one in content.values()):
         raise TypeError("a table of documents by query")
-    return {str(query): [str(one) for one in found] for query, found in content.items()}
+    return {str(query): [str(one) for one in documents] for query, documents in content.items()}

@@ -272,7 +272,7 @@ def _resolve_names(aliases: Mapping[str, str]) -> None:
     ):
         original = vars(sys.modules[module])[name]
         wrapped = with_argument(original, argument, each)
-        for holder in [found for key, found in sys.modules.items() if key.partition(".")[0] == "mteb"]:
+        for holder in [loaded for key, loaded in sys.modules.items() if key.partition(".")[0] == "mteb"]:
             if vars(holder).get(name) is original:
                 _set(holder, name, wrapped, _undo)
 
@@ -299,15 +299,15 @@ def _hold_back_private_results() -> None:
 def _add_benchmarks(benchmarks: Mapping[str, Any]) -> None:
     module = import_module("mteb.benchmarks.benchmarks")
     lookup = import_module("mteb.benchmarks.get_benchmark")
-    taken = lookup._build_registry()
+    registered = lookup._build_registry()
 
     def forget() -> None:
         lookup._build_registry.cache_clear()
         lookup._build_aliases_registry.cache_clear()
 
-    benchmarks = {key: one for key, one in benchmarks.items() if taken.get(one.name) is not one}
+    benchmarks = {key: one for key, one in benchmarks.items() if registered.get(one.name) is not one}
     for variable, benchmark in benchmarks.items():
-        if benchmark.name in taken or hasattr(module, variable):
+        if benchmark.name in registered or hasattr(module, variable):
             raise RegistryError(f"A benchmark named {benchmark.name!r} is registered with mteb already.")
     _undo.append(forget)
     for variable, benchmark in benchmarks.items():

@@ -8,10 +8,10 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
-__all__ = ["SEAMS", "TESTED", "RegistryError", "Seam", "check_mteb"]
+__all__ = ["SEAMS", "TESTED_MTEB", "RegistryError", "Seam", "check_mteb"]
 
 #: Version of mteb that the tests run with.
-TESTED = "2.26"
+TESTED_MTEB = "2.26"
 
 
 class RegistryError(RuntimeError):
@@ -63,12 +63,12 @@ def check_mteb() -> None:
     for seam in SEAMS:
         try:
             owner: Any = import_module(seam.module)
-            found = functools.reduce(getattr, seam.name.split("."), owner)
+            attribute = functools.reduce(getattr, seam.name.split("."), owner)
         except (ImportError, AttributeError):
             raise RegistryError(_moved(seam, "has no")) from None
         kind = seam.kind
-        if not (hasattr(found, kind) if isinstance(kind, str) else isinstance(found, kind)):
-            raise RegistryError(_moved(seam, f"has a {type(found).__name__} as"))
+        if not (hasattr(attribute, kind) if isinstance(kind, str) else isinstance(attribute, kind)):
+            raise RegistryError(_moved(seam, f"has a {type(attribute).__name__} as"))
 
 
 def _moved(seam: Seam, problem: str) -> str:
@@ -78,5 +78,6 @@ def _moved(seam: Seam, problem: str) -> str:
         installed = "of unknown version"
     return (
         f"mteb {installed} {problem} {seam.module}.{seam.name}, which medteb needs for {seam.used_for}. "
-        f"medteb works with mteb {TESTED}: pip install 'mteb~={TESTED}.0', or look for a newer medteb."
+        f"medteb works with mteb {TESTED_MTEB}: pip install 'mteb~={TESTED_MTEB}.0', or look for a "
+        "newer medteb."
     )

@@ -32,18 +32,18 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def public_results(
-    found: Mapping[ModelMeta, Sequence[Path]], public: Container[str]
+    files: Mapping[ModelMeta, Sequence[Path]], public: Container[str]
 ) -> dict[ModelMeta, list[Path]]:
     """Return the result files that may be submitted, by model; warn about those held back, with reasons.
 
     Args:
-        found: Files found by mteb, `<model>/<revision>/[experiments/<name>/]<task>.json`.
+        files: Files found by mteb, `<model>/<revision>/[experiments/<name>/]<task>.json`.
         public: Names of the tasks that mteb or this package defines.
     """
     packaged = _packaged()
     held: dict[str, set[str]] = {}
     free: dict[ModelMeta, list[Path]] = {}
-    for meta, paths in found.items():
+    for meta, paths in files.items():
         for path in paths:
             reason = _reason_to_hold(meta, path, public, packaged)
             if reason is None:
@@ -84,10 +84,10 @@ def _reason_to_hold(
 def _packaged() -> set[tuple[str, str]]:
     """Return task and digest of the editions that come with this package."""
     try:
-        found = [load_edition(path.parent) for path in packaged_root().glob(f"*/{MANIFEST_NAME}")]
+        editions = [load_edition(path.parent) for path in packaged_root().glob(f"*/{MANIFEST_NAME}")]
     except EditionError:
         return set()
-    return {(edition.task, edition.digest) for edition in found}
+    return {(edition.task, edition.digest) for edition in editions}
 
 
 def _shown(names: set[str], most: int = 5) -> str:

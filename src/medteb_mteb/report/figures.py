@@ -45,11 +45,11 @@ def draw_sources(means: Mapping[str, Mapping[str, float]], path: Path) -> None:
     _save(figure, path)
 
 
-def draw_time(found: Mapping[str, TimedScore], path: Path) -> None:
+def draw_time(times: Mapping[str, TimedScore], path: Path) -> None:
     """Draw the mean score of every model over its mean time.
 
     Args:
-        found: Result of `medteb_mteb.report.saved.against_time`.
+        times: Result of `medteb_mteb.report.saved.against_time`.
         path: PNG file to write.
 
     Raises:
@@ -57,22 +57,22 @@ def draw_time(found: Mapping[str, TimedScore], path: Path) -> None:
     """
     figure = _figure(7, 4.5)
     axes = figure.subplots()
-    for number, (model, one) in enumerate(found.items()):
+    for number, (model, one) in enumerate(times.items()):
         axes.plot(one.seconds, one.score, "o", color=f"C{number % 10}")
         axes.annotate(model, (one.seconds, one.score), (5, 4), textcoords="offset points", fontsize=8)
     axes.set_xscale("log")
     axes.set_xlabel("mean seconds per task")
-    axes.set_ylabel(f"mean score over {max(one.tasks for one in found.values())} tasks")
+    axes.set_ylabel(f"mean score over {max(one.tasks for one in times.values())} tasks")
     axes.margins(x=0.25)
     axes.grid(alpha=0.3)
     _save(figure, path)
 
 
-def draw_label_map(found: LabelMap, title: str, path: Path) -> None:
+def draw_label_map(label_map: LabelMap, title: str, path: Path) -> None:
     """Draw texts in two dimensions, coloured by label.
 
     Args:
-        found: Result of `medteb_mteb.report.vectors.label_map`.
+        label_map: Result of `medteb_mteb.report.vectors.label_map`.
         title: Title of the figure.
         path: PNG file to write.
 
@@ -81,30 +81,30 @@ def draw_label_map(found: LabelMap, title: str, path: Path) -> None:
     """
     figure = _figure(7, 5.5)
     axes = figure.subplots()
-    for number, label in enumerate(sorted(set(found.labels))):
-        places = [i for i, one in enumerate(found.labels) if one == label]
-        axes.plot(*found.points[places].T, ".", color=f"C{number % 10}", markersize=4, label=label[:40])
+    for number, label in enumerate(sorted(set(label_map.labels))):
+        places = [i for i, one in enumerate(label_map.labels) if one == label]
+        axes.plot(*label_map.points[places].T, ".", color=f"C{number % 10}", markersize=4, label=label[:40])
     axes.legend(fontsize=7, markerscale=2)
     axes.set_xticks([])
     axes.set_yticks([])
-    axes.set_title(f"{title}, t-SNE with perplexity {found.perplexity:.0f}", fontsize=9)
+    axes.set_title(f"{title}, t-SNE with perplexity {label_map.perplexity:.0f}", fontsize=9)
     _save(figure, path)
 
 
-def draw_similarities(found: Mapping[str, Similarities], title: str, path: Path) -> None:
+def draw_similarities(similarities: Mapping[str, Similarities], title: str, path: Path) -> None:
     """Draw, a panel per model, how similar positives and other documents are to their queries.
 
     Args:
-        found: Similarities by model.
+        similarities: Similarities by model.
         title: Title of the figure.
         path: PNG file to write.
 
     Raises:
         ImportError: matplotlib is not installed.
     """
-    figure = _figure(7, 0.6 + 2 * len(found))
-    panels: Sequence[Any] = figure.subplots(len(found), 1, squeeze=False)[:, 0]
-    for axes, (model, one) in zip(panels, found.items(), strict=True):
+    figure = _figure(7, 0.6 + 2 * len(similarities))
+    panels: Sequence[Any] = figure.subplots(len(similarities), 1, squeeze=False)[:, 0]
+    for axes, (model, one) in zip(panels, similarities.items(), strict=True):
         low = min(one.positives.min(), one.negatives.min())
         high = max(one.positives.max(), one.negatives.max())
         for values, label in ((one.positives, "positives"), (one.negatives, "other documents")):

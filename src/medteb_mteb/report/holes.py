@@ -15,8 +15,8 @@ __all__ = ["HEADERS", "Holes"]
 #: Columns of a table, see `Holes.cells`.
 HEADERS = ("judged@10", "condensed nDCG@10", "bpref")
 
-UNKNOWN = "not known: the data list no judged negatives"
-OLD = "not in the saved result; run again with --overwrite"
+NEGATIVES_UNKNOWN = "not known: the data list no judged negatives"
+OLD_RESULT = "not in the saved result; run again with --overwrite"
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Holes:
     judged: float | None = None
     bpref: float | None = None
     condensed: float | None = None
-    reason: str = UNKNOWN
+    reason: str = NEGATIVES_UNKNOWN
 
     @classmethod
     def of_scores(cls, scores: Mapping[str, Any], known: bool) -> Holes:
@@ -43,12 +43,12 @@ class Holes:
             scores: Scores by name.
             known: Whether the data say which pairs were judged.
         """
-        found = [scores.get(name) for name in ("judged_at_10", "bpref", "condensed_ndcg_at_10")]
+        values = [scores.get(name) for name in ("judged_at_10", "bpref", "condensed_ndcg_at_10")]
         if not known:
             return cls()
-        if all(value is None for value in found):
-            return cls(reason=OLD)
-        judged, bpref, condensed = (None if value is None else float(value) for value in found)
+        if all(value is None for value in values):
+            return cls(reason=OLD_RESULT)
+        judged, bpref, condensed = (None if value is None else float(value) for value in values)
         return cls(judged, bpref, condensed, reason="")
 
     def to_json(self) -> dict[str, Any]:

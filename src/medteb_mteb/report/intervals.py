@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
-    "LEVEL",
+    "CONFIDENCE_LEVEL",
     "RESAMPLES",
     "SEED",
     "AveragePrecisionSample",
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 RESAMPLES = 2000
-LEVEL = 0.95
+CONFIDENCE_LEVEL = 0.95
 SEED = 20_260_101
 _CHUNK = 2_000_000  # coins drawn at once: 16 MB
 
@@ -169,7 +169,7 @@ def score_of(sample: Sample) -> float:
 
 
 def bootstrap_interval(
-    sample: Sample, *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = SEED
+    sample: Sample, *, level: float = CONFIDENCE_LEVEL, resamples: int = RESAMPLES, seed: int = SEED
 ) -> Interval:
     """Return the percentile bootstrap interval of a score, over its items.
 
@@ -184,7 +184,12 @@ def bootstrap_interval(
 
 
 def compare(
-    first: Sample, second: Sample, *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = SEED
+    first: Sample,
+    second: Sample,
+    *,
+    level: float = CONFIDENCE_LEVEL,
+    resamples: int = RESAMPLES,
+    seed: int = SEED,
 ) -> Comparison:
     """Compare two systems that were measured on the same items, in the same order.
 

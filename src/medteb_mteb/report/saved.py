@@ -69,7 +69,7 @@ def read_saved(folder: Path) -> list[SavedScore]:
     Raises:
         ValueError: There are no results, or a file is damaged.
     """
-    found: dict[tuple[str, str], SavedScore] = {}
+    results: dict[tuple[str, str], SavedScore] = {}
     for path in sorted((folder / "results").glob("*/*/*.json")):
         if path.name == "model_meta.json":
             continue
@@ -84,14 +84,14 @@ def read_saved(folder: Path) -> list[SavedScore]:
             )
         except (JsonError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"{path} is not a result that mteb saved ({error})") from None
-        if (one.model, one.task) in found:
+        if (one.model, one.task) in results:
             raise ValueError(
                 f"{folder} holds results of several revisions of {one.model} on {one.task}; keep one"
             )
-        found[one.model, one.task] = one
-    if not found:
+        results[one.model, one.task] = one
+    if not results:
         raise ValueError(f"{folder}: no results; give the output folder of `medteb run`")
-    return list(found.values())
+    return list(results.values())
 
 
 def means_by_source(saved: Sequence[SavedScore]) -> dict[str, dict[str, SourceMean]]:
@@ -108,7 +108,9 @@ def means_by_source(saved: Sequence[SavedScore]) -> dict[str, dict[str, SourceMe
             source = english_tasks()[one.task].source
             groups.setdefault(one.model, {}).setdefault(source, []).append(one.score)
     return {
-        model: {source: SourceMean(fmean(found), len(found), sizes[source]) for source, found in rows.items()}
+        model: {
+            source: SourceMean(fmean(scores), len(scores), sizes[source]) for source, scores in rows.items()
+        }
         for model, rows in groups.items()
     }
 
@@ -122,15 +124,15 @@ def against_time(saved: Sequence[SavedScore]) -> dict[str, TimedScore]:
     by_model: dict[str, dict[str, SavedScore]] = {}
     for one in saved:
         by_model.setdefault(one.model, {})[one.task] = one
-    common = set.intersection(*(set(found) for found in by_model.values()))
+    common = set.intersection(*(set(results) for results in by_model.values()))
     if not common:
         raise ValueError("no task was measured with all models; run them on the same tasks")
 
-    def means(found: Mapping[str, Any]) -> TimedScore:
+    def means(results: Mapping[str, Any]) -> TimedScore:
         return TimedScore(
-            fmean(found[task].seconds for task in common),
-            fmean(found[task].score for task in common),
+            fmean(results[task].seconds for task in common),
+            fmean(results[task].score for task in common),
             len(common),
         )
 
-    return {model: means(found) for model, found in by_model.items()}
+    return {model: means(results) for model, results in by_model.items()}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.report.holes import HEADERS
-from medteb_mteb.report.intervals import LEVEL, RESAMPLES, SEED, bootstrap_interval, compare
+from medteb_mteb.report.intervals import CONFIDENCE_LEVEL, RESAMPLES, SEED, bootstrap_interval, compare
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,16 +79,16 @@ class ResultTable:
         if key not in self._intervals:
             entry = self._by_key.get(key)
             try:
-                found = bootstrap_interval(entry.sample) if entry and entry.sample is not None else None
+                interval = bootstrap_interval(entry.sample) if entry and entry.sample is not None else None
             except ValueError:  # too few items
-                found = None
-            self._intervals[key] = found
+                interval = None
+            self._intervals[key] = interval
         return self._intervals[key]
 
     def mean(self, model: str) -> float | None:
         """Return the plain mean over the tasks, or None unless every task has a score."""
-        found = [self.entry(model, task) for task in self.tasks]
-        scores = [entry.score for entry in found if entry is not None]
+        entries = [self.entry(model, task) for task in self.tasks]
+        scores = [entry.score for entry in entries if entry is not None]
         return sum(scores) / len(scores) if scores and len(scores) == len(self.tasks) else None
 
     def average(self, model: str, name: str) -> float | None:
@@ -100,15 +100,15 @@ class ResultTable:
         """
         means = []
         for group in self.averages[name]:
-            found = [entry.score for task in group if (entry := self.entry(model, task)) is not None]
-            if not found or len(found) < len(group):
+            scores = [entry.score for task in group if (entry := self.entry(model, task)) is not None]
+            if not scores or len(scores) < len(group):
                 return None
-            means.append(sum(found) / len(found))
+            means.append(sum(scores) / len(scores))
         return sum(means) / len(means)
 
     def comparisons(self) -> list[tuple[str, str, str, Comparison]]:
         """Compare the first model with every other, paired: (task, first, other, first - other)."""
-        found = []
+        comparisons = []
         for task in self.tasks:
             first = self.entry(self.models[0], task)
             for model in self.models[1:]:
@@ -117,8 +117,8 @@ class ResultTable:
                     continue
                 same = first.dataset_revision == other.dataset_revision and first.metric == other.metric
                 if same and len(first.sample) == len(other.sample) > 1:
-                    found.append((task, first.model, model, compare(first.sample, other.sample)))
-        return found
+                    comparisons.append((task, first.model, model, compare(first.sample, other.sample)))
+        return comparisons
 
     def to_rich(self, title: str | None = None) -> Table:
         """Return the table for a terminal."""
@@ -157,7 +157,7 @@ class ResultTable:
             )
         return {
             "schema_version": 1,
-            "interval": {"method": "percentile bootstrap over test items", "level": LEVEL,
+            "interval": {"method": "percentile bootstrap over test items", "level": CONFIDENCE_LEVEL,
                          "resamples": RESAMPLES, "seed": SEED},
             "tasks": self.tasks,
             "rows": rows,
@@ -227,10 +227,10 @@ class ResultTable:
 
     def _hole_headers(self, task: str) -> list[str]:
         """Return all measures if a model has them, or a single column if they are not known."""
-        found = [entry.holes for entry in self.entries if entry.task == task and entry.holes is not None]
-        if not found:
+        task_holes = [entry.holes for entry in self.entries if entry.task == task and entry.holes is not None]
+        if not task_holes:
             return []
-        return list(HEADERS if any(holes.judged is not None for holes in found) else HEADERS[:1])
+        return list(HEADERS if any(holes.judged is not None for holes in task_holes) else HEADERS[:1])
 
     def _hole_cells(self, model: str, task: str) -> list[str]:
         entry, headers = self.entry(model, task), self._hole_headers(task)

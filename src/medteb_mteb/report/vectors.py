@@ -162,12 +162,14 @@ def pair_similarities(model: Any, task: AbsTask, *, most: int, batch_size: int) 
     first = _texts(model, task, PromptType.query, [queries[one] for one in chosen], batch_size)
     second = _texts(model, task, PromptType.document, [corpus[one] for one in needed], batch_size)
     at, place = {key: i for i, key in enumerate(chosen)}, {key: i for i, key in enumerate(needed)}
-    left = first[[at[query] for query, _, _ in pairs]]
-    found = [
-        np.asarray(model.similarity_pairwise(left, second[[place[one[i]] for one in pairs]]), np.float64)
+    query_vectors = first[[at[query] for query, _, _ in pairs]]
+    similarities = [
+        np.asarray(
+            model.similarity_pairwise(query_vectors, second[[place[one[i]] for one in pairs]]), np.float64
+        )
         for i in (1, 2)
     ]
-    return Similarities(found[0].ravel(), found[1].ravel())
+    return Similarities(similarities[0].ravel(), similarities[1].ravel())
 
 
 def measure_speed(
@@ -187,12 +189,12 @@ def measure_speed(
     Raises:
         ValueError: The task is of another type.
     """
-    asked, corpus, _ = _retrieval(task)
-    some, questions = list(corpus.values())[:documents], list(asked.values())[:queries]
-    _texts(model, task, PromptType.document, some[:batch_size], batch_size)
+    task_queries, corpus, _ = _retrieval(task)
+    passages, questions = list(corpus.values())[:documents], list(task_queries.values())[:queries]
+    _texts(model, task, PromptType.document, passages[:batch_size], batch_size)
     _texts(model, task, PromptType.query, questions[:1], 1)
     start = time.perf_counter()
-    _texts(model, task, PromptType.document, some, batch_size)
+    _texts(model, task, PromptType.document, passages, batch_size)
     elapsed = time.perf_counter() - start
     times = []
     for question in questions:
@@ -200,7 +202,12 @@ def measure_speed(
         _texts(model, task, PromptType.query, [question], 1)
         times.append(time.perf_counter() - start)
     return EncodingSpeed(
-        len(some) / elapsed, 1000 * median(times), len(some), len(questions), batch_size, _machine(model)
+        len(passages) / elapsed,
+        1000 * median(times),
+        len(passages),
+        len(questions),
+        batch_size,
+        _machine(model),
     )
 
 
@@ -238,7 +245,7 @@ def _texts(
 def _encode(model: Any, task: AbsTask, loader: Any, **options: Any) -> NDArray[Any]:
     if not hasattr(model, "encode"):
         raise ValueError(f"{type(model).__name__} makes no vectors; give an encoder")
-    found = model.encode(
+    vectors = model.encode(
         loader,
         task_metadata=task.metadata,
         hf_split=task.eval_splits[0],
@@ -246,4 +253,4 @@ def _encode(model: Any, task: AbsTask, loader: Any, **options: Any) -> NDArray[A
         show_progress_bar=False,
         **options,
     )
-    return np.asarray(found.cpu() if hasattr(found, "cpu") else found)
+    return np.asarray(vectors.cpu() if hasattr(vectors, "cpu") else vectors)

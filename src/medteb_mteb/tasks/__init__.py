@@ -8,8 +8,7 @@ from medteb_mteb.abstasks.local_copy import DataUnavailableError
 from medteb_mteb.tasks.cmirb import CMIRB_TASKS
 from medteb_mteb.tasks.english import ENGLISH_TASKS
 from medteb_mteb.tasks.nano import NANO_TASKS
-from medteb_mteb.tasks.of_mteb import REPLACED as OF_MTEB
-from medteb_mteb.tasks.of_mteb import CMedQAv1Local, CMedQAv2Local
+from medteb_mteb.tasks.of_mteb import REPLACED_MTEB_TASKS, CMedQAv1Local, CMedQAv2Local
 from medteb_mteb.tasks.relatives import RELATIVES, REPLACED_BIOSSES
 from medteb_mteb.tasks.reranking import MedTEBReranking
 from medteb_mteb.tasks.retrieval import MedTEBRetrieval
@@ -40,4 +39,4 @@ TASKS: tuple[type[AbsTask], ...] = (
     *RELATIVES,
     *ENGLISH_TASKS,
 )
-REPLACED: Mapping[type[AbsTask], type[AbsTask]] = {**OF_MTEB, **REPLACED_BIOSSES}
+REPLACED: Mapping[type[AbsTask], type[AbsTask]] = {**REPLACED_MTEB_TASKS, **REPLACED_BIOSSES}

@@ -24,8 +24,8 @@ __all__ = ["BENCHMARKS", "MEDTEB_CMN_MINI", "MEDTEB_CMN_V1", "EditionBenchmark"]
 
 # In this order: mteb saves each result as it goes and stops at the first task that fails, and only the last
 # two need a network.
-PACKAGED = ("MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS")
-PUBLIC = ("CMedQAv1-reranking", "CMedQAv2-reranking")
+PACKAGED_TASKS = ("MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS")
+CMEDQA_TASKS = ("CMedQAv1-reranking", "CMedQAv2-reranking")
 MTEB_RETRIEVAL = ("CmedqaRetrieval", "MedicalRetrieval", "CovidRetrieval")
 
 
@@ -68,7 +68,7 @@ class EditionBenchmark(Benchmark):
 MEDTEB_CMN_V1 = EditionBenchmark(
     name="MedTEB(cmn, v1)",
     display_name="Chinese medical",
-    task_names=(*PACKAGED, *PUBLIC),
+    task_names=(*PACKAGED_TASKS, *CMEDQA_TASKS),
     description=(
         "Chinese medical text retrieval: retrieval, reranking and synonym STS, with CMedQA v1 and v2 "
         "reranking; the score is the plain mean of the five. The three MedTEB tasks are scored on the "
@@ -83,7 +83,7 @@ MEDTEB_CMN_V1 = EditionBenchmark(
 MEDTEB_CMN_MINI = EditionBenchmark(
     name="MedTEB(cmn, mini)",
     display_name="Chinese medical, packaged tasks",
-    task_names=PACKAGED,
+    task_names=PACKAGED_TASKS,
     description=(
         "The three tasks of MedTEB(cmn, v1) whose data comes with medteb, so no network is needed. The "
         "packaged `mini` edition is synthetic: for smoke tests and teaching, not for ranking models."
@@ -130,7 +130,7 @@ CMIRB = EditionBenchmark(
 MEDICAL_CMN_PUBLIC = EditionBenchmark(
     name="Medical(cmn, public)",
     display_name="Chinese medical, public",
-    task_names=(*PUBLIC, *MTEB_RETRIEVAL, *(one.task for one in cmirb_sets())),
+    task_names=(*CMEDQA_TASKS, *MTEB_RETRIEVAL, *(one.task for one in cmirb_sets())),
     description=(
         "The public Chinese medical retrieval sets: mteb's two CMedQA reranking tasks, its three retrieval "
         "tasks, and the ten sets of CMIRB. CMIRB publishes the three retrieval sets once more, so they count "

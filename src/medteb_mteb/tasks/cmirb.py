@@ -93,10 +93,10 @@ class CMIRBScores:
 
 @lru_cache(maxsize=1)
 def _table() -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = json.loads(
+    table: dict[str, list[dict[str, Any]]] = json.loads(
         files("medteb_mteb.tasks").joinpath("cmirb.json").read_text(encoding="utf-8")
     )
-    return found
+    return table
 
 
 def cmirb_sets() -> list[CMIRBSet]:
@@ -113,11 +113,11 @@ class _Loader(RetrievalDatasetLoader):
     """mteb's loader for qrels whose columns are named as in C-MTEB."""
 
     def _load_dataset_split(self, config: str, num_proc: int | None) -> Dataset:
-        found = load_dataset(
+        dataset = load_dataset(
             self.hf_repo, config, split=self._get_split(config), revision=self.revision, num_proc=num_proc
         )
         names = {"q_id": "query-id", "p_id": "corpus-id"}
-        return found.rename_columns({old: new for old, new in names.items() if old in found.column_names})
+        return dataset.rename_columns({old: new for old, new in names.items() if old in dataset.column_names})
 
 
 class CMIRBTask(CopiedRetrieval):

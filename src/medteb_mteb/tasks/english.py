@@ -51,7 +51,7 @@ CITATION = r"""
 #: Share of the rows in the test split, and the seed of the split, as in the authors' code.
 TEST_SHARE, SEED = 0.3, 42
 #: Title that the authors' wrapper gives to every document.
-TITLE = "No title"
+NO_TITLE = "No title"
 
 
 class SnapshotTask(LocalCopy):
@@ -65,7 +65,7 @@ class SnapshotTask(LocalCopy):
     def __init__(self, **kwargs: Any) -> None:
         folder = copy_of(FOLDER)
         there = folder is not None and file_of(folder, self.of).is_file()
-        self.use_copy(folder if there else None, lambda found: revision_of(found, self.of))
+        self.use_copy(folder if there else None, lambda copy: revision_of(copy, self.of))
         super().__init__(**kwargs)
 
     @property
@@ -180,11 +180,11 @@ class SnapshotPairs(SnapshotTask, AbsTaskPairClassification):
         self.by_train = options.threshold == "train"
 
     def _compute_metrics(self, similarity_scores: Any, labels: list[int]) -> dict[str, float]:
-        found = super()._compute_metrics(similarity_scores, labels)
+        metrics = super()._compute_metrics(similarity_scores, labels)
         if self.by_train:
             train, test = train_test_split(range(len(labels)), test_size=TEST_SHARE, random_state=SEED)
-            found["max_f1"] = f1_by_train_threshold(similarity_scores, labels, train, test)
-        return found
+            metrics["max_f1"] = f1_by_train_threshold(similarity_scores, labels, train, test)
+        return metrics
 
 
 class SnapshotRetrieval(SnapshotTask, AbsTaskRetrieval):
@@ -192,7 +192,7 @@ class SnapshotRetrieval(SnapshotTask, AbsTaskRetrieval):
 
     def take(self, rows: list[dict[str, Any]], options: Options) -> None:
         """Number queries and documents by rows, as the authors do; equal texts stay apart."""
-        title = TITLE if options.title == TITLE else ""
+        title = NO_TITLE if options.title == NO_TITLE else ""
         corpus = [{"id": f"doc_{i}", "title": title, "text": row["corpus"]} for i, row in enumerate(rows)]
         queries = [{"id": f"q_{i}", "text": row["query"]} for i, row in enumerate(rows)]
         self.dataset = {

@@ -165,13 +165,15 @@ class NanoTask(LocalCopy, AbsTaskRetrieval):
             lists = data.lists[self.variant.candidates]
             if self.variant.candidates == HYBRID and not self.variant.safeguard:
                 lists = without_safeguard(data)
-            candidates = {query: _shuffled(query, found) for query, found in lists.items()}
+            candidates = {query: _shuffled(query, documents) for query, documents in lists.items()}
         self.dataset = {
             "default": {
                 self.split: {
                     "corpus": Dataset.from_list([{"id": k, "text": v} for k, v in data.corpus.items()]),
                     "queries": Dataset.from_list([{"id": k, "text": v} for k, v in data.queries.items()]),
-                    "relevant_docs": {query: dict.fromkeys(found, 1) for query, found in data.qrels.items()},
+                    "relevant_docs": {
+                        query: dict.fromkeys(documents, 1) for query, documents in data.qrels.items()
+                    },
                     "top_ranked": candidates,
                 }
             }
@@ -181,7 +183,7 @@ class NanoTask(LocalCopy, AbsTaskRetrieval):
     def positives(self) -> dict[str, list[str]]:
         """Return the positive documents by query of the loaded split."""
         qrels = self.dataset["default"][self.split]["relevant_docs"]
-        return {query: list(found) for query, found in qrels.items()}
+        return {query: list(documents) for query, documents in qrels.items()}
 
     def task_specific_scores(
         self,
@@ -193,7 +195,9 @@ class NanoTask(LocalCopy, AbsTaskRetrieval):
     ) -> dict[str, float]:
         """Return the scores of `medteb_mteb.nano.measures` whose names mteb does not use."""
         theirs = super().task_specific_scores(scores, qrels, results, hf_split, hf_subset)
-        self.rankings = {query: ranked(found)[:RANKING_DEPTH] for query, found in results.items()}
+        self.rankings = {
+            query: ranked(document_scores)[:RANKING_DEPTH] for query, document_scores in results.items()
+        }
         ours = asdict(score_rankings(self.rankings, qrels))
         return theirs | {
             name: value for name, value in ours.items() if name not in ("ndcg_at_10", "mrr_at_10")
@@ -297,7 +301,7 @@ def nano_tasks_from_folder(folder: Path | str, prompt: str | None = None) -> lis
         FolderError: If the folder does not have that layout.
     """
     folder = Path(folder).expanduser().absolute()
-    made: list[NanoTask] = []
+    tasks: list[NanoTask] = []
     if not folder.is_dir() or not splits_of(folder):
         raise FolderError(folder, ["expected a Nano set: corpus, queries and qrels, each with SPLIT.parquet"])
     for split in splits_of(folder):
@@ -315,14 +319,14 @@ def nano_tasks_from_folder(folder: Path | str, prompt: str | None = None) -> lis
                 prompt=_for_queries(prompt),
                 is_public=False,
             )
-            made.append(_make(metadata, folder.name, split, variant, folder)())
-    return made
+            tasks.append(_make(metadata, folder.name, split, variant, folder)())
+    return tasks
 
 
 def _variants(lists: Sequence[str]) -> list[Variant]:
     known = [variant for variant in VARIANTS if variant.candidates in ("", HYBRID, BM25)]
-    found = [variant for variant in known if not variant.candidates or variant.candidates in lists]
+    available = [variant for variant in known if not variant.candidates or variant.candidates in lists]
     dense = [name for name in lists if name not in (BM25, HYBRID)]
-    return found + [
+    return available + [
         Variant(f"{name}-Reranking", name, True, f"over the candidates of {name}") for name in dense
     ]

@@ -28,13 +28,13 @@ def needs_of(task: AbsTask) -> Needs:
     Raises:
         ValueError: The attribute is not one of the four.
     """
-    said = getattr(task, "needs", None)
-    if said is not None:
-        if said not in get_args(Needs):
+    stated = getattr(task, "needs", None)
+    if stated is not None:
+        if stated not in get_args(Needs):
             raise ValueError(
-                f"{task.metadata.name} needs {said!r}; expected one of {', '.join(get_args(Needs))}."
+                f"{task.metadata.name} needs {stated!r}; expected one of {', '.join(get_args(Needs))}."
             )
-        return said  # type: ignore[no-any-return]
+        return stated  # type: ignore[no-any-return]
     if isinstance(task, EditionTask):
         return "nothing" if task.edition is not None else "network"
     return "nothing" if getattr(task, "local_copy", None) or getattr(task, "folder", None) else "network"
@@ -56,8 +56,8 @@ def size_of(task: AbsTask) -> tuple[int, int] | None:
         return split.queries, split.documents
     if isinstance(task, CMIRBTask):
         return task.published_size
-    found: Any = task.metadata.descriptive_stats or {}
-    splits = [found[split] for split in task.metadata.eval_splits if split in found]
+    statistics: Any = task.metadata.descriptive_stats or {}
+    splits = [statistics[split] for split in task.metadata.eval_splits if split in statistics]
     sizes = [_both(one.get("num_queries"), one.get("num_documents")) for one in splits]
     if not sizes or None in sizes:
         return None

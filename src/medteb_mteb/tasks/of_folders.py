@@ -27,9 +27,9 @@ def tasks_from_folders(paths: Iterable[Path | str]) -> list[FolderTask | NanoTas
     tasks: dict[str, FolderTask | NanoTask] = {}
     for path in paths:
         folder = Path(path).expanduser()
-        made: Sequence[FolderTask | NanoTask]
-        made = nano_tasks_from_folder(folder) if is_nano(folder) else [task_from_folder(folder)]
-        for task in made:
+        folder_tasks: Sequence[FolderTask | NanoTask]
+        folder_tasks = nano_tasks_from_folder(folder) if is_nano(folder) else [task_from_folder(folder)]
+        for task in folder_tasks:
             if (name := task.metadata.name) in tasks:
                 raise FolderError(
                     folder.absolute(),

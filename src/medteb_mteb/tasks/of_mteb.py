@@ -60,7 +60,7 @@ class TRECCOVIDLocal(CopiedRetrieval, TRECCOVID):
     """mteb's TRECCOVID with the local copy as an option."""
 
 
-REPLACED: Mapping[type[AbsTask], type[AbsTask]] = {
+REPLACED_MTEB_TASKS: Mapping[type[AbsTask], type[AbsTask]] = {
     CMedQAv1: CMedQAv1Local,
     CMedQAv2: CMedQAv2Local,
     CmedqaRetrieval: CmedqaRetrievalLocal,

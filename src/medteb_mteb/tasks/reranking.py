@@ -19,7 +19,7 @@ INSTRUCTION = (
 )
 
 # The deepest cut mteb computes. Over lists no longer than this it is MAP over the whole list.
-WHOLE_LIST = 1000
+MAX_CANDIDATES = 1000
 
 
 class MedTEBReranking(EditionTask, JudgedRetrieval):
@@ -38,7 +38,7 @@ class MedTEBReranking(EditionTask, JudgedRetrieval):
         reference=REFERENCE,
         eval_splits=["test"],
         eval_langs=["cmn-Hans"],
-        main_score=f"map_at_{WHOLE_LIST}",
+        main_score=f"map_at_{MAX_CANDIDATES}",
         domains=["Medical", "Written"],
         task_subtypes=["Question answering"],
         dialect=[],
@@ -60,10 +60,10 @@ class MedTEBReranking(EditionTask, JudgedRetrieval):
         for split in self.dataset["default"].values():
             lists = split["top_ranked"] or {}
             longest = max(map(len, lists.values()), default=0)
-            if not lists or longest > WHOLE_LIST:
+            if not lists or longest > MAX_CANDIDATES:
                 self.unload_data()
-                found = f"a list of {longest}" if lists else "none"
+                given = f"a list of {longest}" if lists else "none"
                 raise EditionError(
-                    f"{self.metadata.name} needs candidate lists of at most {WHOLE_LIST} documents in "
-                    f"top_ranked.jsonl, found {found}."
+                    f"{self.metadata.name} needs candidate lists of at most {MAX_CANDIDATES} documents in "
+                    f"top_ranked.jsonl, found {given}."
                 )

@@ -17,14 +17,21 @@ if TYPE_CHECKING:
     from medteb_mteb.validate.findings import Number, Verdict
     from medteb_mteb.validate.material import Material
 
-__all__ = ["CONFIRMED", "FEWEST", "FOUND", "StratumAnswers", "accuracy_of_labels", "stratified"]
+__all__ = [
+    "CONFIRMED_SHARES",
+    "MIN_ANSWERS",
+    "MIN_RECALL",
+    "StratumAnswers",
+    "accuracy_of_labels",
+    "stratified",
+]
 
 #: Share of positives, and of negatives, that experts confirm, for `ok` and for `warning`.
-CONFIRMED = (0.90, 0.75)
+CONFIRMED_SHARES = (0.90, 0.75)
 #: Share of the experts' positives that are also positives by the labels, for `ok`.
-FOUND = 0.8
+MIN_RECALL = 0.8
 #: Minimum number of answers to positives, and to negatives, for a verdict.
-FEWEST = 20
+MIN_ANSWERS = 20
 _Z = 1.959963984540054
 
 
@@ -78,18 +85,18 @@ def accuracy_of_labels(material: Material) -> Finding:
     rows = [(part.name, f"{part.pairs:,}", str(part.seen), _shown(part.share())) for part in parts]
     shares: dict[int, IntervalEstimate] = {}
     for label, name in ((1, "positives"), (0, "negatives")):
-        found = by_label[label]
-        if not found or sum(part.seen for part in found) < FEWEST:
+        strata = by_label[label]
+        if not strata or sum(part.seen for part in strata) < MIN_ANSWERS:
             continue
-        share = stratified(found)
+        share = stratified(strata)
         shares[label] = share if label else IntervalEstimate(1 - share.value, 1 - share.high, 1 - share.low)
         _note(numbers, f"{name} confirmed", shares[label])
-        if len(found) > 1:
-            pairs, seen = sum(part.pairs for part in found), sum(part.seen for part in found)
+        if len(strata) > 1:
+            pairs, seen = sum(part.pairs for part in strata), sum(part.seen for part in strata)
             rows.append((f"all {name}", f"{pairs:,}", str(seen), _shown(share)))
     table = Table(("stratum", "pairs", "seen", "positive by the experts [95 %]"), tuple(rows))
     if not shares:
-        reason = f"experts answered fewer than {FEWEST} positives and fewer than {FEWEST} negatives"
+        reason = f"experts answered fewer than {MIN_ANSWERS} positives and fewer than {MIN_ANSWERS} negatives"
         return Finding(key, title, "not known", reason, numbers, table)
     verdicts: list[Verdict] = [_verdict(share.value) for share in shares.values()]
     names = {1: "positives", 0: "negatives"}
@@ -97,9 +104,9 @@ def accuracy_of_labels(material: Material) -> Finding:
         f"{_shown(share)} of the {names[label]}" for label, share in shares.items()
     )
     if len(shares) == 2:
-        found_share = _recall(numbers, by_label[1], by_label[0], by_label[None])
-        verdicts.append("ok" if found_share >= FOUND else "warning")
-        reason += f"; the labels find {found_share:.1%} of what experts call positive among the judged pairs"
+        recall = _recall(numbers, by_label[1], by_label[0], by_label[None])
+        verdicts.append("ok" if recall >= MIN_RECALL else "warning")
+        reason += f"; the labels find {recall:.1%} of what experts call positive among the judged pairs"
     if experts.undecided:
         verdicts.append("warning")
         reason += (
@@ -123,8 +130,8 @@ def stratified(parts: Sequence[StratumAnswers]) -> IntervalEstimate:
     variance = 0.0
     for part in parts:
         rate = (part.positive + 1) / (part.seen + 2)
-        left = 1 - part.seen / part.pairs
-        variance += (part.pairs / total) ** 2 * left * rate * (1 - rate) / part.seen
+        unseen_share = 1 - part.seen / part.pairs
+        variance += (part.pairs / total) ** 2 * unseen_share * rate * (1 - rate) / part.seen
     spread = _Z * math.sqrt(variance)
     return IntervalEstimate(value, max(0.0, value - spread), min(1.0, value + spread))
 
@@ -135,12 +142,12 @@ def _parts(experts: Experts) -> list[StratumAnswers]:
     positive = dict.fromkeys(labels, 0)
     for pair, answer in experts.answers.items():
         positive[experts.drawn[pair].stratum] += answer
-    found = [
+    strata = [
         StratumAnswers(name, labels[name], experts.pairs[name], experts.seen[name], positive[name])
         for name in sorted(labels)
         if experts.seen[name]
     ]
-    return sorted(found, key=lambda part: (1, 0, None).index(part.label))
+    return sorted(strata, key=lambda part: (1, 0, None).index(part.label))
 
 
 def _recall(
@@ -162,18 +169,18 @@ def _recall(
     right = counts["positives"] + sum(part.pairs for part in negatives) - counts["negatives"]
     numbers["accuracy of the labels, estimated"] = round(right / labelled, 4)
     everything = sum(counts.values())
-    found = counts["positives"] / everything if everything else 1.0
-    numbers["share of the experts' positives that the labels find"] = round(found, 4)
-    return found
+    recall = counts["positives"] / everything if everything else 1.0
+    numbers["share of the experts' positives that the labels find"] = round(recall, 4)
+    return recall
 
 
 def _verdict(share: float) -> Verdict:
-    fine, usable = CONFIRMED
+    fine, usable = CONFIRMED_SHARES
     return "ok" if share >= fine else "warning" if share >= usable else "fail"
 
 
-def _note(numbers: dict[str, Number], name: str, found: IntervalEstimate) -> None:
-    for part, number in (("", found.value), (", low", found.low), (", high", found.high)):
+def _note(numbers: dict[str, Number], name: str, estimate: IntervalEstimate) -> None:
+    for part, number in (("", estimate.value), (", low", estimate.low), (", high", estimate.high)):
         numbers[f"{name}{part}"] = _rounded(number)
 
 
@@ -181,5 +188,5 @@ def _rounded(number: float | None) -> float | None:
     return None if number is None or number != number else round(number, 4)
 
 
-def _shown(found: IntervalEstimate) -> str:
-    return f"{found.value:.1%} [{found.low:.1%}, {found.high:.1%}]"
+def _shown(estimate: IntervalEstimate) -> str:
+    return f"{estimate.value:.1%} [{estimate.low:.1%}, {estimate.high:.1%}]"

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from medteb_mteb.validate.findings import Number, Verdict
     from medteb_mteb.validate.material import Material
 
-__all__ = ["SMALL", "length_bias", "note", "position_bias", "severity", "shown", "verdict_of"]
+__all__ = ["SMALL_CORRELATION", "length_bias", "note", "position_bias", "severity", "shown", "verdict_of"]
 
 #: Rank correlation (Somers' D) up to which a bias is small: of two passages with different grades the better
 #: one is later in the prompt, or longer, in 55 of 100 cases instead of 50.
-SMALL = 0.1
+SMALL_CORRELATION = 0.1
 _QUARTERS = 4
 
 
@@ -44,7 +44,7 @@ def position_bias(material: Material) -> Finding:
         )
         return Finding(key, title, "not known", reason)
     numbers: dict[str, Number] = {}
-    rows, found = [], {}
+    rows, correlations = [], {}
     for judge, judgements in _by_judge(material.judgements).items():
         placed = [(one, material.places.get((judge, *one.pair))) for one in judgements]
         known = [(one, place) for one, place in placed if place is not None]
@@ -54,11 +54,11 @@ def position_bias(material: Material) -> Finding:
         quarters = np.minimum((places * _QUARTERS).astype(int), _QUARTERS - 1)
         queries, number = _numbers([one for one, _ in known])
         grades = np.array([value(one.grade) for one, _ in known])
-        found[judge] = rank_correlation(Graded(queries, grades, binned(places)), number)
+        correlations[judge] = rank_correlation(Graded(queries, grades, binned(places)), number)
         cells = _quarters(numbers, judge, ("first", "second", "third", "last"), quarters, grades, queries)
-        rows.append((judge, f"{len(known):,}", *cells, shown(found[judge])))
-        note(numbers, f"{judge}, rank correlation with the place", found[judge])
-    defined = {judge: one for judge, one in found.items() if one.value == one.value}
+        rows.append((judge, f"{len(known):,}", *cells, shown(correlations[judge])))
+        note(numbers, f"{judge}, rank correlation with the place", correlations[judge])
+    defined = {judge: one for judge, one in correlations.items() if one.value == one.value}
     header = ("judge", "pairs", "first quarter", "second", "third", "last", "rank correlation [95 %]")
     table = Table(header, tuple(rows))
     if not defined:
@@ -72,7 +72,10 @@ def position_bias(material: Material) -> Finding:
     if verdict == "fail":
         reason += ". Ask for fewer passages at a time (passages), or take another judge"
     elif verdict == "warning":
-        reason += f": a bias beyond {SMALL} cannot be excluded. Judge more pairs, or fewer passages at a time"
+        reason += (
+            f": a bias beyond {SMALL_CORRELATION} cannot be excluded. Judge more pairs, or fewer passages at "
+            "a time"
+        )
     return Finding(key, title, verdict, reason, numbers, table)
 
 
@@ -94,21 +97,21 @@ def length_bias(material: Material) -> Finding:
         f"characters, {name} quartile up to": round(float(bound))
         for name, bound in zip(("first", "second", "third"), bounds, strict=True)
     }
-    rows, found = [], {}
+    rows, differences = [], {}
     compared = _compared(kept, lengths)
     for judge, judgements in _by_judge(kept).items():
-        here = np.array([lengths[one.document_id] for one in judgements], dtype=float)
+        judge_lengths = np.array([lengths[one.document_id] for one in judgements], dtype=float)
         queries, number = _numbers(judgements)
         grades = np.array([value(one.grade) for one in judgements])
-        plain = rank_correlation(Graded(queries, grades, binned(here)), number)
+        plain = rank_correlation(Graded(queries, grades, binned(judge_lengths)), number)
         names = ("shortest", "second", "third", "longest")
-        cells = _quarters(numbers, judge, names, np.searchsorted(bounds, here), grades, queries)
+        cells = _quarters(numbers, judge, names, np.searchsorted(bounds, judge_lengths), grades, queries)
         note(numbers, f"{judge}, rank correlation with the length", plain)
         beyond = compared.get(judge)
         if beyond is not None:
             note(numbers, f"{judge}, rank correlation beyond the others", beyond)
             if beyond.value == beyond.value:
-                found[judge] = beyond
+                differences[judge] = beyond
         more = "-" if beyond is None else shown(beyond)
         rows.append((judge, f"{len(judgements):,}", *cells, shown(plain), more))
     header = (
@@ -116,15 +119,15 @@ def length_bias(material: Material) -> Finding:
         *("rank correlation [95 %]", "beyond the others [95 %]"),
     )
     table = Table(header, tuple(rows))
-    if not found:
+    if not differences:
         reason = "no two judges have graded the same pairs, so the correlations cannot be compared"
         return Finding(key, title, "not known", reason, numbers, table)
-    judge = max(found, key=lambda name: severity(found[name]))
+    judge = max(differences, key=lambda name: severity(differences[name]))
     # It is unknown which judge is right, so this is a warning at worst.
-    fine = all(verdict_of(one) == "ok" for one in found.values())
+    fine = all(verdict_of(one) == "ok" for one in differences.values())
     reason = (
         f"the rank correlation of grades and length of {judge} differs from that of the others by "
-        f"{shown(found[judge])}, of no other judge by more"
+        f"{shown(differences[judge])}, of no other judge by more"
     )
     if not fine:
         reason += ". Have experts look at long and short passages (medteb review plan)"
@@ -132,10 +135,10 @@ def length_bias(material: Material) -> Finding:
 
 
 def _by_judge(judgements: Sequence[Judgement]) -> dict[str, list[Judgement]]:
-    found: dict[str, list[Judgement]] = {}
+    by_judge: dict[str, list[Judgement]] = {}
     for one in sorted(judgements, key=lambda one: one.judge):
-        found.setdefault(one.judge, []).append(one)
-    return found
+        by_judge.setdefault(one.judge, []).append(one)
+    return by_judge
 
 
 def _numbers(judgements: Sequence[Judgement]) -> tuple[NDArray[np.int64], int]:
@@ -189,27 +192,31 @@ def _quarters(
     return cells
 
 
-def note(numbers: dict[str, Number], name: str, found: IntervalEstimate) -> None:
+def note(numbers: dict[str, Number], name: str, estimate: IntervalEstimate) -> None:
     """Add an estimate and its interval to the numbers of a point."""
-    for part, number in (("", found.value), (", low", found.low), (", high", found.high)):
+    for part, number in (("", estimate.value), (", low", estimate.low), (", high", estimate.high)):
         numbers[f"{name}{part}"] = None if number != number else round(number, 4)
 
 
-def severity(found: IntervalEstimate) -> float:
+def severity(estimate: IntervalEstimate) -> float:
     """Return how far from no correlation the interval reaches."""
-    return max(abs(found.value), abs(found.low), abs(found.high)) if found.low == found.low else 2.0
+    return (
+        max(abs(estimate.value), abs(estimate.low), abs(estimate.high))
+        if estimate.low == estimate.low
+        else 2.0
+    )
 
 
-def verdict_of(found: IntervalEstimate) -> Verdict:
-    """Return ok if the interval is within `SMALL`, fail if it is beyond, else a warning."""
-    if found.low > SMALL or found.high < -SMALL:
+def verdict_of(estimate: IntervalEstimate) -> Verdict:
+    """Return ok if the interval is within `SMALL_CORRELATION`, fail if it is beyond, else a warning."""
+    if estimate.low > SMALL_CORRELATION or estimate.high < -SMALL_CORRELATION:
         return "fail"
-    return "ok" if found.low >= -SMALL and found.high <= SMALL else "warning"
+    return "ok" if estimate.low >= -SMALL_CORRELATION and estimate.high <= SMALL_CORRELATION else "warning"
 
 
-def shown(found: IntervalEstimate) -> str:
+def shown(estimate: IntervalEstimate) -> str:
     """Return an estimate with its sign and interval, for tables."""
-    if found.value != found.value:
+    if estimate.value != estimate.value:
         return "-"
-    ends = "not known" if found.low != found.low else f"{found.low:+.3f}, {found.high:+.3f}"
-    return f"{found.value:+.3f} [{ends}]"
+    ends = "not known" if estimate.low != estimate.low else f"{estimate.low:+.3f}, {estimate.high:+.3f}"
+    return f"{estimate.value:+.3f} [{ends}]"

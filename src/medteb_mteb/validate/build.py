@@ -43,17 +43,17 @@ def steps_of(root: Path) -> dict[str, list[Path]]:
     Raises:
         BuildError: The folder is not a build, or a `step.json` cannot be read.
     """
-    found: dict[str, list[Path]] = {}
+    folders: dict[str, list[Path]] = {}
     for file in sorted(root.glob(f"*/{STEP_FILE}")) if root.is_dir() else []:
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
             raise BuildError(f"{file} cannot be read as JSON. Run the build again, or take it out.") from None
         kind = content.get("step") if isinstance(content, dict) else None
-        found.setdefault(str(kind), []).append(file.parent)
-    if not found:
+        folders.setdefault(str(kind), []).append(file.parent)
+    if not folders:
         raise BuildError(f"{root} holds no step of a build. Give the folder that medteb build wrote ('out').")
-    return found
+    return folders
 
 
 def _only(steps: dict[str, list[Path]], kind: str, option: str) -> Path | None:

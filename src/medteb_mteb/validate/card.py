@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from medteb_mteb.validate.findings import Number
     from medteb_mteb.validate.material import Material
 
-__all__ = ["FEWEST_CHARACTERS", "card"]
+__all__ = ["MIN_CARD_CHARACTERS", "card"]
 
 #: Characters of prose below which a card does not say how data were made.
-FEWEST_CHARACTERS = 200
+MIN_CARD_CHARACTERS = 200
 _NO_LICENCE = ("", "unknown", "other", "none", "not specified")
 #: Parts of identifiers that forbid commercial use or changed copies.
-_RESTRICTED = ("nc", "nd")
+_RESTRICTED_PARTS = ("nc", "nd")
 
 
 def card(material: Material) -> Finding:
@@ -48,7 +48,7 @@ def card(material: Material) -> Finding:
     if wrong := _sources(sources, licence):
         numbers["sources of the texts"] = len(sources)
         return Finding(key, title, "warning", f"licence {licence}; {wrong}", numbers)
-    if len(prose) < FEWEST_CHARACTERS:
+    if len(prose) < MIN_CARD_CHARACTERS:
         reason = (
             f"licence {licence}; the card has {len(prose)} characters and does not say how the data were made"
         )
@@ -62,7 +62,7 @@ def _sources(sources: Sequence[Mapping[str, Any]], licence: str) -> str:
         name, its = one.get("name"), str(one.get("licence", ""))
         if its.lower() in _NO_LICENCE:
             return f"the licence of the source {name} is not known; ask its authors before sharing texts"
-        for part in _RESTRICTED:
+        for part in _RESTRICTED_PARTS:
             if part in its.lower().split("-") and part not in licence.lower().split("-"):
                 wanted = "give the edition a licence that holds for all its texts"
                 return f"the source {name} has {its}, which restricts more; {wanted}"

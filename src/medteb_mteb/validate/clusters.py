@@ -39,5 +39,5 @@ def cluster_means(material: Material, scores: Mapping[str, float]) -> NDArray[np
 
 def _numbers(material: Material, scores: Mapping[str, float]) -> tuple[NDArray[np.int64], int]:
     """Return the number of the cluster of each query, and how many clusters there are."""
-    found, numbers = np.unique([material.clusters[query] for query in scores], return_inverse=True)
-    return numbers, len(found)
+    clusters, numbers = np.unique([material.clusters[query] for query in scores], return_inverse=True)
+    return numbers, len(clusters)

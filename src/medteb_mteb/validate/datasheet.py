@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from medteb_mteb.editions import Edition
 
-__all__ = ["UNKNOWN", "datasheet"]
+__all__ = ["NOT_RECORDED", "datasheet"]
 
-UNKNOWN = "not recorded"
+NOT_RECORDED = "not recorded"
 
 Row = tuple[str, ...]
 
@@ -45,21 +45,21 @@ def datasheet(edition: Edition, build: Path | None = None) -> str:
         BuildError: The folder is not a build, or a file of it cannot be read.
         EditionError: The edition's `provenance.json` cannot be read.
     """
-    made = {**read_provenance(edition.path), **({} if build is None else _of_build(build))}
+    provenance = {**read_provenance(edition.path), **({} if build is None else _of_build(build))}
     lines = [f"# Datasheet of {plain(edition.task)}, edition {plain(edition.name)}"]
     answerer = ("model", "answered by", "variant", "temperature", "prompt", "date")
     for title, header, rows in (
-        ("Edition", ("", ""), _edition(edition, made)),
-        ("Texts", ("", ""), _texts(edition, made)),
+        ("Edition", ("", ""), _edition(edition, provenance)),
+        ("Texts", ("", ""), _texts(edition, provenance)),
         (
             "Candidates",
             ("retriever", "settings", "documents per query", "pool per query"),
-            _candidates(made),
+            _candidates(provenance),
         ),
-        ("Judges", ("judge", *answerer), _answerers(made, "judges")),
-        ("LLMs that wrote texts", ("LLM", *answerer), _answerers(made, "writers")),
-        ("Labels", ("", ""), list(_labels(made))),
-        ("Contamination", ("", ""), _contamination(made)),
+        ("Judges", ("judge", *answerer), _answerers(provenance, "judges")),
+        ("LLMs that wrote texts", ("LLM", *answerer), _answerers(provenance, "writers")),
+        ("Labels", ("", ""), list(_labels(provenance))),
+        ("Contamination", ("", ""), _contamination(provenance)),
         ("Earlier versions", ("version", "digest", "what has changed since"), _history(edition)),
     ):
         if rows:
@@ -69,20 +69,20 @@ def datasheet(edition: Edition, build: Path | None = None) -> str:
 
 def _of_build(build: Path) -> dict[str, Any]:
     """Gather the records of a build's steps in the form of `provenance.json`, without empty fields."""
-    steps = {kind: [(f, _read(f)) for f in found] for kind, found in steps_of(build).items()}
+    steps = {kind: [(f, _read(f)) for f in folders] for kind, folders in steps_of(build).items()}
     judging = [provenance_of_judging(folder) for folder, _ in steps.get("judge", [])]
-    recorded = [one for found in steps.values() for _, step in found for one in _with_those_before(step)]
+    recorded = [one for entries in steps.values() for _, step in entries for one in _with_those_before(step)]
     leakage, files = build / "leakage.json", sorted(build.glob("*/agreement.json"))
     for file in files:
         _json(file)
-    found = {
+    fields = {
         "anonymisers": anonymisers_in(recorded) or [one for j in judging for one in j["anonymisers"]],
         "retrievers": retrievers_in(step for _, step in steps.get("pool", [])),
         "judges": [one for j in judging for one in j["judges"]],
         "consensus": [{**consensus_of(f), "name": f.parent.name if len(files) > 1 else ""} for f in files],
         "contamination": {"leakage": _json(leakage)} if leakage.is_file() else {},
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in fields.items() if value}
 
 
 def _with_those_before(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -93,101 +93,101 @@ def _with_those_before(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from (one for one in (part if isinstance(part, list) else [part]) if isinstance(one, dict))
 
 
-def _edition(edition: Edition, made: dict[str, Any]) -> list[Row]:
+def _edition(edition: Edition, provenance: dict[str, Any]) -> list[Row]:
     counts = ", ".join(f"{number:,} {name}" for name, number in edition.counts.items())
     seed = edition.extra.get("seed")
-    known = days(mappings(made, "judges") + mappings(made, "writers"))
+    known = days(mappings(provenance, "judges") + mappings(provenance, "writers"))
     return [
         ("version", edition.version),
         ("digest", edition.digest),
-        ("licence", edition.licence or UNKNOWN),
-        ("size", counts or UNKNOWN),
-        ("seed", UNKNOWN if seed is None else str(seed)),
-        ("days on which LLMs answered (UTC)", " to ".join(known) or UNKNOWN),
+        ("licence", edition.licence or NOT_RECORDED),
+        ("size", counts or NOT_RECORDED),
+        ("seed", NOT_RECORDED if seed is None else str(seed)),
+        ("days on which LLMs answered (UTC)", " to ".join(known) or NOT_RECORDED),
     ]
 
 
-def _texts(edition: Edition, made: dict[str, Any]) -> list[Row]:
+def _texts(edition: Edition, provenance: dict[str, Any]) -> list[Row]:
     rows: list[Row] = [
         (
             f"licence of {_shown(source.get('name'))}",
             _shown(source.get("licence")) + (f", {source['url']}" if source.get("url") else ""),
         )
-        for source in mappings(edition.extra, "sources") or mappings(made, "sources")
+        for source in mappings(edition.extra, "sources") or mappings(provenance, "sources")
     ]
     if not rows:
-        rows.append(("sources and their licences", UNKNOWN))
+        rows.append(("sources and their licences", NOT_RECORDED))
     versions = {
         f"none; {one['declared']}"
         if one.get("declared")
         else f"{_shown(one.get('version'))}{', strict' if one.get('strict') else ''}"
-        for one in mappings(made, "anonymisers")
+        for one in mappings(provenance, "anonymisers")
     }
-    rows.append(("version of the anonymiser", ", ".join(sorted(versions)) or UNKNOWN))
+    rows.append(("version of the anonymiser", ", ".join(sorted(versions)) or NOT_RECORDED))
     return rows
 
 
-def _candidates(made: dict[str, Any]) -> list[Row]:
+def _candidates(provenance: dict[str, Any]) -> list[Row]:
     rows: list[Row] = [
         (str(one.get("name")), *(_shown(one.get(key)) for key in ("identity", "depth", "size")))
-        for one in mappings(made, "retrievers")
+        for one in mappings(provenance, "retrievers")
     ]
-    return rows or [(UNKNOWN,) * 4]
+    return rows or [(NOT_RECORDED,) * 4]
 
 
-def _answerers(made: dict[str, Any], key: str) -> list[Row]:
+def _answerers(provenance: dict[str, Any], key: str) -> list[Row]:
     """Return the rows of judges, or of LLMs that wrote texts (there may be none of these)."""
     rows: list[Row] = []
-    for one in mappings(made, key):
+    for one in mappings(provenance, key):
         variant = "none" if one.get("variant") == "" else _shown(one.get("variant"))
         settings = [variant, _shown(one.get("temperature")), _shown(one.get("prompt"))]
-        date = " to ".join(days([one])) or UNKNOWN
-        if date != UNKNOWN and one.get("undated"):
-            date += f"; of {one['undated']} pairs {UNKNOWN}"
+        date = " to ".join(days([one])) or NOT_RECORDED
+        if date != NOT_RECORDED and one.get("undated"):
+            date += f"; of {one['undated']} pairs {NOT_RECORDED}"
         rows.append((str(one.get("name")), _shown(one.get("model")), _answered_by(one), *settings, date))
-    return rows or ([(UNKNOWN,) * 7] if key == "judges" else [])
+    return rows or ([(NOT_RECORDED,) * 7] if key == "judges" else [])
 
 
 def _answered_by(one: dict[str, Any]) -> str:
     """Return the models and fingerprints that servers stated."""
-    found = {
+    models = {
         str(origin["model"])
         + (f" ({origin['system_fingerprint']})" if origin.get("system_fingerprint") else "")
         for origin in mappings(one, "answered")
         if origin.get("model")
     }
-    return ", ".join(sorted(found)) or UNKNOWN
+    return ", ".join(sorted(models)) or NOT_RECORDED
 
 
-def _labels(made: dict[str, Any]) -> Iterator[Row]:
-    found = mappings(made, "consensus")
-    if not found and not mappings(made, "writers"):
-        yield from ((name, UNKNOWN) for name in ("rule", "agreement of the judges"))
-    for content in found:
+def _labels(provenance: dict[str, Any]) -> Iterator[Row]:
+    records = mappings(provenance, "consensus")
+    if not records and not mappings(provenance, "writers"):
+        yield from ((name, NOT_RECORDED) for name in ("rule", "agreement of the judges"))
+    for content in records:
         where = f", {content['name']}" if content.get("name") else ""
         listed = content.get("positive")
-        positive = ", ".join(map(str, listed)) if isinstance(listed, list) else UNKNOWN
+        positive = ", ".join(map(str, listed)) if isinstance(listed, list) else NOT_RECORDED
         yield f"rule{where}", f"{_shown(content.get('rule'))}; positive: {positive}"
         counts = _dict(content.get("labels"))
         shown = ", ".join(f"{number:,} {name}" for name, number in counts.items() if type(number) is int)
-        yield f"pairs{where}", shown or UNKNOWN
+        yield f"pairs{where}", shown or NOT_RECORDED
         labels = _dict(content.get("agreement"))
         for name, estimate in labels.items():
             yield f"{name.replace('_', ' ')}{where}", _estimate(estimate)
         if not labels:
-            yield f"agreement of the judges{where}", UNKNOWN
+            yield f"agreement of the judges{where}", NOT_RECORDED
 
 
-def _contamination(made: dict[str, Any]) -> list[Row]:
-    found = _dict(made.get("contamination"))
-    leakage = _dict(found.get("leakage"))
-    rows: list[Row] = [(key, _shown(value)) for key, value in found.items() if key != "leakage"]
+def _contamination(provenance: dict[str, Any]) -> list[Row]:
+    content = _dict(provenance.get("contamination"))
+    leakage = _dict(content.get("leakage"))
+    rows: list[Row] = [(key, _shown(value)) for key, value in content.items() if key != "leakage"]
     if leakage:
         rows += [
             ("test texts compared", _shown(leakage.get("tests"))),
             ("training queries that are near-duplicates of them", _shown(leakage.get("leaks"))),
         ]
-    return rows or [("test queries in training sets", UNKNOWN)]
+    return rows or [("test queries in training sets", NOT_RECORDED)]
 
 
 def _history(edition: Edition) -> list[Row]:
@@ -197,16 +197,16 @@ def _history(edition: Edition) -> list[Row]:
     ]
 
 
-def _estimate(found: Any) -> str:
-    if not isinstance(found, list) or len(found) != 3 or found[0] is None:
-        return UNKNOWN
-    value, low, high = found
+def _estimate(estimate: Any) -> str:
+    if not isinstance(estimate, list) or len(estimate) != 3 or estimate[0] is None:
+        return NOT_RECORDED
+    value, low, high = estimate
     return f"{value}" if low is None or high is None else f"{value} [{low}, {high}]"
 
 
 def _shown(value: Any) -> str:
     if value is None or value in ("", {}, []):
-        return UNKNOWN
+        return NOT_RECORDED
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 

@@ -44,10 +44,10 @@ class Graded:
 
     def tables(self, queries: int) -> NDArray[np.float64]:
         """Return the pairs by query, grade and bin, shape (queries, 5, bins)."""
-        found = np.zeros((queries, len(GRADES), BINS))
+        counts = np.zeros((queries, len(GRADES), BINS))
         times = 1.0 if self.weights is None else self.weights
-        np.add.at(found, (self.queries, self.grades, self.bins), times)
-        return found
+        np.add.at(counts, (self.queries, self.grades, self.bins), times)
+        return counts
 
 
 def binned(values: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -89,8 +89,8 @@ def ratio(values: NDArray[np.float64], queries: NDArray[np.int64], number: int) 
     """
     sums = np.bincount(queries, weights=values, minlength=number).astype(float)
     counts = np.bincount(queries, minlength=number).astype(float)
-    there = counts > 0
-    return _estimate(_Ratio(sums[there], counts[there]))
+    nonempty = counts > 0
+    return _estimate(_Ratio(sums[nonempty], counts[nonempty]))
 
 
 def _estimate(sample: _Dominance | _Ratio) -> IntervalEstimate:
@@ -123,10 +123,10 @@ class _Dominance:
 
     def statistic(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the figure under each weighting, as `medteb_mteb.report.intervals.Sample.statistic`."""
-        found = [_somers(weights, table) for table in self.tables]
-        if len(found) == 1:
-            return found[0]
-        return np.asarray(found[0] - np.mean(found[1:], axis=0))
+        values = [_somers(weights, table) for table in self.tables]
+        if len(values) == 1:
+            return values[0]
+        return np.asarray(values[0] - np.mean(values[1:], axis=0))
 
 
 def _somers(weights: NDArray[np.float64], tables: NDArray[np.float64]) -> NDArray[np.float64]:

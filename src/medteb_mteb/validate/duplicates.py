@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from medteb_mteb.validate.findings import Number
     from medteb_mteb.validate.material import Material
 
-__all__ = ["MOST_COPIES", "MOST_REPEATED", "duplicate_documents", "duplicate_queries"]
+__all__ = ["MAX_COPIES_SHARE", "MAX_REPEATED_SHARE", "duplicate_documents", "duplicate_queries"]
 
 #: Maximum share of queries that repeat another one; with more, the test is smaller than it looks.
-MOST_REPEATED = 0.05
+MAX_REPEATED_SHARE = 0.05
 #: Maximum number of unlabelled copies of positives, as a share of the positives.
-MOST_COPIES = 0.01
+MAX_COPIES_SHARE = 0.01
 
 
 def duplicate_queries(material: Material) -> Finding:
@@ -39,15 +39,15 @@ def duplicate_queries(material: Material) -> Finding:
         "smallest detectable difference by clusters": round(smallest_difference(len(groups)), 4),
     }
     key, title = "duplicate queries", "Queries are different questions"
-    found = (
+    summary = (
         f"{equal} queries equal another one, and {repeated} of {len(texts)} are near-duplicates of another"
     )
-    if repeated > MOST_REPEATED * len(texts):
-        reason = f"{found}: the test has {len(groups)} different questions. Keep one of each cluster"
+    if repeated > MAX_REPEATED_SHARE * len(texts):
+        reason = f"{summary}: the test has {len(groups)} different questions. Keep one of each cluster"
         return Finding(key, title, "fail", reason, numbers)
     if equal:
-        return Finding(key, title, "warning", f"{found}. Keep one of each", numbers)
-    return Finding(key, title, "ok", found, numbers)
+        return Finding(key, title, "warning", f"{summary}. Keep one of each", numbers)
+    return Finding(key, title, "ok", summary, numbers)
 
 
 def duplicate_documents(material: Material) -> Finding:
@@ -68,13 +68,15 @@ def duplicate_documents(material: Material) -> Finding:
     }
     key, title = "duplicate documents", "Documents are different, and copies have one label"
     about = "not counted (pip install 'medteb[build]')" if near is None else f"{len(near)} near-duplicates"
-    found = f"{len(texts) - len(groups)} of {len(texts)} documents equal another one, {about}"
+    summary = f"{len(texts) - len(groups)} of {len(texts)} documents equal another one, {about}"
     if unlabelled:
-        reason = f"{found}; {unlabelled} copies of positives are not labelled and count as wrong"
-        return Finding(key, title, "fail" if unlabelled > MOST_COPIES * total else "warning", reason, numbers)
+        reason = f"{summary}; {unlabelled} copies of positives are not labelled and count as wrong"
+        return Finding(
+            key, title, "fail" if unlabelled > MAX_COPIES_SHARE * total else "warning", reason, numbers
+        )
     if len(texts) > len(groups):
-        return Finding(key, title, "warning", f"{found}. Keep one of each (medteb dedup)", numbers)
-    return Finding(key, title, "ok", found, numbers)
+        return Finding(key, title, "warning", f"{summary}. Keep one of each (medteb dedup)", numbers)
+    return Finding(key, title, "ok", summary, numbers)
 
 
 def _full(row: dict[str, str]) -> str:
@@ -87,8 +89,8 @@ def _near(texts: dict[str, str]) -> dict[str, list[str]] | None:
         step = NearDuplicates(DOCUMENTS_THRESHOLD)
     except BuildError:
         return None
-    found = step([Text(name, text) for name, text in texts.items()])
-    dropped = [one for one in found if isinstance(one, Dropped)]
+    outcomes = step([Text(name, text) for name, text in texts.items()])
+    dropped = [one for one in outcomes if isinstance(one, Dropped)]
     return {one.text.id: [one.text.id, one.detail.rpartition(" ")[0]] for one in dropped}
 
 
@@ -98,14 +100,14 @@ def _unlabelled(material: Material, groups: dict[str, list[str]]) -> int:
     for group in _different(groups.values()):
         for name in group:
             partners[name] |= set(group) - {name}
-    found = set()
+    pairs = set()
     for query, row in material.qrels.items():
         negatives = material.data.judged.negatives.get(query, frozenset())
         disputed = material.data.judged.disputed.get(query, frozenset())
         for positive in row:
             others = partners.get(positive, set()) - row.keys() - negatives - disputed
-            found |= {(query, other) for other in others}
-    return len(found)
+            pairs |= {(query, other) for other in others}
+    return len(pairs)
 
 
 def _different(groups: Iterable[list[str]]) -> list[tuple[str, ...]]:

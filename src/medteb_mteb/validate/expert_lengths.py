@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from medteb_mteb.curation.labels.grades import POSITIVE_GRADES
-from medteb_mteb.validate.accuracy import FEWEST
-from medteb_mteb.validate.bias import SMALL, note, severity, shown, verdict_of
+from medteb_mteb.validate.accuracy import MIN_ANSWERS
+from medteb_mteb.validate.bias import SMALL_CORRELATION, note, severity, shown, verdict_of
 from medteb_mteb.validate.dominance import Graded, binned, difference, rank_correlation
 from medteb_mteb.validate.findings import Finding, Table, worst
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from medteb_mteb.validate.findings import Number
     from medteb_mteb.validate.material import Material
 
-__all__ = ["LABELS", "length_bias_by_experts"]
+__all__ = ["LABELS_ROW", "length_bias_by_experts"]
 
 #: Name of the edition's labels among the judges.
-LABELS = "(labels)"
+LABELS_ROW = "(labels)"
 
 
 def length_bias_by_experts(material: Material) -> Finding:
@@ -40,26 +40,29 @@ def length_bias_by_experts(material: Material) -> Finding:
         )
         return Finding(key, title, "not known", reason)
     lengths = {row["id"]: len(row["title"]) + len(row["text"]) for row in material.data.corpus}
-    given = _given(material, experts)
+    labels_by_judge = _labels_by_judge(material, experts)
     numbers: dict[str, Number] = {"pairs seen by experts": len(experts.answers)}
-    rows, found = [], {}
-    for name, labels in given.items():
+    rows, differences = [], {}
+    for name, labels in labels_by_judge.items():
         pairs = [pair for pair in experts.answers if pair in labels and pair[1] in lengths]
         truth = np.array([experts.answers[pair] for pair in pairs], dtype=np.int64)
-        said = np.array([labels[pair] for pair in pairs], dtype=np.int64)
-        if min(truth.sum(), len(truth) - truth.sum(), said.sum(), len(said) - said.sum()) < FEWEST:
+        predicted = np.array([labels[pair] for pair in pairs], dtype=np.int64)
+        if (
+            min(truth.sum(), len(truth) - truth.sum(), predicted.sum(), len(predicted) - predicted.sum())
+            < MIN_ANSWERS
+        ):
             rows.append((name, f"{len(pairs):,}", "-", "-", "too few"))
             continue
         names, queries = np.unique([query for query, _ in pairs], return_inverse=True)
         bins = binned(np.array([lengths[document] for _, document in pairs], dtype=float))
         weights = np.array([experts.weight(pair) for pair in pairs])
-        judge, people = (Graded(queries, one, bins, weights) for one in (said, truth))
+        judge, people = (Graded(queries, one, bins, weights) for one in (predicted, truth))
         own, theirs = rank_correlation(judge, len(names)), rank_correlation(people, len(names))
-        found[name] = difference(judge, (people,), len(names))
+        differences[name] = difference(judge, (people,), len(names))
         note(numbers, f"{name}, rank correlation with the length", own)
         note(numbers, f"experts on the pairs of {name}, rank correlation with the length", theirs)
-        note(numbers, f"{name}, rank correlation beyond the experts", found[name])
-        rows.append((name, f"{len(pairs):,}", shown(own), shown(theirs), shown(found[name])))
+        note(numbers, f"{name}, rank correlation beyond the experts", differences[name])
+        rows.append((name, f"{len(pairs):,}", shown(own), shown(theirs), shown(differences[name])))
     header = (
         "judge",
         "pairs",
@@ -68,30 +71,33 @@ def length_bias_by_experts(material: Material) -> Finding:
         "beyond the experts [95 %]",
     )
     table = Table(header, tuple(rows))
-    if not found:
+    if not differences:
         reason = (
-            f"experts and judges have fewer than {FEWEST} positives, or negatives, on the pairs of the sheet"
+            f"experts and judges have fewer than {MIN_ANSWERS} positives, or negatives, on the pairs of the "
+            "sheet"
         )
         return Finding(key, title, "not known", reason, numbers, table)
-    name = max(found, key=lambda one: severity(found[one]))
-    verdict = worst([verdict_of(one) for one in found.values()])
+    name = max(differences, key=lambda one: severity(differences[one]))
+    verdict = worst([verdict_of(one) for one in differences.values()])
     reason = (
         f"the rank correlation of positives and length of {name} differs from that of the experts by "
-        f"{shown(found[name])}, of no other by more"
+        f"{shown(differences[name])}, of no other by more"
     )
     if verdict == "fail":
         reason += ". Take other judges, or have experts label long and short passages"
     elif verdict == "warning":
-        reason += f": a bias beyond {SMALL} cannot be excluded. Have experts answer more pairs"
+        reason += f": a bias beyond {SMALL_CORRELATION} cannot be excluded. Have experts answer more pairs"
     return Finding(key, title, verdict, reason, numbers, table)
 
 
-def _given(material: Material, experts: Experts) -> Mapping[str, Mapping[tuple[str, str], int]]:
+def _labels_by_judge(material: Material, experts: Experts) -> Mapping[str, Mapping[tuple[str, str], int]]:
     """Return 1 for a positive or 0 by pair, for the labels and for every judge."""
-    given: dict[str, dict[tuple[str, str], int]] = {
-        LABELS: {pair: one.label for pair, one in experts.drawn.items() if one.label is not None}
+    labels_by_judge: dict[str, dict[tuple[str, str], int]] = {
+        LABELS_ROW: {pair: one.label for pair, one in experts.drawn.items() if one.label is not None}
     }
     for judgement in sorted(material.judgements or (), key=lambda one: one.judge):
         if judgement.pair in experts.drawn:
-            given.setdefault(judgement.judge, {})[judgement.pair] = int(judgement.grade in POSITIVE_GRADES)
-    return given
+            labels_by_judge.setdefault(judgement.judge, {})[judgement.pair] = int(
+                judgement.grade in POSITIVE_GRADES
+            )
+    return labels_by_judge

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from medteb_mteb.validate.findings import Number
     from medteb_mteb.validate.material import Material
 
-__all__ = ["FEWEST", "Corrected", "corrected_mean", "precision_of_systems"]
+__all__ = ["MIN_SEEN", "Corrected", "corrected_mean", "precision_of_systems"]
 
 #: Minimum number of pairs per label that experts have seen among a system's documents.
-FEWEST = 5
+MIN_SEEN = 5
 #: Difference of the estimates above which labels mislead about a system.
-LARGE = 0.05
+LARGE_GAP = 0.05
 _Z = 1.959963984540054
 
 
@@ -96,23 +96,23 @@ def precision_of_systems(material: Material) -> Finding:
         labels, sampled, weights = _first(material, material.experts, run)
         count = f"{len(sampled[1])} + {len(sampled[0])}"
         occurring = {label for row in labels for label in row}
-        if not labels or any(len(sampled[label]) < FEWEST for label in occurring):
+        if not labels or any(len(sampled[label]) < MIN_SEEN for label in occurring):
             rows.append((name, count, "-", "not known"))
             continue
-        found = corrected_mean(labels, sampled, weights)
-        gaps[name] = abs(found.value - found.judged)
-        numbers[f"{name}, judged precision@{CUTOFF}"] = round(found.judged, 4)
-        numbers[f"{name}, corrected precision@{CUTOFF}"] = round(found.value, 4)
-        shown = f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
-        rows.append((name, count, f"{found.judged:.3f}", shown))
+        corrected = corrected_mean(labels, sampled, weights)
+        gaps[name] = abs(corrected.value - corrected.judged)
+        numbers[f"{name}, judged precision@{CUTOFF}"] = round(corrected.judged, 4)
+        numbers[f"{name}, corrected precision@{CUTOFF}"] = round(corrected.value, 4)
+        shown = f"{corrected.value:.3f} [{corrected.low:.3f}, {corrected.high:.3f}]"
+        rows.append((name, count, f"{corrected.judged:.3f}", shown))
     header = ("run", "positives + negatives seen", f"precision@{CUTOFF} by labels", "corrected [95 %]")
     table = Table(header, tuple(rows))
     if not gaps:
-        reason = f"experts saw fewer than {FEWEST} positives or negatives among the documents of each run"
+        reason = f"experts saw fewer than {MIN_SEEN} positives or negatives among the documents of each run"
         return Finding(key, title, "not known", reason, numbers, table)
     name = max(gaps, key=lambda one: gaps[one])
     reason = f"experts move precision@{CUTOFF} of {name} by {gaps[name]:.3f}, no other run by more"
-    if gaps[name] > LARGE:
+    if gaps[name] > LARGE_GAP:
         return Finding(key, title, "warning", reason + ". Report the corrected values", numbers, table)
     return Finding(key, title, "ok", reason, numbers, table)
 
@@ -125,10 +125,10 @@ def _first(
     labels: list[list[int]] = []
     sampled: dict[int, list[int]] = {0: [], 1: []}
     weights: dict[int, list[float]] = {0: [], 1: []}
-    for query, found in sorted(without_disputed(run, judged).items()):
+    for query, scores in sorted(without_disputed(run, judged).items()):
         positives = material.qrels.get(query, {})
         known = {**dict.fromkeys(judged.negatives.get(query, ()), 0), **dict.fromkeys(positives, 1)}
-        row = [(document, known[document]) for document in ranked(found)[:CUTOFF] if document in known]
+        row = [(document, known[document]) for document in ranked(scores)[:CUTOFF] if document in known]
         if row:
             labels.append([label for _, label in row])
         for document, label in row:

@@ -85,8 +85,8 @@ class Report:
 
     def counts(self) -> dict[Verdict, int]:
         """Return the number of points by verdict."""
-        found = Counter(finding.verdict for finding in self.findings)
-        return {verdict: found[verdict] for verdict in VERDICTS}
+        by_verdict = Counter(finding.verdict for finding in self.findings)
+        return {verdict: by_verdict[verdict] for verdict in VERDICTS}
 
     @property
     def failed(self) -> bool:

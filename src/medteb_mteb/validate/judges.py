@@ -19,16 +19,23 @@ if TYPE_CHECKING:
     from medteb_mteb.validate.findings import Number, Verdict
     from medteb_mteb.validate.material import Material
 
-__all__ = ["CONSISTENT", "KAPPA", "POOR", "TENTATIVE", "agreement_of_judges", "self_consistency"]
+__all__ = [
+    "EQUAL_LABEL_SHARES",
+    "POOR_ALPHA",
+    "SELF_KAPPAS",
+    "TENTATIVE_ALPHA",
+    "agreement_of_judges",
+    "self_consistency",
+]
 
 #: Krippendorff's alpha from which tentative conclusions may be drawn (K. Krippendorff, 2018, chapter 12), and
 #: below which labels are little better than chance.
-TENTATIVE, POOR = 0.667, 0.4
+TENTATIVE_ALPHA, POOR_ALPHA = 0.667, 0.4
 #: Share of pairs that a judge labels alike when it is asked twice, for `ok` and for `warning`.
-CONSISTENT = (0.95, 0.90)
+EQUAL_LABEL_SHARES = (0.95, 0.90)
 #: The same for its weighted kappa with itself (J. Landis, G. Koch, Biometrics 1977: almost perfect,
 #: substantial): if nearly all pairs are negatives, even a judge that guesses gives them equal labels.
-KAPPA = (0.8, 0.6)
+SELF_KAPPAS = (0.8, 0.6)
 
 
 def agreement_of_judges(material: Material) -> Finding:
@@ -37,34 +44,41 @@ def agreement_of_judges(material: Material) -> Finding:
     if material.judgements is None:
         return Finding(key, title, "not known", "no judgements were given (--judgements)")
     try:
-        found = agreement(material.judgements)
+        measured = agreement(material.judgements)
     except BuildError as error:
         return Finding(key, title, "not known", str(error))
-    alpha = found.labels["krippendorff_alpha"]
+    alpha = measured.labels["krippendorff_alpha"]
     numbers: dict[str, Number] = {
-        "judges": len(found.judges),
-        "pairs": found.pairs,
-        "complete": found.complete,
+        "judges": len(measured.judges),
+        "pairs": measured.pairs,
+        "complete": measured.complete,
     }
-    for name, estimate in found.labels.items():
+    for name, estimate in measured.labels.items():
         numbers[f"{name.replace('_', ' ')} of labels"] = _rounded(estimate.value)
-    numbers["krippendorff alpha of grades"] = _rounded(found.grades["krippendorff_alpha"].value)
+    numbers["krippendorff alpha of grades"] = _rounded(measured.grades["krippendorff_alpha"].value)
     rows = [
-        (name.replace("_", " "), _shown(found.labels[name]), _shown(found.grades[name]))
-        for name in found.labels
+        (name.replace("_", " "), _shown(measured.labels[name]), _shown(measured.grades[name]))
+        for name in measured.labels
     ]
-    for judge in found.judges:
+    for judge in measured.judges:
         labels, letters = _with_others(material.judgements, judge)
         name = f"weighted kappa of {judge} with the others"
         numbers |= {f"{name}, labels": _rounded(labels.value), f"{name}, letters": _rounded(letters.value)}
         rows.append((name, _shown(labels), _shown(letters)))
     table = Table(("coefficient", "positive or negative [95 %]", "letters [95 %]"), tuple(rows))
-    reason = f"Krippendorff's alpha of {len(found.judges)} judges on {found.pairs:,} pairs is {_shown(alpha)}"
+    reason = (
+        f"Krippendorff's alpha of {len(measured.judges)} judges on {measured.pairs:,} pairs is "
+        f"{_shown(alpha)}"
+    )
     if alpha.value != alpha.value:  # NaN: all labels are of one kind
         return Finding(key, title, "not known", "all labels are of one kind", numbers, table)
-    verdict: Verdict = "ok" if alpha.value >= TENTATIVE else "warning" if alpha.value >= POOR else "fail"
+    verdict: Verdict = (
+        "ok" if alpha.value >= TENTATIVE_ALPHA else "warning" if alpha.value >= POOR_ALPHA else "fail"
+    )
     if verdict != "ok":
-        reason += f", below {TENTATIVE}. Look at the pairs they differ on (medteb review), reword the prompt"
+        reason += (
+            f", below {TENTATIVE_ALPHA}. Look at the pairs they differ on (medteb review), reword the prompt"
+        )
     return Finding(key, title, verdict, reason, numbers, table)
 
 
@@ -78,7 +92,7 @@ def self_consistency(material: Material) -> Finding:
     if material.judgements is None or material.second is None:
         return Finding(key, title, "not known", "no second asking was given (--judgements with --second)")
     names = sorted({one.judge for one in material.judgements} & {one.judge for one in material.second})
-    rows, numbers, found = [], dict[str, "Number"](), list[tuple["Verdict", float, float, str]]()
+    rows, numbers, outcomes = [], dict[str, "Number"](), list[tuple["Verdict", float, float, str]]()
     for name in names:
         pairs = _twice(material.judgements, material.second, name)
         if not pairs:
@@ -94,18 +108,20 @@ def self_consistency(material: Material) -> Finding:
         place = "not known" if moved is None else f"{moved:.1%}"
         rows.append((name, f"{both.pairs:,}", _shown(share), _shown(letters), _shown(kappa), place))
         verdicts = [
-            _within(share.value, CONSISTENT),
-            *([_within(kappa.value, KAPPA)] if kappa.value == kappa.value else []),
+            _within(share.value, EQUAL_LABEL_SHARES),
+            *([_within(kappa.value, SELF_KAPPAS)] if kappa.value == kappa.value else []),
         ]
-        found.append((worst(verdicts), share.value, kappa.value, name))
-    if not found:
+        outcomes.append((worst(verdicts), share.value, kappa.value, name))
+    if not outcomes:
         return Finding(key, title, "not known", "no judge graded the same pair twice")
     header = (
         *("judge", "pairs", "equal labels [95 %]", "equal letters [95 %]"),
         *("weighted kappa of letters [95 %]", "at another place"),
     )
-    verdict = worst([one for one, *_ in found])
-    _, share_of, kappa_of, name = min((one for one in found if one[0] == verdict), key=lambda one: one[1:3])
+    verdict = worst([one for one, *_ in outcomes])
+    _, share_of, kappa_of, name = min(
+        (one for one in outcomes if one[0] == verdict), key=lambda one: one[1:3]
+    )
     reason = f"{name} gives {share_of:.1%} of its pairs the same label when it is asked again"
     if kappa_of == kappa_of:
         reason += f"; the weighted kappa of its letters is {kappa_of:.3f}"
@@ -155,5 +171,9 @@ def _rounded(value: float) -> float | None:
     return None if value != value else round(value, 4)
 
 
-def _shown(found: IntervalEstimate) -> str:
-    return "-" if found.value != found.value else f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
+def _shown(estimate: IntervalEstimate) -> str:
+    return (
+        "-"
+        if estimate.value != estimate.value
+        else f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
+    )

@@ -25,23 +25,23 @@ def leaks(material: Material) -> Finding:
         for row in material.data.corpus
         if row["id"] in relevant
     ]
-    found = leakage([row["text"] for row in material.data.queries], documents, material.training)
+    overlap = leakage([row["text"] for row in material.data.queries], documents, material.training)
     numbers: dict[str, Number] = {
         "training texts": len(material.training),
-        "queries": found.queries,
-        "queries equal to a training text": found.equal,
-        "queries near a training text": found.near,
-        "relevant documents": found.documents,
-        "relevant documents in training": found.equal_documents,
+        "queries": overlap.queries,
+        "queries equal to a training text": overlap.equal,
+        "queries near a training text": overlap.near,
+        "relevant documents": overlap.documents,
+        "relevant documents in training": overlap.equal_documents,
     }
-    if found.near:
-        near = f"{found.near} of {found.queries} queries"
+    if overlap.near:
+        near = f"{overlap.near} of {overlap.queries} queries"
         return Finding(
             key, title, "fail", f"{near} are near-duplicates of training texts; take them out", numbers
         )
-    if found.equal_documents:
-        number = f"{found.equal_documents} of {found.documents}"
+    if overlap.equal_documents:
+        number = f"{overlap.equal_documents} of {overlap.documents}"
         reason = f"no query, but {number} relevant documents are training texts"
         return Finding(key, title, "warning", reason, numbers)
-    reason = f"none of {found.queries} queries and {found.documents} relevant documents is among them"
+    reason = f"none of {overlap.queries} queries and {overlap.documents} relevant documents is among them"
     return Finding(key, title, "ok", reason, numbers)

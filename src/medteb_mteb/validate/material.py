@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 __all__ = ["Material", "Sources", "read_material"]
 
 #: A larger table is refused: all of it is held in memory.
-MOST_BYTES = 4 * 2**30
+MAX_TABLE_BYTES = 4 * 2**30
 #: The same for the card and the manifest.
-MOST_BYTES_OF_TEXT = 64 * 2**20
+MAX_TEXT_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -174,13 +174,13 @@ def _check_texts(folder: Path) -> None:
             continue
         if not path.is_file():
             raise FolderError(folder, [f"{path.name} is not a regular file"])
-        _check_file(folder, path, MOST_BYTES_OF_TEXT)
+        _check_file(folder, path, MAX_TEXT_BYTES)
 
 
 def _check_tables(layout: Layout) -> None:
     for files in layout.tables.values():
         for file in files:
-            _check_file(layout.path, file, MOST_BYTES)
+            _check_file(layout.path, file, MAX_TABLE_BYTES)
 
 
 def _check_file(folder: Path, path: Path, most: int) -> None:

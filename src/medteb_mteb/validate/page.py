@@ -42,7 +42,7 @@ def to_markdown(report: Report) -> str:
         lines += ["", f"## {plain(finding.title)}", ""]
         if finding.table is not None and finding.table.rows:
             lines += [*markdown_table(finding.table.header, finding.table.rows), ""]
-        numbers = [(name, _number(value)) for name, value in _left(finding)]
+        numbers = [(name, _number(value)) for name, value in _unshown_numbers(finding)]
         lines += markdown_table(("number", "value"), numbers) if numbers else []
         while not lines[-1]:
             lines.pop()
@@ -75,7 +75,7 @@ def to_html(report: Report) -> str:
             parts.append(_html_table(finding.table))
         rows = "".join(
             f"<tr><td>{escape(name)}</td><td>{escape(_number(value))}</td></tr>"
-            for name, value in _left(finding)
+            for name, value in _unshown_numbers(finding)
         )
         parts.append(f"<table>{rows}</table>" if rows else "")
     return "\n".join(part for part in [*parts, "</body></html>"] if part) + "\n"
@@ -89,7 +89,7 @@ def _summary(report: Report) -> str:
     return ", ".join(f"{verdict}: {number}" for verdict, number in report.counts().items() if number)
 
 
-def _left(finding: Finding) -> list[tuple[str, Number]]:
+def _unshown_numbers(finding: Finding) -> list[tuple[str, Number]]:
     """Return the numbers that a table does not show already."""
     shown = {row[0] for row in finding.table.rows} if finding.table is not None else set()
     return [

@@ -39,7 +39,7 @@ def read_places(judgements: Path, queries: Container[str]) -> Places | None:
         return None
     if not file.is_file():
         return None
-    found: Places = {}
+    places: Places = {}
     with file.open(encoding="utf-8") as stream:
         for number, line in enumerate(stream, start=1):
             try:
@@ -55,5 +55,5 @@ def read_places(judgements: Path, queries: Container[str]) -> Places | None:
                     "medteb judge again; it writes the file from the journal."
                 )
             if shown > 1 and key[1] in queries:
-                found[key] = (place - 1) / (shown - 1)
-    return found
+                places[key] = (place - 1) / (shown - 1)
+    return places

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from medteb_mteb.validate.material import Material
     from medteb_mteb.validate.ranks import Ranks
 
-__all__ = ["FEWEST_JUDGED", "LARGE_BIAS", "SMALL_BIAS", "holes", "pool_bias"]
+__all__ = ["LARGE_BIAS", "MIN_JUDGED_SHARE", "SMALL_BIAS", "holes", "pool_bias"]
 
 #: Share of judged documents below which nDCG measures the pools and not the system.
-FEWEST_JUDGED = 0.5
+MIN_JUDGED_SHARE = 0.5
 #: Loss of nDCG@10 of a retriever that did not contribute: ok up to the first, a failure above the second.
 SMALL_BIAS, LARGE_BIAS = 0.02, 0.05
 
@@ -38,7 +38,7 @@ def holes(material: Material) -> Finding:
             "ones; add them to the qrels with grade 0, or as judged_negatives.tsv"
         )
         return Finding(key, title, "not known", reason, {"judged negatives": None}, table)
-    shares = {name: means(found.values()).judged for name, found in material.scores.items() if found}
+    shares = {name: means(scores.values()).judged for name, scores in material.scores.items() if scores}
     judged = {name: share for name, share in shares.items() if share is not None}
     numbers: dict[str, Number] = {f"{name}, judged@10": round(share, 4) for name, share in judged.items()}
     if not judged:
@@ -55,11 +55,11 @@ def holes(material: Material) -> Finding:
 
 def _table(material: Material, known: bool) -> Table:
     rows = []
-    for name, found in material.scores.items():
-        if not found:
+    for name, scores in material.scores.items():
+        if not scores:
             continue
-        mean = means(found.values())
-        ndcg = mean_of_queries(material, {query: one.ndcg for query, one in found.items()})
+        mean = means(scores.values())
+        ndcg = mean_of_queries(material, {query: one.ndcg for query, one in scores.items()})
         share = "not known" if mean.judged is None or not known else f"{mean.judged:.1%}"
         others = [f"{mean.condensed:.4f}", f"{mean.bpref:.4f}"] if known else ["-", "-"]
         rows.append((name, f"{mean.ndcg:.4f} [{ndcg.low:.4f}, {ndcg.high:.4f}]", share, *others))
@@ -147,11 +147,11 @@ class _LeaveOneOut:
         return f"{self.ndcg:.4f}", f"{self.without:.4f}", loss, share, str(self.lost)
 
 
-def _ends(found: IntervalEstimate, form: str = ".4f") -> str:
+def _ends(estimate: IntervalEstimate, form: str = ".4f") -> str:
     """Return the interval of an estimate, with a space before it; empty with too few queries."""
-    if isnan(found.low):
+    if isnan(estimate.low):
         return ""
-    return f" [{found.low:{form}}, {found.high:{form}}]"
+    return f" [{estimate.low:{form}}, {estimate.high:{form}}]"
 
 
 def _by_loss(loss: float) -> Verdict:
@@ -159,7 +159,7 @@ def _by_loss(loss: float) -> Verdict:
 
 
 def _by_share(judged: float) -> Verdict:
-    return "ok" if judged >= ENOUGH_JUDGED else "warning" if judged >= FEWEST_JUDGED else "fail"
+    return "ok" if judged >= ENOUGH_JUDGED else "warning" if judged >= MIN_JUDGED_SHARE else "fail"
 
 
 def _order(scores: dict[str, float]) -> list[str]:
@@ -173,7 +173,7 @@ def _left_out(material: Material, ranks: Ranks, retriever: str) -> _LeaveOneOut:
         for query, row in material.qrels.items()
     }
     judged = material.data.judged
-    negatives = {q: found - alone.get(q, set()) for q, found in judged.negatives.items()}
+    negatives = {q: documents - alone.get(q, set()) for q, documents in judged.negatives.items()}
     after = score_queries(reduced, Judged(negatives, judged.disputed), run)
     before = score_queries(material.qrels, judged, run)
     if not after:

@@ -25,24 +25,24 @@ class Ranks:
 
     Attributes:
         retrievers: Names of the retrievers, in the order of the pools.
-        found: Query -> document -> retriever -> rank, from 1.
+        by_query: Query -> document -> retriever -> rank, from 1.
     """
 
     retrievers: tuple[str, ...]
-    found: dict[str, dict[str, dict[str, int]]]
+    by_query: dict[str, dict[str, dict[str, int]]]
 
     def run(self, retriever: str) -> dict[str, dict[str, float]]:
         """Return the documents that a retriever contributed to the pools, as a run."""
         return {
             query: {d: -float(ranks[retriever]) for d, ranks in row.items() if retriever in ranks}
-            for query, row in self.found.items()
+            for query, row in self.by_query.items()
         }
 
     def alone(self, retriever: str) -> dict[str, set[str]]:
         """Return the documents of each query that only this retriever found."""
         return {
             query: {d for d, ranks in row.items() if set(ranks) == {retriever}}
-            for query, row in self.found.items()
+            for query, row in self.by_query.items()
         }
 
 
@@ -61,7 +61,7 @@ def read_ranks(source: Path, queries: Container[str], documents: Container[str])
     files = pool_files(source)
     problems = Problems(source if source.is_dir() else source.parent)
     names: dict[str, None] = {}
-    found: dict[str, dict[str, dict[str, int]]] = {}
+    by_query: dict[str, dict[str, dict[str, int]]] = {}
     for file in files:
         for row in iter_rows(file, problems):
             query = as_id(row.values.get("query-id"))
@@ -69,11 +69,11 @@ def read_ranks(source: Path, queries: Container[str], documents: Container[str])
             if ranks is None or query not in queries:
                 continue
             names |= dict.fromkeys(name for by_name in ranks.values() for name in by_name)
-            found[str(query)] = {d: by_name for d, by_name in ranks.items() if d in documents}
+            by_query[str(query)] = {d: by_name for d, by_name in ranks.items() if d in documents}
     problems.raise_if_any()
-    if not found:
+    if not by_query:
         raise BuildError(f"{source} holds no pools of the queries of this edition.")
-    return Ranks(tuple(names), found)
+    return Ranks(tuple(names), by_query)
 
 
 def _ranks(row: Row, problems: Problems) -> dict[str, dict[str, int]] | None:
@@ -87,12 +87,12 @@ def _ranks(row: Row, problems: Problems) -> dict[str, dict[str, int]] | None:
         message = "expected 'corpus-ids' and 'ranks', a list of the same length for each retriever"
         problems.add(row.file, row.line, "ranks", message)
         return None
-    found: dict[str, dict[str, int]] = {}
+    by_document: dict[str, dict[str, int]] = {}
     for place, entry in enumerate(listed):
         by_name = {name: places[place] for name, places in ranks.items() if places[place] is not None}
         document = as_id(entry)
         if document is None or any(type(rank) is not int or rank < 1 for rank in by_name.values()):
             problems.add(row.file, row.line, "ranks", "ranks are whole numbers from 1, documents have ids")
             return None
-        found[document] = by_name
-    return found
+        by_document[document] = by_name
+    return by_document

@@ -57,5 +57,5 @@ def _searched(name: str, data: RetrievalData) -> Run:
     model = BM25Model(name.removeprefix("bm25-"))
     model.index(Dataset.from_list(data.corpus))
     queries: Any = Dataset.from_list(data.queries)
-    found = model.search(queries, top_k=DEPTH, top_ranked=data.top_ranked)
-    return {query: dict(documents) for query, documents in found.items()}
+    results = model.search(queries, top_k=DEPTH, top_ranked=data.top_ranked)
+    return {query: dict(documents) for query, documents in results.items()}

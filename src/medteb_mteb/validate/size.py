@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from medteb_mteb.validate.findings import Number
     from medteb_mteb.validate.material import Material
 
-__all__ = ["FINE", "USABLE", "size"]
+__all__ = ["FINE_DIFFERENCE", "USABLE_DIFFERENCE", "size"]
 
 #: Smallest detectable difference in nDCG@10 up to which a test is fine, and up to which it is of some use.
-FINE, USABLE = 0.05, 0.10
+FINE_DIFFERENCE, USABLE_DIFFERENCE = 0.05, 0.10
 #: Assumed standard deviation of the differences per query.
-DEVIATION = 0.3
+ASSUMED_DEVIATION = 0.3
 
 
 def size(material: Material) -> Finding:
@@ -30,7 +30,7 @@ def size(material: Material) -> Finding:
     queries = len(material.qrels)
     each = [len(row) for row in material.qrels.values()] or [0]
     measured = _deviation(material)
-    deviation = max(DEVIATION, measured or 0.0)
+    deviation = max(ASSUMED_DEVIATION, measured or 0.0)
     numbers: dict[str, Number] = {
         "queries": queries,
         "documents": len(material.data.corpus),
@@ -39,7 +39,7 @@ def size(material: Material) -> Finding:
         "positives per query, most": max(each),
         "judged negatives": material.data.judged.pairs if material.data.judged.known else None,
         "disputed pairs": sum(map(len, material.data.judged.disputed.values())),
-        "standard deviation of differences, assumed": DEVIATION,
+        "standard deviation of differences, assumed": ASSUMED_DEVIATION,
         "standard deviation of differences, of the runs": measured and round(measured, 4),
     }
     key, title = "size", "Large enough to tell systems apart"
@@ -47,26 +47,26 @@ def size(material: Material) -> Finding:
         return Finding(key, title, "fail", "no query has a positive", numbers)
     smallest = smallest_difference(queries, deviation)
     numbers["smallest detectable difference in nDCG@10"] = round(smallest, 4)
-    source = "assumed" if deviation == DEVIATION else "measured on the runs"
+    source = "assumed" if deviation == ASSUMED_DEVIATION else "measured on the runs"
     reason = (
         f"{queries} queries find a difference of {smallest:.3f} in nDCG@10 four times in five (paired test "
         f"at 5 %, standard deviation of differences {deviation:.2f}, {source})"
     )
-    verdict = "ok" if smallest <= FINE else "warning" if smallest <= USABLE else "fail"
+    verdict = "ok" if smallest <= FINE_DIFFERENCE else "warning" if smallest <= USABLE_DIFFERENCE else "fail"
     if verdict != "ok":
-        reason += f"; {_needed(deviation):,} queries would find {FINE}"
+        reason += f"; {_needed(deviation):,} queries would find {FINE_DIFFERENCE}"
     return Finding(key, title, verdict, reason, numbers)  # type: ignore[arg-type]
 
 
 def _deviation(material: Material) -> float | None:
-    found = []
+    deviations = []
     for one, other in combinations(material.scores.values(), 2):
         differences = [one[query].ndcg - other[query].ndcg for query in one]
         if len(differences) > 1:
-            found.append(stdev(differences))
-    return max(found, default=0.0) or None
+            deviations.append(stdev(differences))
+    return max(deviations, default=0.0) or None
 
 
 def _needed(deviation: float) -> int:
-    """Return the number of queries with which the smallest detectable difference is `FINE`."""
-    return int((smallest_difference(1, deviation) / FINE) ** 2) + 1
+    """Return the number of queries with which the smallest detectable difference is `FINE_DIFFERENCE`."""
+    return int((smallest_difference(1, deviation) / FINE_DIFFERENCE) ** 2) + 1

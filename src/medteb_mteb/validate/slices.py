@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from medteb_mteb.validate.findings import Number
     from medteb_mteb.validate.material import Material
 
-__all__ = ["FEWEST", "slices"]
+__all__ = ["MIN_SLICE_QUERIES", "slices"]
 
-PARTS = 4
+LENGTH_QUANTILES = 4
 #: Minimum number of queries of a slice; with fewer, its score says little.
-FEWEST = 50
+MIN_SLICE_QUERIES = 50
 #: Maximum number of values of a field that get a slice each; rarer ones share one.
-MOST_VALUES = 20
-LEVEL = 0.05
+MAX_FIELD_VALUES = 20
+SIGNIFICANCE_LEVEL = 0.05
 
 
 def slices(material: Material) -> Finding:
@@ -49,14 +49,14 @@ def slices(material: Material) -> Finding:
         adjusted = holm({label: p_value for label, p_value in tested.items() if p_value is not None})
         for label, queries in parts.items():
             p_value = adjusted.get(label)
-            found = mean_of_queries(material, {query: ndcg[query] for query in queries})
+            estimate = mean_of_queries(material, {query: ndcg[query] for query in queries})
             judged = means([scores[query] for query in queries]).judged
-            numbers[f"{name}, {label}, nDCG@10"] = round(found.value, 4)
-            ends = "-" if found.low != found.low else f"{found.low:.4f}, {found.high:.4f}"
+            numbers[f"{name}, {label}, nDCG@10"] = round(estimate.value, 4)
+            ends = "-" if estimate.low != estimate.low else f"{estimate.low:.4f}, {estimate.high:.4f}"
             share = f"{judged:.1%}" if known and judged is not None else "not known"
             shown = "-" if p_value is None else f"{p_value:.3f}"
-            rows.append((name, label, str(len(queries)), f"{found.value:.4f} [{ends}]", share, shown))
-            if p_value is not None and p_value < LEVEL:
+            rows.append((name, label, str(len(queries)), f"{estimate.value:.4f} [{ends}]", share, shown))
+            if p_value is not None and p_value < SIGNIFICANCE_LEVEL:
                 different.append((p_value, name, label))
     header = ("run", "queries", "number", "nDCG@10 [95 %]", "judged@10", "p against the others (Holm)")
     table = Table(header, tuple(rows))
@@ -71,7 +71,7 @@ def slices(material: Material) -> Finding:
             f"{label} (p = {p_value:.3f}, Holm). Report the slices"
         )
         return Finding(key, title, "warning", reason, numbers, table)
-    if fewest < FEWEST:
+    if fewest < MIN_SLICE_QUERIES:
         return Finding(key, title, "warning", f"{reason}: too few to compare slices", numbers, table)
     return Finding(key, title, "ok", reason, numbers, table)
 
@@ -81,21 +81,23 @@ def _parts(material: Material) -> dict[str, list[str]]:
     lengths = {row["id"]: len(row["text"]) for row in material.data.queries if row["id"] in material.qrels}
     if not lengths:
         return {}
-    bounds = np.quantile(list(lengths.values()), np.arange(1, PARTS) / PARTS)
+    bounds = np.quantile(list(lengths.values()), np.arange(1, LENGTH_QUANTILES) / LENGTH_QUANTILES)
     by_length: dict[int, list[str]] = {}
     for query, length in lengths.items():
         by_length.setdefault(int(np.searchsorted(bounds, length)), []).append(query)
     parts = {}
     for _, queries in sorted(by_length.items()):
-        here = [lengths[query] for query in queries]
-        parts[f"{min(here)} to {max(here)} characters"] = queries
+        slice_lengths = [lengths[query] for query in queries]
+        parts[f"{min(slice_lengths)} to {max(slice_lengths)} characters"] = queries
     for field, values in material.fields.items():
         counts = Counter(values[query] for query in lengths if query in values)
-        kept = {value for value, _ in counts.most_common(MOST_VALUES)}
+        frequent = {value for value, _ in counts.most_common(MAX_FIELD_VALUES)}
         by_value: dict[str, list[str]] = {}
         for query in lengths:
             value = values.get(query, "not stated")
-            by_value.setdefault(value if value in kept or query not in values else "others", []).append(query)
+            by_value.setdefault(value if value in frequent or query not in values else "others", []).append(
+                query
+            )
         for value in sorted(by_value, key=lambda value: (-len(by_value[value]), value)):
             parts[f"{field}: {value}"] = by_value[value]
     return parts
@@ -109,8 +111,8 @@ def _differs(material: Material, scores: Mapping[str, float], queries: Sequence[
     """Return the p-value of the slice against all other queries; None if nothing can be tested."""
     inside = set(queries)
     one = cluster_means(material, {query: scores[query] for query in queries})
-    rest = {query: score for query, score in scores.items() if query not in inside}
-    other = cluster_means(material, rest) if rest else np.zeros(0)
+    others = {query: score for query, score in scores.items() if query not in inside}
+    other = cluster_means(material, others) if others else np.zeros(0)
     if min(len(one), len(other)) < 2:
         return None
     if not one.std() and not other.std():  # no deviation to compare with

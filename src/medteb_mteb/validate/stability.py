@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from medteb_mteb.validate.findings import Number, Verdict
     from medteb_mteb.validate.material import Material
 
-__all__ = ["ALIKE", "DIFFERENT", "kendall", "order_of_systems"]
+__all__ = ["OTHER_ORDER_TAU", "SAME_ORDER_TAU", "kendall", "order_of_systems"]
 
 #: Kendall's tau from which two orders count as equal, and below which they clearly differ (E. Voorhees, SIGIR
 #: 1998 and 2001).
-ALIKE, DIFFERENT = 0.9, 0.8
+SAME_ORDER_TAU, OTHER_ORDER_TAU = 0.9, 0.8
 #: Minimum number of systems, most judges of which all subsets are tried, depths of pools, bootstrap samples.
-FEWEST_SYSTEMS, ALL_SUBSETS, DEPTHS, SAMPLES = 3, 4, (5, 10, 20, 50, 100), 1000
+MIN_SYSTEMS, MAX_SUBSET_JUDGES, POOL_DEPTHS, SAMPLES = 3, 4, (5, 10, 20, 50, 100), 1000
 
 
 @dataclass(frozen=True)
@@ -50,20 +50,18 @@ def order_of_systems(material: Material) -> Finding:
     """
     key, title = "order of systems", "Other judges, rules and depths order systems alike"
     systems: dict[str, Any] = dict(material.runs)
-    if len(systems) < FEWEST_SYSTEMS and material.ranks is not None:
+    if len(systems) < MIN_SYSTEMS and material.ranks is not None:
         systems |= {f"pool: {name}": material.ranks.run(name) for name in material.ranks.retrievers}
-    if len(systems) < FEWEST_SYSTEMS:
-        reason = (
-            f"{len(systems)} systems have no order to speak of; give {FEWEST_SYSTEMS} runs or more (--run)"
-        )
+    if len(systems) < MIN_SYSTEMS:
+        reason = f"{len(systems)} systems have no order to speak of; give {MIN_SYSTEMS} runs or more (--run)"
         return Finding(key, title, "not known", reason)
     variants = list(_variants(material))
     if not variants:
         reason = "neither judgements (--judgements) nor pools (--pools) were given"
         return Finding(key, title, "not known", reason)
     edition = _scores(_Labels("edition", material.qrels, material.data.judged), systems)
-    found = [(labels.name, _compared(edition, _scores(labels, systems))) for labels in variants]
-    known = [(name, one) for name, one in found if one is not None]
+    compared = [(labels.name, _compared(edition, _scores(labels, systems))) for labels in variants]
+    known = [(name, one) for name, one in compared if one is not None]
     if not known:
         return Finding(key, title, "not known", "no query has a positive under other labels")
     numbers: dict[str, Number] = {"systems": len(systems)}
@@ -118,19 +116,19 @@ class _Compared:
 
     @property
     def verdict(self) -> Verdict:
-        """Return the verdict: fail if the whole interval is below `DIFFERENT`, ok if the orders are alike."""
-        if self.high < DIFFERENT:
+        """Return fail if the whole interval is below `OTHER_ORDER_TAU`, ok if the orders are alike."""
+        if self.high < OTHER_ORDER_TAU:
             return "fail"
-        return "ok" if self.tau >= ALIKE and self.low > 0 else "warning"
+        return "ok" if self.tau >= SAME_ORDER_TAU and self.low > 0 else "warning"
 
 
 def _scores(labels: _Labels, systems: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """Return nDCG@10 by query and system."""
-    found: dict[str, dict[str, float]] = {}
+    scores: dict[str, dict[str, float]] = {}
     for name, run in systems.items():
         for query, one in score_queries(labels.qrels, labels.judged, run).items():
-            found.setdefault(query, {})[name] = one.ndcg
-    return found
+            scores.setdefault(query, {})[name] = one.ndcg
+    return scores
 
 
 def _table(scores: Mapping[str, Mapping[str, float]], queries: Sequence[str]) -> NDArray[np.float64]:
@@ -179,17 +177,17 @@ def _variants(material: Material) -> Iterator[_Labels]:
     if material.ranks is not None:
         nearest = {
             query: {document: min(ranks.values()) for document, ranks in row.items() if ranks}
-            for query, row in material.ranks.found.items()
+            for query, row in material.ranks.by_query.items()
         }
         deepest = max((rank for row in nearest.values() for rank in row.values()), default=0)
-        for depth in DEPTHS:
+        for depth in POOL_DEPTHS:
             if depth < deepest:
                 yield _shallower(material, nearest, depth)
 
 
 def _subsets(judges: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """Yield all proper subsets; of many judges, only each judge alone and all but one."""
-    sizes = range(1, len(judges)) if len(judges) <= ALL_SUBSETS else (1, len(judges) - 1)
+    sizes = range(1, len(judges)) if len(judges) <= MAX_SUBSET_JUDGES else (1, len(judges) - 1)
     for size in sizes:
         yield from combinations(judges, size)
 
@@ -206,8 +204,8 @@ def _labelled(name: str, judgements: Sequence[Judgement], rule: ConsensusRule) -
             into = negatives if label.relevance == 0 else disputed
             into.setdefault(label.query_id, set()).add(label.document_id)
     judged = Judged(
-        {query: frozenset(found) for query, found in negatives.items()},
-        {query: frozenset(found) for query, found in disputed.items()},
+        {query: frozenset(documents) for query, documents in negatives.items()},
+        {query: frozenset(documents) for query, documents in disputed.items()},
     )
     return _Labels(name, qrels, judged)
 

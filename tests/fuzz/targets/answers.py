@@ -27,15 +27,15 @@ def prepare(_: Path) -> Target:
             # A JSON string that holds JSON is taken out of its quotation marks first.
             wide = "｛" in text or "｝" in text  # braces of Chinese keyboards are taken for those of JSON
             assert value.repaired in said or wide or said[:1] == '"'
-        found = json_object(text)
-        assert isinstance(found, dict)
+        members = json_object(text)
+        assert isinstance(members, dict)
         try:  # plain JSON is read as it stands, unless a server's tokens or thoughts are in it
             plain = json.loads(text, strict=False) if said == text.strip() else None
         except (ValueError, RecursionError):
             plain = None
         if isinstance(plain, dict):
-            assert json.dumps(found) == json.dumps(plain)  # NaN, too
-        return f"{len(values)} values, {len(found)} members"
+            assert json.dumps(members) == json.dumps(plain)  # NaN, too
+        return f"{len(values)} values, {len(members)} members"
 
     texts = [
         '{"grades": {"1": 2, "2": 0}}',

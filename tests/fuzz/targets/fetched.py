@@ -102,7 +102,7 @@ def prepare(folder: Path) -> Target:
         if kind == "list":
             (folder / FROZEN_FILE).write_bytes(body)
             there = read_frozen(folder / FROZEN_FILE, "clinical-trials", trials.OFFICIAL_URL)
-            content = there.ask("/studies", {}, lambda found: found, ".json")
+            content = there.ask("/studies", {}, lambda response: response, ".json")
             return f"{there.count} responses, {there.most('studies')} studies, {len(content)} bytes"
         made = list(islice(_made(kind, body), 1000))
         texts = [text for one in made for text in (one.values() if isinstance(one, dict) else [one])]

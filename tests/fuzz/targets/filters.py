@@ -32,8 +32,8 @@ def prepare(folder: Path) -> Target:
         typed = where.typed(index.fields)
         assert typed.typed(index.fields) == typed
         mask = index.segments[0].mask(typed)  # type: ignore[attr-defined]
-        found = index.search(library.vectors[:1], 60, where=where)
-        assert len(found[0][0]) == mask.count
+        hits = index.search(library.vectors[:1], 60, where=where)
+        assert len(hits[0][0]) == mask.count
         if not typed.impossible:
             for templates in (True, False):
                 of_filter(typed, sorted(index.fields), templates=templates)

@@ -111,14 +111,14 @@ def prepare(_: Path) -> Target:
         assert not state.tasks, "a task is left"
         assert not state.connections, "a connection is left"
         assert not answers or _STATUS.match(answers), answers[:100]
-        found = [int(status) for status in _STATUS.findall(answers)]
+        statuses = [int(status) for status in _STATUS.findall(answers)]
         # 501: a transfer coding that is not understood
         allowed = {503, 504, 501} if b"transfer-encoding" in data.lower() else {503, 504}
-        assert not {status for status in found if status >= 500} - allowed, answers[:2000]
+        assert not {status for status in statuses if status >= 500} - allowed, answers[:2000]
         count[0] += 1
         if count[0] % 100 == 0:
             assert b"200 OK" in loop.run_until_complete(converse([good]))[:20], "it answers no more"
-        return " ".join(HTTPStatus(status).name for status in found[:3]) if found else "no answer"
+        return " ".join(HTTPStatus(status).name for status in statuses[:3]) if statuses else "no answer"
 
     return Target(_seeds(), check, words=_WORDS)
 

@@ -52,7 +52,7 @@ def prepare(folder: Path) -> Target:
     vector = library.vectors[:2]
 
     def read(place: Path) -> str:
-        found = verify(place)
+        report = verify(place)
         index = Index.open(place)
         result = index.find(vector, 5, None)
         assert not np.isnan(result.scores).any()
@@ -63,7 +63,7 @@ def prepare(folder: Path) -> Target:
         index.search(vector, 5, where={"year": {"gte": 2005}, "department": "儿科"})
         if index.has_words:
             index.find_words(["高血压怎么办"], 5, None)
-        return f"searched {found.whole}"
+        return f"searched {report.whole}"
 
     return Target(
         changed.seeds(), lambda data: changed.with_file(data, read, _relist), (MarError,), named=True,

@@ -1,4 +1,4 @@
-"""Journals of judgements, answers, decisions and vectors, for those who verify, repair and use them."""
+"""Journals of judgements, answers, decisions and vectors: verified, repaired and read."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def prepare(place: Path) -> Target:
             for other in (RECORDS, CHECKS, HEADER):
                 shutil.copyfile(made / other, work / other)
             (work / name).write_bytes(content)
-            found = verify(work)
+            report = verify(work)
             journal = Journal(work, {})
             journal.open()
             rows = journal.index.find(text_keys(_TEXTS))
@@ -65,15 +65,15 @@ def prepare(place: Path) -> Target:
                 kept = np.memmap(work / RECORDS, journal.part.dtype, "r")["vector"]
                 for text, row in enumerate(rows):
                     assert not 0 <= row < len(vectors) or (kept[row] == vectors[text]).all()
-            return f"{found.whole} {(rows >= 0).sum()}"
+            return f"{report.whole} {(rows >= 0).sum()}"
         if name not in ("answers", "judgements", "decisions"):
             return "no such file"
         path = work / name
         path.write_bytes(content)
-        found = verify_journal(path)
-        if found.whole:
+        report = verify_journal(path)
+        if report.whole:
             return "whole"
-        repair_damaged(found)
+        repair_damaged(report)
         again = verify_journal(path)
         assert again.whole
         return f"repaired {again.notes}"

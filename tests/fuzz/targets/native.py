@@ -97,13 +97,13 @@ def described(sizes: dict[str, int], flags: dict[str, Any]) -> tuple[dict[str, A
 
 def _sizes(asked: Any) -> dict[str, int]:
     asked = asked if isinstance(asked, dict) else {}
-    found = {name: asked.get(name, 2) for name in _SIZES}
-    found = {
+    sizes = {name: asked.get(name, 2) for name in _SIZES}
+    sizes = {
         name: 1 + abs(value) % most if type(value) is int else 2
-        for (name, value), most in zip(found.items(), _SIZES.values(), strict=True)
+        for (name, value), most in zip(sizes.items(), _SIZES.values(), strict=True)
     }
-    found["heads"] = -(-found["heads"] // found["key_heads"]) * found["key_heads"]
-    return found
+    sizes["heads"] = -(-sizes["heads"] // sizes["key_heads"]) * sizes["key_heads"]
+    return sizes
 
 
 def _change(content: Any, changes: Any) -> None:
@@ -121,11 +121,11 @@ def _change(content: Any, changes: Any) -> None:
 
 def _places(part: Any, way: str = "") -> list[str]:
     items = part.items() if isinstance(part, dict) else enumerate(part)
-    found = []
+    places = []
     for name, value in items:
         place = f"{way}.{name}" if way else str(name)
-        found += _places(value, place) if isinstance(value, dict | list) else [place]
-    return found
+        places += _places(value, place) if isinstance(value, dict | list) else [place]
+    return places
 
 
 def prepare(folder: Path) -> Target:
@@ -212,7 +212,7 @@ def _seeds() -> list[bytes]:
         {"gated": 1, "rotary": 1, "activation": 3, "window": 4},
         {"gated": 1, "rotary": 1, "causal": 1, "rms": 1, "pre_norm": 1, "norms": 1, "dense": 1, "bias": 1},
     ]
-    found: list[Any] = [
+    seeds: list[Any] = [
         {"sizes": one, "flags": flags, "lengths": lengths, "single": single, "team": single}
         for one in (sizes, odd)
         for flags in kinds
@@ -239,7 +239,7 @@ def _seeds() -> list[bytes]:
         content, size = described(_sizes(sizes), flags)
         for number, place in enumerate(_places(content)):
             value = [*values, size, size - 64, -64][(number + 5 * kind) % (len(values) + 3)]
-            found.append(
+            seeds.append(
                 {
                     "sizes": sizes,
                     "flags": flags,
@@ -248,4 +248,4 @@ def _seeds() -> list[bytes]:
                     "change": {place: value},
                 }
             )
-    return [json.dumps(one).encode() for one in found]
+    return [json.dumps(one).encode() for one in seeds]

@@ -53,12 +53,12 @@ def prepare(folder: Path) -> Target:
         assert status in (200, 400, 404, 413), (status, body[:500])
         if status == 200:
             return f"answer {sorted(answer)}"
-        found: str = answer["error"]["message"]
-        assert "\n" not in found, found
+        refusal: str = answer["error"]["message"]
+        assert "\n" not in refusal, refusal
         check.number += 1  # type: ignore[attr-defined]
         if check.number % 200 == 0:  # type: ignore[attr-defined]
             assert loop.run_until_complete(ask("/search", good))[0] == 200
-        return f"{status}: {found}"
+        return f"{status}: {refusal}"
 
     check.number = 0  # type: ignore[attr-defined]
     bodies: list[Any] = [

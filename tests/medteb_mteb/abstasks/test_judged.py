@@ -53,9 +53,9 @@ def test_a_disputed_document_does_not_count_as_wrong(model, make_folder, tmp_pat
     before, run = evaluate(model, folder, tmp_path / "a")
     qrels = read_folder(folder).retrieval.qrels
     # Whatever is ranked first and is not relevant: judges do not agree on it.
-    wrong = {q: next(d for d in found if d not in qrels[q]) for q, found in run.items() if len(found) > 1}
+    wrong = {q: next(d for d in scores if d not in qrels[q]) for q, scores in run.items() if len(scores) > 1}
     pairs(folder, "disputed.tsv", list(wrong.items()))
     after, cut = evaluate(model, folder, tmp_path / "b")
-    assert cut == {q: {d: s for d, s in found.items() if d != wrong.get(q)} for q, found in run.items()}
+    assert cut == {q: {d: s for d, s in scores.items() if d != wrong.get(q)} for q, scores in run.items()}
     assert after["ndcg_at_10"] >= before["ndcg_at_10"]
     assert after["mrr_at_10"] > before["mrr_at_10"] or before["mrr_at_10"] == 1

@@ -50,9 +50,9 @@ def test_a_training_set_is_kept_out_of_the_test(medteb, tmp_path):
     args = ["assemble", *GIVEN, "data", *NAMED, "--test", "10", "--against", "train.jsonl"]
     code, out, _ = medteb(*args, "--small", "--json")
     assert code == 0
-    found = json.loads(out)
-    assert found["editions"]["MedTEBRetrieval"]["counts"]["queries"] == 8
-    assert found["statistics"]["test queries near a training query"] == 2
+    report = json.loads(out)
+    assert report["editions"]["MedTEBRetrieval"]["counts"]["queries"] == 8
+    assert report["statistics"]["test queries near a training query"] == 2
     args[4] = "other"
     code, _, err = medteb(*args, "--leaks", "fail")
     assert code == 2

@@ -90,15 +90,15 @@ def test_a_benchmark_runs_what_can_be_run_and_lists_the_rest(medteb, data_root, 
     )
     code, out, error = medteb(*args)
     assert code == 0
-    found = json.loads(out)
-    assert found["tasks"] == ["MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS"]
-    assert set(found["left_out"]) == {"CMedQAv1-reranking", "CMedQAv2-reranking"}
-    assert "Couldn't reach the Hub" in found["left_out"]["CMedQAv1-reranking"]
+    report = json.loads(out)
+    assert report["tasks"] == ["MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS"]
+    assert set(report["left_out"]) == {"CMedQAv1-reranking", "CMedQAv2-reranking"}
+    assert "Couldn't reach the Hub" in report["left_out"]["CMedQAv1-reranking"]
     assert "left out: CMedQAv2-reranking: " in error
     saved = {path: path.stat().st_mtime_ns for path in tmp_path.glob("results/**/MedTEB*.json")}
     assert len(saved) == 3
     again = json.loads(medteb(*args)[1])  # goes on where it stopped
-    assert again["rows"] == found["rows"]
+    assert again["rows"] == report["rows"]
     assert {path: path.stat().st_mtime_ns for path in saved} == saved
 
 

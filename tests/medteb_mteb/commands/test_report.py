@@ -44,19 +44,19 @@ def test_means_by_source_state_their_number_of_tasks(medteb, results, tmp_path):
     code, out, err = medteb("report", "sources", tmp_path / "f" / "s.png", "--results", results)
     assert (code, err) == (0, "")
     assert out.split() == [str(tmp_path / "f" / "s.png"), str(tmp_path / "f" / "s.json")]
-    found = numbers(tmp_path / "f" / "s.png")["measured"]
-    assert found["a/one"]["Wikipedia"] == {"score": pytest.approx(0.4), "tasks": 2, "of": 11}
-    assert found["a/one"]["ClinicalTrials.gov"] == {"score": 0.9, "tasks": 1, "of": 4}
-    assert found["b/two"] == {"Wikipedia": {"score": 0.5, "tasks": 1, "of": 11}}
+    means = numbers(tmp_path / "f" / "s.png")["measured"]
+    assert means["a/one"]["Wikipedia"] == {"score": pytest.approx(0.4), "tasks": 2, "of": 11}
+    assert means["a/one"]["ClinicalTrials.gov"] == {"score": 0.9, "tasks": 1, "of": 4}
+    assert means["b/two"] == {"Wikipedia": {"score": 0.5, "tasks": 1, "of": 11}}
     assert sum(1 for task in english_tasks().values() if task.source == "Wikipedia") == 11
 
 
 def test_the_published_means_are_those_of_the_paper(medteb, tmp_path):
     for name in ("one", "two"):
         assert medteb("report", "sources", tmp_path / f"{name}.png", "--published")[0] == 0
-    found = numbers(tmp_path / "one.png")["published"]
-    assert len(found) == 17
-    assert found["bge-base-en-v1.5"]["ClinicalTrials.gov"] == 0.68
+    means = numbers(tmp_path / "one.png")["published"]
+    assert len(means) == 17
+    assert means["bge-base-en-v1.5"]["ClinicalTrials.gov"] == 0.68
     assert (tmp_path / "one.png").read_bytes() == (tmp_path / "two.png").read_bytes()
 
 
@@ -101,10 +101,10 @@ def test_texts_of_a_task_are_drawn_by_label(medteb, tmp_path, monkeypatch):
     for task, labels in ((WIKI[0], {"Cardiology", "Dermatology"}), (WIKI[1], {"0", "1"})):
         code, _, err = medteb("report", "tsne", task, tmp_path / "t.png", "-m", "mar-mini", "--most", 10)
         assert (code, err) == (0, "")
-        found = numbers(tmp_path / "t.png")
-        assert set(found["texts"]) == labels
-        assert sum(found["texts"].values()) == 10
-        assert found["perplexity"] == 3
+        drawn = numbers(tmp_path / "t.png")
+        assert set(drawn["texts"]) == labels
+        assert sum(drawn["texts"].values()) == 10
+        assert drawn["perplexity"] == 3
 
 
 def test_a_task_without_labels_or_data_is_one_clear_error(medteb, tmp_path, monkeypatch):
@@ -121,10 +121,10 @@ def test_positives_are_nearer_than_other_documents(medteb, tmp_path):
     arguments = ("MedTEBRetrieval", tmp_path / "s.png", "-m", "mar-mini", "--most", 20)
     assert medteb("report", "similarities", *arguments)[0] == 0
     first = numbers(tmp_path / "s.png")
-    found = first["models"]["mar-mini"]
-    assert found["pairs"] >= 20
-    assert found["auc"] > 0.8
-    assert found["positives"]["mean"] > found["others"]["mean"]
+    similarities = first["models"]["mar-mini"]
+    assert similarities["pairs"] >= 20
+    assert similarities["auc"] > 0.8
+    assert similarities["positives"]["mean"] > similarities["others"]["mean"]
     medteb("report", "similarities", *arguments)
     assert numbers(tmp_path / "s.png") == first
 
@@ -133,11 +133,11 @@ def test_positives_are_nearer_than_other_documents(medteb, tmp_path):
 def test_speed_is_printed_as_a_table_or_json(medteb):
     arguments = ("report", "speed", "MedTEBRetrieval", "-m", "mar-mini", "--documents", 8, "--queries", 3)
     code, out, _ = medteb(*arguments, "--json")
-    found = json.loads(out)["models"]["mar-mini"]
+    speed = json.loads(out)["models"]["mar-mini"]
     assert code == 0
-    assert (found["documents"], found["queries"], found["batch_size"]) == (8, 3, 32)
-    assert found["documents_per_second"] > 0
-    assert found["query_ms"] > 0
+    assert (speed["documents"], speed["queries"], speed["batch_size"]) == (8, 3, 32)
+    assert speed["documents_per_second"] > 0
+    assert speed["query_ms"] > 0
     code, out, _ = medteb(*arguments)
     assert out.startswith("| model | documents per second | ms per query |")
     assert "8 documents in batches of 32, 3 queries of MedTEBRetrieval; " in out

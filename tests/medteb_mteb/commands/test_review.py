@@ -69,16 +69,16 @@ def test_a_planned_review_confirms_the_labels_once_differences_are_decided(medte
     answered = ["--review", sheet, "--answered", li, "--answered", wang]
     medteb("validate", clinic, *answered, "--json", report)
 
-    def found():
+    def finding():
         rows = json.loads(report.read_text())["findings"]
         return next(row for row in rows if row["check"] == "label accuracy")
 
-    assert found()["numbers"]["of these, not decided"] == number
-    assert found()["verdict"] == "warning"
+    assert finding()["numbers"]["of these, not decided"] == number
+    assert finding()["verdict"] == "warning"
     decided = fill(tmp_path / "differ.csv", "decided.csv", lambda row: row["li"])
     medteb("validate", clinic, *answered, "--decided", decided, "--json", report)
-    assert found()["verdict"] == "ok"
-    assert found()["numbers"]["positives confirmed"] == found()["numbers"]["negatives confirmed"] == 1.0
+    assert finding()["verdict"] == "ok"
+    assert finding()["numbers"]["positives confirmed"] == finding()["numbers"]["negatives confirmed"] == 1.0
 
 
 @pytest.mark.parametrize(

@@ -15,26 +15,26 @@ TASKS = ["MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS"]
 @pytest.mark.parametrize("task", TASKS)
 def test_every_file_and_every_column_is_described(task):
     edition = find_edition(task)
-    found = croissant(edition, url="https://example.org/x")
-    assert found["conformsTo"] == "http://mlcommons.org/croissant/1.0"
-    assert (found["url"], found["version"]) == ("https://example.org/x", edition.version)
-    assert found["license"] == "https://www.apache.org/licenses/LICENSE-2.0"
-    assert edition.digest in found["identifier"]
-    files = {one["@id"]: one for one in found["distribution"]}
+    metadata = croissant(edition, url="https://example.org/x")
+    assert metadata["conformsTo"] == "http://mlcommons.org/croissant/1.0"
+    assert (metadata["url"], metadata["version"]) == ("https://example.org/x", edition.version)
+    assert metadata["license"] == "https://www.apache.org/licenses/LICENSE-2.0"
+    assert edition.digest in metadata["identifier"]
+    files = {one["@id"]: one for one in metadata["distribution"]}
     assert {path: one["sha256"] for path, one in files.items()} == {
         path: entry.sha256 for path, entry in edition.files.items()
     }
     assert all(one["contentSize"] == f"{edition.files[path].bytes} B" for path, one in files.items())
     columns = {
         (field["source"]["fileObject"]["@id"], field["source"]["extract"]["column"]): field["dataType"]
-        for table in found["recordSet"]
+        for table in metadata["recordSet"]
         for field in table["field"]
     }
     assert {path for path, _ in columns} == set(files)
     if task == "MedTEBRetrieval":
         assert columns["qrels/test.tsv", "score"] == "sc:Integer"
         assert columns["qrels/test.tsv", "query-id"] == columns["corpus.jsonl", "text"] == "sc:Text"
-    json.dumps(found, allow_nan=False)
+    json.dumps(metadata, allow_nan=False)
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -38,9 +38,9 @@ def test_there_are_51_tasks_of_four_types_and_ten_sources():
 def test_averages_follow_the_papers_arithmetic(model):
     """From the printed means of types (two decimals) to its printed averages."""
     printed = published_results()[model]
-    found = averages({task.name: printed.types[task.type] for task in english_tasks().values()})
-    assert found.by_type == pytest.approx(printed.by_type, abs=0.005)  # means are rounded to 0.01
-    assert found.overall == pytest.approx(printed.overall, abs=0.0055)
+    computed = averages({task.name: printed.types[task.type] for task in english_tasks().values()})
+    assert computed.by_type == pytest.approx(printed.by_type, abs=0.005)  # means are rounded to 0.01
+    assert computed.overall == pytest.approx(printed.overall, abs=0.0055)
     # From its average by type, which has three decimals: 15, 12, 12, 12 tasks, 48 by type and 3 more.
     overall = (48 * printed.by_type + 3 * printed.types["CLS"]) / 51
     assert (abs(overall - printed.overall) < 0.001) == (model not in ODD_OVERALL)

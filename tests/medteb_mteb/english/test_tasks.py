@@ -55,10 +55,10 @@ def test_available_tasks_are_run_and_the_others_listed(snapshot, tmp_path, medte
         "run", "-b", "MedTEB(eng, v1)", *models, "-q", "--json", "--output-folder", tmp_path / "results"
     )
     assert code == 0, err
-    found = json.loads(out)
-    assert [set(row["scores"]) for row in found["rows"]] == [{CLS, CLU, PAIR, RET}] * 2
-    assert len(found["left_out"]) == 47
-    assert "making it needs credentials" in found["left_out"][MIMIC]
+    report = json.loads(out)
+    assert [set(row["scores"]) for row in report["rows"]] == [{CLS, CLU, PAIR, RET}] * 2
+    assert len(report["left_out"]) == 47
+    assert "making it needs credentials" in report["left_out"][MIMIC]
 
 
 @pytest.mark.slow
@@ -70,13 +70,13 @@ def test_all_51_tasks_run_and_average_as_published(tmp_path, monkeypatch, medteb
         "run", "-b", "MedTEB(eng, v1)", *models, "-q", "--json", "--output-folder", tmp_path / "r"
     )
     assert code == 0, err
-    found = json.loads(out)
-    assert found["left_out"] == {}
+    report = json.loads(out)
+    assert report["left_out"] == {}
     benchmark = mteb.get_benchmark("MedTEB(eng, v1)")
     results = ResultCache(tmp_path / "r").load_results(tasks=benchmark.tasks, include_remote=False)
     by_mteb = benchmark.get_score(results)
-    assert len(by_mteb) == len(found["rows"]) == 2
-    for row in found["rows"]:
+    assert len(by_mteb) == len(report["rows"]) == 2
+    for row in report["rows"]:
         ours = averages({task: cell["score"] for task, cell in row["scores"].items()})
         assert row["averages"] == pytest.approx({**ours.types, "by type": ours.by_type})
         (theirs,) = (scores for model, scores in by_mteb.items() if row["model"] in str(model))

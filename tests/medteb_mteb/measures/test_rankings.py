@@ -33,9 +33,9 @@ def test_scores_are_those_of_trec_eval(seed):
     plain = pytrec_eval.RelevanceEvaluator(everything, MEASURES).evaluate(run)
     # trec_eval -J
     condensed = pytrec_eval.RelevanceEvaluator(everything, MEASURES, judged_docs_only_flag=True).evaluate(run)
-    found = score_queries(qrels, judged, run)
-    assert set(found) == set(qrels)
-    for query, scores in found.items():
+    by_query = score_queries(qrels, judged, run)
+    assert set(by_query) == set(qrels)
+    for query, scores in by_query.items():
         assert scores.ndcg == pytest.approx(plain[query]["ndcg_cut_10"])
         assert scores.bpref == pytest.approx(plain[query]["bpref"])
         assert scores.condensed == pytest.approx(condensed[query]["ndcg_cut_10"])
@@ -64,11 +64,11 @@ def test_disputed_documents_leave_the_ranking():
 
 def test_queries_that_found_nothing_score_0_and_hide_no_hole():
     qrels, judged = {"q": {"a": 1}, "p": {"b": 1}}, Judged({"q": frozenset({"n"})})
-    found = score_queries(qrels, judged, {"q": {"a": 1.0}, "p": {}})
-    assert found["p"].to_json() == {
+    scores = score_queries(qrels, judged, {"q": {"a": 1.0}, "p": {}})
+    assert scores["p"].to_json() == {
         "ndcg_at_10": 0.0, "judged_at_10": None, "bpref": 0.0, "condensed_ndcg_at_10": 0.0,
     }  # fmt: skip
-    mean = means(found.values())
+    mean = means(scores.values())
     assert (mean.ndcg, mean.judged) == (0.5, 1.0)
     with pytest.raises(ValueError, match="no queries"):
         means([])

@@ -5,11 +5,11 @@ from collections import Counter
 
 import pytest
 
-from medteb_mteb.mini.cells import SPECIAL, Cell
+from medteb_mteb.mini.cells import SPECIAL_INTENT, Cell
 from medteb_mteb.mini.documents import REGISTERS, build_document, join_phrases
 from medteb_mteb.mini.labels import grade
 from medteb_mteb.mini.queries import build_query, fit, surfaces, usable_patterns
-from medteb_mteb.mini.wording import HELD_OUT, intent_wording, register_wording, wording_of
+from medteb_mteb.mini.wording import HELD_OUT_PATTERNS, intent_wording, register_wording, wording_of
 
 HYPERTENSION = "condition:高血压"
 
@@ -36,7 +36,7 @@ def test_intents_have_enough_wordings(world):
         assert len(set(wording.say)) >= 6, key
         assert len(set(wording.ask)) >= 12, key
         assert len(set(wording.sts)) >= 6, key
-        assert len(wording.held_out) == HELD_OUT
+        assert len(wording.held_out) == HELD_OUT_PATTERNS
     asked = {(cell.entity.partition(":")[0], cell.intent) for cell in world.cells}
     assert asked <= set(intent_wording())
 
@@ -91,7 +91,7 @@ def test_a_raised_value_does_not_answer_about_a_lowered_one(world):
 
 def test_groups_answer_the_general_question_in_part_and_each_other_not_at_all(world):
     groups = sorted({c.group for c in world.cells_of(HYPERTENSION) if c.intent == "diet_good" and c.group})
-    special = sorted({c.group for c in world.cells_of(HYPERTENSION) if c.intent == SPECIAL})
+    special = sorted({c.group for c in world.cells_of(HYPERTENSION) if c.intent == SPECIAL_INTENT})
     general = document_about(world, Cell(HYPERTENSION, "diet_good"))
     assert groups
     grouped = document_about(world, Cell(HYPERTENSION, "diet_good", groups[0]))
@@ -99,8 +99,8 @@ def test_groups_answer_the_general_question_in_part_and_each_other_not_at_all(wo
     assert grade(world, Cell(HYPERTENSION, "diet_good", groups[0]), general) == "A"
     assert grade(world, Cell(HYPERTENSION, "diet_good", "某某"), grouped) == "B"
     assert len(special) >= 2
-    one = document_about(world, Cell(HYPERTENSION, SPECIAL, special[0]))
-    assert grade(world, Cell(HYPERTENSION, SPECIAL, special[1]), one) == "B"
+    one = document_about(world, Cell(HYPERTENSION, SPECIAL_INTENT, special[0]))
+    assert grade(world, Cell(HYPERTENSION, SPECIAL_INTENT, special[1]), one) == "B"
 
 
 def test_other_subjects_never_answer(world):

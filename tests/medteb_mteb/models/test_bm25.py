@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from mar_st.text.words import character_bigrams
 from medteb_mteb.folders import read_folder
-from medteb_mteb.models.bm25 import BM25Model, english_words, jieba_words, normalise
+from medteb_mteb.models.bm25 import BM25Model, english_words, normalise, normalised_jieba_words
 
 SHARED = Path(__file__).resolve().parents[3] / "shared/data/eval"
 
@@ -50,7 +50,7 @@ def test_texts_are_normalised_and_split_into_tokens():
     assert character_bigrams("发烧 吃药。") == ["发烧", "烧吃", "吃药"]
     assert character_bigrams("痛") == ["痛"]
     assert character_bigrams("，。") == []
-    assert jieba_words("糖尿病患者，能吃水果吗？") == ["糖尿病", "患者", "能", "吃水果", "吗"]
+    assert normalised_jieba_words("糖尿病患者，能吃水果吗？") == ["糖尿病", "患者", "能", "吃水果", "吗"]
 
 
 def test_scores_are_the_formula():
@@ -65,20 +65,20 @@ def test_scores_are_the_formula():
 def test_search_ranks_by_score_and_ties_by_corpus_order():
     model = BM25Model("char-bigram")
     model.index(CORPUS)
-    found = model.search(queries("感冒发烧", "骨折", "监测血压"), top_k=10)
-    assert list(found["q0"]) == ["a", "d"]  # equal texts, in corpus order
-    first, second = np.float32(found["q0"]["a"]), np.float32(found["q0"]["d"])
+    results = model.search(queries("感冒发烧", "骨折", "监测血压"), top_k=10)
+    assert list(results["q0"]) == ["a", "d"]  # equal texts, in corpus order
+    first, second = np.float32(results["q0"]["a"]), np.float32(results["q0"]["d"])
     assert first > second == np.nextafter(first, np.float32(0))
-    assert found["q1"] == {}
-    assert list(found["q2"]) == ["c", "b"]
+    assert results["q1"] == {}
+    assert list(results["q2"]) == ["c", "b"]
     assert list(model.search(queries("感冒发烧"), top_k=1)["q0"]) == ["a"]
 
 
 def test_reranking_scores_exactly_the_candidates():
     model = BM25Model("char-bigram")
     model.index(CORPUS)
-    found = model.search(queries("感冒发烧"), top_k=10, top_ranked={"q0": ["c", "d", "b"]})
-    assert list(found["q0"]) == ["d", "c", "b"]  # those without a match stay, in the order given
+    results = model.search(queries("感冒发烧"), top_k=10, top_ranked={"q0": ["c", "d", "b"]})
+    assert list(results["q0"]) == ["d", "c", "b"]  # those without a match stay, in the order given
     with pytest.raises(KeyError):
         model.search(queries("感冒"), top_k=10, top_ranked={"q0": ["nowhere"]})
 
@@ -157,8 +157,8 @@ def test_agrees_with_the_reference_on_real_data(name, reference):
     data = read_folder(SHARED / name).retrieval
     model = BM25Model("char-bigram")
     model.index(Dataset.from_list(data.corpus))
-    found = model.search(Dataset.from_list(data.queries), top_k=1000, top_ranked=data.top_ranked)
-    measures = pytrec_eval.RelevanceEvaluator(data.qrels, {"ndcg_cut.10"}).evaluate(found)
+    results = model.search(Dataset.from_list(data.queries), top_k=1000, top_ranked=data.top_ranked)
+    measures = pytrec_eval.RelevanceEvaluator(data.qrels, {"ndcg_cut.10"}).evaluate(results)
     assert len(measures) == len(data.qrels)
     assert np.mean([m["ndcg_cut_10"] for m in measures.values()]) == pytest.approx(reference, abs=0.03)
 

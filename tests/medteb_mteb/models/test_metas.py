@@ -229,19 +229,19 @@ def test_a_model_is_loaded_with_fewer_dimensions(saved, monkeypatch):
 def test_lower_precisions_are_those_of_sentence_transformers(mar, precision, data_root):
     encoder, texts = MAREncoder(mar), ["感冒发烧吃什么药", "血压高怎么办", "胃疼可以喝粥吗"]
     where = {"task_metadata": mteb.get_task("MedTEBRetrieval").metadata}
-    found = encoder.encode(
+    vectors = encoder.encode(
         loader(texts), hf_split="test", hf_subset="default", prompt_type=PromptType.document,
         precision=precision, **where,
     )  # fmt: skip
     expected = mar.encode_document(texts, precision=precision)
-    assert found.dtype == np.float32
+    assert vectors.dtype == np.float32
     if "binary" in precision:
-        np.testing.assert_array_equal(found > 0, mar.encode_document(texts) > 0)
-        assert set(np.unique(found)) == {-1.0, 1.0}
-        assert expected.shape[1] * 8 == found.shape[1]
+        np.testing.assert_array_equal(vectors > 0, mar.encode_document(texts) > 0)
+        assert set(np.unique(vectors)) == {-1.0, 1.0}
+        assert expected.shape[1] * 8 == vectors.shape[1]
     else:
-        assert np.abs(found - expected).max() <= 1  # one step: batches round otherwise
-        assert len(np.unique(found)) > 3
+        assert np.abs(vectors - expected).max() <= 1  # one step: batches round otherwise
+        assert len(np.unique(vectors)) > 3
     for name in ("MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS"):
         if precision == "ubinary":
             continue  # mteb's own list of precisions has no such one

@@ -76,9 +76,9 @@ def test_a_variant_scores_by_dot_product_and_sts_by_cosine(pythia, monkeypatch):
         texts("what is fever"), task_metadata=retrieval, prompt_type=PromptType.query, **shared
     )
     documents = texts("fever is heat", "x " * 2000, "y")
-    found = model.encode(documents, task_metadata=retrieval, prompt_type=PromptType.document, **shared)
-    assert found.shape == (3, 32)
-    assert np.allclose(model.similarity(asked, found), asked @ found.T, atol=1e-4)
+    vectors = model.encode(documents, task_metadata=retrieval, prompt_type=PromptType.document, **shared)
+    assert vectors.shape == (3, 32)
+    assert np.allclose(model.similarity(asked, vectors), asked @ vectors.T, atol=1e-4)
     # One text alone, without padding: the state of the end token after the prompt and the text.
     tokens = model.tokenizer("Represent this passage\npassage: y")["input_ids"]
     tokens = [
@@ -87,10 +87,10 @@ def test_a_variant_scores_by_dot_product_and_sts_by_cosine(pythia, monkeypatch):
     ]
     with torch.inference_mode():
         state = model.model(input_ids=torch.tensor([tokens])).last_hidden_state[0, -1].numpy()
-    assert np.allclose(found[2], state, atol=1e-5)
+    assert np.allclose(vectors[2], state, atol=1e-5)
     assert abs(float(np.linalg.norm(state)) - 1) > 0.01  # not normalised
     cut = model._vectors(["Represent this passage\npassage: " + "x " * 1000], 1)
-    assert np.allclose(cut, found[1], atol=1e-5)  # both are cut to 511 tokens and the end token
+    assert np.allclose(cut, vectors[1], atol=1e-5)  # both are cut to 511 tokens and the end token
     pair = model.encode(texts("a b", "c d"), task_metadata=sts, **shared)
     assert np.allclose(np.diag(np.asarray(model.similarity(pair, pair))), 1, atol=1e-4)
     assert np.allclose(np.asarray(model.similarity_pairwise(pair, pair)), 1, atol=1e-4)

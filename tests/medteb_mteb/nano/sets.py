@@ -49,8 +49,8 @@ def write_split(folder: Path, split: str, content: dict[str, dict[str, list]] | 
         pq.write_table(pa.table(columns), path)
     configs = []
     for name in content:
-        found = sorted(path.stem for path in (folder / name).glob("*.parquet"))
-        files = [{"split": one, "path": f"{name}/{one}.parquet"} for one in found]
+        splits = sorted(path.stem for path in (folder / name).glob("*.parquet"))
+        files = [{"split": one, "path": f"{name}/{one}.parquet"} for one in splits]
         configs.append({"config_name": name, "data_files": files})
     (folder / "README.md").write_text(f"---\n{yaml.safe_dump({'configs': configs})}---\n# Set\n")
     return folder

@@ -16,16 +16,16 @@ def test_measures_equal_values_computed_manually():
         "q2": [f"n{i}" for i in range(19)] + ["c"],
     }
     positives = {"q1": ["a", "b"], "q2": ["c", "d", "e"], "q3": ["f"], "q4": []}
-    found = score_rankings(rankings, positives)
+    scores = score_rankings(rankings, positives)
     ideal = 1 + 1 / log2(3)
-    assert found.ndcg_at_10 == pytest.approx((1 / log2(3) + 1 / log2(5)) / ideal / 3)
-    assert (found.hit_at_1, found.hit_at_10, found.hit_at_100) == pytest.approx((0, 1 / 3, 2 / 3))
-    assert found.recall_macro_at_10 == pytest.approx(1 / 3)
-    assert found.recall_macro_at_100 == pytest.approx((1 + 1 / 3) / 3)
-    assert found.recall_micro_at_10 == pytest.approx(2 / 6)
-    assert found.recall_micro_at_100 == pytest.approx(3 / 6)
-    assert found.mrr_at_10 == pytest.approx(0.5 / 3)
-    assert found.map_capped_at_100 == pytest.approx((0.5 + (1 / 20) / 3) / 3)
+    assert scores.ndcg_at_10 == pytest.approx((1 / log2(3) + 1 / log2(5)) / ideal / 3)
+    assert (scores.hit_at_1, scores.hit_at_10, scores.hit_at_100) == pytest.approx((0, 1 / 3, 2 / 3))
+    assert scores.recall_macro_at_10 == pytest.approx(1 / 3)
+    assert scores.recall_macro_at_100 == pytest.approx((1 + 1 / 3) / 3)
+    assert scores.recall_micro_at_10 == pytest.approx(2 / 6)
+    assert scores.recall_micro_at_100 == pytest.approx(3 / 6)
+    assert scores.mrr_at_10 == pytest.approx(0.5 / 3)
+    assert scores.map_capped_at_100 == pytest.approx((0.5 + (1 / 20) / 3) / 3)
 
 
 def test_trec_eval_gives_the_same_where_both_have_a_measure():
@@ -33,7 +33,7 @@ def test_trec_eval_gives_the_same_where_both_have_a_measure():
     documents = [f"d{i}" for i in range(300)]
     rankings = {f"q{i}": draw.sample(documents, 150) for i in range(20)}
     positives = {query: draw.sample(documents, draw.randint(1, 30)) for query in rankings}
-    found = score_rankings(rankings, positives)
+    scores = score_rankings(rankings, positives)
     run = {q: {d: 1000.0 - rank for rank, d in enumerate(ids)} for q, ids in rankings.items()}
     qrels = {q: dict.fromkeys(ids, 1) for q, ids in positives.items()}
     measures = {"ndcg_cut.10", "recall.10,100", "success.1,10", "map_cut.100"}
@@ -42,11 +42,13 @@ def test_trec_eval_gives_the_same_where_both_have_a_measure():
     def mean(name):
         return sum(row[name] for row in rows) / len(rows)
 
-    assert found.ndcg_at_10 == pytest.approx(mean("ndcg_cut_10"))
-    assert found.recall_macro_at_10 == pytest.approx(mean("recall_10"))
-    assert found.recall_macro_at_100 == pytest.approx(mean("recall_100"))
-    assert (found.hit_at_1, found.hit_at_10) == pytest.approx((mean("success_1"), mean("success_10")))
-    assert found.map_capped_at_100 == pytest.approx(mean("map_cut_100"))  # nobody has more than 100 positives
+    assert scores.ndcg_at_10 == pytest.approx(mean("ndcg_cut_10"))
+    assert scores.recall_macro_at_10 == pytest.approx(mean("recall_10"))
+    assert scores.recall_macro_at_100 == pytest.approx(mean("recall_100"))
+    assert (scores.hit_at_1, scores.hit_at_10) == pytest.approx((mean("success_1"), mean("success_10")))
+    assert scores.map_capped_at_100 == pytest.approx(
+        mean("map_cut_100")
+    )  # nobody has more than 100 positives
 
 
 def test_map_is_divided_by_what_can_be_reached():
@@ -56,8 +58,8 @@ def test_map_is_divided_by_what_can_be_reached():
 
 def test_documents_beyond_rank_100_do_not_count():
     ranking = [f"n{i}" for i in range(100)] + ["a"]
-    found = score_rankings({"q": ranking}, {"q": ["a"]})
-    assert found.recall_micro_at_100 == found.hit_at_100 == 0
+    scores = score_rankings({"q": ranking}, {"q": ["a"]})
+    assert scores.recall_micro_at_100 == scores.hit_at_100 == 0
 
 
 def test_a_repeated_document_is_refused():

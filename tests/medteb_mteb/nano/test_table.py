@@ -110,11 +110,11 @@ def test_the_first_queries_of_the_source_are_the_published_ones(name):
     queries = [line.split("\t", 1) for line in (folder / "dev.query.txt").read_text("utf-8").splitlines()]
     rows = [line.split() for line in (folder / "qrels.dev.tsv").read_text("utf-8").splitlines()]
     qrels = [(query, document, float(score)) for query, _, document, score in rows]
-    found = select_queries(((key, text.strip()) for key, text in queries), qrels)
+    selected = select_queries(((key, text.strip()) for key, text in queries), qrels)
     split = published_sets()["NanoCMTEB"].splits[name]
-    assert len(found) == split.queries == 200
-    assert sum(map(len, found.values())) / 200 == pytest.approx(split.query_mean_chars, abs=1e-9)
-    positives = [(query, document) for query, document, score in qrels if query in found and score > 0]
+    assert len(selected) == split.queries == 200
+    assert sum(map(len, selected.values())) / 200 == pytest.approx(split.query_mean_chars, abs=1e-9)
+    positives = [(query, document) for query, document, score in qrels if query in selected and score > 0]
     assert len(positives) == split.positives
     assert set(split.examples) <= set(positives)
     assert {"medical": 18.12, "ecom": 6.885, "video": 7.07}[name] == split.query_mean_chars

@@ -71,8 +71,8 @@ def make_task(name: str, **fields) -> type[AbsTaskRetrieval]:
 
 
 def test_importing_mteb_was_enough():
-    found = mteb.get_tasks(languages=["cmn"], domains=["Medical"])
-    assert set(OURS) <= {task.metadata.name for task in found}
+    tasks = mteb.get_tasks(languages=["cmn"], domains=["Medical"])
+    assert set(OURS) <= {task.metadata.name for task in tasks}
     assert mteb.get_task("MedTEBRetrieval").metadata.name == "MedTEBRetrieval"
 
 

@@ -16,20 +16,20 @@ MODEL = "bm25-char-bigram"
 @pytest.fixture
 def cache(tmp_path, monkeypatch) -> ResultCache:
     """A cache beside an empty copy of the results repository."""
-    found = ResultCache(tmp_path / "results")
+    cache = ResultCache(tmp_path / "results")
 
     def git(*arguments: str) -> None:
-        subprocess.run(["git", *arguments], cwd=found.remote_repo_path, check=True, capture_output=True)
+        subprocess.run(["git", *arguments], cwd=cache.remote_repo_path, check=True, capture_output=True)
 
-    found.remote_results_path.mkdir(parents=True)
-    (found.remote_results_path / "README.md").write_text("results")
+    cache.remote_results_path.mkdir(parents=True)
+    (cache.remote_results_path / "README.md").write_text("results")
     git("init", "-b", "main")
     git("config", "user.email", "someone@example.org")
     git("config", "user.name", "someone")
     git("add", ".")
     git("commit", "-m", "start")
     monkeypatch.setattr(ResultCache, "download_from_remote", lambda self, *args, **kwargs: None)
-    return found
+    return cache
 
 
 def evaluate(cache: ResultCache, *tasks, model: str = MODEL) -> None:
@@ -66,8 +66,8 @@ def test_aliases_find_the_results_of_their_model(cache, data_root, monkeypatch):
     with pytest.warns(DeprecationWarning, match="load_results"):  # mteb's own
         loaded = mteb.load_results(models=[MODEL], download_latest=False)
     assert [result.model_name for result in loaded.model_results] == [f"medteb/{MODEL}"]
-    found = cache.load_results(models=[MODEL])
-    assert [result.model_name for result in found.model_results] == [f"medteb/{MODEL}"]
+    results = cache.load_results(models=[MODEL])
+    assert [result.model_name for result in results.model_results] == [f"medteb/{MODEL}"]
     assert len(cache.load_results().select_models([MODEL]).model_results) == 1
     assert cache.get_task_names(models=[MODEL]) == ["MedTEBSTS"]
     assert cache.load_task_result("MedTEBSTS", MODEL, "1").task_name == "MedTEBSTS"

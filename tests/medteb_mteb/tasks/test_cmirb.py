@@ -70,8 +70,8 @@ def test_published_scores_of_one_set_agree_with_each_other():
     assert row.ndcg_at_10[0] == round(100 * ndcg_at_10, 2)
     assert precision_at_10 * 10 == pytest.approx(recall_at_10, abs=1e-4)
     for recall in (recall_at_1, recall_at_10):
-        found = recall * SETS[0].queries
-        assert found == pytest.approx(round(found), abs=SETS[0].queries * 1e-5)
+        hits = recall * SETS[0].queries
+        assert hits == pytest.approx(round(hits), abs=SETS[0].queries * 1e-5)
 
 
 def test_a_copy_in_the_published_layout_is_read(copies):
@@ -121,11 +121,11 @@ def test_without_a_network_the_error_names_the_data_set(monkeypatch):
 def test_the_public_benchmark_runs_end_to_end(copies, tmp_path, encoder_folder, medteb):
     args = ("run", "-b", "Medical(cmn, public)", "-m", "mar-mini", "-m", encoder_folder)
     code, out, _ = medteb(*args, "--output-folder", tmp_path / "results", "--json", "-q")
-    found = json.loads(out)
-    assert (code, found["errors"], found["left_out"]) == (0, [], {})
-    assert len(found["tasks"]) == 15
+    report = json.loads(out)
+    assert (code, report["errors"], report["left_out"]) == (0, [], {})
+    assert len(report["tasks"]) == 15
     saved = {p.stem for p in (tmp_path / "results" / "results").rglob("*.json")} - {"model_meta"}
-    assert saved == set(found["tasks"])
+    assert saved == set(report["tasks"])
 
 
 def test_unavailable_tasks_are_left_out_with_the_reason(copies, tmp_path, medteb):
@@ -134,9 +134,9 @@ def test_unavailable_tasks_are_left_out_with_the_reason(copies, tmp_path, medteb
             shutil.rmtree(path)
     args = ("run", "-b", "CMIRB", "-m", "bm25-char-bigram", "--output-folder", tmp_path / "r", "--json", "-q")
     code, out, error = medteb(*args)
-    found = json.loads(out)
-    assert (code, found["tasks"]) == (0, ["MedExamRetrieval"])
-    assert set(found["left_out"]) == {one.task for one in SETS[1:]}
+    report = json.loads(out)
+    assert (code, report["tasks"]) == (0, ["MedExamRetrieval"])
+    assert set(report["left_out"]) == {one.task for one in SETS[1:]}
     assert "left out: DXYConsultRetrieval: " in error
     assert "hf download --repo-type dataset CMIRB/DXYConsultRetrieval" in error
 

@@ -147,7 +147,7 @@ def test_reranking_is_map_over_the_whole_list(tmp_path, monkeypatch):
 
 
 def test_candidate_lists_that_the_score_does_not_cover_are_refused(data_root, monkeypatch):
-    monkeypatch.setattr("medteb_mteb.tasks.reranking.WHOLE_LIST", 5)
+    monkeypatch.setattr("medteb_mteb.tasks.reranking.MAX_CANDIDATES", 5)
     with pytest.raises(EditionError, match=r"at most 5 documents .*found a list of 6"):
         mteb.get_task("MedTEBReranking").load_data()
 

@@ -236,9 +236,9 @@ def test_the_hub_gives_the_same_data_as_a_folder(monkeypatch, copies, datasets_c
 
 def test_statistics_are_computed_beside_the_copy(copies):
     task = mteb.get_task("NanoCMTEBMedicalReranking")
-    found = task.calculate_descriptive_statistics()["medical"]
-    assert (found["num_queries"], found["num_documents"]) == (3, 120)
-    assert found["top_ranked_statistics"]["num_top_ranked"] == 301
+    statistics = task.calculate_descriptive_statistics()["medical"]
+    assert (statistics["num_queries"], statistics["num_documents"]) == (3, 120)
+    assert statistics["top_ranked_statistics"]["num_top_ranked"] == 301
     assert task.metadata.descriptive_stat_path.is_relative_to(copies / "NanoCMTEB")
 
 

@@ -34,9 +34,9 @@ def test_a_complete_sample_has_an_interval_of_width_zero():
 
 
 def test_strata_count_by_their_sizes():
-    found = stratified([StratumAnswers("a", 0, 900, 30, 3), StratumAnswers("b", 0, 100, 50, 40)])
-    assert found.value == pytest.approx(0.9 * 0.1 + 0.1 * 0.8)
-    assert found.low < found.value < found.high
+    estimate = stratified([StratumAnswers("a", 0, 900, 30, 3), StratumAnswers("b", 0, 100, 50, 40)])
+    assert estimate.value == pytest.approx(0.9 * 0.1 + 0.1 * 0.8)
+    assert estimate.low < estimate.value < estimate.high
     alone = StratumAnswers("a", 0, 900, 30, 3)
     assert stratified([alone]) == alone.share()
 
@@ -49,8 +49,8 @@ def test_intervals_of_strata_cover_the_truth_at_their_nominal_rate():
             StratumAnswers(str(i), 0, len(one), 60, int(draw.choice(one, 60, replace=False).sum()))
             for i, one in enumerate(truth)
         ]
-        found = stratified(parts)
-        inside += found.low <= np.concatenate(truth).mean() <= found.high
+        estimate = stratified(parts)
+        inside += estimate.low <= np.concatenate(truth).mean() <= estimate.high
     assert inside / 500 > 0.93
 
 
@@ -67,9 +67,9 @@ def test_weights_correct_the_bias_of_unequal_draws():
             weights += [len(there) / number] * number
         labels = [[1] * 5] * 200  # every label says positive
         plain.append(corrected_mean(labels, {1: seen}).value - truth.mean())
-        found = corrected_mean(labels, {1: seen}, {1: weights})
-        weighted.append(found.value - truth.mean())
-        inside += found.low <= truth.mean() <= found.high
+        estimate = corrected_mean(labels, {1: seen}, {1: weights})
+        weighted.append(estimate.value - truth.mean())
+        inside += estimate.low <= truth.mean() <= estimate.high
     assert abs(np.mean(weighted)) < 0.01 < 0.2 < abs(np.mean(plain))
     assert inside / 300 > 0.93
 
@@ -95,37 +95,37 @@ def experts(**strata):
 class Stub:
     """Material of which only the experts are looked at."""
 
-    def __init__(self, found):
-        self.experts = found
+    def __init__(self, given):
+        self.experts = given
 
 
 def test_misses_among_negatives_are_weighted_by_stratum_size():
-    found = accuracy_of_labels(
+    finding = accuracy_of_labels(
         Stub(experts(positive=(200, 40, 38), negative=(10_000, 50, 1), disputed=(30, 30, 6)))
     )
-    assert found.verdict == "warning"
-    assert found.numbers["positives confirmed"] == 0.95
-    assert found.numbers["negatives confirmed"] == 0.98
+    assert finding.verdict == "warning"
+    assert finding.numbers["positives confirmed"] == 0.95
+    assert finding.numbers["negatives confirmed"] == 0.98
     # 190 of the positives, 200 of the negatives and 6 disputed pairs answer their queries.
-    assert found.numbers["share of the experts' positives that the labels find"] == round(190 / 396, 4)
-    assert found.numbers["accuracy of the labels, estimated"] == round((190 + 9800) / 10_200, 4)
-    assert found.numbers["positive by the experts among the disputed pairs, estimated"] == "6 [6, 6]"
-    assert "find 48.0% of what experts call positive" in found.reason
-    assert [row[0] for row in found.table.rows] == ["positive", "negative", "disputed"]
+    assert finding.numbers["share of the experts' positives that the labels find"] == round(190 / 396, 4)
+    assert finding.numbers["accuracy of the labels, estimated"] == round((190 + 9800) / 10_200, 4)
+    assert finding.numbers["positive by the experts among the disputed pairs, estimated"] == "6 [6, 6]"
+    assert "find 48.0% of what experts call positive" in finding.reason
+    assert [row[0] for row in finding.table.rows] == ["positive", "negative", "disputed"]
 
 
 @pytest.mark.parametrize(("confirmed", "verdict"), [(38, "ok"), (33, "warning"), (20, "fail")])
 def test_the_share_of_confirmed_positives_decides(confirmed, verdict):
-    found = accuracy_of_labels(Stub(experts(positive=(200, 40, confirmed), negative=(200, 40, 0))))
-    assert found.verdict == verdict
+    finding = accuracy_of_labels(Stub(experts(positive=(200, 40, confirmed), negative=(200, 40, 0))))
+    assert finding.verdict == verdict
 
 
 def test_a_total_stands_below_strata_of_one_label():
-    found = accuracy_of_labels(
+    finding = accuracy_of_labels(
         Stub(experts(positive_drug=(30, 30, 30), positive_diet=(300, 30, 24), negative=(500, 30, 0)))
     )
-    assert [row[0] for row in found.table.rows][-1] == "all positives"
-    assert found.numbers["positives confirmed"] == round((30 + 240) / 330, 4)
+    assert [row[0] for row in finding.table.rows][-1] == "all positives"
+    assert finding.numbers["positives confirmed"] == round((30 + 240) / 330, 4)
 
 
 def test_accuracy_is_not_known_with_too_few_answers():

@@ -27,9 +27,9 @@ def test_the_rank_correlation_is_that_of_every_two_passages():
     draw = np.random.default_rng(1)
     grades, values = draw.integers(0, 5, 60), draw.integers(0, 12, 60).astype(float)
     queries = np.arange(60) % 15
-    found = rank_correlation(Graded(queries, grades, binned(values)), 15)
-    assert found.value == pytest.approx(somers(grades, values), abs=1e-12)
-    assert found.low < found.value < found.high
+    estimate = rank_correlation(Graded(queries, grades, binned(values)), 15)
+    assert estimate.value == pytest.approx(somers(grades, values), abs=1e-12)
+    assert estimate.low < estimate.value < estimate.high
 
 
 def test_bins_keep_the_order_and_equal_values_together():
@@ -79,14 +79,16 @@ def lazy(place, passage, relevant, draw):
 
 
 def test_a_judge_that_prefers_first_passages_fails(look, judged):
-    found = look(position_bias, judgements=judged(lazy=lazy, honest=honest))
-    assert found.verdict == "fail"
-    assert "of lazy with the place is -0." in found.reason
-    assert found.numbers["lazy, first quarter, share of positives"] == 1.0
-    assert found.numbers["lazy, last quarter, share of positives"] < 0.5
-    low, high = (found.numbers[f"honest, rank correlation with the place, {end}"] for end in ("low", "high"))
+    finding = look(position_bias, judgements=judged(lazy=lazy, honest=honest))
+    assert finding.verdict == "fail"
+    assert "of lazy with the place is -0." in finding.reason
+    assert finding.numbers["lazy, first quarter, share of positives"] == 1.0
+    assert finding.numbers["lazy, last quarter, share of positives"] < 0.5
+    low, high = (
+        finding.numbers[f"honest, rank correlation with the place, {end}"] for end in ("low", "high")
+    )
     assert low < 0 < high
-    assert [row[0] for row in found.table.rows] == ["honest", "lazy"]
+    assert [row[0] for row in finding.table.rows] == ["honest", "lazy"]
 
 
 def test_the_file_of_judgements_has_its_places_beside_it(look, judged):
@@ -99,8 +101,8 @@ def test_the_file_of_judgements_has_its_places_beside_it(look, judged):
 
 def test_position_bias_is_not_known_without_places_or_judgements(look, write_judgements):
     assert look(position_bias).verdict == look(length_bias).verdict == "not known"
-    found = look(position_bias, judgements=write_judgements("other", one={"q0 p0": "S", "q1 n1": "D"}))
-    assert (found.verdict, "no places" in found.reason) == ("not known", True)
+    finding = look(position_bias, judgements=write_judgements("other", one={"q0 p0": "S", "q1 n1": "D"}))
+    assert (finding.verdict, "no places" in finding.reason) == ("not known", True)
 
 
 @pytest.mark.parametrize(
@@ -118,25 +120,25 @@ def test_a_judge_that_prefers_long_passages_differs_from_the_others(look, judged
     def verbose(place, passage, relevant, draw):
         return "S" if passage.startswith("p") else honest(place, passage, relevant, draw)  # the longest ones
 
-    found = look(length_bias, judgements=judged(verbose=verbose, honest=honest, careful=honest))
-    assert found.verdict == "warning"
-    assert "of verbose differs" in found.reason
-    assert found.numbers["verbose, longest quarter, mean grade"] > 3
-    assert found.numbers["verbose, rank correlation beyond the others, low"] > 0.2
-    row = next(row for row in found.table.rows if row[0] == "verbose")
+    finding = look(length_bias, judgements=judged(verbose=verbose, honest=honest, careful=honest))
+    assert finding.verdict == "warning"
+    assert "of verbose differs" in finding.reason
+    assert finding.numbers["verbose, longest quarter, mean grade"] > 3
+    assert finding.numbers["verbose, rank correlation beyond the others, low"] > 0.2
+    row = next(row for row in finding.table.rows if row[0] == "verbose")
     assert row[-1].startswith("+0.")
 
 
 def test_judges_that_grade_alike_have_the_same_length_bias(look, judged):
-    found = look(length_bias, judgements=judged(one=honest, two=honest))
-    assert found.verdict == "ok"
-    assert found.numbers["one, rank correlation beyond the others"] == 0.0
-    alone = found.numbers["one, rank correlation with the length"]
+    finding = look(length_bias, judgements=judged(one=honest, two=honest))
+    assert finding.verdict == "ok"
+    assert finding.numbers["one, rank correlation beyond the others"] == 0.0
+    alone = finding.numbers["one, rank correlation with the length"]
     assert alone is not None
 
 
 def test_one_judge_cannot_be_compared(look, write_judgements):
     grades = {f"q{i} {kind}{i}": grade for i in range(9) for kind, grade in (("p", "S"), ("n", "D"))}
-    found = look(length_bias, judgements=write_judgements("one", one=grades))
-    assert (found.verdict, "no two judges" in found.reason) == ("not known", True)
-    assert found.table.rows[0][0] == "one"
+    finding = look(length_bias, judgements=write_judgements("one", one=grades))
+    assert (finding.verdict, "no two judges" in finding.reason) == ("not known", True)
+    assert finding.table.rows[0][0] == "one"

@@ -18,8 +18,8 @@ def build(tmp_path):
 
 
 def test_steps_are_found_by_their_kind(build):
-    found = of_build(build, Sources())
-    assert (found.pools, found.judgements, found.against) == (build / "my-pool", build / "graded", ())
+    sources = of_build(build, Sources())
+    assert (sources.pools, sources.judgements, sources.against) == (build / "my-pool", build / "graded", ())
     (build / "data" / "train").mkdir(parents=True)
     assert of_build(build, Sources()).against == ()
     (build / "data" / "train" / "triples.jsonl").write_text("{}")

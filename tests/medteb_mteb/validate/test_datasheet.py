@@ -74,7 +74,7 @@ def rows(page):
 
 def test_recorded_facts_are_on_the_sheet(edition, build):
     page = datasheet(edition, build)
-    found = rows(page)
+    sheet_rows = rows(page)
     for row in (
         ["digest", edition.digest],
         ["size", "12 queries"],
@@ -94,20 +94,20 @@ def test_recorded_facts_are_on_the_sheet(edition, build):
         ["gwet ac1", "not recorded"],
         ["training queries that are near-duplicates of them", "0"],
     ):
-        assert row in found
+        assert row in sheet_rows
     assert "licence of web \\| pages | not recorded" in page  # a name is no table
 
 
 def test_missing_facts_are_marked_as_not_recorded(edition):
-    found = rows(datasheet(edition))
+    sheet_rows = rows(datasheet(edition))
     for row in (
         ["version of the anonymiser", "not recorded"],
         ["rule", "not recorded"],
         ["test queries in training sets", "not recorded"],
     ):
-        assert row in found
-    assert ["not recorded"] * 7 in found  # judges
-    assert ["not recorded"] * 4 in found  # retrievers
+        assert row in sheet_rows
+    assert ["not recorded"] * 7 in sheet_rows  # judges
+    assert ["not recorded"] * 4 in sheet_rows  # retrievers
 
 
 def test_an_edition_says_how_it_was_made_without_its_build(edition, build):
@@ -122,7 +122,7 @@ def test_an_edition_says_how_it_was_made_without_its_build(edition, build):
     history = [{"version": "0.9.0", "digest": "abc", "changes": "2 pairs judged"}]
     manifest = {"task": "T", "name": "n", "version": "1", "licence": "mit", "counts": {}}
     write_manifest(edition.path, **manifest, history=history)
-    found = rows(datasheet(load_edition(edition.path)))
+    sheet_rows = rows(datasheet(load_edition(edition.path)))
     for row in (
         ["days on which LLMs answered (UTC)", "2026-11-01 to 2026-11-03"],
         ["version of the anonymiser", "7, strict"],
@@ -130,7 +130,7 @@ def test_an_edition_says_how_it_was_made_without_its_build(edition, build):
         ["training queries compared", "9"],
         ["0.9.0", "abc", "2 pairs judged"],
     ):
-        assert row in found
+        assert row in sheet_rows
 
 
 def test_folders_without_a_valid_build_are_refused(edition, build, tmp_path):

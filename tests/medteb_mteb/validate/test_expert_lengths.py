@@ -12,7 +12,7 @@ from medteb_mteb.curation.labels.grades import Judgement
 from medteb_mteb.curation.labels.sheet import Drawn
 from medteb_mteb.validate.bias import length_bias
 from medteb_mteb.validate.dominance import Graded, binned, rank_correlation
-from medteb_mteb.validate.expert_lengths import LABELS, length_bias_by_experts
+from medteb_mteb.validate.expert_lengths import LABELS_ROW, length_bias_by_experts
 
 QUERIES, EACH = 60, 20
 
@@ -45,14 +45,14 @@ def material(*, beyond=0.0, drawn=1.0, judges=("one", "two")):
 
 
 def test_only_experts_reveal_a_bias_that_all_judges_share():
-    found = material(beyond=0.6)
-    assert length_bias(found).verdict == "ok"  # the judges agree with each other
-    seen = length_bias_by_experts(found)
+    shared = material(beyond=0.6)
+    assert length_bias(shared).verdict == "ok"  # the judges agree with each other
+    seen = length_bias_by_experts(shared)
     assert seen.verdict == "fail"
-    for name in (LABELS, "one", "two"):
+    for name in (LABELS_ROW, "one", "two"):
         assert seen.numbers[f"{name}, rank correlation beyond the experts, low"] > 0.1
     assert "Take other judges" in seen.reason
-    assert [row[0] for row in seen.table.rows] == [LABELS, "one", "two"]
+    assert [row[0] for row in seen.table.rows] == [LABELS_ROW, "one", "two"]
 
 
 def test_judges_that_agree_with_experts_have_no_length_bias():
@@ -81,11 +81,11 @@ def test_a_pair_of_weight_two_equals_a_repeated_pair():
 
 
 def test_length_bias_is_not_known_with_too_few_answers():
-    found = material()
-    found.experts = None
-    assert length_bias_by_experts(found).verdict == "not known"
-    found = material()
-    kept = dict(list(found.experts.answers.items())[:30])
-    found.experts = Experts(kept, found.experts.drawn, found.experts.pairs)
-    few = length_bias_by_experts(found)
+    sparse = material()
+    sparse.experts = None
+    assert length_bias_by_experts(sparse).verdict == "not known"
+    sparse = material()
+    kept = dict(list(sparse.experts.answers.items())[:30])
+    sparse.experts = Experts(kept, sparse.experts.drawn, sparse.experts.pairs)
+    few = length_bias_by_experts(sparse)
     assert (few.verdict, few.table.rows[0][-1]) == ("not known", "too few")

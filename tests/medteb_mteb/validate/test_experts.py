@@ -13,18 +13,18 @@ from medteb_mteb.validate.experts import corrected_mean, precision_of_systems
 
 def test_without_errors_the_corrected_mean_is_that_of_the_labels():
     labels = [[1, 0], [1, 1], [0, 0], [1, 0]]
-    found = corrected_mean(labels, {1: [1] * 40, 0: [0] * 40})
-    assert found.judged == found.value == 0.5
-    assert found.low < 0.5 < found.high
+    estimate = corrected_mean(labels, {1: [1] * 40, 0: [0] * 40})
+    assert estimate.judged == estimate.value == 0.5
+    assert estimate.low < 0.5 < estimate.high
     # More experts, a narrower interval.
     more = corrected_mean(labels, {1: [1] * 4000, 0: [0] * 4000})
-    assert more.high - more.low < found.high - found.low
+    assert more.high - more.low < estimate.high - estimate.low
 
 
 def test_a_systematic_error_is_corrected():
     labels = [[1, 1], [1, 1], [1, 0]]
-    found = corrected_mean(labels, {1: [1, 0] * 50, 0: [0] * 100})
-    assert found.value == pytest.approx(5 / 6 / 2)
+    estimate = corrected_mean(labels, {1: [1, 0] * 50, 0: [0] * 100})
+    assert estimate.value == pytest.approx(5 / 6 / 2)
     assert corrected_mean([[1], [1]], {1: [1, 1, 0, 0], 0: []}).value == 0.5
 
 
@@ -34,9 +34,9 @@ def test_intervals_cover_the_truth_at_their_nominal_rate():
         truth = draw.random((150, 10)) < 0.4
         labels = np.where(draw.random(truth.shape) < np.where(truth, 0.3, 0.1), ~truth, truth).astype(int)
         sampled = {one: draw.choice(truth[labels == one], 60, replace=False).astype(int) for one in (0, 1)}
-        found = corrected_mean(labels.tolist(), sampled)
-        inside += found.low <= 0.4 <= found.high
-        by_labels += abs(found.judged - 0.4) <= (found.high - found.low) / 2
+        estimate = corrected_mean(labels.tolist(), sampled)
+        inside += estimate.low <= 0.4 <= estimate.high
+        by_labels += abs(estimate.judged - 0.4) <= (estimate.high - estimate.low) / 2
     assert inside / 400 > 0.92
     assert by_labels < inside
 
@@ -65,19 +65,21 @@ def sheet(tmp_path):
 
 
 def test_experts_that_confirm_the_labels_leave_precision_unchanged(look, sheet, write_run):
-    found = look(precision_of_systems, runs=[write_run("one", "pnu")], **sheet(12))
-    assert found.verdict == "ok"
-    assert found.numbers["one, judged precision@10"] == found.numbers["one, corrected precision@10"] == 0.5
-    assert found.table.rows[0][1] == "12 + 12"
+    finding = look(precision_of_systems, runs=[write_run("one", "pnu")], **sheet(12))
+    assert finding.verdict == "ok"
+    assert (
+        finding.numbers["one, judged precision@10"] == finding.numbers["one, corrected precision@10"] == 0.5
+    )
+    assert finding.table.rows[0][1] == "12 + 12"
 
 
 def test_experts_that_reject_positives_give_a_warning(look, sheet, write_run):
     runs = [write_run("one", "pnu"), write_run("other", "nu")]
-    found = look(precision_of_systems, runs=runs, **sheet(6))
-    assert found.verdict == "warning"
-    assert found.numbers["one, corrected precision@10"] == 0.25
-    assert found.numbers["other, corrected precision@10"] == 0.0
-    assert "experts move precision@10 of one by 0.250" in found.reason
+    finding = look(precision_of_systems, runs=runs, **sheet(6))
+    assert finding.verdict == "warning"
+    assert finding.numbers["one, corrected precision@10"] == 0.25
+    assert finding.numbers["other, corrected precision@10"] == 0.0
+    assert "experts move precision@10 of one by 0.250" in finding.reason
 
 
 def test_precision_is_not_known_with_too_few_answers(look, sheet, write_run, folder):

@@ -20,9 +20,9 @@ def test_a_whole_folder_is_in_order(look, folder):
 def test_a_changed_file_is_named(look, folder, add):
     write_manifest(folder, task="clinic", name="c", version="1", licence="cc-by-4.0", counts={})
     add("judged_negatives.tsv", "q0\tu0")
-    found = look(files)
-    assert found.verdict == "fail"
-    assert found.reason.startswith("judged_negatives.tsv has ")
+    finding = look(files)
+    assert finding.verdict == "fail"
+    assert finding.reason.startswith("judged_negatives.tsv has ")
 
 
 @pytest.mark.parametrize(
@@ -39,20 +39,20 @@ def test_a_changed_file_is_named(look, folder, add):
 )
 def test_defects_are_counted_and_not_errors(look, add, name, line, check, numbers):
     add(name, line)
-    found = look(check)
-    assert found.verdict == "fail"
-    assert found.numbers.items() >= numbers.items()
+    finding = look(check)
+    assert finding.verdict == "fail"
+    assert finding.numbers.items() >= numbers.items()
 
 
 def test_queries_without_judgements_give_a_warning(look, add):
     add("queries.jsonl", '{"_id": "q99", "text": "谁来回答"}')
-    found = look(identifiers)
-    assert (found.verdict, found.numbers["queries in no split"]) == ("warning", 1)
+    finding = look(identifiers)
+    assert (finding.verdict, finding.numbers["queries in no split"]) == ("warning", 1)
 
 
 def test_queries_without_a_positive_fail(look, folder):
     path = folder / "qrels" / "test.tsv"
     path.write_text(path.read_text().replace("q3\tp3\t1", "q3\tp3\t0"))
-    found = look(positives)
-    assert (found.verdict, found.numbers["queries without a positive"]) == ("fail", 1)
-    assert "1 of 12 queries" in found.reason
+    finding = look(positives)
+    assert (finding.verdict, finding.numbers["queries without a positive"]) == ("fail", 1)
+    assert "1 of 12 queries" in finding.reason

@@ -27,10 +27,10 @@ def training(tmp_path):
     ],
 )
 def test_test_queries_in_training_sets_are_counted(look, training, query, positive, verdict):
-    found = look(leaks, against=training(query, positive))
-    assert found.verdict == verdict
-    assert found.numbers["queries near a training text"] == (verdict == "fail")
-    assert found.numbers["relevant documents in training"] == (verdict == "warning")
+    finding = look(leaks, against=training(query, positive))
+    assert finding.verdict == verdict
+    assert finding.numbers["queries near a training text"] == (verdict == "fail")
+    assert finding.numbers["relevant documents in training"] == (verdict == "warning")
 
 
 def test_leaks_are_not_known_without_training_sets(look):

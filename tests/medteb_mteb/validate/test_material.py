@@ -21,8 +21,8 @@ def test_the_baseline_ranks_as_the_model_of_that_name(folder, tmp_path):
         mteb.get_model("bm25-char-bigram"), task, cache=None, co2_tracker=False, show_progress_bar=False
     )
     (scores,) = result.task_results[0].scores["test"]
-    found = read_material(folder, Sources()).scores["bm25-char-bigram"]
-    assert sum(one.ndcg for one in found.values()) / len(found) == pytest.approx(
+    by_query = read_material(folder, Sources()).scores["bm25-char-bigram"]
+    assert sum(one.ndcg for one in by_query.values()) / len(by_query) == pytest.approx(
         scores["ndcg_at_10"], abs=1e-5
     )
 
@@ -44,7 +44,7 @@ def test_pipes_and_broken_links_are_not_files(folder):
 
 
 def test_huge_files_are_refused_before_they_are_read(folder, monkeypatch):
-    monkeypatch.setattr(module, "MOST_BYTES", 1000)
+    monkeypatch.setattr(module, "MAX_TABLE_BYTES", 1000)
     with pytest.raises(FolderError, match=r"corpus\.jsonl has .* bytes; at most 1,000 are read"):
         read_material(folder, Sources())
 
@@ -67,9 +67,9 @@ def test_other_types_and_empty_folders_are_refused(make_folder, folder, tmp_path
 
 
 def test_reranking_folders_are_ranked_within_their_lists(make_folder):
-    found = read_material(make_folder("Reranking"), Sources())
-    assert found.kind == "Reranking"
-    assert all(len(ranking) == 6 for ranking in found.runs["bm25-char-bigram"].values())
+    material = read_material(make_folder("Reranking"), Sources())
+    assert material.kind == "Reranking"
+    assert all(len(ranking) == 6 for ranking in material.runs["bm25-char-bigram"].values())
 
 
 def test_runs_of_other_data_and_of_one_name_are_refused(folder, write_run, tmp_path):

@@ -19,24 +19,24 @@ def write_jsonl(path, rows):
 
 def test_slices_are_all_queries_and_give_back_the_score(look, folder, write_run, monkeypatch):
     runs = [write_run("run", "npu", range(7))]
-    found = look(slices, runs=runs)
-    assert (found.verdict, found.numbers["queries of the smallest slice"]) == ("warning", 3)
-    sizes = [int(row[2]) for row in found.table.rows]
+    finding = look(slices, runs=runs)
+    assert (finding.verdict, finding.numbers["queries of the smallest slice"]) == ("warning", 3)
+    sizes = [int(row[2]) for row in finding.table.rows]
     assert sizes == [3, 3, 3, 3]
-    scores = [float(row[3].partition(" ")[0]) for row in found.table.rows]
+    scores = [float(row[3].partition(" ")[0]) for row in finding.table.rows]
     assert scores[0] > scores[-1] == 0  # the run lacks the longest queries
     material = read_material(folder, Sources(runs=runs))
     mean = sum(one.ndcg for one in material.scores["run"].values()) / 12
     assert sum(s * n for s, n in zip(scores, sizes, strict=True)) / 12 == pytest.approx(mean, abs=1e-4)
-    monkeypatch.setattr(module, "FEWEST", 3)
+    monkeypatch.setattr(module, "MIN_SLICE_QUERIES", 3)
     assert look(slices, runs=[write_run("steady", "npu")]).verdict == "ok"
 
 
 def test_queries_of_one_length_are_one_slice(look, folder):
     rows = [f'{{"_id": "q{i}", "text": "问题{i:02d}"}}' for i in range(12)]
     (folder / "queries.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
-    found = look(slices)
-    assert [row[1:3] for row in found.table.rows] == [("4 to 4 characters", "12")]
+    finding = look(slices)
+    assert [row[1:3] for row in finding.table.rows] == [("4 to 4 characters", "12")]
 
 
 def departments(folder, clusters=12):
@@ -55,20 +55,20 @@ def departments(folder, clusters=12):
 
 def test_a_department_on_which_a_run_fails_is_named(look, folder, write_run, monkeypatch):
     departments(folder)
-    monkeypatch.setattr(module, "FEWEST", 3)
+    monkeypatch.setattr(module, "MIN_SLICE_QUERIES", 3)
     # The run has the positives of the first six first, and of the others last or not at all.
     run = json.loads(pathlib.Path(write_run("run", "pnu", range(6))).read_text())
     run |= {f"q{i}": {f"n{i}": 2.0, f"p{i}": 1.0} for i in (6, 7)}
     path = folder.parent / "uneven.json"
     path.write_text(json.dumps(run))
-    found = look(slices, runs=[str(path)], by=["department"])
-    assert found.verdict == "warning"
-    assert "most of all uneven on department: " in found.reason
-    rows = {row[1]: row for row in found.table.rows}
+    finding = look(slices, runs=[str(path)], by=["department"])
+    assert finding.verdict == "warning"
+    assert "most of all uneven on department: " in finding.reason
+    rows = {row[1]: row for row in finding.table.rows}
     assert rows["department: 儿科"][2:4] == ("6", "1.0000 [1.0000, 1.0000]")
     alone = look(slices, runs=[str(path)])
     assert float(rows["department: 内科"][5]) < 0.01
-    assert len(found.table.rows) == len(alone.table.rows) + 2
+    assert len(finding.table.rows) == len(alone.table.rows) + 2
 
 
 def test_a_field_that_no_query_has_is_refused(look, folder):

@@ -35,7 +35,7 @@ _WORD = re.compile(r"\b\w+\b")
 _HAN = re.compile(r"[㐀-鿿豈-﫿]")
 
 
-def jieba_words(text: str) -> list[str]:
+def raw_jieba_words(text: str) -> list[str]:
     """Return the words of jieba's default mode, with punctuation and case, in pieces of 4,000 characters."""
     pieces = (text[start : start + CHUNK_CHARACTERS] for start in range(0, len(text), CHUNK_CHARACTERS))
     return [word for piece in pieces for word in segmenter().lcut(piece) if word]
@@ -46,7 +46,7 @@ def regex_words(text: str) -> list[str]:
     return [word.lower() for word in _WORD.findall(text)]
 
 
-TOKENIZERS: Mapping[str, Callable[[str], list[str]]] = {"jieba": jieba_words, "regex": regex_words}
+TOKENIZERS: Mapping[str, Callable[[str], list[str]]] = {"jieba": raw_jieba_words, "regex": regex_words}
 
 
 def choose_tokens(languages: Sequence[str], queries: Sequence[str]) -> Tokens:

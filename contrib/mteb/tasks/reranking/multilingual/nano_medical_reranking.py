@@ -21,10 +21,10 @@ class _Loader(RetrievalDatasetLoader):
 
     def _load_dataset_split(self, config: str, num_proc: int | None) -> Any:
         name = "reranking_hybrid" if config == "top_ranked" else config
-        found = super()._load_dataset_split(name, num_proc)
-        if config == "qrels" and "score" not in found.column_names:
-            found = found.add_column("score", [1] * len(found))
-        return found
+        dataset = super()._load_dataset_split(name, num_proc)
+        if config == "qrels" and "score" not in dataset.column_names:
+            dataset = dataset.add_column("score", [1] * len(dataset))
+        return dataset
 
 
 class _NanoMedicalReranking(AbsTaskRetrieval):

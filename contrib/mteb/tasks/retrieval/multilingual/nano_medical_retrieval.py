@@ -13,10 +13,10 @@ class _Loader(RetrievalDatasetLoader):
     """For qrels without scores: all are positives. Not needed once the data are reuploaded."""
 
     def _load_dataset_split(self, config: str, num_proc: int | None) -> Any:
-        found = super()._load_dataset_split(config, num_proc)
-        if config == "qrels" and "score" not in found.column_names:
-            found = found.add_column("score", [1] * len(found))
-        return found
+        dataset = super()._load_dataset_split(config, num_proc)
+        if config == "qrels" and "score" not in dataset.column_names:
+            dataset = dataset.add_column("score", [1] * len(dataset))
+        return dataset
 
 
 class _NanoMedicalRetrieval(AbsTaskRetrieval):

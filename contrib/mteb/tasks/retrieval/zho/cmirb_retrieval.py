@@ -22,10 +22,10 @@ class _Loader(RetrievalDatasetLoader):
     """For qrels whose columns are named as in C-MTEB; not needed once the data are reuploaded."""
 
     def _load_dataset_split(self, config: str, num_proc: int | None) -> Any:
-        found = super()._load_dataset_split(config, num_proc)
+        dataset = super()._load_dataset_split(config, num_proc)
         names = {"q_id": "query-id", "p_id": "corpus-id"}
-        return found.rename_columns(
-            {k: v for k, v in names.items() if k in found.column_names}
+        return dataset.rename_columns(
+            {k: v for k, v in names.items() if k in dataset.column_names}
         )
 
 
