@@ -196,7 +196,7 @@ def write_documents(model: str, corpus: Path, threads: int, out: Path) -> None:
 
 
 def judge(task: str, documents: Path) -> Any:
-    """Return a task with the vectors of its documents, compared by cosine: a `LossTask` of `mar_st.export.judge`."""
+    """Return a task with the vectors of its documents, a `mar_st.export.judge.LossTask`; cosine."""
     from mar_st.export.judge import open_judge
 
     return open_judge(task, "", vectors=documents, cosine=True)
