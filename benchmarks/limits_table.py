@@ -263,12 +263,14 @@ def _slow(attack: Attack, part: int) -> None:
 
 
 def _status_by(one: Connection, deadline: float) -> int | str:
-    """Return the status that a connection gets until a deadline, or `open`."""
+    """Return the status that a connection gets until a deadline, or `open` or `closed`."""
     one.socket.settimeout(max(0.05, deadline - time.monotonic()))
     try:
         return one.answer()[0]
     except TimeoutError:
         return "open"
+    except ConnectionError:
+        return "closed"
 
 
 def pipelined(attack: Attack) -> None:

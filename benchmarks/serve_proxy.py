@@ -11,6 +11,7 @@ benchmarks have one address. nginx has one worker process. Needs `nginx` (Debian
 from __future__ import annotations
 
 import argparse
+import resource
 import shutil
 import signal
 import socket
@@ -27,10 +28,10 @@ BEHIND = {"proxy-connections": "connections", "proxy-stock": "stock"}
 CONFIGURATION = """
 daemon off;
 worker_processes 1;
-worker_rlimit_nofile 65536;
+worker_rlimit_nofile {files};
 pid {folder}/nginx.pid;
 error_log {folder}/error.log;
-events {{ worker_connections 16384; multi_accept on; }}
+events {{ worker_connections {connections}; multi_accept on; }}
 http {{
     access_log off;
     server_tokens off;
@@ -98,7 +99,13 @@ def main() -> None:
         raise SystemExit(f"the server behind nginx did not start: {line}")
     with tempfile.TemporaryDirectory(prefix="serve-proxy-") as folder:
         port = free_port()
-        settings = {"folder": folder, "behind": line.rsplit(":", 1)[1].strip(), "port": port}
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        settings: dict[str, object] = {
+            "folder": folder,
+            "behind": line.rsplit(":", 1)[1].strip(),
+            "port": port,
+        }
+        settings |= {"files": files, "connections": min(16_384, files - 64)}
         path = Path(folder, "nginx.conf")
         path.write_text(CONFIGURATION.format_map(settings), encoding="utf-8")
         Path(folder).chmod(0o755)  # the worker process has another user
