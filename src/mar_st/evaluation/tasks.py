@@ -296,15 +296,15 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _texts(path: Path) -> dict[str, str]:
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for place, row in _rows(path):
         key = str(row.get("_id", row.get("id", "")))
         if not key or "text" not in row:
             raise DataError(f"{place}: needs '_id' and 'text'; has {sorted(row)}.")
-        if key in found:
+        if key in texts:
             raise DataError(f"{place}: the id {key!r} is there twice.")
-        found[key] = join_document(row)
-    return found
+        texts[key] = join_document(row)
+    return texts
 
 
 def _qrels(folder: Path, split: str) -> Iterator[tuple[str, str, str, int]]:

@@ -42,7 +42,7 @@ def read_graded(files: Iterable[str | Path]) -> list[GradedPair]:
     Raises:
         MarError: A file is missing, there are no rows, or a row is invalid; the message names its line.
     """
-    found: list[GradedPair] = []
+    pairs: list[GradedPair] = []
     names = [Path(file) for file in files]
     for file in names:
         if not file.is_file():
@@ -50,10 +50,10 @@ def read_graded(files: Iterable[str | Path]) -> list[GradedPair]:
         with file.open(encoding="utf-8") as stream:
             for number, line in enumerate(stream, start=1):
                 if line.strip():
-                    found.append(_pair(line, f"{file}:{number}"))
-    if not found:
+                    pairs.append(_pair(line, f"{file}:{number}"))
+    if not pairs:
         raise MarError(f"{', '.join(map(str, names))}: no graded pairs. Give query, document and label.")
-    return found
+    return pairs
 
 
 def _pair(line: str, where: str) -> GradedPair:

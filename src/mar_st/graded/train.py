@@ -281,11 +281,11 @@ def _model(base: str | Path, how: GraderSettings) -> CrossEncoder:
 
     check_source(str(base), what="base")
     kept = {} if how.layers is None else {"num_hidden_layers": how.layers}
-    found: CrossEncoder = CrossEncoder(
+    model: CrossEncoder = CrossEncoder(
         model_source(str(base)),
         num_labels=1,
         max_length=how.max_length,
         config_kwargs=kept or None,
         model_kwargs={"dtype": "float32"},
     )
-    return found
+    return model

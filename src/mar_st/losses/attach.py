@@ -40,7 +40,7 @@ def attach(value: Tensor, gradients: dict[int, Tensor], tensors: Sequence[Tensor
     chosen = [tensors[index] for index in gradients]
     if not chosen:
         return value
-    found: Tensor = _Attach.apply(  # type: ignore[no-untyped-call]
+    attached: Tensor = _Attach.apply(  # type: ignore[no-untyped-call]
         value, [g.to(t.dtype) for g, t in zip(gradients.values(), chosen, strict=True)], *chosen
     )
-    return found
+    return attached

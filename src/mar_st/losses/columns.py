@@ -50,14 +50,14 @@ def embed_columns(model: nn.Module, features: Iterable[dict[str, Any]]) -> list[
         features: Output of the model's tokenizer for each column.
     """
     first, *others = (without_spans(column) for column in features)
-    found = [_embed(model, *first)]
+    embedded = [_embed(model, *first)]
     merged = merge_feature_batches([column for column, _ in others]) if len(others) > 1 else None
     if merged is None:
-        return [*found, *(_embed(model, *column) for column in others)]
+        return [*embedded, *(_embed(model, *column) for column in others)]
     spans = [of_column for _, of_column in others if of_column is not None]
     whole = np.concatenate(spans, axis=1) if len(spans) == len(others) else None
     vectors = _embed(model, merged, whole)
-    return [*found, *vectors.reshape(len(others), -1, *vectors.shape[1:]).unbind(0)]
+    return [*embedded, *vectors.reshape(len(others), -1, *vectors.shape[1:]).unbind(0)]
 
 
 def spans_of(mask: Tensor) -> np.ndarray:
@@ -155,11 +155,11 @@ def some_rows(features: dict[str, Any], chosen: Tensor | slice, spans: np.ndarra
     """
     width = features["attention_mask"].shape[1]
     first, end = int(spans[0].min()), int(spans[1].max())
-    found = {}
+    selected = {}
     for name, value in features.items():
         if isinstance(value, Tensor):
             value = value[chosen]
             if value.ndim >= 2 and value.shape[1] == width > end - first > 0:
                 value = value[:, first:end].contiguous()  # other strides, or a view, would be compiled again
-        found[name] = value
-    return found
+        selected[name] = value
+    return selected

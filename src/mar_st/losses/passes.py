@@ -73,15 +73,15 @@ class PassesMixin(CachedLossMixin):
 
     def orders_of(self, features: Sequence[dict[str, Any]]) -> list[Tensor | None]:
         """Return the order of the rows in the passes of each column."""
-        found: list[Tensor | None] = []
+        orders: list[Tensor | None] = []
         for column in features:
             plain, spans = without_spans(column)
             if self.mini_batch_tokens is None or not can_be_cut(plain):
-                found.append(None)
+                orders.append(None)
             else:
                 mask = plain["attention_mask"]
-                found.append(longest_first(mask, spans_of(mask) if spans is None else spans)[0])
-        return found
+                orders.append(longest_first(mask, spans_of(mask) if spans is None else spans)[0])
+        return orders
 
     def embed_minibatch_iter(
         self,

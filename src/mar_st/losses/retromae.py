@@ -214,13 +214,13 @@ def mask_token_id(tokenizer: Any) -> int:
     Raises:
         MarError: The tokenizer has neither.
     """
-    found = tokenizer.mask_token_id if tokenizer.mask_token_id is not None else tokenizer.unk_token_id
-    if found is None:
+    token_id = tokenizer.mask_token_id if tokenizer.mask_token_id is not None else tokenizer.unk_token_id
+    if token_id is None:
         raise MarError(
             f"RetroMAE masks tokens, and {type(tokenizer).__name__} has neither a mask nor an unknown token. "
             "Set tokenizer.mask_token, or leave the stage out."
         )
-    return int(found)
+    return int(token_id)
 
 
 def word_pieces(tokenizer: Any, size: int) -> Tensor:

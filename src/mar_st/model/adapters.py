@@ -49,9 +49,9 @@ def default_targets(model: nn.Module) -> tuple[str, ...]:
     Raises:
         LoRAError: The encoder has no linear layer.
     """
-    found = dict.fromkeys(name.rpartition(".")[2] for name in _linear_layers(model))
-    ordered = [name for name in LORA_TARGETS if name in found]
-    targets = (*ordered, *(name for name in found if name not in ordered))
+    names = dict.fromkeys(name.rpartition(".")[2] for name in _linear_layers(model))
+    ordered = [name for name in LORA_TARGETS if name in names]
+    targets = (*ordered, *(name for name in names if name not in ordered))
     if not targets:
         raise LoRAError(f"{type(model).__name__} has no linear layers; train it in full, without lora_r.")
     return targets

@@ -117,7 +117,7 @@ class HiddenMeans:
             sizes = {"token": rows, "place": limit}
             if chosen is not None:
                 sizes |= {"first": len(chosen), "second": len(chosen)}
-            found = cls(
+            means = cls(
                 rows={group: [] for group in sizes},
                 sums={
                     layer: {
@@ -133,14 +133,14 @@ class HiddenMeans:
             ) as bar:
                 for features in passes(transformer, texts, limit):
                     states = layer_inputs(model, features, wanted)
-                    found._add(states, features, skip_first=parts.norm is None)
+                    means._add(states, features, skip_first=parts.norm is None)
                     bar.update(len(features["input_ids"]))
         finally:
             transformer.max_seq_length = own
             model.train(training)
-        if not sum(map(len, found.rows["token"])):
+        if not sum(map(len, means.rows["token"])):
             raise ContextMeansError("The texts have no tokens to average over, the first of each left out.")
-        return found
+        return means
 
     def _add(self, states: dict[int, Tensor], features: dict[str, Tensor], *, skip_first: bool) -> None:
         ids, mask = features["input_ids"], features["attention_mask"].bool()
@@ -150,9 +150,9 @@ class HiddenMeans:
         rows = {"token": ids, "place": place}
         if self.pairs is not None:
             keys = pair_keys(self.pairs[:, 0], self.pairs[:, 1])
-            found = pair_rows(keys.to(ids.device), ids)
-            rows["first"] = torch.nn.functional.pad(found, (0, 1), value=-1)
-            rows["second"] = torch.nn.functional.pad(found, (1, 0), value=-1)
+            bigram_rows = pair_rows(keys.to(ids.device), ids)
+            rows["first"] = torch.nn.functional.pad(bigram_rows, (0, 1), value=-1)
+            rows["second"] = torch.nn.functional.pad(bigram_rows, (1, 0), value=-1)
         for group, of_group in rows.items():
             row = of_group[kept]
             self.rows[group].append(row)
@@ -187,26 +187,26 @@ class HiddenMeans:
             )
         target, norm = InputEmbeddings.of(cut.model), self.norms.get(layer)
         groups = self._groups(layer, target)
-        found = _fit(groups)
-        target.word.weight.copy_(found["token"])
+        vectors = _fit(groups)
+        target.word.weight.copy_(vectors["token"])
         if target.types is not None:
             target.types.weight.zero_()
         if target.positions is not None:
             table = target.positions.weight
             table.zero_()
-            offsets = found["place"]
+            offsets = vectors["place"]
             table[target.first : target.first + len(offsets)] = offsets[: len(table) - target.first].to(table)
         if target.norm is not None and norm is not None:
             target.norm.load_state_dict(norm.state_dict())
         if self.pairs is None:
             return cut
-        first, second = (found[group].to(target.word.weight.dtype) for group in ("first", "second"))
+        first, second = (vectors[group].to(target.word.weight.dtype) for group in ("first", "second"))
         paired: Transformer = BigramTransformer.of(cut, Bigrams(self.pairs.to(first.device), first, second))
         return paired
 
     def _groups(self, layer: int, target: InputEmbeddings) -> dict[str, _Group]:
         """Return the groups that the cut encoder has vectors for; the norm of their sums is undone."""
-        found = {}
+        groups = {}
         for group, sums in self.sums[layer].items():
             if group == "place" and target.positions is None:
                 continue
@@ -214,13 +214,13 @@ class HiddenMeans:
             count = torch.bincount(rows[rows >= 0], minlength=len(sums)).float()
             norm = self.norms.get(layer)
             prior = PAIR_PRIOR if group in ("first", "second") else PRIOR
-            found[group] = _Group(
+            groups[group] = _Group(
                 rows, sums if norm is None else without_norm(norm, sums, count), count, prior
             )
-        tokens = found["token"]
+        tokens = groups["token"]
         own = target.output(torch.arange(len(tokens.sums), device=tokens.rows.device), positions=False)
         tokens.guess = _guess(own, tokens.sums, tokens.count)
-        return found
+        return groups
 
 
 @dataclass
@@ -248,15 +248,15 @@ def _fit(groups: Mapping[str, _Group]) -> dict[str, Tensor]:
     for one, other in combinations(groups, 2):
         counts = _together(groups[one], groups[other])
         together[one, other], together[other, one] = counts, counts.t().coalesce()
-    found: dict[str, Tensor] = {}
+    fitted: dict[str, Tensor] = {}
     for _ in range(SWEEPS if len(groups) > 1 else 1):
         for name, group in groups.items():
             left = group.sums if group.guess is None else group.sums + group.prior * group.guess
-            for other, vectors in found.items():
+            for other, vectors in fitted.items():
                 if other != name:
                     left = left - torch.mm(together[name, other], vectors)
-            found[name] = left / (group.count + group.prior)[:, None]
-    return found
+            fitted[name] = left / (group.count + group.prior)[:, None]
+    return fitted
 
 
 def _together(one: _Group, other: _Group) -> Tensor:
@@ -331,5 +331,5 @@ def _guess(own: Tensor, sums: Tensor, count: Tensor) -> Tensor:
     weighted = inputs[seen] * weight
     gram = weighted.T @ weighted
     gram += RIDGE * gram.diagonal().mean() * torch.eye(len(gram), device=gram.device)
-    found: Tensor = torch.linalg.solve(gram, weighted.T @ (sums[seen] / weight.square() * weight))
-    return inputs @ found
+    coefficients: Tensor = torch.linalg.solve(gram, weighted.T @ (sums[seen] / weight.square() * weight))
+    return inputs @ coefficients

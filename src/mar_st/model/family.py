@@ -76,7 +76,7 @@ def add_query_encoder(
         raise FamilyError(f"{root} has a query encoder {name!r}; choose another name than {_names(listing)}.")
     modules = list(encoder) if not isinstance(encoder, str | Path) else _modules(Path(encoder), root)
     modules = _fitted(modules, root, listing)
-    found: dict[str, str] = {}
+    module_types: dict[str, str] = {}
     for index, module in enumerate(modules):
         key = f"{name}_{index}_{type(module).__name__}"
         part = root / f"{key}.part"
@@ -85,11 +85,11 @@ def add_query_encoder(
         module.save(str(part))
         shutil.rmtree(root / key, ignore_errors=True)  # of a call that was killed
         move_folder(part, root / key)
-        found[key] = f"{type(module).__module__}.{type(module).__name__}"
+        module_types[key] = f"{type(module).__module__}.{type(module).__name__}"
     for folder in routers(root)[1:]:
         _add_tail(folder, name)
-    listing["types"] |= found
-    listing["structure"][name] = list(found)
+    listing["types"] |= module_types
+    listing["structure"][name] = list(module_types)
     write_router(root, listing)
     refresh_digests(root, lambda name: name.endswith(ROUTER))
 
@@ -172,9 +172,9 @@ def _modules(source: Path, root: Path) -> list[Module]:
 
 
 def _load(kind: str, path: Path, source: Path) -> Module:
-    found: Any = module_class(kind, str(source))
+    module_type: Any = module_class(kind, str(source))
     subfolder = path.relative_to(source).as_posix()
-    module: Module = found.load(str(source), subfolder="" if subfolder == "." else subfolder)
+    module: Module = module_type.load(str(source), subfolder="" if subfolder == "." else subfolder)
     return module
 
 

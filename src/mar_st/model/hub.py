@@ -118,16 +118,16 @@ def model_of(folder: str | Path) -> Path:
         PushError: There is no model, or its weights are not safetensors.
     """
     root = Path(folder)
-    found = root / "model" if (root / "recipe.json").is_file() else root
-    if not (found / "modules.json").is_file():
-        what = "an unfinished run" if found != root else "no folder of a model (no modules.json)"
+    model = root / "model" if (root / "recipe.json").is_file() else root
+    if not (model / "modules.json").is_file():
+        what = "an unfinished run" if model != root else "no folder of a model (no modules.json)"
         raise PushError(f"{root} is {what}. Give a finished run or a model that was saved.")
-    pickled = [path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.pkl") for path in found.rglob(pattern)]
-    if pickled or not list(found.rglob("*.safetensors")):
+    pickled = [path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.pkl") for path in model.rglob(pattern)]
+    if pickled or not list(model.rglob("*.safetensors")):
         raise PushError(
-            f"{found} holds {', '.join(pickled) or 'no weights'}; a model is uploaded as safetensors alone."
+            f"{model} holds {', '.join(pickled) or 'no weights'}; a model is uploaded as safetensors alone."
         )
-    return found
+    return model
 
 
 def _short(error: Exception) -> str:

@@ -115,10 +115,10 @@ def installed_folder(short: str) -> Path | None:
     `mar_st.model.packed.unpacked_folder` makes a model folder of it.
     """
     module = INSTALLABLE[short]
-    found = find_spec(module)
-    if found is None or not found.submodule_search_locations:
+    spec = find_spec(module)
+    if spec is None or not spec.submodule_search_locations:
         return None
-    return Path(next(iter(found.submodule_search_locations))) / "model"
+    return Path(next(iter(spec.submodule_search_locations))) / "model"
 
 
 def _installed(short: str) -> Path:
@@ -155,8 +155,8 @@ def _known_folder(name: str) -> Path:
         return folder
     if short in INSTALLABLE:
         return _installed(short)
-    found = trained_folder(short)
-    if found is None:
+    trained = trained_folder(short)
+    if trained is None:
         root = home()
         place = f"{root / short} holds no saved model" if root is not None else f"${HOME_VARIABLE} is not set"
         raise MarError(
@@ -164,4 +164,4 @@ def _known_folder(name: str) -> Path:
             f"model's folder at ${HOME_VARIABLE}/{short}, or build that folder from the published weights: "
             f"mar_st.model.published.assemble({PUBLISHED[short]!r}).save_pretrained(FOLDER)."
         )
-    return found
+    return trained

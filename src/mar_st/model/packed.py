@@ -109,8 +109,8 @@ def unpack(packed: str | Path, out: str | Path) -> None:
                 for name, tensors in weights.items():
                     path = listed_path(part, name, source / MANIFEST, PackedError)
                     path.parent.mkdir(parents=True, exist_ok=True)
-                    found = {key: _load(stored, place) for key, place in tensors.items()}
-                    save_file(found, str(path), metadata={"format": "pt"})
+                    unpacked = {key: _load(stored, place) for key, place in tensors.items()}
+                    save_file(unpacked, str(path), metadata={"format": "pt"})
         except (SafetensorError, OSError, KeyError) as error:
             raise PackedError(
                 f"{source} is damaged ({type(error).__name__}: {error}). Install it again."
@@ -224,13 +224,13 @@ def _quantised(rows: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, t
         codes = torch.where(near > 0, rows / near.float(), torch.zeros(())).round().clamp(-127, 127)
         error = (codes * near.float() - rows).square().sum(dim=-1, keepdim=True)
         tried.append((error, codes, near))
-    best, found, chosen = tried[0]
+    best, best_codes, chosen = tried[0]
     for error, codes, near in tried[1:]:
         less = error < best
-        best, found, chosen = (
-            torch.where(less, new, old) for new, old in ((error, best), (codes, found), (near, chosen))
+        best, best_codes, chosen = (
+            torch.where(less, new, old) for new, old in ((error, best), (codes, best_codes), (near, chosen))
         )
-    return found, chosen
+    return best_codes, chosen
 
 
 def _add(tensor: torch.Tensor, stored: dict[str, torch.Tensor]) -> str:
@@ -245,11 +245,11 @@ def _add(tensor: torch.Tensor, stored: dict[str, torch.Tensor]) -> str:
 
 def _load(stored: Any, parts: list[str]) -> torch.Tensor:
     # A file may hold equal tensors, but safetensors refuses to save tensors that share memory.
-    found: torch.Tensor = stored.get_tensor(parts[0]).clone()
+    tensor: torch.Tensor = stored.get_tensor(parts[0]).clone()
     if len(parts) == 1:
-        return found
+        return tensor
     scale: torch.Tensor = stored.get_tensor(parts[1])
-    return (found.float() * scale.float()).half()
+    return (tensor.float() * scale.float()).half()
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
@@ -271,8 +271,8 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 def _digest(folder: Path) -> str:
     """Return the SHA-256 of all files of a packed folder except its manifest."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST):
-        found.update(f"{path.relative_to(folder).as_posix()}\0".encode())
-        found.update(path.read_bytes())
-    return found.hexdigest()
+        digest.update(f"{path.relative_to(folder).as_posix()}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -103,14 +103,14 @@ def with_source_prompts(recipe: Recipe) -> Recipe:
     missing = sorted({*used, "document"} - set(recipe.prompts))
     if not missing:
         return recipe
-    found: list[dict[str, str]] = []
+    saved_prompts: list[dict[str, str]] = []
     for backbone in (recipe.query, recipe.document):
         if backbone is not None and backbone.source is not None:
             saved = saved_modules(backbone.source, backbone.revision)
-            found.append(saved.prompts if saved is not None else {})
+            saved_prompts.append(saved.prompts if saved is not None else {})
     prompts = dict(recipe.prompts)
     for name in missing:
-        order = reversed(found) if name == "document" else found
+        order = reversed(saved_prompts) if name == "document" else saved_prompts
         text = next((own[name] for own in order if name in own), None)
         if text is not None:
             prompts[name] = text

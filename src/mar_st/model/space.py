@@ -83,18 +83,18 @@ def document_parts(root: Path) -> list[dict[str, Any]] | None:
         if _written(root) is not None:
             return None
         raise MarError(f"{root} holds no model: it has neither modules.json nor config.json.")
-    found: list[dict[str, Any]] = []
+    parts: list[dict[str, Any]] = []
     for entry in listed_modules(root):
         path, kind = entry.path, _short(entry.type)
         if kind != "Router":
-            found.append({"type": kind, "path": path, "whole": path != root})
+            parts.append({"type": kind, "path": path, "whole": path != root})
             continue
         listing = read_router(path) if (path / ROUTER).is_file() else {}
         chain = listing.get("structure", {}).get("document")
         if chain is None or not all((path / key).is_dir() for key in chain):
             return None
-        found += [{"type": _short(listing["types"][key]), "path": path / key, "whole": True} for key in chain]
-    return found
+        parts += [{"type": _short(listing["types"][key]), "path": path / key, "whole": True} for key in chain]
+    return parts
 
 
 def document_prompt(prompts: dict[str, str]) -> str:

@@ -166,10 +166,10 @@ class BigramTransformer(Transformer):
         inner = {name: value for name, value in features.items() if name != "input_ids"}
         inner["inputs_embeds"] = embedded + self.bigrams(ids).to(embedded.dtype)
         positions = self._positions(features, ids)
-        found: dict[str, Any] = super().forward(inner | positions, **kwargs)
+        output: dict[str, Any] = super().forward(inner | positions, **kwargs)
         for name in ("inputs_embeds", *positions):
-            del found[name]
-        return found | {"input_ids": ids}
+            del output[name]
+        return output | {"input_ids": ids}
 
     def _positions(self, features: dict[str, Any], ids: Tensor) -> dict[str, Tensor]:
         """Return the positions that RoBERTa models derive from token ids, but cannot from embeddings."""
@@ -268,8 +268,8 @@ def pair_rows(keys: Tensor, ids: Tensor) -> Tensor:
 
 def count_values(module: nn.Module) -> int:
     """Return the number of values in a model's vectors of token pairs; its parameters do not include them."""
-    found = [part for part in module.modules() if isinstance(part, Bigrams)]
-    return sum(part.first.numel() + part.second.numel() for part in found)
+    tables = [part for part in module.modules() if isinstance(part, Bigrams)]
+    return sum(part.first.numel() + part.second.numel() for part in tables)
 
 
 def pair_keys(first: Tensor, second: Tensor) -> Tensor:

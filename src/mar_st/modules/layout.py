@@ -60,8 +60,8 @@ def listed_modules(root: Path) -> list[SavedModule]:
 def routers(root: Path) -> list[Path]:
     """Return the folders of a saved model's routers, in order."""
     entries = listed_modules(root) if (root / "modules.json").is_file() else []
-    found = [entry.path for entry in entries if entry.type.endswith(".Router")]
-    return found or ([root] if (root / ROUTER).is_file() else [])
+    folders = [entry.path for entry in entries if entry.type.endswith(".Router")]
+    return folders or ([root] if (root / ROUTER).is_file() else [])
 
 
 def read_router(folder: Path) -> dict[str, Any]:
@@ -133,8 +133,10 @@ def is_query_route(name: str) -> bool:
 
 def query_routes(root: Path) -> list[str]:
     """Return the names of the query encoders of a saved model, in order; none if it has no routers."""
-    found = routers(root)[:1]
-    return [name for folder in found for name in read_router(folder)["structure"] if is_query_route(name)]
+    first_router = routers(root)[:1]
+    return [
+        name for folder in first_router for name in read_router(folder)["structure"] if is_query_route(name)
+    ]
 
 
 def check_route(source: str | Path, side: str, name: str, routes: Iterable[str]) -> None:

@@ -229,8 +229,8 @@ def meta_model(shape: Shape, **options: Any) -> Any:
 
 def count(shape: Shape) -> Counts:
     """Return the parameters of an encoder, counted on the meta device."""
-    found = _count(json.dumps(dict(shape.config), sort_keys=True))
-    return replace(found, total=found.total + shape.head)
+    counts = _count(json.dumps(dict(shape.config), sort_keys=True))
+    return replace(counts, total=counts.total + shape.head)
 
 
 @lru_cache(maxsize=64)

@@ -163,7 +163,7 @@ def stage_memory(
 def _activations(
     stage: Stage, sides: Mapping[Side, tuple[Shape, Training]], columns: Sequence[Column], world: int
 ) -> float:
-    found = []
+    sizes = []
     passes = pass_sizes(stage, stage.batch_size // world)
     share = max(passes) / sum(passes) / world
     for side, (shape, training) in sides.items():
@@ -189,9 +189,9 @@ def _activations(
             # Gradient of the token embeddings, twice if one pass adds to that of another.
             again = len(mine) > 1 or training.gradcache or len(passes) > 1
             value += 4.0 * count(shape).embeddings * (2 if again else 1)
-        found.append(value)
+        sizes.append(value)
     cached = any(training.gradcache for _, training in sides.values())
-    return max(found) if cached else sum(found)
+    return max(sizes) if cached else sum(sizes)
 
 
 def _loss(stage: Stage, columns: Sequence[Column], world: int, dim: int) -> float:

@@ -171,13 +171,13 @@ def check_launch(recipe: Recipe, launch: Launch, names: Collection[str] | None =
         raise LaunchError(
             f"{recipe.name} trains in bf16, which this GPU does not compute in. Add --set precision=fp32."
         )
-    found = []
+    problems = []
     for stage in recipe.stages:
         if names is not None and stage.name not in names:
             continue
         try:
             check_stage(stage, launch)
         except LaunchError as error:
-            found.append(str(error))
-    if found:
-        raise LaunchError(" ".join(found))
+            problems.append(str(error))
+    if problems:
+        raise LaunchError(" ".join(problems))

@@ -127,16 +127,16 @@ def fitted(
     for stage in recipe.stages:
         if names is not None and stage.name not in names:
             continue
-        found = needs.stage(stage)
-        if found.fits is False and not (found.changes and keeps_gradients(found.changes)):
-            settings = " ".join(f"--set {change}" for change in found.changes)
-            adapter = f" An adapter fits, and is another model: {settings}." if found.changes else ""
+        stage_plan = needs.stage(stage)
+        if stage_plan.fits is False and not (stage_plan.changes and keeps_gradients(stage_plan.changes)):
+            settings = " ".join(f"--set {change}" for change in stage_plan.changes)
+            adapter = f" An adapter fits, and is another model: {settings}." if stage_plan.changes else ""
             raise LaunchError(
-                f"stage {stage.name} needs {found.memory['peak'] / 2**30:.1f} GiB on each device, which has "
-                f"{device.memory:.1f}, and neither mini-batches nor activation checkpointing make it fit."
+                f"stage {stage.name} needs {stage_plan.memory['peak'] / 2**30:.1f} GiB on each device, which "
+                f"has {device.memory:.1f}, and neither mini-batches nor activation checkpointing make it fit."
                 f"{adapter} Or use more devices with ZeRO 1, or larger ones."
             )
-        changes += found.changes
+        changes += stage_plan.changes
     return (changed(recipe, changes) if changes else recipe), changes
 
 
@@ -242,21 +242,21 @@ class Planner:
             side: training_of(stage, side, self._held(stage, side), precision) for side in self._sides(stage)
         }
 
-    def tried(self, found: StagePlan, stage: Stage, trial: Trial) -> None:
+    def tried(self, stage_plan: StagePlan, stage: Stage, trial: Trial) -> None:
         """Replace estimates by the measurements of a trial."""
         texts = sum(number for _, _, number in self.work.texts(stage, self._groups[stage.name]))
-        found.step_seconds = trial.step
-        found.setup_hours = texts * trial.teacher / 3600 if trial.teacher else 0.0
-        if found.steps is not None:
+        stage_plan.step_seconds = trial.step
+        stage_plan.setup_hours = texts * trial.teacher / 3600 if trial.teacher else 0.0
+        if stage_plan.steps is not None:
             evaluation = self.recipe.evaluation
-            times = 0 if evaluation is None else -(-found.steps // evaluation.every)
-            found.hours = trial.seconds(found.steps, texts if trial.teacher else 0.0, times) / 3600
-        rest = trial.memory - found.memory["peak"]
-        found.memory = {**found.memory, "other": max(0.0, rest), "peak": float(trial.memory)}
+            times = 0 if evaluation is None else -(-stage_plan.steps // evaluation.every)
+            stage_plan.hours = trial.seconds(stage_plan.steps, texts if trial.teacher else 0.0, times) / 3600
+        rest = trial.memory - stage_plan.memory["peak"]
+        stage_plan.memory = {**stage_plan.memory, "other": max(0.0, rest), "peak": float(trial.memory)}
         limit = self.device.memory
-        found.fits = None if limit is None else trial.memory <= limit * 2**30
-        found.changes = [] if found.fits else found.changes
-        found.notes = [note for note in found.notes if not note.startswith("so short a step")]
+        stage_plan.fits = None if limit is None else trial.memory <= limit * 2**30
+        stage_plan.changes = [] if stage_plan.fits else stage_plan.changes
+        stage_plan.notes = [note for note in stage_plan.notes if not note.startswith("so short a step")]
 
     def _sides(self, stage: Stage) -> list[Side]:
         if isinstance(stage, AlignStage | JointStage):

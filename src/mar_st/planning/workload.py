@@ -94,13 +94,13 @@ class Workload:
     def _groups(self, stage: Stage, entries: Sequence[Data]) -> list[Group]:
         if not isinstance(stage, AlignStage | RetroMAEStage):
             return [self._pairs(stage, entry) for entry in entries]
-        found = []
+        groups = []
         for entry in entries:
             stats = self.stats[entry.name]
             if isinstance(stage, RetroMAEStage):
                 known = [rows for rows in (stats.queries, stats.documents) if rows is not None]
                 column = self.column("query", entry, None, stage.batch_size, stage, bare=True)
-                found.append(Group(entry, sum(known) if known else None, (column,)))
+                groups.append(Group(entry, sum(known) if known else None, (column,)))
                 continue
             kinds: tuple[tuple[Side, float | None], ...] = (
                 ("query", stats.queries),
@@ -111,8 +111,8 @@ class Workload:
                     continue
                 column = self.column("query", entry, role == "query", stage.batch_size, stage)
                 weighted = None if rows is None else rows * entry.weight
-                found.append(Group(entry, weighted, (column, *self._second(stage)), role == "query"))
-        return found
+                groups.append(Group(entry, weighted, (column, *self._second(stage)), role == "query"))
+        return groups
 
     def _second(self, stage: AlignStage) -> tuple[Column, ...]:
         """Return the second texts of an alignment's rows, drawn from the documents of its data."""
@@ -127,19 +127,22 @@ class Workload:
 
     def texts(self, stage: Stage, groups: Sequence[Group]) -> list[tuple[Data, bool, float]]:
         """Return the distinct texts of a stage: data entry, whether they are queries, how many."""
-        found = []
+        counted = []
         if isinstance(stage, AlignStage):
-            found = [
+            counted = [
                 (group.entry, group.queries, (group.rows or 0.0) / group.entry.weight) for group in groups
             ]
             if len(stage.text_weights) > 1:
                 entries = self._with_documents(stage)
-                found += [(entry, False, self.stats[entry.name].documents or 0.0) for entry in entries]
-            return found
+                counted += [(entry, False, self.stats[entry.name].documents or 0.0) for entry in entries]
+            return counted
         for group in groups:
             stats = self.stats[group.entry.name]
-            found += [(group.entry, True, stats.queries or 0.0), (group.entry, False, stats.documents or 0.0)]
-        return [part for part in found if part[2]]
+            counted += [
+                (group.entry, True, stats.queries or 0.0),
+                (group.entry, False, stats.documents or 0.0),
+            ]
+        return [part for part in counted if part[2]]
 
     def averaged(self, stage: Stage) -> tuple[float, float]:
         """Count the texts over which a stage averages hidden states of the document encoder.

@@ -22,8 +22,8 @@ class RecipeError(MarError):
 
 def recipe_names() -> list[str]:
     """Return the names of the package's recipes; those in a sub-folder, as `ablations/NAME`, come last."""
-    found = (path.relative_to(RECIPES).with_suffix("") for path in RECIPES.rglob("*.yaml"))
-    recipes = (path for path in found if path.parts[0] != "studies")
+    paths = (path.relative_to(RECIPES).with_suffix("") for path in RECIPES.rglob("*.yaml"))
+    recipes = (path for path in paths if path.parts[0] != "studies")
     return [path.as_posix() for path in sorted(recipes, key=lambda path: (len(path.parts), path.as_posix()))]
 
 

@@ -63,7 +63,7 @@ def try_stages(recipe: Recipe, *, say: Callable[[str], None] = print) -> dict[st
     """
     short = shorten(recipe, SHORTENED)
     names = [stage.name for stage in short.stages]
-    found: dict[str, Trial] = {}
+    trials: dict[str, Trial] = {}
     with tempfile.TemporaryDirectory(prefix="mar-trial-") as place, (Path(place) / "log").open("w+") as log:
         (Path(place) / "recipe.json").write_text(short.model_dump_json(), encoding="utf-8")
         command = [sys.executable, "-m", "mar_st.rehearsal.trial", place, str(time.time())]
@@ -71,16 +71,16 @@ def try_stages(recipe: Recipe, *, say: Callable[[str], None] = print) -> dict[st
             assert process.stdout is not None  # noqa: S101 -- asked for
             told = (line for line in process.stdout if line.startswith(MARK))
             for line, name in zip(told, names, strict=False):
-                trial = found[name] = Trial(**json.loads(line.removeprefix(MARK)))
+                trial = trials[name] = Trial(**json.loads(line.removeprefix(MARK)))
                 say(
                     f"tried {name}: {trial.step:.3g} s a step, {trial.once:.0f} s once, "
                     f"{trial.memory / 2**30:.2f} GiB"
                 )
-        if len(found) < len(names):
+        if len(trials) < len(names):
             log.seek(0)
             reason = (log.read().strip().splitlines() or ["no output"])[-1]
-            raise TrialError(f"stage {names[len(found)]} could not be tried: {reason}")
-    return found
+            raise TrialError(f"stage {names[len(trials)]} could not be tried: {reason}")
+    return trials
 
 
 @dataclass

@@ -136,10 +136,10 @@ def _results(recipe: Recipe, stages: Mapping[str, Path]) -> list[str]:
 
 def _versions() -> list[str]:
     """Return the versions of the installed training libraries."""
-    found = []
+    versions = []
     for name in LIBRARIES:
         try:
-            found.append(f"{name} {version(name)}")
+            versions.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             continue
-    return found
+    return versions

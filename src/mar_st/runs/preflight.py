@@ -88,8 +88,8 @@ def ready(
 def _recorded(marker: Path) -> list[dict[str, Any]]:
     if not marker.is_file():
         return []
-    found: list[dict[str, Any]] = json.loads(marker.read_text(encoding="utf-8")).get(FIT, [])
-    return found
+    changes: list[dict[str, Any]] = json.loads(marker.read_text(encoding="utf-8")).get(FIT, [])
+    return changes
 
 
 def _value(recipe: Recipe, setting: str) -> Any:

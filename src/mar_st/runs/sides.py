@@ -219,8 +219,8 @@ class Sides:
                 continue
             queries, documents = distinct_texts(source.triples)
             own = distinct(source.texts) if entry.role == "query" else Texts([])
-            found = distinct(queries, own, documents if entry.symmetric else Texts([]))
-            groups.append((self.recipe.prompts.get(entry.prompt, ""), found))
+            entry_texts = distinct(queries, own, documents if entry.symmetric else Texts([]))
+            groups.append((self.recipe.prompts.get(entry.prompt, ""), entry_texts))
         ends = np.cumsum([len(texts) for _, texts in groups])
         if not ends[-1]:
             raise MarError(f"context_means: the data {', '.join(names)} hold no queries to average over.")

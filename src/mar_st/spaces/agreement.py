@@ -88,13 +88,13 @@ def agreement(
         Mean cosine by role (`cosine_query`, `cosine_document`), `overlap_at_10` with its 95 %
         interval over the queries, and the counts.
     """
-    found: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     for role, vectors in encoded.items():
         if len(vectors):
-            found[f"cosine_{role}"] = round(mean_cosine(vectors, taught[role]), 4)
-            found[f"held_out_{role}"] = len(vectors)
+            report[f"cosine_{role}"] = round(mean_cosine(vectors, taught[role]), 4)
+            report[f"held_out_{role}"] = len(vectors)
     if corpus is None or len(corpus) < 2:
-        return found
+        return report
     role = "query" if len(encoded.get("query", ())) else "document"
     if len(corpus) > MOST_DOCUMENTS:
         kept = np.sort(np.random.default_rng(seed).choice(len(corpus), MOST_DOCUMENTS, replace=False))
@@ -104,8 +104,8 @@ def agreement(
     if len(encoded.get(role, ())):
         rows = own if role == "document" else None
         shares = overlaps(encoded[role], taught[role], corpus, rows)
-        found["overlap_at_10"] = round(float(shares.mean()), 4)
-        found["overlap_interval"] = interval(shares, seed=seed)
-        found["overlap_queries"] = "held-out queries" if role == "query" else "held-out documents"
-        found["overlap_corpus"] = len(corpus)
-    return found
+        report["overlap_at_10"] = round(float(shares.mean()), 4)
+        report["overlap_interval"] = interval(shares, seed=seed)
+        report["overlap_queries"] = "held-out queries" if role == "query" else "held-out documents"
+        report["overlap_corpus"] = len(corpus)
+    return report

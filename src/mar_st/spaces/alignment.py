@@ -206,8 +206,8 @@ class SpaceRun:
         if self.refine is not None:
             triples = [(t.query, *t.positives, "", *t.negatives) for t in read_triples(self.refine)]
             content["refine"] = digest([text for triple in triples for text in triple])
-        found: dict[str, Any] = json.loads(json.dumps(content))
-        return found
+        settings: dict[str, Any] = json.loads(json.dumps(content))
+        return settings
 
     def _split(self) -> dict[Side, list[str]]:
         """Return the texts for training, and set `held`."""

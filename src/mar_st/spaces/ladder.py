@@ -342,5 +342,5 @@ class LadderRun(SpaceRun):
     def _timed(self) -> list[str]:
         """Return the texts for timing: queries of the tasks, else held-out or other texts."""
         asked = [text for task in self.tasks for text in task.queries.values()]
-        found: Sequence[str] = asked or self.held["query"] or self.queries or self.documents
-        return list(found[:128])
+        texts: Sequence[str] = asked or self.held["query"] or self.queries or self.documents
+        return list(texts[:128])

@@ -58,8 +58,8 @@ class Graph:
         """
         asked = _drawn(np.concatenate([np.asarray(part, dtype=np.float32) for part in queries]), MOST_QUERIES)
         _, rows = flat.search(asked, self.vectors, AT)
-        found = calibrate(self.searchable, ExactResults(asked, rows), TARGET, self.searchable.LADDER)
-        return {"ef": found.pop("search")["ef"], **found}
+        calibrated = calibrate(self.searchable, ExactResults(asked, rows), TARGET, self.searchable.LADDER)
+        return {"ef": calibrated.pop("search")["ef"], **calibrated}
 
     def about(self, queries: Sequence[np.ndarray]) -> dict[str, Any]:
         """Return how the effort was measured, and what the teacher's own queries need.

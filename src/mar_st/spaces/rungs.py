@@ -94,22 +94,22 @@ def default_rung(rungs: Sequence[Rung], name: str | None) -> Rung:
     """
     if name is None:
         return next((rung for rung in rungs if rung.name == DEFAULT), max(rungs))
-    found = next((rung for rung in rungs if rung.name == name.removeprefix("query-")), None)
-    if found is None:
+    chosen = next((rung for rung in rungs if rung.name == name.removeprefix("query-")), None)
+    if chosen is None:
         names = ", ".join(rung.name for rung in rungs)
         raise SpaceError(f"--default-rung is {name!r}, but the rungs of the ladder are {names}.")
-    return found
+    return chosen
 
 
 def teacher_layers(model: SentenceTransformer) -> dict[Side, int]:
     """Return the layer counts of a teacher's encoders that start with a transformer."""
-    found: dict[Side, int] = {}
+    layers: dict[Side, int] = {}
     sides: tuple[Side, ...] = ("query", "document")
     for side in sides:
         first: Any = route(model, side)[0]
         if isinstance(first, Transformer):
-            found[side] = int(first.model.config.num_hidden_layers)
-    return found
+            layers[side] = int(first.model.config.num_hidden_layers)
+    return layers
 
 
 def source_side(model: SentenceTransformer, most: int) -> Side | None:

@@ -70,7 +70,7 @@ class Space:
         full = vectors[0].shape[1]
         if dim is not None and dim > full:
             raise SpaceError(f"--dim is {dim}, but the teacher's vectors have {full} dimensions.")
-        lengths = np.linalg.norm(np.concatenate([found[:256] for found in vectors]), axis=1)
+        lengths = np.linalg.norm(np.concatenate([part[:256] for part in vectors]), axis=1)
         space = cls(teacher, full, dim or full, bool(np.abs(lengths - 1).max() < UNIT))
         if not space.unit and space.similarity not in ("cosine", "dot"):
             raise SpaceError(
@@ -93,8 +93,8 @@ class Space:
 
     def vectors(self, texts: Sequence[str], role: Side) -> Vectors:
         """Return the targets of a student: the teacher's vectors, truncated and normalised."""
-        found = self.teacher.vectors(texts, role)
-        return found if self.unit and self.dim == self.full else found.cut(self.dim, normalised=True)
+        whole = self.teacher.vectors(texts, role)
+        return whole if self.unit and self.dim == self.full else whole.cut(self.dim, normalised=True)
 
     def documents(self, texts: Sequence[str]) -> Vectors:
         """Return vectors of documents as an index of this space holds them (for cosine: of length 1)."""

@@ -64,9 +64,9 @@ class AccumulatingTrainer(ResumableTrainer):
 
     def collect_features(self, inputs: dict[str, Any]) -> tuple[list[dict[str, Tensor]], Tensor | None]:
         """Return columns and labels of a batch, or of a pass."""
-        found: tuple[list[dict[str, Tensor]], Tensor | None]
-        found = inputs[PASS] if PASS in inputs else super().collect_features(inputs)
-        return found
+        collected: tuple[list[dict[str, Tensor]], Tensor | None]
+        collected = inputs[PASS] if PASS in inputs else super().collect_features(inputs)
+        return collected
 
 
 def split(
@@ -83,14 +83,14 @@ def split(
     prepare: Any = getattr(loss, "prepare", None)
     if prepare is not None:
         features = prepare(features)
-    found, start, rows = [], 0, sum(sizes)
+    passes, start, rows = [], 0, sum(sizes)
     for size in sizes:
         end = start + size
         columns = [_rows(column, start, end) for column in features]
         own = (columns, None if labels is None else labels[start:end])
-        found.append({PASS: own, WEIGHT: 1.0 if prepare is not None else size / rows, PASSES: len(sizes)})
+        passes.append({PASS: own, WEIGHT: 1.0 if prepare is not None else size / rows, PASSES: len(sizes)})
         start = end
-    return found
+    return passes
 
 
 def _rows(column: dict[str, Any], start: int, end: int) -> dict[str, Any]:

@@ -94,21 +94,21 @@ def train_align(
 @contextmanager
 def raw_vectors(model: MAR) -> Iterator[None]:
     """Skip the normalisation in training mode; in evaluation mode vectors stay normalised."""
-    found: list[Any] = [module for module in model.modules() if isinstance(module, Normalize)]
-    for module in found:
+    normalize_modules: list[Any] = [module for module in model.modules() if isinstance(module, Normalize)]
+    for module in normalize_modules:
         module.forward = partial(_while_training, module)
     try:
         yield
     finally:
-        for module in found:
+        for module in normalize_modules:
             del module.forward
 
 
 def _while_training(module: Any, features: dict[str, Any]) -> dict[str, Any]:
     if module.training:
         return features
-    found: dict[str, Any] = type(module).forward(module, features)
-    return found
+    output: dict[str, Any] = type(module).forward(module, features)
+    return output
 
 
 def align_to(
@@ -210,14 +210,14 @@ def _rows(
 def _documents(sources: Sequence[Source], stage: AlignStage) -> TextGroup:
     """Return all documents of a stage's data, the second texts of its rows."""
     every = stage.model_copy(update={"texts": "all"})
-    found = [group.texts for group in text_groups(sources, every) if group.role == "document"]
-    if not found:
+    documents = [group.texts for group in text_groups(sources, every) if group.role == "document"]
+    if not documents:
         names = ", ".join(source.entry.name for source in sources)
         raise AlignError(
             f"stage {stage.name}: text_weights ask for a second text per row, and its data ({names}) hold no "
             "documents to draw them from. Name data with documents, or give one weight."
         )
-    return TextGroup("second", "document", distinct(*found), "")
+    return TextGroup("second", "document", distinct(*documents), "")
 
 
 @dataclass(frozen=True)

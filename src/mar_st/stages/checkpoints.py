@@ -44,14 +44,14 @@ class ResumableTrainer(SentenceTransformerTrainer):
         """Return the trained parameters by name: those of the model, then those of the loss."""
         model: Any = getattr(self.model, "_orig_mod", self.model)
         own = [(name, p) for name, p in model.named_parameters() if not name.startswith(LENT)]
-        found = {f"model.{name}": p for name, p in own if p.requires_grad}
+        trained = {f"model.{name}": p for name, p in own if p.requires_grad}
         of_model = {id(parameter) for _, parameter in own}
         losses: dict[str, Any] = self.loss if isinstance(self.loss, dict) else {"": self.loss}
         for key, loss in losses.items():
             for name, parameter in loss.named_parameters():
                 if id(parameter) not in of_model:  # a loss holds the model
-                    found[f"loss.{key}.{name}"] = parameter
-        return found
+                    trained[f"loss.{key}.{name}"] = parameter
+        return trained
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         del state_dict

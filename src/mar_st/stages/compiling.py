@@ -60,8 +60,10 @@ def compiled(model: SentenceTransformer, *, enabled: bool) -> Iterator[None]:
         model: The model, on its device.
         enabled: False: do nothing.
     """
-    found = [module.model for module in model.modules() if isinstance(module, Transformer)] if enabled else []
-    with compiled_encoders(list(dict.fromkeys(found)), on_cpu=model.device.type == "cpu"):
+    models = (
+        [module.model for module in model.modules() if isinstance(module, Transformer)] if enabled else []
+    )
+    with compiled_encoders(list(dict.fromkeys(models)), on_cpu=model.device.type == "cpu"):
         yield
 
 

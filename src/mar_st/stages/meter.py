@@ -92,10 +92,10 @@ def peak_flops(device_name: str, *, bf16: bool) -> float | None:
     """
     compact = device_name.replace(" ", "").upper()
     pieces = {name: name.upper().split("-") for name in DEVICES}
-    found = [name for name in DEVICES if all(piece in compact for piece in pieces[name])]
-    if not found:
+    matches = [name for name in DEVICES if all(piece in compact for piece in pieces[name])]
+    if not matches:
         return None
-    device = DEVICES[max(found, key=lambda name: len(pieces[name]))]
+    device = DEVICES[max(matches, key=lambda name: len(pieces[name]))]
     peak = device.bf16 if bf16 else device.fp32
     return None if peak is None else peak * 1e12
 
@@ -114,11 +114,11 @@ def peak_memory(device: torch.device) -> float:
 
 def own_modules(loss: nn.Module) -> list[Any]:
     """Return a loss and the losses inside it, without the model that they hold."""
-    found: list[Any] = [] if type(loss).__module__.startswith(("torch.", "transformers.")) else [loss]
+    modules: list[Any] = [] if type(loss).__module__.startswith(("torch.", "transformers.")) else [loss]
     for child in loss.children():
         if not isinstance(child, BaseModel):
-            found += own_modules(child)
-    return found
+            modules += own_modules(child)
+    return modules
 
 
 class Meter:

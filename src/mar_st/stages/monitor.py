@@ -39,7 +39,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def evaluation_results(rows: list[dict[str, Any]]) -> list[tuple[int, dict[str, float]]]:
     """Return step and scores of every evaluation in the records; names are without `eval_`."""
-    found = []
+    results = []
     for row in rows:
         scores = {
             key.removeprefix("eval_"): value
@@ -47,8 +47,8 @@ def evaluation_results(rows: list[dict[str, Any]]) -> list[tuple[int, dict[str, 
             if key.startswith("eval_") and key not in TIMING and isinstance(value, int | float)
         }
         if scores:
-            found.append((int(row["step"]), scores))
-    return found
+            results.append((int(row["step"]), scores))
+    return results
 
 
 class MetricsFile(TrainerCallback):

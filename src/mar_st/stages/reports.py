@@ -58,8 +58,8 @@ def check_callbacks(callbacks: Iterable[Any]) -> tuple[Any, ...]:
     Raises:
         ReportError: An entry is not a callback, or is a `RunCallback` class instead of an instance.
     """
-    found = tuple(callbacks)
-    for callback in found:
+    checked = tuple(callbacks)
+    for callback in checked:
         kind = callback if inspect.isclass(callback) else type(callback)
         if not issubclass(kind, TrainerCallback):
             raise ReportError(
@@ -70,7 +70,7 @@ def check_callbacks(callbacks: Iterable[Any]) -> tuple[Any, ...]:
             raise ReportError(
                 f"{kind.__name__} receives events of the whole run; pass an instance, {kind.__name__}()."
             )
-    return found
+    return checked
 
 
 def check_reports(report_to: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -99,7 +99,7 @@ def _resume(loss: RetroMAELoss, path: Path) -> None:
 
 def _fill(module: nn.Module, tensors: Mapping[str, Tensor], what: str) -> None:
     expected = {key: tuple(value.shape) for key, value in module.state_dict().items()}
-    found = {key: tuple(value.shape) for key, value in tensors.items()}
-    if expected != found:
-        raise MarError(f"{what} is of another encoder: it has the shapes {found}, not {expected}.")
+    shapes = {key: tuple(value.shape) for key, value in tensors.items()}
+    if expected != shapes:
+        raise MarError(f"{what} is of another encoder: it has the shapes {shapes}, not {expected}.")
     module.load_state_dict(dict(tensors))

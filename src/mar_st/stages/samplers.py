@@ -91,8 +91,8 @@ class TrainRows(Dataset[dict[str, Any]]):
         if isinstance(dataset, RedrawnDataset):
             return dataset.content(rows, self.epoch)
         if texts is None:
-            found: dict[str, Sequence[Any]] = dataset[rows.tolist()]
-            return found
+            content: dict[str, Sequence[Any]] = dataset[rows.tolist()]
+            return content
         return {name: column.take(rows) for name, column in texts.items()}
 
 
@@ -375,12 +375,12 @@ def _keys(dataset: datasets.Dataset) -> Callable[[int], np.ndarray]:
         draws = dataset.draws
         of_queries, of_documents = digests(draws.queries)[:, 0], digests(draws.documents)[:, 0]
         return lambda epoch: dataset.values(epoch, of_queries, of_documents)
-    found: list[np.ndarray] = []
+    column_keys: list[np.ndarray] = []
     for column in text_columns(dataset):
         texts = column_texts(dataset, column)
         keys = digests(texts)[:, 0]
-        found.append(np.where(texts.missing(), found[0], keys) if found else keys)
-    return _always(np.stack(found, axis=1))
+        column_keys.append(np.where(texts.missing(), column_keys[0], keys) if column_keys else keys)
+    return _always(np.stack(column_keys, axis=1))
 
 
 def _lengths(

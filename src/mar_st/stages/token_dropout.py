@@ -97,13 +97,13 @@ def _encoders(model: SentenceTransformer) -> dict[str, Transformer]:
         MarError: A route does not start with a transformer.
     """
     first: Any = model[0]
-    found = {"": first}
+    encoders = {"": first}
     if isinstance(first, Router):
-        found = {name: route[0] for name, route in cast("Any", first.sub_modules).items()}
-    for module in found.values():
+        encoders = {name: route[0] for name, route in cast("Any", first.sub_modules).items()}
+    for module in encoders.values():
         if not isinstance(module, Transformer):
             raise MarError(f"token_dropout is for transformers; got a {type(module).__name__}.")
-    return found
+    return encoders
 
 
 def _special_tokens(encoder: Transformer) -> Tensor:

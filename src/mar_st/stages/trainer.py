@@ -135,8 +135,8 @@ class StageTrainer(AccumulatingTrainer):
         """Create the optimizer; register the loss's parameters with the model for DeepSpeed."""
         optimizer = super().create_optimizer(model)
         if self.is_deepspeed_enabled:
-            found = self.trained_parameters().items()
-            lend(self.model, {name: p for name, p in found if name.startswith("loss.")})
+            trained = self.trained_parameters().items()
+            lend(self.model, {name: p for name, p in trained if name.startswith("loss.")})
         return optimizer
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:

@@ -125,8 +125,8 @@ def _content(entry: _Step) -> dict[str, Any]:
         content["texts"] = entry.record.texts
     tokens = {}
     for key, value in entry.inputs.items():
-        column, found, _ = key.partition("_input_ids")
-        if found and isinstance(value, torch.Tensor):
+        column, separator, _ = key.partition("_input_ids")
+        if separator and isinstance(value, torch.Tensor):
             mask = entry.inputs.get(f"{column}_attention_mask")
             rows = value.tolist()
             if mask is not None and mask.shape == value.shape:

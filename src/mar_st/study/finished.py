@@ -64,8 +64,8 @@ def score_bm25(data: TaskData) -> list[float]:
             kept = [place[key] for key in data.candidates[query]]
             values = retriever.score([row], [kept])[0].tolist()  # type: ignore[list-item]
         else:
-            found = retriever.search([row], min(_DEPTH, len(ids)), [[]])  # type: ignore[list-item]
-            there = found.documents[0] >= 0
-            kept, values = found.documents[0][there].tolist(), found.scores[0][there].tolist()
+            hits = retriever.search([row], min(_DEPTH, len(ids)), [[]])  # type: ignore[list-item]
+            there = hits.documents[0] >= 0
+            kept, values = hits.documents[0][there].tolist(), hits.scores[0][there].tolist()
         run[query] = {ids[index]: value for index, value in zip(kept, values, strict=True)}
     return score_run(run, data)

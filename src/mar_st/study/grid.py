@@ -292,17 +292,17 @@ class Grid:
             else:
                 stored = self._documents(self._document_digest(row, seed), data)
                 values = score(model, data, batch_size=self.study.batch_size, stored=stored)
-            found = float(data.scores([values]).per_seed()[0])
+            task_score = float(data.scores([values]).per_seed()[0])
             content = {
                 "model": identity,
                 "data": data.digest,
                 "metric": data.metric,
-                "score": found,
+                "score": task_score,
                 "items": data.items,
                 "values": values,
             }
             _write(self._score_file(row, seed, data), json.dumps(content))
-            self.say(f"{place}: {data.task.name} {data.metric} {found:.4f}")
+            self.say(f"{place}: {data.task.name} {data.metric} {task_score:.4f}")
 
     def _documents(self, encoder: str, data: TaskData) -> Callable[[Callable[[], Tensor]], Tensor]:
         """Return a cache of a corpus's vectors for all rows that share a document encoder."""
@@ -359,13 +359,13 @@ class Grid:
             identity = self.identity(row, seed)
             models.setdefault(row, {})[seed] = identity
             for data in self.tasks:
-                found = self.kept(row, seed, data, identity)
-                if found is None:
+                scores = self.kept(row, seed, data, identity)
+                if scores is None:
                     raise StudyError(
                         f"{row}, seed {seed} has no score on {data.task.name}: another process "
                         "changed the folder meanwhile. Run the same command again."
                     )
-                values.setdefault(row, {}).setdefault(data.task.name, []).append(found)
+                values.setdefault(row, {}).setdefault(data.task.name, []).append(scores)
         costs, timings = (self._all(name) for name in ("costs", "timings"))
         table = make_table(self.study, self.tasks, values, models, costs)
         return write_table(table, timings, self.out, self.say)

@@ -232,7 +232,7 @@ def row_recipes(study: Study, folder: Path) -> dict[str, dict[int, Recipe]]:
     base = folder / "_base.yaml"
     if study.base is not None:
         _dump(base, {"extends": study.base, "name": "base", **study.changes})
-    found: dict[str, dict[int, Recipe]] = {}
+    recipes: dict[str, dict[int, Recipe]] = {}
     for row in study.trained:
         path = folder / f"{row.name}.yaml"
         origin = row.recipe or str(base.resolve())
@@ -240,13 +240,13 @@ def row_recipes(study: Study, folder: Path) -> dict[str, dict[int, Recipe]]:
         changed = {"extends": origin, "name": row.name, **about, **row.changes}
         _dump(path, changed)
         settings = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in row.set.items()]
-        found[row.name] = {
+        recipes[row.name] = {
             seed: load_recipe(path, [*settings, f"seed={seed}"]) for seed in study.seeds_of(row)
         }
         if row.set:  # a file that extends another cannot hold settings by dotted key
-            whole = found[row.name][study.seeds[0]].model_dump(mode="json", exclude_none=True)
+            whole = recipes[row.name][study.seeds[0]].model_dump(mode="json", exclude_none=True)
             _dump(path, whole)
-    return found
+    return recipes
 
 
 def _dump(path: Path, content: dict[str, Any]) -> None:

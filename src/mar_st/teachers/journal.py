@@ -84,9 +84,9 @@ class Journal:
         sums = read_checks(self.folder)[: self.rows]
         known = len(self._keys)
         if self.rows > known:
-            found = checksums(self.path, self._record, known, self.rows)
+            computed = checksums(self.path, self._record, known, self.rows)
             keys = np.array(np.memmap(self.path, self._record, "r", shape=(self.rows,))["key"][known:])
-            wrong = np.flatnonzero(found[: max(0, len(sums) - known)] != sums[known:])
+            wrong = np.flatnonzero(computed[: max(0, len(sums) - known)] != sums[known:])
             if len(wrong):
                 _LOG.warning(
                     "%d records of %s were changed since they were written; their texts are asked for again.",
@@ -97,7 +97,7 @@ class Journal:
             self._keys = np.concatenate([self._keys, keys])
             self.index = KeyIndex(self._keys)
             if len(sums) < self.rows:
-                self._write_checks(np.concatenate([sums, found[len(sums) - known :]]))
+                self._write_checks(np.concatenate([sums, computed[len(sums) - known :]]))
         if self._checks.is_file() and self._checks.stat().st_size > 4 * self.rows:
             os.truncate(self._checks, 4 * self.rows)
 
@@ -107,20 +107,20 @@ class Journal:
         Raises:
             JournalError: The vectors are not finite, or differ in width from those before.
         """
-        found = np.array(list(vectors), dtype=np.float32)
-        if found.ndim != 2 or not np.isfinite(found).all():
+        matrix = np.array(list(vectors), dtype=np.float32)
+        if matrix.ndim != 2 or not np.isfinite(matrix).all():
             raise JournalError("gave vectors of unequal width, or not finite.")
         with self._writing:
             if self._dim is None:
-                self._dim = found.shape[1]
+                self._dim = matrix.shape[1]
                 write_text(self._header, json.dumps({**self.about, "dim": self._dim}, indent=2))
-            if found.shape[1] != self._dim:
+            if matrix.shape[1] != self._dim:
                 raise JournalError(
-                    f"gave {found.shape[1]} dimensions, before it gave {self._dim}. The model behind the "
+                    f"gave {matrix.shape[1]} dimensions, before it gave {self._dim}. The model behind the "
                     f"name has changed; delete {self.folder} to pay for all vectors again."
                 )
             records = np.empty(len(keys), dtype=self._record)
-            records["key"], records["vector"] = keys, found
+            records["key"], records["vector"] = keys, matrix
             _append(self.path, records.tobytes())  # they were paid for
             _append(self._checks, np.array([zlib.crc32(record) for record in records], dtype="<u4").tobytes())
             self.rows += len(keys)
@@ -170,16 +170,16 @@ def read_checks(folder: Path) -> np.ndarray:
 
 def checksums(path: Path, record: np.dtype[Any], start: int, stop: int) -> np.ndarray:
     """Return the CRC-32 of some records, `(stop - start,)` uint32."""
-    found = np.empty(stop - start, dtype=np.uint32)
+    sums = np.empty(stop - start, dtype=np.uint32)
     size, done = record.itemsize, 0
     with path.open("rb") as stream:
         stream.seek(start * size)
-        while done < len(found):
-            content = memoryview(stream.read(min(max(1, _CHUNK // size), len(found) - done) * size))
+        while done < len(sums):
+            content = memoryview(stream.read(min(max(1, _CHUNK // size), len(sums) - done) * size))
             for at in range(0, len(content), size):
-                found[done] = zlib.crc32(content[at : at + size])
+                sums[done] = zlib.crc32(content[at : at + size])
                 done += 1
-    return found
+    return sums
 
 
 def _append(path: Path, content: bytes) -> None:

@@ -95,10 +95,10 @@ class ModelTeacher:
     @classmethod
     def of_model(cls, model: SentenceTransformer, store: TeacherStore, **options: Any) -> Self:
         """Return any model as a teacher, which encodes as its `encode_query` and `encode_document` do."""
-        found = (model.prompts[name] for name in DOCUMENT_PROMPTS if name in model.prompts)
+        document_prompts = (model.prompts[name] for name in DOCUMENT_PROMPTS if name in model.prompts)
         asks: dict[Side, RoleEncoding] = {
             "query": RoleEncoding("query", model.prompts.get("query") or ""),
-            "document": RoleEncoding("document", next(found, "") or ""),
+            "document": RoleEncoding("document", next(document_prompts, "") or ""),
         }
         return cls(model, store, asks, **options)
 

@@ -148,13 +148,13 @@ class Vectors:
         places = self.places[rows]
         single = places.ndim == 1
         places = places[None] if single else places
-        found = np.empty((len(places), self.dim), dtype=np.float32)
+        vectors = np.empty((len(places), self.dim), dtype=np.float32)
         for part in np.unique(places[:, 0]):
             here = np.flatnonzero(places[:, 0] == part)
-            found[here] = self._part(int(part))[places[here, 1], : self.dim]
+            vectors[here] = self._part(int(part))[places[here, 1], : self.dim]
         if self.normalised:
-            found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
-        return found[0] if single else found
+            vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        return vectors[0] if single else vectors
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         del copy

@@ -94,8 +94,8 @@ def encoded(
         while block := list(itertools.islice(stream, BLOCK)):
             for start in starts:
                 read = [start + text for text in block]
-                found = backend.encode_batch_fast(read, add_special_tokens=False)
-                yield start, read, [encoding.ids for encoding in found]
+                encodings = backend.encode_batch_fast(read, add_special_tokens=False)
+                yield start, read, [encoding.ids for encoding in encodings]
             bar.update(len(block))
 
 
@@ -203,12 +203,12 @@ def fit_of(
     unknown = backend.token_to_id(getattr(backend.model, "unk_token", None) or "")
     for _, read, before in encoded(backend, texts, prompts, show_progress=show_progress, what="comparing"):
         after = cut.encode_batch_fast(read, add_special_tokens=False)
-        for text, old, found in zip(read, before, after, strict=True):
+        for text, old, cut_encoding in zip(read, before, after, strict=True):
             wanted = new[np.asarray(old, dtype=np.int64)]
             number, tokens = number + 1, tokens + len(old)
             there = wanted >= 0
             kept_tokens += int(there.sum())
-            if wanted.tolist() == found.ids:
+            if wanted.tolist() == cut_encoding.ids:
                 unchanged += 1
             elif there.all() and unknown not in old:
                 raise VocabularyError(
@@ -249,13 +249,13 @@ def _consists(surface: str | None, characters: Counter[str]) -> bool:
 
 def _scripts(characters: Counter[str]) -> set[str]:
     """Return the scripts of the texts' letters, without rare ones."""
-    found: Counter[str] = Counter()
+    by_script: Counter[str] = Counter()
     for character, count in characters.items():
         script = script_of(character)
         if script is not None:
-            found[script] += count
-    total = sum(found.values())
-    return {script for script, count in found.items() if count >= SCRIPT_SHARE * total}
+            by_script[script] += count
+    total = sum(by_script.values())
+    return {script for script, count in by_script.items() if count >= SCRIPT_SHARE * total}
 
 
 @lru_cache(maxsize=2**17)

@@ -221,16 +221,16 @@ def _encoders(root: Path, routes: Sequence[str]) -> list[str]:
         raise VocabularyError(
             f"{root} has no route {unknown[0]!r}; it has {', '.join(dict.fromkeys(names)) or 'none'}."
         )
-    found: dict[str, None] = {}
+    folders: dict[str, None] = {}
     for route in routes or list(dict.fromkeys(names)) or ["query"]:
         parts = [part for part in saved_chain(root, route) if part.type.endswith(".Transformer")]
         there = [part for part in parts if (part.path / "config.json").is_file()]
         if routes and not there:
             raise VocabularyError(f"The route {route} of {root} has no transformer with a vocabulary to cut.")
-        found |= dict.fromkeys(part.path.relative_to(root).as_posix() for part in there)
-    if not found:
+        folders |= dict.fromkeys(part.path.relative_to(root).as_posix() for part in there)
+    if not folders:
         raise VocabularyError(f"{root} has no transformer with a vocabulary to cut.")
-    return list(found)
+    return list(folders)
 
 
 def _prompts(root: Path) -> list[str]:

@@ -98,22 +98,22 @@ class Pieces:
         Added and special tokens, the unknown token, those that the post-processor adds, the symbols of all
         bytes, and of Unigram the piece of the lowest score.
         """
-        found = set(self.added.values())
+        pieces = set(self.added.values())
         unknown = self._model.get("unk_token")
         if unknown is not None and unknown in self.model:
-            found.add(self.model[unknown])
+            pieces.add(self.model[unknown])
         if self._model.get("unk_id") is not None:
-            found.add(int(self._model["unk_id"]))
+            pieces.add(int(self._model["unk_id"]))
         for part in _processors(self._content["post_processor"]):
-            found.update(_processor_ids(part))
+            pieces.update(_processor_ids(part))
         if self._byte_level:
-            found.update(self.model[symbol] for symbol in self._bytes if symbol in self.model)
+            pieces.update(self.model[symbol] for symbol in self._bytes if symbol in self.model)
         bytes_of = (f"<0x{byte:02X}>" for byte in range(256))
-        found.update(self.model[symbol] for symbol in bytes_of if symbol in self.model)
+        pieces.update(self.model[symbol] for symbol in bytes_of if symbol in self.model)
         if self.kind == "Unigram":
             scores = np.array([score for _, score in self._model["vocab"]])
-            found.add(int(scores.argmin()))
-        return found
+            pieces.add(int(scores.argmin()))
+        return pieces
 
     def built_of(self, number: int) -> set[int]:
         """Return the pieces from which the merges of a BPE tokenizer build a piece; none of other kinds.

@@ -51,7 +51,7 @@ def source_texts(source: Source) -> Texts:
 
 def _lines(path: Path) -> Texts:
     with path.open(encoding="utf-8") as lines:
-        found = Texts.of([text for line in lines if (text := line.strip())])
-    if not len(found):
+        texts = Texts.of([text for line in lines if (text := line.strip())])
+    if not len(texts):
         raise DataError(f"{path} holds no texts.")
-    return found
+    return texts

@@ -70,12 +70,12 @@ def read_config(folder: Path) -> dict[str, Any]:
         content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         if content.get("model_type") == "new":
             content = native_gte_config(content)
-        found: dict[str, Any] = AutoConfig.for_model(**content).to_dict()
+        config: dict[str, Any] = AutoConfig.for_model(**content).to_dict()
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise VocabularyError(
             f"{folder} has no readable config.json of a transformers model ({type(error).__name__}: {error})."
         ) from error
-    return found
+    return config
 
 
 def vocabulary_tensors(config: Mapping[str, Any]) -> VocabularyTensors:
@@ -222,11 +222,11 @@ def _opened(path: Path) -> Any:
 
 def config_numbers(config: Mapping[str, Any]) -> set[int]:
     """Return the numbers of tokens that a configuration names."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     for key, value in config.items():
         if _IDS.fullmatch(key):
-            found.update(number for number in _numbers(value) if number >= 0)
-    return found
+            numbers.update(number for number in _numbers(value) if number >= 0)
+    return numbers
 
 
 def write_configs(folder: Path, out: Path, config: Mapping[str, Any], new: np.ndarray, rows: int) -> None:

@@ -274,8 +274,8 @@ def test_equals_cached_multiple_negatives_ranking_loss(symmetric, dims):
         inner = CachedMultipleNegativesRankingLoss(model, scale=20.0, mini_batch_size=2)
         return MatryoshkaLoss(model, inner, list(dims), [1 / len(dims)] * len(dims)) if dims else inner
 
-    found = _step(symmetric, tasks, loss=theirs)
-    _same(ours, (found[0], {name.removeprefix("loss."): grad for name, grad in found[1].items()}, {}))
+    reference = _step(symmetric, tasks, loss=theirs)
+    _same(ours, (reference[0], {name.removeprefix("loss."): grad for name, grad in reference[1].items()}, {}))
 
 
 @pytest.mark.parametrize("frozen", ["query", "document"])

@@ -66,9 +66,9 @@ def test_vectors_and_gradients_are_those_of_whole_columns(model, features, monke
     assert cut.tokens < 0.6 * whole.tokens
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
-    found, expected = _gradients(model, ours), _gradients(model, plain(model, features))
-    assert found.keys() == expected.keys()
-    for name, gradient in found.items():
+    gradients, expected = _gradients(model, ours), _gradients(model, plain(model, features))
+    assert gradients.keys() == expected.keys()
+    for name, gradient in gradients.items():
         torch.testing.assert_close(gradient, expected[name], rtol=1e-3, atol=1e-4)
 
 
@@ -130,8 +130,8 @@ def _shapes(features):
     """Rows and width of every pass, after a check of the vectors against those of whole columns."""
     bag = BagOfTokens()
     counting = Counting(bag)
-    for found, column in zip(embed_columns(counting, features), features, strict=True):
-        torch.testing.assert_close(found, bag(column)["sentence_embedding"], rtol=1e-4, atol=1e-4)
+    for vectors, column in zip(embed_columns(counting, features), features, strict=True):
+        torch.testing.assert_close(vectors, bag(column)["sentence_embedding"], rtol=1e-4, atol=1e-4)
     return counting.shapes
 
 

@@ -238,8 +238,8 @@ def test_other_adapter_types_are_merged_by_peft():
     with torch.no_grad():
         expected = transformer(dict(features))["token_embeddings"]
         report = merge_lora(transformer)
-        found = transformer(dict(features))["token_embeddings"]
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+        merged = transformer(dict(features))["token_embeddings"]
+    torch.testing.assert_close(merged, expected, atol=1e-4, rtol=1e-4)
     assert report.lost < 1e-6
 
 

@@ -142,13 +142,13 @@ def test_the_hub_is_asked_for_other_names(entry, online, tmp_path):
 def test_the_packaged_model_answers_to_both_names(name, online):
     texts = ["头疼吃什么药"]
     expected = MAR.from_pretrained(packaged_folder(), device="cpu").encode_queries(texts)
-    for found in (
+    for vectors in (
         MAR(name, device="cpu").encode_queries(texts),
         MAR.from_pretrained(name, device="cpu").encode_queries(texts),
         MAR.from_pretrained(name, routes="query", device="cpu").encode_queries(texts),
         load_query_encoder(name).encode(texts, "query"),
     ):
-        assert found == pytest.approx(expected, abs=1e-6)
+        assert vectors == pytest.approx(expected, abs=1e-6)
     shown = CliRunner().invoke(app, ["info", name])
     assert '"hidden_size": 128' in shown.stdout
 

@@ -46,12 +46,12 @@ def test_codes_are_within_half_a_step_and_zero_rows_stay(tmp_path):
               str(tmp_path / "model" / "model.safetensors"))  # fmt: skip
     pack(tmp_path / "model", tmp_path / "packed")
     unpack(tmp_path / "packed", tmp_path / "out")
-    found = load_file(str(tmp_path / "out" / "model.safetensors"))
+    unpacked = load_file(str(tmp_path / "out" / "model.safetensors"))
     step = matrix.abs().amax(1, keepdim=True) / 127
-    assert ((found["a"].float() - matrix).abs() <= 0.52 * step).all()
-    assert torch.equal(found["same"], found["a"])
-    assert torch.equal(found["huge"], huge)
-    assert torch.equal(found["ids"], torch.arange(3))
+    assert ((unpacked["a"].float() - matrix).abs() <= 0.52 * step).all()
+    assert torch.equal(unpacked["same"], unpacked["a"])
+    assert torch.equal(unpacked["huge"], huge)
+    assert torch.equal(unpacked["ids"], torch.arange(3))
     assert len(load_file(str(tmp_path / "packed" / TENSORS))) == 4  # equal matrices are stored once
 
 
@@ -84,8 +84,8 @@ def test_a_model_is_unpacked_into_the_cache_once(saved, tmp_path, monkeypatch):
         "import sys; from mar_st.model.packed import unpacked_folder; "
         f"print(unpacked_folder({str(tmp_path / 'packed')!r}, 'model'), 'torch' in sys.modules)"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == [str(folder), "False"]
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.split() == [str(folder), "False"]
 
 
 def test_folders_without_a_model_or_damaged_are_refused(saved, tmp_path):

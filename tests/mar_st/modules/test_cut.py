@@ -16,8 +16,8 @@ DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 def test_it_keeps_the_first_dimensions_exactly(dtype, scale):
     layer = truncation(12, 5, scale=scale).to(dtype)
     vectors = functional.normalize(torch.randn(4, 12), dim=-1).to(dtype)
-    found = layer({"sentence_embedding": vectors})["sentence_embedding"]
-    assert torch.equal(found, vectors[:, :5] * scale)
+    cut = layer({"sentence_embedding": vectors})["sentence_embedding"]
+    assert torch.equal(cut, vectors[:, :5] * scale)
     assert is_truncation(layer)
     assert not any(parameter.requires_grad for parameter in layer.parameters())
 

@@ -56,11 +56,11 @@ def test_shipped_recipes_pass_a_tiny_rehearsal(name, tmp_path):
 
 def _stored(folder):
     """Dtypes of the weights in a folder."""
-    found = set()
+    dtypes = set()
     for file in folder.rglob("*.safetensors"):
         with safe_open(file, framework="pt") as tensors:
-            found |= {tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118
-    return found
+            dtypes |= {tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118
+    return dtypes
 
 
 @pytest.mark.slow

@@ -44,9 +44,9 @@ def test_every_stage_is_timed(recipe, tried):
 @pytest.mark.slow
 def test_a_plan_uses_the_measured_times(recipe, tried):
     trials, _ = tried
-    found = plan(recipe, device="cpu", trials=trials)
+    measured = plan(recipe, device="cpu", trials=trials)
     reckoned = plan(recipe, device="cpu")
-    for stage, before in zip(found.stages, reckoned.stages, strict=True):
+    for stage, before in zip(measured.stages, reckoned.stages, strict=True):
         trial = trials[stage.name]
         texts = stage.setup_hours * 3600 / trial.teacher if trial.teacher else 0
         evaluations = -(-stage.steps // 7)
@@ -54,8 +54,8 @@ def test_a_plan_uses_the_measured_times(recipe, tried):
         assert stage.memory["peak"] == trial.memory
         assert stage.memory["weights"] == before.memory["weights"]
         assert before.hours is None
-    assert found.hours == pytest.approx(sum(stage.hours for stage in found.stages))
-    assert found.assumption == "time and memory of steps tried on this machine"
+    assert measured.hours == pytest.approx(sum(stage.hours for stage in measured.stages))
+    assert measured.assumption == "time and memory of steps tried on this machine"
 
 
 def test_the_seconds_of_a_stage_are_the_sum_of_its_parts():

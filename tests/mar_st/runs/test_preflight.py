@@ -81,11 +81,11 @@ def test_stages_that_do_not_fit_are_refused_with_the_change_that_fits(tmp_path):
     setting = "stages.retromae.mini_batch_size=128"
     with pytest.raises(LaunchError, match=f"--set {setting}. --fit does it"):
         _ready(recipe, tmp_path / "recipe.json")
-    found, record, lines = _ready(recipe, tmp_path / "recipe.json", fit=True)
+    fitted, record, lines = _ready(recipe, tmp_path / "recipe.json", fit=True)
     assert record == [{"set": setting, "was": None}]
     assert lines == [f"to fit this GPU: {setting}"]
-    assert found == load_recipe("mar-0.3b-4b", [setting])
-    assert _ready(found, tmp_path / "recipe.json")[:2] == (found, [])
+    assert fitted == load_recipe("mar-0.3b-4b", [setting])
+    assert _ready(fitted, tmp_path / "recipe.json")[:2] == (fitted, [])
     for device, fit in ((H100, False), (None, None)):
         assert _ready(recipe, tmp_path / "recipe.json", device, fit)[:2] == (recipe, [])
     whole = load_recipe("mar-0.3b-4b", ["stages.document-init.lora_r=null"])

@@ -32,20 +32,20 @@ def test_the_effort_is_the_least_that_finds_the_exact_neighbours(documents, monk
     queries = far(150)
     exact = flat.search(queries, documents, 10)[1]
     with graph_of([documents[:2500], documents[2500:]]) as graph:
-        found = graph.effort([queries[:100], queries[100:]])
-        assert found["reached"]
+        report = graph.effort([queries[:100], queries[100:]])
+        assert report["reached"]
         steps = [step["ef"] for step in kind_of("hnsw").LADDER]
-        assert found["ef"] > steps[0]
+        assert report["ef"] > steps[0]
         shares = []
-        for ef in (steps[steps.index(found["ef"]) - 1], found["ef"]):
+        for ef in (steps[steps.index(report["ef"]) - 1], report["ef"]):
             rows = graph.searchable.search(queries, 10, settings={"ef": ef})[1]
             shares.append(np.mean([len(set(a) & set(b)) / 10 for a, b in zip(rows, exact, strict=True)]))
         assert shares[0] < 0.999 <= shares[1]
-        assert found["recall@10"] == pytest.approx(shares[1], abs=1e-4)
+        assert report["recall@10"] == pytest.approx(shares[1], abs=1e-4)
         about = graph.about([near(80)])
     assert about["documents"] == 4000
     assert about["queries"] == 80
-    assert about["teacher"]["ef"] <= found["ef"]
+    assert about["teacher"]["ef"] <= report["ef"]
 
 
 def test_equal_documents_count_once_and_large_sets_are_sampled(documents, monkeypatch):
@@ -64,8 +64,8 @@ def test_equal_documents_count_once_and_large_sets_are_sampled(documents, monkey
 def test_there_is_no_effort_without_documents_or_faiss(documents, monkeypatch):
     with graph_of([]) as graph:
         assert graph is None
-    found = importlib.util.find_spec
-    monkeypatch.setattr(rung_effort, "find_spec", lambda name: None if name == "faiss" else found(name))
+    original = importlib.util.find_spec
+    monkeypatch.setattr(rung_effort, "find_spec", lambda name: None if name == "faiss" else original(name))
     with graph_of([documents]) as graph:
         assert graph is None
 

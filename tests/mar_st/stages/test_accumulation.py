@@ -44,37 +44,39 @@ def contrastive(folder, sources=None, **fields):
 @pytest.fixture
 def taken(monkeypatch):
     """Gradients that the optimiser sees in the last step, and how many rows each pass had."""
-    found, average, loss = {}, StageTrainer._average_gradients, StageTrainer.compute_loss
-    found["rows"] = []
+    seen, average, loss = {}, StageTrainer._average_gradients, StageTrainer.compute_loss
+    seen["rows"] = []
 
     def keep(trainer):
         average(trainer)
-        found["gradients"] = {
+        seen["gradients"] = {
             name: p.grad.clone() for name, p in trainer.trained_parameters().items() if p.grad is not None
         }
 
     def count(trainer, model, inputs, *args, **kwargs):
         features, _ = trainer.collect_features(inputs)
-        found["rows"].append(len(features[0]["input_ids"]))
+        seen["rows"].append(len(features[0]["input_ids"]))
         return loss(trainer, model, inputs, *args, **kwargs)
 
     monkeypatch.setattr(StageTrainer, "_average_gradients", keep)
     monkeypatch.setattr(StageTrainer, "compute_loss", count)
 
     def call(train, *args, **kwargs):
-        found["rows"].clear()
+        seen["rows"].clear()
         train(*args, **kwargs)
-        return found["gradients"], list(found["rows"])
+        return seen["gradients"], list(seen["rows"])
 
     return call
 
 
-def _distance(found, wanted):
-    assert found.keys() == wanted.keys()
+def _distance(gradients, wanted):
+    assert gradients.keys() == wanted.keys()
     assert max(float(gradient.abs().max()) for gradient in wanted.values()) > 1e-3
     # A key's bias has a gradient of zero, to rounding: it counts against the longest.
     least = 1e-4 * max(float(value.norm()) for value in wanted.values())
-    return max(float((found[name] - value).norm() / (value.norm() + least)) for name, value in wanted.items())
+    return max(
+        float((gradients[name] - value).norm() / (value.norm() + least)) for name, value in wanted.items()
+    )
 
 
 def _records(folder):

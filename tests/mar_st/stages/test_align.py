@@ -255,12 +255,12 @@ def test_vectors_of_different_prompts_do_not_mix_in_the_store(mar, sources, tmp_
     store = TeacherStore(tmp_path)
     bare = ModelTeacher.of_documents(mar, store)
     texts = QUERIES[:3]
-    found = [np.asarray(bare.with_query_prompt(p).vectors(texts, "query")) for p in ("", "医生", "药")]
-    for prompt, vectors in zip(("", "医生", "药"), found, strict=True):
+    by_prompt = [np.asarray(bare.with_query_prompt(p).vectors(texts, "query")) for p in ("", "医生", "药")]
+    for prompt, vectors in zip(("", "医生", "药"), by_prompt, strict=True):
         expected = mar.encode(texts, task="document", prompt=prompt)
         np.testing.assert_allclose(vectors, expected, atol=1e-6)
     assert len(list(tmp_path.rglob("vectors.npy"))) == 3
-    np.testing.assert_array_equal(np.asarray(bare.vectors(texts, "document")), found[0])
+    np.testing.assert_array_equal(np.asarray(bare.vectors(texts, "document")), by_prompt[0])
     assert len(list(tmp_path.rglob("vectors.npy"))) == 3
 
 
@@ -379,8 +379,8 @@ if __name__ == "__main__":
         worker.start()
     parts = dict(queue.get(timeout=60) for _ in workers)
     whole = gradients(students, teachers, documents, 1)
-    found = torch.cat([torch.from_numpy(parts[0]), torch.from_numpy(parts[1])])
-    torch.testing.assert_close(found, whole)
+    joined = torch.cat([torch.from_numpy(parts[0]), torch.from_numpy(parts[1])])
+    torch.testing.assert_close(joined, whole)
     alone = gradients(students[:3], teachers[:3], documents[:3], 1) / 2
     assert (alone - whole[:3]).abs().max() > 1e-3
     print("equal")

@@ -39,13 +39,13 @@ def _train(folder, model=None, sources=None, prompts=None, **fields):
 @pytest.fixture
 def given(monkeypatch):
     """Arguments that the stage passes to the trainer, which does not run."""
-    found = {}
+    arguments = {}
 
     def fit(model, data, loss, stage, settings, **options):
-        found.update(data=data, loss=loss, **options)
+        arguments.update(data=data, loss=loss, **options)
 
     monkeypatch.setattr(contrastive, "fit", fit)
-    return found
+    return arguments
 
 
 def _ranks(model):
@@ -145,7 +145,7 @@ def test_lora_trains_the_transformer_alone_and_is_merged(tmp_path):
 
 @pytest.mark.thorough
 def test_an_update_of_bfloat16_weights_is_kept_where_asked(tmp_path):
-    found = {}
+    merged = {}
     for dtype in ("stored", "float32"):
         model = encoder("qwen3")
         model[0].model.bfloat16()
@@ -153,13 +153,13 @@ def test_an_update_of_bfloat16_weights_is_kept_where_asked(tmp_path):
             tmp_path / dtype, model=model, lora_r=2, lora_dropout=0.0, lora_merge_dtype=dtype,
             learning_rate=1e-4,
         )  # fmt: skip
-        found[dtype] = model[0].model.layers[0].self_attn.q_proj.weight.detach()
-        assert {p.dtype for p in model[0].model.parameters()} == {found[dtype].dtype}
-    assert found["stored"].dtype == torch.bfloat16
-    assert found["float32"].dtype == torch.float32
+        merged[dtype] = model[0].model.layers[0].self_attn.q_proj.weight.detach()
+        assert {p.dtype for p in model[0].model.parameters()} == {merged[dtype].dtype}
+    assert merged["stored"].dtype == torch.bfloat16
+    assert merged["float32"].dtype == torch.float32
     # The same training; the only difference is the one rounding of the sum.
-    assert torch.equal(found["float32"].bfloat16(), found["stored"])
-    assert not torch.equal(found["float32"], found["stored"].float())
+    assert torch.equal(merged["float32"].bfloat16(), merged["stored"])
+    assert not torch.equal(merged["float32"], merged["stored"].float())
 
 
 def test_lora_targets_are_honoured(tmp_path):

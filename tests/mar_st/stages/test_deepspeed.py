@@ -35,11 +35,11 @@ def test_configurations_of_zero_0_to_2_are_shipped():
 @pytest.fixture
 def engine(monkeypatch):
     """A trainer that takes DeepSpeed to be on; it notes what the model tells an engine of, then stops it."""
-    found = {}
+    noted = {}
 
     def prepared(trainer):
-        found.update(trainer.model.named_parameters())
-        found["names"] = list(trainer.trained_parameters())
+        noted.update(trainer.model.named_parameters())
+        noted["names"] = list(trainer.trained_parameters())
         trainer.is_deepspeed_enabled = False  # training itself continues without it
 
     create = StageTrainer.create_optimizer
@@ -48,11 +48,11 @@ def engine(monkeypatch):
         trainer.is_deepspeed_enabled = True
         optimizer = create(trainer, model)
         prepared(trainer)
-        found["optimised"] = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        noted["optimised"] = {id(p) for group in optimizer.param_groups for p in group["params"]}
         return optimizer
 
     monkeypatch.setattr(StageTrainer, "create_optimizer", creating)
-    return found
+    return noted
 
 
 def test_the_engine_knows_the_parameters_of_the_loss(tmp_path, engine):

@@ -76,13 +76,13 @@ def test_the_student_takes_over_the_scores_of_a_wider_teacher(tmp_path, size):
 @pytest.fixture
 def given(monkeypatch):
     """Arguments that the stage passes to the trainer, which does not run."""
-    found = {}
+    arguments = {}
 
     def fit(model, data, loss, stage, settings, **options):
-        found.update(data=data, loss=loss, **options)
+        arguments.update(data=data, loss=loss, **options)
 
     monkeypatch.setattr(distill, "fit", fit)
-    return found
+    return arguments
 
 
 def test_every_field_reaches_the_loss(tmp_path, given):
@@ -172,7 +172,7 @@ def test_each_side_is_asked_with_its_own_prompts(tmp_path, given, monkeypatch):
         asks.clear()
         sources = [source(prompt=prompt, symmetric=symmetric)]
         _train(tmp_path, teacher=teacher, sources=sources, prompts={"query": "医生", "STS": "你好"})
-        assert {role: text for found in asks.values() for role, text in found.items()} == expected
+        assert {role: text for by_role in asks.values() for role, text in by_role.items()} == expected
         own = {"query": "医生", "STS": "你好"}.get(prompt)
         columns = ("query", "positive", "negative_1") if symmetric else ("query",)
         assert given["prompts"] == {"qa": dict.fromkeys(columns, own) if own else {}}

@@ -67,8 +67,8 @@ def work(rank, world, port):
 
     def keep(trainer):
         average(trainer)
-        found = trainer.trained_parameters().items()
-        taken.update({name: p.grad.clone() for name, p in found if p.grad is not None})
+        trained = trainer.trained_parameters().items()
+        taken.update({name: p.grad.clone() for name, p in trained if p.grad is not None})
 
     StageTrainer._average_gradients = keep
     trainer.plot_run = lambda folder: None
@@ -118,10 +118,10 @@ def gradients(tmp_path_factory):
     return lambda name, rank, world: load_file(folder / f"{name}.{rank}of{world}")
 
 
-def _distance(found, wanted):
+def _distance(gradients, wanted):
     """Largest distance of a gradient, relative to its own length."""
-    assert found.keys() == wanted.keys()
-    return max(float((found[name] - grad).norm() / (grad.norm() + 1e-6)) for name, grad in wanted.items())
+    assert gradients.keys() == wanted.keys()
+    return max(float((gradients[name] - grad).norm() / (grad.norm() + 1e-6)) for name, grad in wanted.items())
 
 
 @pytest.mark.parametrize("cache", ["plain", "cached"])

@@ -47,19 +47,19 @@ def _sides(names):
 @pytest.fixture
 def optimised(monkeypatch):
     """Number of values with optimiser state, by learning rate, after the first step of a run."""
-    found = {}
+    counts = {}
 
     def on_step_end(self, args, state, control, **kwargs):
         if state.global_step == 1:
-            found.clear()
+            counts.clear()
             optimizer = kwargs["optimizer"]
             state = getattr(optimizer, "optimizer", optimizer).state
             for group in optimizer.param_groups:
                 rate = group["initial_lr"]
-                found[rate] = found.get(rate, 0) + sum(p.numel() for p in group["params"] if p in state)
+                counts[rate] = counts.get(rate, 0) + sum(p.numel() for p in group["params"] if p in state)
 
     monkeypatch.setattr(MetricsFile, "on_step_end", on_step_end, raising=False)
-    return found
+    return counts
 
 
 def _size(model, route):
@@ -241,13 +241,13 @@ NAMES = ("query", "positive", "negative_1")
 
 
 def _given(monkeypatch):
-    found = {}
+    arguments = {}
 
     def fit(model, data, loss, stage, settings, **options):
-        found.update(data=data, loss=loss, **options)
+        arguments.update(data=data, loss=loss, **options)
 
     monkeypatch.setattr(joint, "fit", fit)
-    return found
+    return arguments
 
 
 def test_the_document_encoder_teaches_at_its_full_width(tmp_path, monkeypatch):

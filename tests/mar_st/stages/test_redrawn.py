@@ -69,13 +69,13 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path, monkeypatch, kill):
 @pytest.mark.thorough(but=["0"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_each_epoch_trains_on_other_positives(tmp_path, monkeypatch, workers):
-    found = records_of(monkeypatch)
+    records = records_of(monkeypatch)
     made = stage("contrastive", **OPTIONS)
     train_contrastive(encoder(), [one()], made, settings(tmp_path, workers=workers), {})
-    assert len(found) == 9
-    met = [text for record, _ in found for text in record.texts["positive"]]
+    assert len(records) == 9
+    met = [text for record, _ in records for text in record.texts["positive"]]
     assert sorted(met) == sorted(text for triple in TRIPLES for text in triple.positives)
-    negatives = {text for record, _ in found for text in record.texts["negative_1"]}
+    negatives = {text for record, _ in records for text in record.texts["negative_1"]}
     assert negatives == {text for triple in TRIPLES for text in triple.negatives}
 
 

@@ -167,10 +167,10 @@ def test_two_concurrent_callers_share_the_work(tmp_path):
             return super().encode(texts, role)
 
     teachers = [Met(), Met()]
-    found = {}
+    by_caller = {}
 
     def ask(number):
-        found[number] = np.asarray(
+        by_caller[number] = np.asarray(
             TeacherStore(tmp_path, shard=5).vectors(teachers[number], TEXTS, "document", show_progress=False)
         )
 
@@ -182,16 +182,16 @@ def test_two_concurrent_callers_share_the_work(tmp_path):
     asked = [len(teacher.asked) for teacher in teachers]
     assert sum(asked) == 10
     assert min(asked) >= 1
-    for vectors in found.values():
+    for vectors in by_caller.values():
         np.testing.assert_array_equal(vectors, teachers[0].live(TEXTS))
 
 
 def test_bad_vectors_are_refused_and_not_stored(tmp_path):
     class Broken(Digits):
         def encode(self, texts, role):
-            found = super().encode(texts, role)
-            found[0, 0] = np.nan
-            return found
+            vectors = super().encode(texts, role)
+            vectors[0, 0] = np.nan
+            return vectors
 
     class Short(Digits):
         def encode(self, texts, role):
