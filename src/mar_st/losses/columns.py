@@ -25,17 +25,17 @@ __all__ = ["SPANS", "embed_columns", "spans_of"]
 SPANS = "spans"
 
 #: Overhead of a forward pass, in tokens of equal cost (small encoders, CPU).
-PASS = 512
+PASS_OVERHEAD_TOKENS = 512
 
 #: Maximum number of passes that a column is encoded in.
-PASSES = 16
+MAX_PASSES = 16
 
 #: Passes of a column if several processes train together: all need the same number, because data-parallel
 #: modules exchange their buffers in each.
-SHARED = 4
+DISTRIBUTED_PASSES = 4
 
 #: Minimum number of texts in a pass, so that no pass has a single text (code would be compiled again for it).
-FEWEST = 4
+MIN_PASS_TEXTS = 4
 
 
 def embed_columns(model: nn.Module, features: Iterable[dict[str, Any]]) -> list[Tensor]:
@@ -92,7 +92,7 @@ def _ends(mask: Tensor) -> tuple[Tensor, Tensor]:
 def _embed(model: nn.Module, features: dict[str, Any], spans: np.ndarray | None) -> Tensor:
     mask = features.get("attention_mask")
     whole: Tensor
-    if not can_be_cut(features) or len(features["attention_mask"]) < 2 * FEWEST:
+    if not can_be_cut(features) or len(features["attention_mask"]) < 2 * MIN_PASS_TEXTS:
         whole = model(features)["sentence_embedding"]
         return whole
     assert mask is not None  # noqa: S101 -- can_be_cut checked it
@@ -125,9 +125,9 @@ def can_be_cut(features: dict[str, Any]) -> bool:
 
 def _sizes(lengths: Sequence[int]) -> list[int]:
     """Return the number of texts, sorted by descending length, in each pass."""
-    most = min(PASSES, len(lengths) // FEWEST)
+    most = min(MAX_PASSES, len(lengths) // MIN_PASS_TEXTS)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return _even(len(lengths), min(SHARED, most))
+        return _even(len(lengths), min(DISTRIBUTED_PASSES, most))
     candidates = (_even(len(lengths), passes) for passes in range(1, most + 1))
     return min(candidates, key=lambda sizes: _cost(lengths, sizes))
 
@@ -140,7 +140,7 @@ def _even(rows: int, passes: int) -> list[int]:
 def _cost(lengths: Sequence[int], sizes: Sequence[int]) -> int:
     start = cost = 0
     for size in sizes:
-        cost += size * lengths[start] + PASS
+        cost += size * lengths[start] + PASS_OVERHEAD_TOKENS
         start += size
     return cost
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 #: Scores that are held at once; 64 MB of float32, several times that with their gradients.
-SCORES = 2**24
+MAX_SCORES = 2**24
 
 #: Largest 1 / tau of a learnt temperature, as in CLIP.
 MAX_SCALE = 1000.0
@@ -266,7 +266,7 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
         first = torch.distributed.get_rank() * rows if self._is_gathering() else 0
         own = torch.arange(first, first + rows, device=queries.device)
         share = 1 / (rows * max(len(self.dims), 1))
-        for chunk in torch.split(own, max(1, SCORES // len(documents))):
+        for chunk in torch.split(own, max(1, MAX_SCORES // len(documents))):
             scope = Scope(chunk, len(queries), log_scale.exp(), targets)
             scaled = {name: part * share for name, part in self.parts(leaves[0], leaves[1], scope).items()}
             total = torch.stack(list(scaled.values())).sum()

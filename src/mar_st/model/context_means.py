@@ -49,7 +49,7 @@ PRIOR = 1.0
 PAIR_PRIOR = 4.0
 
 #: Minimum number of occurrences of a pair that gets vectors.
-PAIR_COUNT = 3
+MIN_PAIR_COUNT = 3
 
 #: Alternations of the fit between tokens, positions and pairs.
 SWEEPS = 4
@@ -289,7 +289,7 @@ def frequent_pairs(transformer: Transformer, texts: Sequence[str], number: int, 
         max_length: Maximum number of tokens per text.
 
     Raises:
-        ContextMeansError: No pair occurs `PAIR_COUNT` times.
+        ContextMeansError: No pair occurs `MIN_PAIR_COUNT` times.
     """
     tokenizer: Any = transformer.tokenizer
     special = torch.tensor(sorted(tokenizer.all_special_ids), device=transformer.model.device)
@@ -301,10 +301,10 @@ def frequent_pairs(transformer: Transformer, texts: Sequence[str], number: int, 
         inside &= ~(framed[:, :-1] & framed[:, 1:])
         parts.append(pair_keys(ids[:, :-1], ids[:, 1:])[inside])
     keys, count = torch.unique(torch.cat(parts), return_counts=True)
-    keys, count = keys[count >= PAIR_COUNT], count[count >= PAIR_COUNT]
+    keys, count = keys[count >= MIN_PAIR_COUNT], count[count >= MIN_PAIR_COUNT]
     if not len(keys):
         raise ContextMeansError(
-            f"No two adjacent tokens occur {PAIR_COUNT} times in the {len(texts)} texts, so no pair gets "
+            f"No two adjacent tokens occur {MIN_PAIR_COUNT} times in the {len(texts)} texts, so no pair gets "
             "vectors. Give more texts, or ask for no pairs."
         )
     chosen = keys[count.argsort(descending=True, stable=True)[:number]].sort().values

@@ -20,7 +20,7 @@ from mar_st.errors import MarError
 from mar_st.files import move_folder, refresh_digests
 from mar_st.modules import module_class
 from mar_st.modules.layout import (
-    ROUTER,
+    ROUTER_FILE,
     is_query_route,
     read_router,
     routers,
@@ -91,7 +91,7 @@ def add_query_encoder(
     listing["types"] |= module_types
     listing["structure"][name] = list(module_types)
     write_router(root, listing)
-    refresh_digests(root, lambda name: name.endswith(ROUTER))
+    refresh_digests(root, lambda name: name.endswith(ROUTER_FILE))
 
 
 def remove_query_encoder(folder: str | Path, name: str) -> None:
@@ -121,7 +121,7 @@ def remove_query_encoder(folder: str | Path, name: str) -> None:
         write_router(place, listing)
         for key in gone:
             shutil.rmtree(place / key, ignore_errors=True)
-    refresh_digests(root, lambda name: name.endswith(ROUTER))
+    refresh_digests(root, lambda name: name.endswith(ROUTER_FILE))
 
 
 def _add_tail(folder: Path, name: str) -> None:
@@ -139,8 +139,8 @@ def _add_tail(folder: Path, name: str) -> None:
 
 
 def _structure(root: Path) -> dict[str, Any]:
-    if not (root / ROUTER).is_file():
-        raise FamilyError(f"{root} has no {ROUTER}, so it is not a saved MAR.")
+    if not (root / ROUTER_FILE).is_file():
+        raise FamilyError(f"{root} has no {ROUTER_FILE}, so it is not a saved MAR.")
     return read_router(root)
 
 
@@ -166,7 +166,7 @@ def _modules(source: Path, root: Path) -> list[Module]:
             f"The encoder in {source} was trained with the query prompt {theirs!r}, but the queries of "
             f"{root} get {ours!r}. Align it with that prompt, or pass its modules if it should be used so."
         )
-    if (source / ROUTER).is_file() and "query" not in (listing := _structure(source))["structure"]:
+    if (source / ROUTER_FILE).is_file() and "query" not in (listing := _structure(source))["structure"]:
         raise FamilyError(f"{source} has no 'query' route; it has {_names(listing)}.")
     return [_load(part.type, part.path, source) for part in saved_chain(source, "query")]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sentence_transformers.sentence_transformer.modules import Transformer
 
 #: Maximum tokens of a forward pass, with padding.
-PASS = 8_192
+MAX_PASS_TOKENS = 8_192
 
 
 class ContextMeansError(MarError):
@@ -130,7 +130,7 @@ def passes(transformer: Transformer, texts: Sequence[str], limit: int) -> Iterat
     while start < len(order):
         # A token covers at least a character, apart from byte tokens; special tokens are added.
         longest = min(limit, len(texts[order[start]]) + 2)
-        rows = order[start : start + max(1, PASS // longest)]
+        rows = order[start : start + max(1, MAX_PASS_TOKENS // longest)]
         features = transformer.preprocess([texts[row] for row in rows])
         yield {name: features[name].to(model.device) for name in ("input_ids", "attention_mask")}
         start += len(rows)

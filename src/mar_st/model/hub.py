@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 #: Files of a model folder that are not uploaded: partly written and hidden ones.
-IGNORED = ["*.part", ".*", "*/.*"]
+IGNORED_PATTERNS = ["*.part", ".*", "*/.*"]
 
 
 class PushError(MarError):
@@ -103,7 +103,7 @@ def push(
             repo_id=repository,
             folder_path=folder,
             revision=revision,
-            ignore_patterns=IGNORED,
+            ignore_patterns=IGNORED_PATTERNS,
             commit_message=f"Upload {folder.parent.name if folder.name == 'model' else folder.name}",
         )
     except (HfHubHTTPError, OSError) as error:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MANIFEST = "packed.json"
 
 #: Holds the tensors of all files.
-TENSORS = "packed.safetensors"
+TENSORS_FILE = "packed.safetensors"
 
 _FORMAT = 1
 _CACHE_VARIABLE = "MAR_CACHE"
@@ -74,8 +74,8 @@ def pack(model: str | Path, out: str | Path) -> None:
                 copy = part / path.relative_to(source)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, copy)
-        save_file(stored, str(part / TENSORS))
-        (part / TENSORS).chmod(0o644)  # safetensors lets only the owner read
+        save_file(stored, str(part / TENSORS_FILE))
+        (part / TENSORS_FILE).chmod(0o644)  # safetensors lets only the owner read
         content = {"format": _FORMAT, "digest": _digest(part), "weights": listing}
         (part / MANIFEST).write_text(json.dumps(content), encoding="utf-8")
         move_folder(part, target)
@@ -102,10 +102,10 @@ def unpack(packed: str | Path, out: str | Path) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as folder:
         part = Path(folder) / "model"
         shutil.copytree(
-            source, part, ignore=shutil.ignore_patterns(MANIFEST, TENSORS), copy_function=shutil.copyfile
+            source, part, ignore=shutil.ignore_patterns(MANIFEST, TENSORS_FILE), copy_function=shutil.copyfile
         )
         try:
-            with safe_open(str(source / TENSORS), framework="pt") as stored:
+            with safe_open(str(source / TENSORS_FILE), framework="pt") as stored:
                 for name, tensors in weights.items():
                     path = listed_path(part, name, source / MANIFEST, PackedError)
                     path.parent.mkdir(parents=True, exist_ok=True)
@@ -165,7 +165,7 @@ def count_packed(packed: str | Path) -> int:
     """
     weights = _manifest(Path(packed))["weights"]
     try:
-        with safe_open(str(Path(packed) / TENSORS), framework="pt") as stored:
+        with safe_open(str(Path(packed) / TENSORS_FILE), framework="pt") as stored:
             shapes = [
                 stored.get_slice(parts[0]).get_shape()
                 for tensors in weights.values()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CONFIG = "config_sentence_transformers.json"
 
 #: Modules that may follow the transformer of an encoder.
-FOLLOWING = ("Pooling", "Dense", "Normalize")
+FOLLOWING_MODULES = ("Pooling", "Dense", "Normalize")
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,11 @@ def saved_modules(source: str | Path, revision: str | None = None) -> SavedModul
             f"{name} starts with a {kinds[0]} module; an encoder needs a Transformer there. Load an "
             "asymmetric model as a whole with MAR.from_pretrained."
         )
-    other = [kind for kind in kinds[1:] if kind not in FOLLOWING]
+    other = [kind for kind in kinds[1:] if kind not in FOLLOWING_MODULES]
     if other:
         raise MarError(
             f"{name} has a {other[0]} module, which an encoder of a MAR cannot take over; after its "
-            f"transformer there may be {', '.join(FOLLOWING)}."
+            f"transformer there may be {', '.join(FOLLOWING_MODULES)}."
         )
     folders = {kind: [e["path"] for e, k in zip(listing, kinds, strict=True) if k == kind] for kind in kinds}
     for entry in listing:

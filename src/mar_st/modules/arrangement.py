@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sentence_transformers.base.modules import Dense, Normalize, Router
 
-from mar_st.modules.cut import INERT, is_inert, is_truncation, truncation
+from mar_st.modules.cut import INERT_SCALE, is_inert, is_truncation, truncation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -86,7 +86,7 @@ def _inert(tail: Sequence[Any]) -> list[nn.Module]:
         if followed and is_truncation(module) and not is_inert(module):
             if not (modules and isinstance(modules[-1], Normalize)):
                 modules.append(Normalize())
-            cut = truncation(module.in_features, module.out_features, scale=INERT)
+            cut = truncation(module.in_features, module.out_features, scale=INERT_SCALE)
             modules.append(cut.to(module.linear.weight))
         elif isinstance(module, Normalize):
             modules.append(Normalize())  # a separate one: a router saves a shared module only once

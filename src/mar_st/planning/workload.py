@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mar_st.planning.backbones import PLACED
+from mar_st.planning.backbones import POSITION_IDS_ONLY
 from mar_st.planning.lengths import entry_stats, padded_length, tokens_of
 from mar_st.recipes.rules import CONTEXT_TEXTS, averages, reads_documents
 from mar_st.recipes.schema import AlignStage, JointStage, RetroMAEStage
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 #: Roles of texts that an align stage takes.
-WANTED = {"all": ("query", "document"), "queries": ("query",), "documents": ("document",)}
+ALIGN_ROLES = {"all": ("query", "document"), "queries": ("query",), "documents": ("document",)}
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Workload:
 
     def _without(self, column: Column, kept: float) -> Column:
         """Return a column with only a share of its tokens, if hidden tokens cost nothing."""
-        if self.shapes[column.side].config["model_type"] not in PLACED:
+        if self.shapes[column.side].config["model_type"] not in POSITION_IDS_ONLY:
             return column
         return replace(column, length=column.length * kept, mean=column.mean * kept)
 
@@ -107,7 +107,7 @@ class Workload:
                 ("document", stats.documents),
             )
             for role, rows in kinds:
-                if rows == 0 or role not in WANTED[stage.texts] or entry.role not in (None, role):
+                if rows == 0 or role not in ALIGN_ROLES[stage.texts] or entry.role not in (None, role):
                     continue
                 column = self.column("query", entry, role == "query", stage.batch_size, stage)
                 weighted = None if rows is None else rows * entry.weight

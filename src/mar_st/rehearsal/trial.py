@@ -25,7 +25,7 @@ from mar_st.recipes.schema import Recipe
 from mar_st.rehearsal.rehearse import peak_bytes, without_loading_bars
 from mar_st.rehearsal.shorten import Shortened, shorten
 from mar_st.runs.train import train
-from mar_st.stages.memory import GROWTH
+from mar_st.stages.memory import MAX_GROWTH
 from mar_st.stages.reports import RunCallback
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from mar_st.recipes.schema import Stage
 
 #: Steps of a stage, and those of them that warm up: kernels are compiled for several shapes.
-STEPS, WARM = 48, 16
+STEPS, WARM_STEPS = 48, 16
 #: Minimum rows that a data entry keeps, and minimum batches of its largest stage.
-ROWS, BATCHES = 2048, 16
+MIN_ROWS, MIN_BATCHES = 2048, 16
 
-SHORTENED = Shortened(steps=STEPS, rows=ROWS, batches=BATCHES, every=STEPS)
+TRIAL_LIMITS = Shortened(steps=STEPS, rows=MIN_ROWS, batches=MIN_BATCHES, every=STEPS)
 
 #: Prefix of the lines of JSON that the process of a trial prints; libraries print too.
 MARK = "mar-trial "
@@ -61,7 +61,7 @@ def try_stages(recipe: Recipe, *, say: Callable[[str], None] = print) -> dict[st
     Raises:
         TrialError: A stage failed.
     """
-    short = shorten(recipe, SHORTENED)
+    short = shorten(recipe, TRIAL_LIMITS)
     names = [stage.name for stage in short.stages]
     trials: dict[str, Trial] = {}
     with tempfile.TemporaryDirectory(prefix="mar-trial-") as place, (Path(place) / "log").open("w+") as log:
@@ -99,15 +99,15 @@ class _Times:
     def trial(self, finished: float) -> Trial:
         """Return the measurements of the stage, given the time at which its model was saved."""
         times = np.diff(self.steps)
-        typical = float(np.mean(times[WARM:]))
+        typical = float(np.mean(times[WARM_STEPS:]))
         return Trial(
             step=typical,
-            once=max(0.0, float(np.sum(times[:WARM])) - WARM * typical),
+            once=max(0.0, float(np.sum(times[:WARM_STEPS])) - WARM_STEPS * typical),
             start=max(0.0, self.begun - self.started - self.encoding),
             teacher=self.encoding / max(1, self.texts),
             evaluation=self.evaluated,
             finish=max(0.0, finished - self.ended),
-            memory=int(self.memory * (1 if torch.cuda.is_available() else GROWTH)),
+            memory=int(self.memory * (1 if torch.cuda.is_available() else MAX_GROWTH)),
         )
 
 

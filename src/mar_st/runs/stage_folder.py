@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 #: Marker of a finished stage.
-DONE = "done.json"
+DONE_FILE = "done.json"
 
 
 def is_finished(folder: Path, identity: str) -> bool:
     """Return True if the folder holds the finished stage of this digest."""
-    marker = folder / DONE
+    marker = folder / DONE_FILE
     return marker.is_file() and json.loads(marker.read_text(encoding="utf-8"))["digest"] == identity
 
 
@@ -31,7 +31,7 @@ def keep_model(model: SentenceTransformer, folder: Path, done: dict[str, str]) -
     model.save_pretrained(str(part), create_model_card=False)
     shutil.rmtree(target, ignore_errors=True)
     move_folder(part, target)
-    write_text(folder / DONE, json.dumps(done))
+    write_text(folder / DONE_FILE, json.dumps(done))
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mar_st.teachers.vectors import Vectors
 
 #: Maximum documents that are ranked.
-MOST_DOCUMENTS = 100_000
+MAX_DOCUMENTS = 100_000
 #: Rows of the corpus that are scored at a time.
 BLOCK = 8192
 #: Resamples of the bootstrap.
@@ -96,8 +96,8 @@ def agreement(
     if corpus is None or len(corpus) < 2:
         return report
     role = "query" if len(encoded.get("query", ())) else "document"
-    if len(corpus) > MOST_DOCUMENTS:
-        kept = np.sort(np.random.default_rng(seed).choice(len(corpus), MOST_DOCUMENTS, replace=False))
+    if len(corpus) > MAX_DOCUMENTS:
+        kept = np.sort(np.random.default_rng(seed).choice(len(corpus), MAX_DOCUMENTS, replace=False))
         places = {int(row): place for place, row in enumerate(kept)}
         own = [places.get(int(row), -1) for row in own or ()]
         corpus = corpus.select(kept)

@@ -26,7 +26,7 @@ from mar_st.spaces.options import Options
 from mar_st.spaces.records import FORMAT, MANIFEST, card, claim, digest, summary
 from mar_st.spaces.space import Space, SpaceError, open_inputs
 from mar_st.spaces.students import (
-    DONE,
+    DONE_FILE,
     given_encoder,
     save_student,
     saved_student,
@@ -317,7 +317,7 @@ class SpaceRun:
 
     def _phase(self, folder: Path, train: Callable[[Path], MAR]) -> MAR:
         """Train a phase, or load its finished model."""
-        if (folder / DONE).is_file():
+        if (folder / DONE_FILE).is_file():
             self.say(f"{folder.name}: finished before, kept")
             return saved_student(folder / "model")
         self.say(f"{folder.name}: {folder}")

@@ -15,7 +15,7 @@ from mar_st.errors import MarError
 from mar_st.model.encoders import check_source
 from mar_st.model.opening import open_model
 from mar_st.teachers import EndpointTeacher, FolderTeacher, ModelTeacher, Teacher, is_vector_folder
-from mar_st.teachers.endpoint import PREFIX
+from mar_st.teachers.endpoint import ENDPOINT_PREFIX
 from mar_st.teachers.store import TeacherStore, store_root
 from mar_st.text.texts import read_ids, read_texts
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mar_st.teachers.vectors import Vectors
 
 #: How far from 1 the length of a vector may be that counts as normalised (half precision rounds).
-UNIT = 1e-2
+UNIT_TOLERANCE = 1e-2
 
 
 class SpaceError(MarError):
@@ -71,7 +71,7 @@ class Space:
         if dim is not None and dim > full:
             raise SpaceError(f"--dim is {dim}, but the teacher's vectors have {full} dimensions.")
         lengths = np.linalg.norm(np.concatenate([part[:256] for part in vectors]), axis=1)
-        space = cls(teacher, full, dim or full, bool(np.abs(lengths - 1).max() < UNIT))
+        space = cls(teacher, full, dim or full, bool(np.abs(lengths - 1).max() < UNIT_TOLERANCE))
         if not space.unit and space.similarity not in ("cosine", "dot"):
             raise SpaceError(
                 f"The teacher compares vectors of various lengths by {space.similarity}; a query encoder "
@@ -124,7 +124,7 @@ def open_teacher(
     Raises:
         MarError: The teacher does not exist.
     """
-    if spec.startswith(PREFIX):
+    if spec.startswith(ENDPOINT_PREFIX):
         return EndpointTeacher.parse(spec, root, prompts=prompts)
     folder = Path(spec).expanduser()
     if is_vector_folder(folder):

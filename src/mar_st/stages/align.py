@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 #: Column of the second text of a row.
-SECOND = "second"
+SECOND_COLUMN = "second"
 
 
 class AlignError(MarError):
@@ -158,7 +158,7 @@ def align_to(
         mini_batch_size=stage.mini_batch_size,
         mini_batch_tokens=stage.mini_batch_tokens,
     )
-    columns = ("text",) if second is None else ("text", SECOND)
+    columns = ("text",) if second is None else ("text", SECOND_COLUMN)
     fit(
         model,
         data,
@@ -198,11 +198,11 @@ def _rows(
         places[group.texts.numbers()] = np.arange(len(group.texts))
         return labelled(picked.table("text"), places, vectors_of(group.texts, group), picked.rows)
     drawn = random.Random(f"{seed} {group.name}").choices(range(len(second.texts)), k=len(rows))
-    columns = {"text": picked, SECOND: second.texts.select(np.array(drawn))}
+    columns = {"text": picked, SECOND_COLUMN: second.texts.select(np.array(drawn))}
     by_role = {group.role: group, second.role: second}
     return with_vectors(
         dataset_of(pa.table({name: pa.chunked_array(list(c.blocks())) for name, c in columns.items()})),
-        {"text": group.role, SECOND: second.role},
+        {"text": group.role, SECOND_COLUMN: second.role},
         lambda asked, role: vectors_of(asked, by_role[role]),
     )
 

@@ -8,7 +8,7 @@ from sentence_transformers import SentenceTransformerTrainingArguments
 
 from mar_st.planning.launch import Launch, LaunchError, check_stage
 from mar_st.stages.loading import worker_count
-from mar_st.stages.reports import OWN
+from mar_st.stages.reports import OWN_TRACKER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +53,7 @@ def training_arguments(
     """
     evaluation = settings.evaluation if evaluate else None
     decides = evaluation is not None and evaluation.decides
-    reports = [name for name in settings.report_to if name != OWN]
+    reports = [name for name in settings.report_to if name != OWN_TRACKER]
     launch = Launch.here(settings.deepspeed)
     check_stage(stage, launch)
     world = launch.world

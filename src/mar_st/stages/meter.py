@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mar_st.stages.batches import BatchRecord
 
 #: Key of the encoder of a model without routes.
-ONE = ""
+NO_ROUTE = ""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def step_costs(model: nn.Module) -> dict[str, StepCost]:
             for route, modules in routes.items():
                 encoders.update((route, module) for module in modules if isinstance(module, Transformer))
         elif isinstance(part, Transformer):
-            encoders[ONE] = part
+            encoders[NO_ROUTE] = part
     costs = {}
     for route, encoder in encoders.items():
         try:
@@ -163,7 +163,7 @@ class Meter:
         for column, tokens in record.tokens.items():
             sums["tokens"] += tokens
             sums["padded"] += record.padded[column]
-            cost = self.costs.get(record.routes.get(column, ONE)) or self.costs.get(ONE)
+            cost = self.costs.get(record.routes.get(column, NO_ROUTE)) or self.costs.get(NO_ROUTE)
             if cost is not None:
                 sums["flops"] += cost.token * tokens + cost.square * record.squares[column]
 

@@ -18,10 +18,15 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(__name__)
 
-METRICS = "metrics.jsonl"
+METRICS_FILE = "metrics.jsonl"
 
 #: Fields of an evaluation record that are not results.
-TIMING = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second", "eval_model_preparation_time")
+TIMING_FIELDS = (
+    "eval_runtime",
+    "eval_samples_per_second",
+    "eval_steps_per_second",
+    "eval_model_preparation_time",
+)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -44,7 +49,7 @@ def evaluation_results(rows: list[dict[str, Any]]) -> list[tuple[int, dict[str, 
         scores = {
             key.removeprefix("eval_"): value
             for key, value in row.items()
-            if key.startswith("eval_") and key not in TIMING and isinstance(value, int | float)
+            if key.startswith("eval_") and key not in TIMING_FIELDS and isinstance(value, int | float)
         }
         if scores:
             results.append((int(row["step"]), scores))
@@ -174,7 +179,7 @@ def plot_run(folder: Path) -> Path | None:
     Returns:
         The file; `None` if there is nothing to draw, or if matplotlib is not installed, which is logged.
     """
-    rows = read_metrics(folder / METRICS)
+    rows = read_metrics(folder / METRICS_FILE)
     losses = [row for row in rows if "loss" in row]
     if not losses:
         return None

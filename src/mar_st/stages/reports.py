@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mar_st.recipes.schema import Stage
 
 #: If tensorboard is installed, stages write their own event files, which a resumed run continues.
-OWN = "tensorboard"
+OWN_TRACKER = "tensorboard"
 
 
 class ReportError(MarError):

@@ -32,7 +32,7 @@ logger = logging.get_logger(__name__)
 Value = TypeVar("Value")
 
 #: Column that tells the collator which data entry a row is from.
-SOURCE = "dataset_name"
+SOURCE_COLUMN = "dataset_name"
 
 
 class BatchError(MarError):
@@ -80,7 +80,7 @@ class TrainRows(Dataset[dict[str, Any]]):
             content = self._content(part, wanted[places] - self.starts[part])
             for position, place in enumerate(places):
                 row = {column: values[position] for column, values in content.items()}
-                rows[place] = {**row, SOURCE: self.names[part]}
+                rows[place] = {**row, SOURCE_COLUMN: self.names[part]}
         forget_pages()
         if any(None in row.values() for row in rows):
             _fill(rows, wanted)
@@ -353,7 +353,7 @@ def text_columns(dataset: datasets.Dataset) -> list[str]:
         name
         for name, feature in dataset.features.items()
         if getattr(feature, "dtype", None) in ("string", "large_string")
-        and name not in (*DEFAULT_LABEL_COLUMNS, SOURCE)
+        and name not in (*DEFAULT_LABEL_COLUMNS, SOURCE_COLUMN)
     ]
 
 

@@ -19,9 +19,9 @@ from transformers.utils import logging
 from mar_st.data import to_dataset, with_negatives
 from mar_st.errors import MarError
 from mar_st.planning.launch import pass_sizes
-from mar_st.stages.accumulation import PASSES, WEIGHT, AccumulatingTrainer
+from mar_st.stages.accumulation import PASSES_KEY, WEIGHT_KEY, AccumulatingTrainer
 from mar_st.stages.arguments import training_arguments
-from mar_st.stages.batches import RECORD, RecordingCollator, check_mixture
+from mar_st.stages.batches import RECORD_KEY, RecordingCollator, check_mixture
 from mar_st.stages.checkpointing import gradient_checkpointing
 from mar_st.stages.checkpoints import kept_random_state, last_checkpoint, random_state_name
 from mar_st.stages.compiling import compiled
@@ -29,7 +29,15 @@ from mar_st.stages.deepspeed import lend, take_back
 from mar_st.stages.loading import worker_options
 from mar_st.stages.memory import ReturnMemory
 from mar_st.stages.meter import Meter, own_modules
-from mar_st.stages.monitor import METRICS, TIMING, LastStep, MetricsFile, ProgressBar, TensorBoard, plot_run
+from mar_st.stages.monitor import (
+    METRICS_FILE,
+    TIMING_FIELDS,
+    LastStep,
+    MetricsFile,
+    ProgressBar,
+    TensorBoard,
+    plot_run,
+)
 from mar_st.stages.reports import end_reports
 from mar_st.stages.samplers import TrainRows, text_columns, train_batches
 from mar_st.stages.token_dropout import TokenDropout
@@ -50,7 +58,7 @@ if TYPE_CHECKING:
 logger = logging.get_logger(__name__)
 
 #: Elements of the gradients that are averaged over the processes in one message.
-MESSAGE = 2**26
+MESSAGE_ELEMENTS = 2**26
 
 
 def read_columns(source: Source, seed: int) -> Dataset:
@@ -149,7 +157,7 @@ class StageTrainer(AccumulatingTrainer):
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Any:
         """Run forward and backward, and average the gradients over the processes."""
-        record = inputs.pop(RECORD, None)
+        record = inputs.pop(RECORD_KEY, None)
         if record is not None:
             self.meter.batch(record)
         loss = super().training_step(model, inputs, num_items_in_batch)
@@ -166,7 +174,7 @@ class StageTrainer(AccumulatingTrainer):
         name = inputs.get("dataset_name") if isinstance(self.loss, dict) else ""
         loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         # With this scale, the mean over the passes of a step is the total of the step.
-        self.meter.parts(self._losses[name or ""], inputs.get(WEIGHT, 1.0) * inputs.get(PASSES, 1))
+        self.meter.parts(self._losses[name or ""], inputs.get(WEIGHT_KEY, 1.0) * inputs.get(PASSES_KEY, 1))
         return loss
 
     def _average_gradients(self) -> None:
@@ -174,7 +182,7 @@ class StageTrainer(AccumulatingTrainer):
         while gradients:
             taken: list[torch.Tensor] = []
             size = 0
-            while gradients and (not taken or size + gradients[-1].numel() <= MESSAGE):
+            while gradients and (not taken or size + gradients[-1].numel() <= MESSAGE_ELEMENTS):
                 size += gradients[-1].numel()
                 taken.append(gradients.pop())
             message = torch.cat([gradient.reshape(-1).float() for gradient in taken])
@@ -201,7 +209,7 @@ class StageTrainer(AccumulatingTrainer):
         if "loss" in logs:
             self.watch.settle()
             logs = {**logs, **self.meter.record()}
-        super().log({key: value for key, value in logs.items() if key not in TIMING[1:]}, start_time)
+        super().log({key: value for key, value in logs.items() if key not in TIMING_FIELDS[1:]}, start_time)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Evaluate without an effect on the random numbers or the throughput of training."""
@@ -335,7 +343,7 @@ def _train(trainer: StageTrainer, stage: Stage, settings: StageSettings) -> None
 
 def _callbacks(settings: StageSettings) -> list[Any]:
     folder, evaluation = settings.folder, settings.evaluation
-    callbacks: list[Any] = [MetricsFile(folder / METRICS), LastStep(), ReturnMemory()]
+    callbacks: list[Any] = [MetricsFile(folder / METRICS_FILE), LastStep(), ReturnMemory()]
     if find_spec("tensorboard") is not None:
         callbacks.append(TensorBoard(folder / "tensorboard"))
     if evaluation is not None and evaluation.patience is not None:

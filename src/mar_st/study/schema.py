@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from mar_st.errors import MarError
-from mar_st.evaluation.scored_set import NAME, Task
+from mar_st.evaluation.scored_set import NAME_PATTERN, Task
 from mar_st.files import write_text
 from mar_st.files.yaml_text import YamlError, parse_yaml
 from mar_st.recipes.load import RECIPES, load_recipe
@@ -33,7 +33,7 @@ class _Strict(BaseModel):
 class Row(_Strict):
     """One line of the table: a recipe, or changes to the base recipe of the study."""
 
-    name: str = Field(pattern=NAME)
+    name: str = Field(pattern=NAME_PATTERN)
     label: str | None = Field(default=None, description="what the table calls it; default the name")
     group: str | None = Field(default=None, description="rows of a group stand together")
     recipe: str | None = Field(
@@ -79,7 +79,7 @@ class Published(_Strict):
 class Study(_Strict):
     """A grid of rows x seeds, the tasks they are scored on, and the row that the others are compared with."""
 
-    name: str = Field(pattern=NAME)
+    name: str = Field(pattern=NAME_PATTERN)
     description: str = ""
     base: str | None = Field(default=None, description="recipe that rows without one of their own change")
     changes: dict[str, Any] = Field(

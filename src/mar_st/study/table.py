@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mar_st.study.schema import Published, Study
 
 #: Percentiles of the 95 % interval.
-_INTERVAL = (2.5, 97.5)
+_INTERVAL_PERCENTILES = (2.5, 97.5)
 _AVERAGE = "average"
 
 
@@ -146,7 +146,7 @@ def _test(study: Study, first: list[Scores], second: list[Scores]) -> tuple[list
 
 
 def _summary(per_seed: Any, drawn: Any) -> dict[str, Any]:
-    low, high = np.percentile(drawn, _INTERVAL)
+    low, high = np.percentile(drawn, _INTERVAL_PERCENTILES)
     return {
         "mean": float(per_seed.mean()),
         "std": float(per_seed.std(ddof=1)) if len(per_seed) > 1 else None,

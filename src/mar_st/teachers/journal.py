@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from mar_st.errors import MarError
 from mar_st.files import write_text
-from mar_st.teachers.vectors import KEY, KeyIndex, Part
+from mar_st.teachers.vectors import KEY_BYTES, KeyIndex, Part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 #: Records, checksums (CRC-32 of each record, in their order), and what the vectors are.
-RECORDS, CHECKS, HEADER = "journal.bin", "journal.crc", "journal.json"
+RECORDS_FILE, CHECKS_FILE, HEADER_FILE = "journal.bin", "journal.crc", "journal.json"
 
 #: Bytes of records that are read at once.
-_CHUNK = 64 * 2**20
+_CHUNK_BYTES = 64 * 2**20
 
 
 class JournalError(MarError):
@@ -46,10 +46,14 @@ class Journal:
 
     def __init__(self, folder: Path, about: Mapping[str, str]) -> None:
         self.folder, self.about = folder, dict(about)
-        self.path, self._checks, self._header = folder / RECORDS, folder / CHECKS, folder / HEADER
-        self.index = KeyIndex(np.empty(0, dtype=f"S{KEY}"))
+        self.path, self._checks, self._header = (
+            folder / RECORDS_FILE,
+            folder / CHECKS_FILE,
+            folder / HEADER_FILE,
+        )
+        self.index = KeyIndex(np.empty(0, dtype=f"S{KEY_BYTES}"))
         self.rows = 0
-        self._keys = np.empty(0, dtype=f"S{KEY}")  # of records that were read and checked
+        self._keys = np.empty(0, dtype=f"S{KEY_BYTES}")  # of records that were read and checked
         self._dim: int | None = None
         self._writing = threading.Lock()
 
@@ -135,12 +139,12 @@ class Journal:
 
 def record_type(dim: int) -> np.dtype[Any]:
     """Return the type of a record: key and vector."""
-    return np.dtype([("key", f"S{KEY}"), ("vector", "<f4", (dim,))])
+    return np.dtype([("key", f"S{KEY_BYTES}"), ("vector", "<f4", (dim,))])
 
 
 def is_journal(folder: Path) -> bool:
     """Return True if a folder holds a journal, whole or not."""
-    return (folder / HEADER).is_file() or (folder / RECORDS).is_file()
+    return (folder / HEADER_FILE).is_file() or (folder / RECORDS_FILE).is_file()
 
 
 def width(folder: Path) -> int:
@@ -150,20 +154,20 @@ def width(folder: Path) -> int:
         JournalError: The header cannot be read.
     """
     try:
-        dim = json.loads((folder / HEADER).read_text(encoding="utf-8"))["dim"]
+        dim = json.loads((folder / HEADER_FILE).read_text(encoding="utf-8"))["dim"]
         if type(dim) is not int or not 0 < dim < 2**20:
             raise ValueError("'dim' is the width of vectors")
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise JournalError(
-            f"{folder / HEADER} is damaged ({type(error).__name__}). Copy it again, or delete {folder} to "
-            "pay for all vectors again."
+            f"{folder / HEADER_FILE} is damaged ({type(error).__name__}). Copy it again, or delete {folder} "
+            "to pay for all vectors again."
         ) from error
     return dim
 
 
 def read_checks(folder: Path) -> np.ndarray:
     """Return the checksums of the records of a journal, `(n,)` uint32; a torn last one is left out."""
-    path = folder / CHECKS
+    path = folder / CHECKS_FILE
     content = path.read_bytes() if path.is_file() else b""
     return np.frombuffer(content[: len(content) // 4 * 4], dtype="<u4")
 
@@ -175,7 +179,7 @@ def checksums(path: Path, record: np.dtype[Any], start: int, stop: int) -> np.nd
     with path.open("rb") as stream:
         stream.seek(start * size)
         while done < len(sums):
-            content = memoryview(stream.read(min(max(1, _CHUNK // size), len(sums) - done) * size))
+            content = memoryview(stream.read(min(max(1, _CHUNK_BYTES // size), len(sums) - done) * size))
             for at in range(0, len(content), size):
                 sums[done] = zlib.crc32(content[at : at + size])
                 done += 1

@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 from mar_st.files import move_folder, one_line, write_digests, write_json
 from mar_st.files.arrays import load_array
-from mar_st.teachers.vectors import KEY, KeyIndex, Part, StoreError, Vectors, text_keys
+from mar_st.teachers.vectors import KEY_BYTES, KeyIndex, Part, StoreError, Vectors, text_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 VECTORS_VARIABLE = "MAR_STORE"
 
 #: Texts that are encoded between two writes; a kill loses at most these.
-SHARD = 4096
+SHARD_TEXTS = 4096
 #: Texts per call of the teacher.
 BLOCK = 512
 
@@ -74,7 +74,11 @@ class TeacherStore:
     """
 
     def __init__(
-        self, root: str | Path, *, shard: int = SHARD, on_encode: Callable[[int, float], None] | None = None
+        self,
+        root: str | Path,
+        *,
+        shard: int = SHARD_TEXTS,
+        on_encode: Callable[[int, float], None] | None = None,
     ) -> None:
         self.root, self.shard, self.on_encode = Path(root), shard, on_encode
 
@@ -240,5 +244,5 @@ def _keys(path: Path) -> np.ndarray:
 def _shards(folder: Path) -> tuple[list[Part], KeyIndex]:
     shards = _shard_folders(folder)
     keys = [_keys(path / "keys.npy") for path in shards]
-    none = np.empty(0, dtype=f"S{KEY}")
+    none = np.empty(0, dtype=f"S{KEY_BYTES}")
     return [Part.npy(path / "vectors.npy") for path in shards], KeyIndex(np.concatenate([none, *keys]))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 #: Bytes of a text's key (sha256, cut).
-KEY = 16
+KEY_BYTES = 16
 
 #: Texts whose keys are made at once.
 BLOCK_KEYS = 4096
@@ -34,8 +34,8 @@ def text_keys(texts: Sequence[str]) -> np.ndarray:
     """Return digests of texts, `(len(texts),)` of dtype `S16`."""
     rest, digests = iter(texts), bytearray()
     while block := list(itertools.islice(rest, BLOCK_KEYS)):
-        digests += b"".join(hashlib.sha256(text.encode()).digest()[:KEY] for text in block)
-    return np.frombuffer(bytes(digests), dtype=f"S{KEY}")
+        digests += b"".join(hashlib.sha256(text.encode()).digest()[:KEY_BYTES] for text in block)
+    return np.frombuffer(bytes(digests), dtype=f"S{KEY_BYTES}")
 
 
 class KeyIndex:

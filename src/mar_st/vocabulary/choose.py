@@ -9,7 +9,7 @@ The rule, with room for `keep` pieces:
    ASCII, so that other texts have few unknown characters.
 5. Other pieces whose characters all occur in the texts, in the order of the vocabulary.
 
-If not all of 2 and 3 fit, the rare pieces of 3 (those beyond `COMMON` of the tokens) come after 4.
+If not all of 2 and 3 fit, the rare pieces of 3 (those beyond `COMMON_SHARE` of the tokens) come after 4.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 SCRIPT_SHARE = 0.01
 
 #: Pieces that make up this share of the tokens come before characters that the texts do not have.
-COMMON = 0.999
+COMMON_SHARE = 0.999
 
 #: Texts that are tokenised at a time.
 BLOCK = 1024
@@ -238,9 +238,9 @@ class _Room:
 
 
 def _common(counts: np.ndarray) -> int:
-    """Return how many of the most frequent tokens cover `COMMON` of all occurrences; counts descend."""
+    """Return how many of the most frequent tokens cover `COMMON_SHARE` of all occurrences; counts descend."""
     total = np.cumsum(counts)
-    return 0 if not len(total) else int(np.searchsorted(total, COMMON * total[-1])) + 1
+    return 0 if not len(total) else int(np.searchsorted(total, COMMON_SHARE * total[-1])) + 1
 
 
 def _consists(surface: str | None, characters: Counter[str]) -> bool:

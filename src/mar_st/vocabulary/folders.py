@@ -18,7 +18,7 @@ from mar_st.vocabulary.choose import Fit, choose, fit_of, usage_of
 from mar_st.vocabulary.errors import VocabularyError
 from mar_st.vocabulary.pieces import Pieces, mapped_rows
 from mar_st.vocabulary.weights import (
-    CONFIGS,
+    CONFIG_FILES,
     WEIGHTS_INDEX,
     config_numbers,
     read_config,
@@ -47,7 +47,7 @@ OTHER_FORMS = (
 )  # fmt: skip
 
 #: Never a part of a model.
-HIDDEN = (".git", ".cache", "*.part")
+EXCLUDED_PATTERNS = (".git", ".cache", "*.part")
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ def _prompts(root: Path) -> list[str]:
 
 def _left_out(folder: Path, names: list[str], encoders: set[Path]) -> set[str]:
     """Return the files not to copy: those rewritten for the cut vocabulary, and other weight formats."""
-    patterns: tuple[str, ...] = HIDDEN
+    patterns: tuple[str, ...] = EXCLUDED_PATTERNS
     if folder.resolve() in encoders:
-        patterns += TOKENIZER_FILES + OTHER_FORMS + CONFIGS + (WEIGHTS_INDEX,)
+        patterns += TOKENIZER_FILES + OTHER_FORMS + CONFIG_FILES + (WEIGHTS_INDEX,)
     return {name for name in names if any(Path(name).match(pattern) for pattern in patterns)}

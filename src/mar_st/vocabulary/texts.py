@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: Files of a folder in the Hub layout that hold texts.
-LAYOUT = ("corpus.jsonl", "queries.jsonl")
+TEXT_FILES = ("corpus.jsonl", "queries.jsonl")
 
 
 def file_texts(name: str) -> Texts:
@@ -33,7 +33,7 @@ def file_texts(name: str) -> Texts:
     if path.suffix == ".txt":
         return _lines(path)
     if path.is_dir():
-        there = [path / file for file in LAYOUT if (path / file).is_file()]
+        there = [path / file for file in TEXT_FILES if (path / file).is_file()]
         if there:
             return Texts.joined([file_texts(str(file)) for file in there])
         return source_texts(read_source(Data(name="texts", path=name)))

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 WEIGHTS_FILE, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 
 #: Files with the numbers of tokens.
-CONFIGS = ("config.json", "generation_config.json")
+CONFIG_FILES = ("config.json", "generation_config.json")
 
-_IDS = re.compile(r".*_token_(id|ids|index)$")
+_ID_KEYS = re.compile(r".*_token_(id|ids|index)$")
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ def config_numbers(config: Mapping[str, Any]) -> set[int]:
     """Return the numbers of tokens that a configuration names."""
     numbers: set[int] = set()
     for key, value in config.items():
-        if _IDS.fullmatch(key):
+        if _ID_KEYS.fullmatch(key):
             numbers.update(number for number in _numbers(value) if number >= 0)
     return numbers
 
@@ -239,13 +239,13 @@ def write_configs(folder: Path, out: Path, config: Mapping[str, Any], new: np.nd
         new: New number of each old piece; -1 for removed pieces.
         rows: Rows of the embedding.
     """
-    for name in CONFIGS:
+    for name in CONFIG_FILES:
         if not (folder / name).is_file():
             continue
         content = json.loads((folder / name).read_text(encoding="utf-8"))
         effective = config if name == "config.json" else content
         for key, value in effective.items():
-            if _IDS.fullmatch(key) and (key in content or value is not None):
+            if _ID_KEYS.fullmatch(key) and (key in content or value is not None):
                 content[key] = _renumbered(value, new)
         if name == "config.json":
             content["vocab_size"] = rows

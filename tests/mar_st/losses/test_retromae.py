@@ -251,7 +251,7 @@ def test_bad_rates_are_refused(model, name, rate):
 def test_logits_in_parts_give_the_same_loss_and_gradients(monkeypatch):
     results = []
     for targets in (10_000, 7):
-        monkeypatch.setattr(retromae, "TARGETS", targets)
+        monkeypatch.setattr(retromae, "MAX_TARGETS", targets)
         model = encoder()
         torch.manual_seed(4)
         loss = RetroMAELoss(model)

@@ -174,7 +174,7 @@ def test_unseen_tokens_get_an_estimate_and_nothing_else_changes():
 def test_padding_and_batches_do_not_matter(monkeypatch):
     whole = encoder("bert")
     together = HiddenMeans.of(whole, [1], TEXTS, show_progress=False)
-    monkeypatch.setattr(hidden_states, "PASS", 1)
+    monkeypatch.setattr(hidden_states, "MAX_PASS_TOKENS", 1)
     alone = HiddenMeans.of(whole, [1], TEXTS, show_progress=False)
     torch.testing.assert_close(together.sums[1]["token"], alone.sums[1]["token"], atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(together.sums[1]["place"], alone.sums[1]["place"], atol=1e-4, rtol=1e-4)

@@ -20,7 +20,7 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 
 from mar_st import MAR
 from mar_st.model.encoders import load_encoder
-from mar_st.modules import INERT, is_truncation, truncation
+from mar_st.modules import INERT_SCALE, is_truncation, truncation
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 TEXTS = ["头疼吃药好", "感冒发热咳嗽医生你好", "高血压吃什么"]
@@ -168,14 +168,14 @@ def test_the_stock_trainer_leaves_the_cut_unchanged(query_source, document_sourc
     (cut,) = [module for module in model.modules() if isinstance(module, Dense)]
     assert is_truncation(cut)
     assert cut.linear.weight.requires_grad  # a stock loader thaws it
-    drift = (cut.linear.weight / INERT - torch.eye(32, 64)).abs().max().item()
+    drift = (cut.linear.weight / INERT_SCALE - torch.eye(32, 64)).abs().max().item()
     assert drift < 1e-6
     vectors = model.encode_document(TEXTS)
     model.save_pretrained(str(tmp_path / "tuned"))
     tuned = MAR.from_pretrained(tmp_path / "tuned", device="cpu")
     np.testing.assert_allclose(tuned.encode_corpus(TEXTS), vectors, atol=1e-5)
     (cut,) = [module for module in tuned.route_modules("document") if is_truncation(module)]
-    assert torch.equal(cut.linear.weight, INERT * torch.eye(32, 64))
+    assert torch.equal(cut.linear.weight, INERT_SCALE * torch.eye(32, 64))
     start = MAR.from_pretrained(tmp_path / "mar", device="cpu")
     assert np.abs(start.encode_corpus(TEXTS) - vectors).max() > 1e-3  # the encoders did learn
 

@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 from mar_st.model.encoders import load_encoder
 from mar_st.model.plain import PlainModel
-from mar_st.modules.bigrams import BIGRAMS, BigramError, Bigrams, BigramTransformer, pair_keys, pair_rows
+from mar_st.modules.bigrams import BIGRAMS_FILE, BigramError, Bigrams, BigramTransformer, pair_keys, pair_rows
 from tests.mar_st.conftest import make_config, make_tokenizer
 
 FAMILIES = ("bert", "roberta", "xlm-roberta", "gte", "modernbert", "qwen3", "llama")
@@ -196,7 +196,7 @@ def test_a_damaged_file_gives_one_error(tmp_path, damage):
     encoder = plain()
     folder = tmp_path / "model"
     model_of(BigramTransformer.of(encoder, table(encoder))).save(str(folder))
-    (path,) = folder.rglob(BIGRAMS)
+    (path,) = folder.rglob(BIGRAMS_FILE)
     if damage == "missing":
         path.unlink()
     elif damage == "cut":

@@ -71,8 +71,8 @@ def test_large_files_are_sampled(tmp_path, recipe, monkeypatch):
     import mar_st.planning.lengths as lengths
 
     whole = plan(recipe)
-    monkeypatch.setattr(lengths, "LARGE", 10)
-    monkeypatch.setattr(lengths, "SAMPLE", 20)
+    monkeypatch.setattr(lengths, "MAX_READ_BYTES", 10)
+    monkeypatch.setattr(lengths, "SAMPLE_TEXTS", 20)
     sampled = plan(recipe)
     for one, other in zip(whole.stages, sampled.stages, strict=True):
         assert other.examples == pytest.approx(one.examples, rel=0.15)

@@ -14,7 +14,7 @@ from mar_st.planning.fit import keeps_gradients
 from mar_st.planning.launch import Launch, LaunchError
 from mar_st.planning.plan import fitted, plan
 from mar_st.recipes.load import changed, load_recipe, recipe_names
-from mar_st.rehearsal.tiny import RETRIEVAL, shrink
+from mar_st.rehearsal.tiny import RETRIEVAL_DATA, shrink
 
 CONFIGS = Path(str(files("mar_st") / "configs"))
 
@@ -66,7 +66,7 @@ FLEETS = [("H100", 1), ("H100", 8), ("A100-40GB", 1)]
 def test_every_stage_of_a_shipped_recipe_fits_after_the_printed_change(name):
     """The printed change is applied unchanged, and then the stage fits."""
     recipe = load_recipe(name)
-    if any(entry.path.startswith(RETRIEVAL) for entry in recipe.data):
+    if any(entry.path.startswith(RETRIEVAL_DATA) for entry in recipe.data):
         recipe = shrink(recipe)
     for device, world in FLEETS:
         stages = plan(recipe, device=device, world=world).stages
@@ -117,7 +117,7 @@ def test_stages_that_do_not_fit_are_named():
 @pytest.mark.parametrize("name", _marked(recipe_names(), quick={"kale", "bmretriever-410m", "medte"}))
 def test_every_shipped_recipe_can_be_planned(name):
     recipe = load_recipe(name)
-    if any(entry.path.startswith(RETRIEVAL) for entry in recipe.data):
+    if any(entry.path.startswith(RETRIEVAL_DATA) for entry in recipe.data):
         recipe = shrink(recipe)
     planned = plan(recipe)
     assert planned.hours is not None

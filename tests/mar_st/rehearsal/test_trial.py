@@ -10,7 +10,7 @@ from mar_st.planning.plan import PlanError, plan
 from mar_st.recipes.load import load_recipe
 from mar_st.rehearsal.shorten import shorten
 from mar_st.rehearsal.tiny import shrink, write_evaluation
-from mar_st.rehearsal.trial import SHORTENED, STEPS, Trial, TrialError, try_stages
+from mar_st.rehearsal.trial import STEPS, TRIAL_LIMITS, Trial, TrialError, try_stages
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +64,12 @@ def test_the_seconds_of_a_stage_are_the_sum_of_its_parts():
 
 
 def test_a_trial_limits_steps_and_rows(recipe):
-    short = shorten(load_recipe("mar-small"), SHORTENED)
+    short = shorten(load_recipe("mar-small"), TRIAL_LIMITS)
     assert {stage.max_steps for stage in short.stages} == {STEPS}
     assert {entry.limit for entry in short.data} == {2048}
     content = recipe.model_dump()
     content["data"][0]["limit"] = 50
-    assert shorten(type(recipe).model_validate(content), SHORTENED).data[0].limit == 50
+    assert shorten(type(recipe).model_validate(content), TRIAL_LIMITS).data[0].limit == 50
 
 
 @pytest.mark.slow

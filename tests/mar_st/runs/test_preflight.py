@@ -10,7 +10,7 @@ from mar_st.planning.devices import Device
 from mar_st.planning.launch import Launch, LaunchError, check_launch
 from mar_st.planning.plan import plan
 from mar_st.recipes.load import load_recipe
-from mar_st.runs.preflight import FIT, ready
+from mar_st.runs.preflight import FIT_KEY, ready
 from mar_st.runs.train import TrainError, train
 
 CONFIGS = Path(str(files("mar_st") / "configs"))
@@ -124,7 +124,7 @@ def test_a_fitted_run_records_its_changes_and_is_resumed_without_fit(recipe_file
         train(recipe, out, until="query-init", say=lambda line: None)
     train(recipe, out, until="query-init", say=lambda line: None, fit=True)
     written = json.loads((out / "recipe.json").read_text())
-    (entry,) = written[FIT]
+    (entry,) = written[FIT_KEY]
     assert entry["set"].startswith("stages.query-init.")
     monkeypatch.setattr("mar_st.runs.train.device_here", lambda: None)
     lines = []

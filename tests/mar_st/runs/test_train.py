@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 from mar_st import MAR
-from mar_st.modules import INERT
+from mar_st.modules import INERT_SCALE
 from mar_st.recipes.load import load_recipe
 from mar_st.runs.train import TrainError, train
 from tests.mar_st.train_helpers import LORA, STAGES, silent, weights
@@ -205,7 +205,7 @@ def test_align_and_joint_change_the_query_encoder(finished):
 def test_truncation_survives_joint_training(finished):
     dense = next((finished / "04-joint/model").rglob("document_*_Dense/model.safetensors"))
     (weight,) = load_file(dense).values()
-    assert torch.equal(weight, INERT * torch.eye(32, 48))
+    assert torch.equal(weight, INERT_SCALE * torch.eye(32, 48))
 
 
 @pytest.mark.thorough

@@ -9,7 +9,7 @@ import torch
 
 from mar_st.data import Source
 from mar_st.planning.launch import pass_sizes
-from mar_st.recipes.rules import HEAD
+from mar_st.recipes.rules import HEAD_FILE
 from mar_st.recipes.schema import AlignStage, Data, RetroMAEStage
 from mar_st.stages.align import train_align
 from mar_st.stages.contrastive import train_contrastive
@@ -158,7 +158,7 @@ def test_a_resumed_run_of_several_passes_gives_the_same_weights(tmp_path, monkey
     retromae(tmp_path / "part", part, **fields)
     wanted = weights(whole)
     assert all(torch.equal(value, wanted[name]) for name, value in weights(part).items())
-    heads = [next((tmp_path / name).rglob(HEAD)).read_bytes() for name in ("whole", "part")]
+    heads = [next((tmp_path / name).rglob(HEAD_FILE)).read_bytes() for name in ("whole", "part")]
     assert heads[0] == heads[1]
 
 

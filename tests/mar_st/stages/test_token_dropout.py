@@ -32,7 +32,7 @@ def _kept(batch):
 @pytest.mark.parametrize("task", [None, "query", "document"])
 def test_a_share_of_the_tokens_is_hidden_and_no_special_one(task, placed, monkeypatch):
     if not placed:
-        monkeypatch.setattr(token_dropout, "PLACED", frozenset())
+        monkeypatch.setattr(token_dropout, "POSITION_IDS_ONLY", frozenset())
     model = mar() if task else encoder()
     hide = TokenDropout(model, 0.3, seed=1, epoch=lambda: 0)
     before, after = _batch(model, task), _batch(model, task)
@@ -55,13 +55,13 @@ def test_a_share_of_the_tokens_is_hidden_and_no_special_one(task, placed, monkey
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("model_type", sorted(token_dropout.PLACED & {"gte", "qwen3", "bert"}))
+@pytest.mark.parametrize("model_type", sorted(token_dropout.POSITION_IDS_ONLY & {"gte", "qwen3", "bert"}))
 def test_vectors_without_the_hidden_tokens_are_those_with_them_masked(model_type, side, monkeypatch):
     model = encoder(model_type).eval()
     model.tokenizer.padding_side = side
     results = []
-    for placed in (frozenset(), token_dropout.PLACED):
-        monkeypatch.setattr(token_dropout, "PLACED", placed)
+    for placed in (frozenset(), token_dropout.POSITION_IDS_ONLY):
+        monkeypatch.setattr(token_dropout, "POSITION_IDS_ONLY", placed)
         batch = _batch(model)
         TokenDropout(model, 0.4, seed=1, epoch=lambda: 0)(batch, "query", TEXTS)
         features = {name.removeprefix("query_"): value for name, value in batch.items()}
