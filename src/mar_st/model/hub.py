@@ -55,7 +55,7 @@ def check_repository(repository: str, *, public: bool = False, api: HfApi | None
         api.whoami()
     except (LocalTokenNotFoundError, HfHubHTTPError, OSError) as error:
         raise PushError(
-            f"The Hub does not know who you are ({_short(error)}). Log in with 'hf auth login', or set "
+            f"The Hub does not know who you are ({_one_line(error)}). Log in with 'hf auth login', or set "
             "HF_TOKEN."
         ) from error
     if api.repo_exists(repository) and not public and not api.model_info(repository).private:
@@ -107,7 +107,7 @@ def push(
             commit_message=f"Upload {folder.parent.name if folder.name == 'model' else folder.name}",
         )
     except (HfHubHTTPError, OSError) as error:
-        raise PushError(f"The Hub did not take {folder}: {_short(error)}") from error
+        raise PushError(f"The Hub did not take {folder}: {_one_line(error)}") from error
     return str(commit.commit_url)
 
 
@@ -130,5 +130,5 @@ def model_of(folder: str | Path) -> Path:
     return model
 
 
-def _short(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:300]

@@ -92,7 +92,7 @@ def document_parts(root: Path) -> list[dict[str, Any]] | None:
         raise MarError(f"{root} holds no model: it has neither modules.json nor config.json.")
     parts: list[dict[str, Any]] = []
     for entry in listed_modules(root):
-        path, kind = entry.path, _short(entry.type)
+        path, kind = entry.path, _class_name(entry.type)
         if kind != "Router":
             parts.append({"type": kind, "path": path, "whole": path != root})
             continue
@@ -100,7 +100,9 @@ def document_parts(root: Path) -> list[dict[str, Any]] | None:
         chain = listing.get("structure", {}).get("document")
         if chain is None or not all((path / key).is_dir() for key in chain):
             return None
-        parts += [{"type": _short(listing["types"][key]), "path": path / key, "whole": True} for key in chain]
+        parts += [
+            {"type": _class_name(listing["types"][key]), "path": path / key, "whole": True} for key in chain
+        ]
     return parts
 
 
@@ -119,8 +121,8 @@ def _written(root: Path) -> str | None:
     return None
 
 
-def _short(kind: str) -> str:
-    return kind.rpartition(".")[2]
+def _class_name(dotted: str) -> str:
+    return dotted.rpartition(".")[2]
 
 
 def _json(path: Path) -> dict[str, Any]:

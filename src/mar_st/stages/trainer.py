@@ -260,13 +260,7 @@ def fit(
     router_mapping = {name: (router_mapping or {}).get(name, {}) for name in data}
     mixed = stage.batches == "mixed" and len(data) > 1
     if mixed:
-        if isinstance(loss, dict):
-            raise MarError(
-                f"stage {stage.name}: 'batches: mixed' needs one loss for all data, not one for each."
-            )
-        pooled = all(module.include_prompt for module in model.modules() if isinstance(module, Pooling))
-        columns = {name: dataset.column_names for name, dataset in data.items()}
-        check_mixture(columns, router_mapping, stage=stage.name, pooled_prompts=pooled, prompts=prompts)
+        _check_mixed(model, data, loss, stage, prompts, router_mapping)
     evaluator = _evaluator(settings.evaluation)
     arguments = training_arguments(
         stage,
@@ -288,7 +282,6 @@ def fit(
         seed=arguments.seed,
         world=arguments.world_size,
     )
-    share = getattr(stage, "token_dropout", 0.0)
     settings.folder.mkdir(parents=True, exist_ok=True)
     checkpoints = settings.folder / "checkpoints"
     suffix = f".{arguments.process_index}" if arguments.process_index else ""
@@ -301,19 +294,49 @@ def fit(
         train_dataset=dict(data),
         loss=loss,
         evaluator=evaluator,
-        data_collator=RecordingCollator(
-            preprocess_fn=model.preprocess,
-            router_mapping=router_mapping,
-            prompts=prompts,
-            mixed=mixed,
-            dropout=TokenDropout(model, share, seed=arguments.seed, epoch=lambda: batches.epoch)
-            if share
-            else None,
+        data_collator=_collator(
+            model, stage, batches, prompts, router_mapping, seed=arguments.seed, mixed=mixed
         ),
         callbacks=_callbacks(settings),
         sizes=pass_sizes(stage, arguments.per_device_train_batch_size),
     )
     _train(trainer, stage, settings)
+
+
+def _check_mixed(
+    model: SentenceTransformer,
+    data: Mapping[str, Dataset],
+    loss: nn.Module | dict[str, nn.Module],
+    stage: Stage,
+    prompts: dict[str, dict[str, str]],
+    router_mapping: dict[str, dict[str, str]],
+) -> None:
+    """Check that rows of several datasets can share a batch."""
+    if isinstance(loss, dict):
+        raise MarError(f"stage {stage.name}: 'batches: mixed' needs one loss for all data, not one for each.")
+    pooled = all(module.include_prompt for module in model.modules() if isinstance(module, Pooling))
+    columns = {name: dataset.column_names for name, dataset in data.items()}
+    check_mixture(columns, router_mapping, stage=stage.name, pooled_prompts=pooled, prompts=prompts)
+
+
+def _collator(
+    model: SentenceTransformer,
+    stage: Stage,
+    batches: TrainBatches,
+    prompts: dict[str, dict[str, str]],
+    router_mapping: dict[str, dict[str, str]],
+    *,
+    seed: int,
+    mixed: bool,
+) -> RecordingCollator:
+    share = getattr(stage, "token_dropout", 0.0)
+    return RecordingCollator(
+        preprocess_fn=model.preprocess,
+        router_mapping=router_mapping,
+        prompts=prompts,
+        mixed=mixed,
+        dropout=TokenDropout(model, share, seed=seed, epoch=lambda: batches.epoch) if share else None,
+    )
 
 
 def _train(trainer: StageTrainer, stage: Stage, settings: StageSettings) -> None:
