@@ -203,12 +203,12 @@ def _rank(
         scores = similarity(queries[start : start + 64], documents)
         for row, key in zip(scores, rows[start : start + 64], strict=True):
             if data.type == "rerank":
-                kept = [position[document] for document in data.candidates[key]]
-                values = row[kept].tolist()
+                columns = [position[document] for document in data.candidates[key]]
+                values = row[columns].tolist()
             else:
                 top = row.topk(depth)
-                kept, values = top.indices.tolist(), top.values.tolist()
-            run[key] = {ids[index]: value for index, value in zip(kept, values, strict=True)}
+                columns, values = top.indices.tolist(), top.values.tolist()
+            run[key] = {ids[index]: value for index, value in zip(columns, values, strict=True)}
     return run
 
 
@@ -222,9 +222,9 @@ def score_run(run: dict[str, dict[str, float]], data: TaskData) -> list[float]:
     import pytrec_eval  # lazy: pytrec_eval
 
     name, _, cut = data.metric.partition("@")
-    wanted = f"{_CUT_METRICS[name]}.{cut}" if cut else _UNCUT_METRICS[name]
-    result = pytrec_eval.RelevanceEvaluator(data.qrels, {wanted}).evaluate(run)
-    key = wanted.replace(".", "_")
+    measure = f"{_CUT_METRICS[name]}.{cut}" if cut else _UNCUT_METRICS[name]
+    result = pytrec_eval.RelevanceEvaluator(data.qrels, {measure}).evaluate(run)
+    key = measure.replace(".", "_")
     return [float(result[query][key]) if query in result else 0.0 for query in data.qrels]
 
 
@@ -235,12 +235,12 @@ def _cut(metric: str) -> int | None:
 
 def _check_metric(metric: str, kind: Type, name: str) -> None:
     if kind == "sts":
-        good = metric in ("pearson", "spearman")
+        valid = metric in ("pearson", "spearman")
         choice = "pearson, spearman"
     else:
-        good = metric in _UNCUT_METRICS or re.fullmatch(r"(ndcg|recall|p)@[1-9]\d*", metric) is not None
+        valid = metric in _UNCUT_METRICS or re.fullmatch(r"(ndcg|recall|p)@[1-9]\d*", metric) is not None
         choice = "ndcg@K, recall@K, p@K, map, mrr"
-    if not good:
+    if not valid:
         raise TaskError(f"task {name}: {metric!r} is not a metric of a {kind} task; choose from {choice}.")
 
 

@@ -98,15 +98,15 @@ def _embed(model: nn.Module, features: dict[str, Any], spans: np.ndarray | None)
     assert mask is not None  # noqa: S101 -- can_be_cut checked it
     if spans is None:
         spans = spans_of(mask)
-    order, here = longest_first(mask, spans)
-    sizes = _sizes((spans[1] - spans[0])[here].tolist())
+    order, host_order = longest_first(mask, spans)
+    sizes = _sizes((spans[1] - spans[0])[host_order].tolist())
     if len(sizes) == 1:
         whole = model(features)["sentence_embedding"]
         return whole
     cuts = np.cumsum(sizes)[:-1]
     parts = [
-        model(some_rows(features, chosen, spans[:, known]))["sentence_embedding"]
-        for chosen, known in zip(torch.split(order, sizes), np.split(here, cuts), strict=True)
+        model(some_rows(features, rows, spans[:, host_rows]))["sentence_embedding"]
+        for rows, host_rows in zip(torch.split(order, sizes), np.split(host_order, cuts), strict=True)
     ]
     return torch.cat(parts)[torch.argsort(order)]
 

@@ -331,10 +331,10 @@ def infonce(scores: Tensor, scope: Scope, margin: float | None = None) -> Tensor
     if margin is not None:
         detached, order = scores.detach(), torch.arange(len(scores), device=scores.device)
         limit = detached[order, scope.rows] + margin
-        out = detached > limit[:, None]
-        out.view(len(scores), -1, scope.world)[order, :, scope.rows] = False
+        excluded = detached > limit[:, None]
+        excluded.view(len(scores), -1, scope.world)[order, :, scope.rows] = False
         # After the scaling: minus infinity times a zero gradient would make the gradient of tau NaN.
-        logits = logits.masked_fill(out, -torch.inf)
+        logits = logits.masked_fill(excluded, -torch.inf)
     return cross_entropy(logits, scope.rows, reduction="sum")
 
 

@@ -107,11 +107,11 @@ class HiddenMeans:
         if not len(texts):
             raise ContextMeansError("Hidden states are averaged over texts; got none.")
         model: Any = transformer.model
-        training, wanted = model.training, sorted(set(layers))
+        training, layer_indices = model.training, sorted(set(layers))
         model.eval()
         parts = InputEmbeddings.of(model)
         (rows, width), limit = parts.word.weight.shape, _longest(transformer, max_length)
-        own, transformer.max_seq_length = transformer.max_seq_length, limit
+        previous_length, transformer.max_seq_length = transformer.max_seq_length, limit
         try:
             chosen = frequent_pairs(transformer, texts, pairs, limit) if pairs else None
             sizes = {"token": rows, "place": limit}
@@ -123,20 +123,22 @@ class HiddenMeans:
                     layer: {
                         group: torch.zeros(size, width, device=model.device) for group, size in sizes.items()
                     }
-                    for layer in wanted
+                    for layer in layer_indices
                 },
-                norms={} if parts.norm is None else {layer: norm_before(model, layer) for layer in wanted},
+                norms={}
+                if parts.norm is None
+                else {layer: norm_before(model, layer) for layer in layer_indices},
                 pairs=chosen,
             )
             with tqdm(
                 total=len(texts), desc="mean hidden states", unit="texts", delay=10, disable=not show_progress
             ) as bar:
                 for features in passes(transformer, texts, limit):
-                    states = layer_inputs(model, features, wanted)
+                    states = layer_inputs(model, features, layer_indices)
                     means._add(states, features, skip_first=parts.norm is None)
                     bar.update(len(features["input_ids"]))
         finally:
-            transformer.max_seq_length = own
+            transformer.max_seq_length = previous_length
             model.train(training)
         if not sum(map(len, means.rows["token"])):
             raise ContextMeansError("The texts have no tokens to average over, the first of each left out.")
@@ -156,9 +158,9 @@ class HiddenMeans:
         for group, of_group in rows.items():
             row = of_group[kept]
             self.rows[group].append(row)
-            there = row >= 0
+            in_group = row >= 0
             for layer, state in states.items():
-                self.sums[layer][group].index_add_(0, row[there], state[kept][there].float())
+                self.sums[layer][group].index_add_(0, row[in_group], state[kept][in_group].float())
 
     @torch.no_grad()  # not inference_mode: a stage that resumes copies into these tensors
     def write(self, cut: Transformer, layer: int) -> Transformer:
@@ -251,11 +253,11 @@ def _fit(groups: Mapping[str, _Group]) -> dict[str, Tensor]:
     fitted: dict[str, Tensor] = {}
     for _ in range(SWEEPS if len(groups) > 1 else 1):
         for name, group in groups.items():
-            left = group.sums if group.guess is None else group.sums + group.prior * group.guess
+            remainder = group.sums if group.guess is None else group.sums + group.prior * group.guess
             for other, vectors in fitted.items():
                 if other != name:
-                    left = left - torch.mm(together[name, other], vectors)
-            fitted[name] = left / (group.count + group.prior)[:, None]
+                    remainder = remainder - torch.mm(together[name, other], vectors)
+            fitted[name] = remainder / (group.count + group.prior)[:, None]
     return fitted
 
 

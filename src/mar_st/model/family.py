@@ -111,16 +111,16 @@ def remove_query_encoder(folder: str | Path, name: str) -> None:
     if name not in names or name == "query":
         others = ", ".join(other for other in names if other != "query") or "none"
         raise FamilyError(f"{root} has no query encoder {name!r} that can be taken out; it has {others}.")
-    for place in routers(root):
-        listing = read_router(place)
-        gone = listing["structure"].pop(name, [])
+    for router in routers(root):
+        listing = read_router(router)
+        removed = listing["structure"].pop(name, [])
         used = {key for keys in listing["structure"].values() for key in keys}
-        gone = [key for key in gone if key not in used]
-        for key in gone:
+        removed = [key for key in removed if key not in used]
+        for key in removed:
             listing["types"].pop(key)
-        write_router(place, listing)
-        for key in gone:
-            shutil.rmtree(place / key, ignore_errors=True)
+        write_router(router, listing)
+        for key in removed:
+            shutil.rmtree(router / key, ignore_errors=True)
     refresh_digests(root, lambda name: name.endswith(ROUTER_FILE))
 
 

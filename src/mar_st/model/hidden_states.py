@@ -102,7 +102,7 @@ def layer_inputs(model: Any, features: dict[str, Tensor], layers: Sequence[int])
     _, stack = layer_stack(model)
     inputs: dict[int, Tensor] = {}
 
-    def seen(layer: int) -> Any:
+    def recorder(layer: int) -> Any:
         def hook(_: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
             inputs[layer] = arguments[0] if arguments else named["hidden_states"]
             if layer == max(layers):
@@ -110,7 +110,7 @@ def layer_inputs(model: Any, features: dict[str, Tensor], layers: Sequence[int])
 
         return hook
 
-    hooks = [stack[layer].register_forward_pre_hook(seen(layer), with_kwargs=True) for layer in layers]
+    hooks = [stack[layer].register_forward_pre_hook(recorder(layer), with_kwargs=True) for layer in layers]
     try:
         with torch.inference_mode():
             model(**features)

@@ -50,10 +50,10 @@ def model_folder(source: str | Path) -> Path | None:
     text = str(source)
     try:
         folder = Path(source).expanduser()
-        there = folder.is_dir()
+        exists = folder.is_dir()
     except (OSError, RuntimeError, ValueError):  # too long, an unknown user, a null byte
-        folder, there = Path(source), False
-    if there:
+        folder, exists = Path(source), False
+    if exists:
         return folder
     if is_ours(text):
         return _known_folder(text)

@@ -218,19 +218,20 @@ def _quantised(rows: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, t
     import torch  # lazy: torch
 
     bits = scale.view(torch.int16)
-    tried = []
+    candidates = []
     for step in (0, 1, -1):
-        near = torch.where(scale > 0, bits + step, bits).view(torch.float16)
-        codes = torch.where(near > 0, rows / near.float(), torch.zeros(())).round().clamp(-127, 127)
-        error = (codes * near.float() - rows).square().sum(dim=-1, keepdim=True)
-        tried.append((error, codes, near))
-    best, best_codes, chosen = tried[0]
-    for error, codes, near in tried[1:]:
-        less = error < best
-        best, best_codes, chosen = (
-            torch.where(less, new, old) for new, old in ((error, best), (codes, best_codes), (near, chosen))
+        scales = torch.where(scale > 0, bits + step, bits).view(torch.float16)
+        codes = torch.where(scales > 0, rows / scales.float(), torch.zeros(())).round().clamp(-127, 127)
+        error = (codes * scales.float() - rows).square().sum(dim=-1, keepdim=True)
+        candidates.append((error, codes, scales))
+    least_error, best_codes, best_scales = candidates[0]
+    for error, codes, scales in candidates[1:]:
+        less = error < least_error
+        least_error, best_codes, best_scales = (
+            torch.where(less, new, old)
+            for new, old in ((error, least_error), (codes, best_codes), (scales, best_scales))
         )
-    return best_codes, chosen
+    return best_codes, best_scales
 
 
 def _add(tensor: torch.Tensor, stored: dict[str, torch.Tensor]) -> str:

@@ -151,17 +151,17 @@ class BigramTransformer(Transformer):
                 f"A pair has the token {int(bigrams.pairs.max())}, but there are {rows} token embeddings; "
                 "they belong to different encoders."
             )
-        taken = transformer.model_forward_params
-        if taken is not None and "inputs_embeds" not in taken:
+        parameters = transformer.model_forward_params
+        if parameters is not None and "inputs_embeds" not in parameters:
             raise BigramError(
                 f"{type(transformer.model).__name__} does not take embeddings as input, so vectors of token "
                 "pairs cannot be added to them."
             )
-        made = cls.__new__(cls)
-        made.__dict__.update(vars(transformer))
-        made._modules = dict(transformer._modules)  # the given one must not get the new module
-        made.bigrams = bigrams.to(embedding.weight.device)
-        return made
+        paired = cls.__new__(cls)
+        paired.__dict__.update(vars(transformer))
+        paired._modules = dict(transformer._modules)  # the given one must not get the new module
+        paired.bigrams = bigrams.to(embedding.weight.device)
+        return paired
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Compute token vectors as `Transformer.forward`, from embeddings with neighbours."""

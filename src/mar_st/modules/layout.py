@@ -97,9 +97,9 @@ def with_further(listing: dict[str, Any], folder: Path) -> dict[str, Any]:
         for key in {*keys, *part.get("types", {})}:
             listed_path(folder, key, folder / ROUTER_FILE)
     further = listing.get(FURTHER_KEY) or {}
-    kept = {name: value for name, value in listing.items() if name != FURTHER_KEY}
-    merged = {name: {**kept[name], **further[name]} for name in ("types", "structure") if name in further}
-    return {**kept, **merged}
+    main = {name: value for name, value in listing.items() if name != FURTHER_KEY}
+    merged = {name: {**main[name], **further[name]} for name in ("types", "structure") if name in further}
+    return {**main, **merged}
 
 
 def _parted(listing: dict[str, Any]) -> dict[str, Any]:
@@ -108,22 +108,24 @@ def _parted(listing: dict[str, Any]) -> dict[str, Any]:
     If `query` is one of them, all stay together: without it the model could encode no query.
     """
     types, structure = listing["types"], listing["structure"]
-    apart = {
+    separate = {
         name: keys
         for name, keys in structure.items()
         if any(types[key].startswith(_OWN_PREFIX) for key in keys)
     }
-    if not apart or not all(name.startswith("query-") for name in apart):
+    if not separate or not all(name.startswith("query-") for name in separate):
         return listing
-    rest = {name: keys for name, keys in structure.items() if name not in apart}
-    own = {key for keys in apart.values() for key in keys} - {key for keys in rest.values() for key in keys}
+    common = {name: keys for name, keys in structure.items() if name not in separate}
+    only_separate = {key for keys in separate.values() for key in keys} - {
+        key for keys in common.values() for key in keys
+    }
     return {
         **listing,
-        "types": {key: kind for key, kind in types.items() if key not in own},
-        "structure": rest,
+        "types": {key: kind for key, kind in types.items() if key not in only_separate},
+        "structure": common,
         FURTHER_KEY: {
-            "types": {key: types[key] for keys in apart.values() for key in keys},
-            "structure": apart,
+            "types": {key: types[key] for keys in separate.values() for key in keys},
+            "structure": separate,
         },
     }
 

@@ -93,10 +93,10 @@ def _sampled(entry: Data, path: Path) -> EntryStats:
         part = Path(folder) / path.name
         with part.open("wb") as out:
             out.writelines(itertools.islice(stream, 0, step * SAMPLE_TEXTS, step))
-        small = entry.model_copy(update={"path": str(part), "limit": None})
-        kept = min(SAMPLE_TEXTS, -(-lines // step))
-        scale = lines / kept
-        stats = _stats(small, scale)
+        sample = entry.model_copy(update={"path": str(part), "limit": None})
+        sampled_lines = min(SAMPLE_TEXTS, -(-lines // step))
+        scale = lines / sampled_lines
+        stats = _stats(sample, scale)
     if entry.limit is None or stats.triples is None or stats.triples <= entry.limit:
         return stats
     ratio = entry.limit / stats.triples
@@ -110,11 +110,11 @@ def _stats(entry: Data, scale: float) -> EntryStats:
     source = read_source(entry, 0)
     rng = random.Random(0)
 
-    def some(texts: Sequence[str]) -> list[str]:
+    def sampled(texts: Sequence[str]) -> list[str]:
         return rng.sample(texts, SAMPLE_TEXTS) if len(texts) > SAMPLE_TEXTS else list(texts)
 
     if entry.form == "texts":
-        texts = some(source.texts)
+        texts = sampled(source.texts)
         count, query = len(source.texts) * scale, entry.role == "query"
         return EntryStats(
             None,
@@ -134,8 +134,8 @@ def _stats(entry: Data, scale: float) -> EntryStats:
         queries=len(queries) * scale,
         documents=len(documents) * scale,
         sampled=True,
-        query_texts=some(queries),
-        document_texts=some(documents) or some(queries),
+        query_texts=sampled(queries),
+        document_texts=sampled(documents) or sampled(queries),
     )
 
 

@@ -80,11 +80,11 @@ def plan(
     check_launch(recipe, launch)
     needs = Planner(recipe, DEVICES[device], launch, mfu, measure)
     stages = [needs.stage(stage) for stage in recipe.stages]
-    for stage, wanted in zip(stages, recipe.stages, strict=True):
+    for stage, recipe_stage in zip(stages, recipe.stages, strict=True):
         if trials is not None:
-            needs.tried(stage, wanted, trials[stage.name])
+            needs.use_trial(stage, recipe_stage, trials[stage.name])
     hours = [stage.hours for stage in stages]
-    known = [value for value in hours if value is not None]
+    known_hours = [value for value in hours if value is not None]
     peak = DEVICES[device].bf16 if recipe.precision == "bf16" else DEVICES[device].fp32
     if trials is not None:
         assumption = "time and memory of steps tried on this machine"
@@ -100,7 +100,7 @@ def plan(
         world=world,
         assumption=assumption,
         stages=stages,
-        hours=sum(known) if len(known) == len(hours) else None,
+        hours=sum(known_hours) if len(known_hours) == len(hours) else None,
         memory=max(stage.memory["peak"] for stage in stages),
         disk=sum(sum(stage.disk.values()) for stage in stages),
     )
@@ -159,7 +159,7 @@ class Planner:
         self._speeds: dict[tuple[Side, Training, int], TrainingSpeed] = {}
         self._groups: dict[str, Sequence[Group]] = {}
 
-    def _held(self, stage: Stage, side: Side) -> Shape:
+    def _held_shape(self, stage: Stage, side: Side) -> Shape:
         return replace(self.shapes[side], dtype=self.held[stage.name, side])
 
     # -- one stage --
@@ -239,10 +239,11 @@ class Planner:
     def _trainings(self, stage: Stage) -> dict[Side, Training]:
         precision = self.recipe.precision
         return {
-            side: training_of(stage, side, self._held(stage, side), precision) for side in self._sides(stage)
+            side: training_of(stage, side, self._held_shape(stage, side), precision)
+            for side in self._sides(stage)
         }
 
-    def tried(self, stage_plan: StagePlan, stage: Stage, trial: Trial) -> None:
+    def use_trial(self, stage_plan: StagePlan, stage: Stage, trial: Trial) -> None:
         """Replace estimates by the measurements of a trial."""
         texts = sum(number for _, _, number in self.work.texts(stage, self._groups[stage.name]))
         stage_plan.step_seconds = trial.step
@@ -251,8 +252,8 @@ class Planner:
             evaluation = self.recipe.evaluation
             times = 0 if evaluation is None else -(-stage_plan.steps // evaluation.every)
             stage_plan.hours = trial.seconds(stage_plan.steps, texts if trial.teacher else 0.0, times) / 3600
-        rest = trial.memory - stage_plan.memory["peak"]
-        stage_plan.memory = {**stage_plan.memory, "other": max(0.0, rest), "peak": float(trial.memory)}
+        other = trial.memory - stage_plan.memory["peak"]
+        stage_plan.memory = {**stage_plan.memory, "other": max(0.0, other), "peak": float(trial.memory)}
         limit = self.device.memory
         stage_plan.fits = None if limit is None else trial.memory <= limit * 2**30
         stage_plan.changes = [] if stage_plan.fits else stage_plan.changes

@@ -76,12 +76,12 @@ def _find(name: str | Path, beside: Path | None = None) -> Path:
         path = RECIPES / f"{name}.yaml"
     elif beside is not None:
         path = beside / path
-    there = False
+    exists = False
     with suppress(OSError):  # a name that is too long for a file
-        there = path.is_file()
-    if not there:
-        near = get_close_matches(str(name), recipe_names())
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        exists = path.is_file()
+    if not exists:
+        similar = get_close_matches(str(name), recipe_names())
+        hint = f" Did you mean {similar[0]!r}?" if similar else ""
         raise RecipeError(
             f"No recipe {str(name)[:200]!r}.{hint} Shipped: {', '.join(recipe_names())}; "
             "or give a .yaml file."

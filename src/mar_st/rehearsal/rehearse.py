@@ -207,9 +207,9 @@ def rehearse(recipe: Recipe, out: str | Path, *, say: Callable[[str], None] = pr
             raise RehearsalError(f"{out} is not a run folder (it has no recipe.json); choose another --out.")
         shutil.rmtree(out)
     watch, read = Watch(evaluated=short.evaluation is not None, say=say), _reader()
-    done = False
+    finished = False
     with without_loading_bars():
-        while not done:
+        while not finished:
             try:
                 train(
                     short,
@@ -222,7 +222,7 @@ def rehearse(recipe: Recipe, out: str | Path, *, say: Callable[[str], None] = pr
                     stages=False,
                     store=out / "teacher-store",
                 )
-                done = True
+                finished = True
             except Stopped:
                 pass
             except RehearsalError:
@@ -237,13 +237,13 @@ def rehearse(recipe: Recipe, out: str | Path, *, say: Callable[[str], None] = pr
 
 def _reader() -> Callable[[Data, int], Source]:
     """Return a reader that reads rows once for all calls of a rehearsal and all entries that share them."""
-    known: dict[tuple[str, int], Source] = {}
+    sources: dict[tuple[str, int], Source] = {}
 
     def read(entry: Data, seed: int) -> Source:
         key = (entry.model_dump_json(exclude=SETTINGS_AFTER_READING), seed)
-        if key not in known:
-            known[key] = read_source(entry, seed)
-        return replace(known[key], entry=entry)
+        if key not in sources:
+            sources[key] = read_source(entry, seed)
+        return replace(sources[key], entry=entry)
 
     return read
 

@@ -99,8 +99,8 @@ def write_evaluation(folder: Path, *, queries: int = 20, documents: int = 100) -
         DataError: The packaged edition is not installed.
     """
     root = locate(RETRIEVAL_DATA)
-    asked = (root / "queries.jsonl").read_text(encoding="utf-8").splitlines()[:queries]
-    names = {json.loads(line)["_id"] for line in asked}
+    query_lines = (root / "queries.jsonl").read_text(encoding="utf-8").splitlines()[:queries]
+    names = {json.loads(line)["_id"] for line in query_lines}
     header, *rows = (root / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()
     kept = [row for row in rows if row.split("\t")[0] in names]
     needed = {row.split("\t")[1] for row in kept}
@@ -109,7 +109,7 @@ def write_evaluation(folder: Path, *, queries: int = 20, documents: int = 100) -
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
     for name, content in (
         ("corpus.jsonl", corpus),
-        ("queries.jsonl", asked),
+        ("queries.jsonl", query_lines),
         ("qrels/test.tsv", [header, *kept]),
     ):
         (folder / name).write_text("\n".join(content) + "\n", encoding="utf-8")

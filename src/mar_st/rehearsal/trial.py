@@ -64,13 +64,13 @@ def try_stages(recipe: Recipe, *, say: Callable[[str], None] = print) -> dict[st
     short = shorten(recipe, TRIAL_LIMITS)
     names = [stage.name for stage in short.stages]
     trials: dict[str, Trial] = {}
-    with tempfile.TemporaryDirectory(prefix="mar-trial-") as place, (Path(place) / "log").open("w+") as log:
-        (Path(place) / "recipe.json").write_text(short.model_dump_json(), encoding="utf-8")
-        command = [sys.executable, "-m", "mar_st.rehearsal.trial", place, str(time.time())]
+    with tempfile.TemporaryDirectory(prefix="mar-trial-") as folder, (Path(folder) / "log").open("w+") as log:
+        (Path(folder) / "recipe.json").write_text(short.model_dump_json(), encoding="utf-8")
+        command = [sys.executable, "-m", "mar_st.rehearsal.trial", folder, str(time.time())]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:  # noqa: S603
             assert process.stdout is not None  # noqa: S101 -- asked for
-            told = (line for line in process.stdout if line.startswith(MARK))
-            for line, name in zip(told, names, strict=False):
+            trial_lines = (line for line in process.stdout if line.startswith(MARK))
+            for line, name in zip(trial_lines, names, strict=False):
                 trial = trials[name] = Trial(**json.loads(line.removeprefix(MARK)))
                 say(
                     f"tried {name}: {trial.step:.3g} s a step, {trial.once:.0f} s once, "

@@ -24,14 +24,14 @@ def is_finished(folder: Path, identity: str) -> bool:
     return marker.is_file() and json.loads(marker.read_text(encoding="utf-8"))["digest"] == identity
 
 
-def keep_model(model: SentenceTransformer, folder: Path, done: dict[str, str]) -> None:
+def keep_model(model: SentenceTransformer, folder: Path, marker: dict[str, str]) -> None:
     """Save the model of a finished stage, then the marker, then drop the checkpoints."""
     part, target = folder / "model.part", folder / "model"
     shutil.rmtree(part, ignore_errors=True)
     model.save_pretrained(str(part), create_model_card=False)
     shutil.rmtree(target, ignore_errors=True)
     move_folder(part, target)
-    write_text(folder / DONE_FILE, json.dumps(done))
+    write_text(folder / DONE_FILE, json.dumps(marker))
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
 
 

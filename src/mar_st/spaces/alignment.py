@@ -85,8 +85,8 @@ def align_space(
         MarError: A file or model is missing, vectors are missing, or `out` holds other content.
     """
     options = options or Options()
-    opened, asked, documents = open_inputs(teacher, out, queries, texts, store, options)
-    return SpaceRun(teacher, opened, Path(out), asked, documents, student, refine, options, say).do()
+    opened, query_texts, documents = open_inputs(teacher, out, queries, texts, store, options)
+    return SpaceRun(teacher, opened, Path(out), query_texts, documents, student, refine, options, say).do()
 
 
 @dataclass

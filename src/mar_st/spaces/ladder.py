@@ -122,9 +122,9 @@ def align_ladder(
     rungs = parse_ladder(ladder.rungs)
     default = default_rung(rungs, ladder.default)
     tasks = load_tasks(ladder.evaluate, ladder.split)
-    opened, asked, documents = open_inputs(teacher, out, queries, texts, store, options)
+    opened, query_texts, documents = open_inputs(teacher, out, queries, texts, store, options)
     run = LadderRun(
-        teacher, opened, Path(out), asked, documents, student, refine, options, say,
+        teacher, opened, Path(out), query_texts, documents, student, refine, options, say,
         ladder=ladder, rungs=rungs, default=default, tasks=tasks,
     )  # fmt: skip
     return run.do()
@@ -341,6 +341,6 @@ class LadderRun(SpaceRun):
 
     def _timed(self) -> list[str]:
         """Return the texts for timing: queries of the tasks, else held-out or other texts."""
-        asked = [text for task in self.tasks for text in task.queries.values()]
-        texts: Sequence[str] = asked or self.held["query"] or self.queries or self.documents
+        task_queries = [text for task in self.tasks for text in task.queries.values()]
+        texts: Sequence[str] = task_queries or self.held["query"] or self.queries or self.documents
         return list(texts[:128])

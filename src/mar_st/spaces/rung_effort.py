@@ -56,10 +56,12 @@ class Graph:
         Returns:
             `ef`, its `recall@10`, and `reached`: whether this reaches `TARGET_RECALL`.
         """
-        asked = _drawn(np.concatenate([np.asarray(part, dtype=np.float32) for part in queries]), MAX_QUERIES)
-        _, rows = flat.search(asked, self.vectors, AT)
+        sampled = _drawn(
+            np.concatenate([np.asarray(part, dtype=np.float32) for part in queries]), MAX_QUERIES
+        )
+        _, rows = flat.search(sampled, self.vectors, AT)
         calibrated = calibrate(
-            self.searchable, ExactResults(asked, rows), TARGET_RECALL, self.searchable.LADDER
+            self.searchable, ExactResults(sampled, rows), TARGET_RECALL, self.searchable.LADDER
         )
         return {"ef": calibrated.pop("search")["ef"], **calibrated}
 

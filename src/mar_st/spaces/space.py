@@ -66,7 +66,7 @@ class Space:
             SpaceError: The teacher has fewer dimensions, or its vectors have various lengths and a similarity
                 other than cosine or dot product.
         """
-        vectors = [teacher.vectors(asked, role) for role, asked in texts.items() if asked]
+        vectors = [teacher.vectors(role_texts, role) for role, role_texts in texts.items() if role_texts]
         full = vectors[0].shape[1]
         if dim is not None and dim > full:
             raise SpaceError(f"--dim is {dim}, but the teacher's vectors have {full} dimensions.")
@@ -161,11 +161,11 @@ def open_inputs(
         prompts={"query": options.prompt or "", "document": options.document_prompt},
         autocast=options.autocast,
     )
-    asked = list(read_texts(Path(queries))) if queries else []
+    query_texts = list(read_texts(Path(queries))) if queries else []
     if isinstance(opened, FolderTeacher) and (texts is None or opened.by_id):
         documents = list(dict.fromkeys(opened.texts))
     else:
         documents = list(read_texts(Path(texts))) if texts else []
-    if not asked and not documents:
+    if not query_texts and not documents:
         raise SpaceError("There is nothing to align on: give --queries, --texts, or both.")
-    return opened, asked, documents
+    return opened, query_texts, documents

@@ -160,11 +160,11 @@ def saved_student(folder: Path) -> MAR:
     return MAR.from_pretrained(folder, routes="query")
 
 
-def save_student(model: MAR, folder: Path, done: dict[str, Any]) -> None:
+def save_student(model: MAR, folder: Path, marker: dict[str, Any]) -> None:
     """Save a model aside, move it into place, then write the marker beside it."""
     part, target = folder / "model.part", folder / "model"
     shutil.rmtree(part, ignore_errors=True)
     model.save_pretrained(str(part), create_model_card=False)
     shutil.rmtree(target, ignore_errors=True)
     move_folder(part, target)
-    write_text(folder / DONE_FILE, json.dumps(done))
+    write_text(folder / DONE_FILE, json.dumps(marker))

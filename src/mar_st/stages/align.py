@@ -182,8 +182,8 @@ def _rows(
 ) -> Dataset:
     """Return the rows of a group with the teacher's vectors, each with a drawn text of `second`."""
 
-    def vectors_of(texts: Sequence[str], asked: TextGroup) -> Vectors:
-        vectors = teacher_of(asked).vectors(texts, asked.role)
+    def vectors_of(texts: Sequence[str], group: TextGroup) -> Vectors:
+        vectors = teacher_of(group).vectors(texts, group.role)
         width = model.get_embedding_dimension()
         if vectors.shape[1] != width:
             raise AlignError(
@@ -203,7 +203,7 @@ def _rows(
     return with_vectors(
         dataset_of(pa.table({name: pa.chunked_array(list(c.blocks())) for name, c in columns.items()})),
         {"text": group.role, SECOND_COLUMN: second.role},
-        lambda asked, role: vectors_of(asked, by_role[role]),
+        lambda texts, role: vectors_of(texts, by_role[role]),
     )
 
 
@@ -253,24 +253,24 @@ def text_groups(sources: Sequence[Source], stage: AlignStage) -> list[TextGroup]
         queries, documents = distinct_texts(source.triples)
         if entry.symmetric:
             queries, documents = distinct(queries, documents), Texts([])
-        own = distinct(source.texts)
+        entry_texts = distinct(source.texts)
         if entry.role == "query":
-            queries = own
+            queries = entry_texts
         elif entry.role == "document":
-            documents = own
+            documents = entry_texts
         groups += [
             TextGroup(f"{entry.name}-queries", "query", queries, entry.prompt, entry.weight),
             TextGroup(f"{entry.name}-documents", "document", documents, "", entry.weight),
         ]
-    wanted = {"all": ("query", "document"), "queries": ("query",), "documents": ("document",)}[stage.texts]
-    kept = [group for group in groups if group.texts and group.role in wanted]
-    if not kept:
+    roles = {"all": ("query", "document"), "queries": ("query",), "documents": ("document",)}[stage.texts]
+    chosen = [group for group in groups if group.texts and group.role in roles]
+    if not chosen:
         names = ", ".join(source.entry.name for source in sources) or "none"
         raise AlignError(
             f"stage {stage.name}: 'texts: {stage.texts}' finds no such texts in its data ({names}). Name "
             "data with them, or align on 'all'."
         )
-    return kept
+    return chosen
 
 
 def weighted(number: int, weight: float, seed: int) -> np.ndarray:

@@ -114,9 +114,9 @@ def stage_columns(
     """
     data = {}
     for source in sources:
-        own = source.entry.negatives if stage.negatives is None else stage.negatives
-        asked = replace(source, entry=source.entry.model_copy(update={"negatives": own}))
-        data[source.entry.name] = read_columns(asked, settings.seed)
+        negatives = source.entry.negatives if stage.negatives is None else stage.negatives
+        stage_source = replace(source, entry=source.entry.model_copy(update={"negatives": negatives}))
+        data[source.entry.name] = read_columns(stage_source, settings.seed)
     return data
 
 

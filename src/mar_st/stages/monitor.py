@@ -68,14 +68,14 @@ class MetricsFile(TrainerCallback):
         if not state.is_world_process_zero:
             return
         # If a run was killed before its model was saved, its summary is written again.
-        kept = [
+        rows = [
             row
             for row in read_metrics(self.path)
             if row["step"] <= state.global_step and "train_runtime" not in row
         ]
         # If nothing is resumed, the evaluation at the start is repeated.
-        kept = kept if state.global_step else []
-        write_text(self.path, "".join(json.dumps(row) + "\n" for row in kept))
+        rows = rows if state.global_step else []
+        write_text(self.path, "".join(json.dumps(row) + "\n" for row in rows))
 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any
@@ -120,10 +120,10 @@ class ProgressBar(ProgressCallback):
         if bar is None or not logs or not state.is_world_process_zero:
             return
         if "loss" in logs:
-            shown = {"loss": f"{logs['loss']:.4g}"}
+            postfix = {"loss": f"{logs['loss']:.4g}"}
             if "texts_per_second" in logs:
-                shown["texts/s"] = f"{logs['texts_per_second']:.4g}"
-            bar.set_postfix(shown, refresh=False)
+                postfix["texts/s"] = f"{logs['texts_per_second']:.4g}"
+            bar.set_postfix(postfix, refresh=False)
         for step, scores in evaluation_results([{"step": state.global_step, **logs}]):
             listed = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
             bar.write(f"{self.stage}, step {step}: {listed}")

@@ -83,8 +83,8 @@ def check_reports(report_to: str | Sequence[str] | None) -> tuple[str, ...]:
     for name in names:
         callback: Any = INTEGRATION_TO_CALLBACK.get(name)
         if callback is None:
-            near = get_close_matches(name, INTEGRATION_TO_CALLBACK)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            similar = get_close_matches(name, INTEGRATION_TO_CALLBACK)
+            hint = f" Did you mean {similar[0]!r}?" if similar else ""
             raise ReportError(
                 f"No tracker {name!r}; transformers knows {', '.join(INTEGRATION_TO_CALLBACK)}.{hint}"
             )

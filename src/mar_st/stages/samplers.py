@@ -174,15 +174,15 @@ class BatchPlan:
         order = self._permutation(rng)
         together = max(self.groups, 1) * self.batch_size
         waiting = order[:0]
-        given = 0
+        yielded = 0
         for number, start in enumerate(range(0, self.rows, together)):
             pool = np.concatenate([waiting, order[start : start + together]])
             # Alternate short and long rows at the end of the pool, where rows are left over.
             batches, waiting = self._cut(pool, longest_first=number % 2 == 1)
             for index in rng.permutation(len(batches)) if self.groups else range(len(batches)):
-                given += 1
+                yielded += 1
                 yield batches[index]
-        yield from self._missing(len(self) - given, waiting, rng)
+        yield from self._missing(len(self) - yielded, waiting, rng)
 
     def _permutation(self, rng: np.random.Generator) -> np.ndarray:
         """Return all rows in a random order; 4 bytes each."""

@@ -180,16 +180,16 @@ class StageTrainer(AccumulatingTrainer):
     def _average_gradients(self) -> None:
         gradients = [p.grad for p in self._averaged if p.grad is not None]
         while gradients:
-            taken: list[torch.Tensor] = []
+            bucket: list[torch.Tensor] = []
             size = 0
-            while gradients and (not taken or size + gradients[-1].numel() <= MESSAGE_ELEMENTS):
+            while gradients and (not bucket or size + gradients[-1].numel() <= MESSAGE_ELEMENTS):
                 size += gradients[-1].numel()
-                taken.append(gradients.pop())
-            message = torch.cat([gradient.reshape(-1).float() for gradient in taken])
+                bucket.append(gradients.pop())
+            message = torch.cat([gradient.reshape(-1).float() for gradient in bucket])
             torch.distributed.all_reduce(message)
             message /= self.args.world_size
             start = 0
-            for gradient in taken:
+            for gradient in bucket:
                 end = start + gradient.numel()
                 gradient.copy_(message[start:end].view_as(gradient))
                 start = end

@@ -61,9 +61,9 @@ class Row(_Strict):
             )
         if self.prompts and self.model is None:
             raise ValueError(f"row {self.name}: prompts are for a finished model; a recipe has its own")
-        taken = sorted({"name", "seed", "extends"} & (set(self.changes) | set(self.set)))
-        if taken:
-            raise ValueError(f"row {self.name}: {taken[0]!r} is set by the study; leave it out")
+        reserved = sorted({"name", "seed", "extends"} & (set(self.changes) | set(self.set)))
+        if reserved:
+            raise ValueError(f"row {self.name}: {reserved[0]!r} is set by the study; leave it out")
         return self
 
 
@@ -154,17 +154,17 @@ class Study(_Strict):
         Raises:
             StudyError: The row does not exist, or the study has fewer seeds.
         """
-        kept = {self.row(name).name for name in rows or [row.name for row in self.rows]} | {self.full}
+        names = {self.row(name).name for name in rows or [row.name for row in self.rows]} | {self.full}
         if seeds is not None and not 1 <= seeds <= len(self.seeds):
             raise StudyError(f"The study has {len(self.seeds)} seeds; got {seeds}. Add seeds to the study.")
         tables = []
         for table in self.published:
-            scores = {name: value for name, value in table.scores.items() if name in kept}
+            scores = {name: value for name, value in table.scores.items() if name in names}
             if len(scores) > 1:
                 tables.append(table.model_copy(update={"scores": scores}))
         return self.model_copy(
             update={
-                "rows": tuple(row for row in self.rows if row.name in kept),
+                "rows": tuple(row for row in self.rows if row.name in names),
                 "seeds": self.seeds[:seeds],
                 "published": tuple(tables),
             }
@@ -186,8 +186,8 @@ def load_study(name: str | Path) -> Study:
     if path.suffix not in (".yaml", ".yml"):
         path = STUDIES / f"{name}.yaml"
     if not path.is_file():
-        near = get_close_matches(str(name), study_names())
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        similar = get_close_matches(str(name), study_names())
+        hint = f" Did you mean {similar[0]!r}?" if similar else ""
         raise StudyError(
             f"No study {str(name)!r}.{hint} Shipped: {', '.join(study_names())}; or give a .yaml file."
         )

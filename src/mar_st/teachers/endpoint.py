@@ -107,15 +107,15 @@ class EndpointTeacher:
             EndpointError: The endpoint refuses a request, or does not return one vector per text.
         """
         prompt = self.prompts.get(role, "")
-        asked = [prompt + text for text in texts] if prompt else texts
-        keys = text_keys(asked)
+        prompted = [prompt + text for text in texts] if prompt else texts
+        keys = text_keys(prompted)
         with self.journal.lock:
             self.journal.open()
             rows = self.journal.index.find(keys)
             if (rows < 0).any():
                 missing = np.flatnonzero(rows < 0)
                 missing = missing[np.sort(np.unique(keys[missing], return_index=True)[1])]
-                self._buy([asked[row] for row in missing.tolist()])
+                self._buy([prompted[row] for row in missing.tolist()])
                 self.journal.open()
                 rows = self.journal.index.find(keys)
         part = self.journal.part

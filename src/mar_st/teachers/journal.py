@@ -131,10 +131,10 @@ class Journal:
 
     def _write_checks(self, sums: np.ndarray) -> None:
         """Write the checksums of records that have none: those of an earlier version, or of a kill."""
-        there = self._checks.stat().st_size // 4 if self._checks.is_file() else 0
+        written = self._checks.stat().st_size // 4 if self._checks.is_file() else 0
         if self._checks.is_file():
-            os.truncate(self._checks, 4 * there)
-        _append(self._checks, sums[there:].astype("<u4").tobytes())
+            os.truncate(self._checks, 4 * written)
+        _append(self._checks, sums[written:].astype("<u4").tobytes())
 
 
 def record_type(dim: int) -> np.dtype[Any]:
@@ -175,14 +175,14 @@ def read_checks(folder: Path) -> np.ndarray:
 def checksums(path: Path, record: np.dtype[Any], start: int, stop: int) -> np.ndarray:
     """Return the CRC-32 of some records, `(stop - start,)` uint32."""
     sums = np.empty(stop - start, dtype=np.uint32)
-    size, done = record.itemsize, 0
+    size, index = record.itemsize, 0
     with path.open("rb") as stream:
         stream.seek(start * size)
-        while done < len(sums):
-            content = memoryview(stream.read(min(max(1, _CHUNK_BYTES // size), len(sums) - done) * size))
+        while index < len(sums):
+            content = memoryview(stream.read(min(max(1, _CHUNK_BYTES // size), len(sums) - index) * size))
             for at in range(0, len(content), size):
-                sums[done] = zlib.crc32(content[at : at + size])
-                done += 1
+                sums[index] = zlib.crc32(content[at : at + size])
+                index += 1
     return sums
 
 

@@ -88,8 +88,8 @@ class ModelTeacher:
         query = document if query_prompt is None else RoleEncoding("document", query_prompt)
         model: SentenceTransformer = mar
         if not normalised:
-            kept: list[Any] = [one for one in route(mar, "document") if not isinstance(one, Normalize)]
-            model = SentenceTransformer(modules=kept, device=str(mar.device)).eval()
+            modules: list[Any] = [one for one in route(mar, "document") if not isinstance(one, Normalize)]
+            model = SentenceTransformer(modules=modules, device=str(mar.device)).eval()
         return cls(model, store, {"query": query, "document": document}, **options)
 
     @classmethod

@@ -167,16 +167,16 @@ class TeacherStore:
                 busy = []
                 for name, rows, keys in waiting:
                     try:
-                        held = FileLock(locks / name).acquire(blocking=blocking)
+                        lock = FileLock(locks / name).acquire(blocking=blocking)
                     except Timeout:
                         busy.append((name, rows, keys))
                         continue
-                    with held:
+                    with lock:
                         if any(folder.glob(f"[0-9]*-{name}")):
                             bar.update(len(rows))  # another process was faster
                         else:
-                            asked = [texts[row] for row in rows.tolist()]
-                            _write_shard(folder, name, keys, _encode(encoder, asked, role, dtype, bar))
+                            shard_texts = [texts[row] for row in rows.tolist()]
+                            _write_shard(folder, name, keys, _encode(encoder, shard_texts, role, dtype, bar))
                 waiting = busy
         texts_encoded, seconds = sum(len(rows) for _, rows, _ in plan), time.perf_counter() - started
         logger.info("%d texts encoded by the teacher in %.2f s", texts_encoded, seconds)
@@ -189,21 +189,21 @@ def _encode(
 ) -> np.ndarray:
     blocks = []
     for start in range(0, len(texts), BLOCK):
-        asked = texts[start : start + BLOCK]
-        block = np.asarray(encoder.encode(asked, role))
-        if block.ndim != 2 or len(block) != len(asked):
+        block_texts = texts[start : start + BLOCK]
+        block = np.asarray(encoder.encode(block_texts, role))
+        if block.ndim != 2 or len(block) != len(block_texts):
             raise StoreError(
-                f"The teacher gave an array of shape {block.shape} for {len(asked)} texts; one vector per "
+                f"The teacher gave an array of shape {block.shape} for {len(block_texts)} texts; one vector per "
                 "text was expected."
             )
         block = block.astype(dtype)
         if not np.isfinite(block).all():
             raise StoreError(
-                f"The teacher gave vectors with NaN or infinite values for {len(asked)} texts, stored as "
+                f"The teacher gave vectors with NaN or infinite values for {len(block_texts)} texts, stored as "
                 f"{dtype}. Check its weights, or compute and store in float32."
             )
         blocks.append(block)
-        bar.update(len(asked))
+        bar.update(len(block_texts))
     return np.concatenate(blocks)
 
 

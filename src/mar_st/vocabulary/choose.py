@@ -232,9 +232,9 @@ class _Room:
                 return
             if number in self.kept:
                 continue
-            wanted = {number, *self._pieces.built_of(number)} - self.kept
-            if len(self.kept) + len(wanted) <= self._size:
-                self.kept |= wanted
+            missing = {number, *self._pieces.built_of(number)} - self.kept
+            if len(self.kept) + len(missing) <= self._size:
+                self.kept |= missing
 
 
 def _common(counts: np.ndarray) -> int:

@@ -173,27 +173,29 @@ class Pieces:
         pieces.sort(key=lambda entry: entry[1])
         order = [number for _, number in pieces]
         order += sorted(self._special - set(self.model.values()))  # they are numbered behind a model
-        new = {number: index for index, number in enumerate(order)}
+        new_ids = {number: index for index, number in enumerate(order)}
         content = copy.deepcopy({key: part for key, part in self._content.items() if key != "model"})
         content["model"] = {key: part for key, part in self._model.items() if key not in ("vocab", "merges")}
         model = content["model"]
         if self.kind == "Unigram":
             model["vocab"] = [self._model["vocab"][number] for _, number in pieces]
             if model.get("unk_id") is not None:
-                model["unk_id"] = new[int(model["unk_id"])]
+                model["unk_id"] = new_ids[int(model["unk_id"])]
         else:
-            model["vocab"] = {piece: new[number] for piece, number in pieces}
+            model["vocab"] = {piece: new_ids[number] for piece, number in pieces}
         if self.kind == "BPE":
-            there = model["vocab"]
+            vocabulary = model["vocab"]
             model["merges"] = [
                 [first, second]
                 for first, second in self._model["merges"]
-                if first in there and second in there and first + second.removeprefix(self._prefix) in there
+                if first in vocabulary
+                and second in vocabulary
+                and first + second.removeprefix(self._prefix) in vocabulary
             ]
         for token in content["added_tokens"]:
-            token["id"] = new[token["id"]]
+            token["id"] = new_ids[token["id"]]
         for part in _processors(content["post_processor"]):
-            _renumber(part, new)
+            _renumber(part, new_ids)
         return Tokenizer.from_str(json.dumps(content, ensure_ascii=False)), order
 
     def _symbols(self, piece: str) -> list[str]:

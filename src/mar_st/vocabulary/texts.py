@@ -33,9 +33,9 @@ def file_texts(name: str) -> Texts:
     if path.suffix == ".txt":
         return _lines(path)
     if path.is_dir():
-        there = [path / file for file in TEXT_FILES if (path / file).is_file()]
-        if there:
-            return Texts.joined([file_texts(str(file)) for file in there])
+        files = [path / file for file in TEXT_FILES if (path / file).is_file()]
+        if files:
+            return Texts.joined([file_texts(str(file)) for file in files])
         return source_texts(read_source(Data(name="texts", path=name)))
     _, first = next(iter(file_rows(path, Position())), ("", {}))
     single = "text" in first and not {"query", "anchor", "sentence1", "premise"} & set(first)
