@@ -32,7 +32,7 @@ __all__ = ["GraderReport", "GraderSettings", "train_grader"]
 
 @dataclass(frozen=True)
 class GraderSettings:
-    """How a cross-encoder is trained.
+    """Settings of the training of a cross-encoder.
 
     Attributes:
         layers: Number of first layers of the base model to keep; default all.

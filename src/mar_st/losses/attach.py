@@ -1,4 +1,4 @@
-"""Gradients that are already known, as part of an autograd graph."""
+"""Attaching gradients that are already computed to a value, as part of the autograd graph."""
 
 from __future__ import annotations
 

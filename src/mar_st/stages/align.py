@@ -182,8 +182,8 @@ def _rows(
 ) -> Dataset:
     """Return the rows of a group with the teacher's vectors, each with a drawn text of `second`."""
 
-    def vectors_of(texts: Sequence[str], group: TextGroup) -> Vectors:
-        vectors = teacher_of(group).vectors(texts, group.role)
+    def vectors_of(texts: Sequence[str], text_group: TextGroup) -> Vectors:
+        vectors = teacher_of(text_group).vectors(texts, text_group.role)
         width = model.get_embedding_dimension()
         if vectors.shape[1] != width:
             raise AlignError(

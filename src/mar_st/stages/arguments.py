@@ -1,4 +1,4 @@
-"""From the fields of a stage to the arguments of sentence-transformers' trainer, over one process or many."""
+"""Arguments of sentence-transformers' trainer for a stage, in one process or several."""
 
 from __future__ import annotations
 

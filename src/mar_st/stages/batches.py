@@ -1,4 +1,4 @@
-"""From the rows of a batch to token tensors, with a record of the batch."""
+"""Collating the rows of a batch into token tensors, with a record of the batch."""
 
 from __future__ import annotations
 

@@ -193,14 +193,14 @@ def _encode(
         block = np.asarray(encoder.encode(block_texts, role))
         if block.ndim != 2 or len(block) != len(block_texts):
             raise StoreError(
-                f"The teacher gave an array of shape {block.shape} for {len(block_texts)} texts; one vector per "
-                "text was expected."
+                f"The teacher gave an array of shape {block.shape} for {len(block_texts)} texts; one vector "
+                "per text was expected."
             )
         block = block.astype(dtype)
         if not np.isfinite(block).all():
             raise StoreError(
-                f"The teacher gave vectors with NaN or infinite values for {len(block_texts)} texts, stored as "
-                f"{dtype}. Check its weights, or compute and store in float32."
+                f"The teacher gave vectors with NaN or infinite values for {len(block_texts)} texts, stored "
+                f"as {dtype}. Check its weights, or compute and store in float32."
             )
         blocks.append(block)
         bar.update(len(block_texts))

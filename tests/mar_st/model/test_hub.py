@@ -1,4 +1,4 @@
-"""Uploads against a Hub of our own making."""
+"""Uploads to a fake Hub."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The masked-LM head of a backbone: what transformers computes with it, our head computes too."""
+"""The masked-LM head of a backbone computes what transformers computes with it."""
 
 from __future__ import annotations
 

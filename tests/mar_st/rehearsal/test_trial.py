@@ -1,4 +1,4 @@
-"""A trial times real steps; a plan made of it says what they took."""
+"""A trial times real steps, and a plan that uses it reports these times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs whose sides come from elsewhere than random weights of their own: layers, projections, teachers."""
+"""Runs whose encoders do not start from random weights of their own: layers, projections, teachers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two processes take the gradients of one process with the joined batch, whichever way a stage encodes."""
+"""Two processes get the gradients that one process gets from the joined batch, however a stage encodes."""
 
 from __future__ import annotations
 

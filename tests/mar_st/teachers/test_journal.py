@@ -1,4 +1,4 @@
-"""The journal of an endpoint: what is torn or was changed is found, not used, and nothing else is lost."""
+"""The journal of an endpoint: torn or changed records are detected and not used; all others are kept."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def vectors(folder, texts, dtype=torch.float32):
 
 
 def enough(folder, prompts=(), texts=OURS):
-    """How many pieces the texts need."""
+    """Number of pieces that the texts need."""
     backend = AutoTokenizer.from_pretrained(folder).backend_tokenizer
     pieces = Pieces(backend)
     return choose(pieces, usage_of(backend, pieces, texts, prompts), len(pieces) - 1).enough
