@@ -232,9 +232,9 @@ def test_two_processes_train_one_run(recipe_file, tmp_path):
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
     command = [*launch, "-m", "mar_st.cli", "train", str(path), "--out", str(tmp_path / "run")]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("stage joint: joint") == 1
+    process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.count("stage joint: joint") == 1
     assert MAR.from_pretrained(tmp_path / "run/model", device="cpu").encode_queries(["头疼"]).shape == (1, 32)
     lines = []
     train(load_recipe(path), tmp_path / "run", say=lines.append)

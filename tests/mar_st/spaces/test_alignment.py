@@ -249,10 +249,10 @@ align_space(str(root / "teacher"), root / "out", queries=root / "queries.jsonl",
 @pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_weights(tmp_path, files, teacher, monkeypatch):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path)], env=environment, check=False, capture_output=True
     )
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
+    assert process.returncode == -signal.SIGKILL, process.stderr.decode()[-2000:]
     assert list((tmp_path / "out.run" / "align" / "checkpoints").glob("checkpoint-6"))
     with monkeypatch.context() as patch:
         patch.setattr(ModelTeacher, "encode", None)  # its vectors are in the store

@@ -68,8 +68,8 @@ def _align(tmp_path, files, rungs, out="out", teacher="teacher", **changes):
 
 
 def test_all_rungs_are_in_one_folder_that_plain_sentence_transformers_loads(tmp_path, files, teacher, task):
-    said = []
-    manifest = _align(tmp_path, files, "full,1,2", evaluate=(task,), say=said.append)
+    lines = []
+    manifest = _align(tmp_path, files, "full,1,2", evaluate=(task,), say=lines.append)
     folder = tmp_path / "out"
     assert sorted(query_encoders(folder)) == ["query", "query-1", "query-full"]
     assert list(manifest["agreement"]) == ["query-1", "query", "query-full"]
@@ -111,7 +111,7 @@ def test_all_rungs_are_in_one_folder_that_plain_sentence_transformers_loads(tmp_
     layer = sum(p.numel() for p in teacher[0].model.encoder.layer[0].parameters())
     assert np.diff(sizes).tolist() == [layer, layer]
     assert (folder / "ladder.png").read_bytes()[:4] == b"\x89PNG"
-    (line,) = (line for line in said if line.startswith("full "))
+    (line,) = (line for line in lines if line.startswith("full "))
     assert line.split()[:3] == ["full", "query-full", "1.0000"]
     assert not (tmp_path / "out.run").exists()
 

@@ -24,21 +24,21 @@ TEXTS = [("头疼发热咳嗽感冒" * 5)[: 3 + 5 * (i % 7)] + f"{i}" for i in r
 def retromae(folder, model=None, texts=TEXTS, save_steps=1000, **fields):
     content = {**FAST, "max_steps": 1, "name": "pre", **fields}
     content.pop("temperature")
-    made = RetroMAEStage.model_validate({"stage": "retromae", **content})
+    retromae_stage = RetroMAEStage.model_validate({"stage": "retromae", **content})
     data = Source(Data(name="texts", path="-", form="texts", role="document"), texts=texts)
     torch.manual_seed(3)
-    train_retromae(model or encoder(), [data], made, settings(folder, save_steps=save_steps), {})
+    train_retromae(model or encoder(), [data], retromae_stage, settings(folder, save_steps=save_steps), {})
 
 
 def align(folder, **fields):
     own = {"max_steps": 1, "contrastive_weight": 0.0, "cosine_weight": 0.5, **fields}
-    made = AlignStage.model_validate({"stage": "align", "name": "align", **FAST, **own})
-    train_align(mar(), [source()], made, settings(folder), {})
+    align_stage = AlignStage.model_validate({"stage": "align", "name": "align", **FAST, **own})
+    train_align(mar(), [source()], align_stage, settings(folder), {})
 
 
 def contrastive(folder, sources=None, **fields):
-    made = stage("contrastive", **{"max_steps": 1, "dims": [16, 4], **fields})
-    train_contrastive(encoder(), sources or [source()], made, settings(folder), {})
+    contrastive_stage = stage("contrastive", **{"max_steps": 1, "dims": [16, 4], **fields})
+    train_contrastive(encoder(), sources or [source()], contrastive_stage, settings(folder), {})
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_a_resumed_run_of_several_passes_gives_the_same_weights(tmp_path, monkey
 def test_pass_sizes_follow_the_settings_of_the_stage():
     assert pass_sizes(stage("joint", gradient_accumulation=3), 8) == [3, 3, 2]
     assert pass_sizes(stage("joint", mini_batch_size=2), 8) == [8]  # GradCache, in one pass
-    made = {"stage": "retromae", "name": "pre", "batch_size": 8, "learning_rate": 1e-3}
-    assert pass_sizes(RetroMAEStage(**made, mini_batch_size=16), 8) == [8]
+    fields = {"stage": "retromae", "name": "pre", "batch_size": 8, "learning_rate": 1e-3}
+    assert pass_sizes(RetroMAEStage(**fields, mini_batch_size=16), 8) == [8]
     with pytest.raises(ValueError, match="both split the batch; give one"):
-        RetroMAEStage(**made, mini_batch_size=2, gradient_accumulation=2)
+        RetroMAEStage(**fields, mini_batch_size=2, gradient_accumulation=2)

@@ -37,7 +37,7 @@ def _train(folder, model=None, sources=None, prompts=None, **fields):
 
 
 @pytest.fixture
-def given(monkeypatch):
+def fit_arguments(monkeypatch):
     """Arguments that the stage passes to the trainer, which does not run."""
     arguments = {}
 
@@ -72,7 +72,7 @@ def test_positives_rise_in_rank(tmp_path, fields):
     assert not model.training
 
 
-def test_every_field_reaches_the_loss(tmp_path, given):
+def test_every_field_reaches_the_loss(tmp_path, fit_arguments):
     fields = {
         "temperature": 0.3,
         "learnable_temperature": True,
@@ -83,14 +83,14 @@ def test_every_field_reaches_the_loss(tmp_path, given):
         "mini_batch_tokens": 64,
     }
     _train(tmp_path, **fields)
-    config = given["loss"].get_config_dict()
+    config = fit_arguments["loss"].get_config_dict()
     assert config.pop("temperature") == pytest.approx(fields.pop("temperature"))
     assert config == {**fields, "gather_across_devices": True}
     _train(tmp_path, cross_device_negatives=False)
-    assert given["loss"].gather_across_devices is False
+    assert fit_arguments["loss"].gather_across_devices is False
 
 
-def test_prompts_stand_before_queries_and_documents(tmp_path, given):
+def test_prompts_stand_before_queries_and_documents(tmp_path, fit_arguments):
     sources = [
         source("plain"),
         source("asked", prompt="query", negatives=2),
@@ -99,19 +99,19 @@ def test_prompts_stand_before_queries_and_documents(tmp_path, given):
     prompts = {"query": "医生", "STS": "你好", "document": "药"}
     _train(tmp_path, sources=sources, prompts=prompts)
     documents = {"positive": "药", "negative_1": "药"}
-    assert given["prompts"] == {
+    assert fit_arguments["prompts"] == {
         "plain": documents,
         "asked": {"query": "医生", **documents, "negative_2": "药"},
         "sts": dict.fromkeys(("query", "positive", "negative_1"), "你好"),
     }
     _train(tmp_path, sources=sources, prompts={"query": "医生", "STS": "", "document": ""})
-    assert given["prompts"] == {"plain": {}, "asked": {"query": "医生"}, "sts": {}}
+    assert fit_arguments["prompts"] == {"plain": {}, "asked": {"query": "医生"}, "sts": {}}
 
 
 @pytest.mark.parametrize(("wanted", "columns"), [(None, 3), (0, 2), (2, 4)])
-def test_negatives_of_the_stage_come_before_those_of_the_data(tmp_path, given, wanted, columns):
+def test_negatives_of_the_stage_come_before_those_of_the_data(tmp_path, fit_arguments, wanted, columns):
     _train(tmp_path, negatives=wanted)
-    assert len(given["data"]["qa"].column_names) == columns
+    assert len(fit_arguments["data"]["qa"].column_names) == columns
     if wanted:
         without = [source(triples=[*TRIPLES, Triple("头疼", ("发热",))])]
         with pytest.raises(DataError, match="no negatives but 2 are asked for"):

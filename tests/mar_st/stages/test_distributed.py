@@ -110,11 +110,11 @@ def gradients(tmp_path_factory):
         "HF_HUB_OFFLINE": "1",
         "PYTHONPATH": str(ROOT),
     }
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(script), str(folder)],
         capture_output=True, text=True, check=False, cwd=ROOT, env=environment, timeout=110,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert process.returncode == 0, process.stderr[-4000:]
     return lambda name, rank, world: load_file(folder / f"{name}.{rank}of{world}")
 
 

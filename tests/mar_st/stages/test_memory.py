@@ -58,6 +58,6 @@ def test_memory_is_not_trimmed_if_its_size_is_unknown():
 @pytest.mark.slow
 @pytest.mark.skipif(resident() is None or not trim(), reason="no glibc, or no /proc")
 def test_trimming_shrinks_a_fragmented_heap():
-    done = subprocess.run([sys.executable, "-c", GROW], capture_output=True, text=True, check=True)
-    before, after = map(int, done.stdout.split())
+    process = subprocess.run([sys.executable, "-c", GROW], capture_output=True, text=True, check=True)
+    before, after = map(int, process.stdout.split())
     assert after < before

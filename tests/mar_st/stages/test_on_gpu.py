@@ -175,10 +175,10 @@ def test_two_processes_train_as_one(gpu, tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAR_")}
     environment |= {"OMP_NUM_THREADS": "1"} | ({"CUDA_VISIBLE_DEVICES": ""} if gpu.type == "cpu" else {})
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, str(script), str(recipe), str(tmp_path / "two")],
         env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert process.returncode == 0, process.stderr[-4000:]
     first, one, two = (weights(tmp_path / name / "model") for name in ("start", "one", "two"))
     assert apart(one, two, first) < 1e-2

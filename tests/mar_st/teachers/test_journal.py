@@ -43,15 +43,15 @@ def flip(path, place):
 
 def run(arguments):
     """Exit status of the command, and its JSON or its error."""
-    done = CliRunner().invoke(app, ["verify", *map(str, arguments), "--json"])
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        return 2, str(done.exception)
-    return done.exit_code, json.loads(done.stdout)
+    outcome = CliRunner().invoke(app, ["verify", *map(str, arguments), "--json"])
+    if outcome.exception is not None and not isinstance(outcome.exception, SystemExit):
+        return 2, str(outcome.exception)
+    return outcome.exit_code, json.loads(outcome.stdout)
 
 
 def test_an_undamaged_journal_is_reported_as_whole(folder):
-    status, said = run([str(folder)])
-    assert (status, said["whole"], said["kind"], said["bytes"]) == (0, True, "journal", 20 * SIZE)
+    status, report = run([str(folder)])
+    assert (status, report["whole"], report["kind"], report["bytes"]) == (0, True, "journal", 20 * SIZE)
     assert run([str(folder.parent)])[1]["kind"] == "teacher vectors"
     assert opened(folder).index.find(text_keys(TEXTS)).tolist() == list(range(20))
 
@@ -60,9 +60,9 @@ def test_an_undamaged_journal_is_reported_as_whole(folder):
 def test_a_changed_record_is_named_and_not_used(folder, capsys, place):
     flip(folder / RECORDS_FILE, place)
     for where in (folder, folder.parent):
-        status, said = run([str(where)])
+        status, report = run([str(where)])
         assert status == 1
-        assert [problem["found"] for problem in said["problems"]] == [
+        assert [problem["found"] for problem in report["problems"]] == [
             f"record 3 (bytes {3 * SIZE} to {4 * SIZE}) was changed"
         ]
     status, _ = run([str(folder), "--repair"])
@@ -81,9 +81,9 @@ def test_a_changed_record_is_named_and_not_used(folder, capsys, place):
 def test_only_a_torn_record_is_cut_off(folder):
     with (folder / RECORDS_FILE).open("ab") as file:
         file.write(b"half a record")
-    status, said = run([str(folder)])
+    status, report = run([str(folder)])
     assert status == 1
-    assert f"13 of {SIZE} bytes from byte {20 * SIZE}" in said["problems"][0]["found"]
+    assert f"13 of {SIZE} bytes from byte {20 * SIZE}" in report["problems"][0]["found"]
     assert run([str(folder), "--repair"])[0] == 0
     assert (folder / RECORDS_FILE).stat().st_size == 20 * SIZE
     assert opened(folder).rows == 20
@@ -92,8 +92,8 @@ def test_only_a_torn_record_is_cut_off(folder):
 def test_missing_records_are_reported(folder):
     content = (folder / RECORDS_FILE).read_bytes()
     (folder / RECORDS_FILE).write_bytes(content[: 15 * SIZE])
-    status, said = run([str(folder)])
-    assert (status, said["problems"][0]["found"]) == (1, "5 of 20 records are missing at the end")
+    status, report = run([str(folder)])
+    assert (status, report["problems"][0]["found"]) == (1, "5 of 20 records are missing at the end")
     journal = opened(folder)
     assert journal.rows == 15
     journal.append(text_keys(TEXTS[15:]), VECTORS[15:].tolist())
@@ -104,9 +104,9 @@ def test_missing_records_are_reported(folder):
 def test_a_journal_of_an_earlier_version_gets_its_checksums(folder):
     sums = (folder / CHECKS_FILE).read_bytes()
     (folder / CHECKS_FILE).unlink()
-    status, said = run([str(folder)])
-    assert (status, said["whole"]) == (0, True)
-    assert "20 records" in said["notes"][0]
+    status, report = run([str(folder)])
+    assert (status, report["whole"]) == (0, True)
+    assert "20 records" in report["notes"][0]
     assert opened(folder).rows == 20
     assert (folder / CHECKS_FILE).read_bytes() == sums
     (folder / CHECKS_FILE).write_bytes(sums[:42])  # killed before the last were written

@@ -129,8 +129,8 @@ TeacherStore(sys.argv[1], shard=16).vectors(Killed(), TEXTS, "document")
 def test_killed_and_resumed_store_equals_an_uninterrupted_one(tmp_path):
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", SCRIPT, str(killed)], env=environment, check=False)
-    assert done.returncode == -signal.SIGKILL
+    process = subprocess.run([sys.executable, "-c", SCRIPT, str(killed)], env=environment, check=False)
+    assert process.returncode == -signal.SIGKILL
     assert len(list(killed.rglob("vectors.npy"))) == 2
     resumed, fresh = Digits(), Digits()
     vectors = TeacherStore(killed, shard=16).vectors(resumed, TEXTS, "document")
