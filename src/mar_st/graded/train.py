@@ -122,7 +122,8 @@ def train_grader(
     Raises:
         MarError: The folder holds something else, the base is missing, or queries or labels are too few.
     """
-    settings, folder = settings or GraderSettings(), Path(out)
+    settings = settings or GraderSettings()
+    folder = Path(out)
     training, held_back = _split(pairs, settings)
     identity = _identity(pairs, base, settings)
     thresholds_file = folder / THRESHOLDS_FILE
