@@ -156,10 +156,12 @@ def export_forms(model: str, out: Path, rung: str | None, forms: Sequence[str], 
 
 def is_lookup(model: str, rung: str | None) -> bool:
     """Tells whether a query encoder of a MAR has no transformer."""
-    from mar_st.modules.layout import ROUTER, saved_chain
+    from mar_st.modules.layout import ROUTER_FILE, saved_chain
 
     root = Path(model)
-    return (root / ROUTER).is_file() and saved_chain(root, rung or "query")[0].type.endswith(".LookupEncoder")
+    return (root / ROUTER_FILE).is_file() and saved_chain(root, rung or "query")[0].type.endswith(
+        ".LookupEncoder"
+    )
 
 
 def rungs(model: str) -> list[str]:

@@ -10,7 +10,7 @@ import torch
 
 from mar_st.planning.devices import DEVICES
 from mar_st.planning.fit import keeps_gradients
-from mar_st.planning.launch import DEEPSPEED
+from mar_st.planning.launch import DEEPSPEED_VARIABLE
 from mar_st.planning.needs import Plan, StagePlan
 from mar_st.planning.plan import MFU, PlanError, plan
 from mar_st.rehearsal.calibrate import measure
@@ -48,7 +48,7 @@ def make(
         TrialError: A stage could not be tried.
     """
     if not calibrate and not trial:
-        path = os.environ.get(DEEPSPEED)
+        path = os.environ.get(DEEPSPEED_VARIABLE)
         return plan(
             recipe, device=gpu or "H100", world=world, deepspeed=Path(path) if path else None,
             mfu=MFU if mfu is None else mfu,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["p_value", "resampled", "swapped_means"]
 
 #: Values that are resampled at a time.
-_VALUES = 1_000_000
+_MAX_VALUES = 1_000_000
 
 
 def resampled(items: int, resamples: int, seed: int | Sequence[int]) -> Iterator[NDArray[np.int64]]:
@@ -28,7 +28,7 @@ def resampled(items: int, resamples: int, seed: int | Sequence[int]) -> Iterator
         seed: Seed of the draws.
     """
     rng = np.random.default_rng(seed)
-    step = max(1, _VALUES // items)
+    step = max(1, _MAX_VALUES // items)
     for start in range(0, resamples, step):
         yield rng.integers(0, items, (min(step, resamples - start), items))
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from mar_st.errors import MarError
 
 #: What names of tasks, rows and studies look like.
-NAME = r"^[a-z0-9][a-z0-9.-]*$"
+NAME_PATTERN = r"^[a-z0-9][a-z0-9.-]*$"
 
 
 class TaskError(MarError):
@@ -21,8 +21,8 @@ class Task(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str = Field(pattern=NAME)
-    path: str = Field(description="folder, 'package:NAME/FOLDER' or the name of a packaged task")
+    name: str = Field(pattern=NAME_PATTERN)
+    path: str = Field(description="folder, 'package:NAME_PATTERN/FOLDER' or the name of a packaged task")
     type: Literal["auto", "retrieval", "rerank", "sts"] = "auto"
     metric: str | None = Field(
         default=None,

@@ -64,15 +64,15 @@ def bootstrap(scores: Scores, *, resamples: int, seed: Sequence[int]) -> Array:
     """
     items = scores.values.shape[1]
     averaged = scores.values.mean(axis=0)
-    found = []
+    chunks = []
     for index in resampled(items, resamples, list(seed)):
         if scores.kind == "mean":
-            found.append(averaged[index].mean(axis=1))
+            chunks.append(averaged[index].mean(axis=1))
             continue
         assert scores.gold is not None  # noqa: S101 -- correlations come with gold values
         gold = scores.gold[index]
-        found.append(np.mean([_correlation(row[index], gold, scores.kind) for row in scores.values], axis=0))
-    return np.concatenate(found)
+        chunks.append(np.mean([_correlation(row[index], gold, scores.kind) for row in scores.values], axis=0))
+    return np.concatenate(chunks)
 
 
 def randomised(first: Scores, second: Scores, *, permutations: int, seed: Sequence[int]) -> Array:
@@ -136,15 +136,15 @@ def seed_variances(per_seed: Mapping[str, Array], trained: Container[str]) -> di
     several = [scores for name, scores in per_seed.items() if name in trained and len(scores) > 1]
     freedom = sum(len(scores) - 1 for scores in several)
     pooled = sum(float(scores.var(ddof=1)) * (len(scores) - 1) for scores in several) / max(freedom, 1)
-    found = {}
+    variances = {}
     for name, scores in per_seed.items():
         if name not in trained:
-            found[name] = Seeds(scores, 0.0, 0)
+            variances[name] = Seeds(scores, 0.0, 0)
         elif len(scores) > 1:
-            found[name] = Seeds(scores, float(scores.var(ddof=1)), len(scores) - 1)
+            variances[name] = Seeds(scores, float(scores.var(ddof=1)), len(scores) - 1)
         else:
-            found[name] = Seeds(scores, pooled, freedom)
-    return found
+            variances[name] = Seeds(scores, pooled, freedom)
+    return variances
 
 
 @dataclass(frozen=True)
@@ -268,8 +268,8 @@ def _correlation(values: Array, gold: Array, kind: Kind) -> Array:
     values = values - values.mean(axis=1, keepdims=True)
     gold = gold - gold.mean(axis=1, keepdims=True)
     scale = np.sqrt((values**2).sum(axis=1) * (gold**2).sum(axis=1))
-    found: Array = (values * gold).sum(axis=1) / np.where(scale > 0, scale, np.inf)
-    return found
+    correlations: Array = (values * gold).sum(axis=1) / np.where(scale > 0, scale, np.inf)
+    return correlations
 
 
 def _ranks(values: Array) -> Array:

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 Type = Literal["retrieval", "rerank", "sts"]
 
 #: Folder of the packaged tasks.
-PACKAGED = "package:medteb_mteb/"
+PACKAGED_TASKS_PREFIX = "package:medteb_mteb/"
 DEFAULT_METRIC: dict[Type, str] = {"retrieval": "ndcg@10", "rerank": "map", "sts": "pearson"}
-_PREFIX = {"ndcg": "ndcg_cut", "recall": "recall", "p": "P"}
-_WHOLE = {"map": "map", "mrr": "recip_rank"}
+_CUT_METRICS = {"ndcg": "ndcg_cut", "recall": "recall", "p": "P"}
+_UNCUT_METRICS = {"map": "map", "mrr": "recip_rank"}
 #: Minimum number of documents kept per query in retrieval.
 _DEPTH = 100
 #: Number of texts from which encoding shows a progress bar.
-_LONG = 2000
+_PROGRESS_TEXTS = 2000
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def _encode(
     options: dict[str, Any] = {
         "batch_size": batch_size,
         "convert_to_tensor": True,
-        "show_progress_bar": len(texts) >= _LONG,
+        "show_progress_bar": len(texts) >= _PROGRESS_TEXTS,
     }
     if prompt is not None:
         options["prompt"] = prompt
@@ -203,12 +203,12 @@ def _rank(
         scores = similarity(queries[start : start + 64], documents)
         for row, key in zip(scores, rows[start : start + 64], strict=True):
             if data.type == "rerank":
-                kept = [position[document] for document in data.candidates[key]]
-                values = row[kept].tolist()
+                columns = [position[document] for document in data.candidates[key]]
+                values = row[columns].tolist()
             else:
                 top = row.topk(depth)
-                kept, values = top.indices.tolist(), top.values.tolist()
-            run[key] = {ids[index]: value for index, value in zip(kept, values, strict=True)}
+                columns, values = top.indices.tolist(), top.values.tolist()
+            run[key] = {ids[index]: value for index, value in zip(columns, values, strict=True)}
     return run
 
 
@@ -222,9 +222,9 @@ def score_run(run: dict[str, dict[str, float]], data: TaskData) -> list[float]:
     import pytrec_eval  # lazy: pytrec_eval
 
     name, _, cut = data.metric.partition("@")
-    wanted = f"{_PREFIX[name]}.{cut}" if cut else _WHOLE[name]
-    result = pytrec_eval.RelevanceEvaluator(data.qrels, {wanted}).evaluate(run)
-    key = wanted.replace(".", "_")
+    measure = f"{_CUT_METRICS[name]}.{cut}" if cut else _UNCUT_METRICS[name]
+    result = pytrec_eval.RelevanceEvaluator(data.qrels, {measure}).evaluate(run)
+    key = measure.replace(".", "_")
     return [float(result[query][key]) if query in result else 0.0 for query in data.qrels]
 
 
@@ -235,12 +235,12 @@ def _cut(metric: str) -> int | None:
 
 def _check_metric(metric: str, kind: Type, name: str) -> None:
     if kind == "sts":
-        good = metric in ("pearson", "spearman")
+        valid = metric in ("pearson", "spearman")
         choice = "pearson, spearman"
     else:
-        good = metric in _WHOLE or re.fullmatch(r"(ndcg|recall|p)@[1-9]\d*", metric) is not None
+        valid = metric in _UNCUT_METRICS or re.fullmatch(r"(ndcg|recall|p)@[1-9]\d*", metric) is not None
         choice = "ndcg@K, recall@K, p@K, map, mrr"
-    if not good:
+    if not valid:
         raise TaskError(f"task {name}: {metric!r} is not a metric of a {kind} task; choose from {choice}.")
 
 
@@ -251,7 +251,7 @@ def _folder(path: str) -> Path:
     plain = Path(path).expanduser()
     if path.startswith("package:") or (not plain.exists() and plain.name == path):
         try:
-            return locate(path if path.startswith("package:") else PACKAGED + path)
+            return locate(path if path.startswith("package:") else PACKAGED_TASKS_PREFIX + path)
         except DataError as error:
             raise _no_task(path) from error
     if not plain.is_dir():
@@ -296,15 +296,15 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _texts(path: Path) -> dict[str, str]:
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for place, row in _rows(path):
         key = str(row.get("_id", row.get("id", "")))
         if not key or "text" not in row:
             raise DataError(f"{place}: needs '_id' and 'text'; has {sorted(row)}.")
-        if key in found:
+        if key in texts:
             raise DataError(f"{place}: the id {key!r} is there twice.")
-        found[key] = join_document(row)
-    return found
+        texts[key] = join_document(row)
+    return texts
 
 
 def _qrels(folder: Path, split: str) -> Iterator[tuple[str, str, str, int]]:

@@ -1,4 +1,4 @@
-"""Cross-encoders that grade: trained on graded pairs, thresholds between the grades beside the weights."""
+"""Cross-encoders that grade pairs: training, and the thresholds between grades, saved with the weights."""
 
 from __future__ import annotations
 

@@ -12,10 +12,10 @@ from mar_st.errors import MarError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["MOST", "GradedPair", "read_graded"]
+__all__ = ["MAX_LABEL", "GradedPair", "read_graded"]
 
 #: The highest allowed label.
-MOST = 100
+MAX_LABEL = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def read_graded(files: Iterable[str | Path]) -> list[GradedPair]:
     Raises:
         MarError: A file is missing, there are no rows, or a row is invalid; the message names its line.
     """
-    found: list[GradedPair] = []
+    pairs: list[GradedPair] = []
     names = [Path(file) for file in files]
     for file in names:
         if not file.is_file():
@@ -50,10 +50,10 @@ def read_graded(files: Iterable[str | Path]) -> list[GradedPair]:
         with file.open(encoding="utf-8") as stream:
             for number, line in enumerate(stream, start=1):
                 if line.strip():
-                    found.append(_pair(line, f"{file}:{number}"))
-    if not found:
+                    pairs.append(_pair(line, f"{file}:{number}"))
+    if not pairs:
         raise MarError(f"{', '.join(map(str, names))}: no graded pairs. Give query, document and label.")
-    return found
+    return pairs
 
 
 def _pair(line: str, where: str) -> GradedPair:
@@ -69,9 +69,9 @@ def _pair(line: str, where: str) -> GradedPair:
     if not all(isinstance(text, str) and text.strip() for text in texts):
         raise MarError(f"{where}: query and document must be non-empty texts.")
     label = row.get("label")
-    if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label <= MOST:
+    if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label <= MAX_LABEL:
         raise MarError(
-            f"{where}: label must be a whole number from 0, unrelated, to {MOST} at most; got {label!r}. "
-            "Write the grades D, C, B, A, S as 0, 1, 2, 3, 4."
+            f"{where}: label must be a whole number from 0, unrelated, to {MAX_LABEL} at most; "
+            f"got {label!r}. Write the grades D, C, B, A, S as 0, 1, 2, 3, 4."
         )
     return GradedPair(str(texts[0]), str(texts[1]), label)

@@ -116,8 +116,8 @@ def fit_thresholds(scores: ArrayLike, labels: Sequence[int]) -> Thresholds:
             for value in candidates[(candidates >= low) & (candidates <= high)]:
                 tried = bounds.copy()
                 tried[place] = value
-                if (found := quality(tried)) > best:
-                    best, bounds = found, tried
+                if (kappa := quality(tried)) > best:
+                    best, bounds = kappa, tried
         if best == before:
             break
     return Thresholds(tuple(map(int, known)), tuple(map(float, bounds)))

@@ -32,7 +32,7 @@ __all__ = ["GraderReport", "GraderSettings", "train_grader"]
 
 @dataclass(frozen=True)
 class GraderSettings:
-    """How a cross-encoder is trained.
+    """Settings of the training of a cross-encoder.
 
     Attributes:
         layers: Number of first layers of the base model to keep; default all.
@@ -122,16 +122,17 @@ def train_grader(
     Raises:
         MarError: The folder holds something else, the base is missing, or queries or labels are too few.
     """
-    how, folder = settings or GraderSettings(), Path(out)
-    training, held = _split(pairs, how)
-    identity = _identity(pairs, base, how)
-    done = folder / THRESHOLDS_FILE
-    if done.is_file():
-        if json.loads(done.read_text(encoding="utf-8")).get("identity") != identity:
+    settings = settings or GraderSettings()
+    folder = Path(out)
+    training, held_back = _split(pairs, settings)
+    identity = _identity(pairs, base, settings)
+    thresholds_file = folder / THRESHOLDS_FILE
+    if thresholds_file.is_file():
+        if json.loads(thresholds_file.read_text(encoding="utf-8")).get("identity") != identity:
             raise MarError(
                 f"{folder} holds a cross-encoder of other data or settings. Choose another folder."
             )
-        return _report(folder, json.loads(done.read_text(encoding="utf-8")))
+        return _report(folder, json.loads(thresholds_file.read_text(encoding="utf-8")))
     if folder.exists() and any(folder.iterdir()):
         raise MarError(f"{folder} is not empty. Choose another folder, or delete it.")
     work = folder.with_name(folder.name + ".work")
@@ -139,19 +140,21 @@ def train_grader(
         shutil.rmtree(work)
     work.mkdir(parents=True, exist_ok=True)
     (work / identity).touch()
-    model = _trained(training, base, work / "checkpoints", how, top=max(pair.label for pair in pairs))
+    model = _trained(training, base, work / "checkpoints", settings, top=max(pair.label for pair in pairs))
     part = work / "model"
     model.save_pretrained(str(part), create_model_card=False)
     scores = np.asarray(
-        model.predict([(pair.query, pair.document) for pair in held], batch_size=64, show_progress_bar=True)
+        model.predict(
+            [(pair.query, pair.document) for pair in held_back], batch_size=64, show_progress_bar=True
+        )
     )
-    labels = [pair.label for pair in held]
+    labels = [pair.label for pair in held_back]
     content = {
         "identity": identity,
-        **_fitted(scores, held, how),
+        **_fitted(scores, held_back, settings),
         "trained": dict(sorted(Counter(str(pair.label) for pair in training).items())),
         "calibrated": dict(sorted(Counter(map(str, labels)).items())),
-        "settings": asdict(how),
+        "settings": asdict(settings),
     }
     write_json(part / THRESHOLDS_FILE, content)
     if folder.exists():
@@ -171,8 +174,8 @@ def _report(folder: Path, content: dict[str, Any]) -> GraderReport:
     )
 
 
-def _identity(pairs: Sequence[GradedPair], base: str | Path, how: GraderSettings) -> str:
-    digest = hashlib.sha256(json.dumps(asdict(how), sort_keys=True).encode())
+def _identity(pairs: Sequence[GradedPair], base: str | Path, settings: GraderSettings) -> str:
+    digest = hashlib.sha256(json.dumps(asdict(settings), sort_keys=True).encode())
     weights = Path(base) / "model.safetensors"
     digest.update(str(entry_of(weights)["sha256"] if weights.is_file() else base).encode())
     for pair in pairs:
@@ -180,60 +183,62 @@ def _identity(pairs: Sequence[GradedPair], base: str | Path, how: GraderSettings
     return digest.hexdigest()[:32]
 
 
-def _split(pairs: Sequence[GradedPair], how: GraderSettings) -> tuple[list[GradedPair], list[GradedPair]]:
+def _split(
+    pairs: Sequence[GradedPair], settings: GraderSettings
+) -> tuple[list[GradedPair], list[GradedPair]]:
     """Return pairs to train on, and pairs of other queries to fit thresholds on."""
-    draw = random.Random(how.seed)
+    draw = random.Random(settings.seed)
     queries = sorted({pair.query for pair in pairs})
     draw.shuffle(queries)
-    count = max(how.folds, round(len(queries) * how.calibration))
-    held = set(queries[:count])
-    left = [pair for pair in pairs if pair.query not in held]
-    back = [pair for pair in pairs if pair.query in held]
-    if len({pair.label for pair in left}) < 2 or len({pair.label for pair in back}) < 2:
+    count = max(settings.folds, round(len(queries) * settings.calibration))
+    held_queries = set(queries[:count])
+    training = [pair for pair in pairs if pair.query not in held_queries]
+    held_back = [pair for pair in pairs if pair.query in held_queries]
+    if len({pair.label for pair in training}) < 2 or len({pair.label for pair in held_back}) < 2:
         raise MarError(
             f"{len(queries)} queries, of which {count} are held back for the thresholds: the pairs of each "
             "part need two labels at least. Give more graded queries."
         )
-    if how.lowest is not None:
-        lowest = min(pair.label for pair in left)
-        draw.shuffle(left)
-        taken: Counter[str] = Counter()
-        some: list[GradedPair] = []
-        for pair in left:
+    if settings.lowest is not None:
+        lowest = min(pair.label for pair in training)
+        draw.shuffle(training)
+        lowest_of_query: Counter[str] = Counter()
+        sampled: list[GradedPair] = []
+        for pair in training:
             if pair.label == lowest:
-                taken[pair.query] += 1
-                if taken[pair.query] > how.lowest:
+                lowest_of_query[pair.query] += 1
+                if lowest_of_query[pair.query] > settings.lowest:
                     continue
-            some.append(pair)
-        left = some
-    return left, back
+            sampled.append(pair)
+        training = sampled
+    return training, held_back
 
 
-def _fitted(scores: np.ndarray, held: Sequence[GradedPair], how: GraderSettings) -> dict[str, Any]:
+def _fitted(scores: np.ndarray, held_back: Sequence[GradedPair], settings: GraderSettings) -> dict[str, Any]:
     """Return the thresholds of all, and the agreement of each fold with thresholds of the others."""
-    labels = np.array([pair.label for pair in held])
+    labels = np.array([pair.label for pair in held_back])
     thresholds = fit_thresholds(scores, labels.tolist())
-    queries = sorted({pair.query for pair in held})
-    random.Random(how.seed).shuffle(queries)
-    fold_of = {query: number % how.folds for number, query in enumerate(queries)}
-    folds = np.array([fold_of[pair.query] for pair in held])
-    given = np.zeros(len(held), dtype=np.int64)
-    for fold in range(how.folds):
+    queries = sorted({pair.query for pair in held_back})
+    random.Random(settings.seed).shuffle(queries)
+    fold_of = {query: number % settings.folds for number, query in enumerate(queries)}
+    folds = np.array([fold_of[pair.query] for pair in held_back])
+    assigned = np.zeros(len(held_back), dtype=np.int64)
+    for fold in range(settings.folds):
         inside, rest = folds == fold, folds != fold
         others = thresholds
         if len(set(labels[rest].tolist())) > 1:
             others = fit_thresholds(scores[rest], labels[rest].tolist())
-        given[inside] = others.label(scores[inside])
+        assigned[inside] = others.label(scores[inside])
     return {
         "labels": list(thresholds.labels),
         "bounds": list(thresholds.bounds),
-        "kappa": weighted_kappa(given, labels, int(labels.max()) + 1),
-        "folds": how.folds,
+        "kappa": weighted_kappa(assigned, labels, int(labels.max()) + 1),
+        "folds": settings.folds,
     }
 
 
 def _trained(
-    pairs: Sequence[GradedPair], base: str | Path, checkpoints: Path, how: GraderSettings, *, top: int
+    pairs: Sequence[GradedPair], base: str | Path, checkpoints: Path, settings: GraderSettings, *, top: int
 ) -> CrossEncoder:
     from datasets import Dataset  # lazy: datasets
     from sentence_transformers.cross_encoder import (  # lazy: sentence_transformers
@@ -245,8 +250,8 @@ def _trained(
     )
     from transformers import set_seed  # lazy: transformers
 
-    set_seed(how.seed)
-    model = _model(base, how)
+    set_seed(settings.seed)
+    model = _model(base, settings)
     data = Dataset.from_dict(
         {
             "query": [pair.query for pair in pairs],
@@ -256,12 +261,12 @@ def _trained(
     )
     arguments = CrossEncoderTrainingArguments(
         output_dir=str(checkpoints),
-        num_train_epochs=how.epochs,
-        per_device_train_batch_size=how.batch_size,
-        learning_rate=how.learning_rate,
+        num_train_epochs=settings.epochs,
+        per_device_train_batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
         warmup_steps=0.1,
-        seed=how.seed,
-        save_steps=how.save_steps,
+        seed=settings.seed,
+        save_steps=settings.save_steps,
         save_total_limit=1,
         logging_steps=20,
         report_to="none",
@@ -274,18 +279,18 @@ def _trained(
     return model
 
 
-def _model(base: str | Path, how: GraderSettings) -> CrossEncoder:
+def _model(base: str | Path, settings: GraderSettings) -> CrossEncoder:
     from sentence_transformers import CrossEncoder  # lazy: sentence_transformers
 
     from mar_st.model.encoders import check_source  # lazy: torch
 
     check_source(str(base), what="base")
-    kept = {} if how.layers is None else {"num_hidden_layers": how.layers}
-    found: CrossEncoder = CrossEncoder(
+    shape = {} if settings.layers is None else {"num_hidden_layers": settings.layers}
+    model: CrossEncoder = CrossEncoder(
         model_source(str(base)),
         num_labels=1,
-        max_length=how.max_length,
-        config_kwargs=kept or None,
+        max_length=settings.max_length,
+        config_kwargs=shape or None,
         model_kwargs={"dtype": "float32"},
     )
-    return found
+    return model

@@ -27,8 +27,8 @@ from mar_st.modules.layout import query_routes, saved_chain
 from mar_st.online.listing import LISTING_FILE, Listing, format_of
 from mar_st.online.lookup import LookupListing
 from mar_st.teachers.journal import (
-    HEADER,
-    RECORDS,
+    HEADER_FILE,
+    RECORDS_FILE,
     JournalError,
     checksums,
     is_journal,
@@ -36,7 +36,7 @@ from mar_st.teachers.journal import (
     record_type,
     width,
 )
-from mar_st.teachers.vectors import KEY, Part
+from mar_st.teachers.vectors import KEY_BYTES, Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -129,7 +129,7 @@ def verify(folder: str | Path) -> Verified:
         verified = Verified(str(root), "journal")
         _journal(root, verified)
         return verified
-    journals = sorted(path.parent for path in root.glob(f"endpoint-*/{RECORDS}"))
+    journals = sorted(path.parent for path in root.glob(f"endpoint-*/{RECORDS_FILE}"))
     if journals or next(root.glob("*/teacher.json"), None) is not None:
         verified = Verified(str(root), "teacher vectors")
         _teachers(root, verified)
@@ -242,12 +242,12 @@ def _teachers(root: Path, verified: Verified) -> None:
 
 def _journal(folder: Path, verified: Verified) -> None:
     """Compare every record of an endpoint's journal with its checksum."""
-    path = folder / RECORDS
+    path = folder / RECORDS_FILE
     verified.files += 1
     try:
         record = record_type(width(folder))
     except JournalError as error:
-        verified.add(folder / HEADER, str(error), "Copy the file again.")
+        verified.add(folder / HEADER_FILE, str(error), "Copy the file again.")
         return
     size = path.stat().st_size if path.is_file() else 0
     verified.bytes += size
@@ -285,7 +285,7 @@ def _check_keys(shard: Path) -> None:
     """Make sure that the arrays of a shard of teacher vectors fit each other and its name."""
     keys, vectors = load_array(shard / "keys.npy"), Part.npy(shard / "vectors.npy")
     digest = hashlib.sha256(keys.tobytes()).hexdigest()
-    if keys.dtype != f"S{KEY}" or keys.shape != vectors.shape[:1]:
+    if keys.dtype != f"S{KEY_BYTES}" or keys.shape != vectors.shape[:1]:
         raise MarError(f"holds {keys.dtype} {keys.shape}; {vectors.shape[0]} keys are expected")
     if not digest.startswith(shard.name.partition("-")[2]):
         raise MarError("holds other keys than were written")

@@ -198,8 +198,8 @@ class AlignmentLoss(PassesMixin, nn.Module):
 
     def _kl(self, students: Tensor, teachers: Tensor) -> Tensor:
         target = nn.functional.log_softmax(teachers / self.kl_temperature, dim=1)
-        found = nn.functional.log_softmax(students / self.kl_temperature, dim=1)
-        divergence = nn.functional.kl_div(found, target, reduction="batchmean", log_target=True)
+        predicted = nn.functional.log_softmax(students / self.kl_temperature, dim=1)
+        divergence = nn.functional.kl_div(predicted, target, reduction="batchmean", log_target=True)
         return divergence * self.kl_temperature**2
 
     def get_config_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Gradients that are already known, as part of an autograd graph."""
+"""Attaching gradients that are already computed to a value, as part of the autograd graph."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def attach(value: Tensor, gradients: dict[int, Tensor], tensors: Sequence[Tensor
     chosen = [tensors[index] for index in gradients]
     if not chosen:
         return value
-    found: Tensor = _Attach.apply(  # type: ignore[no-untyped-call]
+    attached: Tensor = _Attach.apply(  # type: ignore[no-untyped-call]
         value, [g.to(t.dtype) for g, t in zip(gradients.values(), chosen, strict=True)], *chosen
     )
-    return found
+    return attached

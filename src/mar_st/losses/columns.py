@@ -25,17 +25,17 @@ __all__ = ["SPANS", "embed_columns", "spans_of"]
 SPANS = "spans"
 
 #: Overhead of a forward pass, in tokens of equal cost (small encoders, CPU).
-PASS = 512
+PASS_OVERHEAD_TOKENS = 512
 
 #: Maximum number of passes that a column is encoded in.
-PASSES = 16
+MAX_PASSES = 16
 
 #: Passes of a column if several processes train together: all need the same number, because data-parallel
 #: modules exchange their buffers in each.
-SHARED = 4
+DISTRIBUTED_PASSES = 4
 
 #: Minimum number of texts in a pass, so that no pass has a single text (code would be compiled again for it).
-FEWEST = 4
+MIN_PASS_TEXTS = 4
 
 
 def embed_columns(model: nn.Module, features: Iterable[dict[str, Any]]) -> list[Tensor]:
@@ -50,14 +50,14 @@ def embed_columns(model: nn.Module, features: Iterable[dict[str, Any]]) -> list[
         features: Output of the model's tokenizer for each column.
     """
     first, *others = (without_spans(column) for column in features)
-    found = [_embed(model, *first)]
+    embedded = [_embed(model, *first)]
     merged = merge_feature_batches([column for column, _ in others]) if len(others) > 1 else None
     if merged is None:
-        return [*found, *(_embed(model, *column) for column in others)]
+        return [*embedded, *(_embed(model, *column) for column in others)]
     spans = [of_column for _, of_column in others if of_column is not None]
     whole = np.concatenate(spans, axis=1) if len(spans) == len(others) else None
     vectors = _embed(model, merged, whole)
-    return [*found, *vectors.reshape(len(others), -1, *vectors.shape[1:]).unbind(0)]
+    return [*embedded, *vectors.reshape(len(others), -1, *vectors.shape[1:]).unbind(0)]
 
 
 def spans_of(mask: Tensor) -> np.ndarray:
@@ -92,21 +92,21 @@ def _ends(mask: Tensor) -> tuple[Tensor, Tensor]:
 def _embed(model: nn.Module, features: dict[str, Any], spans: np.ndarray | None) -> Tensor:
     mask = features.get("attention_mask")
     whole: Tensor
-    if not can_be_cut(features) or len(features["attention_mask"]) < 2 * FEWEST:
+    if not can_be_cut(features) or len(features["attention_mask"]) < 2 * MIN_PASS_TEXTS:
         whole = model(features)["sentence_embedding"]
         return whole
     assert mask is not None  # noqa: S101 -- can_be_cut checked it
     if spans is None:
         spans = spans_of(mask)
-    order, here = longest_first(mask, spans)
-    sizes = _sizes((spans[1] - spans[0])[here].tolist())
+    order, host_order = longest_first(mask, spans)
+    sizes = _sizes((spans[1] - spans[0])[host_order].tolist())
     if len(sizes) == 1:
         whole = model(features)["sentence_embedding"]
         return whole
     cuts = np.cumsum(sizes)[:-1]
     parts = [
-        model(some_rows(features, chosen, spans[:, known]))["sentence_embedding"]
-        for chosen, known in zip(torch.split(order, sizes), np.split(here, cuts), strict=True)
+        model(some_rows(features, rows, spans[:, host_rows]))["sentence_embedding"]
+        for rows, host_rows in zip(torch.split(order, sizes), np.split(host_order, cuts), strict=True)
     ]
     return torch.cat(parts)[torch.argsort(order)]
 
@@ -125,9 +125,9 @@ def can_be_cut(features: dict[str, Any]) -> bool:
 
 def _sizes(lengths: Sequence[int]) -> list[int]:
     """Return the number of texts, sorted by descending length, in each pass."""
-    most = min(PASSES, len(lengths) // FEWEST)
+    most = min(MAX_PASSES, len(lengths) // MIN_PASS_TEXTS)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return _even(len(lengths), min(SHARED, most))
+        return _even(len(lengths), min(DISTRIBUTED_PASSES, most))
     candidates = (_even(len(lengths), passes) for passes in range(1, most + 1))
     return min(candidates, key=lambda sizes: _cost(lengths, sizes))
 
@@ -140,7 +140,7 @@ def _even(rows: int, passes: int) -> list[int]:
 def _cost(lengths: Sequence[int], sizes: Sequence[int]) -> int:
     start = cost = 0
     for size in sizes:
-        cost += size * lengths[start] + PASS
+        cost += size * lengths[start] + PASS_OVERHEAD_TOKENS
         start += size
     return cost
 
@@ -155,11 +155,11 @@ def some_rows(features: dict[str, Any], chosen: Tensor | slice, spans: np.ndarra
     """
     width = features["attention_mask"].shape[1]
     first, end = int(spans[0].min()), int(spans[1].max())
-    found = {}
+    selected = {}
     for name, value in features.items():
         if isinstance(value, Tensor):
             value = value[chosen]
             if value.ndim >= 2 and value.shape[1] == width > end - first > 0:
                 value = value[:, first:end].contiguous()  # other strides, or a view, would be compiled again
-        found[name] = value
-    return found
+        selected[name] = value
+    return selected

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 #: Scores that are held at once; 64 MB of float32, several times that with their gradients.
-SCORES = 2**24
+MAX_SCORES = 2**24
 
 #: Largest 1 / tau of a learnt temperature, as in CLIP.
 MAX_SCALE = 1000.0
@@ -222,8 +222,8 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
     # -- how it is computed --
 
     def _embed_frozen(self, features: dict[str, Tensor]) -> Tensor:
-        found = [vectors for vectors, _ in self.embed_minibatch_iter(features, False, False)]
-        return Cached(None, self.orders_of([features])).joined([found])[0]
+        passes = [vectors for vectors, _ in self.embed_minibatch_iter(features, False, False)]
+        return Cached(None, self.orders_of([features])).joined([passes])[0]
 
     def _evaluate(
         self, columns: Sequence[Tensor], labels: Tensor | None, wanted: Sequence[bool]
@@ -266,13 +266,13 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
         first = torch.distributed.get_rank() * rows if self._is_gathering() else 0
         own = torch.arange(first, first + rows, device=queries.device)
         share = 1 / (rows * max(len(self.dims), 1))
-        for chunk in torch.split(own, max(1, SCORES // len(documents))):
+        for chunk in torch.split(own, max(1, MAX_SCORES // len(documents))):
             scope = Scope(chunk, len(queries), log_scale.exp(), targets)
-            found = {name: part * share for name, part in self.parts(leaves[0], leaves[1], scope).items()}
-            total = torch.stack(list(found.values())).sum()
+            scaled = {name: part * share for name, part in self.parts(leaves[0], leaves[1], scope).items()}
+            total = torch.stack(list(scaled.values())).sum()
             if total.requires_grad:
                 total.backward()  # type: ignore[no-untyped-call]
-            for name, part in found.items():
+            for name, part in scaled.items():
                 label = f"{name}_{dim}" if len(self.dims) > 1 else name
                 parts[label] = parts.get(label, 0.0) + part.detach()
         for vectors, leaf in zip(cut, leaves, strict=True):
@@ -293,9 +293,9 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
         """Return the tensors of all processes, concatenated, `(world * rows, ...)`; without gradient."""
         if not self._is_gathering():
             return tensor
-        found = [torch.empty_like(tensor) for _ in range(torch.distributed.get_world_size())]
-        torch.distributed.all_gather(found, tensor.contiguous())
-        return torch.cat(found)
+        per_process = [torch.empty_like(tensor) for _ in range(torch.distributed.get_world_size())]
+        torch.distributed.all_gather(per_process, tensor.contiguous())
+        return torch.cat(per_process)
 
     def _returned(self, queries: Tensor, documents: Tensor, wanted: Sequence[bool]) -> dict[int, Tensor]:
         """Return the gradients of this process's vectors by column, summed over all processes."""
@@ -329,12 +329,12 @@ def infonce(scores: Tensor, scope: Scope, margin: float | None = None) -> Tensor
     """
     logits = scores * scope.scale
     if margin is not None:
-        found, order = scores.detach(), torch.arange(len(scores), device=scores.device)
-        limit = found[order, scope.rows] + margin
-        out = found > limit[:, None]
-        out.view(len(scores), -1, scope.world)[order, :, scope.rows] = False
+        detached, order = scores.detach(), torch.arange(len(scores), device=scores.device)
+        limit = detached[order, scope.rows] + margin
+        excluded = detached > limit[:, None]
+        excluded.view(len(scores), -1, scope.world)[order, :, scope.rows] = False
         # After the scaling: minus infinity times a zero gradient would make the gradient of tau NaN.
-        logits = logits.masked_fill(out, -torch.inf)
+        logits = logits.masked_fill(excluded, -torch.inf)
     return cross_entropy(logits, scope.rows, reduction="sum")
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 #: Rows of a pass that is limited only by tokens.
-ALL = 2**31
+UNLIMITED_ROWS = 2**31
 
 
 @dataclass
@@ -61,27 +61,31 @@ class PassesMixin(CachedLossMixin):
         for name, value in (("mini_batch_size", rows), ("mini_batch_tokens", tokens)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be positive; got {value}.")
-        self.mini_batch_size = rows if rows is not None else ALL
+        self.mini_batch_size = rows if rows is not None else UNLIMITED_ROWS
         self.mini_batch_tokens = tokens
         self.uses_gradient_cache = rows is not None or tokens is not None
 
     @property
     def passes_config(self) -> dict[str, int | None]:
         """Return the limits for the model card."""
-        rows = self.mini_batch_size if self.uses_gradient_cache and self.mini_batch_size != ALL else None
+        rows = (
+            self.mini_batch_size
+            if self.uses_gradient_cache and self.mini_batch_size != UNLIMITED_ROWS
+            else None
+        )
         return {"mini_batch_size": rows, "mini_batch_tokens": self.mini_batch_tokens}
 
     def orders_of(self, features: Sequence[dict[str, Any]]) -> list[Tensor | None]:
         """Return the order of the rows in the passes of each column."""
-        found: list[Tensor | None] = []
+        orders: list[Tensor | None] = []
         for column in features:
             plain, spans = without_spans(column)
             if self.mini_batch_tokens is None or not can_be_cut(plain):
-                found.append(None)
+                orders.append(None)
             else:
                 mask = plain["attention_mask"]
-                found.append(longest_first(mask, spans_of(mask) if spans is None else spans)[0])
-        return found
+                orders.append(longest_first(mask, spans_of(mask) if spans is None else spans)[0])
+        return orders
 
     def embed_minibatch_iter(
         self,

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 Replacement: TypeAlias = Literal["80-10-10", "mask"]
 
 #: Mask patterns drawn per text; every row of the decoder takes one of them.
-PATTERNS = 256
+PATTERNS_PER_TEXT = 256
 #: Shares of the masked tokens that are replaced by the mask token, and by a random one.
-MASKED, RANDOM = 0.8, 0.1
+MASK_SHARE, RANDOM_SHARE = 0.8, 0.1
 #: Targets whose logits are held at a time; with more targets, logits are computed again in the backward pass.
-TARGETS = 2048
+MAX_TARGETS = 2048
 
 
 class RetroMAELoss(nn.Module):
@@ -181,11 +181,14 @@ class RetroMAELoss(nn.Module):
         """Return the cross-entropy, summed over the targets."""
         if not len(targets):  # a batch of texts of one word
             return states.sum() * 0.0
-        if len(targets) <= TARGETS:
+        if len(targets) <= MAX_TARGETS:
             return self._summed(states, targets, embeddings)
         total = states.new_zeros((), dtype=torch.float32)
-        for rows, wanted in zip(torch.split(states, TARGETS), torch.split(targets, TARGETS), strict=True):
-            total = total + checkpoint(self._summed, rows, wanted, embeddings, use_reentrant=False)
+        parts = zip(torch.split(states, MAX_TARGETS), torch.split(targets, MAX_TARGETS), strict=True)
+        for some_states, some_targets in parts:
+            total = total + checkpoint(
+                self._summed, some_states, some_targets, embeddings, use_reentrant=False
+            )
         return total
 
     def _summed(self, states: Tensor, targets: Tensor, embeddings: Tensor) -> Tensor:
@@ -214,13 +217,13 @@ def mask_token_id(tokenizer: Any) -> int:
     Raises:
         MarError: The tokenizer has neither.
     """
-    found = tokenizer.mask_token_id if tokenizer.mask_token_id is not None else tokenizer.unk_token_id
-    if found is None:
+    token_id = tokenizer.mask_token_id if tokenizer.mask_token_id is not None else tokenizer.unk_token_id
+    if token_id is None:
         raise MarError(
             f"RetroMAE masks tokens, and {type(tokenizer).__name__} has neither a mask nor an unknown token. "
             "Set tokenizer.mask_token, or leave the stage out."
         )
-    return int(found)
+    return int(token_id)
 
 
 def word_pieces(tokenizer: Any, size: int) -> Tensor:
@@ -274,8 +277,8 @@ def replace_tokens(tokens: Tensor, masked: Tensor, mask_id: int, vocabulary: int
     """
     chance = torch.rand(tokens.shape, device=tokens.device)
     drawn = torch.randint_like(tokens, vocabulary)
-    replaced = torch.where(chance < MASKED + RANDOM, drawn, tokens)
-    replaced = replaced.masked_fill(chance < MASKED, mask_id)
+    replaced = torch.where(chance < MASK_SHARE + RANDOM_SHARE, drawn, tokens)
+    replaced = replaced.masked_fill(chance < MASK_SHARE, mask_id)
     return torch.where(masked, replaced, tokens)
 
 
@@ -288,7 +291,7 @@ def draw_visible(attended: Tensor, plain: Tensor, rate: float) -> Tensor:
         rate: Share of the plain tokens that a row does not see, besides its own.
     """
     batch, length = plain.shape
-    patterns = min(PATTERNS, length)
+    patterns = min(PATTERNS_PER_TEXT, length)
     hidden = torch.rand(batch, patterns, length, device=plain.device) < rate
     chosen = torch.randint(patterns, (batch, length), device=plain.device)
     rows = hidden.gather(1, chosen[:, :, None].expand(-1, -1, length))

@@ -170,7 +170,7 @@ class ScoreDistillLoss(InBatchLoss):
         """Return both parts of some rows, weighted and summed over them."""
         whole = self.contrastive_weight or self.kl_scope == "batch"
         scores = queries[scope.rows] @ documents.T if whole else None
-        found = {}
+        terms = {}
         if self.kl_weight:
             divergence = kl_div(
                 log_softmax(self._students(queries, documents, scores, scope) * scope.scale, dim=1),
@@ -178,10 +178,10 @@ class ScoreDistillLoss(InBatchLoss):
                 reduction="sum",
                 log_target=True,
             )
-            found["kl"] = self.kl_weight * divergence
+            terms["kl"] = self.kl_weight * divergence
         if self.contrastive_weight:
             assert scores is not None  # noqa: S101 -- computed for this weight
-            found["contrastive"] = self.contrastive_weight * both_infonce(
+            terms["contrastive"] = self.contrastive_weight * both_infonce(
                 scores,
                 queries,
                 documents,
@@ -189,7 +189,7 @@ class ScoreDistillLoss(InBatchLoss):
                 both_directions=self.both_directions,
                 margin=self.false_negative_margin,
             )
-        return found
+        return terms
 
     def _students(self, queries: Tensor, documents: Tensor, scores: Tensor | None, scope: Scope) -> Tensor:
         """Return the scores of the rows within the scope of the KL."""

@@ -89,8 +89,8 @@ class StoredInfoNCELoss(PassesMixin, nn.Module):
                 f"{len(features)} text columns and {'no labels' if labels is None else 'labels'}."
             )
         if self.uses_gradient_cache:
-            found: Tensor = self.forward_cached(features, Cached(labels, self.orders_of(features)))  # type: ignore[arg-type]
-            return found
+            loss: Tensor = self.forward_cached(features, Cached(labels, self.orders_of(features)))  # type: ignore[arg-type]
+            return loss
         return self.compute_loss(embed_columns(self.model, features)[0], labels)
 
     def calculate_loss(

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 #: Elements of a weight that are merged at a time.
-_ELEMENTS = 2**20
+_MERGE_BLOCK = 2**20
 
 #: Linear layers that no vector goes through: BERT's pooler, and heads.
-_NOT_ENCODER = {"pooler", "head", "lm_head", "cls"}
+_NON_ENCODER_LAYERS = {"pooler", "head", "lm_head", "cls"}
 
 
 class LoRAError(MarError):
@@ -49,9 +49,9 @@ def default_targets(model: nn.Module) -> tuple[str, ...]:
     Raises:
         LoRAError: The encoder has no linear layer.
     """
-    found = dict.fromkeys(name.rpartition(".")[2] for name in _linear_layers(model))
-    ordered = [name for name in LORA_TARGETS if name in found]
-    targets = (*ordered, *(name for name in found if name not in ordered))
+    names = dict.fromkeys(name.rpartition(".")[2] for name in _linear_layers(model))
+    ordered = [name for name in LORA_TARGETS if name in names]
+    targets = (*ordered, *(name for name in names if name not in ordered))
     if not targets:
         raise LoRAError(f"{type(model).__name__} has no linear layers; train it in full, without lora_r.")
     return targets
@@ -66,7 +66,7 @@ def _linear_layers(model: nn.Module) -> list[str]:
 
 
 def _left_out(name: str, module: nn.Module) -> bool:
-    return isinstance(module, nn.Linear) and not _NOT_ENCODER.isdisjoint(name.split("."))
+    return isinstance(module, nn.Linear) and not _NON_ENCODER_LAYERS.isdisjoint(name.split("."))
 
 
 def _need_peft() -> None:
@@ -217,7 +217,7 @@ def _fold(layer: Any, target: torch.dtype) -> tuple[float, float]:
     weight: torch.Tensor = base.weight.data
     delta: torch.Tensor = sum(layer.get_delta_weight(adapter).detach() for adapter in layer.active_adapters)
     into = weight if weight.dtype == target else torch.empty_like(weight, dtype=target)
-    rows = max(1, _ELEMENTS // weight.shape[1])
+    rows = max(1, _MERGE_BLOCK // weight.shape[1])
     update = lost = 0.0
     for start in range(0, len(weight), rows):
         part = delta[start : start + rows]

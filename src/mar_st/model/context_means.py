@@ -49,7 +49,7 @@ PRIOR = 1.0
 PAIR_PRIOR = 4.0
 
 #: Minimum number of occurrences of a pair that gets vectors.
-PAIR_COUNT = 3
+MIN_PAIR_COUNT = 3
 
 #: Alternations of the fit between tokens, positions and pairs.
 SWEEPS = 4
@@ -107,40 +107,42 @@ class HiddenMeans:
         if not len(texts):
             raise ContextMeansError("Hidden states are averaged over texts; got none.")
         model: Any = transformer.model
-        training, wanted = model.training, sorted(set(layers))
+        training, layer_indices = model.training, sorted(set(layers))
         model.eval()
         parts = InputEmbeddings.of(model)
         (rows, width), limit = parts.word.weight.shape, _longest(transformer, max_length)
-        own, transformer.max_seq_length = transformer.max_seq_length, limit
+        previous_length, transformer.max_seq_length = transformer.max_seq_length, limit
         try:
             chosen = frequent_pairs(transformer, texts, pairs, limit) if pairs else None
             sizes = {"token": rows, "place": limit}
             if chosen is not None:
                 sizes |= {"first": len(chosen), "second": len(chosen)}
-            found = cls(
+            means = cls(
                 rows={group: [] for group in sizes},
                 sums={
                     layer: {
                         group: torch.zeros(size, width, device=model.device) for group, size in sizes.items()
                     }
-                    for layer in wanted
+                    for layer in layer_indices
                 },
-                norms={} if parts.norm is None else {layer: norm_before(model, layer) for layer in wanted},
+                norms={}
+                if parts.norm is None
+                else {layer: norm_before(model, layer) for layer in layer_indices},
                 pairs=chosen,
             )
             with tqdm(
                 total=len(texts), desc="mean hidden states", unit="texts", delay=10, disable=not show_progress
             ) as bar:
                 for features in passes(transformer, texts, limit):
-                    states = layer_inputs(model, features, wanted)
-                    found._add(states, features, skip_first=parts.norm is None)
+                    states = layer_inputs(model, features, layer_indices)
+                    means._add(states, features, skip_first=parts.norm is None)
                     bar.update(len(features["input_ids"]))
         finally:
-            transformer.max_seq_length = own
+            transformer.max_seq_length = previous_length
             model.train(training)
-        if not sum(map(len, found.rows["token"])):
+        if not sum(map(len, means.rows["token"])):
             raise ContextMeansError("The texts have no tokens to average over, the first of each left out.")
-        return found
+        return means
 
     def _add(self, states: dict[int, Tensor], features: dict[str, Tensor], *, skip_first: bool) -> None:
         ids, mask = features["input_ids"], features["attention_mask"].bool()
@@ -150,15 +152,15 @@ class HiddenMeans:
         rows = {"token": ids, "place": place}
         if self.pairs is not None:
             keys = pair_keys(self.pairs[:, 0], self.pairs[:, 1])
-            found = pair_rows(keys.to(ids.device), ids)
-            rows["first"] = torch.nn.functional.pad(found, (0, 1), value=-1)
-            rows["second"] = torch.nn.functional.pad(found, (1, 0), value=-1)
+            bigram_rows = pair_rows(keys.to(ids.device), ids)
+            rows["first"] = torch.nn.functional.pad(bigram_rows, (0, 1), value=-1)
+            rows["second"] = torch.nn.functional.pad(bigram_rows, (1, 0), value=-1)
         for group, of_group in rows.items():
             row = of_group[kept]
             self.rows[group].append(row)
-            there = row >= 0
+            in_group = row >= 0
             for layer, state in states.items():
-                self.sums[layer][group].index_add_(0, row[there], state[kept][there].float())
+                self.sums[layer][group].index_add_(0, row[in_group], state[kept][in_group].float())
 
     @torch.no_grad()  # not inference_mode: a stage that resumes copies into these tensors
     def write(self, cut: Transformer, layer: int) -> Transformer:
@@ -187,26 +189,26 @@ class HiddenMeans:
             )
         target, norm = InputEmbeddings.of(cut.model), self.norms.get(layer)
         groups = self._groups(layer, target)
-        found = _fit(groups)
-        target.word.weight.copy_(found["token"])
+        vectors = _fit(groups)
+        target.word.weight.copy_(vectors["token"])
         if target.types is not None:
             target.types.weight.zero_()
         if target.positions is not None:
             table = target.positions.weight
             table.zero_()
-            offsets = found["place"]
+            offsets = vectors["place"]
             table[target.first : target.first + len(offsets)] = offsets[: len(table) - target.first].to(table)
         if target.norm is not None and norm is not None:
             target.norm.load_state_dict(norm.state_dict())
         if self.pairs is None:
             return cut
-        first, second = (found[group].to(target.word.weight.dtype) for group in ("first", "second"))
+        first, second = (vectors[group].to(target.word.weight.dtype) for group in ("first", "second"))
         paired: Transformer = BigramTransformer.of(cut, Bigrams(self.pairs.to(first.device), first, second))
         return paired
 
     def _groups(self, layer: int, target: InputEmbeddings) -> dict[str, _Group]:
         """Return the groups that the cut encoder has vectors for; the norm of their sums is undone."""
-        found = {}
+        groups = {}
         for group, sums in self.sums[layer].items():
             if group == "place" and target.positions is None:
                 continue
@@ -214,13 +216,13 @@ class HiddenMeans:
             count = torch.bincount(rows[rows >= 0], minlength=len(sums)).float()
             norm = self.norms.get(layer)
             prior = PAIR_PRIOR if group in ("first", "second") else PRIOR
-            found[group] = _Group(
+            groups[group] = _Group(
                 rows, sums if norm is None else without_norm(norm, sums, count), count, prior
             )
-        tokens = found["token"]
+        tokens = groups["token"]
         own = target.output(torch.arange(len(tokens.sums), device=tokens.rows.device), positions=False)
         tokens.guess = _guess(own, tokens.sums, tokens.count)
-        return found
+        return groups
 
 
 @dataclass
@@ -248,15 +250,15 @@ def _fit(groups: Mapping[str, _Group]) -> dict[str, Tensor]:
     for one, other in combinations(groups, 2):
         counts = _together(groups[one], groups[other])
         together[one, other], together[other, one] = counts, counts.t().coalesce()
-    found: dict[str, Tensor] = {}
+    fitted: dict[str, Tensor] = {}
     for _ in range(SWEEPS if len(groups) > 1 else 1):
         for name, group in groups.items():
-            left = group.sums if group.guess is None else group.sums + group.prior * group.guess
-            for other, vectors in found.items():
+            remainder = group.sums if group.guess is None else group.sums + group.prior * group.guess
+            for other, vectors in fitted.items():
                 if other != name:
-                    left = left - torch.mm(together[name, other], vectors)
-            found[name] = left / (group.count + group.prior)[:, None]
-    return found
+                    remainder = remainder - torch.mm(together[name, other], vectors)
+            fitted[name] = remainder / (group.count + group.prior)[:, None]
+    return fitted
 
 
 def _together(one: _Group, other: _Group) -> Tensor:
@@ -289,7 +291,7 @@ def frequent_pairs(transformer: Transformer, texts: Sequence[str], number: int, 
         max_length: Maximum number of tokens per text.
 
     Raises:
-        ContextMeansError: No pair occurs `PAIR_COUNT` times.
+        ContextMeansError: No pair occurs `MIN_PAIR_COUNT` times.
     """
     tokenizer: Any = transformer.tokenizer
     special = torch.tensor(sorted(tokenizer.all_special_ids), device=transformer.model.device)
@@ -301,10 +303,10 @@ def frequent_pairs(transformer: Transformer, texts: Sequence[str], number: int, 
         inside &= ~(framed[:, :-1] & framed[:, 1:])
         parts.append(pair_keys(ids[:, :-1], ids[:, 1:])[inside])
     keys, count = torch.unique(torch.cat(parts), return_counts=True)
-    keys, count = keys[count >= PAIR_COUNT], count[count >= PAIR_COUNT]
+    keys, count = keys[count >= MIN_PAIR_COUNT], count[count >= MIN_PAIR_COUNT]
     if not len(keys):
         raise ContextMeansError(
-            f"No two adjacent tokens occur {PAIR_COUNT} times in the {len(texts)} texts, so no pair gets "
+            f"No two adjacent tokens occur {MIN_PAIR_COUNT} times in the {len(texts)} texts, so no pair gets "
             "vectors. Give more texts, or ask for no pairs."
         )
     chosen = keys[count.argsort(descending=True, stable=True)[:number]].sort().values
@@ -331,5 +333,5 @@ def _guess(own: Tensor, sums: Tensor, count: Tensor) -> Tensor:
     weighted = inputs[seen] * weight
     gram = weighted.T @ weighted
     gram += RIDGE * gram.diagonal().mean() * torch.eye(len(gram), device=gram.device)
-    found: Tensor = torch.linalg.solve(gram, weighted.T @ (sums[seen] / weight.square() * weight))
-    return inputs @ found
+    coefficients: Tensor = torch.linalg.solve(gram, weighted.T @ (sums[seen] / weight.square() * weight))
+    return inputs @ coefficients

@@ -9,7 +9,7 @@ from typing import Any
 from safetensors import safe_open
 
 from mar_st.errors import MarError
-from mar_st.model.names import KNOWN, model_folder
+from mar_st.model.names import KNOWN_MODELS, model_folder
 from mar_st.modules.layout import saved_chain
 
 
@@ -27,7 +27,7 @@ def describe(folder: str | Path) -> dict[str, Any]:
     """
     root = model_folder(folder)
     if root is None:
-        raise MarError(f"There is no folder {folder}. Give a saved MAR, or one of {', '.join(KNOWN)}.")
+        raise MarError(f"There is no folder {folder}. Give a saved MAR, or one of {', '.join(KNOWN_MODELS)}.")
     listing = root / "router_config.json"
     if not listing.is_file():
         raise MarError(

@@ -168,14 +168,14 @@ def check_source(name: str, revision: str | None = None, *, what: str) -> None:
         return
 
     try:
-        found = cached_file(name, "config.json", revision=revision)
+        config_path = cached_file(name, "config.json", revision=revision)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise MarError(
             f"{what}: {name} is not a folder, and the Hub does not give it ({reason[:200]}). Give the folder "
             "of a model, or download it first."
         ) from error
-    if found is None:
+    if config_path is None:
         raise MarError(f"{what}: {name} has no config.json, so it is not a model.")
 
 

@@ -20,7 +20,7 @@ from mar_st.errors import MarError
 from mar_st.files import move_folder, refresh_digests
 from mar_st.modules import module_class
 from mar_st.modules.layout import (
-    ROUTER,
+    ROUTER_FILE,
     is_query_route,
     read_router,
     routers,
@@ -76,7 +76,7 @@ def add_query_encoder(
         raise FamilyError(f"{root} has a query encoder {name!r}; choose another name than {_names(listing)}.")
     modules = list(encoder) if not isinstance(encoder, str | Path) else _modules(Path(encoder), root)
     modules = _fitted(modules, root, listing)
-    found: dict[str, str] = {}
+    module_types: dict[str, str] = {}
     for index, module in enumerate(modules):
         key = f"{name}_{index}_{type(module).__name__}"
         part = root / f"{key}.part"
@@ -85,13 +85,13 @@ def add_query_encoder(
         module.save(str(part))
         shutil.rmtree(root / key, ignore_errors=True)  # of a call that was killed
         move_folder(part, root / key)
-        found[key] = f"{type(module).__module__}.{type(module).__name__}"
+        module_types[key] = f"{type(module).__module__}.{type(module).__name__}"
     for folder in routers(root)[1:]:
         _add_tail(folder, name)
-    listing["types"] |= found
-    listing["structure"][name] = list(found)
+    listing["types"] |= module_types
+    listing["structure"][name] = list(module_types)
     write_router(root, listing)
-    refresh_digests(root, lambda name: name.endswith(ROUTER))
+    refresh_digests(root, lambda name: name.endswith(ROUTER_FILE))
 
 
 def remove_query_encoder(folder: str | Path, name: str) -> None:
@@ -111,17 +111,17 @@ def remove_query_encoder(folder: str | Path, name: str) -> None:
     if name not in names or name == "query":
         others = ", ".join(other for other in names if other != "query") or "none"
         raise FamilyError(f"{root} has no query encoder {name!r} that can be taken out; it has {others}.")
-    for place in routers(root):
-        listing = read_router(place)
-        gone = listing["structure"].pop(name, [])
+    for router in routers(root):
+        listing = read_router(router)
+        removed = listing["structure"].pop(name, [])
         used = {key for keys in listing["structure"].values() for key in keys}
-        gone = [key for key in gone if key not in used]
-        for key in gone:
+        removed = [key for key in removed if key not in used]
+        for key in removed:
             listing["types"].pop(key)
-        write_router(place, listing)
-        for key in gone:
-            shutil.rmtree(place / key, ignore_errors=True)
-    refresh_digests(root, lambda name: name.endswith(ROUTER))
+        write_router(router, listing)
+        for key in removed:
+            shutil.rmtree(router / key, ignore_errors=True)
+    refresh_digests(root, lambda name: name.endswith(ROUTER_FILE))
 
 
 def _add_tail(folder: Path, name: str) -> None:
@@ -139,8 +139,8 @@ def _add_tail(folder: Path, name: str) -> None:
 
 
 def _structure(root: Path) -> dict[str, Any]:
-    if not (root / ROUTER).is_file():
-        raise FamilyError(f"{root} has no {ROUTER}, so it is not a saved MAR.")
+    if not (root / ROUTER_FILE).is_file():
+        raise FamilyError(f"{root} has no {ROUTER_FILE}, so it is not a saved MAR.")
     return read_router(root)
 
 
@@ -166,15 +166,15 @@ def _modules(source: Path, root: Path) -> list[Module]:
             f"The encoder in {source} was trained with the query prompt {theirs!r}, but the queries of "
             f"{root} get {ours!r}. Align it with that prompt, or pass its modules if it should be used so."
         )
-    if (source / ROUTER).is_file() and "query" not in (listing := _structure(source))["structure"]:
+    if (source / ROUTER_FILE).is_file() and "query" not in (listing := _structure(source))["structure"]:
         raise FamilyError(f"{source} has no 'query' route; it has {_names(listing)}.")
     return [_load(part.type, part.path, source) for part in saved_chain(source, "query")]
 
 
 def _load(kind: str, path: Path, source: Path) -> Module:
-    found: Any = module_class(kind, str(source))
+    module_type: Any = module_class(kind, str(source))
     subfolder = path.relative_to(source).as_posix()
-    module: Module = found.load(str(source), subfolder="" if subfolder == "." else subfolder)
+    module: Module = module_type.load(str(source), subfolder="" if subfolder == "." else subfolder)
     return module
 
 

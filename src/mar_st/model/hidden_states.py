@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sentence_transformers.sentence_transformer.modules import Transformer
 
 #: Maximum tokens of a forward pass, with padding.
-PASS = 8_192
+MAX_PASS_TOKENS = 8_192
 
 
 class ContextMeansError(MarError):
@@ -56,24 +56,25 @@ class InputEmbeddings:
         """
         home: Any = getattr(model, "embeddings", None)
         word: Any = model.get_input_embeddings()  # type: ignore[operator]
-        found = cls(word)
+        embeddings = cls(word)
         if isinstance(getattr(home, "LayerNorm", None), nn.LayerNorm):
-            found.norm, found.types = home.LayerNorm, getattr(home, "token_type_embeddings", None)
-            found.positions = getattr(home, "position_embeddings", None)
-            row = getattr(found.positions, "padding_idx", None)
-            found.first = 0 if row is None else int(row) + 1
-        padding = {getattr(model.config, "pad_token_id", None), found.first - 1}  # it would shift positions
+            embeddings.norm, embeddings.types = home.LayerNorm, getattr(home, "token_type_embeddings", None)
+            embeddings.positions = getattr(home, "position_embeddings", None)
+            row = getattr(embeddings.positions, "padding_idx", None)
+            embeddings.first = 0 if row is None else int(row) + 1
+        # A padding token would shift the positions.
+        padding = {getattr(model.config, "pad_token_id", None), embeddings.first - 1}
         known = [token for token in range(min(12, word.num_embeddings)) if token not in padding]
         ids = torch.tensor([known], device=word.weight.device)
         (states,) = layer_inputs(
             model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, [0]
         ).values()
-        if not torch.allclose(found.output(ids[0]), states[0].float(), atol=1e-2, rtol=1e-2):
+        if not torch.allclose(embeddings.output(ids[0]), states[0].float(), atol=1e-2, rtol=1e-2):
             raise ContextMeansError(
                 f"{type(model).__name__} makes hidden states of its token embeddings in a way that is not "
                 "supported, so mean hidden states cannot replace them. Keep its own embeddings."
             )
-        return found
+        return embeddings
 
     @torch.inference_mode()
     def output(self, tokens: Tensor, *, positions: bool = True) -> Tensor:
@@ -99,17 +100,17 @@ class InputEmbeddings:
 def layer_inputs(model: Any, features: dict[str, Tensor], layers: Sequence[int]) -> dict[int, Tensor]:
     """Return the inputs of some layers, `(texts, tokens, width)` each; the layers after them do not run."""
     _, stack = layer_stack(model)
-    found: dict[int, Tensor] = {}
+    inputs: dict[int, Tensor] = {}
 
-    def seen(layer: int) -> Any:
+    def recorder(layer: int) -> Any:
         def hook(_: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-            found[layer] = arguments[0] if arguments else named["hidden_states"]
+            inputs[layer] = arguments[0] if arguments else named["hidden_states"]
             if layer == max(layers):
                 raise _Enough
 
         return hook
 
-    hooks = [stack[layer].register_forward_pre_hook(seen(layer), with_kwargs=True) for layer in layers]
+    hooks = [stack[layer].register_forward_pre_hook(recorder(layer), with_kwargs=True) for layer in layers]
     try:
         with torch.inference_mode():
             model(**features)
@@ -118,7 +119,7 @@ def layer_inputs(model: Any, features: dict[str, Tensor], layers: Sequence[int])
     finally:
         for hook in hooks:
             hook.remove()
-    return found
+    return inputs
 
 
 def passes(transformer: Transformer, texts: Sequence[str], limit: int) -> Iterator[dict[str, Tensor]]:
@@ -129,7 +130,7 @@ def passes(transformer: Transformer, texts: Sequence[str], limit: int) -> Iterat
     while start < len(order):
         # A token covers at least a character, apart from byte tokens; special tokens are added.
         longest = min(limit, len(texts[order[start]]) + 2)
-        rows = order[start : start + max(1, PASS // longest)]
+        rows = order[start : start + max(1, MAX_PASS_TOKENS // longest)]
         features = transformer.preprocess([texts[row] for row in rows])
         yield {name: features[name].to(model.device) for name in ("input_ids", "attention_mask")}
         start += len(rows)

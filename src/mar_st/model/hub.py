@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 #: Files of a model folder that are not uploaded: partly written and hidden ones.
-IGNORED = ["*.part", ".*", "*/.*"]
+IGNORED_PATTERNS = ["*.part", ".*", "*/.*"]
 
 
 class PushError(MarError):
@@ -55,7 +55,7 @@ def check_repository(repository: str, *, public: bool = False, api: HfApi | None
         api.whoami()
     except (LocalTokenNotFoundError, HfHubHTTPError, OSError) as error:
         raise PushError(
-            f"The Hub does not know who you are ({_short(error)}). Log in with 'hf auth login', or set "
+            f"The Hub does not know who you are ({_one_line(error)}). Log in with 'hf auth login', or set "
             "HF_TOKEN."
         ) from error
     if api.repo_exists(repository) and not public and not api.model_info(repository).private:
@@ -103,11 +103,11 @@ def push(
             repo_id=repository,
             folder_path=folder,
             revision=revision,
-            ignore_patterns=IGNORED,
+            ignore_patterns=IGNORED_PATTERNS,
             commit_message=f"Upload {folder.parent.name if folder.name == 'model' else folder.name}",
         )
     except (HfHubHTTPError, OSError) as error:
-        raise PushError(f"The Hub did not take {folder}: {_short(error)}") from error
+        raise PushError(f"The Hub did not take {folder}: {_one_line(error)}") from error
     return str(commit.commit_url)
 
 
@@ -118,17 +118,17 @@ def model_of(folder: str | Path) -> Path:
         PushError: There is no model, or its weights are not safetensors.
     """
     root = Path(folder)
-    found = root / "model" if (root / "recipe.json").is_file() else root
-    if not (found / "modules.json").is_file():
-        what = "an unfinished run" if found != root else "no folder of a model (no modules.json)"
+    model = root / "model" if (root / "recipe.json").is_file() else root
+    if not (model / "modules.json").is_file():
+        what = "an unfinished run" if model != root else "no folder of a model (no modules.json)"
         raise PushError(f"{root} is {what}. Give a finished run or a model that was saved.")
-    pickled = [path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.pkl") for path in found.rglob(pattern)]
-    if pickled or not list(found.rglob("*.safetensors")):
+    pickled = [path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.pkl") for path in model.rglob(pattern)]
+    if pickled or not list(model.rglob("*.safetensors")):
         raise PushError(
-            f"{found} holds {', '.join(pickled) or 'no weights'}; a model is uploaded as safetensors alone."
+            f"{model} holds {', '.join(pickled) or 'no weights'}; a model is uploaded as safetensors alone."
         )
-    return found
+    return model
 
 
-def _short(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:300]

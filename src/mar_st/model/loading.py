@@ -13,7 +13,7 @@ from torch import nn
 from mar_st.errors import MarError
 from mar_st.modules import module_class
 from mar_st.modules.layout import (
-    FURTHER,
+    FURTHER_KEY,
     check_route,
     listed_modules,
     module_path,
@@ -97,7 +97,7 @@ def load_further(source: str, options: Mapping[str, Any]) -> dict[str, nn.Sequen
     listing = Router.load_config(source, **hub)
     types = with_further(listing, Path(source))["types"]
     chains: dict[str, nn.Sequential] = {}
-    for name, keys in (listing.get(FURTHER) or {"structure": {}})["structure"].items():
+    for name, keys in (listing.get(FURTHER_KEY) or {"structure": {}})["structure"].items():
         chain: list[Any] = []
         for key in keys:
             kind: Any = module_class(types[key], source, **hub)

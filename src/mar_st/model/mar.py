@@ -352,8 +352,8 @@ class MAR(SentenceTransformer):
         single = isinstance(documents, str) or hasattr(documents, "get")
         entries: Any = [documents] if single else documents
         vectors = self.encode([join_document(entry) for entry in entries], task="document", **kwargs)
-        found: np.ndarray = vectors[0] if single else vectors
-        return found
+        encoded: np.ndarray = vectors[0] if single else vectors
+        return encoded
 
 
 def _float32(vectors: Any) -> Any:

@@ -51,9 +51,9 @@ def _extract(model: Any, missing: set[str]) -> MLMHead | None:
     if linear.weight.shape != head.dense.weight.shape:
         return None
     head.norm.eps = layer_norm.eps
-    for own, found in ((head.dense, linear), (head.norm, layer_norm)):
-        own.weight.data.copy_(found.weight.data)
-        bias = getattr(found, "bias", None)  # ModernBERT has none
+    for own, source in ((head.dense, linear), (head.norm, layer_norm)):
+        own.weight.data.copy_(source.weight.data)
+        bias = getattr(source, "bias", None)  # ModernBERT has none
         own.bias.data.copy_(torch.zeros_like(own.bias) if bias is None else bias.data)
     if output.bias is not None:
         head.bias.data.copy_(output.bias.data)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 #: Settings of a transformer that say where it comes from or how it is computed, not what it computes.
-_NOT_IDENTITY = {
+_NON_IDENTITY_SETTINGS = {
     "_name_or_path",
     "transformers_version",
     "architectures",
@@ -36,7 +36,9 @@ def _settings(module: Any) -> dict[str, Any]:
     settings: dict[str, Any] = {"type": type(module).__name__}
     if isinstance(module, Transformer):
         config = module.model.config.to_diff_dict()
-        settings["config"] = {name: value for name, value in config.items() if name not in _NOT_IDENTITY}
+        settings["config"] = {
+            name: value for name, value in config.items() if name not in _NON_IDENTITY_SETTINGS
+        }
         settings["max_length"] = module.max_seq_length
         settings["tokenizer"] = _tokenizer(module.tokenizer)
     elif hasattr(module, "get_config_dict"):

@@ -18,16 +18,16 @@ ORGANISATION = "medteb"
 HOME_VARIABLE = "MAR_HOME"
 
 #: The model that ships with the package, by its short name.
-PACKAGED = "mar-mini"
+PACKAGED_MODEL = "mar-mini"
 
 #: Short names of models that are trained, or built from their authors' published weights (Hub names).
-PUBLISHED = {"mar-0.3b-4b": "PhilipGAQ/CARE-0.3B-4B", "mar-0.3b-8b": "PhilipGAQ/CARE-0.3B-8B"}
+PUBLISHED_MODELS = {"mar-0.3b-4b": "PhilipGAQ/CARE-0.3B-4B", "mar-0.3b-8b": "PhilipGAQ/CARE-0.3B-8B"}
 
 #: Short names of models that have separate packages, and the names of these packages.
-INSTALLABLE = {"mar-zh": "mar_zh"}
+INSTALLABLE_MODELS = {"mar-zh": "mar_zh"}
 
 #: Short names of all models; each may follow `medteb/`.
-KNOWN = (PACKAGED, *INSTALLABLE, *PUBLISHED)
+KNOWN_MODELS = (PACKAGED_MODEL, *INSTALLABLE_MODELS, *PUBLISHED_MODELS)
 
 
 def model_folder(source: str | Path) -> Path | None:
@@ -50,23 +50,25 @@ def model_folder(source: str | Path) -> Path | None:
     text = str(source)
     try:
         folder = Path(source).expanduser()
-        there = folder.is_dir()
+        exists = folder.is_dir()
     except (OSError, RuntimeError, ValueError):  # too long, an unknown user, a null byte
-        folder, there = Path(source), False
-    if there:
+        folder, exists = Path(source), False
+    if exists:
         return folder
     if is_ours(text):
         return _known_folder(text)
     if isinstance(source, Path) or folder.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1:
         raise MarError(
-            f"There is no folder {text}. Give the folder of a model, a Hub name or one of {', '.join(KNOWN)}."
+            f"There is no folder {text}. Give the folder of a model, a Hub name or one of "
+            f"{', '.join(KNOWN_MODELS)}."
         )
     return None
 
 
 def is_ours(name: str) -> bool:
     """Tell whether a name belongs to this project: a known short name, or any name under `medteb/`."""
-    return name in KNOWN or name.casefold().startswith(f"{ORGANISATION}/")  # names of the Hub ignore case
+    # Names of the Hub ignore case.
+    return name in KNOWN_MODELS or name.casefold().startswith(f"{ORGANISATION}/")
 
 
 def check_dataset(name: str) -> None:
@@ -93,7 +95,7 @@ def model_source(source: str | Path) -> str:
 
 def packaged_folder() -> Path:
     """Return the folder of the packaged model, which an installation may lack."""
-    return Path(__file__).parents[1] / "models" / PACKAGED
+    return Path(__file__).parents[1] / "models" / PACKAGED_MODEL
 
 
 def home() -> Path | None:
@@ -114,11 +116,11 @@ def installed_folder(short: str) -> Path | None:
 
     `mar_st.model.packed.unpacked_folder` makes a model folder of it.
     """
-    module = INSTALLABLE[short]
-    found = find_spec(module)
-    if found is None or not found.submodule_search_locations:
+    module = INSTALLABLE_MODELS[short]
+    spec = find_spec(module)
+    if spec is None or not spec.submodule_search_locations:
         return None
-    return Path(next(iter(found.submodule_search_locations))) / "model"
+    return Path(next(iter(spec.submodule_search_locations))) / "model"
 
 
 def _installed(short: str) -> Path:
@@ -139,13 +141,13 @@ def _installed(short: str) -> Path:
 
 def _known_folder(name: str) -> Path:
     short = name.removeprefix(f"{ORGANISATION}/")
-    if short not in KNOWN:
-        known = ", ".join(f"{ORGANISATION}/{known}" for known in KNOWN)
+    if short not in KNOWN_MODELS:
+        known = ", ".join(f"{ORGANISATION}/{known}" for known in KNOWN_MODELS)
         raise MarError(
             f"There is no model {name}. Names under {ORGANISATION}/ are this project's own and are not asked "
             f"of the Hub; known are {known}."
         )
-    if short == PACKAGED:
+    if short == PACKAGED_MODEL:
         folder = packaged_folder()
         if not (folder / "modules.json").is_file():
             raise MarError(
@@ -153,15 +155,15 @@ def _known_folder(name: str) -> Path:
                 f"with `mar train {short}` and give the folder."
             )
         return folder
-    if short in INSTALLABLE:
+    if short in INSTALLABLE_MODELS:
         return _installed(short)
-    found = trained_folder(short)
-    if found is None:
+    trained = trained_folder(short)
+    if trained is None:
         root = home()
         place = f"{root / short} holds no saved model" if root is not None else f"${HOME_VARIABLE} is not set"
         raise MarError(
             f"{short} is not on this machine ({place}). Train it with `mar train {short}` and put the "
             f"model's folder at ${HOME_VARIABLE}/{short}, or build that folder from the published weights: "
-            f"mar_st.model.published.assemble({PUBLISHED[short]!r}).save_pretrained(FOLDER)."
+            f"mar_st.model.published.assemble({PUBLISHED_MODELS[short]!r}).save_pretrained(FOLDER)."
         )
-    return found
+    return trained

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
-from mar_st.model.names import KNOWN, model_source
+from mar_st.model.names import KNOWN_MODELS, model_source
 from mar_st.model.native_dtype import use_native_dtype
 from mar_st.modules.layout import listed_modules
 
@@ -29,7 +29,7 @@ def has_routes(source: str) -> bool:
         if listing is None and load_file_path(source, "config.json") is None:
             raise MarError(
                 f"{source} holds no model (no modules.json, no config.json). Give a model's folder, a Hub "
-                f"name or one of {', '.join(KNOWN)}."
+                f"name or one of {', '.join(KNOWN_MODELS)}."
             )
     except (OSError, RuntimeError) as error:  # the Hub's errors are OSErrors
         raise MarError(

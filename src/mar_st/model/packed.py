@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MANIFEST = "packed.json"
 
 #: Holds the tensors of all files.
-TENSORS = "packed.safetensors"
+TENSORS_FILE = "packed.safetensors"
 
 _FORMAT = 1
 _CACHE_VARIABLE = "MAR_CACHE"
@@ -74,8 +74,8 @@ def pack(model: str | Path, out: str | Path) -> None:
                 copy = part / path.relative_to(source)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, copy)
-        save_file(stored, str(part / TENSORS))
-        (part / TENSORS).chmod(0o644)  # safetensors lets only the owner read
+        save_file(stored, str(part / TENSORS_FILE))
+        (part / TENSORS_FILE).chmod(0o644)  # safetensors lets only the owner read
         content = {"format": _FORMAT, "digest": _digest(part), "weights": listing}
         (part / MANIFEST).write_text(json.dumps(content), encoding="utf-8")
         move_folder(part, target)
@@ -102,15 +102,15 @@ def unpack(packed: str | Path, out: str | Path) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as folder:
         part = Path(folder) / "model"
         shutil.copytree(
-            source, part, ignore=shutil.ignore_patterns(MANIFEST, TENSORS), copy_function=shutil.copyfile
+            source, part, ignore=shutil.ignore_patterns(MANIFEST, TENSORS_FILE), copy_function=shutil.copyfile
         )
         try:
-            with safe_open(str(source / TENSORS), framework="pt") as stored:
+            with safe_open(str(source / TENSORS_FILE), framework="pt") as stored:
                 for name, tensors in weights.items():
                     path = listed_path(part, name, source / MANIFEST, PackedError)
                     path.parent.mkdir(parents=True, exist_ok=True)
-                    found = {key: _load(stored, place) for key, place in tensors.items()}
-                    save_file(found, str(path), metadata={"format": "pt"})
+                    unpacked = {key: _load(stored, place) for key, place in tensors.items()}
+                    save_file(unpacked, str(path), metadata={"format": "pt"})
         except (SafetensorError, OSError, KeyError) as error:
             raise PackedError(
                 f"{source} is damaged ({type(error).__name__}: {error}). Install it again."
@@ -165,7 +165,7 @@ def count_packed(packed: str | Path) -> int:
     """
     weights = _manifest(Path(packed))["weights"]
     try:
-        with safe_open(str(Path(packed) / TENSORS), framework="pt") as stored:
+        with safe_open(str(Path(packed) / TENSORS_FILE), framework="pt") as stored:
             shapes = [
                 stored.get_slice(parts[0]).get_shape()
                 for tensors in weights.values()
@@ -218,19 +218,20 @@ def _quantised(rows: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, t
     import torch  # lazy: torch
 
     bits = scale.view(torch.int16)
-    tried = []
+    candidates = []
     for step in (0, 1, -1):
-        near = torch.where(scale > 0, bits + step, bits).view(torch.float16)
-        codes = torch.where(near > 0, rows / near.float(), torch.zeros(())).round().clamp(-127, 127)
-        error = (codes * near.float() - rows).square().sum(dim=-1, keepdim=True)
-        tried.append((error, codes, near))
-    best, found, chosen = tried[0]
-    for error, codes, near in tried[1:]:
-        less = error < best
-        best, found, chosen = (
-            torch.where(less, new, old) for new, old in ((error, best), (codes, found), (near, chosen))
+        scales = torch.where(scale > 0, bits + step, bits).view(torch.float16)
+        codes = torch.where(scales > 0, rows / scales.float(), torch.zeros(())).round().clamp(-127, 127)
+        error = (codes * scales.float() - rows).square().sum(dim=-1, keepdim=True)
+        candidates.append((error, codes, scales))
+    least_error, best_codes, best_scales = candidates[0]
+    for error, codes, scales in candidates[1:]:
+        less = error < least_error
+        least_error, best_codes, best_scales = (
+            torch.where(less, new, old)
+            for new, old in ((error, least_error), (codes, best_codes), (scales, best_scales))
         )
-    return found, chosen
+    return best_codes, best_scales
 
 
 def _add(tensor: torch.Tensor, stored: dict[str, torch.Tensor]) -> str:
@@ -245,11 +246,11 @@ def _add(tensor: torch.Tensor, stored: dict[str, torch.Tensor]) -> str:
 
 def _load(stored: Any, parts: list[str]) -> torch.Tensor:
     # A file may hold equal tensors, but safetensors refuses to save tensors that share memory.
-    found: torch.Tensor = stored.get_tensor(parts[0]).clone()
+    tensor: torch.Tensor = stored.get_tensor(parts[0]).clone()
     if len(parts) == 1:
-        return found
+        return tensor
     scale: torch.Tensor = stored.get_tensor(parts[1])
-    return (found.float() * scale.float()).half()
+    return (tensor.float() * scale.float()).half()
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
@@ -271,8 +272,8 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 def _digest(folder: Path) -> str:
     """Return the SHA-256 of all files of a packed folder except its manifest."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST):
-        found.update(f"{path.relative_to(folder).as_posix()}\0".encode())
-        found.update(path.read_bytes())
-    return found.hexdigest()
+        digest.update(f"{path.relative_to(folder).as_posix()}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -31,13 +31,13 @@ PUBLISHED_PROMPTS = {
 
 def source_prompts(query: EncoderSource, document: EncoderSource) -> dict[str, str] | None:
     """Return the prompts that two encoders were saved with; `None` if neither has one."""
-    found = []
+    saved_prompts = []
     for source in (document, query):
         saved = None if isinstance(source, tuple) else saved_modules(source)
-        found.append(saved.prompts if saved is not None else {})
-    of_document, of_query = found
+        saved_prompts.append(saved.prompts if saved is not None else {})
+    of_document, of_query = saved_prompts
     # Prompts of tasks are for queries: those of the query encoder, if it has any.
-    asked = {name: text for name, text in (of_query or of_document).items() if name != "document"}
-    if not asked and "document" not in of_document:
+    task_prompts = {name: text for name, text in (of_query or of_document).items() if name != "document"}
+    if not task_prompts and "document" not in of_document:
         return None
-    return {**(asked or PUBLISHED_PROMPTS), "document": of_document.get("document", "")}
+    return {**(task_prompts or PUBLISHED_PROMPTS), "document": of_document.get("document", "")}

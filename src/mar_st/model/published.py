@@ -59,25 +59,25 @@ def find_encoders(root: Path) -> dict[str, Path]:
     Raises:
         MarError: There is not exactly one of each.
     """
-    found: dict[str, list[Path]] = {"query": [], "document": []}
+    candidates: dict[str, list[Path]] = {"query": [], "document": []}
     for folder in sorted(
         {path.parent for path in [*root.rglob("config.json"), *root.rglob("adapter_config.json")]}
     ):
         kind = _model_type(folder)
         if kind in _QUERY_TYPES:
-            found["query"].append(folder)
+            candidates["query"].append(folder)
         elif kind in _DOCUMENT_TYPES:
-            found["document"].append(folder)
-    if any(len(folders) != 1 for folders in found.values()):
+            candidates["document"].append(folder)
+    if any(len(folders) != 1 for folders in candidates.values()):
         seen = "; ".join(
-            f"{side}: {[str(f.relative_to(root)) for f in folders]}" for side, folders in found.items()
+            f"{side}: {[str(f.relative_to(root)) for f in folders]}" for side, folders in candidates.items()
         )
         raise MarError(
             f"{root} should hold one query encoder ({', '.join(_QUERY_TYPES)}) and one document encoder "
             f"({', '.join(_DOCUMENT_TYPES)}), each in a folder with config.json; found {seen}. "
             "Build the model from the two folders yourself with MAR.from_encoders(query=..., document=...)."
         )
-    return {side: folders[0] for side, folders in found.items()}
+    return {side: folders[0] for side, folders in candidates.items()}
 
 
 def _model_type(folder: Path) -> str | None:

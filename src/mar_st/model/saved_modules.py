@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CONFIG = "config_sentence_transformers.json"
 
 #: Modules that may follow the transformer of an encoder.
-FOLLOWING = ("Pooling", "Dense", "Normalize")
+FOLLOWING_MODULES = ("Pooling", "Dense", "Normalize")
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,11 @@ def saved_modules(source: str | Path, revision: str | None = None) -> SavedModul
             f"{name} starts with a {kinds[0]} module; an encoder needs a Transformer there. Load an "
             "asymmetric model as a whole with MAR.from_pretrained."
         )
-    other = [kind for kind in kinds[1:] if kind not in FOLLOWING]
+    other = [kind for kind in kinds[1:] if kind not in FOLLOWING_MODULES]
     if other:
         raise MarError(
             f"{name} has a {other[0]} module, which an encoder of a MAR cannot take over; after its "
-            f"transformer there may be {', '.join(FOLLOWING)}."
+            f"transformer there may be {', '.join(FOLLOWING_MODULES)}."
         )
     folders = {kind: [e["path"] for e, k in zip(listing, kinds, strict=True) if k == kind] for kind in kinds}
     for entry in listing:
@@ -103,14 +103,14 @@ def with_source_prompts(recipe: Recipe) -> Recipe:
     missing = sorted({*used, "document"} - set(recipe.prompts))
     if not missing:
         return recipe
-    found: list[dict[str, str]] = []
+    saved_prompts: list[dict[str, str]] = []
     for backbone in (recipe.query, recipe.document):
         if backbone is not None and backbone.source is not None:
             saved = saved_modules(backbone.source, backbone.revision)
-            found.append(saved.prompts if saved is not None else {})
+            saved_prompts.append(saved.prompts if saved is not None else {})
     prompts = dict(recipe.prompts)
     for name in missing:
-        order = reversed(found) if name == "document" else found
+        order = reversed(saved_prompts) if name == "document" else saved_prompts
         text = next((own[name] for own in order if name in own), None)
         if text is not None:
             prompts[name] = text

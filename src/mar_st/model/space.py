@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
 from mar_st.model.routes import DOCUMENT_PROMPTS
-from mar_st.modules.layout import ROUTER, listed_modules, read_router
+from mar_st.modules.layout import ROUTER_FILE, listed_modules, read_router
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,7 +30,14 @@ EXPORT_FILE = "export.json"
 SAMPLES, SAMPLE_BYTES = 256, 4096
 
 #: Settings of a configuration that say where a model comes from or how it is computed.
-_IRRELEVANT = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache")
+_IRRELEVANT_SETTINGS = (
+    "_name_or_path",
+    "transformers_version",
+    "architectures",
+    "dtype",
+    "torch_dtype",
+    "use_cache",
+)
 
 WEIGHTS_SUFFIXES = (".safetensors", ".bin")
 
@@ -83,18 +90,20 @@ def document_parts(root: Path) -> list[dict[str, Any]] | None:
         if _written(root) is not None:
             return None
         raise MarError(f"{root} holds no model: it has neither modules.json nor config.json.")
-    found: list[dict[str, Any]] = []
+    parts: list[dict[str, Any]] = []
     for entry in listed_modules(root):
-        path, kind = entry.path, _short(entry.type)
+        path, kind = entry.path, _class_name(entry.type)
         if kind != "Router":
-            found.append({"type": kind, "path": path, "whole": path != root})
+            parts.append({"type": kind, "path": path, "whole": path != root})
             continue
-        listing = read_router(path) if (path / ROUTER).is_file() else {}
+        listing = read_router(path) if (path / ROUTER_FILE).is_file() else {}
         chain = listing.get("structure", {}).get("document")
         if chain is None or not all((path / key).is_dir() for key in chain):
             return None
-        found += [{"type": _short(listing["types"][key]), "path": path / key, "whole": True} for key in chain]
-    return found
+        parts += [
+            {"type": _class_name(listing["types"][key]), "path": path / key, "whole": True} for key in chain
+        ]
+    return parts
 
 
 def document_prompt(prompts: dict[str, str]) -> str:
@@ -112,8 +121,8 @@ def _written(root: Path) -> str | None:
     return None
 
 
-def _short(kind: str) -> str:
-    return kind.rpartition(".")[2]
+def _class_name(dotted: str) -> str:
+    return dotted.rpartition(".")[2]
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -129,7 +138,7 @@ def _files(path: Path, *, whole: bool) -> Iterable[Path]:
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    return {name: value for name, value in _json(path).items() if name not in _IRRELEVANT}
+    return {name: value for name, value in _json(path).items() if name not in _IRRELEVANT_SETTINGS}
 
 
 def _weights_digest(path: Path) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from mar_st.model.encoders import Role
 
-_NOTED = ("is_local", "local_files_only")
+_LOADING_SETTINGS = ("is_local", "local_files_only")
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[EOS]")
 
@@ -115,7 +115,7 @@ def with_backend(tokenizer: PreTrainedTokenizerBase, backend: Tokenizer) -> PreT
     """
     kept = ("model_max_length", "padding_side", "truncation_side", "chat_template", "model_input_names")
     # Keep what transformers records when it reads a tokenizer, so that saving it gives the same files.
-    noted = {name: tokenizer.init_kwargs[name] for name in _NOTED if name in tokenizer.init_kwargs}
+    noted = {name: tokenizer.init_kwargs[name] for name in _LOADING_SETTINGS if name in tokenizer.init_kwargs}
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=backend,
         clean_up_tokenization_spaces=False,

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mar_st.modules.arrangement import arrange, route_chain
-    from mar_st.modules.cut import INERT, is_truncation, restore, truncation
+    from mar_st.modules.cut import INERT_SCALE, is_truncation, restore, truncation
     from mar_st.modules.own import OWN_MODULES, module_class
 
 __all__ = [
-    "INERT",
+    "INERT_SCALE",
     "OWN_MODULES",
     "arrange",
     "is_truncation",
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "INERT": "cut",
+    "INERT_SCALE": "cut",
     "OWN_MODULES": "own",
     "arrange": "arrangement",
     "is_truncation": "cut",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sentence_transformers.base.modules import Dense, Normalize, Router
 
-from mar_st.modules.cut import INERT, is_inert, is_truncation, truncation
+from mar_st.modules.cut import INERT_SCALE, is_inert, is_truncation, truncation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -80,19 +80,19 @@ def _start_of_tail(chain: Sequence[nn.Module], *, keep_dense: bool) -> int:
 
 def _inert(tail: Sequence[Any]) -> list[nn.Module]:
     """Return a route's tail in which cuts before a normalisation are inert, between two normalisations."""
-    found: list[nn.Module] = []
+    modules: list[nn.Module] = []
     for index, module in enumerate(tail):
         followed = index + 1 < len(tail) and isinstance(tail[index + 1], Normalize)
         if followed and is_truncation(module) and not is_inert(module):
-            if not (found and isinstance(found[-1], Normalize)):
-                found.append(Normalize())
-            cut = truncation(module.in_features, module.out_features, scale=INERT)
-            found.append(cut.to(module.linear.weight))
+            if not (modules and isinstance(modules[-1], Normalize)):
+                modules.append(Normalize())
+            cut = truncation(module.in_features, module.out_features, scale=INERT_SCALE)
+            modules.append(cut.to(module.linear.weight))
         elif isinstance(module, Normalize):
-            found.append(Normalize())  # a separate one: a router saves a shared module only once
+            modules.append(Normalize())  # a separate one: a router saves a shared module only once
         else:
-            found.append(module)
-    return found
+            modules.append(module)
+    return modules
 
 
 def _router(chains: Mapping[str, Sequence[nn.Module]], default_route: str | None) -> Router:

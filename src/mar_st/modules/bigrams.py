@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from mar_st.errors import MarError
 
 #: File of the vectors beside those of the transformer.
-BIGRAMS = "bigrams.safetensors"
+BIGRAMS_FILE = "bigrams.safetensors"
 
 
 #: Types of token ids, and of vectors.
-_TOKENS = (torch.int32, torch.int64)
-_NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_ID_DTYPES = (torch.int32, torch.int64)
+_VECTOR_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class BigramError(MarError):
@@ -50,12 +50,16 @@ class Bigrams(nn.Module):
     def __init__(self, pairs: Tensor, first: Tensor, second: Tensor) -> None:
         super().__init__()
         width = first.shape[-1] if first.ndim else 0
-        if pairs.ndim != 2 or pairs.shape[1] != 2 or not len(pairs) or pairs.dtype not in _TOKENS:
+        if pairs.ndim != 2 or pairs.shape[1] != 2 or not len(pairs) or pairs.dtype not in _ID_DTYPES:
             raise BigramError(
                 f"Pairs of tokens are int32 or int64 (pairs, 2); got {pairs.dtype} {tuple(pairs.shape)}."
             )
         for vectors in (first, second):
-            if tuple(vectors.shape) != (len(pairs), width) or vectors.dtype not in _NUMBERS or not width:
+            if (
+                tuple(vectors.shape) != (len(pairs), width)
+                or vectors.dtype not in _VECTOR_DTYPES
+                or not width
+            ):
                 raise BigramError(
                     f"Vectors of {len(pairs)} pairs are numbers ({len(pairs)}, width), equally wide for both "
                     f"tokens; got {vectors.dtype} {tuple(vectors.shape)}."
@@ -147,17 +151,17 @@ class BigramTransformer(Transformer):
                 f"A pair has the token {int(bigrams.pairs.max())}, but there are {rows} token embeddings; "
                 "they belong to different encoders."
             )
-        taken = transformer.model_forward_params
-        if taken is not None and "inputs_embeds" not in taken:
+        parameters = transformer.model_forward_params
+        if parameters is not None and "inputs_embeds" not in parameters:
             raise BigramError(
                 f"{type(transformer.model).__name__} does not take embeddings as input, so vectors of token "
                 "pairs cannot be added to them."
             )
-        made = cls.__new__(cls)
-        made.__dict__.update(vars(transformer))
-        made._modules = dict(transformer._modules)  # the given one must not get the new module
-        made.bigrams = bigrams.to(embedding.weight.device)
-        return made
+        paired = cls.__new__(cls)
+        paired.__dict__.update(vars(transformer))
+        paired._modules = dict(transformer._modules)  # the given one must not get the new module
+        paired.bigrams = bigrams.to(embedding.weight.device)
+        return paired
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Compute token vectors as `Transformer.forward`, from embeddings with neighbours."""
@@ -166,10 +170,10 @@ class BigramTransformer(Transformer):
         inner = {name: value for name, value in features.items() if name != "input_ids"}
         inner["inputs_embeds"] = embedded + self.bigrams(ids).to(embedded.dtype)
         positions = self._positions(features, ids)
-        found: dict[str, Any] = super().forward(inner | positions, **kwargs)
+        output: dict[str, Any] = super().forward(inner | positions, **kwargs)
         for name in ("inputs_embeds", *positions):
-            del found[name]
-        return found | {"input_ids": ids}
+            del output[name]
+        return output | {"input_ids": ids}
 
     def _positions(self, features: dict[str, Any], ids: Tensor) -> dict[str, Tensor]:
         """Return the positions that RoBERTa models derive from token ids, but cannot from embeddings."""
@@ -183,7 +187,7 @@ class BigramTransformer(Transformer):
         """Write the files of a Transformer, and `bigrams.safetensors`."""
         super().save(output_path, *args, safe_serialization=safe_serialization, **kwargs)
         tensors = {name: getattr(self.bigrams, name).detach().cpu() for name in ("pairs", "first", "second")}
-        save_file(tensors, Path(output_path) / BIGRAMS, metadata={"format": "pt"})
+        save_file(tensors, Path(output_path) / BIGRAMS_FILE, metadata={"format": "pt"})
 
     @classmethod
     def load(  # type: ignore[override]  # the order of Transformer, which differs from its base class
@@ -218,9 +222,9 @@ class BigramTransformer(Transformer):
             "subfolder": subfolder, "token": token, "cache_folder": cache_folder, "revision": revision,
             "local_files_only": local_files_only,
         }  # fmt: skip
-        path = cls.load_file_path(model_name_or_path, filename=BIGRAMS, **hub)
+        path = cls.load_file_path(model_name_or_path, filename=BIGRAMS_FILE, **hub)
         if path is None:
-            raise BigramError(f"{place} has no {BIGRAMS}; save or copy the model again.")
+            raise BigramError(f"{place} has no {BIGRAMS_FILE}; save or copy the model again.")
         try:
             bigrams = saved_bigrams(path)
         except BigramError as error:
@@ -248,7 +252,7 @@ def saved_bigrams(path: str | Path) -> Bigrams:
         tensors = load_file(path)
         return Bigrams(tensors["pairs"], tensors["first"], tensors["second"])
     except (SafetensorError, OSError, KeyError) as error:
-        raise BigramError(f"{BIGRAMS} cannot be read ({type(error).__name__}: {error}).") from error
+        raise BigramError(f"{BIGRAMS_FILE} cannot be read ({type(error).__name__}: {error}).") from error
 
 
 def pair_rows(keys: Tensor, ids: Tensor) -> Tensor:
@@ -268,8 +272,8 @@ def pair_rows(keys: Tensor, ids: Tensor) -> Tensor:
 
 def count_values(module: nn.Module) -> int:
     """Return the number of values in a model's vectors of token pairs; its parameters do not include them."""
-    found = [part for part in module.modules() if isinstance(part, Bigrams)]
-    return sum(part.first.numel() + part.second.numel() for part in found)
+    tables = [part for part in module.modules() if isinstance(part, Bigrams)]
+    return sum(part.first.numel() + part.second.numel() for part in tables)
 
 
 def pair_keys(first: Tensor, second: Tensor) -> Tensor:

@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-ROUTER = "router_config.json"
+ROUTER_FILE = "router_config.json"
 
 #: Where a router's configuration keeps the routes that need this package, hidden from plain
 #: sentence-transformers, which would refuse the whole folder because of one class of another package.
-FURTHER = "further"
+FURTHER_KEY = "further"
 
 
 #: Start of the class names of this package's own modules.
-_OWN = "mar_st."
+_OWN_PREFIX = "mar_st."
 
 #: Names of query encoders: `query`, or `query-` and a word (a module's name may hold no dot).
-_QUERY = re.compile(r"query(-[a-z0-9][a-z0-9_-]*)?")
+_QUERY_ROUTE = re.compile(r"query(-[a-z0-9][a-z0-9_-]*)?")
 
 
 class SavedModule(NamedTuple):
@@ -60,8 +60,8 @@ def listed_modules(root: Path) -> list[SavedModule]:
 def routers(root: Path) -> list[Path]:
     """Return the folders of a saved model's routers, in order."""
     entries = listed_modules(root) if (root / "modules.json").is_file() else []
-    found = [entry.path for entry in entries if entry.type.endswith(".Router")]
-    return found or ([root] if (root / ROUTER).is_file() else [])
+    folders = [entry.path for entry in entries if entry.type.endswith(".Router")]
+    return folders or ([root] if (root / ROUTER_FILE).is_file() else [])
 
 
 def read_router(folder: Path) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def read_router(folder: Path) -> dict[str, Any]:
     Raises:
         MarError: The file is damaged, or names a folder outside the router's folder.
     """
-    path = folder / ROUTER
+    path = folder / ROUTER_FILE
     try:
         listing = with_further(read_json(path), folder)
         for keys in listing["structure"].values():
@@ -83,7 +83,7 @@ def read_router(folder: Path) -> dict[str, Any]:
 
 def write_router(folder: Path, listing: dict[str, Any]) -> None:
     """Write a router's configuration, all of it or nothing; `listing` is as `read_router` returns it."""
-    write_text(folder / ROUTER, json.dumps(_parted(listing), indent=4))
+    write_text(folder / ROUTER_FILE, json.dumps(_parted(listing), indent=4))
 
 
 def with_further(listing: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -92,14 +92,14 @@ def with_further(listing: dict[str, Any], folder: Path) -> dict[str, Any]:
     Raises:
         MarError: The configuration names a folder outside the router's folder.
     """
-    for part in (listing, listing.get(FURTHER) or {}):
+    for part in (listing, listing.get(FURTHER_KEY) or {}):
         keys = {key for chain in part.get("structure", {}).values() for key in chain}
         for key in {*keys, *part.get("types", {})}:
-            listed_path(folder, key, folder / ROUTER)
-    further = listing.get(FURTHER) or {}
-    kept = {name: value for name, value in listing.items() if name != FURTHER}
-    merged = {name: {**kept[name], **further[name]} for name in ("types", "structure") if name in further}
-    return {**kept, **merged}
+            listed_path(folder, key, folder / ROUTER_FILE)
+    further = listing.get(FURTHER_KEY) or {}
+    main = {name: value for name, value in listing.items() if name != FURTHER_KEY}
+    merged = {name: {**main[name], **further[name]} for name in ("types", "structure") if name in further}
+    return {**main, **merged}
 
 
 def _parted(listing: dict[str, Any]) -> dict[str, Any]:
@@ -108,33 +108,39 @@ def _parted(listing: dict[str, Any]) -> dict[str, Any]:
     If `query` is one of them, all stay together: without it the model could encode no query.
     """
     types, structure = listing["types"], listing["structure"]
-    apart = {
-        name: keys for name, keys in structure.items() if any(types[key].startswith(_OWN) for key in keys)
+    separate = {
+        name: keys
+        for name, keys in structure.items()
+        if any(types[key].startswith(_OWN_PREFIX) for key in keys)
     }
-    if not apart or not all(name.startswith("query-") for name in apart):
+    if not separate or not all(name.startswith("query-") for name in separate):
         return listing
-    rest = {name: keys for name, keys in structure.items() if name not in apart}
-    own = {key for keys in apart.values() for key in keys} - {key for keys in rest.values() for key in keys}
+    common = {name: keys for name, keys in structure.items() if name not in separate}
+    only_separate = {key for keys in separate.values() for key in keys} - {
+        key for keys in common.values() for key in keys
+    }
     return {
         **listing,
-        "types": {key: kind for key, kind in types.items() if key not in own},
-        "structure": rest,
-        FURTHER: {
-            "types": {key: types[key] for keys in apart.values() for key in keys},
-            "structure": apart,
+        "types": {key: kind for key, kind in types.items() if key not in only_separate},
+        "structure": common,
+        FURTHER_KEY: {
+            "types": {key: types[key] for keys in separate.values() for key in keys},
+            "structure": separate,
         },
     }
 
 
 def is_query_route(name: str) -> bool:
     """Return True if a route of this name encodes queries: `query`, `query-small`, ..."""
-    return _QUERY.fullmatch(name) is not None
+    return _QUERY_ROUTE.fullmatch(name) is not None
 
 
 def query_routes(root: Path) -> list[str]:
     """Return the names of the query encoders of a saved model, in order; none if it has no routers."""
-    found = routers(root)[:1]
-    return [name for folder in found for name in read_router(folder)["structure"] if is_query_route(name)]
+    first_router = routers(root)[:1]
+    return [
+        name for folder in first_router for name in read_router(folder)["structure"] if is_query_route(name)
+    ]
 
 
 def check_route(source: str | Path, side: str, name: str, routes: Iterable[str]) -> None:
@@ -179,7 +185,7 @@ def saved_chain(root: Path, route: str) -> list[SavedModule]:
         default = parameters.get("default_route") if isinstance(parameters, dict) else None
         name = route if route in structure else default or "query"
         if name not in structure:
-            raise MarError(f"{folder / ROUTER} has no route {name!r}. Save or copy the model again.")
+            raise MarError(f"{folder / ROUTER_FILE} has no route {name!r}. Save or copy the model again.")
         chain += [SavedModule(listing["types"][key], folder / key) for key in structure[name]]
     return chain
 
@@ -189,7 +195,7 @@ def own_modules(root: Path, route: str = "query") -> bool:
 
     Plain sentence-transformers loads such a model only with `trust_remote_code=True`.
     """
-    return any(part.type.startswith(_OWN) for part in saved_chain(root, route))
+    return any(part.type.startswith(_OWN_PREFIX) for part in saved_chain(root, route))
 
 
 def loading_call(name: str, root: Path) -> str:

@@ -35,5 +35,5 @@ def module_class(name: str, source: str, **hub: Any) -> type[nn.Module]:
     Raises:
         ValueError: The class is neither of this package nor of sentence-transformers.
     """
-    found: type[nn.Module] = OWN_MODULES.get(name) or import_module_class(name, source, **hub)
-    return found
+    saved_class: type[nn.Module] = OWN_MODULES.get(name) or import_module_class(name, source, **hub)
+    return saved_class

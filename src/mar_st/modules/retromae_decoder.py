@@ -85,5 +85,5 @@ class EnhancedDecoder(nn.Module):
         )
         attended = self.output(attended.transpose(1, 2).reshape(batch, length, width))
         states = self.attention_norm(rows + attended)
-        found: Tensor = self.output_norm(states + self.down(nn.functional.gelu(self.up(states))))
-        return found
+        output: Tensor = self.output_norm(states + self.down(nn.functional.gelu(self.up(states))))
+        return output

@@ -24,16 +24,23 @@ if TYPE_CHECKING:
 
     from mar_st.recipes.schema import Backbone, Side
 
-LISTING = Path(__file__).with_name("backbones.yaml")
+LISTING_FILE = Path(__file__).with_name("backbones.yaml")
 
 #: Keys of a `config.json` that tell how a model was saved, not its architecture.
-_NO_SHAPE = ("architectures", "auto_map", "transformers_version", "_name_or_path", "dtype", "torch_dtype")
+_NON_SHAPE_KEYS = (
+    "architectures",
+    "auto_map",
+    "transformers_version",
+    "_name_or_path",
+    "dtype",
+    "torch_dtype",
+)
 
 
 #: Architectures that use a token's position only through `position_ids`: no attention bias or window by the
 #: distance in the row, no positions computed from the tokens. For these `token_dropout` saves the work on
 #: hidden tokens.
-PLACED = frozenset({"bert", "eurobert", "gpt_neox", "gte", "llama", "qwen2", "qwen3"})
+POSITION_IDS_ONLY = frozenset({"bert", "eurobert", "gpt_neox", "gte", "llama", "qwen2", "qwen3"})
 
 
 class BackboneError(MarError):
@@ -94,7 +101,7 @@ class Counts:
 @lru_cache(maxsize=1)
 def known_backbones() -> dict[str, Shape]:
     """Return the shapes that come with the package, by Hub name."""
-    listing = yaml.safe_load(LISTING.read_text(encoding="utf-8"))
+    listing = yaml.safe_load(LISTING_FILE.read_text(encoding="utf-8"))
     return {name: Shape(name, entry["config"], entry["dtype"]) for name, entry in listing.items()}
 
 
@@ -183,7 +190,7 @@ def _from_file(name: str, path: Path) -> Shape:
         if content.get("model_type") == "new":
             content = native_gte_config(content)
         dtype = content.get("dtype") or content.get("torch_dtype") or "float32"
-        config = {key: value for key, value in content.items() if key not in _NO_SHAPE}
+        config = {key: value for key, value in content.items() if key not in _NON_SHAPE_KEYS}
         return Shape(name, {"model_type": content["model_type"], **config}, dtype)
     except (OSError, ValueError, KeyError) as error:
         raise BackboneError(
@@ -229,8 +236,8 @@ def meta_model(shape: Shape, **options: Any) -> Any:
 
 def count(shape: Shape) -> Counts:
     """Return the parameters of an encoder, counted on the meta device."""
-    found = _count(json.dumps(dict(shape.config), sort_keys=True))
-    return replace(found, total=found.total + shape.head)
+    counts = _count(json.dumps(dict(shape.config), sort_keys=True))
+    return replace(counts, total=counts.total + shape.head)
 
 
 @lru_cache(maxsize=64)

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 Mode = Literal["full", "lora", "frozen"]
 
 #: Model types with causal attention.
-CAUSAL = ("qwen2", "qwen3", "gpt_neox", "gemma", "gemma2", "mistral", "llama", "phi3")
+CAUSAL_MODELS = ("qwen2", "qwen3", "gpt_neox", "gemma", "gemma2", "mistral", "llama", "phi3")
 
-BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def forward_flops(shape: Shape, rows: float, length: float) -> float:
         length: Tokens per text, padding included.
     """
     attention = 4 * length * _attention_width(shape) * shape.layers
-    if shape.config["model_type"] in CAUSAL:
+    if shape.config["model_type"] in CAUSAL_MODELS:
         attention /= 2
     return rows * length * (2 * count(shape).linear + attention)
 

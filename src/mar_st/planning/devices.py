@@ -16,7 +16,7 @@ class Device:
     @property
     def usable(self) -> float | None:
         """Return the bytes that a plan may use."""
-        return None if self.memory is None else USABLE * self.memory * 2**30
+        return None if self.memory is None else USABLE_SHARE * self.memory * 2**30
 
 
 #: Vendors' dense peaks. A bare name is the SXM part; `peak_flops` finds a part by the pieces of its name.
@@ -34,7 +34,7 @@ DEVICES = {
 }
 
 #: Share of the memory that tensors may use; the rest is for CUDA's context and fragmentation.
-USABLE = 0.92
+USABLE_SHARE = 0.92
 
 
 def device_here() -> Device | None:

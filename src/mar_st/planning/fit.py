@@ -1,8 +1,8 @@
 """The change of a stage's memory settings that makes it fit a device.
 
 Settings that change no gradient are tried first, in the order of their cost: smaller mini-batches down to
-`SMALL` rows, then activation checkpointing, then still smaller mini-batches, then both. If none of them
-helps, weights and optimiser state are too large. An adapter may fit instead, but it gives another model.
+`SMALL_MINI_BATCH` rows, then activation checkpointing, then still smaller mini-batches, then both. If none of
+them helps, weights and optimiser state are too large. An adapter may fit instead, but it gives another model.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LORA_R = 32
 
 #: Rows of a mini-batch below which a GPU is underused.
-SMALL = 8
+SMALL_MINI_BATCH = 8
 
 
 def candidates(stage: Stage, world: int) -> Iterator[dict[str, Any]]:
@@ -33,8 +33,8 @@ def candidates(stage: Stage, world: int) -> Iterator[dict[str, Any]]:
         world: Number of devices.
     """
     key, values = _sizes(stage, stage.batch_size // world)
-    large = [value for value, rows in values if rows >= SMALL]
-    small = [value for value, rows in values if rows < SMALL]
+    large = [value for value, rows in values if rows >= SMALL_MINI_BATCH]
+    small = [value for value, rows in values if rows < SMALL_MINI_BATCH]
     yield from ({key: value} for value in large)
     if not stage.gradient_checkpointing:
         yield {"gradient_checkpointing": True}

@@ -8,8 +8,8 @@ On every device:
 - activations: a dry run of the encoder, see `planning.costs.pass_memory`. Without GradCache all columns are
   alive at once and gradients appear as activations are freed; with it one mini-batch is alive beside all
   gradients. In a step of several passes one pass is alive beside all gradients;
-- loss: scores of some rows at a time (`mar_st.losses.in_batch.SCORES`, Stage I: of all) with their soft-max
-  and gradients, and the vectors of the batch with theirs, see `_loss`;
+- loss: scores of some rows at a time (`mar_st.losses.in_batch.MAX_SCORES`, Stage I: of all) with their
+  soft-max and gradients, and the vectors of the batch with theirs, see `_loss`;
 - setup: weights of both encoders and a pass of the teacher over 64 texts, before the first step;
 - peak = weights + optimizer + max(gradients, activations + loss), gradients + max(activations, loss) under
   GradCache, gradients + activations + loss in several passes; or setup.
@@ -25,10 +25,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from mar_st.losses.in_batch import SCORES
-from mar_st.losses.retromae import TARGETS
+from mar_st.losses.in_batch import MAX_SCORES
+from mar_st.losses.retromae import MAX_TARGETS
 from mar_st.planning.backbones import Shape, count
-from mar_st.planning.costs import BYTES, Training, lora_parameters, pass_memory
+from mar_st.planning.costs import DTYPE_BYTES, Training, lora_parameters, pass_memory
 from mar_st.planning.launch import Launch, pass_sizes
 from mar_st.recipes.schema import AlignStage, DistillStage, JointStage, RetroMAEStage
 
@@ -59,7 +59,7 @@ def weight_bytes(shape: Shape, training: Training) -> int:
     """Return the bytes of an encoder's weights, of its adapter and of its vectors of token pairs."""
     adapter = 4 * trained_parameters(shape, training) if training.mode == "lora" else 0
     paired = 2 * shape.pairs * shape.width  # a vector for each of both tokens
-    return (count(shape).total + paired) * BYTES[training.dtype] + adapter
+    return (count(shape).total + paired) * DTYPE_BYTES[training.dtype] + adapter
 
 
 def retromae_parameters(shape: Shape, max_length: int) -> int:
@@ -77,8 +77,8 @@ def _retromae_bytes(shape: Shape, stage: RetroMAEStage, rows: float, whole: floa
 
     A target's logits take 8 bytes a word of the vocabulary while they are turned into a loss or a gradient
     (float32, twice), 4 until then, and 2 under autocast; every token is a target of the decoder, the masked
-    ones also of the encoder. Of more than `TARGETS`, those of `TARGETS` are held at a time. Row masks are
-    drawn from up to 256 patterns per text, for all texts of the step.
+    ones also of the encoder. Of more than `MAX_TARGETS`, those of `MAX_TARGETS` are held at a time. Row
+    masks are drawn from up to 256 patterns per text, for all texts of the step.
 
     Args:
         shape: The encoder.
@@ -89,8 +89,8 @@ def _retromae_bytes(shape: Shape, stage: RetroMAEStage, rows: float, whole: floa
     """
     tokens, vocabulary = rows * length, int(shape.config["vocab_size"])
     masked = tokens * stage.encoder_mask
-    kept = masked if masked <= TARGETS else 0.0  # the encoder's logits, until the backward pass
-    logits = vocabulary * (10 * min(tokens, TARGETS) + 4 * kept)
+    kept = masked if masked <= MAX_TARGETS else 0.0  # the encoder's logits, until the backward pass
+    logits = vocabulary * (10 * min(tokens, MAX_TARGETS) + 4 * kept)
     masks = length * (whole * (5 * min(256, length) + length) + 2 * rows * length)
     return logits + masks
 
@@ -163,7 +163,7 @@ def stage_memory(
 def _activations(
     stage: Stage, sides: Mapping[Side, tuple[Shape, Training]], columns: Sequence[Column], world: int
 ) -> float:
-    found = []
+    sizes = []
     passes = pass_sizes(stage, stage.batch_size // world)
     share = max(passes) / sum(passes) / world
     for side, (shape, training) in sides.items():
@@ -189,9 +189,9 @@ def _activations(
             # Gradient of the token embeddings, twice if one pass adds to that of another.
             again = len(mine) > 1 or training.gradcache or len(passes) > 1
             value += 4.0 * count(shape).embeddings * (2 if again else 1)
-        found.append(value)
+        sizes.append(value)
     cached = any(training.gradcache for _, training in sides.values())
-    return max(found) if cached else sum(found)
+    return max(sizes) if cached else sum(sizes)
 
 
 def _loss(stage: Stage, columns: Sequence[Column], world: int, dim: int) -> float:
@@ -211,7 +211,7 @@ def _loss(stage: Stage, columns: Sequence[Column], world: int, dim: int) -> floa
         return 4 * (of_scores * square + of_vectors * 2 * rows * dim)
     texts = sum(column.rows for column in columns) / stage.batch_size * rows * gathered
     documents = texts - rows * gathered
-    scores = min(rows * documents, max(SCORES, documents))
+    scores = min(rows * documents, max(MAX_SCORES, documents))
     for name in ("learnable_temperature", "both_directions", "false_negative_margin"):
         of_scores += getattr(stage, name, None) not in (None, False)
     return 4 * (of_scores * scores + of_vectors * texts * dim)

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from mar_st.recipes.schema import Recipe, Stage
 
 #: Environment variable with the path of a DeepSpeed configuration.
-DEEPSPEED = "MAR_DEEPSPEED"
+DEEPSPEED_VARIABLE = "MAR_DEEPSPEED"
 
 #: Highest ZeRO stage; from 3 on parameters are sharded, but checkpoints hold whole parameters.
 MAX_ZERO = 2
 
 #: Sections that a DeepSpeed configuration leaves to the recipe.
-OF_THE_RECIPE = ("optimizer", "scheduler")
+RECIPE_SECTIONS = ("optimizer", "scheduler")
 
 
 class LaunchError(MarError):
@@ -56,7 +56,7 @@ class Launch:
         """
         import torch  # lazy: torch
 
-        path = deepspeed or os.environ.get(DEEPSPEED)
+        path = deepspeed or os.environ.get(DEEPSPEED_VARIABLE)
         return cls(
             world_size(),
             Path(path) if path else None,
@@ -84,7 +84,7 @@ class Launch:
                 f"{path} asks for ZeRO stage {zero}; stages 0 to {MAX_ZERO} are supported, as checkpoints "
                 "hold whole parameters."
             )
-        for name in OF_THE_RECIPE:
+        for name in RECIPE_SECTIONS:
             if name in content:
                 raise LaunchError(
                     f"{path} has an {name!r} section, which would replace the recipe's learning rates and "
@@ -171,13 +171,13 @@ def check_launch(recipe: Recipe, launch: Launch, names: Collection[str] | None =
         raise LaunchError(
             f"{recipe.name} trains in bf16, which this GPU does not compute in. Add --set precision=fp32."
         )
-    found = []
+    problems = []
     for stage in recipe.stages:
         if names is not None and stage.name not in names:
             continue
         try:
             check_stage(stage, launch)
         except LaunchError as error:
-            found.append(str(error))
-    if found:
-        raise LaunchError(" ".join(found))
+            problems.append(str(error))
+    if problems:
+        raise LaunchError(" ".join(problems))

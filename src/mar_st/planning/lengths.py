@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from mar_st.recipes.schema import Backbone, Data, Recipe
 
 #: Texts of each kind whose lengths are taken.
-SAMPLE = 2000
+SAMPLE_TEXTS = 2000
 
 #: A JSONL file above this size (bytes) is sampled, not read.
-LARGE = 64 * 2**20
+MAX_READ_BYTES = 64 * 2**20
 
 #: Characters per token if no tokenizer is available: wide (Chinese) ones, others. A rule of thumb.
-CHARACTERS = {"cjk": 1.5, "other": 4.0}
+CHARACTERS_PER_TOKEN = {"cjk": 1.5, "other": 4.0}
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def entry_stats(entry: Data) -> EntryStats:
         path = None
     if path is None:
         return _expected(entry)
-    if path.is_file() and path.suffix in (".jsonl", ".json") and path.stat().st_size > LARGE:
+    if path.is_file() and path.suffix in (".jsonl", ".json") and path.stat().st_size > MAX_READ_BYTES:
         return _sampled(entry, path)
     return _stats(entry, 1.0)
 
@@ -88,15 +88,15 @@ def _sampled(entry: Data, path: Path) -> EntryStats:
     """Read evenly spaced lines of a large file as if they were the file."""
     with path.open("rb") as stream:
         lines = sum(block.count(b"\n") for block in iter(lambda: stream.read(2**24), b""))
-    step = max(1, lines // SAMPLE)
+    step = max(1, lines // SAMPLE_TEXTS)
     with tempfile.TemporaryDirectory() as folder, path.open("rb") as stream:
         part = Path(folder) / path.name
         with part.open("wb") as out:
-            out.writelines(itertools.islice(stream, 0, step * SAMPLE, step))
-        small = entry.model_copy(update={"path": str(part), "limit": None})
-        kept = min(SAMPLE, -(-lines // step))
-        scale = lines / kept
-        stats = _stats(small, scale)
+            out.writelines(itertools.islice(stream, 0, step * SAMPLE_TEXTS, step))
+        sample = entry.model_copy(update={"path": str(part), "limit": None})
+        sampled_lines = min(SAMPLE_TEXTS, -(-lines // step))
+        scale = lines / sampled_lines
+        stats = _stats(sample, scale)
     if entry.limit is None or stats.triples is None or stats.triples <= entry.limit:
         return stats
     ratio = entry.limit / stats.triples
@@ -110,11 +110,11 @@ def _stats(entry: Data, scale: float) -> EntryStats:
     source = read_source(entry, 0)
     rng = random.Random(0)
 
-    def some(texts: Sequence[str]) -> list[str]:
-        return rng.sample(texts, SAMPLE) if len(texts) > SAMPLE else list(texts)
+    def sampled(texts: Sequence[str]) -> list[str]:
+        return rng.sample(texts, SAMPLE_TEXTS) if len(texts) > SAMPLE_TEXTS else list(texts)
 
     if entry.form == "texts":
-        texts = some(source.texts)
+        texts = sampled(source.texts)
         count, query = len(source.texts) * scale, entry.role == "query"
         return EntryStats(
             None,
@@ -134,8 +134,8 @@ def _stats(entry: Data, scale: float) -> EntryStats:
         queries=len(queries) * scale,
         documents=len(documents) * scale,
         sampled=True,
-        query_texts=some(queries),
-        document_texts=some(documents) or some(queries),
+        query_texts=sampled(queries),
+        document_texts=sampled(documents) or sampled(queries),
     )
 
 
@@ -143,7 +143,7 @@ def tokens_of(backbone: Backbone, recipe: Recipe, texts: Sequence[str]) -> tuple
     """Return a function that counts a text's tokens on one side, and a note on how it counts.
 
     The tokenizer of a random backbone is trained on the sampled texts, that of a `source` is read from its
-    folder or the local cache of the Hub; else characters are counted, see `CHARACTERS`.
+    folder or the local cache of the Hub; else characters are counted, see `CHARACTERS_PER_TOKEN`.
     """
     side = "query" if backbone is recipe.query else "document"
     tokenizer: Any = None
@@ -171,7 +171,7 @@ def tokens_of(backbone: Backbone, recipe: Recipe, texts: Sequence[str]) -> tuple
 
 def _by_characters(text: str) -> int:
     wide = sum("\u2e80" <= character <= "\uffef" for character in text)
-    return round(wide / CHARACTERS["cjk"] + (len(text) - wide) / CHARACTERS["other"]) + 2
+    return round(wide / CHARACTERS_PER_TOKEN["cjk"] + (len(text) - wide) / CHARACTERS_PER_TOKEN["other"]) + 2
 
 
 def padded_length(lengths: Sequence[int], batch: int, groups: int = 0) -> float:

@@ -46,13 +46,13 @@ def held_dtypes(recipe: Recipe, shapes: Mapping[Side, Shape]) -> dict[tuple[str,
     float32.
     """
     held = {side: shape.dtype for side, shape in shapes.items()}
-    found: dict[tuple[str, Side], str] = {}
+    dtypes: dict[tuple[str, Side], str] = {}
     for stage in recipe.stages:
-        found |= {(stage.name, side): dtype for side, dtype in held.items()}
+        dtypes |= {(stage.name, side): dtype for side, dtype in held.items()}
         for side in shapes:
             mode = training_of(stage, side, shapes[side], recipe.precision).mode
             trained = side in trained_sides(stage) and mode != "frozen"
             whole = mode == "full" or getattr(stage, "lora_merge_dtype", "stored") == "float32"
             if trained and whole:
                 held[side] = "float32"
-    return found
+    return dtypes

@@ -80,11 +80,11 @@ def plan(
     check_launch(recipe, launch)
     needs = Planner(recipe, DEVICES[device], launch, mfu, measure)
     stages = [needs.stage(stage) for stage in recipe.stages]
-    for stage, wanted in zip(stages, recipe.stages, strict=True):
+    for stage, recipe_stage in zip(stages, recipe.stages, strict=True):
         if trials is not None:
-            needs.tried(stage, wanted, trials[stage.name])
+            needs.use_trial(stage, recipe_stage, trials[stage.name])
     hours = [stage.hours for stage in stages]
-    known = [value for value in hours if value is not None]
+    known_hours = [value for value in hours if value is not None]
     peak = DEVICES[device].bf16 if recipe.precision == "bf16" else DEVICES[device].fp32
     if trials is not None:
         assumption = "time and memory of steps tried on this machine"
@@ -100,7 +100,7 @@ def plan(
         world=world,
         assumption=assumption,
         stages=stages,
-        hours=sum(known) if len(known) == len(hours) else None,
+        hours=sum(known_hours) if len(known_hours) == len(hours) else None,
         memory=max(stage.memory["peak"] for stage in stages),
         disk=sum(sum(stage.disk.values()) for stage in stages),
     )
@@ -127,16 +127,16 @@ def fitted(
     for stage in recipe.stages:
         if names is not None and stage.name not in names:
             continue
-        found = needs.stage(stage)
-        if found.fits is False and not (found.changes and keeps_gradients(found.changes)):
-            settings = " ".join(f"--set {change}" for change in found.changes)
-            adapter = f" An adapter fits, and is another model: {settings}." if found.changes else ""
+        stage_plan = needs.stage(stage)
+        if stage_plan.fits is False and not (stage_plan.changes and keeps_gradients(stage_plan.changes)):
+            settings = " ".join(f"--set {change}" for change in stage_plan.changes)
+            adapter = f" An adapter fits, and is another model: {settings}." if stage_plan.changes else ""
             raise LaunchError(
-                f"stage {stage.name} needs {found.memory['peak'] / 2**30:.1f} GiB on each device, which has "
-                f"{device.memory:.1f}, and neither mini-batches nor activation checkpointing make it fit."
+                f"stage {stage.name} needs {stage_plan.memory['peak'] / 2**30:.1f} GiB on each device, which "
+                f"has {device.memory:.1f}, and neither mini-batches nor activation checkpointing make it fit."
                 f"{adapter} Or use more devices with ZeRO 1, or larger ones."
             )
-        changes += found.changes
+        changes += stage_plan.changes
     return (changed(recipe, changes) if changes else recipe), changes
 
 
@@ -159,7 +159,7 @@ class Planner:
         self._speeds: dict[tuple[Side, Training, int], TrainingSpeed] = {}
         self._groups: dict[str, Sequence[Group]] = {}
 
-    def _held(self, stage: Stage, side: Side) -> Shape:
+    def _held_shape(self, stage: Stage, side: Side) -> Shape:
         return replace(self.shapes[side], dtype=self.held[stage.name, side])
 
     # -- one stage --
@@ -239,24 +239,25 @@ class Planner:
     def _trainings(self, stage: Stage) -> dict[Side, Training]:
         precision = self.recipe.precision
         return {
-            side: training_of(stage, side, self._held(stage, side), precision) for side in self._sides(stage)
+            side: training_of(stage, side, self._held_shape(stage, side), precision)
+            for side in self._sides(stage)
         }
 
-    def tried(self, found: StagePlan, stage: Stage, trial: Trial) -> None:
+    def use_trial(self, stage_plan: StagePlan, stage: Stage, trial: Trial) -> None:
         """Replace estimates by the measurements of a trial."""
         texts = sum(number for _, _, number in self.work.texts(stage, self._groups[stage.name]))
-        found.step_seconds = trial.step
-        found.setup_hours = texts * trial.teacher / 3600 if trial.teacher else 0.0
-        if found.steps is not None:
+        stage_plan.step_seconds = trial.step
+        stage_plan.setup_hours = texts * trial.teacher / 3600 if trial.teacher else 0.0
+        if stage_plan.steps is not None:
             evaluation = self.recipe.evaluation
-            times = 0 if evaluation is None else -(-found.steps // evaluation.every)
-            found.hours = trial.seconds(found.steps, texts if trial.teacher else 0.0, times) / 3600
-        rest = trial.memory - found.memory["peak"]
-        found.memory = {**found.memory, "other": max(0.0, rest), "peak": float(trial.memory)}
+            times = 0 if evaluation is None else -(-stage_plan.steps // evaluation.every)
+            stage_plan.hours = trial.seconds(stage_plan.steps, texts if trial.teacher else 0.0, times) / 3600
+        other = trial.memory - stage_plan.memory["peak"]
+        stage_plan.memory = {**stage_plan.memory, "other": max(0.0, other), "peak": float(trial.memory)}
         limit = self.device.memory
-        found.fits = None if limit is None else trial.memory <= limit * 2**30
-        found.changes = [] if found.fits else found.changes
-        found.notes = [note for note in found.notes if not note.startswith("so short a step")]
+        stage_plan.fits = None if limit is None else trial.memory <= limit * 2**30
+        stage_plan.changes = [] if stage_plan.fits else stage_plan.changes
+        stage_plan.notes = [note for note in stage_plan.notes if not note.startswith("so short a step")]
 
     def _sides(self, stage: Stage) -> list[Side]:
         if isinstance(stage, AlignStage | JointStage):

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mar_st.planning.backbones import PLACED
+from mar_st.planning.backbones import POSITION_IDS_ONLY
 from mar_st.planning.lengths import entry_stats, padded_length, tokens_of
 from mar_st.recipes.rules import CONTEXT_TEXTS, averages, reads_documents
 from mar_st.recipes.schema import AlignStage, JointStage, RetroMAEStage
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 #: Roles of texts that an align stage takes.
-WANTED = {"all": ("query", "document"), "queries": ("query",), "documents": ("document",)}
+ALIGN_ROLES = {"all": ("query", "document"), "queries": ("query",), "documents": ("document",)}
 
 
 @dataclass(frozen=True)
@@ -87,32 +87,32 @@ class Workload:
 
     def _without(self, column: Column, kept: float) -> Column:
         """Return a column with only a share of its tokens, if hidden tokens cost nothing."""
-        if self.shapes[column.side].config["model_type"] not in PLACED:
+        if self.shapes[column.side].config["model_type"] not in POSITION_IDS_ONLY:
             return column
         return replace(column, length=column.length * kept, mean=column.mean * kept)
 
     def _groups(self, stage: Stage, entries: Sequence[Data]) -> list[Group]:
         if not isinstance(stage, AlignStage | RetroMAEStage):
             return [self._pairs(stage, entry) for entry in entries]
-        found = []
+        groups = []
         for entry in entries:
             stats = self.stats[entry.name]
             if isinstance(stage, RetroMAEStage):
                 known = [rows for rows in (stats.queries, stats.documents) if rows is not None]
                 column = self.column("query", entry, None, stage.batch_size, stage, bare=True)
-                found.append(Group(entry, sum(known) if known else None, (column,)))
+                groups.append(Group(entry, sum(known) if known else None, (column,)))
                 continue
             kinds: tuple[tuple[Side, float | None], ...] = (
                 ("query", stats.queries),
                 ("document", stats.documents),
             )
             for role, rows in kinds:
-                if rows == 0 or role not in WANTED[stage.texts] or entry.role not in (None, role):
+                if rows == 0 or role not in ALIGN_ROLES[stage.texts] or entry.role not in (None, role):
                     continue
                 column = self.column("query", entry, role == "query", stage.batch_size, stage)
                 weighted = None if rows is None else rows * entry.weight
-                found.append(Group(entry, weighted, (column, *self._second(stage)), role == "query"))
-        return found
+                groups.append(Group(entry, weighted, (column, *self._second(stage)), role == "query"))
+        return groups
 
     def _second(self, stage: AlignStage) -> tuple[Column, ...]:
         """Return the second texts of an alignment's rows, drawn from the documents of its data."""
@@ -127,19 +127,22 @@ class Workload:
 
     def texts(self, stage: Stage, groups: Sequence[Group]) -> list[tuple[Data, bool, float]]:
         """Return the distinct texts of a stage: data entry, whether they are queries, how many."""
-        found = []
+        counted = []
         if isinstance(stage, AlignStage):
-            found = [
+            counted = [
                 (group.entry, group.queries, (group.rows or 0.0) / group.entry.weight) for group in groups
             ]
             if len(stage.text_weights) > 1:
                 entries = self._with_documents(stage)
-                found += [(entry, False, self.stats[entry.name].documents or 0.0) for entry in entries]
-            return found
+                counted += [(entry, False, self.stats[entry.name].documents or 0.0) for entry in entries]
+            return counted
         for group in groups:
             stats = self.stats[group.entry.name]
-            found += [(group.entry, True, stats.queries or 0.0), (group.entry, False, stats.documents or 0.0)]
-        return [part for part in found if part[2]]
+            counted += [
+                (group.entry, True, stats.queries or 0.0),
+                (group.entry, False, stats.documents or 0.0),
+            ]
+        return [part for part in counted if part[2]]
 
     def averaged(self, stage: Stage) -> tuple[float, float]:
         """Count the texts over which a stage averages hidden states of the document encoder.

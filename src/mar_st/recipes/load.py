@@ -22,8 +22,8 @@ class RecipeError(MarError):
 
 def recipe_names() -> list[str]:
     """Return the names of the package's recipes; those in a sub-folder, as `ablations/NAME`, come last."""
-    found = (path.relative_to(RECIPES).with_suffix("") for path in RECIPES.rglob("*.yaml"))
-    recipes = (path for path in found if path.parts[0] != "studies")
+    paths = (path.relative_to(RECIPES).with_suffix("") for path in RECIPES.rglob("*.yaml"))
+    recipes = (path for path in paths if path.parts[0] != "studies")
     return [path.as_posix() for path in sorted(recipes, key=lambda path: (len(path.parts), path.as_posix()))]
 
 
@@ -76,12 +76,12 @@ def _find(name: str | Path, beside: Path | None = None) -> Path:
         path = RECIPES / f"{name}.yaml"
     elif beside is not None:
         path = beside / path
-    there = False
+    exists = False
     with suppress(OSError):  # a name that is too long for a file
-        there = path.is_file()
-    if not there:
-        near = get_close_matches(str(name), recipe_names())
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        exists = path.is_file()
+    if not exists:
+        similar = get_close_matches(str(name), recipe_names())
+        hint = f" Did you mean {similar[0]!r}?" if similar else ""
         raise RecipeError(
             f"No recipe {str(name)[:200]!r}.{hint} Shipped: {', '.join(recipe_names())}; "
             "or give a .yaml file."

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 CONTEXT_TEXTS = 32_768
 
 #: Head and decoder of a finished `retromae` stage, beside its model.
-HEAD = "retromae.safetensors"
+HEAD_FILE = "retromae.safetensors"
 
 
 def trained_sides(stage: Stage) -> tuple[Side, ...]:
@@ -104,7 +104,7 @@ def head_file(path: str | Path) -> Path:
         MarError: The file does not exist.
     """
     file = Path(path).expanduser()
-    file = file / HEAD if file.is_dir() else file
+    file = file / HEAD_FILE if file.is_dir() else file
     if not file.is_file():
         raise MarError(
             f"resume_head {path}: there is no {file}. Give the folder of a finished retromae stage, for "

@@ -12,8 +12,8 @@ from pydantic import Field, model_validator
 
 from mar_st.recipes.inputs import Backbone, Data, Evaluation, Side, Strict, TokenizerConfig
 from mar_st.recipes.stage_schema import (
-    CROSS_ENCODER,
-    RANK,
+    CROSS_ENCODER_PREFIX,
+    STAGE_RANKS,
     AlignStage,
     ContrastiveStage,
     DistillStage,
@@ -23,8 +23,8 @@ from mar_st.recipes.stage_schema import (
 )
 
 __all__ = [
-    "CROSS_ENCODER",
-    "RANK",
+    "CROSS_ENCODER_PREFIX",
+    "STAGE_RANKS",
     "AlignStage",
     "Backbone",
     "ContrastiveStage",
@@ -111,9 +111,9 @@ class Recipe(Strict):
         self._check_data()
         self._check_bigrams()
         kinds = [stage.stage for stage in self.stages]
-        ranks = [RANK[kind] for kind in kinds]
+        ranks = [STAGE_RANKS[kind] for kind in kinds]
         if ranks != sorted(ranks):
-            order = ", ".join(sorted(RANK, key=RANK.__getitem__))
+            order = ", ".join(sorted(STAGE_RANKS, key=STAGE_RANKS.__getitem__))
             raise ValueError(f"stages come in the order {order}; got {', '.join(kinds)}")
         return self
 

@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 from mar_st.recipes.inputs import Side, Strict
 
 __all__ = [
-    "CROSS_ENCODER",
-    "RANK",
+    "CROSS_ENCODER_PREFIX",
+    "STAGE_RANKS",
     "AlignStage",
     "ContrastiveStage",
     "DistillStage",
@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 #: A later kind builds on what the earlier ones trained; kinds of one rank may follow each other in any order.
-RANK = {"retromae": 0, "contrastive": 1, "align": 2, "distill": 2, "joint": 3}
+STAGE_RANKS = {"retromae": 0, "contrastive": 1, "align": 2, "distill": 2, "joint": 3}
 
 
 class _Stage(Strict):
@@ -244,7 +244,7 @@ class AlignStage(_Stage):
 
 
 #: Goes before the name of a cross-encoder in `teacher`.
-CROSS_ENCODER = "cross-encoder:"
+CROSS_ENCODER_PREFIX = "cross-encoder:"
 
 
 class _Taught(Strict):
@@ -271,12 +271,16 @@ class _Taught(Strict):
     @property
     def cross_encoder(self) -> str | None:
         """Return the folder or Hub name of the cross-encoder that teaches, if there is one."""
-        return self.teacher.removeprefix(CROSS_ENCODER) if self.teacher.startswith(CROSS_ENCODER) else None
+        if not self.teacher.startswith(CROSS_ENCODER_PREFIX):
+            return None
+        return self.teacher.removeprefix(CROSS_ENCODER_PREFIX)
 
     @property
     def teacher_source(self) -> str | None:
         """Return the folder or Hub name of the teacher; `None` if it is a side of the recipe."""
-        return None if self.teacher in ("query", "document") else self.teacher.removeprefix(CROSS_ENCODER)
+        if self.teacher in ("query", "document"):
+            return None
+        return self.teacher.removeprefix(CROSS_ENCODER_PREFIX)
 
     @model_validator(mode="after")
     def _pairs(self) -> Self:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mar_st.planning.backbones import Shape
 
 #: Number of parameters above which two layers of the encoder are measured; operations scale with layers.
-WHOLE = {"cpu": 50e6, "cuda": 10e9}
+MAX_WHOLE_PARAMETERS = {"cpu": 50e6, "cuda": 10e9}
 
 
 def measure(
@@ -36,7 +36,7 @@ def measure(
         compiled: Compile the encoder as training does with `compile: true`.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    if count(shape).total > WHOLE[device]:
+    if count(shape).total > MAX_WHOLE_PARAMETERS[device]:
         shape = shape.with_layers(2)
     plain = Training(
         training.mode,

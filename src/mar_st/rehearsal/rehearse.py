@@ -27,7 +27,7 @@ from mar_st.errors import MarError
 from mar_st.modules.layout import own_modules
 from mar_st.rehearsal.shorten import Shortened, shorten
 from mar_st.runs.train import train
-from mar_st.stages.monitor import METRICS, evaluation_results, read_metrics
+from mar_st.stages.monitor import METRICS_FILE, evaluation_results, read_metrics
 from mar_st.stages.reports import RunCallback
 
 if TYPE_CHECKING:
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 STEPS = 20
 SAVE_STEPS = 10
 #: The step after which a stage is stopped for the first time.
-STOP = 12
+STOP_STEP = 12
 
 #: Batches of data per stage, which it repeats.
 BATCHES = 2
 
-SHORTENED = Shortened(steps=STEPS, rows=BATCHES, batches=BATCHES, every=SAVE_STEPS)
+REHEARSAL_LIMITS = Shortened(steps=STEPS, rows=BATCHES, batches=BATCHES, every=SAVE_STEPS)
 
 #: Settings of a data entry that do not change its rows.
-AFTER_READING = {"name", "expected_rows", "weight", "negatives", "positives", "symmetric", "role"}
+SETTINGS_AFTER_READING = {"name", "expected_rows", "weight", "negatives", "positives", "symmetric", "role"}
 
 TEXTS = ["头疼发热应该吃什么药", "The patient presented with acute chest pain."]
 
@@ -147,13 +147,13 @@ class Watch(RunCallback):
         self._started = time.perf_counter()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Stop the clock, and the stage after step `STOP`."""
+        """Stop the clock, and the stage after step `STOP_STEP`."""
         del args, control, kwargs
         report = self._report
         report.seconds.append(time.perf_counter() - self._started)
         report.steps = state.global_step
         report.peak_bytes = max(report.peak_bytes, peak_bytes())
-        if state.global_step == STOP and not self._stopped:
+        if state.global_step == STOP_STEP and not self._stopped:
             self._stopped = True
             raise Stopped
 
@@ -201,15 +201,15 @@ def rehearse(recipe: Recipe, out: str | Path, *, say: Callable[[str], None] = pr
         RehearsalError: A stage failed, did not resume, had a non-finite loss, was not evaluated, or left a
             model that sentence-transformers alone cannot load and use.
     """
-    out, short = Path(out), shorten(recipe, SHORTENED)
+    out, short = Path(out), shorten(recipe, REHEARSAL_LIMITS)
     if out.exists():
         if any(out.iterdir()) and not (out / "recipe.json").is_file():
             raise RehearsalError(f"{out} is not a run folder (it has no recipe.json); choose another --out.")
         shutil.rmtree(out)
     watch, read = Watch(evaluated=short.evaluation is not None, say=say), _reader()
-    done = False
+    finished = False
     with without_loading_bars():
-        while not done:
+        while not finished:
             try:
                 train(
                     short,
@@ -222,7 +222,7 @@ def rehearse(recipe: Recipe, out: str | Path, *, say: Callable[[str], None] = pr
                     stages=False,
                     store=out / "teacher-store",
                 )
-                done = True
+                finished = True
             except Stopped:
                 pass
             except RehearsalError:
@@ -237,13 +237,13 @@ def rehearse(recipe: Recipe, out: str | Path, *, say: Callable[[str], None] = pr
 
 def _reader() -> Callable[[Data, int], Source]:
     """Return a reader that reads rows once for all calls of a rehearsal and all entries that share them."""
-    known: dict[tuple[str, int], Source] = {}
+    sources: dict[tuple[str, int], Source] = {}
 
     def read(entry: Data, seed: int) -> Source:
-        key = (entry.model_dump_json(exclude=AFTER_READING), seed)
-        if key not in known:
-            known[key] = read_source(entry, seed)
-        return replace(known[key], entry=entry)
+        key = (entry.model_dump_json(exclude=SETTINGS_AFTER_READING), seed)
+        if key not in sources:
+            sources[key] = read_source(entry, seed)
+        return replace(sources[key], entry=entry)
 
     return read
 
@@ -261,7 +261,7 @@ def _check(stage: Stage, folder: Path, report: StageReport, *, evaluated: bool) 
     bad = {step: loss for step, loss in report.losses.items() if not math.isfinite(loss)}
     if bad:
         raise fail(f"the loss was {next(iter(bad.values()))} at step {next(iter(bad))}")
-    report.evaluations = [step for step, _ in evaluation_results(read_metrics(folder / METRICS))]
+    report.evaluations = [step for step, _ in evaluation_results(read_metrics(folder / METRICS_FILE))]
     if evaluated and not report.evaluations:
         raise fail("the development set was not evaluated")
     _check_model(folder / "model", fail)

@@ -34,8 +34,8 @@ ROWS = 64
 NEGATIVES = 2
 VOCABULARY = 600
 
-RETRIEVAL = "package:medteb_mteb/MedTEBRetrieval"
-STS = "package:medteb_mteb/MedTEBSTS/train.jsonl"
+RETRIEVAL_DATA = "package:medteb_mteb/MedTEBRetrieval"
+STS_DATA = "package:medteb_mteb/MedTEBSTS/train.jsonl"
 
 
 class TinyError(MarError):
@@ -80,7 +80,7 @@ def shrink(recipe: Recipe, dtype: str | None = None) -> Recipe:
     content["data"] = [_data(entry) for entry in recipe.data]
     content["stages"] = [_stage(stage, widths) for stage in recipe.stages]
     if recipe.evaluation is not None:
-        content["evaluation"] |= {"path": RETRIEVAL, "tasks": None, "split": "test"}
+        content["evaluation"] |= {"path": RETRIEVAL_DATA, "tasks": None, "split": "test"}
     return Recipe.model_validate(content)
 
 
@@ -98,9 +98,9 @@ def write_evaluation(folder: Path, *, queries: int = 20, documents: int = 100) -
     Raises:
         DataError: The packaged edition is not installed.
     """
-    root = locate(RETRIEVAL)
-    asked = (root / "queries.jsonl").read_text(encoding="utf-8").splitlines()[:queries]
-    names = {json.loads(line)["_id"] for line in asked}
+    root = locate(RETRIEVAL_DATA)
+    query_lines = (root / "queries.jsonl").read_text(encoding="utf-8").splitlines()[:queries]
+    names = {json.loads(line)["_id"] for line in query_lines}
     header, *rows = (root / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()
     kept = [row for row in rows if row.split("\t")[0] in names]
     needed = {row.split("\t")[1] for row in kept}
@@ -109,7 +109,7 @@ def write_evaluation(folder: Path, *, queries: int = 20, documents: int = 100) -
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
     for name, content in (
         ("corpus.jsonl", corpus),
-        ("queries.jsonl", asked),
+        ("queries.jsonl", query_lines),
         ("qrels/test.tsv", [header, *kept]),
     ):
         (folder / name).write_text("\n".join(content) + "\n", encoding="utf-8")
@@ -201,13 +201,13 @@ def _data(entry: Data) -> dict[str, Any]:
     content["negatives"] = min(entry.negatives, NEGATIVES)
     if entry.form == "texts":
         name = "queries" if entry.role == "query" else "corpus"
-        return content | {"path": f"{RETRIEVAL}/train/{name}.jsonl"}
+        return content | {"path": f"{RETRIEVAL_DATA}/train/{name}.jsonl"}
     if entry.form == "labelled-pairs":
-        return content | {"path": STS, "columns": {"label": "score"}}
+        return content | {"path": STS_DATA, "columns": {"label": "score"}}
     if entry.form in ("nli", "scored-pairs") or entry.symmetric:
         # No packaged data has the three labels of NLI; scored pairs give the same columns.
-        return content | {"path": STS, "form": "scored-pairs"}
-    return content | {"path": f"{RETRIEVAL}/train"}
+        return content | {"path": STS_DATA, "form": "scored-pairs"}
+    return content | {"path": f"{RETRIEVAL_DATA}/train"}
 
 
 def _stage(stage: Stage, widths: dict[int, int]) -> dict[str, Any]:

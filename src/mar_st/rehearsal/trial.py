@@ -25,7 +25,7 @@ from mar_st.recipes.schema import Recipe
 from mar_st.rehearsal.rehearse import peak_bytes, without_loading_bars
 from mar_st.rehearsal.shorten import Shortened, shorten
 from mar_st.runs.train import train
-from mar_st.stages.memory import GROWTH
+from mar_st.stages.memory import MAX_GROWTH
 from mar_st.stages.reports import RunCallback
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from mar_st.recipes.schema import Stage
 
 #: Steps of a stage, and those of them that warm up: kernels are compiled for several shapes.
-STEPS, WARM = 48, 16
+STEPS, WARM_STEPS = 48, 16
 #: Minimum rows that a data entry keeps, and minimum batches of its largest stage.
-ROWS, BATCHES = 2048, 16
+MIN_ROWS, MIN_BATCHES = 2048, 16
 
-SHORTENED = Shortened(steps=STEPS, rows=ROWS, batches=BATCHES, every=STEPS)
+TRIAL_LIMITS = Shortened(steps=STEPS, rows=MIN_ROWS, batches=MIN_BATCHES, every=STEPS)
 
 #: Prefix of the lines of JSON that the process of a trial prints; libraries print too.
 MARK = "mar-trial "
@@ -61,26 +61,26 @@ def try_stages(recipe: Recipe, *, say: Callable[[str], None] = print) -> dict[st
     Raises:
         TrialError: A stage failed.
     """
-    short = shorten(recipe, SHORTENED)
+    short = shorten(recipe, TRIAL_LIMITS)
     names = [stage.name for stage in short.stages]
-    found: dict[str, Trial] = {}
-    with tempfile.TemporaryDirectory(prefix="mar-trial-") as place, (Path(place) / "log").open("w+") as log:
-        (Path(place) / "recipe.json").write_text(short.model_dump_json(), encoding="utf-8")
-        command = [sys.executable, "-m", "mar_st.rehearsal.trial", place, str(time.time())]
+    trials: dict[str, Trial] = {}
+    with tempfile.TemporaryDirectory(prefix="mar-trial-") as folder, (Path(folder) / "log").open("w+") as log:
+        (Path(folder) / "recipe.json").write_text(short.model_dump_json(), encoding="utf-8")
+        command = [sys.executable, "-m", "mar_st.rehearsal.trial", folder, str(time.time())]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:  # noqa: S603
             assert process.stdout is not None  # noqa: S101 -- asked for
-            told = (line for line in process.stdout if line.startswith(MARK))
-            for line, name in zip(told, names, strict=False):
-                trial = found[name] = Trial(**json.loads(line.removeprefix(MARK)))
+            trial_lines = (line for line in process.stdout if line.startswith(MARK))
+            for line, name in zip(trial_lines, names, strict=False):
+                trial = trials[name] = Trial(**json.loads(line.removeprefix(MARK)))
                 say(
                     f"tried {name}: {trial.step:.3g} s a step, {trial.once:.0f} s once, "
                     f"{trial.memory / 2**30:.2f} GiB"
                 )
-        if len(found) < len(names):
+        if len(trials) < len(names):
             log.seek(0)
             reason = (log.read().strip().splitlines() or ["no output"])[-1]
-            raise TrialError(f"stage {names[len(found)]} could not be tried: {reason}")
-    return found
+            raise TrialError(f"stage {names[len(trials)]} could not be tried: {reason}")
+    return trials
 
 
 @dataclass
@@ -99,15 +99,15 @@ class _Times:
     def trial(self, finished: float) -> Trial:
         """Return the measurements of the stage, given the time at which its model was saved."""
         times = np.diff(self.steps)
-        typical = float(np.mean(times[WARM:]))
+        typical = float(np.mean(times[WARM_STEPS:]))
         return Trial(
             step=typical,
-            once=max(0.0, float(np.sum(times[:WARM])) - WARM * typical),
+            once=max(0.0, float(np.sum(times[:WARM_STEPS])) - WARM_STEPS * typical),
             start=max(0.0, self.begun - self.started - self.encoding),
             teacher=self.encoding / max(1, self.texts),
             evaluation=self.evaluated,
             finish=max(0.0, finished - self.ended),
-            memory=int(self.memory * (1 if torch.cuda.is_available() else GROWTH)),
+            memory=int(self.memory * (1 if torch.cuda.is_available() else MAX_GROWTH)),
         )
 
 

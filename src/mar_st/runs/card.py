@@ -9,7 +9,7 @@ import yaml
 
 from mar_st.model.describe import count_parameters
 from mar_st.modules.layout import loading_call
-from mar_st.stages.monitor import METRICS, evaluation_results, read_metrics
+from mar_st.stages.monitor import METRICS_FILE, evaluation_results, read_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -108,7 +108,7 @@ def _results(recipe: Recipe, stages: Mapping[str, Path]) -> list[str]:
     """Return the section with each stage's last loss and development scores; empty without records."""
     rows = []
     for stage in recipe.stages:
-        records = read_metrics(stages[stage.name] / METRICS) if stage.name in stages else []
+        records = read_metrics(stages[stage.name] / METRICS_FILE) if stage.name in stages else []
         losses = [row for row in records if "loss" in row]
         if not losses:
             continue
@@ -136,10 +136,10 @@ def _results(recipe: Recipe, stages: Mapping[str, Path]) -> list[str]:
 
 def _versions() -> list[str]:
     """Return the versions of the installed training libraries."""
-    found = []
+    versions = []
     for name in LIBRARIES:
         try:
-            found.append(f"{name} {version(name)}")
+            versions.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             continue
-    return found
+    return versions

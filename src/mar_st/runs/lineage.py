@@ -40,15 +40,15 @@ FORMAT = 2
 LIBRARIES = ("torch", "transformers", "sentence-transformers")
 
 #: Settings of a data entry that decide which rows are read. The digest covers the content instead of these.
-_READING = {"path", "form", "columns", "where", "limit", "group", "expected_rows"}
+_READING_SETTINGS = {"path", "form", "columns", "where", "limit", "group", "expected_rows"}
 #: Settings that were added later, with the defaults that train the same weights as before.
-_LATER: dict[str, Any] = {
+_LATER_SETTINGS: dict[str, Any] = {
     "lora_merge_dtype": "stored", "dtype": None, "attn_implementation": None, "dropout": None,
     "start_share": 0.0, "mini_batch_tokens": None, "gradient_accumulation": 1,
     "missing_negatives": "refuse",
 }  # fmt: skip
 #: Settings of a backbone that its origin decides otherwise, see `_backbone`.
-_ORIGIN = {
+_ORIGIN_SETTINGS = {
     "source", "revision", "vocabulary", "config", "tokenizer", "tokenizer_data", "layers_of_document",
     "context_means", "bigrams", "projection",
 }  # fmt: skip
@@ -97,7 +97,7 @@ def _stage(
         "libraries": {name: version(name).partition(".")[0] for name in LIBRARIES},
         "stage": _settings(stage, {"name", "data", "negatives", "resume_head"}),
         "data": [
-            {**_settings(entry, _READING), "content": data[entry.name]}
+            {**_settings(entry, _READING_SETTINGS), "content": data[entry.name]}
             for entry in stage_entries(recipe, stage)
         ],
         "prompts": recipe.prompts,
@@ -141,7 +141,11 @@ def _stage(
 def _settings(part: BaseModel, left_out: set[str]) -> dict[str, Any]:
     """Return settings of a part of a recipe; a stage that does not use a later setting keeps its digest."""
     content = part.model_dump(mode="json", exclude=left_out)
-    return {name: value for name, value in content.items() if name not in _LATER or value != _LATER[name]}
+    return {
+        name: value
+        for name, value in content.items()
+        if name not in _LATER_SETTINGS or value != _LATER_SETTINGS[name]
+    }
 
 
 def _encoder(
@@ -149,7 +153,7 @@ def _encoder(
 ) -> dict[str, Any]:
     """Return the origin of an encoder: its backbone, and the stage that trained it last."""
     backbone: Backbone = getattr(recipe, side)
-    content = _settings(backbone, _ORIGIN)
+    content = _settings(backbone, _ORIGIN_SETTINGS)
     if side in trained:
         return {**content, "trained": trained[side]}
     if backbone.source is not None:

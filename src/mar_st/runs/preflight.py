@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mar_st.recipes.schema import Recipe
 
 #: Key of a run's `recipe.json`: the settings that were changed to fit a device.
-FIT = "fit"
+FIT_KEY = "fit"
 
 
 def ready(
@@ -88,8 +88,8 @@ def ready(
 def _recorded(marker: Path) -> list[dict[str, Any]]:
     if not marker.is_file():
         return []
-    found: list[dict[str, Any]] = json.loads(marker.read_text(encoding="utf-8")).get(FIT, [])
-    return found
+    changes: list[dict[str, Any]] = json.loads(marker.read_text(encoding="utf-8")).get(FIT_KEY, [])
+    return changes
 
 
 def _value(recipe: Recipe, setting: str) -> Any:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from mar_st.recipes.schema import Backbone, Recipe, Stage
 
 #: Added to the seed of a recipe to draw random weights, so that no two parts share their random numbers.
-_DRAWS = {("encoder", "query"): 0, ("encoder", "document"): 1,
+_SEED_OFFSETS = {("encoder", "query"): 0, ("encoder", "document"): 1,
           ("projection", "query"): 2, ("projection", "document"): 3}  # fmt: skip
 
 
@@ -148,7 +148,7 @@ class Sides:
         modules = self.modules(role)
         projection = getattr(self.recipe, role).projection
         if projects(self.recipe, stage) and projection is not None and not _has_projection(modules):
-            torch.manual_seed(self.recipe.seed + _DRAWS["projection", role])
+            torch.manual_seed(self.recipe.seed + _SEED_OFFSETS["projection", role])
             modules.append(linear_projection(modules[-1].get_embedding_dimension(), projection))
         lora = getattr(stage, "lora_r", None) is not None and not (joins(stage) and role == "query")
         if self.recipe.precision == "fp32" or (role in trained_sides(stage) and not lora):
@@ -219,8 +219,8 @@ class Sides:
                 continue
             queries, documents = distinct_texts(source.triples)
             own = distinct(source.texts) if entry.role == "query" else Texts([])
-            found = distinct(queries, own, documents if entry.symmetric else Texts([]))
-            groups.append((self.recipe.prompts.get(entry.prompt, ""), found))
+            entry_texts = distinct(queries, own, documents if entry.symmetric else Texts([]))
+            groups.append((self.recipe.prompts.get(entry.prompt, ""), entry_texts))
         ends = np.cumsum([len(texts) for _, texts in groups])
         if not ends[-1]:
             raise MarError(f"context_means: the data {', '.join(names)} hold no queries to average over.")
@@ -257,7 +257,7 @@ class Sides:
             settings.setdefault(name, getattr(tokenizer, name))
         config = AutoConfig.for_model(**settings)
         # The sides must not share a stream of random numbers, nor depend on the order of the stages.
-        torch.manual_seed(self.recipe.seed + _DRAWS["encoder", role])
+        torch.manual_seed(self.recipe.seed + _SEED_OFFSETS["encoder", role])
         return config, tokenizer
 
 

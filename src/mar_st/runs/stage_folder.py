@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 #: Marker of a finished stage.
-DONE = "done.json"
+DONE_FILE = "done.json"
 
 
 def is_finished(folder: Path, identity: str) -> bool:
     """Return True if the folder holds the finished stage of this digest."""
-    marker = folder / DONE
+    marker = folder / DONE_FILE
     return marker.is_file() and json.loads(marker.read_text(encoding="utf-8"))["digest"] == identity
 
 
-def keep_model(model: SentenceTransformer, folder: Path, done: dict[str, str]) -> None:
+def keep_model(model: SentenceTransformer, folder: Path, marker: dict[str, str]) -> None:
     """Save the model of a finished stage, then the marker, then drop the checkpoints."""
     part, target = folder / "model.part", folder / "model"
     shutil.rmtree(part, ignore_errors=True)
     model.save_pretrained(str(part), create_model_card=False)
     shutil.rmtree(target, ignore_errors=True)
     move_folder(part, target)
-    write_text(folder / DONE, json.dumps(done))
+    write_text(folder / DONE_FILE, json.dumps(marker))
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
 
 

@@ -28,9 +28,9 @@ from mar_st.recipes.rules import projects, stage_entries, stage_seed, trained_si
 from mar_st.recipes.schema import DistillStage, JointStage, RetroMAEStage
 from mar_st.runs.card import write_card
 from mar_st.runs.lineage import stage_digests
-from mar_st.runs.preflight import FIT, ready
+from mar_st.runs.preflight import FIT_KEY, ready
 from mar_st.runs.sides import Sides, check_models
-from mar_st.runs.stage_folder import DONE, is_finished, keep_model, link_weights
+from mar_st.runs.stage_folder import DONE_FILE, is_finished, keep_model, link_weights
 from mar_st.stages.dispatch import train_stage
 from mar_st.stages.memory import release
 from mar_st.stages.reports import check_callbacks, check_reports
@@ -175,7 +175,7 @@ class RecipeRun:
         names = [
             stage.name
             for index, stage in enumerate(self.recipe.stages[: last + 1])
-            if not (self._own_folder(index) / DONE).is_file()
+            if not (self._own_folder(index) / DONE_FILE).is_file()
         ]
         self.recipe, fitted = ready(
             self.recipe, marker, Launch.here(), device_here(), names=names, fit=self.fit, say=self._say
@@ -189,7 +189,7 @@ class RecipeRun:
         self.digests = stage_digests(self.recipe, {s.entry.name: source_digest(s) for s in self.sources})
         if self.processes.main:
             self.out.mkdir(parents=True, exist_ok=True)
-            mine = self.recipe.model_dump(mode="json") | ({FIT: fitted} if fitted else {})
+            mine = self.recipe.model_dump(mode="json") | ({FIT_KEY: fitted} if fitted else {})
             write_text(marker, json.dumps(mine, indent=2, ensure_ascii=False))
         for source in self.sources:
             what = f"{len(source.triples)} triples" if source.triples else f"{len(source.texts)} texts"

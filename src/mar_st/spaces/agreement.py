@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mar_st.teachers.vectors import Vectors
 
 #: Maximum documents that are ranked.
-MOST_DOCUMENTS = 100_000
+MAX_DOCUMENTS = 100_000
 #: Rows of the corpus that are scored at a time.
 BLOCK = 8192
 #: Resamples of the bootstrap.
@@ -88,24 +88,24 @@ def agreement(
         Mean cosine by role (`cosine_query`, `cosine_document`), `overlap_at_10` with its 95 %
         interval over the queries, and the counts.
     """
-    found: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     for role, vectors in encoded.items():
         if len(vectors):
-            found[f"cosine_{role}"] = round(mean_cosine(vectors, taught[role]), 4)
-            found[f"held_out_{role}"] = len(vectors)
+            report[f"cosine_{role}"] = round(mean_cosine(vectors, taught[role]), 4)
+            report[f"held_out_{role}"] = len(vectors)
     if corpus is None or len(corpus) < 2:
-        return found
+        return report
     role = "query" if len(encoded.get("query", ())) else "document"
-    if len(corpus) > MOST_DOCUMENTS:
-        kept = np.sort(np.random.default_rng(seed).choice(len(corpus), MOST_DOCUMENTS, replace=False))
+    if len(corpus) > MAX_DOCUMENTS:
+        kept = np.sort(np.random.default_rng(seed).choice(len(corpus), MAX_DOCUMENTS, replace=False))
         places = {int(row): place for place, row in enumerate(kept)}
         own = [places.get(int(row), -1) for row in own or ()]
         corpus = corpus.select(kept)
     if len(encoded.get(role, ())):
         rows = own if role == "document" else None
         shares = overlaps(encoded[role], taught[role], corpus, rows)
-        found["overlap_at_10"] = round(float(shares.mean()), 4)
-        found["overlap_interval"] = interval(shares, seed=seed)
-        found["overlap_queries"] = "held-out queries" if role == "query" else "held-out documents"
-        found["overlap_corpus"] = len(corpus)
-    return found
+        report["overlap_at_10"] = round(float(shares.mean()), 4)
+        report["overlap_interval"] = interval(shares, seed=seed)
+        report["overlap_queries"] = "held-out queries" if role == "query" else "held-out documents"
+        report["overlap_corpus"] = len(corpus)
+    return report

@@ -26,7 +26,7 @@ from mar_st.spaces.options import Options
 from mar_st.spaces.records import FORMAT, MANIFEST, card, claim, digest, summary
 from mar_st.spaces.space import Space, SpaceError, open_inputs
 from mar_st.spaces.students import (
-    DONE,
+    DONE_FILE,
     given_encoder,
     save_student,
     saved_student,
@@ -85,8 +85,8 @@ def align_space(
         MarError: A file or model is missing, vectors are missing, or `out` holds other content.
     """
     options = options or Options()
-    opened, asked, documents = open_inputs(teacher, out, queries, texts, store, options)
-    return SpaceRun(teacher, opened, Path(out), asked, documents, student, refine, options, say).do()
+    opened, query_texts, documents = open_inputs(teacher, out, queries, texts, store, options)
+    return SpaceRun(teacher, opened, Path(out), query_texts, documents, student, refine, options, say).do()
 
 
 @dataclass
@@ -206,8 +206,8 @@ class SpaceRun:
         if self.refine is not None:
             triples = [(t.query, *t.positives, "", *t.negatives) for t in read_triples(self.refine)]
             content["refine"] = digest([text for triple in triples for text in triple])
-        found: dict[str, Any] = json.loads(json.dumps(content))
-        return found
+        settings: dict[str, Any] = json.loads(json.dumps(content))
+        return settings
 
     def _split(self) -> dict[Side, list[str]]:
         """Return the texts for training, and set `held`."""
@@ -317,7 +317,7 @@ class SpaceRun:
 
     def _phase(self, folder: Path, train: Callable[[Path], MAR]) -> MAR:
         """Train a phase, or load its finished model."""
-        if (folder / DONE).is_file():
+        if (folder / DONE_FILE).is_file():
             self.say(f"{folder.name}: finished before, kept")
             return saved_student(folder / "model")
         self.say(f"{folder.name}: {folder}")

@@ -23,8 +23,8 @@ from mar_st.spaces.records import card, claim, summary
 from mar_st.spaces.retention import Judged, load_tasks
 from mar_st.spaces.rung_effort import graph_of
 from mar_st.spaces.rungs import (
-    FULL,
-    LOOKUP,
+    FULL_RUNG,
+    LOOKUP_RUNG,
     copied,
     cut_to_layers,
     default_rung,
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from mar_st.recipes.schema import Side
     from mar_st.spaces.rungs import Choice, Embeddings, Rung
 
-REPORT, FIGURE = "ladder.json", "ladder.png"
+REPORT_FILE, FIGURE_FILE = "ladder.json", "ladder.png"
 
 #: Learning rate of the rungs. Among 5e-4, 1e-3 and 2e-3, two layers of a trained encoder came nearer to it in
 #: 140 steps the higher the rate was.
-RATE = 1e-3
+LEARNING_RATE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -122,9 +122,9 @@ def align_ladder(
     rungs = parse_ladder(ladder.rungs)
     default = default_rung(rungs, ladder.default)
     tasks = load_tasks(ladder.evaluate, ladder.split)
-    opened, asked, documents = open_inputs(teacher, out, queries, texts, store, options)
+    opened, query_texts, documents = open_inputs(teacher, out, queries, texts, store, options)
     run = LadderRun(
-        teacher, opened, Path(out), asked, documents, student, refine, options, say,
+        teacher, opened, Path(out), query_texts, documents, student, refine, options, say,
         ladder=ladder, rungs=rungs, default=default, tasks=tasks,
     )  # fmt: skip
     return run.do()
@@ -170,8 +170,8 @@ class LadderRun(SpaceRun):
         agreed = {row["route"]: row["agreement"] for row in report["rungs"].values()}
         manifest = self._manifest(space, agreed, settings)
         lines = rung_report.table_lines(report)
-        (part / REPORT).write_text(json.dumps(report, indent=2, ensure_ascii=False), encoding="utf-8")
-        rung_report.plot(report, part / FIGURE)
+        (part / REPORT_FILE).write_text(json.dumps(report, indent=2, ensure_ascii=False), encoding="utf-8")
+        rung_report.plot(report, part / FIGURE_FILE)
         figures = ["```text", *lines, "```", ""]
         text = card(self.out.name, part, manifest, whole=self._whole, extra=figures)
         (part / "README.md").write_text(text, encoding="utf-8")
@@ -199,17 +199,17 @@ class LadderRun(SpaceRun):
             SpaceError: A copy is requested of a teacher that is not a model, or it has too few layers.
         """
         model = self.teacher.model if isinstance(self.teacher, ModelTeacher) else None
-        if model is None and any(rung.name == FULL for rung in self.rungs):
+        if model is None and any(rung.name == FULL_RUNG for rung in self.rungs):
             raise SpaceError(
-                f"'{FULL}' is a copy of the teacher's model, but the teacher {self.spec} gives vectors "
-                f"alone. Leave '{FULL}' out of --ladder."
+                f"'{FULL_RUNG}' is a copy of the teacher's model, but the teacher {self.spec} gives vectors "
+                f"alone. Leave '{FULL_RUNG}' out of --ladder."
             )
         most = max((rung.layers for rung in self.rungs if rung.trained), default=0)
         return None if model is None or self.student is not None else source_side(model, most)
 
     def _rate(self) -> float:
         """Return the learning rate of the rungs with layers."""
-        return self.options.learning_rate or RATE
+        return self.options.learning_rate or LEARNING_RATE
 
     def _documents_prompt(self) -> str:
         """Return the rungs' prompt for documents: the teacher's if they take its layers, else none."""
@@ -243,10 +243,10 @@ class LadderRun(SpaceRun):
         options = self.options
         set_seed(options.seed)
         modules: list[Any]
-        if rung.name == LOOKUP:
+        if rung.name == LOOKUP_RUNG:
             role: Side = "query" if train["query"] else "document"
             modules = [fit_lookup(train[role], np.asarray(space.vectors(train[role], role)))]
-        elif rung.name == FULL:
+        elif rung.name == FULL_RUNG:
             modules = self._copy("query", space)
         elif self.side is not None:
             modules = self._copy(self.side, space)
@@ -341,6 +341,6 @@ class LadderRun(SpaceRun):
 
     def _timed(self) -> list[str]:
         """Return the texts for timing: queries of the tasks, else held-out or other texts."""
-        asked = [text for task in self.tasks for text in task.queries.values()]
-        found: Sequence[str] = asked or self.held["query"] or self.queries or self.documents
-        return list(found[:128])
+        task_queries = [text for task in self.tasks for text in task.queries.values()]
+        texts: Sequence[str] = task_queries or self.held["query"] or self.queries or self.documents
+        return list(texts[:128])

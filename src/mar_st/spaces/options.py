@@ -89,9 +89,9 @@ class Options:
 
     def to_json(self) -> dict[str, Any]:
         """Return the options that decide the result, under the names that manifests record."""
-        found = asdict(self)
-        del found["save_steps"]
+        content = asdict(self)
+        del content["save_steps"]
         if not self.refine_start_share:
-            del found["refine_start_share"]  # manifests that were written before the option existed
-        found["precision"] = "bf16" if found.pop("dtype") == "bfloat16" else "fp32"
-        return found
+            del content["refine_start_share"]  # manifests that were written before the option existed
+        content["precision"] = "bf16" if content.pop("dtype") == "bfloat16" else "fp32"
+        return content

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mar_st.files import write_text
 from mar_st.modules.layout import loading_call
 from mar_st.spaces.space import SpaceError
-from mar_st.spaces.students import DONE
+from mar_st.spaces.students import DONE_FILE
 from mar_st.teachers.vectors import text_keys
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def claim(work: Path, settings: dict[str, Any]) -> None:
     """Create the working folder of a run, or resume the unfinished run in it."""
     marker = work / "settings.json"
     if marker.is_file() and json.loads(marker.read_text(encoding="utf-8")) != settings:
-        if any(work.glob("*/checkpoints/checkpoint-*")) or any(work.glob(f"*/{DONE}")):
+        if any(work.glob("*/checkpoints/checkpoint-*")) or any(work.glob(f"*/{DONE_FILE}")):
             raise SpaceError(
                 f"{work} holds an unfinished alignment with other texts or settings. Finish it with those, "
                 "delete the folder, or choose another --out."

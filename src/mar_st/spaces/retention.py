@@ -34,16 +34,16 @@ def load_tasks(folders: Sequence[str], split: str) -> list[TaskData]:
     Raises:
         MarError: The task does not exist, or it is neither retrieval nor reranking.
     """
-    found: list[TaskData] = []
+    tasks: list[TaskData] = []
     for folder in folders:
         name = "".join(c if c.isascii() and c.isalnum() else "-" for c in Path(folder).name.lower())
         data = load_task(Task(name=name.strip("-") or "task", path=folder, split=split))
         if data.type == "sts":
             raise SpaceError(f"--eval takes retrieval and reranking tasks; {folder} holds pairs of texts.")
-        if data.task.name in [other.task.name for other in found]:
+        if data.task.name in [other.task.name for other in tasks]:
             raise SpaceError(f"--eval names two tasks {data.task.name!r}; rename one of the folders.")
-        found.append(data)
-    return found
+        tasks.append(data)
+    return tasks
 
 
 @dataclass
@@ -129,11 +129,11 @@ def _mean(scores: Sequence[Scores]) -> float:
 def _ratio(score: float, teacher: float, drawn: np.ndarray, taught: np.ndarray) -> dict[str, Any]:
     """Return the retention of a score, with its interval from scores of the same resampled queries."""
     usable = taught > 0
-    found: dict[str, Any] = {"score": round(score, 5), "teacher": round(teacher, 5)}
+    report: dict[str, Any] = {"score": round(score, 5), "teacher": round(teacher, 5)}
     if not teacher or not usable.any():  # the teacher finds nothing, so there is nothing to keep
-        return found | {"retention": None, "interval": None}
+        return report | {"retention": None, "interval": None}
     bounds = np.quantile(drawn[usable] / taught[usable], (0.025, 0.975))
-    return found | {
+    return report | {
         "retention": round(score / teacher, 4),
         "interval": [round(float(bound), 4) for bound in bounds],
     }

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from mar_st.index.kind import IndexKind
 
 #: Share of the exact ten nearest documents that must be found.
-TARGET = 0.99
+TARGET_RECALL = 0.99
 
 #: Maximum documents and queries of a measurement, evenly drawn.
-MOST_DOCUMENTS, MOST_QUERIES = 100_000, 1000
+MAX_DOCUMENTS, MAX_QUERIES = 100_000, 1000
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,16 @@ class Graph:
             queries: Vectors of the queries of each task, `(queries, dim)`.
 
         Returns:
-            `ef`, its `recall@10`, and `reached`: whether this reaches `TARGET`.
+            `ef`, its `recall@10`, and `reached`: whether this reaches `TARGET_RECALL`.
         """
-        asked = _drawn(np.concatenate([np.asarray(part, dtype=np.float32) for part in queries]), MOST_QUERIES)
-        _, rows = flat.search(asked, self.vectors, RECALL_DEPTH)
-        found = calibrate(self.searchable, ExactResults(asked, rows), TARGET, self.searchable.LADDER)
-        return {"ef": found.pop("search")["ef"], **found}
+        sampled = _drawn(
+            np.concatenate([np.asarray(part, dtype=np.float32) for part in queries]), MAX_QUERIES
+        )
+        _, rows = flat.search(sampled, self.vectors, RECALL_DEPTH)
+        calibrated = calibrate(
+            self.searchable, ExactResults(sampled, rows), TARGET_RECALL, self.searchable.LADDER
+        )
+        return {"ef": calibrated.pop("search")["ef"], **calibrated}
 
     def about(self, queries: Sequence[np.ndarray]) -> dict[str, Any]:
         """Return how the effort was measured, and what the teacher's own queries need.
@@ -69,7 +73,7 @@ class Graph:
         """
         return {
             "kind": "hnsw", **self.params, "documents": len(self.vectors),
-            "queries": min(sum(map(len, queries)), MOST_QUERIES), "target": TARGET,
+            "queries": min(sum(map(len, queries)), MAX_QUERIES), "target": TARGET_RECALL,
             "teacher": self.effort(queries),
         }  # fmt: skip
 
@@ -89,7 +93,7 @@ def graph_of(documents: Sequence[np.ndarray]) -> Iterator[Graph | None]:
         return
 
     vectors = _distinct(np.concatenate([np.asarray(part, dtype=np.float32) for part in documents]))
-    vectors = _drawn(vectors, MOST_DOCUMENTS)
+    vectors = _drawn(vectors, MAX_DOCUMENTS)
     kind = kind_of("hnsw")
     params = kind.settings({}, vectors.shape[1], len(vectors))
     with tempfile.TemporaryDirectory() as name:

@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from mar_st.model.mar import MAR
 
 #: How the times are taken; goes into the report.
-METHOD = (
+TIMING_METHOD = (
     "sentence-transformers in one process, one encoder after the other: p50 over three rounds of single "
     "queries after a round that does not count; queries/s in calls of {together}; {threads} thread(s)"
 )
 
 #: Queries that are timed together.
-_MANY = 8 * BATCH_TEXTS
+_TIMED_QUERIES = 8 * BATCH_TEXTS
 
 
 def method() -> str:
     """Describe how the times of a report were measured."""
-    return METHOD.format(together=BATCH_TEXTS, threads=torch.get_num_threads())
+    return TIMING_METHOD.format(together=BATCH_TEXTS, threads=torch.get_num_threads())
 
 
 def speed(model: MAR, texts: Sequence[str]) -> dict[str, float]:
@@ -52,8 +52,8 @@ def speed(model: MAR, texts: Sequence[str]) -> dict[str, float]:
         return model.encode_queries(block, show_progress_bar=False)
 
     seconds = timings(encode, list(texts)[:TIMED_TEXTS])
-    many = [texts[number % len(texts)] for number in range(_MANY)]
-    blocks = [many[start : start + BATCH_TEXTS] for start in range(0, _MANY, BATCH_TEXTS)]
+    many = [texts[number % len(texts)] for number in range(_TIMED_QUERIES)]
+    blocks = [many[start : start + BATCH_TEXTS] for start in range(0, _TIMED_QUERIES, BATCH_TEXTS)]
     for block in blocks[:2]:
         encode(block)
     started = time.perf_counter()
@@ -62,7 +62,7 @@ def speed(model: MAR, texts: Sequence[str]) -> dict[str, float]:
     return {
         "p50_ms": round(float(np.median(seconds)) * 1e3, 3),
         "p99_ms": round(float(np.quantile(seconds, 0.99)) * 1e3, 3),
-        "per_second": round(_MANY / (time.perf_counter() - started), 1),
+        "per_second": round(_TIMED_QUERIES / (time.perf_counter() - started), 1),
     }
 
 

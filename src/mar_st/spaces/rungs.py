@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from mar_st.recipes.schema import Side
 
 #: The rung without a transformer, and the copy of the teacher.
-LOOKUP, FULL = "lookup", "full"
+LOOKUP_RUNG, FULL_RUNG = "lookup", "full"
 
 #: The default rung, if the ladder has it.
-DEFAULT = "2"
+DEFAULT_RUNG = "2"
 
 #: Which of an encoder's layers a rung takes.
 Choice: TypeAlias = Literal["last", "first", "spread"]
@@ -57,7 +57,7 @@ class Rung:
     @property
     def trained(self) -> bool:
         """Return True if the rung has transformer layers that are trained."""
-        return self.name not in (LOOKUP, FULL)
+        return self.name not in (LOOKUP_RUNG, FULL_RUNG)
 
 
 def parse_ladder(text: str) -> tuple[Rung, ...]:
@@ -69,16 +69,16 @@ def parse_ladder(text: str) -> tuple[Rung, ...]:
     rungs: list[Rung] = []
     for part in text.split(","):
         name = part.strip()
-        if name == LOOKUP:
+        if name == LOOKUP_RUNG:
             rungs.append(Rung(0, name))
-        elif name == FULL:
+        elif name == FULL_RUNG:
             rungs.append(Rung(float("inf"), name))
         elif name.isascii() and name.isdigit() and int(name) > 0:
             rungs.append(Rung(int(name), str(int(name))))
         else:
             raise SpaceError(
-                f"--ladder is a list of '{LOOKUP}', numbers of layers from 1, and '{FULL}', such as "
-                f"{LOOKUP},1,2,4; got {name!r} in {text!r}."
+                f"--ladder is a list of '{LOOKUP_RUNG}', numbers of layers from 1, and '{FULL_RUNG}', such "
+                f"as {LOOKUP_RUNG},1,2,4; got {name!r} in {text!r}."
             )
     twice = sorted({rung.name for rung in rungs if rungs.count(rung) > 1})
     if twice:
@@ -93,23 +93,23 @@ def default_rung(rungs: Sequence[Rung], name: str | None) -> Rung:
         SpaceError: The ladder has no rung of this name.
     """
     if name is None:
-        return next((rung for rung in rungs if rung.name == DEFAULT), max(rungs))
-    found = next((rung for rung in rungs if rung.name == name.removeprefix("query-")), None)
-    if found is None:
+        return next((rung for rung in rungs if rung.name == DEFAULT_RUNG), max(rungs))
+    chosen = next((rung for rung in rungs if rung.name == name.removeprefix("query-")), None)
+    if chosen is None:
         names = ", ".join(rung.name for rung in rungs)
         raise SpaceError(f"--default-rung is {name!r}, but the rungs of the ladder are {names}.")
-    return found
+    return chosen
 
 
 def teacher_layers(model: SentenceTransformer) -> dict[Side, int]:
     """Return the layer counts of a teacher's encoders that start with a transformer."""
-    found: dict[Side, int] = {}
+    layers: dict[Side, int] = {}
     sides: tuple[Side, ...] = ("query", "document")
     for side in sides:
         first: Any = route(model, side)[0]
         if isinstance(first, Transformer):
-            found[side] = int(first.model.config.num_hidden_layers)
-    return found
+            layers[side] = int(first.model.config.num_hidden_layers)
+    return layers
 
 
 def source_side(model: SentenceTransformer, most: int) -> Side | None:
@@ -135,7 +135,7 @@ def source_side(model: SentenceTransformer, most: int) -> Side | None:
     if depths:
         raise SpaceError(
             f"--ladder asks for {most} layers, but the teacher has {max(depths.values())}. Leave the rung "
-            f"out; '{FULL}' is a copy of the teacher."
+            f"out; '{FULL_RUNG}' is a copy of the teacher."
         )
     return None
 

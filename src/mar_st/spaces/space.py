@@ -15,7 +15,7 @@ from mar_st.errors import MarError
 from mar_st.model.encoders import check_source
 from mar_st.model.opening import open_model
 from mar_st.teachers import EndpointTeacher, FolderTeacher, ModelTeacher, Teacher, is_vector_folder
-from mar_st.teachers.endpoint import PREFIX
+from mar_st.teachers.endpoint import ENDPOINT_PREFIX
 from mar_st.teachers.store import TeacherStore, store_root
 from mar_st.text.texts import read_ids, read_texts
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mar_st.teachers.vectors import Vectors
 
 #: How far from 1 the length of a vector may be that counts as normalised (half precision rounds).
-UNIT = 1e-2
+UNIT_TOLERANCE = 1e-2
 
 
 class SpaceError(MarError):
@@ -66,12 +66,12 @@ class Space:
             SpaceError: The teacher has fewer dimensions, or its vectors have various lengths and a similarity
                 other than cosine or dot product.
         """
-        vectors = [teacher.vectors(asked, role) for role, asked in texts.items() if asked]
+        vectors = [teacher.vectors(role_texts, role) for role, role_texts in texts.items() if role_texts]
         full = vectors[0].shape[1]
         if dim is not None and dim > full:
             raise SpaceError(f"--dim is {dim}, but the teacher's vectors have {full} dimensions.")
-        lengths = np.linalg.norm(np.concatenate([found[:256] for found in vectors]), axis=1)
-        space = cls(teacher, full, dim or full, bool(np.abs(lengths - 1).max() < UNIT))
+        lengths = np.linalg.norm(np.concatenate([part[:256] for part in vectors]), axis=1)
+        space = cls(teacher, full, dim or full, bool(np.abs(lengths - 1).max() < UNIT_TOLERANCE))
         if not space.unit and space.similarity not in ("cosine", "dot"):
             raise SpaceError(
                 f"The teacher compares vectors of various lengths by {space.similarity}; a query encoder "
@@ -93,8 +93,8 @@ class Space:
 
     def vectors(self, texts: Sequence[str], role: Side) -> Vectors:
         """Return the targets of a student: the teacher's vectors, truncated and normalised."""
-        found = self.teacher.vectors(texts, role)
-        return found if self.unit and self.dim == self.full else found.cut(self.dim, normalised=True)
+        whole = self.teacher.vectors(texts, role)
+        return whole if self.unit and self.dim == self.full else whole.cut(self.dim, normalised=True)
 
     def documents(self, texts: Sequence[str]) -> Vectors:
         """Return vectors of documents as an index of this space holds them (for cosine: of length 1)."""
@@ -124,7 +124,7 @@ def open_teacher(
     Raises:
         MarError: The teacher does not exist.
     """
-    if spec.startswith(PREFIX):
+    if spec.startswith(ENDPOINT_PREFIX):
         return EndpointTeacher.parse(spec, root, prompts=prompts)
     folder = Path(spec).expanduser()
     if is_vector_folder(folder):
@@ -161,11 +161,11 @@ def open_inputs(
         prompts={"query": options.prompt or "", "document": options.document_prompt},
         autocast=options.autocast,
     )
-    asked = list(read_texts(Path(queries))) if queries else []
+    query_texts = list(read_texts(Path(queries))) if queries else []
     if isinstance(opened, FolderTeacher) and (texts is None or opened.by_id):
         documents = list(dict.fromkeys(opened.texts))
     else:
         documents = list(read_texts(Path(texts))) if texts else []
-    if not asked and not documents:
+    if not query_texts and not documents:
         raise SpaceError("There is nothing to align on: give --queries, --texts, or both.")
-    return opened, asked, documents
+    return opened, query_texts, documents

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from sentence_transformers.base.modules.module import Module
 
 #: Width of an attention head.
-HEAD = 64
+HEAD_WIDTH = 64
 
 #: Marker of a finished phase.
-DONE = "done.json"
+DONE_FILE = "done.json"
 
 
 def small_encoder(
@@ -54,10 +54,11 @@ def small_encoder(
     Raises:
         MarError: The width cannot be divided into heads.
     """
-    heads = max(width // HEAD, 1)
+    heads = max(width // HEAD_WIDTH, 1)
     if width % (2 * heads):
         raise MarError(
-            f"A width of {width} does not divide into heads of {HEAD}; choose a multiple of {HEAD}."
+            f"A width of {width} does not divide into heads of {HEAD_WIDTH}; "
+            f"choose a multiple of {HEAD_WIDTH}."
         )
     tokenizer = train_tokenizer(texts, "query", vocab_size=vocabulary, max_length=max_length)
     config = AutoConfig.for_model(
@@ -159,11 +160,11 @@ def saved_student(folder: Path) -> MAR:
     return MAR.from_pretrained(folder, routes="query")
 
 
-def save_student(model: MAR, folder: Path, done: dict[str, Any]) -> None:
+def save_student(model: MAR, folder: Path, marker: dict[str, Any]) -> None:
     """Save a model aside, move it into place, then write the marker beside it."""
     part, target = folder / "model.part", folder / "model"
     shutil.rmtree(part, ignore_errors=True)
     model.save_pretrained(str(part), create_model_card=False)
     shutil.rmtree(target, ignore_errors=True)
     move_folder(part, target)
-    write_text(folder / DONE, json.dumps(done))
+    write_text(folder / DONE_FILE, json.dumps(marker))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 #: Keys of the inputs of a pass: its columns and labels; its weight; how many passes the step has.
-PASS, WEIGHT, PASSES = "pass", "weight", "passes"
+PASS_KEY, WEIGHT_KEY, PASSES_KEY = "pass", "weight", "passes"
 
 
 class AccumulatingTrainer(ResumableTrainer):
@@ -58,21 +58,21 @@ class AccumulatingTrainer(ResumableTrainer):
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         """Return the loss of a batch, or the share of a pass in it."""
-        weight = inputs.get(WEIGHT, 1.0)
+        weight = inputs.get(WEIGHT_KEY, 1.0)
         loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         return loss if weight == 1.0 else loss * weight
 
     def collect_features(self, inputs: dict[str, Any]) -> tuple[list[dict[str, Tensor]], Tensor | None]:
         """Return columns and labels of a batch, or of a pass."""
-        found: tuple[list[dict[str, Tensor]], Tensor | None]
-        found = inputs[PASS] if PASS in inputs else super().collect_features(inputs)
-        return found
+        collected: tuple[list[dict[str, Tensor]], Tensor | None]
+        collected = inputs[PASS_KEY] if PASS_KEY in inputs else super().collect_features(inputs)
+        return collected
 
 
 def split(
     loss: Any, features: list[dict[str, Any]], labels: Tensor | None, sizes: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Return the inputs of each pass: `PASS`, `WEIGHT` and `PASSES`.
+    """Return the inputs of each pass: `PASS_KEY`, `WEIGHT_KEY` and `PASSES_KEY`.
 
     Args:
         loss: The loss; for its `prepare` see the module docstring.
@@ -83,14 +83,16 @@ def split(
     prepare: Any = getattr(loss, "prepare", None)
     if prepare is not None:
         features = prepare(features)
-    found, start, rows = [], 0, sum(sizes)
+    passes, start, rows = [], 0, sum(sizes)
     for size in sizes:
         end = start + size
         columns = [_rows(column, start, end) for column in features]
         own = (columns, None if labels is None else labels[start:end])
-        found.append({PASS: own, WEIGHT: 1.0 if prepare is not None else size / rows, PASSES: len(sizes)})
+        passes.append(
+            {PASS_KEY: own, WEIGHT_KEY: 1.0 if prepare is not None else size / rows, PASSES_KEY: len(sizes)}
+        )
         start = end
-    return found
+    return passes
 
 
 def _rows(column: dict[str, Any], start: int, end: int) -> dict[str, Any]:

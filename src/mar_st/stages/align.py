@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 #: Column of the second text of a row.
-SECOND = "second"
+SECOND_COLUMN = "second"
 
 
 class AlignError(MarError):
@@ -94,21 +94,21 @@ def train_align(
 @contextmanager
 def raw_vectors(model: MAR) -> Iterator[None]:
     """Skip the normalisation in training mode; in evaluation mode vectors stay normalised."""
-    found: list[Any] = [module for module in model.modules() if isinstance(module, Normalize)]
-    for module in found:
+    normalize_modules: list[Any] = [module for module in model.modules() if isinstance(module, Normalize)]
+    for module in normalize_modules:
         module.forward = partial(_while_training, module)
     try:
         yield
     finally:
-        for module in found:
+        for module in normalize_modules:
             del module.forward
 
 
 def _while_training(module: Any, features: dict[str, Any]) -> dict[str, Any]:
     if module.training:
         return features
-    found: dict[str, Any] = type(module).forward(module, features)
-    return found
+    output: dict[str, Any] = type(module).forward(module, features)
+    return output
 
 
 def align_to(
@@ -158,7 +158,7 @@ def align_to(
         mini_batch_size=stage.mini_batch_size,
         mini_batch_tokens=stage.mini_batch_tokens,
     )
-    columns = ("text",) if second is None else ("text", SECOND)
+    columns = ("text",) if second is None else ("text", SECOND_COLUMN)
     fit(
         model,
         data,
@@ -182,8 +182,8 @@ def _rows(
 ) -> Dataset:
     """Return the rows of a group with the teacher's vectors, each with a drawn text of `second`."""
 
-    def vectors_of(texts: Sequence[str], asked: TextGroup) -> Vectors:
-        vectors = teacher_of(asked).vectors(texts, asked.role)
+    def vectors_of(texts: Sequence[str], text_group: TextGroup) -> Vectors:
+        vectors = teacher_of(text_group).vectors(texts, text_group.role)
         width = model.get_embedding_dimension()
         if vectors.shape[1] != width:
             raise AlignError(
@@ -198,26 +198,26 @@ def _rows(
         places[group.texts.numbers()] = np.arange(len(group.texts))
         return labelled(picked.table("text"), places, vectors_of(group.texts, group), picked.rows)
     drawn = random.Random(f"{seed} {group.name}").choices(range(len(second.texts)), k=len(rows))
-    columns = {"text": picked, SECOND: second.texts.select(np.array(drawn))}
+    columns = {"text": picked, SECOND_COLUMN: second.texts.select(np.array(drawn))}
     by_role = {group.role: group, second.role: second}
     return with_vectors(
         dataset_of(pa.table({name: pa.chunked_array(list(c.blocks())) for name, c in columns.items()})),
-        {"text": group.role, SECOND: second.role},
-        lambda asked, role: vectors_of(asked, by_role[role]),
+        {"text": group.role, SECOND_COLUMN: second.role},
+        lambda texts, role: vectors_of(texts, by_role[role]),
     )
 
 
 def _documents(sources: Sequence[Source], stage: AlignStage) -> TextGroup:
     """Return all documents of a stage's data, the second texts of its rows."""
     every = stage.model_copy(update={"texts": "all"})
-    found = [group.texts for group in text_groups(sources, every) if group.role == "document"]
-    if not found:
+    documents = [group.texts for group in text_groups(sources, every) if group.role == "document"]
+    if not documents:
         names = ", ".join(source.entry.name for source in sources)
         raise AlignError(
             f"stage {stage.name}: text_weights ask for a second text per row, and its data ({names}) hold no "
             "documents to draw them from. Name data with documents, or give one weight."
         )
-    return TextGroup("second", "document", distinct(*found), "")
+    return TextGroup("second", "document", distinct(*documents), "")
 
 
 @dataclass(frozen=True)
@@ -253,24 +253,24 @@ def text_groups(sources: Sequence[Source], stage: AlignStage) -> list[TextGroup]
         queries, documents = distinct_texts(source.triples)
         if entry.symmetric:
             queries, documents = distinct(queries, documents), Texts([])
-        own = distinct(source.texts)
+        entry_texts = distinct(source.texts)
         if entry.role == "query":
-            queries = own
+            queries = entry_texts
         elif entry.role == "document":
-            documents = own
+            documents = entry_texts
         groups += [
             TextGroup(f"{entry.name}-queries", "query", queries, entry.prompt, entry.weight),
             TextGroup(f"{entry.name}-documents", "document", documents, "", entry.weight),
         ]
-    wanted = {"all": ("query", "document"), "queries": ("query",), "documents": ("document",)}[stage.texts]
-    kept = [group for group in groups if group.texts and group.role in wanted]
-    if not kept:
+    roles = {"all": ("query", "document"), "queries": ("query",), "documents": ("document",)}[stage.texts]
+    chosen = [group for group in groups if group.texts and group.role in roles]
+    if not chosen:
         names = ", ".join(source.entry.name for source in sources) or "none"
         raise AlignError(
             f"stage {stage.name}: 'texts: {stage.texts}' finds no such texts in its data ({names}). Name "
             "data with them, or align on 'all'."
         )
-    return kept
+    return chosen
 
 
 def weighted(number: int, weight: float, seed: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""From the fields of a stage to the arguments of sentence-transformers' trainer, over one process or many."""
+"""Arguments of sentence-transformers' trainer for a stage, in one process or several."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sentence_transformers import SentenceTransformerTrainingArguments
 
 from mar_st.planning.launch import Launch, LaunchError, check_stage
 from mar_st.stages.loading import worker_count
-from mar_st.stages.reports import OWN
+from mar_st.stages.reports import OWN_TRACKER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +53,7 @@ def training_arguments(
     """
     evaluation = settings.evaluation if evaluate else None
     decides = evaluation is not None and evaluation.decides
-    reports = [name for name in settings.report_to if name != OWN]
+    reports = [name for name in settings.report_to if name != OWN_TRACKER]
     launch = Launch.here(settings.deepspeed)
     check_stage(stage, launch)
     world = launch.world
@@ -98,6 +98,16 @@ def training_arguments(
     )
     # The arguments' own check requires multiples of `eval_steps`; here a new best is saved at any evaluation.
     arguments.load_best_model_at_end = evaluation is not None and evaluation.keep == "best"
+    _use_one_gpu_per_process(arguments, world)
+    return arguments
+
+
+def _use_one_gpu_per_process(arguments: SentenceTransformerTrainingArguments, world: int) -> None:
+    """Check the number of processes, and limit each of them to one GPU.
+
+    Raises:
+        LaunchError: `torch.distributed` has another number of processes than the launch.
+    """
     if arguments.world_size != world:
         raise LaunchError(
             f"WORLD_SIZE says {world} processes and torch.distributed has {arguments.world_size}. Start with "
@@ -106,4 +116,3 @@ def training_arguments(
     if arguments.n_gpu > 1:
         # Without a launcher the trainer would copy the model to every GPU at each step (DataParallel).
         arguments._n_gpu = 1
-    return arguments

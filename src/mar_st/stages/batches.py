@@ -1,4 +1,4 @@
-"""From the rows of a batch to token tensors, with a record of the batch."""
+"""Collating the rows of a batch into token tensors, with a record of the batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sentence_transformers.base.data_collator import DEFAULT_LABEL_COLUMNS
 from sentence_transformers.sentence_transformer.data_collator import SentenceTransformerDataCollator
 
 from mar_st.losses.columns import SPANS, spans_of
-from mar_st.stages.samplers import SOURCE, BatchError
+from mar_st.stages.samplers import SOURCE_COLUMN, BatchError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mar_st.stages.token_dropout import TokenDropout
 
 #: Key of a collated batch that holds its `BatchRecord`.
-RECORD = "record"
+RECORD_KEY = "record"
 
 
 @dataclass(frozen=True)
@@ -60,25 +60,25 @@ class RecordingCollator(SentenceTransformerDataCollator):
 
     def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the tensors of a batch of rows."""
-        sources = [row[SOURCE] for row in features]
+        sources = [row[SOURCE_COLUMN] for row in features]
         if self.mixed:
             features = [self._with_prompts(row) for row in features]
         batch = super().__call__([{k: v for k, v in row.items() if not _is_vector(k, v)} for row in features])
         vectors = [name for name, value in features[0].items() if _is_vector(name, value)]
         for name in vectors:  # before 6.2, sentence-transformers accepts only numbers as labels
             batch["label"] = torch.stack([row[name] for row in features])
-        columns = [name for name in features[0] if name not in (SOURCE, *DEFAULT_LABEL_COLUMNS)]
+        columns = [name for name in features[0] if name not in (SOURCE_COLUMN, *DEFAULT_LABEL_COLUMNS)]
         record = BatchRecord(sources, {column: [row[column] for row in features] for column in columns})
         for column in columns:
             if self.dropout is not None:
                 self.dropout(batch, column, record.texts[column])
             _count(record, column, batch)
-        batch[RECORD] = record
+        batch[RECORD_KEY] = record
         return batch
 
     def _with_prompts(self, row: dict[str, Any]) -> dict[str, Any]:
         prompts: Any = self.prompts or {}
-        own = prompts.get(row[SOURCE], {})
+        own = prompts.get(row[SOURCE_COLUMN], {})
         return {column: own[column] + value if own.get(column) else value for column, value in row.items()}
 
     def _resolve_prompts(self, batch: dict[str, Any]) -> str | dict[str, str] | None:

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 @contextmanager
 def gradient_checkpointing(model: SentenceTransformer, *, enabled: bool, stage: str) -> Iterator[None]:
     """Recompute the activations of the trained encoders in the backward pass instead of keeping them."""
-    found = [module.model for module in model.modules() if isinstance(module, Transformer)] if enabled else []
-    encoders: list[Any] = [e for e in found if any(p.requires_grad for p in e.parameters())]
+    models = (
+        [module.model for module in model.modules() if isinstance(module, Transformer)] if enabled else []
+    )
+    encoders: list[Any] = [e for e in models if any(p.requires_grad for p in e.parameters())]
     for encoder in encoders:
         try:
             _checkpoint(encoder, enabled=True)

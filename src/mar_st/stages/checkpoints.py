@@ -17,7 +17,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from mar_st.errors import MarError
-from mar_st.stages.deepspeed import LENT
+from mar_st.stages.deepspeed import LENT_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,15 +43,15 @@ class ResumableTrainer(SentenceTransformerTrainer):
     def trained_parameters(self) -> dict[str, nn.Parameter]:
         """Return the trained parameters by name: those of the model, then those of the loss."""
         model: Any = getattr(self.model, "_orig_mod", self.model)
-        own = [(name, p) for name, p in model.named_parameters() if not name.startswith(LENT)]
-        found = {f"model.{name}": p for name, p in own if p.requires_grad}
+        own = [(name, p) for name, p in model.named_parameters() if not name.startswith(LENT_PREFIX)]
+        trained = {f"model.{name}": p for name, p in own if p.requires_grad}
         of_model = {id(parameter) for _, parameter in own}
         losses: dict[str, Any] = self.loss if isinstance(self.loss, dict) else {"": self.loss}
         for key, loss in losses.items():
             for name, parameter in loss.named_parameters():
                 if id(parameter) not in of_model:  # a loss holds the model
-                    found[f"loss.{key}.{name}"] = parameter
-        return found
+                    trained[f"loss.{key}.{name}"] = parameter
+        return trained
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         del state_dict

@@ -29,7 +29,7 @@ logger = logging.get_logger(__name__)
 
 #: Variants of compiled code that the encoders of a stage may need together: with and without gradients, for
 #: small and large batches, for each encoder. PyTorch stops compiling at 8, and the rest would run uncompiled.
-VARIANTS = 64
+MAX_VARIANTS = 64
 
 
 def has_compiler(*, on_cpu: bool) -> bool:
@@ -60,8 +60,10 @@ def compiled(model: SentenceTransformer, *, enabled: bool) -> Iterator[None]:
         model: The model, on its device.
         enabled: False: do nothing.
     """
-    found = [module.model for module in model.modules() if isinstance(module, Transformer)] if enabled else []
-    with compiled_encoders(list(dict.fromkeys(found)), on_cpu=model.device.type == "cpu"):
+    models = (
+        [module.model for module in model.modules() if isinstance(module, Transformer)] if enabled else []
+    )
+    with compiled_encoders(list(dict.fromkeys(models)), on_cpu=model.device.type == "cpu"):
         yield
 
 
@@ -101,5 +103,5 @@ def compiled_encoders(encoders: list[Any], *, on_cpu: bool) -> Iterator[None]:
 def _room_for_variants() -> Iterator[None]:
     from torch._dynamo import config  # lazy: torch._dynamo
 
-    with config.patch(recompile_limit=max(config.recompile_limit, VARIANTS)):
+    with config.patch(recompile_limit=max(config.recompile_limit, MAX_VARIANTS)):
         yield

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 logger = logging.get_logger(__name__)
 
 #: Share of a LoRA update that may be rounded away without a warning.
-WORTH_SAYING = 0.01
+MAX_LOST_SHARE = 0.01
 
 #: Name of the prompt for documents, in training as in `encode_corpus`.
 DOCUMENT_PROMPT = "document"
@@ -96,7 +96,7 @@ def add_stage_lora(transformer: Any, stage: ContrastiveStage | JointStage) -> No
 def merge_stage_lora(transformer: Any, stage: ContrastiveStage | JointStage) -> None:
     """Merge the adapter of a stage as `stage.lora_merge_dtype` asks; warn if rounding loses too much."""
     merged = merge_lora(transformer, torch.float32 if stage.lora_merge_dtype == "float32" else None)
-    if merged is not None and merged.lost > WORTH_SAYING:
+    if merged is not None and merged.lost > MAX_LOST_SHARE:
         logger.warning_once(
             f"stage {stage.name}: storing the merged weights in {merged.dtype} rounds away "
             f"{merged.lost:.1%} of the LoRA update. 'lora_merge_dtype: float32' keeps it for the stages that "
@@ -114,9 +114,9 @@ def stage_columns(
     """
     data = {}
     for source in sources:
-        own = source.entry.negatives if stage.negatives is None else stage.negatives
-        asked = replace(source, entry=source.entry.model_copy(update={"negatives": own}))
-        data[source.entry.name] = read_columns(asked, settings.seed)
+        negatives = source.entry.negatives if stage.negatives is None else stage.negatives
+        stage_source = replace(source, entry=source.entry.model_copy(update={"negatives": negatives}))
+        data[source.entry.name] = read_columns(stage_source, settings.seed)
     return data
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 #: Prefix of the names of lent parameters.
-LENT = "loss__"
+LENT_PREFIX = "loss__"
 
 
 def lend(model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> None:
@@ -28,12 +28,12 @@ def lend(model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> None:
         if not parameter.ndim:
             parameter.data = parameter.data.reshape(1)
             parameter._scalar = True  # type: ignore[attr-defined]
-        model.register_parameter(LENT + name.replace(".", "__"), parameter)
+        model.register_parameter(LENT_PREFIX + name.replace(".", "__"), parameter)
 
 
 def take_back(model: nn.Module) -> None:
     """Undo `lend`."""
-    for name in [name for name in model._parameters if name.startswith(LENT)]:
+    for name in [name for name in model._parameters if name.startswith(LENT_PREFIX)]:
         parameter: Any = model._parameters.pop(name)
         if getattr(parameter, "_scalar", False):
             parameter.data = parameter.data.reshape(())

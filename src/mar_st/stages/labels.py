@@ -169,8 +169,8 @@ class _Labels:
 
     def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
         rows = torch.as_tensor(batch["label"])
-        found = torch.from_numpy(self.vectors[rows.reshape(-1).numpy()])
-        return {self.column: batch[self.column], "label": list(found.reshape(*rows.shape, -1))}
+        vectors = torch.from_numpy(self.vectors[rows.reshape(-1).numpy()])
+        return {self.column: batch[self.column], "label": list(vectors.reshape(*rows.shape, -1))}
 
 
 @dataclass(frozen=True)

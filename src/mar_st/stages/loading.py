@@ -12,29 +12,29 @@ if TYPE_CHECKING:
     import torch
 
 #: Worker processes per training process that keep up with a GPU.
-ENOUGH = 4
+MAX_WORKERS = 4
 
 #: Where workers pass batches to the training process, and the bytes that must be free there.
-SHARED_MEMORY, ROOM = Path("/dev/shm"), 2**30  # noqa: S108 -- where the kernel keeps it
+SHARED_MEMORY, MIN_SHARED_MEMORY = Path("/dev/shm"), 2**30  # noqa: S108 -- where the kernel keeps it
 
 
-def worker_count(asked: int | None, device: torch.device) -> int:
+def worker_count(requested: int | None, device: torch.device) -> int:
     """Return the number of worker processes of this training process.
 
     The default is for GPUs: up to four, with one core left to each training process, and none if shared
     memory is too small for batches (containers often have 64 MB). On a CPU the step itself needs the cores.
 
     Args:
-        asked: Number in the recipe; `None`: the default.
+        requested: Number in the recipe; `None`: the default.
         device: Device of the model.
     """
-    if asked is not None:
-        return asked
+    if requested is not None:
+        return requested
     if device.type == "cpu" or not _forks() or not _has_room():
         return 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return max(0, min(ENOUGH, cores // processes - 1))
+    return max(0, min(MAX_WORKERS, cores // processes - 1))
 
 
 def worker_options(workers: int) -> dict[str, Any]:
@@ -59,4 +59,4 @@ def _forks() -> bool:
 
 
 def _has_room() -> bool:
-    return not SHARED_MEMORY.is_dir() or shutil.disk_usage(SHARED_MEMORY).free >= ROOM
+    return not SHARED_MEMORY.is_dir() or shutil.disk_usage(SHARED_MEMORY).free >= MIN_SHARED_MEMORY

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["ReturnMemory", "release", "resident"]
 
 #: Steps after a trim that show how much memory the process needs.
-SETTLE = 20
+SETTLE_STEPS = 20
 #: How many times that memory the process may hold before a trim.
-GROWTH = 1.5
+MAX_GROWTH = 1.5
 
 _STATM = Path("/proc/self/statm")
 
@@ -71,9 +71,9 @@ class ReturnMemory(TrainerCallback):
         held = self.measure()
         if held is None:
             return
-        if self._steps < SETTLE:
+        if self._steps < SETTLE_STEPS:
             self._steps += 1
             self._settled = max(self._settled, held)
-        elif held > GROWTH * self._settled:
+        elif held > MAX_GROWTH * self._settled:
             self.give_back()
             self._settled, self._steps = 0, 0

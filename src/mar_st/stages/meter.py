@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mar_st.stages.batches import BatchRecord
 
 #: Key of the encoder of a model without routes.
-ONE = ""
+NO_ROUTE = ""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def step_costs(model: nn.Module) -> dict[str, StepCost]:
             for route, modules in routes.items():
                 encoders.update((route, module) for module in modules if isinstance(module, Transformer))
         elif isinstance(part, Transformer):
-            encoders[ONE] = part
+            encoders[NO_ROUTE] = part
     costs = {}
     for route, encoder in encoders.items():
         try:
@@ -92,10 +92,10 @@ def peak_flops(device_name: str, *, bf16: bool) -> float | None:
     """
     compact = device_name.replace(" ", "").upper()
     pieces = {name: name.upper().split("-") for name in DEVICES}
-    found = [name for name in DEVICES if all(piece in compact for piece in pieces[name])]
-    if not found:
+    matches = [name for name in DEVICES if all(piece in compact for piece in pieces[name])]
+    if not matches:
         return None
-    device = DEVICES[max(found, key=lambda name: len(pieces[name]))]
+    device = DEVICES[max(matches, key=lambda name: len(pieces[name]))]
     peak = device.bf16 if bf16 else device.fp32
     return None if peak is None else peak * 1e12
 
@@ -114,11 +114,11 @@ def peak_memory(device: torch.device) -> float:
 
 def own_modules(loss: nn.Module) -> list[Any]:
     """Return a loss and the losses inside it, without the model that they hold."""
-    found: list[Any] = [] if type(loss).__module__.startswith(("torch.", "transformers.")) else [loss]
+    modules: list[Any] = [] if type(loss).__module__.startswith(("torch.", "transformers.")) else [loss]
     for child in loss.children():
         if not isinstance(child, BaseModel):
-            found += own_modules(child)
-    return found
+            modules += own_modules(child)
+    return modules
 
 
 class Meter:
@@ -163,7 +163,7 @@ class Meter:
         for column, tokens in record.tokens.items():
             sums["tokens"] += tokens
             sums["padded"] += record.padded[column]
-            cost = self.costs.get(record.routes.get(column, ONE)) or self.costs.get(ONE)
+            cost = self.costs.get(record.routes.get(column, NO_ROUTE)) or self.costs.get(NO_ROUTE)
             if cost is not None:
                 sums["flops"] += cost.token * tokens + cost.square * record.squares[column]
 

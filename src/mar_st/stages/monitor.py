@@ -18,10 +18,15 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(__name__)
 
-METRICS = "metrics.jsonl"
+METRICS_FILE = "metrics.jsonl"
 
 #: Fields of an evaluation record that are not results.
-TIMING = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second", "eval_model_preparation_time")
+TIMING_FIELDS = (
+    "eval_runtime",
+    "eval_samples_per_second",
+    "eval_steps_per_second",
+    "eval_model_preparation_time",
+)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -39,16 +44,16 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def evaluation_results(rows: list[dict[str, Any]]) -> list[tuple[int, dict[str, float]]]:
     """Return step and scores of every evaluation in the records; names are without `eval_`."""
-    found = []
+    results = []
     for row in rows:
         scores = {
             key.removeprefix("eval_"): value
             for key, value in row.items()
-            if key.startswith("eval_") and key not in TIMING and isinstance(value, int | float)
+            if key.startswith("eval_") and key not in TIMING_FIELDS and isinstance(value, int | float)
         }
         if scores:
-            found.append((int(row["step"]), scores))
-    return found
+            results.append((int(row["step"]), scores))
+    return results
 
 
 class MetricsFile(TrainerCallback):
@@ -63,14 +68,14 @@ class MetricsFile(TrainerCallback):
         if not state.is_world_process_zero:
             return
         # If a run was killed before its model was saved, its summary is written again.
-        kept = [
+        rows = [
             row
             for row in read_metrics(self.path)
             if row["step"] <= state.global_step and "train_runtime" not in row
         ]
         # If nothing is resumed, the evaluation at the start is repeated.
-        kept = kept if state.global_step else []
-        write_text(self.path, "".join(json.dumps(row) + "\n" for row in kept))
+        rows = rows if state.global_step else []
+        write_text(self.path, "".join(json.dumps(row) + "\n" for row in rows))
 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any
@@ -115,10 +120,10 @@ class ProgressBar(ProgressCallback):
         if bar is None or not logs or not state.is_world_process_zero:
             return
         if "loss" in logs:
-            shown = {"loss": f"{logs['loss']:.4g}"}
+            postfix = {"loss": f"{logs['loss']:.4g}"}
             if "texts_per_second" in logs:
-                shown["texts/s"] = f"{logs['texts_per_second']:.4g}"
-            bar.set_postfix(shown, refresh=False)
+                postfix["texts/s"] = f"{logs['texts_per_second']:.4g}"
+            bar.set_postfix(postfix, refresh=False)
         for step, scores in evaluation_results([{"step": state.global_step, **logs}]):
             listed = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
             bar.write(f"{self.stage}, step {step}: {listed}")
@@ -174,7 +179,7 @@ def plot_run(folder: Path) -> Path | None:
     Returns:
         The file; `None` if there is nothing to draw, or if matplotlib is not installed, which is logged.
     """
-    rows = read_metrics(folder / METRICS)
+    rows = read_metrics(folder / METRICS_FILE)
     losses = [row for row in rows if "loss" in row]
     if not losses:
         return None

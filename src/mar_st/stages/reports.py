@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mar_st.recipes.schema import Stage
 
 #: If tensorboard is installed, stages write their own event files, which a resumed run continues.
-OWN = "tensorboard"
+OWN_TRACKER = "tensorboard"
 
 
 class ReportError(MarError):
@@ -58,8 +58,8 @@ def check_callbacks(callbacks: Iterable[Any]) -> tuple[Any, ...]:
     Raises:
         ReportError: An entry is not a callback, or is a `RunCallback` class instead of an instance.
     """
-    found = tuple(callbacks)
-    for callback in found:
+    checked = tuple(callbacks)
+    for callback in checked:
         kind = callback if inspect.isclass(callback) else type(callback)
         if not issubclass(kind, TrainerCallback):
             raise ReportError(
@@ -70,7 +70,7 @@ def check_callbacks(callbacks: Iterable[Any]) -> tuple[Any, ...]:
             raise ReportError(
                 f"{kind.__name__} receives events of the whole run; pass an instance, {kind.__name__}()."
             )
-    return found
+    return checked
 
 
 def check_reports(report_to: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -83,8 +83,8 @@ def check_reports(report_to: str | Sequence[str] | None) -> tuple[str, ...]:
     for name in names:
         callback: Any = INTEGRATION_TO_CALLBACK.get(name)
         if callback is None:
-            near = get_close_matches(name, INTEGRATION_TO_CALLBACK)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            similar = get_close_matches(name, INTEGRATION_TO_CALLBACK)
+            hint = f" Did you mean {similar[0]!r}?" if similar else ""
             raise ReportError(
                 f"No tracker {name!r}; transformers knows {', '.join(INTEGRATION_TO_CALLBACK)}.{hint}"
             )

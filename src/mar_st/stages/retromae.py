@@ -11,7 +11,7 @@ from mar_st.data import dataset_of, distinct, distinct_texts, drawn_rows
 from mar_st.errors import MarError
 from mar_st.files import finished
 from mar_st.losses.retromae import RetroMAELoss
-from mar_st.recipes.rules import HEAD, head_file
+from mar_st.recipes.rules import HEAD_FILE, head_file
 from mar_st.stages.trainer import fit
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def train_retromae(
         for name, module in parts.items()
         for key, value in module.state_dict().items()
     }
-    with finished(settings.folder / HEAD) as part:
+    with finished(settings.folder / HEAD_FILE) as part:
         save_file(tensors, str(part))
 
 
@@ -99,7 +99,7 @@ def _resume(loss: RetroMAELoss, path: Path) -> None:
 
 def _fill(module: nn.Module, tensors: Mapping[str, Tensor], what: str) -> None:
     expected = {key: tuple(value.shape) for key, value in module.state_dict().items()}
-    found = {key: tuple(value.shape) for key, value in tensors.items()}
-    if expected != found:
-        raise MarError(f"{what} is of another encoder: it has the shapes {found}, not {expected}.")
+    shapes = {key: tuple(value.shape) for key, value in tensors.items()}
+    if expected != shapes:
+        raise MarError(f"{what} is of another encoder: it has the shapes {shapes}, not {expected}.")
     module.load_state_dict(dict(tensors))

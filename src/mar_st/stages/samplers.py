@@ -32,7 +32,7 @@ logger = logging.get_logger(__name__)
 Value = TypeVar("Value")
 
 #: Column that tells the collator which data entry a row is from.
-SOURCE = "dataset_name"
+SOURCE_COLUMN = "dataset_name"
 
 
 class BatchError(MarError):
@@ -80,7 +80,7 @@ class TrainRows(Dataset[dict[str, Any]]):
             content = self._content(part, wanted[places] - self.starts[part])
             for position, place in enumerate(places):
                 row = {column: values[position] for column, values in content.items()}
-                rows[place] = {**row, SOURCE: self.names[part]}
+                rows[place] = {**row, SOURCE_COLUMN: self.names[part]}
         forget_pages()
         if any(None in row.values() for row in rows):
             _fill(rows, wanted)
@@ -91,8 +91,8 @@ class TrainRows(Dataset[dict[str, Any]]):
         if isinstance(dataset, RedrawnDataset):
             return dataset.content(rows, self.epoch)
         if texts is None:
-            found: dict[str, Sequence[Any]] = dataset[rows.tolist()]
-            return found
+            content: dict[str, Sequence[Any]] = dataset[rows.tolist()]
+            return content
         return {name: column.take(rows) for name, column in texts.items()}
 
 
@@ -174,15 +174,15 @@ class BatchPlan:
         order = self._permutation(rng)
         together = max(self.groups, 1) * self.batch_size
         waiting = order[:0]
-        given = 0
+        yielded = 0
         for number, start in enumerate(range(0, self.rows, together)):
             pool = np.concatenate([waiting, order[start : start + together]])
             # Alternate short and long rows at the end of the pool, where rows are left over.
             batches, waiting = self._cut(pool, longest_first=number % 2 == 1)
             for index in rng.permutation(len(batches)) if self.groups else range(len(batches)):
-                given += 1
+                yielded += 1
                 yield batches[index]
-        yield from self._missing(len(self) - given, waiting, rng)
+        yield from self._missing(len(self) - yielded, waiting, rng)
 
     def _permutation(self, rng: np.random.Generator) -> np.ndarray:
         """Return all rows in a random order; 4 bytes each."""
@@ -353,7 +353,7 @@ def text_columns(dataset: datasets.Dataset) -> list[str]:
         name
         for name, feature in dataset.features.items()
         if getattr(feature, "dtype", None) in ("string", "large_string")
-        and name not in (*DEFAULT_LABEL_COLUMNS, SOURCE)
+        and name not in (*DEFAULT_LABEL_COLUMNS, SOURCE_COLUMN)
     ]
 
 
@@ -375,12 +375,12 @@ def _keys(dataset: datasets.Dataset) -> Callable[[int], np.ndarray]:
         draws = dataset.draws
         of_queries, of_documents = digests(draws.queries)[:, 0], digests(draws.documents)[:, 0]
         return lambda epoch: dataset.values(epoch, of_queries, of_documents)
-    found: list[np.ndarray] = []
+    column_keys: list[np.ndarray] = []
     for column in text_columns(dataset):
         texts = column_texts(dataset, column)
         keys = digests(texts)[:, 0]
-        found.append(np.where(texts.missing(), found[0], keys) if found else keys)
-    return _always(np.stack(found, axis=1))
+        column_keys.append(np.where(texts.missing(), column_keys[0], keys) if column_keys else keys)
+    return _always(np.stack(column_keys, axis=1))
 
 
 def _lengths(

@@ -65,7 +65,7 @@ def taught(
         raise DistillError(f"stage {stage.name}: the teacher must score by cosine or dot product; {got}.")
     encoder: Any = teacher.eval()
     autocast = settings.precision == "bf16"
-    found = {}
+    labelled = {}
     for source in sources:
         entry, columns = source.entry, data[source.entry.name]
         roles: dict[str, Side] = {
@@ -73,8 +73,8 @@ def taught(
             for name in columns.column_names
         }
         vectors = teacher_vectors(encoder, store, entry, autocast=autocast).vectors
-        found[entry.name] = with_vectors(columns, roles, vectors, read=read)
-    return found
+        labelled[entry.name] = with_vectors(columns, roles, vectors, read=read)
+    return labelled
 
 
 def kl_scope(stage: DistillStage | JointStage, data: Mapping[str, Dataset]) -> Literal["group", "batch"]:

@@ -14,7 +14,7 @@ import torch
 from sentence_transformers.base.modules import Router, Transformer
 
 from mar_st.errors import MarError
-from mar_st.planning.backbones import PLACED
+from mar_st.planning.backbones import POSITION_IDS_ONLY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,9 +29,9 @@ class TokenDropout:
     """Hides random tokens of collated texts from the encoder.
 
     Hidden tokens are neither attended to nor pooled, and the others keep their positions. Special tokens and
-    the first token of a text are never hidden. Encoders that take position ids (`PLACED`) get rows without
-    the hidden tokens, which costs less; for others the attention mask hides the tokens. The vectors are the
-    same up to rounding.
+    the first token of a text are never hidden. Encoders that take position ids (`POSITION_IDS_ONLY`) get
+    rows without the hidden tokens, which costs less; for others the attention mask hides the tokens. The
+    vectors are the same up to rounding.
 
     Args:
         model: The model; its tokenizers tell which tokens are special.
@@ -97,13 +97,13 @@ def _encoders(model: SentenceTransformer) -> dict[str, Transformer]:
         MarError: A route does not start with a transformer.
     """
     first: Any = model[0]
-    found = {"": first}
+    encoders = {"": first}
     if isinstance(first, Router):
-        found = {name: route[0] for name, route in cast("Any", first.sub_modules).items()}
-    for module in found.values():
+        encoders = {name: route[0] for name, route in cast("Any", first.sub_modules).items()}
+    for module in encoders.values():
         if not isinstance(module, Transformer):
             raise MarError(f"token_dropout is for transformers; got a {type(module).__name__}.")
-    return found
+    return encoders
 
 
 def _special_tokens(encoder: Transformer) -> Tensor:
@@ -116,4 +116,4 @@ def _special_tokens(encoder: Transformer) -> Tensor:
 
 def _is_placed(encoder: Transformer) -> bool:
     forward = encoder.model_forward_params
-    return encoder.config.model_type in PLACED and (forward is None or "position_ids" in forward)
+    return encoder.config.model_type in POSITION_IDS_ONLY and (forward is None or "position_ids" in forward)

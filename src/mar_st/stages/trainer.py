@@ -19,9 +19,9 @@ from transformers.utils import logging
 from mar_st.data import to_dataset, with_negatives
 from mar_st.errors import MarError
 from mar_st.planning.launch import pass_sizes
-from mar_st.stages.accumulation import PASSES, WEIGHT, AccumulatingTrainer
+from mar_st.stages.accumulation import PASSES_KEY, WEIGHT_KEY, AccumulatingTrainer
 from mar_st.stages.arguments import training_arguments
-from mar_st.stages.batches import RECORD, RecordingCollator, check_mixture
+from mar_st.stages.batches import RECORD_KEY, RecordingCollator, check_mixture
 from mar_st.stages.checkpointing import gradient_checkpointing
 from mar_st.stages.checkpoints import kept_random_state, last_checkpoint, random_state_name
 from mar_st.stages.compiling import compiled
@@ -29,7 +29,15 @@ from mar_st.stages.deepspeed import lend, take_back
 from mar_st.stages.loading import worker_options
 from mar_st.stages.memory import ReturnMemory
 from mar_st.stages.meter import Meter, own_modules
-from mar_st.stages.monitor import METRICS, TIMING, LastStep, MetricsFile, ProgressBar, TensorBoard, plot_run
+from mar_st.stages.monitor import (
+    METRICS_FILE,
+    TIMING_FIELDS,
+    LastStep,
+    MetricsFile,
+    ProgressBar,
+    TensorBoard,
+    plot_run,
+)
 from mar_st.stages.reports import end_reports
 from mar_st.stages.samplers import TrainRows, text_columns, train_batches
 from mar_st.stages.token_dropout import TokenDropout
@@ -50,7 +58,7 @@ if TYPE_CHECKING:
 logger = logging.get_logger(__name__)
 
 #: Elements of the gradients that are averaged over the processes in one message.
-MESSAGE = 2**26
+MESSAGE_ELEMENTS = 2**26
 
 
 def read_columns(source: Source, seed: int) -> Dataset:
@@ -135,8 +143,8 @@ class StageTrainer(AccumulatingTrainer):
         """Create the optimizer; register the loss's parameters with the model for DeepSpeed."""
         optimizer = super().create_optimizer(model)
         if self.is_deepspeed_enabled:
-            found = self.trained_parameters().items()
-            lend(self.model, {name: p for name, p in found if name.startswith("loss.")})
+            trained = self.trained_parameters().items()
+            lend(self.model, {name: p for name, p in trained if name.startswith("loss.")})
         return optimizer
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
@@ -149,7 +157,7 @@ class StageTrainer(AccumulatingTrainer):
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Any:
         """Run forward and backward, and average the gradients over the processes."""
-        record = inputs.pop(RECORD, None)
+        record = inputs.pop(RECORD_KEY, None)
         if record is not None:
             self.meter.batch(record)
         loss = super().training_step(model, inputs, num_items_in_batch)
@@ -166,22 +174,22 @@ class StageTrainer(AccumulatingTrainer):
         name = inputs.get("dataset_name") if isinstance(self.loss, dict) else ""
         loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         # With this scale, the mean over the passes of a step is the total of the step.
-        self.meter.parts(self._losses[name or ""], inputs.get(WEIGHT, 1.0) * inputs.get(PASSES, 1))
+        self.meter.parts(self._losses[name or ""], inputs.get(WEIGHT_KEY, 1.0) * inputs.get(PASSES_KEY, 1))
         return loss
 
     def _average_gradients(self) -> None:
         gradients = [p.grad for p in self._averaged if p.grad is not None]
         while gradients:
-            taken: list[torch.Tensor] = []
+            bucket: list[torch.Tensor] = []
             size = 0
-            while gradients and (not taken or size + gradients[-1].numel() <= MESSAGE):
+            while gradients and (not bucket or size + gradients[-1].numel() <= MESSAGE_ELEMENTS):
                 size += gradients[-1].numel()
-                taken.append(gradients.pop())
-            message = torch.cat([gradient.reshape(-1).float() for gradient in taken])
+                bucket.append(gradients.pop())
+            message = torch.cat([gradient.reshape(-1).float() for gradient in bucket])
             torch.distributed.all_reduce(message)
             message /= self.args.world_size
             start = 0
-            for gradient in taken:
+            for gradient in bucket:
                 end = start + gradient.numel()
                 gradient.copy_(message[start:end].view_as(gradient))
                 start = end
@@ -201,7 +209,7 @@ class StageTrainer(AccumulatingTrainer):
         if "loss" in logs:
             self.watch.settle()
             logs = {**logs, **self.meter.record()}
-        super().log({key: value for key, value in logs.items() if key not in TIMING[1:]}, start_time)
+        super().log({key: value for key, value in logs.items() if key not in TIMING_FIELDS[1:]}, start_time)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Evaluate without an effect on the random numbers or the throughput of training."""
@@ -252,13 +260,7 @@ def fit(
     router_mapping = {name: (router_mapping or {}).get(name, {}) for name in data}
     mixed = stage.batches == "mixed" and len(data) > 1
     if mixed:
-        if isinstance(loss, dict):
-            raise MarError(
-                f"stage {stage.name}: 'batches: mixed' needs one loss for all data, not one for each."
-            )
-        pooled = all(module.include_prompt for module in model.modules() if isinstance(module, Pooling))
-        columns = {name: dataset.column_names for name, dataset in data.items()}
-        check_mixture(columns, router_mapping, stage=stage.name, pooled_prompts=pooled, prompts=prompts)
+        _check_mixed(model, data, loss, stage, prompts, router_mapping)
     evaluator = _evaluator(settings.evaluation)
     arguments = training_arguments(
         stage,
@@ -280,7 +282,6 @@ def fit(
         seed=arguments.seed,
         world=arguments.world_size,
     )
-    share = getattr(stage, "token_dropout", 0.0)
     settings.folder.mkdir(parents=True, exist_ok=True)
     checkpoints = settings.folder / "checkpoints"
     suffix = f".{arguments.process_index}" if arguments.process_index else ""
@@ -293,19 +294,49 @@ def fit(
         train_dataset=dict(data),
         loss=loss,
         evaluator=evaluator,
-        data_collator=RecordingCollator(
-            preprocess_fn=model.preprocess,
-            router_mapping=router_mapping,
-            prompts=prompts,
-            mixed=mixed,
-            dropout=TokenDropout(model, share, seed=arguments.seed, epoch=lambda: batches.epoch)
-            if share
-            else None,
+        data_collator=_collator(
+            model, stage, batches, prompts, router_mapping, seed=arguments.seed, mixed=mixed
         ),
         callbacks=_callbacks(settings),
         sizes=pass_sizes(stage, arguments.per_device_train_batch_size),
     )
     _train(trainer, stage, settings)
+
+
+def _check_mixed(
+    model: SentenceTransformer,
+    data: Mapping[str, Dataset],
+    loss: nn.Module | dict[str, nn.Module],
+    stage: Stage,
+    prompts: dict[str, dict[str, str]],
+    router_mapping: dict[str, dict[str, str]],
+) -> None:
+    """Check that rows of several datasets can share a batch."""
+    if isinstance(loss, dict):
+        raise MarError(f"stage {stage.name}: 'batches: mixed' needs one loss for all data, not one for each.")
+    pooled = all(module.include_prompt for module in model.modules() if isinstance(module, Pooling))
+    columns = {name: dataset.column_names for name, dataset in data.items()}
+    check_mixture(columns, router_mapping, stage=stage.name, pooled_prompts=pooled, prompts=prompts)
+
+
+def _collator(
+    model: SentenceTransformer,
+    stage: Stage,
+    batches: TrainBatches,
+    prompts: dict[str, dict[str, str]],
+    router_mapping: dict[str, dict[str, str]],
+    *,
+    seed: int,
+    mixed: bool,
+) -> RecordingCollator:
+    share = getattr(stage, "token_dropout", 0.0)
+    return RecordingCollator(
+        preprocess_fn=model.preprocess,
+        router_mapping=router_mapping,
+        prompts=prompts,
+        mixed=mixed,
+        dropout=TokenDropout(model, share, seed=seed, epoch=lambda: batches.epoch) if share else None,
+    )
 
 
 def _train(trainer: StageTrainer, stage: Stage, settings: StageSettings) -> None:
@@ -335,7 +366,7 @@ def _train(trainer: StageTrainer, stage: Stage, settings: StageSettings) -> None
 
 def _callbacks(settings: StageSettings) -> list[Any]:
     folder, evaluation = settings.folder, settings.evaluation
-    callbacks: list[Any] = [MetricsFile(folder / METRICS), LastStep(), ReturnMemory()]
+    callbacks: list[Any] = [MetricsFile(folder / METRICS_FILE), LastStep(), ReturnMemory()]
     if find_spec("tensorboard") is not None:
         callbacks.append(TensorBoard(folder / "tensorboard"))
     if evaluation is not None and evaluation.patience is not None:

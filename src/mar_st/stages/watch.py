@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mar_st.stages.batches import BatchRecord
 
 #: Steps that CUDA may be behind before the watch waits for their verdict.
-BEHIND = 2
+MAX_STEPS_BEHIND = 2
 
 
 class NonFiniteError(MarError):
@@ -79,7 +79,7 @@ class NonFiniteWatch:
         entry.ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
         entry.ready.record()
         self._open.append(entry)
-        while self._open and (self._open[0].ready.query() or len(self._open) > BEHIND):
+        while self._open and (self._open[0].ready.query() or len(self._open) > MAX_STEPS_BEHIND):
             self._settle_one()
 
     def settle(self) -> None:
@@ -125,8 +125,8 @@ def _content(entry: _Step) -> dict[str, Any]:
         content["texts"] = entry.record.texts
     tokens = {}
     for key, value in entry.inputs.items():
-        column, found, _ = key.partition("_input_ids")
-        if found and isinstance(value, torch.Tensor):
+        column, separator, _ = key.partition("_input_ids")
+        if separator and isinstance(value, torch.Tensor):
             mask = entry.inputs.get(f"{column}_attention_mask")
             rows = value.tolist()
             if mask is not None and mask.shape == value.shape:

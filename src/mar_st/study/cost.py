@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 #: Queries whose operations are counted, and queries that are timed.
-COUNTED, TIMED, WARM_UP = 20, 100, 10
+COUNTED_QUERIES, TIMED_QUERIES, WARM_UP_QUERIES = 20, 100, 10
 
 
 def query_encoder(model: SentenceTransformer) -> SentenceTransformer:
@@ -46,7 +46,7 @@ def query_cost(model: SentenceTransformer, queries: Sequence[str]) -> dict[str, 
     Returns:
         `parameters`, `parameters_without_embeddings`, `tokens_per_query` and `flops_per_query` (means).
     """
-    texts = list(queries[:COUNTED])
+    texts = list(queries[:COUNTED_QUERIES])
     transformer: Any = model
     embeddings = {
         id(module.weight): module.weight.numel()
@@ -83,10 +83,10 @@ def query_time(model: SentenceTransformer, queries: Sequence[str]) -> dict[str, 
         queries: Texts of the study; repeated if there are too few.
 
     Returns:
-        `median_ms` and `p95_ms` over `TIMED` queries, after a warm-up, and the device and threads used.
+        `median_ms` and `p95_ms` over `TIMED_QUERIES` queries, after a warm-up, and the device and threads.
     """
-    texts = [queries[index % len(queries)] for index in range(TIMED)]
-    for text in texts[:WARM_UP]:
+    texts = [queries[index % len(queries)] for index in range(TIMED_QUERIES)]
+    for text in texts[:WARM_UP_QUERIES]:
         model.encode_query(text, show_progress_bar=False)
     seconds = []
     for text in texts:

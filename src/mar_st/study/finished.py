@@ -61,11 +61,11 @@ def score_bm25(data: TaskData) -> list[float]:
     run = {}
     for row, query in enumerate(data.queries):
         if data.type == "rerank":
-            kept = [place[key] for key in data.candidates[query]]
-            values = retriever.score([row], [kept])[0].tolist()  # type: ignore[list-item]
+            rows = [place[key] for key in data.candidates[query]]
+            values = retriever.score([row], [rows])[0].tolist()  # type: ignore[list-item]
         else:
-            found = retriever.search([row], min(_DEPTH, len(ids)), [[]])  # type: ignore[list-item]
-            there = found.documents[0] >= 0
-            kept, values = found.documents[0][there].tolist(), found.scores[0][there].tolist()
-        run[query] = {ids[index]: value for index, value in zip(kept, values, strict=True)}
+            hits = retriever.search([row], min(_DEPTH, len(ids)), [[]])  # type: ignore[list-item]
+            is_hit = hits.documents[0] >= 0
+            rows, values = hits.documents[0][is_hit].tolist(), hits.scores[0][is_hit].tolist()
+        run[query] = {ids[index]: value for index, value in zip(rows, values, strict=True)}
     return score_run(run, data)

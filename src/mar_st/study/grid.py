@@ -75,15 +75,15 @@ def run_study(
     places = {run: f"[{number}/{len(runs)}] {run[0]}, seed {run[1]}" for number, run in enumerate(runs, 1)}
     waiting = runs
     for _ in range(2):  # once more at the end: runs of other processes may be finished or abandoned by now
-        left = []
+        busy = []
         for row, seed in waiting:
             try:
                 if not grid.run(row, seed, save_steps, places[row, seed]):
-                    left.append((row, seed))
+                    busy.append((row, seed))
             except MarError as error:
                 say(f"{places[row, seed]}: failed: {error}")
                 failed.append(f"{row} (seed {seed}): {error}")
-        waiting = left
+        waiting = busy
     if failed:
         raise StudyError(
             f"{len(failed)} of {len(runs)} runs failed: {'; '.join(failed)}. What was finished is kept; the "
@@ -240,7 +240,9 @@ class Grid:
         try:
             with FileLock(folder / ".lock", timeout=0):
                 identity = self.identity(row, seed)
-                missing = [data for data in self.tasks if self.kept(row, seed, data, identity) is None]
+                missing = [
+                    data for data in self.tasks if self.stored_values(row, seed, data, identity) is None
+                ]
                 costs = (
                     self._costs(row) and seed == self.study.seeds[0] and not self._cost_kept(row, identity)
                 )
@@ -292,17 +294,17 @@ class Grid:
             else:
                 stored = self._documents(self._document_digest(row, seed), data)
                 values = score(model, data, batch_size=self.study.batch_size, stored=stored)
-            found = float(data.scores([values]).per_seed()[0])
+            task_score = float(data.scores([values]).per_seed()[0])
             content = {
                 "model": identity,
                 "data": data.digest,
                 "metric": data.metric,
-                "score": found,
+                "score": task_score,
                 "items": data.items,
                 "values": values,
             }
             _write(self._score_file(row, seed, data), json.dumps(content))
-            self.say(f"{place}: {data.task.name} {data.metric} {found:.4f}")
+            self.say(f"{place}: {data.task.name} {data.metric} {task_score:.4f}")
 
     def _documents(self, encoder: str, data: TaskData) -> Callable[[Callable[[], Tensor]], Tensor]:
         """Return a cache of a corpus's vectors for all rows that share a document encoder."""
@@ -340,7 +342,7 @@ class Grid:
     def _score_file(self, row: str, seed: int, data: TaskData) -> Path:
         return self.out / "scores" / row / str(seed) / f"{data.task.name}.json"
 
-    def kept(self, row: str, seed: int, data: TaskData, identity: str) -> list[float] | None:
+    def stored_values(self, row: str, seed: int, data: TaskData, identity: str) -> list[float] | None:
         """Return stored values of this model on these data; `None` if there are none."""
         path = self._score_file(row, seed, data)
         if not path.is_file():
@@ -359,18 +361,18 @@ class Grid:
             identity = self.identity(row, seed)
             models.setdefault(row, {})[seed] = identity
             for data in self.tasks:
-                found = self.kept(row, seed, data, identity)
-                if found is None:
+                scores = self.stored_values(row, seed, data, identity)
+                if scores is None:
                     raise StudyError(
                         f"{row}, seed {seed} has no score on {data.task.name}: another process "
                         "changed the folder meanwhile. Run the same command again."
                     )
-                values.setdefault(row, {}).setdefault(data.task.name, []).append(found)
-        costs, timings = (self._all(name) for name in ("costs", "timings"))
+                values.setdefault(row, {}).setdefault(data.task.name, []).append(scores)
+        costs, timings = (self._per_row(name) for name in ("costs", "timings"))
         table = make_table(self.study, self.tasks, values, models, costs)
         return write_table(table, timings, self.out, self.say)
 
-    def _all(self, folder: str) -> dict[str, dict[str, Any]]:
+    def _per_row(self, folder: str) -> dict[str, dict[str, Any]]:
         return {
             row.name: json.loads((self.out / folder / f"{row.name}.json").read_text(encoding="utf-8"))
             for row in self.study.rows

@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from mar_st.errors import MarError
-from mar_st.evaluation.scored_set import NAME, Task
+from mar_st.evaluation.scored_set import NAME_PATTERN, Task
 from mar_st.files import write_text
 from mar_st.files.yaml_text import YamlError, parse_yaml
 from mar_st.recipes.load import RECIPES, load_recipe
@@ -33,7 +33,7 @@ class _Strict(BaseModel):
 class Row(_Strict):
     """One line of the table: a recipe, or changes to the base recipe of the study."""
 
-    name: str = Field(pattern=NAME)
+    name: str = Field(pattern=NAME_PATTERN)
     label: str | None = Field(default=None, description="what the table calls it; default the name")
     group: str | None = Field(default=None, description="rows of a group stand together")
     recipe: str | None = Field(
@@ -61,9 +61,9 @@ class Row(_Strict):
             )
         if self.prompts and self.model is None:
             raise ValueError(f"row {self.name}: prompts are for a finished model; a recipe has its own")
-        taken = sorted({"name", "seed", "extends"} & (set(self.changes) | set(self.set)))
-        if taken:
-            raise ValueError(f"row {self.name}: {taken[0]!r} is set by the study; leave it out")
+        reserved = sorted({"name", "seed", "extends"} & (set(self.changes) | set(self.set)))
+        if reserved:
+            raise ValueError(f"row {self.name}: {reserved[0]!r} is set by the study; leave it out")
         return self
 
 
@@ -79,7 +79,7 @@ class Published(_Strict):
 class Study(_Strict):
     """A grid of rows x seeds, the tasks they are scored on, and the row that the others are compared with."""
 
-    name: str = Field(pattern=NAME)
+    name: str = Field(pattern=NAME_PATTERN)
     description: str = ""
     base: str | None = Field(default=None, description="recipe that rows without one of their own change")
     changes: dict[str, Any] = Field(
@@ -154,17 +154,17 @@ class Study(_Strict):
         Raises:
             StudyError: The row does not exist, or the study has fewer seeds.
         """
-        kept = {self.row(name).name for name in rows or [row.name for row in self.rows]} | {self.full}
+        names = {self.row(name).name for name in rows or [row.name for row in self.rows]} | {self.full}
         if seeds is not None and not 1 <= seeds <= len(self.seeds):
             raise StudyError(f"The study has {len(self.seeds)} seeds; got {seeds}. Add seeds to the study.")
         tables = []
         for table in self.published:
-            scores = {name: value for name, value in table.scores.items() if name in kept}
+            scores = {name: value for name, value in table.scores.items() if name in names}
             if len(scores) > 1:
                 tables.append(table.model_copy(update={"scores": scores}))
         return self.model_copy(
             update={
-                "rows": tuple(row for row in self.rows if row.name in kept),
+                "rows": tuple(row for row in self.rows if row.name in names),
                 "seeds": self.seeds[:seeds],
                 "published": tuple(tables),
             }
@@ -186,8 +186,8 @@ def load_study(name: str | Path) -> Study:
     if path.suffix not in (".yaml", ".yml"):
         path = STUDIES / f"{name}.yaml"
     if not path.is_file():
-        near = get_close_matches(str(name), study_names())
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        similar = get_close_matches(str(name), study_names())
+        hint = f" Did you mean {similar[0]!r}?" if similar else ""
         raise StudyError(
             f"No study {str(name)!r}.{hint} Shipped: {', '.join(study_names())}; or give a .yaml file."
         )
@@ -232,7 +232,7 @@ def row_recipes(study: Study, folder: Path) -> dict[str, dict[int, Recipe]]:
     base = folder / "_base.yaml"
     if study.base is not None:
         _dump(base, {"extends": study.base, "name": "base", **study.changes})
-    found: dict[str, dict[int, Recipe]] = {}
+    recipes: dict[str, dict[int, Recipe]] = {}
     for row in study.trained:
         path = folder / f"{row.name}.yaml"
         origin = row.recipe or str(base.resolve())
@@ -240,13 +240,13 @@ def row_recipes(study: Study, folder: Path) -> dict[str, dict[int, Recipe]]:
         changed = {"extends": origin, "name": row.name, **about, **row.changes}
         _dump(path, changed)
         settings = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in row.set.items()]
-        found[row.name] = {
+        recipes[row.name] = {
             seed: load_recipe(path, [*settings, f"seed={seed}"]) for seed in study.seeds_of(row)
         }
         if row.set:  # a file that extends another cannot hold settings by dotted key
-            whole = found[row.name][study.seeds[0]].model_dump(mode="json", exclude_none=True)
+            whole = recipes[row.name][study.seeds[0]].model_dump(mode="json", exclude_none=True)
             _dump(path, whole)
-    return found
+    return recipes
 
 
 def _dump(path: Path, content: dict[str, Any]) -> None:

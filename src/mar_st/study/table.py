@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mar_st.study.schema import Published, Study
 
 #: Percentiles of the 95 % interval.
-_INTERVAL = (2.5, 97.5)
+_INTERVAL_PERCENTILES = (2.5, 97.5)
 _AVERAGE = "average"
 
 
@@ -69,11 +69,11 @@ def make_table(
         )
         if row.name != study.full:
             gaps = np.mean(drawn[row.name], axis=0) - np.mean(drawn[study.full], axis=0)
-            found = mixed(seeds[row.name], seeds[study.full], gaps)
+            mixed_test = mixed(seeds[row.name], seeds[study.full], gaps)
             parts[_AVERAGE] |= {
-                "difference_low": found.low,
-                "difference_high": found.high,
-                "p_mixed": found.p,
+                "difference_low": mixed_test.low,
+                "difference_high": mixed_test.high,
+                "p_mixed": mixed_test.p,
             }
         cost = {key: value for key, value in costs.get(row.name, {}).items() if key != "model"}
         rows.append(
@@ -122,18 +122,18 @@ def _drawn(study: Study, scores: list[Scores]) -> list[Any]:
 def _row(
     study: Study, scores: list[Scores], full: list[Scores] | None, names: list[str], drawn: list[Any]
 ) -> dict[str, dict[str, Any]]:
-    found = {}
+    summaries = {}
     for index, (name, task) in enumerate(zip(names, scores, strict=True)):
-        found[name] = _summary(task.per_seed(), drawn[index])
-    found[_AVERAGE] = _summary(_per_seed(scores), np.mean(drawn, axis=0))
+        summaries[name] = _summary(task.per_seed(), drawn[index])
+    summaries[_AVERAGE] = _summary(_per_seed(scores), np.mean(drawn, axis=0))
     if full is None:
-        return found
+        return summaries
     gaps, nulls = _test(study, scores, full)
     for name, gap, null in zip(names, gaps, nulls, strict=True):
-        found[name] |= {"difference": gap, "p": p_value(gap, null)}
+        summaries[name] |= {"difference": gap, "p": p_value(gap, null)}
     gap = float(np.mean(gaps))
-    found[_AVERAGE] |= {"difference": gap, "p": p_value(gap, np.mean(nulls, axis=0))}
-    return found
+    summaries[_AVERAGE] |= {"difference": gap, "p": p_value(gap, np.mean(nulls, axis=0))}
+    return summaries
 
 
 def _test(study: Study, first: list[Scores], second: list[Scores]) -> tuple[list[float], list[Any]]:
@@ -146,7 +146,7 @@ def _test(study: Study, first: list[Scores], second: list[Scores]) -> tuple[list
 
 
 def _summary(per_seed: Any, drawn: Any) -> dict[str, Any]:
-    low, high = np.percentile(drawn, _INTERVAL)
+    low, high = np.percentile(drawn, _INTERVAL_PERCENTILES)
     return {
         "mean": float(per_seed.mean()),
         "std": float(per_seed.std(ddof=1)) if len(per_seed) > 1 else None,

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     from mar_st.recipes.schema import Side
 
-PREFIX = "openai:"
+ENDPOINT_PREFIX = "openai:"
 #: Variable with the key for any endpoint, and the one for OpenAI's own address, which is sent to no other.
 KEY_VARIABLE, OPENAI_VARIABLE = "MAR_ENDPOINT_KEY", "OPENAI_API_KEY"
 OPENAI_HOST = "api.openai.com"
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 #: Maximum characters of one request, unless a single text has more.
-CHARACTERS = 60_000
+MAX_REQUEST_CHARACTERS = 60_000
 
 
 class EndpointError(MarError):
@@ -78,7 +78,7 @@ class EndpointTeacher:
                 f"Leave user and password out of the address; the key belongs in {KEY_VARIABLE}."
             )
         self.model, self.base_url = model, base_url.rstrip("/")
-        self.local = address.hostname in LOOPBACK
+        self.local = address.hostname in LOOPBACK_HOSTS
         self.prompts = dict(prompts or {})
         self.batch_size, self.workers, self.retries = batch_size, workers, retries
         name = hashlib.sha256(f"{self.model}\n{self.base_url}".encode()).hexdigest()[:32]
@@ -87,7 +87,7 @@ class EndpointTeacher:
     @classmethod
     def parse(cls, spec: str, root: Path, **options: Any) -> Self:
         """Return a teacher from `openai:MODEL@BASE_URL`."""
-        model, separator, base_url = spec.removeprefix(PREFIX).rpartition("@http")
+        model, separator, base_url = spec.removeprefix(ENDPOINT_PREFIX).rpartition("@http")
         if not model:
             raise EndpointError(
                 f"{spec!r} names no address; give openai:MODEL@BASE_URL, for instance "
@@ -107,15 +107,15 @@ class EndpointTeacher:
             EndpointError: The endpoint refuses a request, or does not return one vector per text.
         """
         prompt = self.prompts.get(role, "")
-        asked = [prompt + text for text in texts] if prompt else texts
-        keys = text_keys(asked)
+        prompted = [prompt + text for text in texts] if prompt else texts
+        keys = text_keys(prompted)
         with self.journal.lock:
             self.journal.open()
             rows = self.journal.index.find(keys)
             if (rows < 0).any():
                 missing = np.flatnonzero(rows < 0)
                 missing = missing[np.sort(np.unique(keys[missing], return_index=True)[1])]
-                self._buy([asked[row] for row in missing.tolist()])
+                self._buy([prompted[row] for row in missing.tolist()])
                 self.journal.open()
                 rows = self.journal.index.find(keys)
         part = self.journal.part
@@ -157,7 +157,7 @@ class EndpointTeacher:
         batch: list[str] = []
         size = 0
         for text in texts:
-            if batch and (len(batch) == self.batch_size or size + len(text) > CHARACTERS):
+            if batch and (len(batch) == self.batch_size or size + len(text) > MAX_REQUEST_CHARACTERS):
                 yield batch
                 batch, size = [], 0
             batch.append(text)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mar_st.recipes.schema import Side
 
 #: Types of a safetensors file that numpy can read.
-_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
+_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 
 
 class FolderError(MarError):
@@ -115,15 +115,15 @@ class FolderTeacher:
 
 def is_vector_folder(folder: Path) -> bool:
     """Return True if a folder holds vectors and no model."""
-    return any((folder / name).is_file() for name in _FILES) or _encoded(folder) is not None
+    return any((folder / name).is_file() for name in _VECTOR_FILES) or _encoded(folder) is not None
 
 
-_FILES = ("vectors.npy", "vectors.safetensors")
+_VECTOR_FILES = ("vectors.npy", "vectors.safetensors")
 
 
 def _encoded(folder: Path) -> VectorFolder | None:
     """Open a folder of `mar encode`; `None` for any other folder."""
-    if not (folder / SHARDS).is_dir() or any((folder / name).is_file() for name in _FILES):
+    if not (folder / SHARDS).is_dir() or any((folder / name).is_file() for name in _VECTOR_FILES):
         return None
     return VectorFolder.open(folder)
 
@@ -161,10 +161,10 @@ def _safetensors(path: Path) -> Part:
             f"{path} holds {len(tensors)} tensors ({', '.join(tensors)}); one matrix is expected."
         )
     ((name, entry),) = tensors.items()
-    if entry["dtype"] not in _TYPES or len(entry["shape"]) != 2:
+    if entry["dtype"] not in _DTYPES or len(entry["shape"]) != 2:
         raise FolderError(
             f"{path}: {name!r} is {entry['dtype']} of shape {tuple(entry['shape'])}; expected is a matrix of "
-            f"{', '.join(_TYPES)}."
+            f"{', '.join(_DTYPES)}."
         )
     start = 8 + size + int(entry["data_offsets"][0])
-    return Part(path, np.dtype(_TYPES[entry["dtype"]]), tuple(entry["shape"]), start)
+    return Part(path, np.dtype(_DTYPES[entry["dtype"]]), tuple(entry["shape"]), start)

@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from mar_st.errors import MarError
 from mar_st.files import write_text
-from mar_st.teachers.vectors import KEY, KeyIndex, Part
+from mar_st.teachers.vectors import KEY_BYTES, KeyIndex, Part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 #: Records, checksums (CRC-32 of each record, in their order), and what the vectors are.
-RECORDS, CHECKS, HEADER = "journal.bin", "journal.crc", "journal.json"
+RECORDS_FILE, CHECKS_FILE, HEADER_FILE = "journal.bin", "journal.crc", "journal.json"
 
 #: Bytes of records that are read at once.
-_CHUNK = 64 * 2**20
+_CHUNK_BYTES = 64 * 2**20
 
 
 class JournalError(MarError):
@@ -46,10 +46,14 @@ class Journal:
 
     def __init__(self, folder: Path, about: Mapping[str, str]) -> None:
         self.folder, self.about = folder, dict(about)
-        self.path, self._checks, self._header = folder / RECORDS, folder / CHECKS, folder / HEADER
-        self.index = KeyIndex(np.empty(0, dtype=f"S{KEY}"))
+        self.path, self._checks, self._header = (
+            folder / RECORDS_FILE,
+            folder / CHECKS_FILE,
+            folder / HEADER_FILE,
+        )
+        self.index = KeyIndex(np.empty(0, dtype=f"S{KEY_BYTES}"))
         self.rows = 0
-        self._keys = np.empty(0, dtype=f"S{KEY}")  # of records that were read and checked
+        self._keys = np.empty(0, dtype=f"S{KEY_BYTES}")  # of records that were read and checked
         self._dim: int | None = None
         self._writing = threading.Lock()
 
@@ -84,9 +88,9 @@ class Journal:
         sums = read_checks(self.folder)[: self.rows]
         known = len(self._keys)
         if self.rows > known:
-            found = checksums(self.path, self._record, known, self.rows)
+            computed = checksums(self.path, self._record, known, self.rows)
             keys = np.array(np.memmap(self.path, self._record, "r", shape=(self.rows,))["key"][known:])
-            wrong = np.flatnonzero(found[: max(0, len(sums) - known)] != sums[known:])
+            wrong = np.flatnonzero(computed[: max(0, len(sums) - known)] != sums[known:])
             if len(wrong):
                 _LOG.warning(
                     "%d records of %s were changed since they were written; their texts are asked for again.",
@@ -97,7 +101,7 @@ class Journal:
             self._keys = np.concatenate([self._keys, keys])
             self.index = KeyIndex(self._keys)
             if len(sums) < self.rows:
-                self._write_checks(np.concatenate([sums, found[len(sums) - known :]]))
+                self._write_checks(np.concatenate([sums, computed[len(sums) - known :]]))
         if self._checks.is_file() and self._checks.stat().st_size > 4 * self.rows:
             os.truncate(self._checks, 4 * self.rows)
 
@@ -107,40 +111,40 @@ class Journal:
         Raises:
             JournalError: The vectors are not finite, or differ in width from those before.
         """
-        found = np.array(list(vectors), dtype=np.float32)
-        if found.ndim != 2 or not np.isfinite(found).all():
+        matrix = np.array(list(vectors), dtype=np.float32)
+        if matrix.ndim != 2 or not np.isfinite(matrix).all():
             raise JournalError("gave vectors of unequal width, or not finite.")
         with self._writing:
             if self._dim is None:
-                self._dim = found.shape[1]
+                self._dim = matrix.shape[1]
                 write_text(self._header, json.dumps({**self.about, "dim": self._dim}, indent=2))
-            if found.shape[1] != self._dim:
+            if matrix.shape[1] != self._dim:
                 raise JournalError(
-                    f"gave {found.shape[1]} dimensions, before it gave {self._dim}. The model behind the "
+                    f"gave {matrix.shape[1]} dimensions, before it gave {self._dim}. The model behind the "
                     f"name has changed; delete {self.folder} to pay for all vectors again."
                 )
             records = np.empty(len(keys), dtype=self._record)
-            records["key"], records["vector"] = keys, found
+            records["key"], records["vector"] = keys, matrix
             _append(self.path, records.tobytes())  # they were paid for
             _append(self._checks, np.array([zlib.crc32(record) for record in records], dtype="<u4").tobytes())
             self.rows += len(keys)
 
     def _write_checks(self, sums: np.ndarray) -> None:
         """Write the checksums of records that have none: those of an earlier version, or of a kill."""
-        there = self._checks.stat().st_size // 4 if self._checks.is_file() else 0
+        written = self._checks.stat().st_size // 4 if self._checks.is_file() else 0
         if self._checks.is_file():
-            os.truncate(self._checks, 4 * there)
-        _append(self._checks, sums[there:].astype("<u4").tobytes())
+            os.truncate(self._checks, 4 * written)
+        _append(self._checks, sums[written:].astype("<u4").tobytes())
 
 
 def record_type(dim: int) -> np.dtype[Any]:
     """Return the type of a record: key and vector."""
-    return np.dtype([("key", f"S{KEY}"), ("vector", "<f4", (dim,))])
+    return np.dtype([("key", f"S{KEY_BYTES}"), ("vector", "<f4", (dim,))])
 
 
 def is_journal(folder: Path) -> bool:
     """Return True if a folder holds a journal, whole or not."""
-    return (folder / HEADER).is_file() or (folder / RECORDS).is_file()
+    return (folder / HEADER_FILE).is_file() or (folder / RECORDS_FILE).is_file()
 
 
 def width(folder: Path) -> int:
@@ -150,36 +154,36 @@ def width(folder: Path) -> int:
         JournalError: The header cannot be read.
     """
     try:
-        dim = json.loads((folder / HEADER).read_text(encoding="utf-8"))["dim"]
+        dim = json.loads((folder / HEADER_FILE).read_text(encoding="utf-8"))["dim"]
         if type(dim) is not int or not 0 < dim < 2**20:
             raise ValueError("'dim' is the width of vectors")
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise JournalError(
-            f"{folder / HEADER} is damaged ({type(error).__name__}). Copy it again, or delete {folder} to "
-            "pay for all vectors again."
+            f"{folder / HEADER_FILE} is damaged ({type(error).__name__}). Copy it again, or delete {folder} "
+            "to pay for all vectors again."
         ) from error
     return dim
 
 
 def read_checks(folder: Path) -> np.ndarray:
     """Return the checksums of the records of a journal, `(n,)` uint32; a torn last one is left out."""
-    path = folder / CHECKS
+    path = folder / CHECKS_FILE
     content = path.read_bytes() if path.is_file() else b""
     return np.frombuffer(content[: len(content) // 4 * 4], dtype="<u4")
 
 
 def checksums(path: Path, record: np.dtype[Any], start: int, stop: int) -> np.ndarray:
     """Return the CRC-32 of some records, `(stop - start,)` uint32."""
-    found = np.empty(stop - start, dtype=np.uint32)
-    size, done = record.itemsize, 0
+    sums = np.empty(stop - start, dtype=np.uint32)
+    size, index = record.itemsize, 0
     with path.open("rb") as stream:
         stream.seek(start * size)
-        while done < len(found):
-            content = memoryview(stream.read(min(max(1, _CHUNK // size), len(found) - done) * size))
+        while index < len(sums):
+            content = memoryview(stream.read(min(max(1, _CHUNK_BYTES // size), len(sums) - index) * size))
             for at in range(0, len(content), size):
-                found[done] = zlib.crc32(content[at : at + size])
-                done += 1
-    return found
+                sums[index] = zlib.crc32(content[at : at + size])
+                index += 1
+    return sums
 
 
 def _append(path: Path, content: bytes) -> None:

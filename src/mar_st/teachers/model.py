@@ -88,17 +88,17 @@ class ModelTeacher:
         query = document if query_prompt is None else RoleEncoding("document", query_prompt)
         model: SentenceTransformer = mar
         if not normalised:
-            kept: list[Any] = [one for one in route(mar, "document") if not isinstance(one, Normalize)]
-            model = SentenceTransformer(modules=kept, device=str(mar.device)).eval()
+            modules: list[Any] = [one for one in route(mar, "document") if not isinstance(one, Normalize)]
+            model = SentenceTransformer(modules=modules, device=str(mar.device)).eval()
         return cls(model, store, {"query": query, "document": document}, **options)
 
     @classmethod
     def of_model(cls, model: SentenceTransformer, store: TeacherStore, **options: Any) -> Self:
         """Return any model as a teacher, which encodes as its `encode_query` and `encode_document` do."""
-        found = (model.prompts[name] for name in DOCUMENT_PROMPTS if name in model.prompts)
+        document_prompts = (model.prompts[name] for name in DOCUMENT_PROMPTS if name in model.prompts)
         asks: dict[Side, RoleEncoding] = {
             "query": RoleEncoding("query", model.prompts.get("query") or ""),
-            "document": RoleEncoding("document", next(found, "") or ""),
+            "document": RoleEncoding("document", next(document_prompts, "") or ""),
         }
         return cls(model, store, asks, **options)
 

@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 from mar_st.files import move_folder, one_line, write_digests, write_json
 from mar_st.files.arrays import load_array
-from mar_st.teachers.vectors import KEY, KeyIndex, Part, StoreError, Vectors, text_keys
+from mar_st.teachers.vectors import KEY_BYTES, KeyIndex, Part, StoreError, Vectors, text_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 VECTORS_VARIABLE = "MAR_STORE"
 
 #: Texts that are encoded between two writes; a kill loses at most these.
-SHARD = 4096
+SHARD_TEXTS = 4096
 #: Texts per call of the teacher.
 BLOCK = 512
 
@@ -74,7 +74,11 @@ class TeacherStore:
     """
 
     def __init__(
-        self, root: str | Path, *, shard: int = SHARD, on_encode: Callable[[int, float], None] | None = None
+        self,
+        root: str | Path,
+        *,
+        shard: int = SHARD_TEXTS,
+        on_encode: Callable[[int, float], None] | None = None,
     ) -> None:
         self.root, self.shard, self.on_encode = Path(root), shard, on_encode
 
@@ -163,16 +167,16 @@ class TeacherStore:
                 busy = []
                 for name, rows, keys in waiting:
                     try:
-                        held = FileLock(locks / name).acquire(blocking=blocking)
+                        lock = FileLock(locks / name).acquire(blocking=blocking)
                     except Timeout:
                         busy.append((name, rows, keys))
                         continue
-                    with held:
+                    with lock:
                         if any(folder.glob(f"[0-9]*-{name}")):
                             bar.update(len(rows))  # another process was faster
                         else:
-                            asked = [texts[row] for row in rows.tolist()]
-                            _write_shard(folder, name, keys, _encode(encoder, asked, role, dtype, bar))
+                            shard_texts = [texts[row] for row in rows.tolist()]
+                            _write_shard(folder, name, keys, _encode(encoder, shard_texts, role, dtype, bar))
                 waiting = busy
         texts_encoded, seconds = sum(len(rows) for _, rows, _ in plan), time.perf_counter() - started
         logger.info("%d texts encoded by the teacher in %.2f s", texts_encoded, seconds)
@@ -185,21 +189,21 @@ def _encode(
 ) -> np.ndarray:
     blocks = []
     for start in range(0, len(texts), BLOCK):
-        asked = texts[start : start + BLOCK]
-        block = np.asarray(encoder.encode(asked, role))
-        if block.ndim != 2 or len(block) != len(asked):
+        block_texts = texts[start : start + BLOCK]
+        block = np.asarray(encoder.encode(block_texts, role))
+        if block.ndim != 2 or len(block) != len(block_texts):
             raise StoreError(
-                f"The teacher gave an array of shape {block.shape} for {len(asked)} texts; one vector per "
-                "text was expected."
+                f"The teacher gave an array of shape {block.shape} for {len(block_texts)} texts; one vector "
+                "per text was expected."
             )
         block = block.astype(dtype)
         if not np.isfinite(block).all():
             raise StoreError(
-                f"The teacher gave vectors with NaN or infinite values for {len(asked)} texts, stored as "
-                f"{dtype}. Check its weights, or compute and store in float32."
+                f"The teacher gave vectors with NaN or infinite values for {len(block_texts)} texts, stored "
+                f"as {dtype}. Check its weights, or compute and store in float32."
             )
         blocks.append(block)
-        bar.update(len(asked))
+        bar.update(len(block_texts))
     return np.concatenate(blocks)
 
 
@@ -240,5 +244,5 @@ def _keys(path: Path) -> np.ndarray:
 def _shards(folder: Path) -> tuple[list[Part], KeyIndex]:
     shards = _shard_folders(folder)
     keys = [_keys(path / "keys.npy") for path in shards]
-    none = np.empty(0, dtype=f"S{KEY}")
+    none = np.empty(0, dtype=f"S{KEY_BYTES}")
     return [Part.npy(path / "vectors.npy") for path in shards], KeyIndex(np.concatenate([none, *keys]))

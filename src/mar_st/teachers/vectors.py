@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 #: Bytes of a text's key (sha256, cut).
-KEY = 16
+KEY_BYTES = 16
 
 #: Texts whose keys are made at once.
 BLOCK_KEYS = 4096
@@ -34,8 +34,8 @@ def text_keys(texts: Sequence[str]) -> np.ndarray:
     """Return digests of texts, `(len(texts),)` of dtype `S16`."""
     rest, digests = iter(texts), bytearray()
     while block := list(itertools.islice(rest, BLOCK_KEYS)):
-        digests += b"".join(hashlib.sha256(text.encode()).digest()[:KEY] for text in block)
-    return np.frombuffer(bytes(digests), dtype=f"S{KEY}")
+        digests += b"".join(hashlib.sha256(text.encode()).digest()[:KEY_BYTES] for text in block)
+    return np.frombuffer(bytes(digests), dtype=f"S{KEY_BYTES}")
 
 
 class KeyIndex:
@@ -148,13 +148,13 @@ class Vectors:
         places = self.places[rows]
         single = places.ndim == 1
         places = places[None] if single else places
-        found = np.empty((len(places), self.dim), dtype=np.float32)
+        vectors = np.empty((len(places), self.dim), dtype=np.float32)
         for part in np.unique(places[:, 0]):
             here = np.flatnonzero(places[:, 0] == part)
-            found[here] = self._part(int(part))[places[here, 1], : self.dim]
+            vectors[here] = self._part(int(part))[places[here, 1], : self.dim]
         if self.normalised:
-            found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
-        return found[0] if single else found
+            vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        return vectors[0] if single else vectors
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         del copy

@@ -9,7 +9,7 @@ The rule, with room for `keep` pieces:
    ASCII, so that other texts have few unknown characters.
 5. Other pieces whose characters all occur in the texts, in the order of the vocabulary.
 
-If not all of 2 and 3 fit, the rare pieces of 3 (those beyond `COMMON` of the tokens) come after 4.
+If not all of 2 and 3 fit, the rare pieces of 3 (those beyond `COMMON_SHARE` of the tokens) come after 4.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 SCRIPT_SHARE = 0.01
 
 #: Pieces that make up this share of the tokens come before characters that the texts do not have.
-COMMON = 0.999
+COMMON_SHARE = 0.999
 
 #: Texts that are tokenised at a time.
 BLOCK = 1024
@@ -94,8 +94,8 @@ def encoded(
         while block := list(itertools.islice(stream, BLOCK)):
             for start in starts:
                 read = [start + text for text in block]
-                found = backend.encode_batch_fast(read, add_special_tokens=False)
-                yield start, read, [encoding.ids for encoding in found]
+                encodings = backend.encode_batch_fast(read, add_special_tokens=False)
+                yield start, read, [encoding.ids for encoding in encodings]
             bar.update(len(block))
 
 
@@ -203,12 +203,12 @@ def fit_of(
     unknown = backend.token_to_id(getattr(backend.model, "unk_token", None) or "")
     for _, read, before in encoded(backend, texts, prompts, show_progress=show_progress, what="comparing"):
         after = cut.encode_batch_fast(read, add_special_tokens=False)
-        for text, old, found in zip(read, before, after, strict=True):
+        for text, old, cut_encoding in zip(read, before, after, strict=True):
             wanted = new[np.asarray(old, dtype=np.int64)]
             number, tokens = number + 1, tokens + len(old)
             there = wanted >= 0
             kept_tokens += int(there.sum())
-            if wanted.tolist() == found.ids:
+            if wanted.tolist() == cut_encoding.ids:
                 unchanged += 1
             elif there.all() and unknown not in old:
                 raise VocabularyError(
@@ -232,15 +232,15 @@ class _Room:
                 return
             if number in self.kept:
                 continue
-            wanted = {number, *self._pieces.built_of(number)} - self.kept
-            if len(self.kept) + len(wanted) <= self._size:
-                self.kept |= wanted
+            missing = {number, *self._pieces.built_of(number)} - self.kept
+            if len(self.kept) + len(missing) <= self._size:
+                self.kept |= missing
 
 
 def _common(counts: np.ndarray) -> int:
-    """Return how many of the most frequent tokens cover `COMMON` of all occurrences; counts descend."""
+    """Return how many of the most frequent tokens cover `COMMON_SHARE` of all occurrences; counts descend."""
     total = np.cumsum(counts)
-    return 0 if not len(total) else int(np.searchsorted(total, COMMON * total[-1])) + 1
+    return 0 if not len(total) else int(np.searchsorted(total, COMMON_SHARE * total[-1])) + 1
 
 
 def _consists(surface: str | None, characters: Counter[str]) -> bool:
@@ -249,13 +249,13 @@ def _consists(surface: str | None, characters: Counter[str]) -> bool:
 
 def _scripts(characters: Counter[str]) -> set[str]:
     """Return the scripts of the texts' letters, without rare ones."""
-    found: Counter[str] = Counter()
+    by_script: Counter[str] = Counter()
     for character, count in characters.items():
         script = script_of(character)
         if script is not None:
-            found[script] += count
-    total = sum(found.values())
-    return {script for script, count in found.items() if count >= SCRIPT_SHARE * total}
+            by_script[script] += count
+    total = sum(by_script.values())
+    return {script for script, count in by_script.items() if count >= SCRIPT_SHARE * total}
 
 
 @lru_cache(maxsize=2**17)

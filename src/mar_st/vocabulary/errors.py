@@ -1,4 +1,4 @@
-"""The error of everything that cuts a vocabulary."""
+"""The error that cutting a vocabulary raises."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from mar_st.vocabulary.choose import Fit, choose, fit_of, usage_of
 from mar_st.vocabulary.errors import VocabularyError
 from mar_st.vocabulary.pieces import Pieces, mapped_rows
 from mar_st.vocabulary.weights import (
-    CONFIGS,
+    CONFIG_FILES,
     WEIGHTS_INDEX,
     config_numbers,
     read_config,
@@ -47,7 +47,7 @@ OTHER_FORMS = (
 )  # fmt: skip
 
 #: Never a part of a model.
-HIDDEN = (".git", ".cache", "*.part")
+EXCLUDED_PATTERNS = (".git", ".cache", "*.part")
 
 
 @dataclass(frozen=True)
@@ -221,16 +221,16 @@ def _encoders(root: Path, routes: Sequence[str]) -> list[str]:
         raise VocabularyError(
             f"{root} has no route {unknown[0]!r}; it has {', '.join(dict.fromkeys(names)) or 'none'}."
         )
-    found: dict[str, None] = {}
+    folders: dict[str, None] = {}
     for route in routes or list(dict.fromkeys(names)) or ["query"]:
         parts = [part for part in saved_chain(root, route) if part.type.endswith(".Transformer")]
         there = [part for part in parts if (part.path / "config.json").is_file()]
         if routes and not there:
             raise VocabularyError(f"The route {route} of {root} has no transformer with a vocabulary to cut.")
-        found |= dict.fromkeys(part.path.relative_to(root).as_posix() for part in there)
-    if not found:
+        folders |= dict.fromkeys(part.path.relative_to(root).as_posix() for part in there)
+    if not folders:
         raise VocabularyError(f"{root} has no transformer with a vocabulary to cut.")
-    return list(found)
+    return list(folders)
 
 
 def _prompts(root: Path) -> list[str]:
@@ -241,7 +241,7 @@ def _prompts(root: Path) -> list[str]:
 
 def _left_out(folder: Path, names: list[str], encoders: set[Path]) -> set[str]:
     """Return the files not to copy: those rewritten for the cut vocabulary, and other weight formats."""
-    patterns: tuple[str, ...] = HIDDEN
+    patterns: tuple[str, ...] = EXCLUDED_PATTERNS
     if folder.resolve() in encoders:
-        patterns += TOKENIZER_FILES + OTHER_FORMS + CONFIGS + (WEIGHTS_INDEX,)
+        patterns += TOKENIZER_FILES + OTHER_FORMS + CONFIG_FILES + (WEIGHTS_INDEX,)
     return {name for name in names if any(Path(name).match(pattern) for pattern in patterns)}

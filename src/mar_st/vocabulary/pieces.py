@@ -98,22 +98,22 @@ class Pieces:
         Added and special tokens, the unknown token, those that the post-processor adds, the symbols of all
         bytes, and of Unigram the piece of the lowest score.
         """
-        found = set(self.added.values())
+        pieces = set(self.added.values())
         unknown = self._model.get("unk_token")
         if unknown is not None and unknown in self.model:
-            found.add(self.model[unknown])
+            pieces.add(self.model[unknown])
         if self._model.get("unk_id") is not None:
-            found.add(int(self._model["unk_id"]))
+            pieces.add(int(self._model["unk_id"]))
         for part in _processors(self._content["post_processor"]):
-            found.update(_processor_ids(part))
+            pieces.update(_processor_ids(part))
         if self._byte_level:
-            found.update(self.model[symbol] for symbol in self._bytes if symbol in self.model)
+            pieces.update(self.model[symbol] for symbol in self._bytes if symbol in self.model)
         bytes_of = (f"<0x{byte:02X}>" for byte in range(256))
-        found.update(self.model[symbol] for symbol in bytes_of if symbol in self.model)
+        pieces.update(self.model[symbol] for symbol in bytes_of if symbol in self.model)
         if self.kind == "Unigram":
             scores = np.array([score for _, score in self._model["vocab"]])
-            found.add(int(scores.argmin()))
-        return found
+            pieces.add(int(scores.argmin()))
+        return pieces
 
     def built_of(self, number: int) -> set[int]:
         """Return the pieces from which the merges of a BPE tokenizer build a piece; none of other kinds.
@@ -173,27 +173,29 @@ class Pieces:
         pieces.sort(key=lambda entry: entry[1])
         order = [number for _, number in pieces]
         order += sorted(self._special - set(self.model.values()))  # they are numbered behind a model
-        new = {number: index for index, number in enumerate(order)}
+        new_ids = {number: index for index, number in enumerate(order)}
         content = copy.deepcopy({key: part for key, part in self._content.items() if key != "model"})
         content["model"] = {key: part for key, part in self._model.items() if key not in ("vocab", "merges")}
         model = content["model"]
         if self.kind == "Unigram":
             model["vocab"] = [self._model["vocab"][number] for _, number in pieces]
             if model.get("unk_id") is not None:
-                model["unk_id"] = new[int(model["unk_id"])]
+                model["unk_id"] = new_ids[int(model["unk_id"])]
         else:
-            model["vocab"] = {piece: new[number] for piece, number in pieces}
+            model["vocab"] = {piece: new_ids[number] for piece, number in pieces}
         if self.kind == "BPE":
-            there = model["vocab"]
+            vocabulary = model["vocab"]
             model["merges"] = [
                 [first, second]
                 for first, second in self._model["merges"]
-                if first in there and second in there and first + second.removeprefix(self._prefix) in there
+                if first in vocabulary
+                and second in vocabulary
+                and first + second.removeprefix(self._prefix) in vocabulary
             ]
         for token in content["added_tokens"]:
-            token["id"] = new[token["id"]]
+            token["id"] = new_ids[token["id"]]
         for part in _processors(content["post_processor"]):
-            _renumber(part, new)
+            _renumber(part, new_ids)
         return Tokenizer.from_str(json.dumps(content, ensure_ascii=False)), order
 
     def _symbols(self, piece: str) -> list[str]:

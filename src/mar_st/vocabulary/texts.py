@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: Files of a folder in the Hub layout that hold texts.
-LAYOUT = ("corpus.jsonl", "queries.jsonl")
+TEXT_FILES = ("corpus.jsonl", "queries.jsonl")
 
 
 def file_texts(name: str) -> Texts:
@@ -33,9 +33,9 @@ def file_texts(name: str) -> Texts:
     if path.suffix == ".txt":
         return _lines(path)
     if path.is_dir():
-        there = [path / file for file in LAYOUT if (path / file).is_file()]
-        if there:
-            return Texts.joined([file_texts(str(file)) for file in there])
+        files = [path / file for file in TEXT_FILES if (path / file).is_file()]
+        if files:
+            return Texts.joined([file_texts(str(file)) for file in files])
         return source_texts(read_source(Data(name="texts", path=name)))
     _, first = next(iter(file_rows(path, Position())), ("", {}))
     single = "text" in first and not {"query", "anchor", "sentence1", "premise"} & set(first)
@@ -51,7 +51,7 @@ def source_texts(source: Source) -> Texts:
 
 def _lines(path: Path) -> Texts:
     with path.open(encoding="utf-8") as lines:
-        found = Texts.of([text for line in lines if (text := line.strip())])
-    if not len(found):
+        texts = Texts.of([text for line in lines if (text := line.strip())])
+    if not len(texts):
         raise DataError(f"{path} holds no texts.")
-    return found
+    return texts

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 WEIGHTS_FILE, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 
 #: Files with the numbers of tokens.
-CONFIGS = ("config.json", "generation_config.json")
+CONFIG_FILES = ("config.json", "generation_config.json")
 
-_IDS = re.compile(r".*_token_(id|ids|index)$")
+_ID_KEYS = re.compile(r".*_token_(id|ids|index)$")
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ def read_config(folder: Path) -> dict[str, Any]:
         content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         if content.get("model_type") == "new":
             content = native_gte_config(content)
-        found: dict[str, Any] = AutoConfig.for_model(**content).to_dict()
+        config: dict[str, Any] = AutoConfig.for_model(**content).to_dict()
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise VocabularyError(
             f"{folder} has no readable config.json of a transformers model ({type(error).__name__}: {error})."
         ) from error
-    return found
+    return config
 
 
 def vocabulary_tensors(config: Mapping[str, Any]) -> VocabularyTensors:
@@ -222,11 +222,11 @@ def _opened(path: Path) -> Any:
 
 def config_numbers(config: Mapping[str, Any]) -> set[int]:
     """Return the numbers of tokens that a configuration names."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     for key, value in config.items():
-        if _IDS.fullmatch(key):
-            found.update(number for number in _numbers(value) if number >= 0)
-    return found
+        if _ID_KEYS.fullmatch(key):
+            numbers.update(number for number in _numbers(value) if number >= 0)
+    return numbers
 
 
 def write_configs(folder: Path, out: Path, config: Mapping[str, Any], new: np.ndarray, rows: int) -> None:
@@ -239,13 +239,13 @@ def write_configs(folder: Path, out: Path, config: Mapping[str, Any], new: np.nd
         new: New number of each old piece; -1 for removed pieces.
         rows: Rows of the embedding.
     """
-    for name in CONFIGS:
+    for name in CONFIG_FILES:
         if not (folder / name).is_file():
             continue
         content = json.loads((folder / name).read_text(encoding="utf-8"))
         effective = config if name == "config.json" else content
         for key, value in effective.items():
-            if _IDS.fullmatch(key) and (key in content or value is not None):
+            if _ID_KEYS.fullmatch(key) and (key in content or value is not None):
                 content[key] = _renumbered(value, new)
         if name == "config.json":
             content["vocab_size"] = rows

@@ -16,8 +16,8 @@ from mteb.models import ModelMeta
 from mar_st.errors import MarError
 from mar_st.model.names import (
     HOME_VARIABLE,
-    PACKAGED,
-    PUBLISHED,
+    PACKAGED_MODEL,
+    PUBLISHED_MODELS,
     installed_folder,
     model_folder,
     packaged_folder,
@@ -91,7 +91,7 @@ def load_local(
         raise ModelUnavailableError(str(error)) from error
     assert folder is not None  # noqa: S101 -- a name of this project is a folder or an error
     # An unpacked model has the revision of the packed one, which is what the metadata were read from.
-    packed = None if short == PACKAGED or trained_folder(short) else installed_folder(short)
+    packed = None if short == PACKAGED_MODEL or trained_folder(short) else installed_folder(short)
     _same_revision(name, packed or folder, revision)
     return MAREncoder(_load_folder(folder, device, embed_dim, kwargs), sts_route=sts_route)
 
@@ -113,7 +113,7 @@ def load_large(
         ModelUnavailableError: If there is neither; the message names both ways to get the model.
     """
     short = name.split("/")[1]
-    repository = PUBLISHED[short]
+    repository = PUBLISHED_MODELS[short]
     folder = trained_folder(short)
     if folder is not None:
         _same_revision(name, folder, revision)
@@ -267,7 +267,7 @@ def _large_meta(name: str, document_parameters: int, document_embeddings: int) -
         max_tokens=512,
         license=None if trained else PUBLISHED_LICENCE,
         open_weights=None if trained else True,
-        reference=None if trained else f"https://huggingface.co/{PUBLISHED[short]}",
+        reference=None if trained else f"https://huggingface.co/{PUBLISHED_MODELS[short]}",
         # The day of the paper that describes the weights.
         release_date=None if trained else "2026-04-13",
         public_training_code=None if trained else "https://github.com/PhilipGAQ/CARE",

@@ -9,7 +9,7 @@ import numpy as np
 
 from mar_st.errors import MarError
 from mar_st.integrity.verify import verify
-from mar_st.teachers.journal import CHECKS, HEADER, RECORDS, Journal
+from mar_st.teachers.journal import CHECKS_FILE, HEADER_FILE, RECORDS_FILE, Journal
 from mar_st.teachers.vectors import text_keys
 from medteb_mteb.curation.diversify.journal import DecisionJournal
 from medteb_mteb.curation.files.records import BuildError
@@ -52,17 +52,17 @@ def prepare(place: Path) -> Target:
         name, work = line.decode("utf-8", "replace"), place / "work"
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir()
-        if name in (RECORDS, CHECKS, HEADER):
-            for other in (RECORDS, CHECKS, HEADER):
+        if name in (RECORDS_FILE, CHECKS_FILE, HEADER_FILE):
+            for other in (RECORDS_FILE, CHECKS_FILE, HEADER_FILE):
                 shutil.copyfile(made / other, work / other)
             (work / name).write_bytes(content)
             report = verify(work)
             journal = Journal(work, {})
             journal.open()
             rows = journal.index.find(text_keys(_TEXTS))
-            if journal.part is not None and name == RECORDS:
+            if journal.part is not None and name == RECORDS_FILE:
                 # Bytes after the last record with a checksum count as just written.
-                kept = np.memmap(work / RECORDS, journal.part.dtype, "r")["vector"]
+                kept = np.memmap(work / RECORDS_FILE, journal.part.dtype, "r")["vector"]
                 for text, row in enumerate(rows):
                     assert not 0 <= row < len(vectors) or (kept[row] == vectors[text]).all()
             return f"{report.whole} {(rows >= 0).sum()}"
@@ -78,6 +78,6 @@ def prepare(place: Path) -> Target:
         assert again.whole
         return f"repaired {again.notes}"
 
-    names = ("answers", "judgements", "decisions", RECORDS, CHECKS, HEADER)
+    names = ("answers", "judgements", "decisions", RECORDS_FILE, CHECKS_FILE, HEADER_FILE)
     seeds = [name.encode() + b"\n" + (made / name).read_bytes() for name in names]
     return Target(seeds, check, (MarError, BuildError), named=True)

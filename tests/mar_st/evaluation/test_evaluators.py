@@ -34,8 +34,8 @@ def test_equals_ndcg_computed_manually(mar, folder):
     for row, relevant in zip(scores, (0, 2), strict=True):
         rank = int((row > row[relevant]).sum()) + 1
         expected += 1 / math.log2(rank + 1) / 2
-    found = dev_evaluator(Evaluation(path=str(path)))(mar)
-    assert found == {"dev_ndcg@10": pytest.approx(expected, abs=1e-6)}
+    reported = dev_evaluator(Evaluation(path=str(path)))(mar)
+    assert reported == {"dev_ndcg@10": pytest.approx(expected, abs=1e-6)}
     assert 0 < expected < 1 or expected == 1
 
 

@@ -10,7 +10,7 @@ def test_draws_do_not_depend_on_how_many_come_at_a_time(monkeypatch):
     whole = np.concatenate(list(resampled(7, 100, 3)))
     assert whole.shape == (100, 7)
     assert set(whole.ravel()) == set(range(7))
-    monkeypatch.setattr(resampling, "_VALUES", 50)
+    monkeypatch.setattr(resampling, "_MAX_VALUES", 50)
     parts = list(resampled(7, 100, 3))
     assert [len(part) for part in parts] == [*[7] * 14, 2]
     assert (np.concatenate(parts) == whole).all()

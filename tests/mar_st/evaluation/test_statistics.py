@@ -59,11 +59,11 @@ def _enumerated(first, second):
         return scores.values
 
     a, b, gold, kind = comparable(first), comparable(second), first.gold, first.kind
-    found = []
+    differences = []
     for swap in itertools.product([False, True], repeat=a.shape[1]):
         one, other = np.where(swap, b, a), np.where(swap, a, b)
-        found.append(_naive_statistic(one, gold, kind) - _naive_statistic(other, gold, kind))
-    return np.array(found)
+        differences.append(_naive_statistic(one, gold, kind) - _naive_statistic(other, gold, kind))
+    return np.array(differences)
 
 
 @pytest.mark.parametrize("kind", ["mean", "pearson", "spearman"])
@@ -125,10 +125,10 @@ def test_the_bootstrap_of_a_mean_is_that_of_the_seed_averaged_items():
 @pytest.mark.parametrize("kind", ["pearson", "spearman"])
 def test_the_bootstrap_of_a_correlation_resamples_pairs(kind):
     first, _ = _pair(25, 2, kind)
-    found = bootstrap(first, resamples=20, seed=(5,))
+    resampled = bootstrap(first, resamples=20, seed=(5,))
     index = np.random.default_rng([5]).integers(0, 25, (20, 25))
     naive = [_naive_statistic(first.values[:, row], first.gold[row], kind) for row in index]
-    np.testing.assert_allclose(found, naive, atol=1e-9)
+    np.testing.assert_allclose(resampled, naive, atol=1e-9)
 
 
 def test_the_interval_covers_the_truth_about_as_often_as_it_says():
@@ -173,18 +173,18 @@ def test_with_random_seeds_alone_it_is_welchs_test():
     rng = np.random.default_rng(0)
     first, second = rng.normal(0.6, 0.02, 4), rng.normal(0.55, 0.01, 3)
     seeds = seed_variances({"a": first, "b": second}, {"a", "b"})
-    found = mixed(seeds["a"], seeds["b"], np.zeros(100))
+    result = mixed(seeds["a"], seeds["b"], np.zeros(100))
     expected = scipy_stats.ttest_ind(first, second, equal_var=False)
-    assert found.p == pytest.approx(expected.pvalue)
-    assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval()))
-    assert found.difference == pytest.approx(first.mean() - second.mean())
+    assert result.p == pytest.approx(expected.pvalue)
+    assert (result.low, result.high) == pytest.approx(tuple(expected.confidence_interval()))
+    assert result.difference == pytest.approx(first.mean() - second.mean())
 
 
 def test_with_random_items_alone_the_interval_is_normal():
     drawn = np.random.default_rng(0).normal(0.1, 0.04, 10_000)
     seeds = seed_variances({"a": np.array([0.6]), "b": np.array([0.5])}, set())
-    found = mixed(seeds["a"], seeds["b"], drawn)
-    assert found.high - found.difference == pytest.approx(1.96 * drawn.std(ddof=1), rel=1e-3)
+    result = mixed(seeds["a"], seeds["b"], drawn)
+    assert result.high - result.difference == pytest.approx(1.96 * drawn.std(ddof=1), rel=1e-3)
 
 
 def test_a_row_with_one_seed_gets_the_pooled_variance():
@@ -194,10 +194,10 @@ def test_a_row_with_one_seed_gets_the_pooled_variance():
         "one": np.array([0.4]),
         "fixed": np.array([0.4]),
     }
-    found = seed_variances(per_seed, {"a", "b", "one"})
+    variances = seed_variances(per_seed, {"a", "b", "one"})
     pooled = (0.02 + 2 * per_seed["b"].var(ddof=1)) / 3
-    assert (found["one"].variance, found["one"].freedom) == pytest.approx((pooled, 3))
-    assert (found["fixed"].variance, found["fixed"].freedom) == (0.0, 0)
+    assert (variances["one"].variance, variances["one"].freedom) == pytest.approx((pooled, 3))
+    assert (variances["fixed"].variance, variances["fixed"].freedom) == (0.0, 0)
 
 
 def test_the_mixed_interval_covers_the_truth_when_seeds_vary():
@@ -209,8 +209,8 @@ def test_the_mixed_interval_covers_the_truth_when_seeds_vary():
         drawn = {name: bootstrap(of, resamples=300, seed=(trial,)) for name, of in scores.items()}
         seeds = seed_variances({name: of.per_seed() for name, of in scores.items()}, set("ab"))
         gaps = drawn["a"] - drawn["b"]
-        found = mixed(seeds["a"], seeds["b"], gaps)
-        covered += found.low <= 0 <= found.high
+        result = mixed(seeds["a"], seeds["b"], gaps)
+        covered += result.low <= 0 <= result.high
         low, high = np.percentile(gaps, (2.5, 97.5))
         narrow += low <= 0 <= high
     assert covered / 200 > 0.92

@@ -149,8 +149,8 @@ def test_thresholds_separate_separable_scores():
     draw = random.Random(5)
     labels = [draw.choice([0, 1, 2, 3, 4]) for _ in range(400)]
     scores = [label + draw.uniform(-0.4, 0.4) for label in labels]
-    found = fit_thresholds(scores, labels)
-    assert found.label(scores).tolist() == labels
+    thresholds = fit_thresholds(scores, labels)
+    assert thresholds.label(scores).tolist() == labels
     # Mixed ones are no worse than the quantiles they begin with.
     noisy = np.array([label + draw.gauss(0, 1.5) for label in labels])
     counts = np.cumsum(np.bincount(labels))[:-1] / len(labels)

@@ -76,12 +76,12 @@ def test_on_unit_vectors_kl_and_cosine_are_the_squared_distance(mar):
     }
 
     def gradients(vectors):
-        found = {
+        by_loss = {
             name: torch.autograd.grad(loss.compute_loss(*vectors), vectors[0])[0].flatten()
             for name, loss in losses.items()
         }
         pairs = (("kl", "mse"), ("cosine", "mse"))
-        return [float(torch.cosine_similarity(found[a], found[b], dim=0)) for a, b in pairs]
+        return [float(torch.cosine_similarity(by_loss[a], by_loss[b], dim=0)) for a, b in pairs]
 
     values = {name: loss.compute_loss(*unit).item() for name, loss in losses.items()}
     assert values["kl"] == pytest.approx(values["mse"] / 512, rel=0.01)

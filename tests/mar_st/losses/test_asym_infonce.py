@@ -64,9 +64,9 @@ def _close(ours, naive, columns):
 
 @pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("margin", [None, 0.0, 0.3])
-@pytest.mark.parametrize("scores", [in_batch.SCORES, 30])
+@pytest.mark.parametrize("scores", [in_batch.MAX_SCORES, 30])
 def test_equals_the_naive_formula(mar, monkeypatch, both, margin, scores):
-    monkeypatch.setattr(in_batch, "SCORES", scores)  # 30: one or two rows of the matrix at a time
+    monkeypatch.setattr(in_batch, "MAX_SCORES", scores)  # 30: one or two rows of the matrix at a time
     columns = _columns()
     loss = AsymInfoNCELoss(mar, temperature=0.5, both_directions=both, false_negative_margin=margin)
     naive = _naive(columns, 0.5, both=both, margin=margin)
@@ -274,8 +274,8 @@ def test_equals_cached_multiple_negatives_ranking_loss(symmetric, dims):
         inner = CachedMultipleNegativesRankingLoss(model, scale=20.0, mini_batch_size=2)
         return MatryoshkaLoss(model, inner, list(dims), [1 / len(dims)] * len(dims)) if dims else inner
 
-    found = _step(symmetric, tasks, loss=theirs)
-    _same(ours, (found[0], {name.removeprefix("loss."): grad for name, grad in found[1].items()}, {}))
+    reference = _step(symmetric, tasks, loss=theirs)
+    _same(ours, (reference[0], {name.removeprefix("loss."): grad for name, grad in reference[1].items()}, {}))
 
 
 @pytest.mark.parametrize("frozen", ["query", "document"])

@@ -55,7 +55,7 @@ def _gradients(model, vectors):
 
 
 def _cheap_passes(monkeypatch):
-    monkeypatch.setattr(module, "PASS", 8)
+    monkeypatch.setattr(module, "PASS_OVERHEAD_TOKENS", 8)
 
 
 def test_vectors_and_gradients_are_those_of_whole_columns(model, features, monkeypatch):
@@ -66,9 +66,9 @@ def test_vectors_and_gradients_are_those_of_whole_columns(model, features, monke
     assert cut.tokens < 0.6 * whole.tokens
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
-    found, expected = _gradients(model, ours), _gradients(model, plain(model, features))
-    assert found.keys() == expected.keys()
-    for name, gradient in found.items():
+    gradients, expected = _gradients(model, ours), _gradients(model, plain(model, features))
+    assert gradients.keys() == expected.keys()
+    for name, gradient in gradients.items():
         torch.testing.assert_close(gradient, expected[name], rtol=1e-3, atol=1e-4)
 
 
@@ -130,8 +130,8 @@ def _shapes(features):
     """Rows and width of every pass, after a check of the vectors against those of whole columns."""
     bag = BagOfTokens()
     counting = Counting(bag)
-    for found, column in zip(embed_columns(counting, features), features, strict=True):
-        torch.testing.assert_close(found, bag(column)["sentence_embedding"], rtol=1e-4, atol=1e-4)
+    for vectors, column in zip(embed_columns(counting, features), features, strict=True):
+        torch.testing.assert_close(vectors, bag(column)["sentence_embedding"], rtol=1e-4, atol=1e-4)
     return counting.shapes
 
 
@@ -173,7 +173,7 @@ def test_texts_are_one_pass_where_their_padding_costs_less_than_another():
 
 
 def test_a_pass_has_four_texts_or_more_even_if_passes_cost_nothing(monkeypatch):
-    monkeypatch.setattr(module, "PASS", 0)
+    monkeypatch.setattr(module, "PASS_OVERHEAD_TOKENS", 0)
     assert [rows for rows, _ in _shapes([_column(list(range(1, 25)))])] == [4] * 6
 
 
@@ -181,10 +181,12 @@ def test_a_pass_has_four_texts_or_more_even_if_passes_cost_nothing(monkeypatch):
 def test_sizes_cost_no_more_than_one_pass_and_cover_all_rows(lengths):
     sizes = module._sizes(lengths)
     assert sum(sizes) == len(lengths)
-    assert min(sizes) >= module.FEWEST
+    assert min(sizes) >= module.MIN_PASS_TEXTS
     assert module._cost(lengths, sizes) <= module._cost(lengths, [len(lengths)])
 
 
 def test_processes_that_train_together_make_as_many_passes(monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    assert len(module._sizes([9] * 24)) == len(module._sizes([90] * 3 + [5] * 21)) == module.SHARED
+    assert (
+        len(module._sizes([9] * 24)) == len(module._sizes([90] * 3 + [5] * 21)) == module.DISTRIBUTED_PASSES
+    )

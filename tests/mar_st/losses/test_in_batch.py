@@ -94,7 +94,7 @@ def test_a_document_that_scores_as_much_as_the_positive_stays_with_a_margin_of_z
 
 
 def test_each_query_is_scored_once_and_no_more_scores_are_held_than_allowed(monkeypatch):
-    monkeypatch.setattr(in_batch, "SCORES", 30)
+    monkeypatch.setattr(in_batch, "MAX_SCORES", 30)
     seen = []
 
     class Recording(AsymInfoNCELoss):

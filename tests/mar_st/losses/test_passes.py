@@ -43,12 +43,12 @@ def distill(model, **limits):
 
 
 def features_of(model, routes, *, spans):
-    found = []
+    columns = []
     for number, route in enumerate(routes):
         texts = TEXTS[number:] + TEXTS[:number]
         column = {**model.preprocess(texts, task=route), "task": route}
-        found.append(column | ({SPANS: spans_of(column["attention_mask"])} if spans else {}))
-    return found
+        columns.append(column | ({SPANS: spans_of(column["attention_mask"])} if spans else {}))
+    return columns
 
 
 def step(make, *, spans=True, extra=None, **limits):
@@ -144,12 +144,12 @@ class Waits(TorchFunctionMode):
 
     def __init__(self):
         super().__init__()
-        self.found = []
+        self.names = []
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         name = getattr(func, "__name__", "")
         if name in self.NAMES:
-            self.found.append(name)
+            self.names.append(name)
         return func(*args, **(kwargs or {}))
 
 
@@ -158,7 +158,7 @@ class WaitingOperators(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.found = []
+        self.names = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.name()
@@ -166,7 +166,7 @@ class WaitingOperators(TorchDispatchMode):
             index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1]
         )
         if boolean or name in ("aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero"):
-            self.found.append(name)
+            self.names.append(name)
         return func(*args, **(kwargs or {}))
 
 
@@ -210,7 +210,7 @@ class Packed(torch.nn.Module):
 
 
 def test_packed_texts_are_cut_in_their_order_within_the_limit_of_tokens():
-    model, lengths, found = Packed(), [3, 1, 2, 5, 1, 2], []
+    model, lengths, results = Packed(), [3, 1, 2, 5, 1, 2], []
     tokens = torch.randint(50, (1, 14), generator=torch.Generator().manual_seed(0))
     ends = torch.tensor([0, *lengths]).cumsum(0)
     features = {"input_ids": tokens, "cu_seq_lens_q": ends, "max_length_q": 5}
@@ -219,8 +219,8 @@ def test_packed_texts_are_cut_in_their_order_within_the_limit_of_tokens():
         model.passes.clear()
         value = AlignmentLoss(model, **limits)([dict(features)], VECTORS[: len(lengths), 0])
         value.backward()
-        found.append((value.detach(), model.embedding.weight.grad.clone()))
-    for one, other in zip(*found, strict=True):
+        results.append((value.detach(), model.embedding.weight.grad.clone()))
+    for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
     assert model.passes == 2 * [[3, 1], [2], [5], [1, 2]]  # without gradients, and again with them
 
@@ -245,8 +245,8 @@ def test_a_step_does_not_wait_for_the_device(make, limits):
     waits = {}
     for spans in (True, False):
         features = features_of(model, routes, spans=spans)
-        with Waits() as calls, WaitingOperators() as operators:
+        with Waits() as waiting_calls, WaitingOperators() as waiting_operators:
             loss(features, labels).backward()
-        waits[spans] = calls.found + operators.found
+        waits[spans] = waiting_calls.names + waiting_operators.names
     assert waits[True] == []
     assert waits[False]  # without the collator's spans there is no way around it

@@ -108,9 +108,9 @@ def test_masked_tokens_are_replaced_as_in_bert():
     torch.manual_seed(0)
     tokens = torch.randint(10, 1000, (200, 100))
     masked = torch.rand(tokens.shape) < 0.3
-    found = replace_tokens(tokens, masked, 4, 1000)
-    assert torch.equal(found[~masked], tokens[~masked])
-    of_masked = found[masked]
+    replaced = replace_tokens(tokens, masked, 4, 1000)
+    assert torch.equal(replaced[~masked], tokens[~masked])
+    of_masked = replaced[masked]
     shares = [
         float(share.float().mean())
         for share in (
@@ -201,7 +201,7 @@ def test_equals_a_loop_over_rows(model, queries, monkeypatch):
     visible = draw_visible(mask, plain, 0.5)
     monkeypatch.setattr(retromae, "draw_words", lambda *_: masked)
     monkeypatch.setattr(retromae, "draw_visible", lambda *_: visible)
-    found = loss([features])
+    value = loss([features])
 
     encoder, decoder = model[0].model, loss.decoder
     weight = encoder.get_input_embeddings().weight
@@ -229,7 +229,7 @@ def test_equals_a_loop_over_rows(model, queries, monkeypatch):
         logits.append(loss.head(decoder.output_norm(attended + decoder.down(up)), weight))
         targets.append(tokens[b, i])
     expected = expected + cross_entropy(torch.stack(logits), torch.stack(targets))
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(value, expected, atol=1e-4, rtol=1e-4)
     assert set(loss.last_parts) == {"encoder", "decoder"}
 
 
@@ -249,9 +249,9 @@ def test_bad_rates_are_refused(model, name, rate):
 
 
 def test_logits_in_parts_give_the_same_loss_and_gradients(monkeypatch):
-    found = []
+    results = []
     for targets in (10_000, 7):
-        monkeypatch.setattr(retromae, "TARGETS", targets)
+        monkeypatch.setattr(retromae, "MAX_TARGETS", targets)
         model = encoder()
         torch.manual_seed(4)
         loss = RetroMAELoss(model)
@@ -259,8 +259,8 @@ def test_logits_in_parts_give_the_same_loss_and_gradients(monkeypatch):
         value = loss([features])
         value.backward()
         gradients = {name: weight.grad for name, weight in loss.named_parameters() if weight.grad is not None}
-        found.append((value, gradients))
-    (whole, expected), (parts, gradients) = found
+        results.append((value, gradients))
+    (whole, expected), (parts, gradients) = results
     torch.testing.assert_close(parts, whole)
     assert gradients.keys() == expected.keys()
     for name, gradient in gradients.items():

@@ -219,7 +219,7 @@ def test_an_encoder_without_an_adapter_is_left_as_it_is():
 
 
 def test_an_update_is_added_without_a_second_copy_of_the_weights(monkeypatch):
-    monkeypatch.setattr(adapters, "_ELEMENTS", 100)  # a few rows at a time
+    monkeypatch.setattr(adapters, "_MERGE_BLOCK", 100)  # a few rows at a time
     transformer, before, update = _bfloat16_with_update(scale=0.01)
     names = [f"{name}.base_layer" for name in before]
     places = {name: transformer.model.get_submodule(name).weight.data_ptr() for name in names}
@@ -238,8 +238,8 @@ def test_other_adapter_types_are_merged_by_peft():
     with torch.no_grad():
         expected = transformer(dict(features))["token_embeddings"]
         report = merge_lora(transformer)
-        found = transformer(dict(features))["token_embeddings"]
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+        merged = transformer(dict(features))["token_embeddings"]
+    torch.testing.assert_close(merged, expected, atol=1e-4, rtol=1e-4)
     assert report.lost < 1e-6
 
 

@@ -49,8 +49,8 @@ def states(transformer, texts):
     """Token vectors and their mask."""
     features = transformer.preprocess(texts)
     with torch.inference_mode():
-        found = transformer(features)
-    return found["token_embeddings"], found["attention_mask"].bool()
+        output = transformer(features)
+    return output["token_embeddings"], output["attention_mask"].bool()
 
 
 def cut(transformer, layer, texts, **settings):
@@ -66,13 +66,13 @@ def test_the_cut_encoder_is_exact_if_states_depend_only_on_the_token(family, mon
     whole = encoder(family)
     without_attention(whole.model, 2)
     expected, mask = states(whole, TEXTS)
-    found, _ = states(cut(whole, 2, TEXTS), TEXTS)
+    vectors, _ = states(cut(whole, 2, TEXTS), TEXTS)
     copied = copy.deepcopy(whole)
     keep_layers([copied], [2, 3])
     apart = (states(copied, TEXTS)[0] - expected)[mask].abs().max()
     assert apart > 0.1  # the layers that were cut do something
     # The first token of a text counts for no decoder, see the module.
-    torch.testing.assert_close(found[mask], expected[mask], atol=2e-3, rtol=2e-3)
+    torch.testing.assert_close(vectors[mask], expected[mask], atol=2e-3, rtol=2e-3)
 
 
 @pytest.mark.parametrize("family", ["bert", "gte", "qwen3"])
@@ -127,14 +127,14 @@ def test_pairs_solve_the_least_squares_problem(monkeypatch):
     expected = torch.linalg.solve(
         design.T @ design + torch.diag(torch.tensor(ridge).double()), design.T @ states_.double()
     )
-    found = torch.cat(list(context_means._fit(groups).values()))
-    torch.testing.assert_close(found.double(), expected, atol=1e-3, rtol=1e-3)
+    fitted = torch.cat(list(context_means._fit(groups).values()))
+    torch.testing.assert_close(fitted.double(), expected, atol=1e-3, rtol=1e-3)
 
 
 def test_pairs_are_the_most_frequent_ones_within_texts():
     whole = encoder("bert")
     texts = ["头疼吃药"] * 4 + ["吃什么药"] * 3 + ["么药"] * 2
-    found = HiddenMeans.of(whole, [1], texts, pairs=3, show_progress=False).pairs
+    chosen = HiddenMeans.of(whole, [1], texts, pairs=3, show_progress=False).pairs
     token = whole.tokenizer.convert_tokens_to_ids
     frequent = {(token("头"), token("疼")), (token("疼"), token("吃")), (token("吃"), token("药"))}
     everything = HiddenMeans.of(whole, [1], texts, pairs=1000, show_progress=False).pairs
@@ -143,8 +143,8 @@ def test_pairs_are_the_most_frequent_ones_within_texts():
     assert counted == sorted(counted)
     assert not any(set(pair) <= ends for pair in counted)
     assert (token("么"), token("药")) in counted  # five times
-    assert all(tuple(pair) in counted for pair in found.tolist())
-    assert len(found) == 3
+    assert all(tuple(pair) in counted for pair in chosen.tolist())
+    assert len(chosen) == 3
     assert frequent < set(counted)
 
 
@@ -163,10 +163,10 @@ def test_refuses_pairs_if_none_is_frequent():
 def test_unseen_tokens_get_an_estimate_and_nothing_else_changes():
     whole = encoder("bert")
     smaller = cut(whole, 2, TEXTS)
-    own, found = (module.model.get_input_embeddings().weight for module in (whole, smaller))
-    assert torch.isfinite(found).all()
+    own, estimated = (module.model.get_input_embeddings().weight for module in (whole, smaller))
+    assert torch.isfinite(estimated).all()
     unseen = whole.tokenizer.convert_tokens_to_ids("[UNK]")
-    assert not torch.allclose(found[unseen], own[unseen])
+    assert not torch.allclose(estimated[unseen], own[unseen])
     for name, parameter in smaller.model.encoder.layer[0].named_parameters():
         assert torch.equal(parameter, whole.model.encoder.layer[2].get_parameter(name))
 
@@ -174,7 +174,7 @@ def test_unseen_tokens_get_an_estimate_and_nothing_else_changes():
 def test_padding_and_batches_do_not_matter(monkeypatch):
     whole = encoder("bert")
     together = HiddenMeans.of(whole, [1], TEXTS, show_progress=False)
-    monkeypatch.setattr(hidden_states, "PASS", 1)
+    monkeypatch.setattr(hidden_states, "MAX_PASS_TOKENS", 1)
     alone = HiddenMeans.of(whole, [1], TEXTS, show_progress=False)
     torch.testing.assert_close(together.sums[1]["token"], alone.sums[1]["token"], atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(together.sums[1]["place"], alone.sums[1]["place"], atol=1e-4, rtol=1e-4)
@@ -208,10 +208,10 @@ def test_half_precision_and_configurations_without_padding_work(family):
     half = copy.deepcopy(whole)
     half.model.to(torch.bfloat16)
     half.model.config.pad_token_id = None
-    found = cut(half, 2, TEXTS).model.get_input_embeddings().weight
-    assert found.dtype == torch.bfloat16
+    embeddings = cut(half, 2, TEXTS).model.get_input_embeddings().weight
+    assert embeddings.dtype == torch.bfloat16
     seen = sorted({token for text in TEXTS for token in whole.tokenizer(text)["input_ids"]})
-    difference = (found.float() - expected)[seen].square().mean().sqrt()
+    difference = (embeddings.float() - expected)[seen].square().mean().sqrt()
     assert difference < 0.1 * expected[seen].square().mean().sqrt()
 
 

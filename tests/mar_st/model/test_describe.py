@@ -15,16 +15,16 @@ def _parameters(mar, route):
 
 def test_a_saved_mar_is_described(mar, tmp_path):
     mar.save_pretrained(str(tmp_path))
-    found = describe(tmp_path)
-    assert json.loads(json.dumps(found)) == found
-    assert list(found["routes"]) == ["query", "document"]
-    query, document = found["routes"]["query"], found["routes"]["document"]
+    description = describe(tmp_path)
+    assert json.loads(json.dumps(description)) == description
+    assert list(description["routes"]) == ["query", "document"]
+    query, document = description["routes"]["query"], description["routes"]["document"]
     assert (query["model_type"], query["hidden_size"], query["layers"]) == ("gte", 32, 2)
     assert (document["model_type"], document["hidden_size"], document["layers"]) == ("qwen3", 64, 2)
     assert query["parameters"] == _parameters(mar, "query")
     assert document["parameters"] == _parameters(mar, "document")
-    assert found["similarity"] == "cosine"
-    assert found["prompts"] == dict(mar.prompts)
+    assert description["similarity"] == "cosine"
+    assert description["prompts"] == dict(mar.prompts)
 
 
 def test_a_missing_route_is_reported(mar, tmp_path):

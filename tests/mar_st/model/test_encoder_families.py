@@ -158,10 +158,10 @@ def check(query, document, dtype, tmp_path):
     original = AutoTokenizer.from_pretrained(document_folder)
     eos = model.route_modules("document")[0].tokenizer.eos_token_id
     for text in TEXTS:
-        (found,) = ids(model, [text], "document")
+        (token_ids,) = ids(model, [text], "document")
         wanted = original(text, truncation=True, max_length=63)["input_ids"]
-        assert found == (wanted if wanted and wanted[-1] == eos else [*wanted, eos])
-        assert len(found) <= 64
+        assert token_ids == (wanted if wanted and wanted[-1] == eos else [*wanted, eos])
+        assert len(token_ids) <= 64
     model.save_pretrained(str(tmp_path / "mar"))
     vectors = {route: model.encode(TEXTS, task=route) for route in model.routes}
     for loaded in (

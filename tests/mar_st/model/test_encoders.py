@@ -91,9 +91,9 @@ def test_keeping_the_first_layers_gives_their_hidden_states(kind):
         expected = norm(states)
         before = model(input_ids=ids).last_hidden_state
         keep_layers(modules, [0, 1])
-        found = model(input_ids=ids).last_hidden_state
-    torch.testing.assert_close(found, expected)
-    assert not torch.allclose(found, before)
+        after = model(input_ids=ids).last_hidden_state
+    torch.testing.assert_close(after, expected)
+    assert not torch.allclose(after, before)
     assert model.config.num_hidden_layers == 2
 
 

@@ -1,4 +1,4 @@
-"""Uploads against a Hub of our own making."""
+"""Uploads to a fake Hub."""
 
 from __future__ import annotations
 
@@ -119,9 +119,9 @@ def test_the_commands_push_a_model(saved, monkeypatch, capsys, recipe_file, tmp_
     api = FakeHub()
     monkeypatch.setattr("huggingface_hub.HfApi", lambda: api)
     monkeypatch.setattr("sys.argv", ["mar", "push", str(saved), "me/tiny"])
-    with pytest.raises(SystemExit) as done:
+    with pytest.raises(SystemExit) as exited:
         cli.main()
-    assert done.value.code == 0
+    assert exited.value.code == 0
     assert "https://hub/me/tiny/commit/1" in capsys.readouterr().out
     trained = []
 
@@ -133,8 +133,8 @@ def test_the_commands_push_a_model(saved, monkeypatch, capsys, recipe_file, tmp_
     command = ["mar", "train", str(recipe_file), "--out", str(tmp_path / "new"), "--report-to", "wandb"]
     for name, code in (("me/second", 0), ("medteb/mine", 2)):
         monkeypatch.setattr("sys.argv", [*command, "--push-to-hub", name])
-        with pytest.raises(SystemExit) as done:
+        with pytest.raises(SystemExit) as exited:
             cli.main()
-        assert done.value.code == code
+        assert exited.value.code == code
     assert sorted(api.files) == ["me/second", "me/tiny"]
     assert trained == [["wandb"]]  # a refused name trains nothing

@@ -20,7 +20,7 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 
 from mar_st import MAR
 from mar_st.model.encoders import load_encoder
-from mar_st.modules import INERT, is_truncation, truncation
+from mar_st.modules import INERT_SCALE, is_truncation, truncation
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 TEXTS = ["头疼吃药好", "感冒发热咳嗽医生你好", "高血压吃什么"]
@@ -45,11 +45,11 @@ def exact(query_source, document_source):
     return model.encode_queries(TEXTS), model.encode_corpus(TEXTS)
 
 
-def assert_close(found, exact):
+def assert_close(vectors, exact):
     """Equal to what half precision of the encoder leaves, of length 1 and float32."""
-    assert found.dtype == np.float32
-    norms = np.linalg.norm(exact, axis=1) * np.linalg.norm(found, axis=1)
-    assert ((found * exact).sum(axis=1) / norms > 0.999).all()
+    assert vectors.dtype == np.float32
+    norms = np.linalg.norm(exact, axis=1) * np.linalg.norm(vectors, axis=1)
+    assert ((vectors * exact).sum(axis=1) / norms > 0.999).all()
 
 
 @pytest.mark.thorough(but=["query_dtype1-document_dtype0-False"])
@@ -68,10 +68,10 @@ def test_stored_dtypes_encode_everywhere(
         MAR.from_pretrained(tmp_path, device="cpu", routes="document"),
         SentenceTransformer(str(tmp_path), device="cpu"),
     ):
-        found = loaded.encode_document(TEXTS, prompt="")
-        assert_close(np.float32(found), exact.encode_corpus(TEXTS))
+        vectors = loaded.encode_document(TEXTS, prompt="")
+        assert_close(np.float32(vectors), exact.encode_corpus(TEXTS))
         if renormalise:
-            assert np.abs(np.linalg.norm(np.float32(found), axis=1) - 1).max() < 5e-3
+            assert np.abs(np.linalg.norm(np.float32(vectors), axis=1) - 1).max() < 5e-3
     for loaded in (MAR.from_pretrained(tmp_path, device="cpu", routes="query"), model):
         assert_close(loaded.encode_queries(TEXTS), exact.encode_queries(TEXTS))
 
@@ -168,16 +168,16 @@ def test_the_stock_trainer_leaves_the_cut_unchanged(query_source, document_sourc
     (cut,) = [module for module in model.modules() if isinstance(module, Dense)]
     assert is_truncation(cut)
     assert cut.linear.weight.requires_grad  # a stock loader thaws it
-    drift = (cut.linear.weight / INERT - torch.eye(32, 64)).abs().max().item()
+    drift = (cut.linear.weight / INERT_SCALE - torch.eye(32, 64)).abs().max().item()
     assert drift < 1e-6
-    found = model.encode_document(TEXTS)
+    vectors = model.encode_document(TEXTS)
     model.save_pretrained(str(tmp_path / "tuned"))
     tuned = MAR.from_pretrained(tmp_path / "tuned", device="cpu")
-    np.testing.assert_allclose(tuned.encode_corpus(TEXTS), found, atol=1e-5)
+    np.testing.assert_allclose(tuned.encode_corpus(TEXTS), vectors, atol=1e-5)
     (cut,) = [module for module in tuned.route_modules("document") if is_truncation(module)]
-    assert torch.equal(cut.linear.weight, INERT * torch.eye(32, 64))
+    assert torch.equal(cut.linear.weight, INERT_SCALE * torch.eye(32, 64))
     start = MAR.from_pretrained(tmp_path / "mar", device="cpu")
-    assert np.abs(start.encode_corpus(TEXTS) - found).max() > 1e-3  # the encoders did learn
+    assert np.abs(start.encode_corpus(TEXTS) - vectors).max() > 1e-3  # the encoders did learn
 
 
 def test_texts_without_a_role_are_an_error_in_new_models(mar, queries, tmp_path):

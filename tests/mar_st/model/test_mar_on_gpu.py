@@ -33,21 +33,21 @@ def expected(folder):
     return model.encode_query(texts()), model.encode_document(texts())
 
 
-def cosines(found, wanted):
-    found = np.asarray(found, dtype=np.float32)
-    assert found.shape == wanted.shape
-    assert np.isfinite(found).all()
-    norms = np.linalg.norm(found, axis=1) * np.linalg.norm(wanted, axis=1)
-    return (found * wanted).sum(axis=1) / norms
+def cosines(vectors, wanted):
+    vectors = np.asarray(vectors, dtype=np.float32)
+    assert vectors.shape == wanted.shape
+    assert np.isfinite(vectors).all()
+    norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(wanted, axis=1)
+    return (vectors * wanted).sum(axis=1) / norms
 
 
 def agree(model, expected, gpu, least):
     assert {parameter.device.type for parameter in model.parameters()} == {gpu.type}
-    for found, wanted in zip(
+    for vectors, wanted in zip(
         (model.encode_query(texts()), model.encode_document(texts())), expected, strict=True
     ):
         assert np.ptp(wanted, axis=0).max() > 0.02  # texts differ
-        assert cosines(found, wanted).min() > least
+        assert cosines(vectors, wanted).min() > least
 
 
 @pytest.mark.parametrize("kind", [SentenceTransformer, MAR])

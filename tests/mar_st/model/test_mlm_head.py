@@ -1,4 +1,4 @@
-"""The masked-LM head of a backbone: what transformers computes with it, our head computes too."""
+"""The masked-LM head of a backbone computes what transformers computes with it."""
 
 from __future__ import annotations
 
@@ -91,13 +91,13 @@ def test_pre_training_starts_from_the_head_and_continues_from_its_own(tmp_path, 
         "stages": [stage],
     }
 
-    def run(name, said):
+    def run(name, lines):
         (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
-        train(load_recipe(tmp_path / "recipe.yaml"), tmp_path / name, say=said.append)
+        train(load_recipe(tmp_path / "recipe.yaml"), tmp_path / name, say=lines.append)
         return load_file(tmp_path / name / "01-pre" / "retromae.safetensors")
 
-    first = run("first", said := [])
-    assert any(line == f"stage pre: masked-LM head from that of {tmp_path / 'backbone'}" for line in said)
+    first = run("first", lines := [])
+    assert any(line == f"stage pre: masked-LM head from that of {tmp_path / 'backbone'}" for line in lines)
     torch.testing.assert_close(first["head.bias"], backbone.lm_head.decoder.bias.data, atol=1e-6, rtol=0)
     stage["resume_head"] = str(tmp_path / "first" / "01-pre")
     second = run("second", [])

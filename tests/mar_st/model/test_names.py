@@ -22,7 +22,7 @@ from mar_st.errors import MarError
 from mar_st.mining.retrievers import Dense
 from mar_st.model.encoders import check_source, load_encoder
 from mar_st.model.identity import model_digest
-from mar_st.model.names import KNOWN, model_folder, model_source, packaged_folder
+from mar_st.model.names import KNOWN_MODELS, model_folder, model_source, packaged_folder
 from mar_st.model.native_gte import fetch
 from mar_st.model.published import assemble
 from mar_st.model.reranker import Reranker
@@ -142,13 +142,13 @@ def test_the_hub_is_asked_for_other_names(entry, online, tmp_path):
 def test_the_packaged_model_answers_to_both_names(name, online):
     texts = ["头疼吃什么药"]
     expected = MAR.from_pretrained(packaged_folder(), device="cpu").encode_queries(texts)
-    for found in (
+    for vectors in (
         MAR(name, device="cpu").encode_queries(texts),
         MAR.from_pretrained(name, device="cpu").encode_queries(texts),
         MAR.from_pretrained(name, routes="query", device="cpu").encode_queries(texts),
         load_query_encoder(name).encode(texts, "query"),
     ):
-        assert found == pytest.approx(expected, abs=1e-6)
+        assert vectors == pytest.approx(expected, abs=1e-6)
     shown = CliRunner().invoke(app, ["info", name])
     assert '"hidden_size": 128' in shown.stdout
 
@@ -168,7 +168,7 @@ def test_a_trained_model_is_found_below_mar_home(name, tmp_path, monkeypatch):
 def test_an_unknown_name_of_this_project_is_refused_with_the_known_ones():
     with pytest.raises(MarError) as caught:
         model_folder("medteb/mar-huge")
-    assert all(f"medteb/{name}" in str(caught.value) for name in KNOWN)
+    assert all(f"medteb/{name}" in str(caught.value) for name in KNOWN_MODELS)
     with pytest.raises(MarError, match="not asked of the Hub"):
         model_folder("MedTEB/mar-mini")  # the Hub would take it for the same
 

@@ -11,7 +11,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from mar_st import MAR
-from mar_st.model.packed import MANIFEST, TENSORS, PackedError, pack, unpack, unpacked_folder
+from mar_st.model.packed import MANIFEST, TENSORS_FILE, PackedError, pack, unpack, unpacked_folder
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def saved(mar, tmp_path):
 
 def test_an_unpacked_model_gives_the_vectors_of_the_original(saved, mar, tmp_path, queries, documents):
     pack(saved, tmp_path / "packed")
-    assert (tmp_path / "packed" / TENSORS).stat().st_mode & 0o044 == 0o044  # others may read it
+    assert (tmp_path / "packed" / TENSORS_FILE).stat().st_mode & 0o044 == 0o044  # others may read it
     unpack(tmp_path / "packed", tmp_path / "out")
     texts = {
         "encode_query": queries,
@@ -46,13 +46,13 @@ def test_codes_are_within_half_a_step_and_zero_rows_stay(tmp_path):
               str(tmp_path / "model" / "model.safetensors"))  # fmt: skip
     pack(tmp_path / "model", tmp_path / "packed")
     unpack(tmp_path / "packed", tmp_path / "out")
-    found = load_file(str(tmp_path / "out" / "model.safetensors"))
+    unpacked = load_file(str(tmp_path / "out" / "model.safetensors"))
     step = matrix.abs().amax(1, keepdim=True) / 127
-    assert ((found["a"].float() - matrix).abs() <= 0.52 * step).all()
-    assert torch.equal(found["same"], found["a"])
-    assert torch.equal(found["huge"], huge)
-    assert torch.equal(found["ids"], torch.arange(3))
-    assert len(load_file(str(tmp_path / "packed" / TENSORS))) == 4  # equal matrices are stored once
+    assert ((unpacked["a"].float() - matrix).abs() <= 0.52 * step).all()
+    assert torch.equal(unpacked["same"], unpacked["a"])
+    assert torch.equal(unpacked["huge"], huge)
+    assert torch.equal(unpacked["ids"], torch.arange(3))
+    assert len(load_file(str(tmp_path / "packed" / TENSORS_FILE))) == 4  # equal matrices are stored once
 
 
 def test_packing_an_unpacked_model_gives_the_same_bytes(tmp_path):
@@ -84,8 +84,8 @@ def test_a_model_is_unpacked_into_the_cache_once(saved, tmp_path, monkeypatch):
         "import sys; from mar_st.model.packed import unpacked_folder; "
         f"print(unpacked_folder({str(tmp_path / 'packed')!r}, 'model'), 'torch' in sys.modules)"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == [str(folder), "False"]
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.split() == [str(folder), "False"]
 
 
 def test_folders_without_a_model_or_damaged_are_refused(saved, tmp_path):
@@ -99,11 +99,11 @@ def test_folders_without_a_model_or_damaged_are_refused(saved, tmp_path):
     pack(saved, tmp_path / "packed")
     for damage in ("cut", "flipped", "outside"):
         shutil.copytree(tmp_path / "packed", tmp_path / damage)
-    tensors = tmp_path / "cut" / TENSORS
+    tensors = tmp_path / "cut" / TENSORS_FILE
     tensors.write_bytes(tensors.read_bytes()[:-100])
     with pytest.raises(PackedError, match="Install it again"):
         unpack(tmp_path / "cut", tmp_path / "out")
-    tensors = tmp_path / "flipped" / TENSORS
+    tensors = tmp_path / "flipped" / TENSORS_FILE
     content = bytearray(tensors.read_bytes())
     content[-1000] ^= 1
     tensors.write_bytes(content)

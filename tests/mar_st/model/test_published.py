@@ -174,9 +174,9 @@ def test_a_pre_training_checkpoint_in_that_layout_is_a_backbone(repository, mar)
         encoder.state_dict().items(), loaded.model.state_dict().values(), strict=True
     ):
         torch.testing.assert_close(one, two, msg=name)
-    found = source_head(str(folder))
-    assert found is not None
+    loaded_head = source_head(str(folder))
+    assert loaded_head is not None
     for part in ("dense.weight", "dense.bias", "norm.weight", "norm.bias"):
-        torch.testing.assert_close(found.state_dict()[part], own[f"lm_head.{part}"])
-    torch.testing.assert_close(found.bias.data, own["lm_head.decoder.bias"])
+        torch.testing.assert_close(loaded_head.state_dict()[part], own[f"lm_head.{part}"])
+    torch.testing.assert_close(loaded_head.bias.data, own["lm_head.decoder.bias"])
     assert source_shape(str(folder)).config["model_type"] == "gte"

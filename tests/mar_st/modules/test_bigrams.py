@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 from mar_st.model.encoders import load_encoder
 from mar_st.model.plain import PlainModel
-from mar_st.modules.bigrams import BIGRAMS, BigramError, Bigrams, BigramTransformer, pair_keys, pair_rows
+from mar_st.modules.bigrams import BIGRAMS_FILE, BigramError, Bigrams, BigramTransformer, pair_keys, pair_rows
 from tests.mar_st.conftest import make_config, make_tokenizer
 
 FAMILIES = ("bert", "roberta", "xlm-roberta", "gte", "modernbert", "qwen3", "llama")
@@ -49,8 +49,8 @@ def model_of(encoder):
 def states(encoder, texts):
     features = encoder.preprocess(texts)
     with torch.inference_mode():
-        found = encoder(features)
-    return found["token_embeddings"], found["attention_mask"].bool()
+        output = encoder(features)
+    return output["token_embeddings"], output["attention_mask"].bool()
 
 
 def test_both_tokens_of_a_pair_get_their_vector():
@@ -72,10 +72,10 @@ def test_rows_agree_with_a_dictionary():
     ids = torch.cat(
         [pairs[:100].reshape(4, -1), torch.randint(0, 50_000, (4, 60), generator=generator)], dim=1
     )
-    found = pair_rows(pair_keys(pairs[:, 0], pairs[:, 1]), ids)
+    rows = pair_rows(pair_keys(pairs[:, 0], pairs[:, 1]), ids)
     expected = [[known.get(pair, -1) for pair in pairwise(row)] for row in ids.tolist()]
-    assert found.tolist() == expected
-    assert (found >= 0).sum() >= 100
+    assert rows.tolist() == expected
+    assert (rows >= 0).sum() >= 100
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -86,8 +86,8 @@ def test_vectors_of_zero_change_nothing(family):
         zero.first.zero_(), zero.second.zero_()
     texts = [TEXT, "药", "吃什么药头疼药药"]
     expected, mask = states(encoder, texts)
-    found, _ = states(BigramTransformer.of(encoder, zero), texts)
-    torch.testing.assert_close(found[mask], expected[mask])
+    vectors, _ = states(BigramTransformer.of(encoder, zero), texts)
+    torch.testing.assert_close(vectors[mask], expected[mask])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -117,9 +117,9 @@ def test_the_embeddings_reach_the_layers(family):
         weight[one] += first[0]
         weight[two] += second[0]
     expected, _ = states(changed, [TEXT])
-    found, _ = states(BigramTransformer.of(encoder, pair), [TEXT])
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-    assert not torch.allclose(found, states(encoder, [TEXT])[0], atol=1e-3)
+    vectors, _ = states(BigramTransformer.of(encoder, pair), [TEXT])
+    torch.testing.assert_close(vectors, expected, atol=1e-5, rtol=1e-5)
+    assert not torch.allclose(vectors, states(encoder, [TEXT])[0], atol=1e-3)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -196,18 +196,18 @@ def test_a_damaged_file_gives_one_error(tmp_path, damage):
     encoder = plain()
     folder = tmp_path / "model"
     model_of(BigramTransformer.of(encoder, table(encoder))).save(str(folder))
-    (path,) = folder.rglob(BIGRAMS)
+    (path,) = folder.rglob(BIGRAMS_FILE)
     if damage == "missing":
         path.unlink()
     elif damage == "cut":
         path.write_bytes(path.read_bytes()[:100])
     else:
-        found = load_file(path)
+        tensors = load_file(path)
         if damage == "wide":
-            found |= {name: torch.zeros(len(found["pairs"]), 3) for name in ("first", "second")}
+            tensors |= {name: torch.zeros(len(tensors["pairs"]), 3) for name in ("first", "second")}
         else:
-            del found["second"]
-        save_file(found, path)
+            del tensors["second"]
+        save_file(tensors, path)
     with pytest.raises(BigramError, match=r"has no bigrams|cannot be read|have 3 dimensions"):
         PlainModel(str(folder), device="cpu")
     shutil.rmtree(folder)

@@ -28,16 +28,16 @@ from mar_st.recipes.schema import Backbone
     ],
 )
 def test_parameter_counts_are_the_published_ones(name, total, embeddings):
-    found = count(source_shape(name))
-    assert (found.total, found.embeddings) == (total, embeddings)
+    counts = count(source_shape(name))
+    assert (counts.total, counts.embeddings) == (total, embeddings)
 
 
 def test_three_layers_of_the_4b_encoder_are_the_published_302_8m():
     document = Backbone(source="Qwen/Qwen3-4B")
     query = Backbone(layers_of_document=(0, 1, 2), pooling="lasttoken")
-    found = count(shape_of(query, document))
+    counts = count(shape_of(query, document))
     norm = 2560
-    assert found.total - found.embeddings - norm == 302_792_448
+    assert counts.total - counts.embeddings - norm == 302_792_448
     with pytest.raises(BackboneError, match="names layer 36, but Qwen/Qwen3-4B has 36 layers"):
         shape_of(Backbone(layers_of_document=(0, 36)), document)
 

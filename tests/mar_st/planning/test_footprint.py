@@ -75,7 +75,7 @@ LOSSES = {
 def test_memory_of_a_loss_is_what_it_allocates(kind, rows, dim, monkeypatch):
     """Scores a few rows at a time, and the vectors; not the square of the batch."""
     for module in (in_batch, footprint):
-        monkeypatch.setattr(module, "SCORES", 2**20)
+        monkeypatch.setattr(module, "MAX_SCORES", 2**20)
     name, fields = LOSSES[kind]
     fields = dict(fields)
     if "dims" in fields:

@@ -71,8 +71,8 @@ def test_large_files_are_sampled(tmp_path, recipe, monkeypatch):
     import mar_st.planning.lengths as lengths
 
     whole = plan(recipe)
-    monkeypatch.setattr(lengths, "LARGE", 10)
-    monkeypatch.setattr(lengths, "SAMPLE", 20)
+    monkeypatch.setattr(lengths, "MAX_READ_BYTES", 10)
+    monkeypatch.setattr(lengths, "SAMPLE_TEXTS", 20)
     sampled = plan(recipe)
     for one, other in zip(whole.stages, sampled.stages, strict=True):
         assert other.examples == pytest.approx(one.examples, rel=0.15)
@@ -152,7 +152,7 @@ def test_the_plan_uses_dtype_and_attention_of_a_backbone():
             assert before.parameters["document"]["dtype"] == "bfloat16"
             assert after.parameters["document"]["dtype"] == "float32"
             assert after.parameters["document"]["attention"] == "eager"
-    weights = [found.stages[-1].memory["weights"] for found in (base, wide)]
+    weights = [planned.stages[-1].memory["weights"] for planned in (base, wide)]
     assert weights[1] - weights[0] == 2 * 4_022_468_096
 
 
@@ -196,11 +196,11 @@ def test_the_cost_of_frozen_documents_is_counted_once(recipe):
 
 
 def test_averaging_hidden_states_is_counted_once():
-    found = []
+    flops = []
     for names in ("[open-texts]", "null"):
         recipe = load_recipe("mar-e5", [f"query.context_means={names}"])
-        found.append({stage.name: stage.setup_flops for stage in plan(recipe).stages})
-    averaged, copied = found
+        flops.append({stage.name: stage.setup_flops for stage in plan(recipe).stages})
+    averaged, copied = flops
     assert averaged["align"] > copied["align"]
     assert averaged["joint"] == copied["joint"]
     assert averaged["document-init"] == copied["document-init"] == 0

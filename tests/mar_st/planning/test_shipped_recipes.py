@@ -14,15 +14,15 @@ from mar_st.planning.fit import keeps_gradients
 from mar_st.planning.launch import Launch, LaunchError
 from mar_st.planning.plan import fitted, plan
 from mar_st.recipes.load import changed, load_recipe, recipe_names
-from mar_st.rehearsal.tiny import RETRIEVAL, shrink
+from mar_st.rehearsal.tiny import RETRIEVAL_DATA, shrink
 
 CONFIGS = Path(str(files("mar_st") / "configs"))
 
 
 @pytest.mark.thorough
 def test_the_plan_of_a_published_recipe_has_the_papers_figures():
-    found = plan(load_recipe("mar-0.3b-4b"), device="A100-40GB", world=32)
-    stages = {stage.name: stage for stage in found.stages}
+    planned = plan(load_recipe("mar-0.3b-4b"), device="A100-40GB", world=32)
+    stages = {stage.name: stage for stage in planned.stages}
     assert stages["unsupervised"].steps == 9375  # 60M pairs, 3 epochs, 19,200 a batch
     assert stages["align"].steps == 2_800_000 // 2560 + 5_600_000 // 2560
     joint = stages["joint"].parameters
@@ -41,7 +41,7 @@ def test_the_plan_of_a_published_recipe_has_the_papers_figures():
         "attention": None,
     }
     assert stages["joint"].memory["weights"] == 4 * (305_368_320 + 66_060_288) + 2 * 4_022_468_096
-    assert all(stage.fits for stage in found.stages)
+    assert all(stage.fits for stage in planned.stages)
     assert stages["align"].setup_flops == pytest.approx(
         8.4e6 / 32 * forward_flops_of("Qwen/Qwen3-4B", 512), rel=1e-3
     )
@@ -66,18 +66,18 @@ FLEETS = [("H100", 1), ("H100", 8), ("A100-40GB", 1)]
 def test_every_stage_of_a_shipped_recipe_fits_after_the_printed_change(name):
     """The printed change is applied unchanged, and then the stage fits."""
     recipe = load_recipe(name)
-    if any(entry.path.startswith(RETRIEVAL) for entry in recipe.data):
+    if any(entry.path.startswith(RETRIEVAL_DATA) for entry in recipe.data):
         recipe = shrink(recipe)
     for device, world in FLEETS:
-        found = plan(recipe, device=device, world=world).stages
-        changes = [change for stage in found for change in stage.changes]
-        assert all(stage.fits or len(stage.changes) == 1 for stage in found), (device, world)
-        assert not any(stage.changes for stage in found if stage.fits)
+        stages = plan(recipe, device=device, world=world).stages
+        changes = [change for stage in stages for change in stage.changes]
+        assert all(stage.fits or len(stage.changes) == 1 for stage in stages), (device, world)
+        assert not any(stage.changes for stage in stages if stage.fits)
         if changes:
             again = plan(changed(recipe, changes), device=device, world=world).stages
             assert all(stage.fits and not stage.changes for stage in again)
             # Memory is all that changes.
-            assert [stage.steps for stage in again] == [stage.steps for stage in found]
+            assert [stage.steps for stage in again] == [stage.steps for stage in stages]
         if keeps_gradients(changes):
             assert fitted(recipe, DEVICES[device], Launch(world))[1] == changes
         else:
@@ -117,16 +117,16 @@ def test_stages_that_do_not_fit_are_named():
 @pytest.mark.parametrize("name", _marked(recipe_names(), quick={"kale", "bmretriever-410m", "medte"}))
 def test_every_shipped_recipe_can_be_planned(name):
     recipe = load_recipe(name)
-    if any(entry.path.startswith(RETRIEVAL) for entry in recipe.data):
+    if any(entry.path.startswith(RETRIEVAL_DATA) for entry in recipe.data):
         recipe = shrink(recipe)
-    found = plan(recipe)
-    assert found.hours is not None
-    assert found.memory > 0
-    json.dumps(found.to_json())
+    planned = plan(recipe)
+    assert planned.hours is not None
+    assert planned.memory > 0
+    json.dumps(planned.to_json())
 
 
 @pytest.mark.thorough
 def test_an_encoder_merged_in_float32_stays_in_float32():
-    found = plan(load_recipe("mar-0.3b-4b", ["stages.document-init.lora_merge_dtype=float32"]))
-    held = {s.name: s.parameters["document"]["dtype"] for s in found.stages if "document" in s.parameters}
+    planned = plan(load_recipe("mar-0.3b-4b", ["stages.document-init.lora_merge_dtype=float32"]))
+    held = {s.name: s.parameters["document"]["dtype"] for s in planned.stages if "document" in s.parameters}
     assert held == {"document-init": "bfloat16", "align": "float32", "joint": "float32"}

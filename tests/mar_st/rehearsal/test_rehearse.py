@@ -11,7 +11,7 @@ from transformers.utils import logging
 import mar_st.rehearsal.rehearse as module
 from mar_st.recipes.load import load_recipe, recipe_names
 from mar_st.recipes.schema import Recipe
-from mar_st.rehearsal.rehearse import SAVE_STEPS, SHORTENED, STEPS, RehearsalError, rehearse
+from mar_st.rehearsal.rehearse import REHEARSAL_LIMITS, SAVE_STEPS, STEPS, RehearsalError, rehearse
 from mar_st.rehearsal.shorten import shorten
 from mar_st.rehearsal.tiny import shrink, write_evaluation
 
@@ -56,11 +56,11 @@ def test_shipped_recipes_pass_a_tiny_rehearsal(name, tmp_path):
 
 def _stored(folder):
     """Dtypes of the weights in a folder."""
-    found = set()
+    dtypes = set()
     for file in folder.rglob("*.safetensors"):
         with safe_open(file, framework="pt") as tensors:
-            found |= {tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118
-    return found
+            dtypes |= {tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118
+    return dtypes
 
 
 @pytest.mark.slow
@@ -203,7 +203,7 @@ def test_folders_other_than_run_folders_are_not_touched(tmp_path):
 
 def test_the_real_recipe_is_shortened_and_nothing_else():
     recipe = load_recipe("mar-0.3b-4b")
-    short = shorten(recipe, SHORTENED)
+    short = shorten(recipe, REHEARSAL_LIMITS)
     assert {stage.max_steps for stage in short.stages} == {STEPS}
     limits = {entry.name: entry.limit for entry in short.data}
     assert limits["unsupervised"] == 2 * 19200
@@ -215,4 +215,4 @@ def test_the_real_recipe_is_shortened_and_nothing_else():
     )
     assert back == recipe
     assert [s.model_copy(update={"max_steps": None}) for s in short.stages] == list(recipe.stages)
-    assert module.STOP > SAVE_STEPS  # steps after the checkpoint are lost and done again
+    assert module.STOP_STEP > SAVE_STEPS  # steps after the checkpoint are lost and done again

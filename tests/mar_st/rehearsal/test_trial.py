@@ -1,4 +1,4 @@
-"""A trial times real steps; a plan made of it says what they took."""
+"""A trial times real steps, and a plan that uses it reports these times."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mar_st.planning.plan import PlanError, plan
 from mar_st.recipes.load import load_recipe
 from mar_st.rehearsal.shorten import shorten
 from mar_st.rehearsal.tiny import shrink, write_evaluation
-from mar_st.rehearsal.trial import SHORTENED, STEPS, Trial, TrialError, try_stages
+from mar_st.rehearsal.trial import STEPS, TRIAL_LIMITS, Trial, TrialError, try_stages
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +44,9 @@ def test_every_stage_is_timed(recipe, tried):
 @pytest.mark.slow
 def test_a_plan_uses_the_measured_times(recipe, tried):
     trials, _ = tried
-    found = plan(recipe, device="cpu", trials=trials)
+    measured = plan(recipe, device="cpu", trials=trials)
     reckoned = plan(recipe, device="cpu")
-    for stage, before in zip(found.stages, reckoned.stages, strict=True):
+    for stage, before in zip(measured.stages, reckoned.stages, strict=True):
         trial = trials[stage.name]
         texts = stage.setup_hours * 3600 / trial.teacher if trial.teacher else 0
         evaluations = -(-stage.steps // 7)
@@ -54,8 +54,8 @@ def test_a_plan_uses_the_measured_times(recipe, tried):
         assert stage.memory["peak"] == trial.memory
         assert stage.memory["weights"] == before.memory["weights"]
         assert before.hours is None
-    assert found.hours == pytest.approx(sum(stage.hours for stage in found.stages))
-    assert found.assumption == "time and memory of steps tried on this machine"
+    assert measured.hours == pytest.approx(sum(stage.hours for stage in measured.stages))
+    assert measured.assumption == "time and memory of steps tried on this machine"
 
 
 def test_the_seconds_of_a_stage_are_the_sum_of_its_parts():
@@ -64,12 +64,12 @@ def test_the_seconds_of_a_stage_are_the_sum_of_its_parts():
 
 
 def test_a_trial_limits_steps_and_rows(recipe):
-    short = shorten(load_recipe("mar-small"), SHORTENED)
+    short = shorten(load_recipe("mar-small"), TRIAL_LIMITS)
     assert {stage.max_steps for stage in short.stages} == {STEPS}
     assert {entry.limit for entry in short.data} == {2048}
     content = recipe.model_dump()
     content["data"][0]["limit"] = 50
-    assert shorten(type(recipe).model_validate(content), SHORTENED).data[0].limit == 50
+    assert shorten(type(recipe).model_validate(content), TRIAL_LIMITS).data[0].limit == 50
 
 
 @pytest.mark.slow

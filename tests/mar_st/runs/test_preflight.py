@@ -10,7 +10,7 @@ from mar_st.planning.devices import Device
 from mar_st.planning.launch import Launch, LaunchError, check_launch
 from mar_st.planning.plan import plan
 from mar_st.recipes.load import load_recipe
-from mar_st.runs.preflight import FIT, ready
+from mar_st.runs.preflight import FIT_KEY, ready
 from mar_st.runs.train import TrainError, train
 
 CONFIGS = Path(str(files("mar_st") / "configs"))
@@ -81,11 +81,11 @@ def test_stages_that_do_not_fit_are_refused_with_the_change_that_fits(tmp_path):
     setting = "stages.retromae.mini_batch_size=128"
     with pytest.raises(LaunchError, match=f"--set {setting}. --fit does it"):
         _ready(recipe, tmp_path / "recipe.json")
-    found, record, lines = _ready(recipe, tmp_path / "recipe.json", fit=True)
+    fitted, record, lines = _ready(recipe, tmp_path / "recipe.json", fit=True)
     assert record == [{"set": setting, "was": None}]
     assert lines == [f"to fit this GPU: {setting}"]
-    assert found == load_recipe("mar-0.3b-4b", [setting])
-    assert _ready(found, tmp_path / "recipe.json")[:2] == (found, [])
+    assert fitted == load_recipe("mar-0.3b-4b", [setting])
+    assert _ready(fitted, tmp_path / "recipe.json")[:2] == (fitted, [])
     for device, fit in ((H100, False), (None, None)):
         assert _ready(recipe, tmp_path / "recipe.json", device, fit)[:2] == (recipe, [])
     whole = load_recipe("mar-0.3b-4b", ["stages.document-init.lora_r=null"])
@@ -124,7 +124,7 @@ def test_a_fitted_run_records_its_changes_and_is_resumed_without_fit(recipe_file
         train(recipe, out, until="query-init", say=lambda line: None)
     train(recipe, out, until="query-init", say=lambda line: None, fit=True)
     written = json.loads((out / "recipe.json").read_text())
-    (entry,) = written[FIT]
+    (entry,) = written[FIT_KEY]
     assert entry["set"].startswith("stages.query-init.")
     monkeypatch.setattr("mar_st.runs.train.device_here", lambda: None)
     lines = []

@@ -33,8 +33,8 @@ def test_only_what_is_trained_is_float32(recipe, tmp_path):
         for precision, wanted in (("bf16", document), ("fp32", torch.float32)):
             built = recipe(f"precision={precision}", **backbones, stages=[stage])
             mar = Sides(built, []).for_stage(built.stages[0])
-            found = [next(mar.route_modules(role)[0].parameters()).dtype for role in ("query", "document")]
-            assert found == [torch.float32, wanted], (stage, precision)
+            dtypes = [next(mar.route_modules(role)[0].parameters()).dtype for role in ("query", "document")]
+            assert dtypes == [torch.float32, wanted], (stage, precision)
 
 
 @pytest.mark.thorough
@@ -77,8 +77,8 @@ def test_the_dropout_of_a_backbone_reaches_every_load(recipe, tmp_path):
         sides.folders = folders
         for role, probability in (("query", 0.0), ("document", 0.25)):
             model = sides.modules(role)[0].model
-            found = {value for name, value in model.config.to_dict().items() if "dropout" in name}
-            assert found - {None} == {probability}
+            probabilities = {value for name, value in model.config.to_dict().items() if "dropout" in name}
+            assert probabilities - {None} == {probability}
 
 
 @pytest.mark.parametrize(

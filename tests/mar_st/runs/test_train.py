@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 from mar_st import MAR
-from mar_st.modules import INERT
+from mar_st.modules import INERT_SCALE
 from mar_st.recipes.load import load_recipe
 from mar_st.runs.train import TrainError, train
 from tests.mar_st.train_helpers import LORA, STAGES, silent, weights
@@ -205,7 +205,7 @@ def test_align_and_joint_change_the_query_encoder(finished):
 def test_truncation_survives_joint_training(finished):
     dense = next((finished / "04-joint/model").rglob("document_*_Dense/model.safetensors"))
     (weight,) = load_file(dense).values()
-    assert torch.equal(weight, INERT * torch.eye(32, 48))
+    assert torch.equal(weight, INERT_SCALE * torch.eye(32, 48))
 
 
 @pytest.mark.thorough
@@ -232,9 +232,9 @@ def test_two_processes_train_one_run(recipe_file, tmp_path):
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
     command = [*launch, "-m", "mar_st.cli", "train", str(path), "--out", str(tmp_path / "run")]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("stage joint: joint") == 1
+    process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.count("stage joint: joint") == 1
     assert MAR.from_pretrained(tmp_path / "run/model", device="cpu").encode_queries(["头疼"]).shape == (1, 32)
     lines = []
     train(load_recipe(path), tmp_path / "run", say=lines.append)

@@ -1,4 +1,4 @@
-"""Files of an alignment, in one thread and without a word."""
+"""Fixtures: the files of an alignment, one thread, no console output."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_queries_come_first_and_a_document_does_not_find_itself(corpus):
 
 def test_a_large_corpus_is_sampled(corpus, monkeypatch):
     vectors, matrix = corpus
-    monkeypatch.setattr(module, "MOST_DOCUMENTS", 20)
+    monkeypatch.setattr(module, "MAX_DOCUMENTS", 20)
     encoded = {"query": np.empty((0, 6)), "document": matrix[:30]}
     report = agreement(encoded, {"document": matrix[:30]}, vectors, list(range(30)), seed=0)
     assert report["overlap_corpus"] == 20

@@ -95,7 +95,7 @@ def test_the_held_out_texts_are_not_trained_on(tmp_path, files, teacher, monkeyp
     monkeypatch.setattr(module, "align_to", lambda *args: (seen.append(args[2]), original(*args)))
     _align(tmp_path, files, options=Options(**{**vars(FAST), "epochs": 1}))
     texts = [set(source.texts) for source in seen[0]]
-    assert [len(found) for found in texts] == [36, 59]
+    assert [len(part) for part in texts] == [36, 59]
     assert texts[0] < set(QUERIES)
 
 
@@ -187,17 +187,17 @@ def test_an_endpoint_is_asked_once(tmp_path, files):
 
 @pytest.mark.thorough
 def test_refined_weights_are_mixed_with_aligned_ones(tmp_path, files, teacher):
-    found = {}
+    weights = {}
     for name, share in (("plain", None), ("refined", 0.0), ("mixed", 0.25)):
         few = {"epochs": 1, "refine_epochs": 2, "refine_learning_rate": 3e-3, "refine_batch_size": 8}
         options = Options(**{**vars(FAST), **few, "refine_start_share": share or 0.0})
         refine = None if share is None else str(files[2])
         _align(tmp_path, files, out=name, refine=refine, options=options)
         model = MAR.from_pretrained(tmp_path / name, routes="query", device="cpu")
-        found[name] = {n: p.detach() for n, p in model.named_parameters()}
-    assert any(not torch.equal(found["plain"][name], weight) for name, weight in found["refined"].items())
-    for name, weight in found["mixed"].items():
-        expected = 0.25 * found["plain"][name] + 0.75 * found["refined"][name]
+        weights[name] = {n: p.detach() for n, p in model.named_parameters()}
+    assert any(not torch.equal(weights["plain"][name], weight) for name, weight in weights["refined"].items())
+    for name, weight in weights["mixed"].items():
+        expected = 0.25 * weights["plain"][name] + 0.75 * weights["refined"][name]
         assert torch.allclose(weight, expected, atol=1e-6), name
 
 
@@ -249,10 +249,10 @@ align_space(str(root / "teacher"), root / "out", queries=root / "queries.jsonl",
 @pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_weights(tmp_path, files, teacher, monkeypatch):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path)], env=environment, check=False, capture_output=True
     )
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
+    assert process.returncode == -signal.SIGKILL, process.stderr.decode()[-2000:]
     assert list((tmp_path / "out.run" / "align" / "checkpoints").glob("checkpoint-6"))
     with monkeypatch.context() as patch:
         patch.setattr(ModelTeacher, "encode", None)  # its vectors are in the store

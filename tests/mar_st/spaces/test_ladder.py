@@ -68,8 +68,8 @@ def _align(tmp_path, files, rungs, out="out", teacher="teacher", **changes):
 
 
 def test_all_rungs_are_in_one_folder_that_plain_sentence_transformers_loads(tmp_path, files, teacher, task):
-    said = []
-    manifest = _align(tmp_path, files, "full,1,2", evaluate=(task,), say=said.append)
+    lines = []
+    manifest = _align(tmp_path, files, "full,1,2", evaluate=(task,), say=lines.append)
     folder = tmp_path / "out"
     assert sorted(query_encoders(folder)) == ["query", "query-1", "query-full"]
     assert list(manifest["agreement"]) == ["query-1", "query", "query-full"]
@@ -80,8 +80,8 @@ def test_all_rungs_are_in_one_folder_that_plain_sentence_transformers_loads(tmp_
         chosen = MAR.from_pretrained(folder, query=name, routes="query", device="cpu")
         depths[name] = chosen.route_modules("query")[0].model.config.num_hidden_layers
         wanted = chosen.encode_queries(QUERIES)
-        found = plain.encode(QUERIES, task=name, prompt_name="query")
-        np.testing.assert_allclose(found, wanted, atol=1e-6)
+        vectors = plain.encode(QUERIES, task=name, prompt_name="query")
+        np.testing.assert_allclose(vectors, wanted, atol=1e-6)
         assert [type(m).__name__ for m in chosen.route_modules("query")] == [
             "Transformer",
             "Pooling",
@@ -111,7 +111,7 @@ def test_all_rungs_are_in_one_folder_that_plain_sentence_transformers_loads(tmp_
     layer = sum(p.numel() for p in teacher[0].model.encoder.layer[0].parameters())
     assert np.diff(sizes).tolist() == [layer, layer]
     assert (folder / "ladder.png").read_bytes()[:4] == b"\x89PNG"
-    (line,) = (line for line in said if line.startswith("full "))
+    (line,) = (line for line in lines if line.startswith("full "))
     assert line.split()[:3] == ["full", "query-full", "1.0000"]
     assert not (tmp_path / "out.run").exists()
 
@@ -184,8 +184,8 @@ def test_rungs_get_vectors_of_token_pairs(tmp_path, files, teacher):
         tables = 2 * len(encoder.bigrams) * encoder.model.config.hidden_size
         parameters = sum(p.numel() for module in model.route_modules("query") for p in module.parameters())
         assert report[rung]["parameters"] == parameters + tables
-        found = plain.encode(QUERIES, task=name, prompt_name="query")
-        np.testing.assert_allclose(found, model.encode_queries(QUERIES), atol=1e-6)
+        vectors = plain.encode(QUERIES, task=name, prompt_name="query")
+        np.testing.assert_allclose(vectors, model.encode_queries(QUERIES), atol=1e-6)
     full = MAR.from_pretrained(tmp_path / "out", routes="query", query="query-full", device="cpu")
     assert not isinstance(full.route_modules("query")[0], BigramTransformer)
     with pytest.raises(SpaceError):  # the setting belongs to the run
@@ -204,16 +204,16 @@ def test_unsupported_embeddings_are_refused_with_an_alternative(tmp_path, files)
 
 @pytest.mark.thorough
 def test_the_rungs_come_near_to_the_teacher(tmp_path, files, teacher, task):
-    found = []
+    cosines = []
     for out, options in (("start", replace(FAST, learning_rate=1e-9)), ("out", replace(FAST, epochs=8))):
         _align(tmp_path, files, "1", out=out, embeddings="copied", options=options, evaluate=(task,))
         model = MAR.from_pretrained(tmp_path / out, routes="query", device="cpu")
-        found.append(
+        cosines.append(
             float((model.encode_queries(QUERIES) * teacher.encode_query(QUERIES)).sum(axis=1).mean())
         )
         (row,) = json.loads((tmp_path / out / "ladder.json").read_text())["rungs"].values()
         assert 0 < row["tasks"]["task"]["score"] <= 1
-    assert found[1] > found[0] + 0.1
+    assert cosines[1] > cosines[0] + 0.1
 
 
 class StopError(Exception):
@@ -339,8 +339,8 @@ def test_the_lookup_rung_is_fitted_to_the_teacher(tmp_path, files, teacher, task
     assert report["agreement"]["cosine_query"] > 0.5
     assert report["parameters_without_embeddings"] < 0.2 * report["parameters"]
     every = MAR.from_pretrained(tmp_path / "out", device="cpu")
-    found = every.encode(QUERIES, task="query-lookup", prompt_name="query")
-    np.testing.assert_allclose(found, chosen.encode_queries(QUERIES), atol=1e-6)
+    vectors = every.encode(QUERIES, task="query-lookup", prompt_name="query")
+    np.testing.assert_allclose(vectors, chosen.encode_queries(QUERIES), atol=1e-6)
     plain = SentenceTransformer(str(tmp_path / "out"), device="cpu")
     np.testing.assert_allclose(plain.encode_query(QUERIES), every.encode_queries(QUERIES), atol=1e-6)
 

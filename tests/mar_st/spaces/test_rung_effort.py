@@ -8,7 +8,7 @@ import pytest
 from mar_st.index import flat
 from mar_st.index.registry import kind_of
 from mar_st.spaces import rung_effort
-from mar_st.spaces.rung_effort import TARGET, graph_of
+from mar_st.spaces.rung_effort import TARGET_RECALL, graph_of
 from mar_st.spaces.rung_report import table_lines
 from tests.mar_st.index.conftest import clustered, one_faiss_thread  # noqa: F401 -- fixture
 
@@ -28,24 +28,24 @@ def far(count):
 
 
 def test_the_effort_is_the_least_that_finds_the_exact_neighbours(documents, monkeypatch):
-    monkeypatch.setattr(rung_effort, "TARGET", 0.999)
+    monkeypatch.setattr(rung_effort, "TARGET_RECALL", 0.999)
     queries = far(150)
     exact = flat.search(queries, documents, 10)[1]
     with graph_of([documents[:2500], documents[2500:]]) as graph:
-        found = graph.effort([queries[:100], queries[100:]])
-        assert found["reached"]
+        report = graph.effort([queries[:100], queries[100:]])
+        assert report["reached"]
         steps = [step["ef"] for step in kind_of("hnsw").LADDER]
-        assert found["ef"] > steps[0]
+        assert report["ef"] > steps[0]
         shares = []
-        for ef in (steps[steps.index(found["ef"]) - 1], found["ef"]):
+        for ef in (steps[steps.index(report["ef"]) - 1], report["ef"]):
             rows = graph.searchable.search(queries, 10, settings={"ef": ef})[1]
             shares.append(np.mean([len(set(a) & set(b)) / 10 for a, b in zip(rows, exact, strict=True)]))
         assert shares[0] < 0.999 <= shares[1]
-        assert found["recall@10"] == pytest.approx(shares[1], abs=1e-4)
+        assert report["recall@10"] == pytest.approx(shares[1], abs=1e-4)
         about = graph.about([near(80)])
     assert about["documents"] == 4000
     assert about["queries"] == 80
-    assert about["teacher"]["ef"] <= found["ef"]
+    assert about["teacher"]["ef"] <= report["ef"]
 
 
 def test_equal_documents_count_once_and_large_sets_are_sampled(documents, monkeypatch):
@@ -53,8 +53,8 @@ def test_equal_documents_count_once_and_large_sets_are_sampled(documents, monkey
     with graph_of([few, few[:20]]) as graph:
         np.testing.assert_array_equal(graph.vectors, few)
         assert graph.effort([near(5)])["recall@10"] == 1.0
-    monkeypatch.setattr(rung_effort, "MOST_DOCUMENTS", 11)
-    monkeypatch.setattr(rung_effort, "MOST_QUERIES", 3)
+    monkeypatch.setattr(rung_effort, "MAX_DOCUMENTS", 11)
+    monkeypatch.setattr(rung_effort, "MAX_QUERIES", 3)
     with graph_of([few]) as graph:
         np.testing.assert_array_equal(graph.vectors[[0, -1]], few[[0, -1]])
         assert len(graph.vectors) == 11
@@ -64,8 +64,8 @@ def test_equal_documents_count_once_and_large_sets_are_sampled(documents, monkey
 def test_there_is_no_effort_without_documents_or_faiss(documents, monkeypatch):
     with graph_of([]) as graph:
         assert graph is None
-    found = importlib.util.find_spec
-    monkeypatch.setattr(rung_effort, "find_spec", lambda name: None if name == "faiss" else found(name))
+    original = importlib.util.find_spec
+    monkeypatch.setattr(rung_effort, "find_spec", lambda name: None if name == "faiss" else original(name))
     with graph_of([documents]) as graph:
         assert graph is None
 
@@ -83,7 +83,12 @@ def test_the_table_has_a_column_with_the_effort():
         "lookup": _row(effort={"ef": 1024, "recall@10": 0.97, "reached": False}),
         "2": _row(effort={"ef": 48, "recall@10": 0.993, "reached": True}),
     }
-    about = {"documents": 3297, "queries": 1000, "target": TARGET, "teacher": {"ef": 32, "reached": True}}
+    about = {
+        "documents": 3297,
+        "queries": 1000,
+        "target": TARGET_RECALL,
+        "teacher": {"ef": 32, "reached": True},
+    }
     lines = table_lines({"method": "m", "rungs": rows, "effort": about})
     assert [line.split()[-1] for line in lines[:3]] == ["ef", ">1024", "48"]
     assert "the teacher's own need 32" in lines[-1]

@@ -9,7 +9,7 @@ import torch
 
 from mar_st.data import Source
 from mar_st.planning.launch import pass_sizes
-from mar_st.recipes.rules import HEAD
+from mar_st.recipes.rules import HEAD_FILE
 from mar_st.recipes.schema import AlignStage, Data, RetroMAEStage
 from mar_st.stages.align import train_align
 from mar_st.stages.contrastive import train_contrastive
@@ -24,57 +24,59 @@ TEXTS = [("头疼发热咳嗽感冒" * 5)[: 3 + 5 * (i % 7)] + f"{i}" for i in r
 def retromae(folder, model=None, texts=TEXTS, save_steps=1000, **fields):
     content = {**FAST, "max_steps": 1, "name": "pre", **fields}
     content.pop("temperature")
-    made = RetroMAEStage.model_validate({"stage": "retromae", **content})
+    retromae_stage = RetroMAEStage.model_validate({"stage": "retromae", **content})
     data = Source(Data(name="texts", path="-", form="texts", role="document"), texts=texts)
     torch.manual_seed(3)
-    train_retromae(model or encoder(), [data], made, settings(folder, save_steps=save_steps), {})
+    train_retromae(model or encoder(), [data], retromae_stage, settings(folder, save_steps=save_steps), {})
 
 
 def align(folder, **fields):
     own = {"max_steps": 1, "contrastive_weight": 0.0, "cosine_weight": 0.5, **fields}
-    made = AlignStage.model_validate({"stage": "align", "name": "align", **FAST, **own})
-    train_align(mar(), [source()], made, settings(folder), {})
+    align_stage = AlignStage.model_validate({"stage": "align", "name": "align", **FAST, **own})
+    train_align(mar(), [source()], align_stage, settings(folder), {})
 
 
 def contrastive(folder, sources=None, **fields):
-    made = stage("contrastive", **{"max_steps": 1, "dims": [16, 4], **fields})
-    train_contrastive(encoder(), sources or [source()], made, settings(folder), {})
+    contrastive_stage = stage("contrastive", **{"max_steps": 1, "dims": [16, 4], **fields})
+    train_contrastive(encoder(), sources or [source()], contrastive_stage, settings(folder), {})
 
 
 @pytest.fixture
 def taken(monkeypatch):
     """Gradients that the optimiser sees in the last step, and how many rows each pass had."""
-    found, average, loss = {}, StageTrainer._average_gradients, StageTrainer.compute_loss
-    found["rows"] = []
+    seen, average, loss = {}, StageTrainer._average_gradients, StageTrainer.compute_loss
+    seen["rows"] = []
 
     def keep(trainer):
         average(trainer)
-        found["gradients"] = {
+        seen["gradients"] = {
             name: p.grad.clone() for name, p in trainer.trained_parameters().items() if p.grad is not None
         }
 
     def count(trainer, model, inputs, *args, **kwargs):
         features, _ = trainer.collect_features(inputs)
-        found["rows"].append(len(features[0]["input_ids"]))
+        seen["rows"].append(len(features[0]["input_ids"]))
         return loss(trainer, model, inputs, *args, **kwargs)
 
     monkeypatch.setattr(StageTrainer, "_average_gradients", keep)
     monkeypatch.setattr(StageTrainer, "compute_loss", count)
 
     def call(train, *args, **kwargs):
-        found["rows"].clear()
+        seen["rows"].clear()
         train(*args, **kwargs)
-        return found["gradients"], list(found["rows"])
+        return seen["gradients"], list(seen["rows"])
 
     return call
 
 
-def _distance(found, wanted):
-    assert found.keys() == wanted.keys()
+def _distance(gradients, wanted):
+    assert gradients.keys() == wanted.keys()
     assert max(float(gradient.abs().max()) for gradient in wanted.values()) > 1e-3
     # A key's bias has a gradient of zero, to rounding: it counts against the longest.
     least = 1e-4 * max(float(value.norm()) for value in wanted.values())
-    return max(float((found[name] - value).norm() / (value.norm() + least)) for name, value in wanted.items())
+    return max(
+        float((gradients[name] - value).norm() / (value.norm() + least)) for name, value in wanted.items()
+    )
 
 
 def _records(folder):
@@ -156,14 +158,14 @@ def test_a_resumed_run_of_several_passes_gives_the_same_weights(tmp_path, monkey
     retromae(tmp_path / "part", part, **fields)
     wanted = weights(whole)
     assert all(torch.equal(value, wanted[name]) for name, value in weights(part).items())
-    heads = [next((tmp_path / name).rglob(HEAD)).read_bytes() for name in ("whole", "part")]
+    heads = [next((tmp_path / name).rglob(HEAD_FILE)).read_bytes() for name in ("whole", "part")]
     assert heads[0] == heads[1]
 
 
 def test_pass_sizes_follow_the_settings_of_the_stage():
     assert pass_sizes(stage("joint", gradient_accumulation=3), 8) == [3, 3, 2]
     assert pass_sizes(stage("joint", mini_batch_size=2), 8) == [8]  # GradCache, in one pass
-    made = {"stage": "retromae", "name": "pre", "batch_size": 8, "learning_rate": 1e-3}
-    assert pass_sizes(RetroMAEStage(**made, mini_batch_size=16), 8) == [8]
+    fields = {"stage": "retromae", "name": "pre", "batch_size": 8, "learning_rate": 1e-3}
+    assert pass_sizes(RetroMAEStage(**fields, mini_batch_size=16), 8) == [8]
     with pytest.raises(ValueError, match="both split the batch; give one"):
-        RetroMAEStage(**made, mini_batch_size=2, gradient_accumulation=2)
+        RetroMAEStage(**fields, mini_batch_size=2, gradient_accumulation=2)

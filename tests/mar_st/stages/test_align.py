@@ -217,32 +217,32 @@ def test_weights_are_shares_of_the_mixture(mar, sources, tmp_path, monkeypatch):
     assert weighted(4, 1.0, 0).tolist() == [0, 1, 2, 3]
     assert weighted(4, 2.5, 0)[:8].tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
     assert len(weighted(4, 2.5, 0)) == len(set(weighted(4, 0.5, 0))) + 8 == 10
-    seen = {}
-    monkeypatch.setattr(align, "fit", lambda *args, **kwargs: seen.update(kwargs, data=args[1]))
+    fit_arguments = {}
+    monkeypatch.setattr(align, "fit", lambda *args, **kwargs: fit_arguments.update(kwargs, data=args[1]))
     double = Source(sources[2].entry.model_copy(update={"weight": 2.0}), texts=sources[2].texts)
     train_align(mar, [double, sources[1]], _stage(), _settings(tmp_path), {})
-    assert [len(data) for data in seen["data"].values()] == [64, 40]
-    data = seen["data"]["logs-queries"]
+    assert [len(data) for data in fit_arguments["data"].values()] == [64, 40]
+    data = fit_arguments["data"]["logs-queries"]
     assert (data[0]["text"], data[32]["text"]) == (QUERIES[0], QUERIES[0])
     assert torch.equal(data[0]["label"], data[32]["label"])
-    assert seen["no_duplicates"]
+    assert fit_arguments["no_duplicates"]
     train_align(mar, sources[1:2], _stage(), _settings(tmp_path), {})
-    assert not seen["no_duplicates"]
+    assert not fit_arguments["no_duplicates"]
 
 
 @pytest.mark.parametrize("choice", ["query", "document"])
 def test_the_teacher_sees_queries_with_the_prompt_that_the_stage_names(
     mar, sources, tmp_path, monkeypatch, choice
 ):
-    seen = {}
-    monkeypatch.setattr(align, "fit", lambda *args, **kwargs: seen.update(kwargs, data=args[1]))
+    fit_arguments = {}
+    monkeypatch.setattr(align, "fit", lambda *args, **kwargs: fit_arguments.update(kwargs, data=args[1]))
     prompts = {"query": "医生", "STS": "药"}
     train_align(mar, sources, _stage(teacher_prompt=choice), _settings(tmp_path), prompts)
-    assert seen["prompts"]["answers-queries"] == {"text": "医生"}
-    assert seen["prompts"]["sts-queries"] == {"text": "药"}
-    assert seen["prompts"]["more-documents"] == {}
+    assert fit_arguments["prompts"]["answers-queries"] == {"text": "医生"}
+    assert fit_arguments["prompts"]["sts-queries"] == {"text": "药"}
+    assert fit_arguments["prompts"]["more-documents"] == {}
     for name, prompt in (("answers-queries", "医生"), ("sts-queries", "药"), ("more-documents", "")):
-        row = seen["data"][name][0]
+        row = fit_arguments["data"][name][0]
         own = prompt if choice == "query" else ""
         expected = mar.encode(row["text"], task="document", prompt=own)
         np.testing.assert_allclose(row["label"].numpy(), expected, atol=1e-6)
@@ -255,12 +255,12 @@ def test_vectors_of_different_prompts_do_not_mix_in_the_store(mar, sources, tmp_
     store = TeacherStore(tmp_path)
     bare = ModelTeacher.of_documents(mar, store)
     texts = QUERIES[:3]
-    found = [np.asarray(bare.with_query_prompt(p).vectors(texts, "query")) for p in ("", "医生", "药")]
-    for prompt, vectors in zip(("", "医生", "药"), found, strict=True):
+    by_prompt = [np.asarray(bare.with_query_prompt(p).vectors(texts, "query")) for p in ("", "医生", "药")]
+    for prompt, vectors in zip(("", "医生", "药"), by_prompt, strict=True):
         expected = mar.encode(texts, task="document", prompt=prompt)
         np.testing.assert_allclose(vectors, expected, atol=1e-6)
     assert len(list(tmp_path.rglob("vectors.npy"))) == 3
-    np.testing.assert_array_equal(np.asarray(bare.vectors(texts, "document")), found[0])
+    np.testing.assert_array_equal(np.asarray(bare.vectors(texts, "document")), by_prompt[0])
     assert len(list(tmp_path.rglob("vectors.npy"))) == 3
 
 
@@ -273,11 +273,11 @@ def test_raw_vectors_are_those_before_the_normalisation(
     mar = MAR.from_encoders(
         query=query_source, document=document_source, renormalise=renormalise, device="cpu"
     )
-    seen = []
+    batches = []
     compute = AlignmentLoss.compute_loss
 
     def spy(self, students, teachers):
-        seen.append((students.detach(), teachers))
+        batches.append((students.detach(), teachers))
         return compute(self, students, teachers)
 
     monkeypatch.setattr(AlignmentLoss, "compute_loss", spy)
@@ -285,7 +285,7 @@ def test_raw_vectors_are_those_before_the_normalisation(
         vectors="raw", contrastive_weight=0.0, mse_weight=0.0, kl_weight=1.0, max_steps=2, learning_rate=1e-9
     )
     train_align(mar, sources[1:2], stage, _settings(tmp_path), {})
-    students, teachers = (torch.cat(vectors) for vectors in zip(*seen, strict=True))
+    students, teachers = (torch.cat(vectors) for vectors in zip(*batches, strict=True))
     texts = sources[1].texts
     for vectors, task in ((students, "query"), (teachers, "document")):
         assert float((vectors.norm(dim=1) - 1).abs().min()) > 0.01
@@ -300,19 +300,21 @@ def test_raw_vectors_are_those_before_the_normalisation(
 
 
 def test_a_second_text_is_drawn_beside_each_row(mar, sources, tmp_path, monkeypatch):
-    seen = {}
-    monkeypatch.setattr(align, "fit", lambda *args, **kwargs: seen.update(kwargs, data=args[1], loss=args[2]))
+    fit_arguments = {}
+    monkeypatch.setattr(
+        align, "fit", lambda *args, **kwargs: fit_arguments.update(kwargs, data=args[1], loss=args[2])
+    )
     stage = _stage(texts="queries", text_weights=[0.6, 0.2])
     train_align(mar, sources[1:3], stage, _settings(tmp_path), {"query": "医生"})
-    assert seen["loss"].text_weights == (0.6, 0.2)
-    (name,) = seen["data"]
-    rows = seen["data"][name][:]
+    assert fit_arguments["loss"].text_weights == (0.6, 0.2)
+    (name,) = fit_arguments["data"]
+    rows = fit_arguments["data"][name][:]
     assert list(rows) == ["text", "second", "label"]
     assert rows["text"] == QUERIES
     assert set(rows["second"]) <= set(DOCUMENTS[:40])
     assert len(set(rows["second"])) > 5
-    assert seen["router_mapping"][name] == {"text": "query", "second": "query"}
-    assert seen["prompts"][name] == {"text": "医生"}
+    assert fit_arguments["router_mapping"][name] == {"text": "query", "second": "query"}
+    assert fit_arguments["prompts"][name] == {"text": "医生"}
     label = rows["label"][3].numpy()
     expected = [
         mar.encode(rows["text"][3], task="document", prompt="医生"), mar.encode_corpus(rows["second"][3])
@@ -379,8 +381,8 @@ if __name__ == "__main__":
         worker.start()
     parts = dict(queue.get(timeout=60) for _ in workers)
     whole = gradients(students, teachers, documents, 1)
-    found = torch.cat([torch.from_numpy(parts[0]), torch.from_numpy(parts[1])])
-    torch.testing.assert_close(found, whole)
+    joined = torch.cat([torch.from_numpy(parts[0]), torch.from_numpy(parts[1])])
+    torch.testing.assert_close(joined, whole)
     alone = gradients(students[:3], teachers[:3], documents[:3], 1) / 2
     assert (alone - whole[:3]).abs().max() > 1e-3
     print("equal")
@@ -391,8 +393,8 @@ if __name__ == "__main__":
 def test_two_processes_give_the_gradients_of_the_joined_batch(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(script), str(tmp_path / "rendezvous")],
         capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3],
     )  # fmt: skip
-    assert done.stdout.strip() == "equal", done.stderr
+    assert process.stdout.strip() == "equal", process.stderr

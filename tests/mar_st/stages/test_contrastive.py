@@ -37,15 +37,15 @@ def _train(folder, model=None, sources=None, prompts=None, **fields):
 
 
 @pytest.fixture
-def given(monkeypatch):
+def fit_arguments(monkeypatch):
     """Arguments that the stage passes to the trainer, which does not run."""
-    found = {}
+    arguments = {}
 
     def fit(model, data, loss, stage, settings, **options):
-        found.update(data=data, loss=loss, **options)
+        arguments.update(data=data, loss=loss, **options)
 
     monkeypatch.setattr(contrastive, "fit", fit)
-    return found
+    return arguments
 
 
 def _ranks(model):
@@ -72,7 +72,7 @@ def test_positives_rise_in_rank(tmp_path, fields):
     assert not model.training
 
 
-def test_every_field_reaches_the_loss(tmp_path, given):
+def test_every_field_reaches_the_loss(tmp_path, fit_arguments):
     fields = {
         "temperature": 0.3,
         "learnable_temperature": True,
@@ -83,14 +83,14 @@ def test_every_field_reaches_the_loss(tmp_path, given):
         "mini_batch_tokens": 64,
     }
     _train(tmp_path, **fields)
-    config = given["loss"].get_config_dict()
+    config = fit_arguments["loss"].get_config_dict()
     assert config.pop("temperature") == pytest.approx(fields.pop("temperature"))
     assert config == {**fields, "gather_across_devices": True}
     _train(tmp_path, cross_device_negatives=False)
-    assert given["loss"].gather_across_devices is False
+    assert fit_arguments["loss"].gather_across_devices is False
 
 
-def test_prompts_stand_before_queries_and_documents(tmp_path, given):
+def test_prompts_stand_before_queries_and_documents(tmp_path, fit_arguments):
     sources = [
         source("plain"),
         source("asked", prompt="query", negatives=2),
@@ -99,19 +99,19 @@ def test_prompts_stand_before_queries_and_documents(tmp_path, given):
     prompts = {"query": "医生", "STS": "你好", "document": "药"}
     _train(tmp_path, sources=sources, prompts=prompts)
     documents = {"positive": "药", "negative_1": "药"}
-    assert given["prompts"] == {
+    assert fit_arguments["prompts"] == {
         "plain": documents,
         "asked": {"query": "医生", **documents, "negative_2": "药"},
         "sts": dict.fromkeys(("query", "positive", "negative_1"), "你好"),
     }
     _train(tmp_path, sources=sources, prompts={"query": "医生", "STS": "", "document": ""})
-    assert given["prompts"] == {"plain": {}, "asked": {"query": "医生"}, "sts": {}}
+    assert fit_arguments["prompts"] == {"plain": {}, "asked": {"query": "医生"}, "sts": {}}
 
 
 @pytest.mark.parametrize(("wanted", "columns"), [(None, 3), (0, 2), (2, 4)])
-def test_negatives_of_the_stage_come_before_those_of_the_data(tmp_path, given, wanted, columns):
+def test_negatives_of_the_stage_come_before_those_of_the_data(tmp_path, fit_arguments, wanted, columns):
     _train(tmp_path, negatives=wanted)
-    assert len(given["data"]["qa"].column_names) == columns
+    assert len(fit_arguments["data"]["qa"].column_names) == columns
     if wanted:
         without = [source(triples=[*TRIPLES, Triple("头疼", ("发热",))])]
         with pytest.raises(DataError, match="no negatives but 2 are asked for"):
@@ -145,7 +145,7 @@ def test_lora_trains_the_transformer_alone_and_is_merged(tmp_path):
 
 @pytest.mark.thorough
 def test_an_update_of_bfloat16_weights_is_kept_where_asked(tmp_path):
-    found = {}
+    merged = {}
     for dtype in ("stored", "float32"):
         model = encoder("qwen3")
         model[0].model.bfloat16()
@@ -153,13 +153,13 @@ def test_an_update_of_bfloat16_weights_is_kept_where_asked(tmp_path):
             tmp_path / dtype, model=model, lora_r=2, lora_dropout=0.0, lora_merge_dtype=dtype,
             learning_rate=1e-4,
         )  # fmt: skip
-        found[dtype] = model[0].model.layers[0].self_attn.q_proj.weight.detach()
-        assert {p.dtype for p in model[0].model.parameters()} == {found[dtype].dtype}
-    assert found["stored"].dtype == torch.bfloat16
-    assert found["float32"].dtype == torch.float32
+        merged[dtype] = model[0].model.layers[0].self_attn.q_proj.weight.detach()
+        assert {p.dtype for p in model[0].model.parameters()} == {merged[dtype].dtype}
+    assert merged["stored"].dtype == torch.bfloat16
+    assert merged["float32"].dtype == torch.float32
     # The same training; the only difference is the one rounding of the sum.
-    assert torch.equal(found["float32"].bfloat16(), found["stored"])
-    assert not torch.equal(found["float32"], found["stored"].float())
+    assert torch.equal(merged["float32"].bfloat16(), merged["stored"])
+    assert not torch.equal(merged["float32"], merged["stored"].float())
 
 
 def test_lora_targets_are_honoured(tmp_path):

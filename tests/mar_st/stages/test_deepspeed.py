@@ -12,7 +12,7 @@ from mar_st.planning.launch import Launch, LaunchError, check_stage
 from mar_st.recipes.schema import AlignStage, RetroMAEStage
 from mar_st.stages.align import train_align
 from mar_st.stages.contrastive import train_contrastive
-from mar_st.stages.deepspeed import LENT, lend, take_back
+from mar_st.stages.deepspeed import LENT_PREFIX, lend, take_back
 from mar_st.stages.joint import train_joint
 from mar_st.stages.trainer import StageTrainer
 from tests.mar_st.stages.helpers import FAST, encoder, mar, settings, source, stage
@@ -35,11 +35,11 @@ def test_configurations_of_zero_0_to_2_are_shipped():
 @pytest.fixture
 def engine(monkeypatch):
     """A trainer that takes DeepSpeed to be on; it notes what the model tells an engine of, then stops it."""
-    found = {}
+    noted = {}
 
     def prepared(trainer):
-        found.update(trainer.model.named_parameters())
-        found["names"] = list(trainer.trained_parameters())
+        noted.update(trainer.model.named_parameters())
+        noted["names"] = list(trainer.trained_parameters())
         trainer.is_deepspeed_enabled = False  # training itself continues without it
 
     create = StageTrainer.create_optimizer
@@ -48,11 +48,11 @@ def engine(monkeypatch):
         trainer.is_deepspeed_enabled = True
         optimizer = create(trainer, model)
         prepared(trainer)
-        found["optimised"] = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        noted["optimised"] = {id(p) for group in optimizer.param_groups for p in group["params"]}
         return optimizer
 
     monkeypatch.setattr(StageTrainer, "create_optimizer", creating)
-    return found
+    return noted
 
 
 def test_the_engine_knows_the_parameters_of_the_loss(tmp_path, engine):
@@ -64,10 +64,10 @@ def test_the_engine_knows_the_parameters_of_the_loss(tmp_path, engine):
     )
     names, optimised = engine.pop("names"), engine.pop("optimised")
     assert optimised == {id(parameter) for parameter in engine.values()}
-    assert engine[f"{LENT}loss____log_scale"].shape == ()  # as it was, now that training is over
+    assert engine[f"{LENT_PREFIX}loss____log_scale"].shape == ()  # as it was, now that training is over
     # Checkpoints name it as they do without DeepSpeed, and the model is left without it.
     assert "loss..log_scale" in names
-    assert not any(LENT in name for name in names)
+    assert not any(LENT_PREFIX in name for name in names)
     assert list(model.state_dict()) == keys
 
 
@@ -75,7 +75,7 @@ def test_lent_parameters_have_a_dimension(tmp_path):
     model, scale = torch.nn.Sequential(torch.nn.Linear(2, 2)), torch.nn.Parameter(torch.tensor(3.0))
     lend(model, {"loss..log_scale": scale, "loss..head.bias": torch.nn.Parameter(torch.zeros(4))})
     assert {name: tuple(p.shape) for name, p in model._parameters.items()} == {
-        f"{LENT}loss____log_scale": (1,), f"{LENT}loss____head__bias": (4,)
+        f"{LENT_PREFIX}loss____log_scale": (1,), f"{LENT_PREFIX}loss____head__bias": (4,)
     }  # fmt: skip
     assert model(torch.zeros(1, 2)).shape == (1, 2)
     take_back(model)

@@ -40,8 +40,8 @@ def _teacher(**options):
 
 def _train(folder, student=None, teacher=None, sources=None, prompts=None, named="document", **fields):
     student, teacher = student or encoder(), teacher or _teacher()
-    made = stage("distill", teacher=named, **fields)
-    train_distill(student, teacher, sources or [source()], made, settings(folder), prompts or {})
+    distill_stage = stage("distill", teacher=named, **fields)
+    train_distill(student, teacher, sources or [source()], distill_stage, settings(folder), prompts or {})
     return student
 
 
@@ -74,18 +74,18 @@ def test_the_student_takes_over_the_scores_of_a_wider_teacher(tmp_path, size):
 
 
 @pytest.fixture
-def given(monkeypatch):
+def fit_arguments(monkeypatch):
     """Arguments that the stage passes to the trainer, which does not run."""
-    found = {}
+    arguments = {}
 
     def fit(model, data, loss, stage, settings, **options):
-        found.update(data=data, loss=loss, **options)
+        arguments.update(data=data, loss=loss, **options)
 
     monkeypatch.setattr(distill, "fit", fit)
-    return found
+    return arguments
 
 
-def test_every_field_reaches_the_loss(tmp_path, given):
+def test_every_field_reaches_the_loss(tmp_path, fit_arguments):
     fields = {
         "teacher_temperature": 0.7,
         "kl_weight": 2.0,
@@ -96,24 +96,24 @@ def test_every_field_reaches_the_loss(tmp_path, given):
         "mini_batch_tokens": 64,
     }
     _train(tmp_path, negatives=2, **fields)
-    config = given["loss"].get_config_dict()
+    config = fit_arguments["loss"].get_config_dict()
     assert {name: config[name] for name in fields} == fields
     assert config["gather_across_devices"] is True
-    assert given["loss"].temperature == pytest.approx(0.1)
-    assert len(given["data"]["qa"].column_names) == 5
+    assert fit_arguments["loss"].temperature == pytest.approx(0.1)
+    assert len(fit_arguments["data"]["qa"].column_names) == 5
     _train(tmp_path, cross_device_negatives=False)
-    assert given["loss"].gather_across_devices is False
-    assert given["loss"].teacher_temperature == pytest.approx(0.1)
-    assert given["loss"].kl_scope == "group"
+    assert fit_arguments["loss"].gather_across_devices is False
+    assert fit_arguments["loss"].teacher_temperature == pytest.approx(0.1)
+    assert fit_arguments["loss"].kl_scope == "group"
     _train(tmp_path, negatives=0)
-    assert given["loss"].kl_scope == "batch"  # a query with one document has no group
+    assert fit_arguments["loss"].kl_scope == "batch"  # a query with one document has no group
 
 
 @pytest.mark.parametrize("normalise", [True, False])
-def test_labels_equal_the_vectors_of_the_live_teacher(tmp_path, given, normalise):
+def test_labels_equal_the_vectors_of_the_live_teacher(tmp_path, fit_arguments, normalise):
     teacher = _teacher(normalise=normalise)
     _train(tmp_path, teacher=teacher)
-    rows = given["data"]["qa"][[3, 0, 20]]
+    rows = fit_arguments["data"]["qa"][[3, 0, 20]]
     for row, label in enumerate(rows["label"]):
         texts = [rows[name][row] for name in ("query", "positive", "negative_1")]
         np.testing.assert_allclose(label.numpy(), teacher.encode(texts), atol=1e-5)
@@ -121,13 +121,13 @@ def test_labels_equal_the_vectors_of_the_live_teacher(tmp_path, given, normalise
     assert bool(np.allclose(lengths, 1)) is normalise
 
 
-def test_a_cosine_teacher_without_normalisation_scores_by_cosine(tmp_path, given):
+def test_a_cosine_teacher_without_normalisation_scores_by_cosine(tmp_path, fit_arguments):
     teacher = _teacher(normalise=False)
     teacher.similarity_fn_name = "cosine"
     _train(tmp_path, teacher=teacher)
-    label = given["data"]["qa"][0]["label"].numpy()
+    label = fit_arguments["data"]["qa"][0]["label"].numpy()
     np.testing.assert_allclose(np.linalg.norm(label, axis=1), 1, atol=1e-5)
-    texts = [given["data"]["qa"][0][name] for name in ("query", "positive")]
+    texts = [fit_arguments["data"]["qa"][0][name] for name in ("query", "positive")]
     scores = teacher.similarity(*teacher.encode(texts)).item()
     assert float(label[0] @ label[1]) == pytest.approx(scores, abs=1e-5)
 
@@ -152,7 +152,7 @@ def test_the_teacher_is_asked_once_for_every_distinct_text(tmp_path, monkeypatch
     assert len(asked) == first
 
 
-def test_each_side_is_asked_with_its_own_prompts(tmp_path, given, monkeypatch):
+def test_each_side_is_asked_with_its_own_prompts(tmp_path, fit_arguments, monkeypatch):
     asks = {}
     vectors = ModelTeacher.vectors
 
@@ -172,10 +172,10 @@ def test_each_side_is_asked_with_its_own_prompts(tmp_path, given, monkeypatch):
         asks.clear()
         sources = [source(prompt=prompt, symmetric=symmetric)]
         _train(tmp_path, teacher=teacher, sources=sources, prompts={"query": "医生", "STS": "你好"})
-        assert {role: text for found in asks.values() for role, text in found.items()} == expected
+        assert {role: text for by_role in asks.values() for role, text in by_role.items()} == expected
         own = {"query": "医生", "STS": "你好"}.get(prompt)
         columns = ("query", "positive", "negative_1") if symmetric else ("query",)
-        assert given["prompts"] == {"qa": dict.fromkeys(columns, own) if own else {}}
+        assert fit_arguments["prompts"] == {"qa": dict.fromkeys(columns, own) if own else {}}
 
 
 @pytest.mark.thorough
@@ -217,17 +217,17 @@ def test_the_scope_of_the_kl_changes_training(tmp_path):
     assert apart(group, batch, start) > 0.05
 
 
-def test_a_cross_encoder_teaches_by_its_logits(tmp_path, given):
+def test_a_cross_encoder_teaches_by_its_logits(tmp_path, fit_arguments):
     teacher = cross_encoder(tmp_path / "teacher")
     _train(tmp_path, teacher=teacher, negatives=2, named="cross-encoder:any")
-    rows = given["data"]["qa"][[3, 0, 20]]
+    rows = fit_arguments["data"]["qa"][[3, 0, 20]]
     assert list(rows) == ["query", "positive", "negative_1", "negative_2", "label"]
     for row, label in enumerate(rows["label"]):
         pairs = [(rows["query"][row], rows[name][row]) for name in list(rows)[1:-1]]
         expected = teacher.predict(pairs, activation_fn=torch.nn.Identity())
         np.testing.assert_allclose(label.numpy(), expected, atol=1e-5)
     assert np.ptp(rows["label"][0].numpy()) > 1e-3
-    assert given["loss"].teacher_temperature == 1.0
+    assert fit_arguments["loss"].teacher_temperature == 1.0
 
 
 @pytest.mark.thorough

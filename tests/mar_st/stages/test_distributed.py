@@ -1,4 +1,4 @@
-"""Two processes take the gradients of one process with the joined batch, whichever way a stage encodes."""
+"""Two processes get the gradients that one process gets from the joined batch, however a stage encodes."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def work(rank, world, port):
 
     def keep(trainer):
         average(trainer)
-        found = trainer.trained_parameters().items()
-        taken.update({name: p.grad.clone() for name, p in found if p.grad is not None})
+        trained = trainer.trained_parameters().items()
+        taken.update({name: p.grad.clone() for name, p in trained if p.grad is not None})
 
     StageTrainer._average_gradients = keep
     trainer.plot_run = lambda folder: None
@@ -110,18 +110,18 @@ def gradients(tmp_path_factory):
         "HF_HUB_OFFLINE": "1",
         "PYTHONPATH": str(ROOT),
     }
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(script), str(folder)],
         capture_output=True, text=True, check=False, cwd=ROOT, env=environment, timeout=110,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert process.returncode == 0, process.stderr[-4000:]
     return lambda name, rank, world: load_file(folder / f"{name}.{rank}of{world}")
 
 
-def _distance(found, wanted):
+def _distance(gradients, wanted):
     """Largest distance of a gradient, relative to its own length."""
-    assert found.keys() == wanted.keys()
-    return max(float((found[name] - grad).norm() / (grad.norm() + 1e-6)) for name, grad in wanted.items())
+    assert gradients.keys() == wanted.keys()
+    return max(float((gradients[name] - grad).norm() / (grad.norm() + 1e-6)) for name, grad in wanted.items())
 
 
 @pytest.mark.parametrize("cache", ["plain", "cached"])

@@ -35,8 +35,8 @@ def _one_thread():
 
 def _train(folder, model=None, sources=None, prompts=None, taught_by=None, **fields):
     model = model or mar()
-    made = stage("joint", **fields)
-    train_joint(model, sources or [source()], made, settings(folder), prompts or {}, teacher=taught_by)
+    joint_stage = stage("joint", **fields)
+    train_joint(model, sources or [source()], joint_stage, settings(folder), prompts or {}, teacher=taught_by)
     return model
 
 
@@ -47,19 +47,19 @@ def _sides(names):
 @pytest.fixture
 def optimised(monkeypatch):
     """Number of values with optimiser state, by learning rate, after the first step of a run."""
-    found = {}
+    counts = {}
 
     def on_step_end(self, args, state, control, **kwargs):
         if state.global_step == 1:
-            found.clear()
+            counts.clear()
             optimizer = kwargs["optimizer"]
             state = getattr(optimizer, "optimizer", optimizer).state
             for group in optimizer.param_groups:
                 rate = group["initial_lr"]
-                found[rate] = found.get(rate, 0) + sum(p.numel() for p in group["params"] if p in state)
+                counts[rate] = counts.get(rate, 0) + sum(p.numel() for p in group["params"] if p in state)
 
     monkeypatch.setattr(MetricsFile, "on_step_end", on_step_end, raising=False)
-    return found
+    return counts
 
 
 def _size(model, route):
@@ -135,8 +135,8 @@ def test_each_route_has_its_own_learning_rate(tmp_path, optimised):
 
 
 def test_every_field_reaches_the_loss(tmp_path, monkeypatch):
-    given = {}
-    monkeypatch.setattr(joint, "fit", lambda *args, **options: given.update(loss=args[2], **options))
+    fit_arguments = {}
+    monkeypatch.setattr(joint, "fit", lambda *args, **options: fit_arguments.update(loss=args[2], **options))
     fields = {
         "dims": (16, 4),
         "both_directions": True,
@@ -146,21 +146,21 @@ def test_every_field_reaches_the_loss(tmp_path, monkeypatch):
     }
     sources = [source(prompt="query"), source("sts", symmetric=True, prompt="STS")]
     _train(tmp_path, sources=sources, prompts={"query": "医生", "STS": "药"}, negatives=2, **fields)
-    config = given["loss"].get_config_dict()
+    config = fit_arguments["loss"].get_config_dict()
     assert config["gather_across_devices"] is True
     assert {name: config[name] for name in fields} == fields
-    assert given["loss"].temperature == pytest.approx(0.1)
+    assert fit_arguments["loss"].temperature == pytest.approx(0.1)
     columns = ("positive", "negative_1", "negative_2")
-    assert given["router_mapping"] == {
+    assert fit_arguments["router_mapping"] == {
         "qa": {"query": "query", **dict.fromkeys(columns, "document")},
         "sts": {"query": "query", **dict.fromkeys(columns, "query")},
     }
-    assert given["prompts"] == {
+    assert fit_arguments["prompts"] == {
         "qa": {"query": "医生"},
         "sts": {"query": "药", **dict.fromkeys(columns, "药")},
     }
     _train(tmp_path, cross_device_negatives=False)
-    assert given["loss"].gather_across_devices is False
+    assert fit_arguments["loss"].gather_across_devices is False
 
 
 @pytest.mark.thorough(but=["True"])
@@ -240,40 +240,40 @@ def test_symmetric_data_with_frozen_queries_are_refused(tmp_path):
 NAMES = ("query", "positive", "negative_1")
 
 
-def _given(monkeypatch):
-    found = {}
+def _recorded_fit(monkeypatch):
+    arguments = {}
 
     def fit(model, data, loss, stage, settings, **options):
-        found.update(data=data, loss=loss, **options)
+        arguments.update(data=data, loss=loss, **options)
 
     monkeypatch.setattr(joint, "fit", fit)
-    return found
+    return arguments
 
 
 def test_the_document_encoder_teaches_at_its_full_width(tmp_path, monkeypatch):
-    given, model = _given(monkeypatch), mar()
+    fit_arguments, model = _recorded_fit(monkeypatch), mar()
     sources = [source(prompt="query"), source("sts", symmetric=True, prompt="STS")]
     prompts = {"query": "医生", "STS": "药", "document": "你好"}
     fields = {"kl_scope": "batch", "teacher_temperature": 0.7, "contrastive_weight": 0.5, "kl_weight": 2.0}
     alone = mar().encoder("document")
     _train(tmp_path, model, sources, prompts, lora_r=2, lora_targets=("q_proj",), **fields)
-    config = given["loss"].get_config_dict()
+    config = fit_arguments["loss"].get_config_dict()
     assert {name: config[name] for name in fields} == fields
     for name, own in (("qa", ("医生", "你好", "你好")), ("sts", ("药", "药", "药"))):
-        row = given["data"][name][5]
+        row = fit_arguments["data"][name][5]
         assert row["label"].shape == (3, 32)
         for vector, column, prompt in zip(row["label"], NAMES, own, strict=True):
             np.testing.assert_allclose(vector.numpy(), alone.encode(row[column], prompt=prompt), atol=1e-5)
     routes = dict(zip(NAMES, ("query", "document", "document"), strict=True))
-    assert given["router_mapping"]["qa"] == routes
+    assert fit_arguments["router_mapping"]["qa"] == routes
     _train(tmp_path)
-    assert type(given["loss"]) is AsymInfoNCELoss
+    assert type(fit_arguments["loss"]) is AsymInfoNCELoss
 
 
 def test_the_kl_is_zero_if_all_vectors_equal_the_teachers(tmp_path, monkeypatch):
-    given, model = _given(monkeypatch), mar()
+    fit_arguments, model = _recorded_fit(monkeypatch), mar()
     _train(tmp_path, model, kl_weight=1.0)
-    rows = given["data"]["qa"][:]
+    rows = fit_arguments["data"]["qa"][:]
     loss = ScoreDistillLoss(model, temperature=0.1, contrastive_weight=0)
 
     def divergence(vectors):
@@ -324,10 +324,10 @@ def test_a_cross_encoder_teaches_both_encoders(tmp_path, monkeypatch):
     fields = {"kl_weight": 1.0, "contrastive_weight": 0.0, "teacher": "cross-encoder:any"}
     _train(tmp_path, model, taught_by=teacher, **fields)
     assert _sides(changed(model, before)) == {"query", "document"}
-    given = _given(monkeypatch)
+    fit_arguments = _recorded_fit(monkeypatch)
     _train(tmp_path, taught_by=teacher, **fields)
-    assert given["loss"].teacher_temperature == 1.0
-    row = given["data"]["qa"][0]
+    assert fit_arguments["loss"].teacher_temperature == 1.0
+    row = fit_arguments["data"]["qa"][0]
     pairs = [(row["query"], row[name]) for name in NAMES[1:]]
     expected = teacher.predict(pairs, activation_fn=torch.nn.Identity())
     np.testing.assert_allclose(row["label"].numpy(), expected, atol=1e-5)

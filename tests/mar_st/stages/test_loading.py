@@ -38,12 +38,12 @@ def collators(monkeypatch, tmp_path):
 
     monkeypatch.setattr(RecordingCollator, "__call__", noted)
 
-    def found():
+    def processes():
         content = (tmp_path / "collators").read_text().split()
         (tmp_path / "collators").unlink()
         return {int(process) for process in content}
 
-    return found
+    return processes
 
 
 def run(folder, workers):
@@ -77,12 +77,12 @@ def test_workers_read_stored_vectors(tmp_path):
     texts = [f"{a}{b}怎么办" for a in WORDS for b in WORDS]
     sources = [Source(Data(name="texts", path="-", form="texts", role="query"), texts=texts)]
     stage = AlignStage(stage="align", name="align", batch_size=8, learning_rate=1e-3, max_steps=4)
-    found = []
+    trained = []
     for workers in (0, 2):
         model = mar()
         train_align(model, sources, stage, settings(tmp_path / str(workers), workers=workers), {})
-        found.append(weights(model))
-    assert equal(*found)
+        trained.append(weights(model))
+    assert equal(*trained)
 
 
 def test_workers_are_used_by_default_only_with_a_gpu(monkeypatch):
@@ -100,8 +100,10 @@ def test_workers_are_used_by_default_only_with_a_gpu(monkeypatch):
 def test_the_workers_option_of_train_reaches_the_recipe(monkeypatch, tmp_path):
     from typer.testing import CliRunner
 
-    found = []
-    monkeypatch.setattr("mar_st.runs.train.train", lambda recipe, out, **options: found.append(recipe) or out)
+    recipes = []
+    monkeypatch.setattr(
+        "mar_st.runs.train.train", lambda recipe, out, **options: recipes.append(recipe) or out
+    )
     outcome = CliRunner().invoke(app, ["train", "mar-mini", "--out", str(tmp_path), "--workers", "3"])
     assert outcome.exit_code == 0, outcome.output
-    assert found[0].workers == 3
+    assert recipes[0].workers == 3

@@ -26,10 +26,10 @@ def test_rows_are_filled_from_their_batch(negatives):
     names = [f"negative_{number + 1}" for number in range(negatives)]
     filled = 0
     for batch in train_batches(data, 8, groups=2, seed=1):
-        found, again = rows.__getitems__(batch), rows.__getitems__(batch)
-        assert found == again
-        for place, row in enumerate(found):
-            others = [r for n, r in enumerate(found) if n != place]
+        items, again = rows.__getitems__(batch), rows.__getitems__(batch)
+        assert items == again
+        for place, row in enumerate(items):
+            others = [r for n, r in enumerate(items) if n != place]
             given = {text for r in others for text in (r["positive"], *(r[name] for name in names))}
             own = next(triple for triple in MIXED if triple.query == row["query"])
             drawn = [row[name] for name in names]

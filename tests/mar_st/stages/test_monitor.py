@@ -46,13 +46,13 @@ def test_a_resumed_run_keeps_the_records_up_to_its_checkpoint(tmp_path):
 
 
 def test_evaluation_results_are_read_from_the_records():
-    found = evaluation_results(
+    results = evaluation_results(
         [
             {"step": 5, "loss": 1.0},
             {"step": 5, "eval_ndcg@10": 0.5, "eval_runtime": 2.0, "eval_note": "text"},
         ]
     )
-    assert found == [(5, {"ndcg@10": 0.5})]
+    assert results == [(5, {"ndcg@10": 0.5})]
 
 
 # -- loss.png --

@@ -84,12 +84,12 @@ def test_a_stage_learns_in_bf16(gpu, tmp_path, monkeypatch, name):
 
 
 def weights(folder):
-    found = {}
+    by_name = {}
     for path in sorted(folder.rglob("*.safetensors")):
         tensors = load_file(path).items()
-        found |= {f"{path.parent.name}/{name}": tensor.float() for name, tensor in tensors}
-    assert found
-    return found
+        by_name |= {f"{path.parent.name}/{name}": tensor.float() for name, tensor in tensors}
+    assert by_name
+    return by_name
 
 
 def apart(first, second, start):
@@ -105,15 +105,15 @@ def test_compiled_training_is_plain_training_to_rounding(gpu, tmp_path):
     if not has_compiler(on_cpu=gpu.type == "cpu"):
         pytest.skip("no C or C++ compiler")
     few = {"max_steps": 4}
-    found = {}
+    trained = {}
     for kind, fields in {
         "start": {"stage": {**few, "learning_rate": 1e-12}},
         "plain": {"stage": few},
         "compiled": {"stage": few, "compile": True},
     }.items():
         recipe = recipe_of(tmp_path / kind, name, precision="fp32", **fields)
-        found[kind] = weights(train(recipe, tmp_path / kind / "run", until=name, say=silent))
-    assert apart(found["plain"], found["compiled"], found["start"]) < 2e-2
+        trained[kind] = weights(train(recipe, tmp_path / kind / "run", until=name, say=silent))
+    assert apart(trained["plain"], trained["compiled"], trained["start"]) < 2e-2
 
 
 class KilledError(BaseException):
@@ -175,10 +175,10 @@ def test_two_processes_train_as_one(gpu, tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAR_")}
     environment |= {"OMP_NUM_THREADS": "1"} | ({"CUDA_VISIBLE_DEVICES": ""} if gpu.type == "cpu" else {})
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, str(script), str(recipe), str(tmp_path / "two")],
         env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert process.returncode == 0, process.stderr[-4000:]
     first, one, two = (weights(tmp_path / name / "model") for name in ("start", "one", "two"))
     assert apart(one, two, first) < 1e-2

@@ -39,14 +39,16 @@ class _Killed(BaseException):
     pass
 
 
-def one(triples=TRIPLES, **fields):
+def redrawn_source(triples=TRIPLES, **fields):
     return source(triples=triples, **{"positives": "one-per-epoch", **fields})
 
 
 def trained(folder, dropout=0.2, entry=None, save_steps=1000, **fields):
     model = encoder(dropout=dropout)
-    made = stage("contrastive", **{**OPTIONS, **fields})
-    train_contrastive(model, [entry or one()], made, settings(folder, save_steps=save_steps), {})
+    contrastive_stage = stage("contrastive", **{**OPTIONS, **fields})
+    train_contrastive(
+        model, [entry or redrawn_source()], contrastive_stage, settings(folder, save_steps=save_steps), {}
+    )
     return weights(model)
 
 
@@ -69,26 +71,31 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path, monkeypatch, kill):
 @pytest.mark.thorough(but=["0"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_each_epoch_trains_on_other_positives(tmp_path, monkeypatch, workers):
-    found = records_of(monkeypatch)
-    made = stage("contrastive", **OPTIONS)
-    train_contrastive(encoder(), [one()], made, settings(tmp_path, workers=workers), {})
-    assert len(found) == 9
-    met = [text for record, _ in found for text in record.texts["positive"]]
-    assert sorted(met) == sorted(text for triple in TRIPLES for text in triple.positives)
-    negatives = {text for record, _ in found for text in record.texts["negative_1"]}
+    records = records_of(monkeypatch)
+    contrastive_stage = stage("contrastive", **OPTIONS)
+    train_contrastive(
+        encoder(), [redrawn_source()], contrastive_stage, settings(tmp_path, workers=workers), {}
+    )
+    assert len(records) == 9
+    positives = [text for record, _ in records for text in record.texts["positive"]]
+    assert sorted(positives) == sorted(text for triple in TRIPLES for text in triple.positives)
+    negatives = {text for record, _ in records for text in record.texts["negative_1"]}
     assert negatives == {text for triple in TRIPLES for text in triple.negatives}
 
 
 @pytest.mark.thorough
 def test_rows_without_a_choice_train_as_if_drawn_once(tmp_path):
     only = [Triple(t.query, t.positives, t.negatives[:1]) for t in PAIRS]
-    redrawn = trained(tmp_path / "redrawn", entry=one(only))
+    redrawn = trained(tmp_path / "redrawn", entry=redrawn_source(only))
     assert equal(redrawn, trained(tmp_path / "once", entry=source(triples=only, positives="one")))
 
 
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_stored_vectors_are_those_of_the_drawn_texts(tmp_path, symmetric):
-    entry, teacher = one(symmetric=symmetric, negatives=2, prompt="query"), encoder("qwen3", 32, seed=7)
+    entry, teacher = (
+        redrawn_source(symmetric=symmetric, negatives=2, prompt="query"),
+        encoder("qwen3", 32, seed=7),
+    )
     teacher.prompts = {"query": "查", "document": "文"}
     columns = {"qa": read_columns(entry, 3)}
     data = taught(columns, teacher, [entry], stage("distill", teacher="document"), settings(tmp_path))
@@ -106,7 +113,7 @@ def test_stored_vectors_are_those_of_the_drawn_texts(tmp_path, symmetric):
 
 
 def test_stored_scores_are_those_of_the_drawn_pairs(tmp_path):
-    entry, teacher = one(), cross_encoder(tmp_path / "teacher")
+    entry, teacher = redrawn_source(), cross_encoder(tmp_path / "teacher")
     columns = {"qa": read_columns(entry, 3)}
     data = taught(
         columns, teacher, [entry], stage("distill", teacher="cross-encoder:any"), settings(tmp_path)
@@ -123,8 +130,8 @@ def test_stored_scores_are_those_of_the_drawn_pairs(tmp_path):
 @pytest.mark.thorough
 def test_stored_and_encoded_frozen_documents_train_the_same_weights(tmp_path, monkeypatch):
     def run(name):
-        model, made = mar(), stage("joint", freeze="document", **OPTIONS)
-        train_joint(model, [one()], made, settings(tmp_path / name), {})
+        model, joint_stage = mar(), stage("joint", freeze="document", **OPTIONS)
+        train_joint(model, [redrawn_source()], joint_stage, settings(tmp_path / name), {})
         return weights(model)
 
     read = run("read")
@@ -137,10 +144,10 @@ def test_stored_and_encoded_frozen_documents_train_the_same_weights(tmp_path, mo
 def test_rows_without_negatives_are_refused_with_a_teacher(tmp_path):
     some = [Triple(t.query, t.positives, t.negatives if n else ()) for n, t in enumerate(TRIPLES)]
     for positives in ("one-per-epoch", "one"):
-        entry = one(some, positives=positives, missing_negatives="batch")
+        entry = redrawn_source(some, positives=positives, missing_negatives="batch")
         with pytest.raises(DataError, match="no stored vectors or scores to learn from"):
             train_distill(encoder(), encoder(seed=1), [entry], stage("distill"), settings(tmp_path), {})
         with pytest.raises(DataError, match="no stored vectors or scores to learn from"):
             with_scores(read_columns(entry, 3), lambda pairs: pytest.fail("asked for scores"))
     with pytest.raises(DataError, match="has no negatives but 1 are asked for"):
-        read_columns(one(some), 3)
+        read_columns(redrawn_source(some), 3)

@@ -11,7 +11,7 @@ from transformers import set_seed
 from mar_st.data import Source
 from mar_st.errors import MarError
 from mar_st.model.encoders import load_encoder
-from mar_st.recipes.rules import HEAD
+from mar_st.recipes.rules import HEAD_FILE
 from mar_st.recipes.schema import Data, RetroMAEStage
 from mar_st.stages.retromae import train_retromae
 from mar_st.stages.settings import StageSettings
@@ -49,7 +49,7 @@ def test_the_loss_falls_and_vectors_change(query_source, tmp_path):
     losses = [row["loss"] for row in rows if "loss" in row]
     assert losses[-1] < losses[0] if len(losses) > 1 else losses[0] < 8
     assert abs(model.encode(TEXTS[:3]) - before).max() > 1e-3
-    assert {key.partition(".")[0] for key in load_file(tmp_path / HEAD)} == {"decoder", "head"}
+    assert {key.partition(".")[0] for key in load_file(tmp_path / HEAD_FILE)} == {"decoder", "head"}
 
 
 @pytest.mark.thorough
@@ -71,20 +71,20 @@ def test_an_interrupted_run_gives_the_same_weights(query_source, tmp_path, monke
     resumed = _train(_model(query_source), tmp_path / "part")
     for (name, one), two in zip(whole.state_dict().items(), resumed.state_dict().values(), strict=True):
         assert torch.equal(one, two), name
-    one, two = (load_file(tmp_path / folder / HEAD) for folder in ("whole", "part"))
+    one, two = (load_file(tmp_path / folder / HEAD_FILE) for folder in ("whole", "part"))
     assert all(torch.equal(one[key], two[key]) for key in one)
 
 
 @pytest.mark.thorough
 def test_pre_training_continues_from_a_saved_head(query_source, tmp_path):
     model = _train(_model(query_source), tmp_path / "first")
-    saved = load_file(tmp_path / "first" / HEAD)
+    saved = load_file(tmp_path / "first" / HEAD_FILE)
     _train(
         model,
         tmp_path / "second",
         _stage(max_steps=1, learning_rate=1e-9, resume_head=str(tmp_path / "first")),
     )
-    again = load_file(tmp_path / "second" / HEAD)
+    again = load_file(tmp_path / "second" / HEAD_FILE)
     for key, value in saved.items():
         torch.testing.assert_close(again[key], value, atol=1e-6, rtol=0)
     small = {"decoder.positions.weight": torch.zeros(2, 2)}

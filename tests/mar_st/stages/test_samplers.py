@@ -65,7 +65,7 @@ def test_epochs_differ_and_are_repeatable():
         return list(batches)
 
     assert epoch(0) == epoch(0)
-    assert len({str(found) for found in (epoch(0), epoch(1), epoch(0, seed=8))}) == 3
+    assert len({str(order) for order in (epoch(0), epoch(1), epoch(0, seed=8))}) == 3
 
 
 def test_a_batch_holds_one_source_unless_they_are_mixed():
@@ -156,10 +156,10 @@ def test_rows_come_in_the_order_asked_for_and_with_their_labels():
     data = {"a": pairs(3), "b": pairs(2, name="b").add_column("label", [[0.5, 1.0], [2.0, 3.0]])}
     rows = TrainRows(data)
     assert len(rows) == 5
-    found = rows.__getitems__([4, 0, 3, 2])
-    assert [row["query"] for row in found] == ["bq1", "q0", "bq0", "q2"]
-    assert [row["dataset_name"] for row in found] == ["b", "a", "b", "a"]
-    assert found[0]["label"] == [2.0, 3.0]
+    items = rows.__getitems__([4, 0, 3, 2])
+    assert [row["query"] for row in items] == ["bq1", "q0", "bq0", "q2"]
+    assert [row["dataset_name"] for row in items] == ["b", "a", "b", "a"]
+    assert items[0]["label"] == [2.0, 3.0]
     assert text_columns(data["b"]) == ["query", "positive"]
     assert rows[1]["query"] == "q1"
 

@@ -32,7 +32,7 @@ def _kept(batch):
 @pytest.mark.parametrize("task", [None, "query", "document"])
 def test_a_share_of_the_tokens_is_hidden_and_no_special_one(task, placed, monkeypatch):
     if not placed:
-        monkeypatch.setattr(token_dropout, "PLACED", frozenset())
+        monkeypatch.setattr(token_dropout, "POSITION_IDS_ONLY", frozenset())
     model = mar() if task else encoder()
     hide = TokenDropout(model, 0.3, seed=1, epoch=lambda: 0)
     before, after = _batch(model, task), _batch(model, task)
@@ -55,18 +55,18 @@ def test_a_share_of_the_tokens_is_hidden_and_no_special_one(task, placed, monkey
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("model_type", sorted(token_dropout.PLACED & {"gte", "qwen3", "bert"}))
+@pytest.mark.parametrize("model_type", sorted(token_dropout.POSITION_IDS_ONLY & {"gte", "qwen3", "bert"}))
 def test_vectors_without_the_hidden_tokens_are_those_with_them_masked(model_type, side, monkeypatch):
     model = encoder(model_type).eval()
     model.tokenizer.padding_side = side
-    found = []
-    for placed in (frozenset(), token_dropout.PLACED):
-        monkeypatch.setattr(token_dropout, "PLACED", placed)
+    results = []
+    for placed in (frozenset(), token_dropout.POSITION_IDS_ONLY):
+        monkeypatch.setattr(token_dropout, "POSITION_IDS_ONLY", placed)
         batch = _batch(model)
         TokenDropout(model, 0.4, seed=1, epoch=lambda: 0)(batch, "query", TEXTS)
         features = {name.removeprefix("query_"): value for name, value in batch.items()}
-        found.append((features["input_ids"].shape[1], model(features)["sentence_embedding"]))
-    (wide, masked), (narrow, closed) = found
+        results.append((features["input_ids"].shape[1], model(features)["sentence_embedding"]))
+    (wide, masked), (narrow, closed) = results
     assert narrow < wide
     torch.testing.assert_close(closed, masked, rtol=1e-4, atol=1e-5)
 
@@ -115,13 +115,13 @@ def test_batches_without_a_mask_are_refused():
 @pytest.mark.thorough(but=["None"])
 @pytest.mark.parametrize("mini_batch_size", [None, 4])
 def test_token_dropout_changes_training_and_gradcache_agrees(tmp_path, mini_batch_size):
-    found = []
+    trained = []
     for share in (0.0, 0.4, 0.4):
         model = encoder()
-        made = stage("contrastive", token_dropout=share, mini_batch_size=mini_batch_size if found else None)
-        train_contrastive(model, [source()], made, settings(tmp_path, name=str(len(found))), {})
-        found.append(weights(model))
-    plain, first, second = found
+        made = stage("contrastive", token_dropout=share, mini_batch_size=mini_batch_size if trained else None)
+        train_contrastive(model, [source()], made, settings(tmp_path, name=str(len(trained))), {})
+        trained.append(weights(model))
+    plain, first, second = trained
     assert any(not torch.equal(plain[name], first[name]) for name in plain)
     for name in first:
         torch.testing.assert_close(second[name], first[name], rtol=1e-4, atol=1e-5)

@@ -90,10 +90,10 @@ def test_a_learnt_temperature_does_not_decay(tmp_path, monkeypatch):
     def loss(model):
         return AsymInfoNCELoss(model, temperature=0.1, learnable_temperature=True)
 
-    seen = spied(monkeypatch, take)
+    values = spied(monkeypatch, take)
     train(tmp_path, loss=loss, weight_decay=0.3, max_steps=1)
-    assert {decay for dimensions, decay in seen[0] if dimensions == 0} == {0.0}
-    assert (2, 0.3) in seen[0]
+    assert {decay for dimensions, decay in values[0] if dimensions == 0} == {0.0}
+    assert (2, 0.3) in values[0]
 
 
 def test_two_learning_rates_reach_the_optimizer(tmp_path, monkeypatch):
@@ -170,20 +170,20 @@ def test_a_frozen_route_has_no_dropout(tmp_path):
 
 
 def test_mixed_batches_carry_the_prompt_of_each_row(tmp_path, monkeypatch):
-    seen = records_of(monkeypatch)
+    records = records_of(monkeypatch)
     prompts = {"a": {"query": "头疼"}, "b": {"query": "发热", "positive": "医生"}}
     data = {"a": pairs(24), "b": pairs(24, salt=5)}
     model = train(
         tmp_path, data=data, arguments={"prompts": prompts}, batches="mixed", epochs=1, max_steps=None
     )
-    assert len(seen) == 6
-    assert all(set(record.sources) == {"a", "b"} for record, _ in seen)
+    assert len(records) == 6
+    assert all(set(record.sources) == {"a", "b"} for record, _ in records)
     texts = {
         name: {c: dict.fromkeys(prompts[name].get(c, "") + t for t in data[name][c]) for c in ROUTES}
         for name in data
     }
     used = []
-    for record, tokens in seen:
+    for record, tokens in records:
         for column in ROUTES:
             for source, text in zip(record.sources, record.texts[column], strict=True):
                 assert text in texts[source][column]
@@ -199,13 +199,13 @@ def test_mixed_batches_carry_the_prompt_of_each_row(tmp_path, monkeypatch):
 
 
 def test_a_batch_has_one_source_by_default(tmp_path, monkeypatch):
-    seen = records_of(monkeypatch)
+    records = records_of(monkeypatch)
     prompts = {"a": {"query": "头疼"}}
     data = {"a": pairs(24), "b": pairs(16, salt=5)}
     model = train(tmp_path, data=data, arguments={"prompts": prompts}, epochs=1, max_steps=None)
-    sources = [set(record.sources) for record, _ in seen]
+    sources = [set(record.sources) for record, _ in records]
     assert [sources.count({name}) for name in "ab"] == [3, 2]
-    for record, tokens in seen:
+    for record, tokens in records:
         prompt = prompts.get(record.sources[0], {}).get("query")
         expected = model.preprocess(record.texts["query"], prompt=prompt)["input_ids"]
         assert torch.equal(tokens["query_input_ids"], expected)
@@ -299,9 +299,9 @@ def test_records_have_all_fields(tmp_path):
 
 
 def test_padding_and_tokens_are_counted_from_the_masks(tmp_path, monkeypatch):
-    seen = records_of(monkeypatch)
+    records = records_of(monkeypatch)
     model = train(tmp_path, max_steps=1)
-    ((record, _),) = seen
+    ((record, _),) = records
     for column in ROUTES:
         mask = model.preprocess(record.texts[column])["attention_mask"]
         lengths = mask.sum(dim=1)

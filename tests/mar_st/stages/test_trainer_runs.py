@@ -239,13 +239,13 @@ class BadGradient(BadLoss):
 @pytest.mark.thorough(but=["BadLoss-loss is nan"])
 @pytest.mark.parametrize(("loss", "what"), [(BadLoss, "loss is nan"), (BadGradient, "gradient norm is nan")])
 def test_a_bad_step_stops_the_run_and_keeps_its_batch(tmp_path, monkeypatch, loss, what):
-    seen = records_of(monkeypatch)
+    records = records_of(monkeypatch)
     data = pairs().add_column("label", [[0.0, float("inf") if i == 3 else 1.0] for i in range(32)])
     model = encoder()
     with pytest.raises(NonFiniteError, match=rf"step 5: the {what}.*bad_batch\.json"):
         train(tmp_path, model=model, data={"a": data}, loss=loss, settings={"save_steps": 2}, max_steps=20)
     content = json.loads((tmp_path / "bad_batch.json").read_text(encoding="utf-8"))
-    record, _ = seen[-1]
+    record, _ = records[-1]
     assert content["step"] == 5
     assert content["texts"] == record.texts
     assert content["sources"] == ["a"] * 8

@@ -83,13 +83,13 @@ def equal(first, second):
 
 def spied(monkeypatch, take):
     """Values that `take(state, kwargs)` gives at the end of every step."""
-    found = []
+    values = []
 
     def on_step_end(self, args, state, control, **kwargs):
-        found.append(take(state, kwargs))
+        values.append(take(state, kwargs))
 
     monkeypatch.setattr(MetricsFile, "on_step_end", on_step_end, raising=False)
-    return found
+    return values
 
 
 def checkpointed(model):
@@ -99,12 +99,12 @@ def checkpointed(model):
 
 def records_of(monkeypatch):
     """The record of every batch that is trained on."""
-    found = []
+    records = []
     original = StageTrainer.training_step
 
     def training_step(self, model, inputs, num_items_in_batch=None):
-        found.append((inputs["record"], {key: inputs[key] for key in inputs if key.endswith("input_ids")}))
+        records.append((inputs["record"], {key: inputs[key] for key in inputs if key.endswith("input_ids")}))
         return original(self, model, inputs, num_items_in_batch)
 
     monkeypatch.setattr(StageTrainer, "training_step", training_step)
-    return found
+    return records

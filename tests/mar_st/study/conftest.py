@@ -30,8 +30,8 @@ def _one_thread():
 def _few_timings():
     """Queries are timed five times in place of a hundred: no test asks how long they take."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mar_st.study.cost.TIMED", 5)
-        patch.setattr("mar_st.study.cost.WARM_UP", 1)
+        patch.setattr("mar_st.study.cost.TIMED_QUERIES", 5)
+        patch.setattr("mar_st.study.cost.WARM_UP_QUERIES", 1)
         yield
 
 

@@ -26,10 +26,10 @@ TABLE = ("table.json", "table.md")
 def run(study_folder):
     def call(out="out", **options):
         lines = []
-        found = run_study(
+        table = run_study(
             load_study(study_folder / "study.yaml"), study_folder / out, say=lines.append, **options
         )
-        return found, lines
+        return table, lines
 
     return call
 
@@ -203,8 +203,8 @@ def test_a_row_that_fails_keeps_the_others(run, change, monkeypatch, study_folde
         ):
             run()
     assert len(list((study_folder / "out/scores").rglob("*.json"))) == 4
-    found, lines = run()
-    assert found.is_file()
+    table, lines = run()
+    assert table.is_file()
     assert (
         len([line for line in lines if line.endswith("finished before, kept") and "stage" not in line]) == 2
     )
@@ -216,8 +216,8 @@ def test_a_run_locked_by_another_process_is_skipped(run, trained, change, study_
     folder = study_folder / "out/runs/no-joint/1"
     folder.mkdir(parents=True)
     with FileLock(folder / ".lock"):
-        found, lines = run()
-    assert found is None
+        table, lines = run()
+    assert table is None
     assert "[2/3] no-joint, seed 1: another process is running it" in lines
     assert not (study_folder / "out/scores/no-joint/1").exists()
     assert run()[0].is_file()

@@ -11,7 +11,7 @@ from mar_st.study.schema import row_recipes
 def test_every_row_and_seed_gets_its_recipe(study_folder, tmp_path):
     study = load_study(study_folder / "study.yaml")
     recipes = row_recipes(study, tmp_path / "recipes")
-    assert {name: list(found) for name, found in recipes.items()} == {
+    assert {name: list(by_seed) for name, by_seed in recipes.items()} == {
         name: [1, 2] for name in ("full", "no-joint", "warmer")
     }
     assert [stage.name for stage in recipes["no-joint"][1].stages] == ["document-init", "align"]

@@ -1,4 +1,4 @@
-"""A server of embeddings that is told how to answer."""
+"""A test server of embeddings with configurable answers."""
 
 from __future__ import annotations
 

@@ -37,9 +37,9 @@ def test_other_dtypes_in_safetensors_are_read_as_float32(tmp_path, dtype):
     folder = _write(tmp_path, [{"text": text} for text in TEXTS])
     (folder / "vectors.npy").unlink()
     save_file({"embeddings": VECTORS.astype(dtype)}, folder / "vectors.safetensors", metadata={"a": "b"})
-    found = np.asarray(FolderTeacher(folder).vectors(TEXTS[:3], "query"))
-    np.testing.assert_array_equal(found, VECTORS[:3])
-    assert found.dtype == np.float32
+    vectors = np.asarray(FolderTeacher(folder).vectors(TEXTS[:3], "query"))
+    np.testing.assert_array_equal(vectors, VECTORS[:3])
+    assert vectors.dtype == np.float32
 
 
 def test_titles_are_joined_and_ids_looked_up(tmp_path):

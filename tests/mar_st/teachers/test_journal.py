@@ -1,4 +1,4 @@
-"""The journal of an endpoint: what is torn or was changed is found, not used, and nothing else is lost."""
+"""The journal of an endpoint: torn or changed records are detected and not used; all others are kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from mar_st.cli import app
 from mar_st.integrity.verify import verify
-from mar_st.teachers.journal import CHECKS, HEADER, RECORDS, Journal, JournalError
+from mar_st.teachers.journal import CHECKS_FILE, HEADER_FILE, RECORDS_FILE, Journal, JournalError
 from mar_st.teachers.vectors import text_keys
 
 TEXTS = [f"文本{number}" for number in range(20)]
@@ -43,31 +43,31 @@ def flip(path, place):
 
 def run(arguments):
     """Exit status of the command, and its JSON or its error."""
-    done = CliRunner().invoke(app, ["verify", *map(str, arguments), "--json"])
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        return 2, str(done.exception)
-    return done.exit_code, json.loads(done.stdout)
+    outcome = CliRunner().invoke(app, ["verify", *map(str, arguments), "--json"])
+    if outcome.exception is not None and not isinstance(outcome.exception, SystemExit):
+        return 2, str(outcome.exception)
+    return outcome.exit_code, json.loads(outcome.stdout)
 
 
 def test_an_undamaged_journal_is_reported_as_whole(folder):
-    status, said = run([str(folder)])
-    assert (status, said["whole"], said["kind"], said["bytes"]) == (0, True, "journal", 20 * SIZE)
+    status, report = run([str(folder)])
+    assert (status, report["whole"], report["kind"], report["bytes"]) == (0, True, "journal", 20 * SIZE)
     assert run([str(folder.parent)])[1]["kind"] == "teacher vectors"
     assert opened(folder).index.find(text_keys(TEXTS)).tolist() == list(range(20))
 
 
 @pytest.mark.parametrize("place", [3 * SIZE, 3 * SIZE + 20, 4 * SIZE - 1])
 def test_a_changed_record_is_named_and_not_used(folder, capsys, place):
-    flip(folder / RECORDS, place)
+    flip(folder / RECORDS_FILE, place)
     for where in (folder, folder.parent):
-        status, said = run([str(where)])
+        status, report = run([str(where)])
         assert status == 1
-        assert [problem["found"] for problem in said["problems"]] == [
+        assert [problem["found"] for problem in report["problems"]] == [
             f"record 3 (bytes {3 * SIZE} to {4 * SIZE}) was changed"
         ]
     status, _ = run([str(folder), "--repair"])
     assert status == 1
-    assert (folder / RECORDS).stat().st_size == 20 * SIZE
+    assert (folder / RECORDS_FILE).stat().st_size == 20 * SIZE
     journal = opened(folder)
     assert journal.index.find(text_keys(TEXTS)).tolist() == [0, 1, 2, -1, *range(4, 20)]
     journal.append(text_keys(TEXTS[3:4]), VECTORS[3:4].tolist())  # bought again
@@ -79,44 +79,44 @@ def test_a_changed_record_is_named_and_not_used(folder, capsys, place):
 
 
 def test_only_a_torn_record_is_cut_off(folder):
-    with (folder / RECORDS).open("ab") as file:
+    with (folder / RECORDS_FILE).open("ab") as file:
         file.write(b"half a record")
-    status, said = run([str(folder)])
+    status, report = run([str(folder)])
     assert status == 1
-    assert f"13 of {SIZE} bytes from byte {20 * SIZE}" in said["problems"][0]["found"]
+    assert f"13 of {SIZE} bytes from byte {20 * SIZE}" in report["problems"][0]["found"]
     assert run([str(folder), "--repair"])[0] == 0
-    assert (folder / RECORDS).stat().st_size == 20 * SIZE
+    assert (folder / RECORDS_FILE).stat().st_size == 20 * SIZE
     assert opened(folder).rows == 20
 
 
 def test_missing_records_are_reported(folder):
-    content = (folder / RECORDS).read_bytes()
-    (folder / RECORDS).write_bytes(content[: 15 * SIZE])
-    status, said = run([str(folder)])
-    assert (status, said["problems"][0]["found"]) == (1, "5 of 20 records are missing at the end")
+    content = (folder / RECORDS_FILE).read_bytes()
+    (folder / RECORDS_FILE).write_bytes(content[: 15 * SIZE])
+    status, report = run([str(folder)])
+    assert (status, report["problems"][0]["found"]) == (1, "5 of 20 records are missing at the end")
     journal = opened(folder)
     assert journal.rows == 15
     journal.append(text_keys(TEXTS[15:]), VECTORS[15:].tolist())
-    assert (folder / RECORDS).read_bytes() == content
+    assert (folder / RECORDS_FILE).read_bytes() == content
     assert verify(folder).whole
 
 
 def test_a_journal_of_an_earlier_version_gets_its_checksums(folder):
-    sums = (folder / CHECKS).read_bytes()
-    (folder / CHECKS).unlink()
-    status, said = run([str(folder)])
-    assert (status, said["whole"]) == (0, True)
-    assert "20 records" in said["notes"][0]
+    sums = (folder / CHECKS_FILE).read_bytes()
+    (folder / CHECKS_FILE).unlink()
+    status, report = run([str(folder)])
+    assert (status, report["whole"]) == (0, True)
+    assert "20 records" in report["notes"][0]
     assert opened(folder).rows == 20
-    assert (folder / CHECKS).read_bytes() == sums
-    (folder / CHECKS).write_bytes(sums[:42])  # killed before the last were written
+    assert (folder / CHECKS_FILE).read_bytes() == sums
+    (folder / CHECKS_FILE).write_bytes(sums[:42])  # killed before the last were written
     assert opened(folder).rows == 20
-    assert (folder / CHECKS).read_bytes() == sums
+    assert (folder / CHECKS_FILE).read_bytes() == sums
 
 
 @pytest.mark.parametrize("header", ["", "[]", '{"dim": -1}', '{"dim": "8"}', "{}", "[" * 5000])
 def test_a_damaged_header_is_one_error(folder, header):
-    (folder / HEADER).write_text(header)
+    (folder / HEADER_FILE).write_text(header)
     with pytest.raises(JournalError, match=r"journal\.json is damaged"):
         opened(folder)
     assert run([str(folder)])[0] == 1

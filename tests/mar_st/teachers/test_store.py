@@ -129,8 +129,8 @@ TeacherStore(sys.argv[1], shard=16).vectors(Killed(), TEXTS, "document")
 def test_killed_and_resumed_store_equals_an_uninterrupted_one(tmp_path):
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", SCRIPT, str(killed)], env=environment, check=False)
-    assert done.returncode == -signal.SIGKILL
+    process = subprocess.run([sys.executable, "-c", SCRIPT, str(killed)], env=environment, check=False)
+    assert process.returncode == -signal.SIGKILL
     assert len(list(killed.rglob("vectors.npy"))) == 2
     resumed, fresh = Digits(), Digits()
     vectors = TeacherStore(killed, shard=16).vectors(resumed, TEXTS, "document")
@@ -167,10 +167,10 @@ def test_two_concurrent_callers_share_the_work(tmp_path):
             return super().encode(texts, role)
 
     teachers = [Met(), Met()]
-    found = {}
+    by_caller = {}
 
     def ask(number):
-        found[number] = np.asarray(
+        by_caller[number] = np.asarray(
             TeacherStore(tmp_path, shard=5).vectors(teachers[number], TEXTS, "document", show_progress=False)
         )
 
@@ -182,16 +182,16 @@ def test_two_concurrent_callers_share_the_work(tmp_path):
     asked = [len(teacher.asked) for teacher in teachers]
     assert sum(asked) == 10
     assert min(asked) >= 1
-    for vectors in found.values():
+    for vectors in by_caller.values():
         np.testing.assert_array_equal(vectors, teachers[0].live(TEXTS))
 
 
 def test_bad_vectors_are_refused_and_not_stored(tmp_path):
     class Broken(Digits):
         def encode(self, texts, role):
-            found = super().encode(texts, role)
-            found[0, 0] = np.nan
-            return found
+            vectors = super().encode(texts, role)
+            vectors[0, 0] = np.nan
+            return vectors
 
     class Short(Digits):
         def encode(self, texts, role):

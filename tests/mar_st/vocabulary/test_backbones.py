@@ -56,13 +56,13 @@ def cut_recipe(recipe_file, source, tmp_path):
 
 @pytest.mark.thorough
 def test_every_stage_uses_the_cut_encoder(cut_recipe, tmp_path, monkeypatch):
-    said, calls, cut = [], [], backbones.trim
+    lines, calls, cut = [], [], backbones.trim
     monkeypatch.setattr(backbones, "trim", lambda *a, **k: calls.append(a) or cut(*a, **k))
     out = tmp_path / "run"
-    train(cut_recipe(), out, say=said.append, until="query-init")
-    train(cut_recipe(), out, say=said.append, until="align")
+    train(cut_recipe(), out, say=lines.append, until="query-init")
+    train(cut_recipe(), out, say=lines.append, until="align")
     assert len(calls) == 1  # once per run folder
-    (line,) = [line for line in said if line.startswith("query vocabulary: ")]
+    (line,) = [line for line in lines if line.startswith("query vocabulary: ")]
     size = int(re.search(r"-> (\d+) pieces", line).group(1))
     assert size <= KEEP
     for stage in ("01-query-init", "03-align"):
@@ -104,9 +104,9 @@ def test_retromae_starts_from_the_cut_head(cut_recipe, tmp_path):
     stage = {"stage": "retromae", "name": "pretrain", "batch_size": 8, "learning_rate": 1e-3, "max_steps": 1}
     content = cut_recipe().model_dump(mode="json")
     content["stages"].insert(0, stage)
-    said = []
-    train(type(cut_recipe()).model_validate(content), tmp_path / "run", say=said.append, until="pretrain")
-    assert any("masked-LM head from that of" in line for line in said)
+    lines = []
+    train(type(cut_recipe()).model_validate(content), tmp_path / "run", say=lines.append, until="pretrain")
+    assert any("masked-LM head from that of" in line for line in lines)
 
 
 def test_the_digest_of_a_stage_covers_keep_and_texts(cut_recipe, recipe_file, tmp_path):

@@ -32,7 +32,7 @@ def vectors(folder, texts, dtype=torch.float32):
 
 
 def enough(folder, prompts=(), texts=OURS):
-    """How many pieces the texts need."""
+    """Number of pieces that the texts need."""
     backend = AutoTokenizer.from_pretrained(folder).backend_tokenizer
     pieces = Pieces(backend)
     return choose(pieces, usage_of(backend, pieces, texts, prompts), len(pieces) - 1).enough
@@ -102,14 +102,14 @@ def test_heads_are_cut_with_the_embedding(family, loader, tmp_path):
     tokenizers = [AutoTokenizer.from_pretrained(path) for path in (folder, tmp_path / "cut")]
     before, after = (t(OURS[0], return_tensors="pt", return_token_type_ids=False) for t in tokenizers)
     with torch.no_grad():
-        wanted, found = full(**before).logits, cut(**after).logits
-    names = tokenizers[1].convert_ids_to_tokens(list(range(found.shape[-1])))
+        wanted, logits = full(**before).logits, cut(**after).logits
+    names = tokenizers[1].convert_ids_to_tokens(list(range(logits.shape[-1])))
     rows = tokenizers[0].convert_tokens_to_ids(names)
-    torch.testing.assert_close(found, wanted[..., rows])
+    torch.testing.assert_close(logits, wanted[..., rows])
     if loader is AutoModelForMaskedLM:
         head = source_head(str(tmp_path / "cut"))
         assert head is not None
-        assert head.bias.shape[0] == found.shape[-1]
+        assert head.bias.shape[0] == logits.shape[-1]
 
 
 def test_sharded_weights_are_trimmed(tmp_path):
@@ -168,9 +168,9 @@ def test_both_encoders_of_a_mar_can_be_trimmed(tmp_path):
             MAR.from_pretrained(tmp_path / name, device="cpu"),
             SentenceTransformer(str(tmp_path / name), device="cpu"),
         ):
-            for route, found in wanted.items():
+            for route, vectors in wanted.items():
                 if name == "one" or next(d for d in done if d.folder.startswith(route)).fit.texts == 1:
-                    np.testing.assert_allclose(loaded.encode(OURS, task=route), found, atol=1e-6)
+                    np.testing.assert_allclose(loaded.encode(OURS, task=route), vectors, atol=1e-6)
     with pytest.raises(VocabularyError, match="no route 'queries'; it has"):
         trim(tmp_path / "mar", tmp_path / "none", keep=300, texts=OURS, routes=["queries"])
 
@@ -221,13 +221,13 @@ FEW = {"num_hidden_layers": 3, "num_attention_heads": 4}
 
 def test_tensors_with_a_row_per_piece_are_found():
     sizes = dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size"), 64)
-    found = vocabulary_tensors({"model_type": "bert", **sizes, **FEW})
-    assert found.holds("bert.embeddings.word_embeddings.weight")
-    assert found.holds("cls.predictions.bias")
-    assert not found.holds("encoder.layer.2.intermediate.dense.bias")  # of the same length
-    assert found.knows("bert.encoder.layer.2.intermediate.dense.bias")
-    assert not found.knows("somewhere.else")
-    assert found.offset is None
+    tensors = vocabulary_tensors({"model_type": "bert", **sizes, **FEW})
+    assert tensors.holds("bert.embeddings.word_embeddings.weight")
+    assert tensors.holds("cls.predictions.bias")
+    assert not tensors.holds("encoder.layer.2.intermediate.dense.bias")  # of the same length
+    assert tensors.knows("bert.encoder.layer.2.intermediate.dense.bias")
+    assert not tensors.knows("somewhere.else")
+    assert tensors.offset is None
 
 
 def test_texts_are_read_from_every_kind_of_file(tmp_path):

@@ -52,9 +52,9 @@ def test_any_selection_of_pieces_keeps_the_texts_that_use_them(backend):
         kept = drawn.union(*(pieces.built_of(number) for number in drawn))
         cut, order = pieces.cut(kept)
         new = mapped_rows(order, pieces.size)
-        for old, found in zip(before, ids_of(cut, texts), strict=True):
+        for old, cut_ids in zip(before, ids_of(cut, texts), strict=True):
             if (new[old] >= 0).all() and unknown not in old:
-                assert new[old].tolist() == found
+                assert new[old].tolist() == cut_ids
                 whole += 1
     assert whole > 30
 
