@@ -14,6 +14,7 @@ import pytest
 import yaml
 from tests.medteb_mteb.curation.relatives.api_server import Apis, serving
 from tests.medteb_mteb.curation.relatives.raw_samples import write_medquad
+from tests.medteb_mteb.curation.relatives.writer import material_in, write
 
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.llm import LLM, Rejected
@@ -67,26 +68,6 @@ def endpoint():
             return server, llm_at(stack.enter_context(running(server)))
 
         yield start
-
-
-def material_in(messages) -> dict[str, str]:
-    """Return what stands between the marks of a prompt, by part."""
-    found = re.findall(
-        r"^<(\w+)-(\w{12})>\n(.*?)\n</\1-\2>$", messages[-1]["content"], re.DOTALL | re.MULTILINE
-    )
-    return {part: text for part, _, text in found}
-
-
-def write(messages) -> str:
-    """Return a good answer to a prompt."""
-    shown = material_in(messages)
-    if "abstract" in shown:
-        return json.dumps({"question": f"What is known of {shown['abstract'].split()[1]}?"})
-    if "answer" in shown:
-        return json.dumps({"answer": f"In other words: {len(shown['answer'])} letters."})
-    number = re.search(r"\d+", shown["text"])[0]
-    kind = shown["text"].split()[0]
-    return json.dumps({"sentence1": f"{kind} {number} is one.", "sentence2": f"One is the {kind} {number}."})
 
 
 def build(raw, name, out, llm, options=None, **settings):
