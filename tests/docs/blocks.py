@@ -1,26 +1,16 @@
-"""Code blocks of the README and the docs, and a working directory in which they are executed.
+"""Code blocks of the README and the docs: which are executed, in what order, and why a line is not.
 
-Blocks run in this process, in the order of `EXECUTED`, on a few texts and small models that stand in for those
-of the user. What does not run is in `NOT_RUN`, with the reason.
+Blocks run in the order of `EXECUTED`, on a few texts and small models that stand in for those of the user
+(`workspace.py`). Lines that do not run are in `NOT_RUN`, with the reason.
 """
 
 # ruff: noqa: E501
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
-import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import pytest
-
-from mar_st.model.names import packaged_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -63,17 +53,38 @@ EXECUTED: dict[str, list[str | tuple[str, str]]] = {
     "search": [
         *of("how-to/encode.md", 0, 1, 2, 4),
         *of("how-to/search.md", 0, 1, 2, 3, 6, 8),
-        *of("how-to/serve.md", 0, 4, 5, 6, 7, 15),
         *of("how-to/lookup.md", 1, 2, 3, 4),
-        *of("concepts/durability.md", 0, 1),
         *of("concepts/mar.md", 0),
-        *of("how-to/export.md", 1),
-        *of("how-to/align-to-an-existing-index.md", 1, 7, 9),
-        *of("how-to/train-on-your-data.md", 4, 5),
-        *of("README.md", 6, 8),
-        *of("index.md", 1),
-        *of("how-to/search.md", 7),
+        *of("README.md", 6),
+        *of("how-to/search.md", 4, 7),
         *of("how-to/lookup.md", 0),
+    ],
+    "serving": [
+        *of("how-to/serve.md", 0, 3, 8, 9, 10, 4, 5, 6, 7, 2, 11, 12, 13, 14, 15),
+        *of("README.md", 0, 8),
+        *of("index.md", 1),
+        *of("how-to/export.md", 0, 1, 2, 3),
+    ],
+    "aligning": [
+        *of("how-to/align-to-an-existing-index.md", 0, 1, 2, 3, 4, 5, 6, 7, 8, 9),
+        *of("studies/e5.md", 2),
+        *of("concepts/durability.md", 0, 1),
+    ],
+    "training": [
+        *of("how-to/train-on-your-data.md", 2, 3, 4, 5),
+        *of("how-to/ablate.md", 3, 5),
+        *of("reference/recipes.md", 7),
+        *of("how-to/trim.md", 0),
+        *of("how-to/judge.md", 5),
+    ],
+    "packaged recipes": [
+        *of("README.md", 7),
+        *of("concepts/mar.md", 1),
+        *of("reference/recipes.md", 0, 2, 3, 8),
+        *of("how-to/many-gpus.md", 3, 4),
+        *of("studies/mar-small.md", 0),
+        *of("studies/e5.md", 0),
+        *of("how-to/ablate.md", 0, 4),
     ],
     "anonymising": of("how-to/anonymize.md", 0, 2, 3, 4, 5, 6, 8, 9, 10),
     "tutorial": [
@@ -107,6 +118,8 @@ EXECUTED: dict[str, list[str | tuple[str, str]]] = {
         *of("README.md", 9),
         *of("index.md", 2),
         *of("how-to/build.md", 4),
+        *of("how-to/validate.md", 5),
+        *of("how-to/editions.md", 4, 5),
     ],
     "writing": [
         ("how-to/answers.md:1", "llm.yaml"),
@@ -123,19 +136,19 @@ EXECUTED: dict[str, list[str | tuple[str, str]]] = {
     ],
     "scoring": [
         *of("how-to/score-your-data.md", 0, 1, 2, 3),
-        *of("how-to/train-on-your-data.md", 3),
         *of("benchmarks/nano.md", 1),
         *of("README.md", 1, 2, 3, 5),
         *of("index.md", 0),
-        *of("how-to/editions.md", 0, 1, 2),
+        *of("how-to/editions.md", 0, 1, 2, 3),
         *of("how-to/validate.md", 4),
     ],
     "training data": [
         *of("how-to/train-on-your-data.md", 0),
         *of("how-to/training-data.md", 2, 4, 5),
-        *of("studies/mar-small.md", 0),
-        *of("reference/recipes.md", 0),
     ],
+    "English sets": of("benchmarks/english.md", 0, 1, 2, 3, 4, 6, 5),
+    "Chinese sets": of("benchmarks/chinese.md", 0, 1),
+    "Nano sets": of("benchmarks/nano.md", 0),
 }
 
 #: Blocks that show a part of a recipe, a field that they set, and its length (`test_blocks_recipes.py`).
@@ -149,25 +162,18 @@ PARTS = {
     "reference/recipes.md:6": ("stages", 1),
 }
 
-#: Lines of commands that no test runs, by a pattern, and why. Those of `mar` and `medteb` are parsed.
+#: Lines of commands that no test runs, by a pattern, and why. Those of `mar`, `medteb` and `benchmarks/` are parsed.
 NOT_RUN = {
-    r"^(\.venv/bin/)?(pip|npm|sudo|make|git|ln|chmod|for|done)\b": "installs something, or changes the system",
-    r"^(\.venv/bin/)?mar serve\b|^curl|^python -m http.server": "runs, or asks, a server until it is stopped; tests of the server do so",
+    r"^(\.venv/bin/)?(pip|npm|sudo|make|git|for|python -m venv)\b": "installs something, or changes the system",
+    r"^pytest -m slow tests/mar_st/serve/test_accessibility\.py": "needs what the line before installs",
     r"^hf download": "downloads from the Hub",
-    r"^medteb build (fetch|relatives)|MEDTEB_CONTACT": "asks public servers, or needs what they gave",
-    r"^medteb report (sources|time|tsne|similarities|speed)": "needs data sets that may not be shipped",
-    r"^mar push|--push-to-hub": "writes to the Hub",
-    r"medteb nano|built/build|-b CMIRB|\bNano(CMTEB|Medical)\b|raw/(liveqa|mirage)|--data FOLDER -m bm25-char-bigram|DATA=data medteb run .*(MedQuAD|BioASQ|Medical\()": "needs data sets that may not be shipped, or builds of hours",
-    r"redundancy results": "needs results of many models",
-    r"edition build mini": "takes half a minute; a test of the edition does so, and compares every byte",
-    r"^(torchrun|accelerate|export MAR_DEEPSPEED)\b|\bCUDA_VISIBLE_DEVICES=|--engine ray": "needs GPUs, or a cluster",
-    r"^(PYTHONPATH=src )?python (benchmarks/|-m venv)|^pytest": "measures, or tests, for minutes",
-    r"^python -c": "writes a key",
-    r"^(\w+=\w+ )?mar (train|ablate|align|cross-encoder|trim)\b|^mar export (?!.*--format (numpy|lookup))": "trains or exports for minutes",
-    r"^mar plan\b": "reads shapes of backbones, measures a device or trains",
-    r"^mteb run -b|milvus:http": "needs the Hub, or a Milvus server",
-    r"\$MAR_STORE": "needs a store of paid vectors",
-    r"api\.openai\.com": "needs an API key",
+    r"^mar push\b|--push-to-hub": "writes to the Hub, with a login",
+    r"^(torchrun|accelerate|export MAR_DEEPSPEED)\b": "needs several GPUs",
+    r"--engine ray": "needs a cluster",
+    r"milvus:http": "needs a Milvus server",
+    r"^(PYTHONPATH=src )?python benchmarks/": "measures the machine for minutes to hours",
+    r"^mar cross-encoder /tmp/learned": "needs what the line before measures",
+    r"^mar train (--rehearse mar-0\.3b-4b|distill)": "needs published weights of gigabytes",
 }
 
 
@@ -180,12 +186,17 @@ FRESH = {
     "how-to/encode.md:4": ("vectors",),
     "how-to/search.md:0": ("vectors",),
     "how-to/search.md:3": ("index",),
-    "how-to/serve.md:0": ("vectors", "index"),
     "how-to/serve.md:5": ("vectors", "index"),
     "how-to/lookup.md:3": ("exported",),
     "how-to/lookup.md:4": ("vectors",),
-    "how-to/train-on-your-data.md:4": ("vectors", "index"),
-    "README.md:8": ("vectors", "index"),
+    "how-to/export.md:2": ("exported",),
+    "how-to/export.md:3": ("exported",),
+    "how-to/align-to-an-existing-index.md:2": ("small",),
+    "how-to/align-to-an-existing-index.md:3": ("small",),
+    "how-to/align-to-an-existing-index.md:4": ("small",),
+    "how-to/align-to-an-existing-index.md:5": ("small",),
+    "studies/mar-small.md:0": ("mined",),
+    "README.md:8": ("vectors", "index", "encoder"),
     "index.md:1": ("vectors", "index"),
     "how-to/pool.md:1": ("pools",),
     "how-to/judge.md:7": ("judged",),
@@ -193,7 +204,6 @@ FRESH = {
     "how-to/sts.md:6": ("data",),
     "how-to/synthetic-data.md:5": ("synthetic/tasks",),
     "how-to/synthetic-data.md:7": ("synthetic/tasks",),
-    "studies/mar-small.md:0": ("mined",),
 }
 
 #: Placeholders for a model or a file of the user, in all pages.
@@ -206,83 +216,3 @@ STAND_INS = {
     "INDEX": "index",
     "OUT": "ray-vectors",
 }
-
-
-class Workspace:
-    """A working directory in which blocks run, one after another."""
-
-    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
-        self.folder, self.patch, self.swapped = folder, patch, dict(STAND_INS)
-        self.names: dict[str, Any] = {}
-        #: What a user does before a command that begins so.
-        self.before: dict[str, Callable[[], object]] = {}
-        (folder / "another-model").symlink_to(packaged_folder())
-        patch.chdir(folder)
-        for name in ("MEDTEB_DATA", "MAR_STORE", "MAR_HOME", "MEDTEB_ANSWERS", "MEDTEB_JOURNAL"):
-            patch.delenv(name, raising=False)
-
-    def swap(self, text: str) -> str:
-        for name, other in self.swapped.items():
-            text = text.replace(name, other)
-        return text
-
-    def run(self, step: str | tuple[str, str]) -> None:
-        name, file = (step, None) if isinstance(step, str) else step
-        for folder in FRESH.get(name, ()):
-            shutil.rmtree(self.folder / folder)
-        block = BLOCKS[name]
-        if block.language == "python":
-            exec(compile(self.swap(block.code), name, "exec"), self.names)
-        elif block.language == "yaml":
-            assert file, f"{name}: to which file?"
-            self.text(file, self.swap(block.code))
-        else:
-            ran = [self.command(line) for line in block.lines() if not is_marked(line)]
-            assert ran, f"{name}: nothing was run"
-
-    def command(self, line: str) -> None:
-        if line.startswith("python examples/rule_judges.py"):  # the fixture `rules` has started them
-            assert "http://127.0.0.1:8900/v1" in self.swapped
-            return
-        for beginning, prepare in self.before.items():
-            if line.startswith(beginning):
-                prepare()
-        line = self.swap(line)
-        if "/REVISION/" in line:
-            (folder,) = (
-                path for path in Path("results/predictions/medteb__mar-mini").iterdir() if path.is_dir()
-            )
-            line = line.replace("/REVISION/", f"/{folder.name}/")
-        words = shlex.split(line, comments=True)
-        if words[0] == "export":
-            self.patch.setenv(*words[1].split("=", 1))
-            return
-        if ">" in words:
-            words = words[: words.index(">")]
-        with pytest.MonkeyPatch.context() as patch:
-            while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
-                patch.setenv(*words.pop(0).split("=", 1))
-            program, *arguments = words
-            if program == "mteb":
-                from mteb.cli.build_cli import main as mteb
-
-                patch.setattr("sys.argv", words)
-                mteb()
-                return
-            if program == "medteb":
-                from medteb_mteb.cli import app
-            else:
-                assert program == "mar", line
-                from mar_st.cli import app
-            code = app(arguments, standalone_mode=False)
-            # A set of a dozen queries does not pass validation.
-            assert not code or arguments[0] == "validate", f"{line}: exit code {code}"
-
-    def rows(self, name: str, rows: list[dict]) -> Path:
-        return self.text(name, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-
-    def text(self, name: str, text: str) -> Path:
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        return path

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.docs.blocks import ROOT, Workspace
+from tests.docs.blocks import ROOT
+from tests.docs.workspace import Workspace
 from tests.medteb_mteb.curation.diseases import DISEASES
 
 if TYPE_CHECKING:
@@ -28,8 +29,10 @@ def texts_of(endings: tuple[str, ...], letter: str) -> list[dict[str, str]]:
 
 
 @pytest.fixture
-def workspace(tmp_path, monkeypatch) -> Workspace:
-    return Workspace(tmp_path, monkeypatch)
+def workspace(tmp_path, monkeypatch) -> Iterator[Workspace]:
+    world = Workspace(tmp_path, monkeypatch)
+    yield world
+    world.stop()
 
 
 @pytest.fixture
@@ -46,6 +49,6 @@ def rules(workspace, monkeypatch) -> Iterator[str]:
     with judges.serving(judges.Endpoint()) as url:
         for line in ("api.deepseek.com", "dashscope.aliyuncs.com/compatible-mode", "api.openai.com"):
             workspace.swapped[f"https://{line}/v1"] = url
-        for port in (8000, 8900):
-            workspace.swapped[f"http://127.0.0.1:{port}/v1"] = url
+        workspace.swapped["http://127.0.0.1:8000"] = url.removesuffix("/v1")
+        workspace.swapped["http://127.0.0.1:8900/v1"] = url
         yield url

@@ -27,15 +27,10 @@ ELSEWHERE = {
 #: Blocks that are parsed alone, beside those of which every line is in `NOT_RUN`, and why.
 PARSED = {
     **dict.fromkeys(
-        [*of("how-to/other-libraries.md", 6, 7), *of("how-to/serve.md", 8, 10)],
+        of("how-to/other-libraries.md", 6, 7),
         "asks a running server; tests/mar_st/serve/test_server.py does so with the same client",
     ),
     "concepts/training-runs.md:0": "a line of a method",
-    "how-to/search.md:4": "needs a graph; tests/mar_st/commands/test_index_tune.py tunes one",
-    **dict.fromkeys(
-        of("how-to/editions.md", 4, 5),
-        "needs an edition that says who judged it; tests/medteb_mteb/curation/edition/test_extend.py does so",
-    ),
     "reference/names.md:0": "takes the plugin out of this process; tests/medteb_mteb/plugin does so",
 }
 

@@ -16,6 +16,7 @@ from medteb_mteb.editions import write_manifest
 from tests.conftest import write_retrieval
 from tests.docs.blocks import EXECUTED, ROOT
 from tests.docs.conftest import ASKED, texts_of
+from tests.medteb_mteb.results import write_result
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1200)]
 #: Documents of 20 characters or more, about which an LLM can ask something.
@@ -65,10 +66,20 @@ def raw(workspace, rules, monkeypatch):
 
 def test_the_tutorial_runs(raw):
     raw.text("build.yaml", raw.swap((ROOT / "examples" / "build.yaml").read_text(encoding="utf-8")))
-    raw.before["medteb validate data/MedTEBRetrieval --run"] = lambda: (
-        write_run(raw.folder / "data" / "MedTEBRetrieval" / "queries.jsonl", raw.folder / "mar.trec"),
-        shutil.copytree(raw.folder / "work" / "judged", raw.folder / "second-asking"),
-    )
+
+    def stored():
+        """Vectors of a teacher that was paid."""
+        options = "--epochs 0.2 --batch-size 8 --layers 1 --width 32 --vocabulary 300 --held-out 4"
+        raw.command(f"mar align --teacher mar-mini --texts documents.jsonl --out student {options}")
+        raw.patch.setenv("MAR_STORE", "teacher-store")
+
+    raw.before |= {
+        "medteb validate data/MedTEBRetrieval --run": lambda: (
+            write_run(raw.folder / "data" / "MedTEBRetrieval" / "queries.jsonl", raw.folder / "mar.trec"),
+            shutil.copytree(raw.folder / "work" / "judged", raw.folder / "second-asking"),
+        ),
+        'mar verify "$MAR_STORE"': stored,
+    }
     for step in EXECUTED["tutorial"]:
         raw.run(step)
     assert (raw.folder / "build" / "data" / "MedTEBRetrieval" / "manifest.json").is_file()
@@ -113,6 +124,9 @@ def test_the_guides_on_judging_run(clean):
     write_run(folder / "queries.jsonl", folder / "runs" / "lucene.trec")
     write_retrieval(folder / "my-benchmark")
     shutil.copy(ROOT / "tests" / "medteb_mteb" / "mar_table_9.csv", folder / "scores.csv")
+    for model in range(6):
+        for place, task in enumerate(("CMedQAv1-reranking", "MedTEBRetrieval", "MedTEBSTS")):
+            write_result(folder / "results", f"a/{model}", task, 0.1 * (model + place % 2))
     triples = [{"query": "脚气怎么治", "positive": "脚气用抗真菌药膏治疗。"}]
     clean.rows("my/triples.jsonl", triples)
     (folder / "more").mkdir()
@@ -143,9 +157,6 @@ def test_the_guides_on_judging_run(clean):
         "medteb review import": lambda: fill(folder / "sheet.csv", ("li.csv", "wang.csv", "zhang.csv")),
         "medteb judge queries documents pools second": seeded,
         "medteb review plan": planned,
-        "medteb edition extend": lambda: write_run(
-            folder / "data" / "MedTEBRetrieval" / "queries.jsonl", folder / "runs" / "new.trec"
-        ),
         "medteb review adjudicate": lambda: fill(folder / "sheet.csv", ("li.csv", "wang.csv")),
     }
     for step in EXECUTED["judging"]:
@@ -160,9 +171,16 @@ def test_the_guides_on_whole_builds_run(clean):
     generator = np.random.default_rng(0)
     vectors = generator.standard_normal((40, 8)).astype(np.float32)
     np.save(clean.folder / "vectors.npy", vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
-    judges = [f"{{name: {name}, model: {name}, base_url: {clean.swapped['http://127.0.0.1:8900/v1']}}}"
-              for name in ("rule-words", "rule-strict")]  # fmt: skip
-    clean.text("judges.yaml", "judges: [" + ", ".join(judges) + "]\n")
+    url = clean.swapped["http://127.0.0.1:8900/v1"]
+    for file, names in (
+        ("judges", {"rule-words": "rule-words", "rule-strict": "rule-strict"}),
+        (
+            "panel",
+            {name: f"rule-{name}" for name in ("words", "generous", "strict")},
+        ),  # of examples/build.yaml
+    ):
+        judges = [f"{{name: {name}, model: {model}, base_url: {url}}}" for name, model in names.items()]
+        clean.text(f"{file}.yaml", f"judges: [{', '.join(judges)}]\n")
     clean.text("llm.yaml", (clean.folder / "sorter.yaml").read_text(encoding="utf-8"))
     clean.text(
         "examples/build.yaml", clean.swap((ROOT / "examples" / "build.yaml").read_text(encoding="utf-8"))
@@ -170,6 +188,15 @@ def test_the_guides_on_whole_builds_run(clean):
     for name in ("queries.jsonl", "documents.jsonl", "synonyms.tsv"):
         shutil.copy(clean.folder / name, clean.folder / "examples" / name)
     clean.swapped["MEDTEB_DATA=build/data"] = "MEDTEB_DATA=examples/build/data"
+    clean.before["medteb edition extend"] = lambda: write_run(
+        clean.folder / "examples/build/data/MedTEBRetrieval/queries.jsonl", clean.folder / "runs" / "new.trec"
+    )
+    clean.swapped |= {
+        "built/build": "examples/build",
+        "--judges judges.yaml --depth": "--judges panel.yaml --already-anonymous --depth",
+        "extend data/MedTEBRetrieval": "extend examples/build/data/MedTEBRetrieval",
+        "croissant data/MedTEBRetrieval": "croissant examples/build/data/MedTEBRetrieval",
+    }
     clean.swapped["unique queries --kind queries"] = "unique diverse --kind queries --model mar-mini"
     for step in EXECUTED["building"]:
         clean.run(step)
@@ -197,7 +224,7 @@ def test_the_guides_on_scoring_run(workspace, make_folder, monkeypatch):
     workspace.rows("my-retrieval-folder/queries.jsonl", texts_of(ASKED, "q"))
     lines = [f"{row['_id']}\td{row['_id'][1:]}\t1\n" for row in texts_of(ASKED, "q")]
     workspace.text("my-retrieval-folder/qrels/test.tsv", "query-id\tcorpus-id\tscore\n" + "".join(lines))
-    workspace.swapped |= {"runs/my-mar/model": "mar-mini", "/data/medteb": "tasks"}
+    workspace.swapped |= {"runs/my-mar/model": "mar-mini", "/data/medteb": "tasks", "/tmp/mini": "mini"}
     for step in EXECUTED["scoring"]:
         workspace.run(step)
 

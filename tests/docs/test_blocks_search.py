@@ -1,16 +1,20 @@
-"""Code blocks of the pages on encoding, search and serving, executed on a few texts."""
+"""Code blocks of the pages on encoding, search, serving and aligning, executed on a few texts."""
 
 from __future__ import annotations
 
 import shutil
+import threading
 
 import pytest
+import yaml
 
 from mar_st.encode import encode_corpus
 from mar_st.model.family import add_query_encoder
 from mar_st.model.names import packaged_folder
+from tests.conftest import write_retrieval
 from tests.docs.blocks import EXECUTED
 from tests.docs.conftest import ANSWERS, ASKED, texts_of
+from tests.mar_st.teachers.endpoint import Fake
 
 
 @pytest.fixture
@@ -55,6 +59,99 @@ def searching(workspace, tmp_path):
 @pytest.mark.thorough
 @pytest.mark.timeout(1800)
 def test_the_pages_on_search_run(searching):
+    def linked():
+        """An index whose effort can be tuned: a graph."""
+        shutil.rmtree("index")
+        searching.command("mar index build vectors index --kind hnsw --recall 0.9")
+
+    searching.before["mar index tune"] = linked
     for step in EXECUTED["search"]:
         searching.run(step)
-    assert searching.names["best"].indices.shape == (1, 10)
+    assert list(searching.folder.glob("page/*.html"))
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the page asks with curl")
+def test_the_pages_on_serving_run(searching):
+    """`mar serve` runs in a process of its own, on a free port, until the next one starts."""
+    pytest.importorskip("mar_zh", reason="its sample is served")
+    folder = searching.folder
+    shutil.rmtree(folder / "encoder")
+    shutil.rmtree(folder / "exported")
+    searching.swapped |= {
+        'create(model="encoder"': 'create(model="mar-mini"',
+        "--task MedTEBRetrieval": "--task tasks/MedTEBRetrieval",
+        "curl ": "curl --silent --show-error --fail-with-body ",
+        "serve index --query query-lookup": "serve several --query query-lookup",
+    }
+
+    def several():
+        """An index of a model with several query encoders."""
+        searching.command("mar encode mar corpus.jsonl several-vectors")
+        searching.command("mar index build several-vectors several")
+
+    def built(name):
+        return lambda: shutil.copytree("index", name)
+
+    searching.before |= {
+        "mar serve index --query": several,
+        "ln -sfn index-2024-06": built("index-2024-06"),
+        "ln -sfn index-2024-07": lambda: (
+            built("index-2024-07")(),
+            searching.patch.setenv("KEY", (folder / "keys").read_text().strip()),
+        ),
+    }
+    for step in EXECUTED["serving"]:
+        searching.run(step)
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1800)
+def test_the_pages_on_aligning_run(searching, encoder_folder, monkeypatch):
+    """Students of one narrow layer, trained for a fifth of an epoch."""
+    folder = searching.folder
+    for name in ("small", "tiny", "ladder", "lookup-e5"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    asked, answers = texts_of(ASKED, "q"), texts_of(ANSWERS, "d")
+    triples = [
+        {"query": query["text"], "positive": answer["text"]}
+        for query, answer in zip(asked, answers, strict=True)
+    ]
+    searching.rows("triples.jsonl", triples)
+    write_retrieval(folder / "dev-task")
+    encode_corpus("mar-mini", "corpus.jsonl", "index")
+    endpoint = Fake()
+    endpoint.daemon_threads = True
+    threading.Thread(target=endpoint.serve_forever, daemon=True).start()
+    monkeypatch.setenv("MAR_ENDPOINT_KEY", "none")
+    few = "--epochs 0.2 --batch-size 16 --layers 1 --width 32 --vocabulary 300 --held-out 5 --max-length 32"
+    searching.swapped |= {
+        "mar align": f"mar align {few}",
+        "https://api.openai.com/v1": endpoint.url,
+        "--dim 512": "--dim 4",
+        "thenlper/gte-small-zh": str(encoder_folder),
+        "STAGE/model": "mar-mini",
+        "lookup.yaml": "study.yaml",
+    }
+    study = {
+        "name": "lookup",
+        "base": "mar-mini",
+        "full": "full",
+        "seeds": 1,
+        "rows": [{"name": "full", "model": "mar-mini"}, {"name": "lookup", "model": "lookup-e5"}],
+        "tasks": [{"name": "dev", "path": "dev-task"}],
+    }
+    searching.text("study.yaml", yaml.safe_dump(study))
+
+    def stored():
+        shutil.rmtree("index")
+        searching.command("mar encode mar-mini corpus.jsonl vectors")
+        searching.command("mar index build vectors index")
+        monkeypatch.setenv("MAR_STORE", "teacher-store")
+
+    searching.before["mar verify vectors"] = stored
+    for step in EXECUTED["aligning"]:
+        searching.run(step)
+    endpoint.shutdown()
+    assert (folder / "lookup-e5" / "ladder.json").is_file()

@@ -189,7 +189,7 @@ def small_config(shape: Shape, width: int, layers: int) -> dict[str, Any]:
     if config.get("sliding_window") is not None:
         config["sliding_window"] = MAX_LENGTH
     if "layer_types" in config:
-        config["layer_types"] = config["layer_types"][:layers]
+        config["layer_types"] = (config["layer_types"] * layers)[:layers]
     config.pop("vocab_size", None)
     return config
 

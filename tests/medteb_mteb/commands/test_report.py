@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from tests.medteb_mteb.english.snapshots import write_snapshot
+from tests.medteb_mteb.results import write_result
 
 from medteb_mteb.english.table import english_tasks
 
@@ -12,16 +13,6 @@ WIKI = ("clustering_wiki_syndromes_dataset", "classification_wiki_pain_vs_fever_
 TRIALS = "retrieval_clinical_trials_officialTitle_vsdetailedDescription"
 
 pytest.importorskip("matplotlib", reason="figures need the report extra")
-
-
-def write_result(folder, model, task, score, seconds=2.0):
-    """A result as mteb saves it."""
-    path = folder / "results" / model.replace("/", "__") / "1" / f"{task}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    content = {"task_name": task, "scores": {"test": [{"main_score": score}]}, "evaluation_time": seconds}
-    path.write_text(json.dumps(content))
-    (path.parent / "model_meta.json").write_text("{}")
-    return path
 
 
 @pytest.fixture

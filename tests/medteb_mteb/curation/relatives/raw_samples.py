@@ -221,6 +221,24 @@ def write_admissions(folder: Path, stays: list[tuple[int, int, str, str, str]]) 
     return folder
 
 
+def write_exams(folder: Path, **changes: object) -> Path:
+    """One question of MedMCQA and one of MedQA, in the published layouts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    row = {
+        "question": "Which  organ\nbeats?",
+        "exp": None,
+        "cop": 2,
+        "opa": "Skin",
+        "opb": "Heart",
+        "opc": "Liver",
+    }
+    row |= {"opd": "Bone", "id": "x1"} | changes
+    (folder / "dev.json").write_text(json.dumps(row) + "\n\n", encoding="utf-8")
+    exam = {"question": "What is given?", "options": {"A": "Tea", "B": "Aspirin"}, "answer_idx": "B"}
+    (folder / "phrases_no_exclude_test.jsonl").write_text(json.dumps(exam) + "\n", encoding="utf-8")
+    return folder
+
+
 def _snippet(pmid: str, text: str, section: str = "abstract", start: int = 0) -> dict:
     address = f"http://www.ncbi.nlm.nih.gov/pubmed/{pmid}"
     return {"document": address, "text": text, "beginSection": section, "offsetInBeginSection": start}

@@ -7,7 +7,7 @@ import json
 
 import mteb
 import pytest
-from tests.medteb_mteb.curation.relatives.raw_samples import SOURCES, write_medquad
+from tests.medteb_mteb.curation.relatives.raw_samples import SOURCES, write_exams, write_medquad
 
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.relatives import build_snapshot_task
@@ -15,24 +15,6 @@ from medteb_mteb.curation.relatives import build_snapshot_task
 MEDMCQA = "pairclassification_medmcqa_pair_classification"
 MEDQA = "pairclassification_medqa_pair_classification"
 MEDQUAD = "retrieval_medquad_dataset"
-
-
-def write_exams(folder, **changes):
-    """One question of MedMCQA and one of MedQA, in the published layouts."""
-    folder.mkdir(parents=True, exist_ok=True)
-    row = {
-        "question": "Which  organ\nbeats?",
-        "exp": None,
-        "cop": 2,
-        "opa": "Skin",
-        "opb": "Heart",
-        "opc": "Liver",
-    }
-    row |= {"opd": "Bone", "id": "x1"} | changes
-    (folder / "dev.json").write_text(json.dumps(row) + "\n\n", encoding="utf-8")
-    exam = {"question": "What is given?", "options": {"A": "Tea", "B": "Aspirin"}, "answer_idx": "B"}
-    (folder / "phrases_no_exclude_test.jsonl").write_text(json.dumps(exam) + "\n", encoding="utf-8")
-    return folder
 
 
 def test_questions_become_pairs_with_every_option(tmp_path):
