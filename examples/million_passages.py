@@ -12,9 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mar_st.encode import EncodeSettings, encode_corpus
+from mar_st import EncodeSettings, Searcher, build_index, encode_corpus
 from mar_st.export import export
-from mar_st.index import Searcher, build_index
 
 MODEL = "mar-mini"
 QUERIES = ("高血压不能吃什么", "做胃镜前能喝水吗", "小孩发烧怎么办")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import mteb
 
-from medteb_mteb.folders import task_from_folder
+from medteb_mteb import task_from_folder
 
 CORPUS = {
     "d1": "感冒多由病毒引起，多休息、多喝水，发热时可服退烧药。",
