@@ -75,9 +75,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(
             f"module 'medteb_mteb' has no attribute {name!r}; it offers {', '.join(__all__)}"
         )
-    from importlib import import_module  # lazy: importlib
-
-    return getattr(import_module(f"medteb_mteb.{_HOMES[name]}"), name)
+    # not importlib's function: this module is imported whenever an interpreter starts
+    return getattr(__import__(f"medteb_mteb.{_HOMES[name]}", fromlist=[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from mar_st.data.read import COLUMNS
+from mar_st.data.read import KNOWN_COLUMNS
 from mar_st.data.triples import TRIPLE_COLUMNS
 from mar_st.encode import EncodeSettings, encode_corpus, write_vectors
 from mar_st.encode import folder as vectors
@@ -55,9 +55,9 @@ from medteb_mteb.curation.pipeline.state import State, StepRecord
 from medteb_mteb.curation.pooling.pool import Pooling, open_retriever, pool
 from medteb_mteb.curation.relatives.fetch import responses
 from medteb_mteb.editions import load_edition
-from medteb_mteb.editions.manifest import _RESERVED
+from medteb_mteb.editions.manifest import _RESERVED_KEYS
 from medteb_mteb.english.snapshot import Options
-from medteb_mteb.folders.judged import _FILES as JUDGED
+from medteb_mteb.folders.judged import _COLUMN_BY_FILE as JUDGED
 from medteb_mteb.folders.labelled import _COLUMNS as LABELLED
 from medteb_mteb.folders.layout import _SETTING_KEYS, TaskType
 from medteb_mteb.nano.rankings import SUFFIX, KeptRankings, write_rankings
@@ -202,7 +202,7 @@ RESULTS, STUDY, TEXTS = "Results of `medteb run`", "Ablation study", "Texts of a
     ("section", "what", "expected"),
     [
         (DATA, "`medteb` in the header of `README.md`", dict.fromkeys(_SETTING_KEYS, False)),
-        (DATA, "`manifest.json`", dict.fromkeys(_RESERVED, True)),
+        (DATA, "`manifest.json`", dict.fromkeys(_RESERVED_KEYS, True)),
         ("Snapshot of English MedTEB", "`options`", dict.fromkeys(dataclasses.asdict(Options()), True)),
         (RESULTS, "rankings file", of_dataclass(KeptRankings, "form")),
         ("Model folder", "a lookup encoder's `config.json`", dict.fromkeys(CONFIG_KEYS, True)),
@@ -242,7 +242,7 @@ def test_the_columns_of_training_data_are_those_that_are_read():
     forms = {form: set(names(cell)) for form, cell in rows_on_page("Training data", "form").items()}
     triples = set().union(*(found for form, found in forms.items() if form.startswith("triples")))
     assert triples - {"negative_1", "negative_2"} == set(TRIPLE_COLUMNS)
-    assert set().union(*forms.values()) - {"negative_1", "negative_2"} == set(COLUMNS)
+    assert set().union(*forms.values()) - {"negative_1", "negative_2"} == set(KNOWN_COLUMNS)
     assert {form for form in forms if ":" not in form} | {"auto", "triples"} == set(
         get_args(Data.model_fields["form"].annotation)
     )

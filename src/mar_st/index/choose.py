@@ -42,7 +42,7 @@ _TIMED_QUERIES = 50
 
 
 @dataclass
-class Candidate:
+class IndexCandidate:
     """A candidate with its measurements.
 
     Attributes:
@@ -95,13 +95,13 @@ def choose(
     rows = np.sort(np.random.default_rng(2).choice(count, min(sample, count), replace=False))
     sample_source = RowsSource([(source.take(rows), np.arange(len(rows)))])
     expected = exact_results(sample_source, queries)
-    table: list[Candidate] = []
+    table: list[IndexCandidate] = []
     for kind, params in _candidates(dim):
         settings = kind.settings(params, dim, count)
         bytes_needed = kind.memory(settings, dim, count)
         if limit is not None and bytes_needed > limit:
             table.append(
-                Candidate(kind.kind, params, bytes_needed / 1e6, note="does not fit into the memory")
+                IndexCandidate(kind.kind, params, bytes_needed / 1e6, note="does not fit into the memory")
             )
             continue
         say(f"measuring {kind.kind} {params or ''} on {len(sample_source)} vectors")
@@ -130,13 +130,13 @@ def _measure(
     bytes_needed: int,
     growth: float,
     target: float,
-) -> list[Candidate]:
+) -> list[IndexCandidate]:
     """Return a row for each search setting, from cheap to the first that reaches the target."""
     rows = []
     for settings in searchable.LADDER:
         reached = recall(searchable, expected, settings)
         elapsed = _median(searchable, expected.queries, settings)
-        row = Candidate(searchable.kind, params, bytes_needed / 1e6, dict(settings), round(reached, 4))
+        row = IndexCandidate(searchable.kind, params, bytes_needed / 1e6, dict(settings), round(reached, 4))
         row.sample_ms, row.projected_ms = round(elapsed, 4), round(elapsed * growth, 4)
         rows.append(row)
         if reached >= target:
@@ -155,7 +155,7 @@ def _median(searchable: IndexKind, queries: np.ndarray, settings: Mapping[str, i
 
 
 def _picked(
-    table: list[Candidate], limit: int | None, target: float, count: int, sample: int
+    table: list[IndexCandidate], limit: int | None, target: float, count: int, sample: int
 ) -> dict[str, Any]:
     """Return the fastest candidate that reaches the target; if several are similar, the first (simplest)."""
     measured = [row for row in table if row.recall is not None]

@@ -14,18 +14,13 @@ connections (`benchmarks/limits.py --app connections`).
 
 from __future__ import annotations
 
-import logging
 import select
-import sys
 from typing import TYPE_CHECKING, Any
 
 import httptools
-from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from mar_st.serve.errors import ApiError, too_many
-from mar_st.serve.guard import Guard
-from mar_st.serve.postmortem import LOG_FORMAT
 from mar_st.serve.upgrades import feed
 
 if TYPE_CHECKING:
@@ -33,10 +28,7 @@ if TYPE_CHECKING:
 
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-    from mar_st.serve.guard import ConnectionLimits
-
-#: Log levels by logger. uvicorn's INFO has one line per invalid request, which would let anyone fill the log.
-_LEVELS = {"mar_st": logging.INFO, "uvicorn.error": logging.WARNING}
+    from mar_st.serve.config import ServeConfig
 
 #: Maximum bytes of the head of a request; the limit also applies to its trailers and its chunk extensions.
 MAX_HEAD_BYTES = 64 * 1024
@@ -58,38 +50,6 @@ SHED_PATHS = frozenset({b"/search", b"/v1/embeddings"})
 
 #: Path that returns a document by its id.
 DOCUMENT_PATH = b"/document"
-
-
-class ServeConfig(Config):
-    """uvicorn's configuration with our limits; one per process, pickled to workers.
-
-    Args:
-        limits: Limits on connections.
-        **options: Options of uvicorn.
-    """
-
-    def __init__(self, limits: ConnectionLimits, **options: Any) -> None:
-        super().__init__(http=GuardedProtocol, ws="none", **options)
-        self.guard = Guard(limits)
-
-    def configure_logging(self) -> None:
-        """Log to the standard error, with time and process.
-
-        uvicorn would use `logging.config`, which first closes every handler of the process, with the streams
-        that other code's handlers write to.
-        """
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter(LOG_FORMAT))
-        for name, level in _LEVELS.items():
-            logger = logging.getLogger(name)
-            logger.handlers, logger.propagate = [handler], False
-            logger.setLevel(level)
-
-    def load(self) -> None:
-        """Load the application; its metrics count closed connections, and its engine tells of overload."""
-        super().load()
-        state = self.loaded_app.state
-        self.guard.metrics, self.guard.generations = state.metrics, state.generations
 
 
 class GuardedProtocol(HttpToolsProtocol):

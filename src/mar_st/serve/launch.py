@@ -91,7 +91,7 @@ def launch(
     """
     need_packages()
     check_uvicorn()
-    from mar_st.serve.connections import ServeConfig  # lazy: uvicorn
+    from mar_st.serve.config import ServeConfig  # lazy: uvicorn
     from mar_st.serve.guard import ConnectionLimits  # lazy: orjson
     from mar_st.serve.postmortem import watched  # lazy: numpy
 

@@ -35,9 +35,10 @@ from mar_st.spaces.students import (
     with_documents,
 )
 from mar_st.stages.align import align_to
+from mar_st.stages.columns import read_columns
 from mar_st.stages.labels import labelled
 from mar_st.stages.settings import StageSettings
-from mar_st.stages.trainer import fit, read_columns
+from mar_st.stages.trainer import fit
 from mar_st.stages.weights import mixed_with_start
 from mar_st.teachers import EndpointTeacher, FolderTeacher, ModelTeacher
 

@@ -13,7 +13,8 @@ from transformers.utils import logging
 
 from mar_st.losses import AsymInfoNCELoss
 from mar_st.model.adapters import add_lora, merge_lora
-from mar_st.stages.trainer import fit, read_columns
+from mar_st.stages.columns import read_columns
+from mar_st.stages.trainer import fit
 from mar_st.stages.weights import mixed_with_start
 
 if TYPE_CHECKING:

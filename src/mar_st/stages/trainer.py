@@ -16,7 +16,6 @@ from transformers import EarlyStoppingCallback
 from transformers.trainer_callback import ProgressCallback
 from transformers.utils import logging
 
-from mar_st.data import to_dataset, with_negatives
 from mar_st.errors import MarError
 from mar_st.planning.launch import pass_sizes
 from mar_st.stages.accumulation import PASSES_KEY, WEIGHT_KEY, AccumulatingTrainer
@@ -24,6 +23,7 @@ from mar_st.stages.arguments import training_arguments
 from mar_st.stages.batches import RECORD_KEY, RecordingCollator, check_mixture
 from mar_st.stages.checkpointing import gradient_checkpointing
 from mar_st.stages.checkpoints import kept_random_state, last_checkpoint, random_state_name
+from mar_st.stages.columns import document_columns
 from mar_st.stages.compiling import compiled
 from mar_st.stages.deepspeed import lend, take_back
 from mar_st.stages.loading import worker_options
@@ -39,7 +39,7 @@ from mar_st.stages.monitor import (
     plot_run,
 )
 from mar_st.stages.reports import end_reports
-from mar_st.stages.samplers import TrainRows, text_columns, train_batches
+from mar_st.stages.samplers import TrainRows, train_batches
 from mar_st.stages.token_dropout import TokenDropout
 from mar_st.stages.watch import NonFiniteWatch
 
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
     from torch import nn
 
-    from mar_st.data import Source
     from mar_st.recipes.schema import Evaluation, Stage
     from mar_st.stages.samplers import TrainBatches
     from mar_st.stages.settings import StageSettings
@@ -59,24 +58,6 @@ logger = logging.get_logger(__name__)
 
 #: Elements of the gradients that are averaged over the processes in one message.
 MESSAGE_ELEMENTS = 2**26
-
-
-def read_columns(source: Source, seed: int) -> Dataset:
-    """Return the columns that a data entry of the recipe asks for, see `mar_st.data.to_dataset`.
-
-    Premises of NLI data without a contradiction are left out if negatives are asked for.
-    """
-    entry, triples = source.entry, source.triples
-    if entry.negatives and source.form == "nli" and entry.missing_negatives == "refuse":
-        triples = with_negatives(triples, entry.name)
-    return to_dataset(
-        triples,
-        negatives=entry.negatives,
-        positives=entry.positives,
-        seed=seed,
-        weight=entry.weight,
-        missing_negatives=entry.missing_negatives,
-    )
 
 
 class StageTrainer(AccumulatingTrainer):
@@ -278,7 +259,7 @@ def fit(
         mixed=mixed,
         no_duplicates=no_duplicates,
         groups=stage.length_groups,
-        document_columns=_document_columns(data, router_mapping),
+        document_columns=document_columns(data, router_mapping),
         seed=arguments.seed,
         world=arguments.world_size,
     )
@@ -380,22 +361,6 @@ def _evaluator(evaluation: Evaluation | None) -> Any:
     from mar_st.evaluation.evaluators import evaluator_of  # lazy: scipy
 
     return evaluator_of(evaluation)
-
-
-def _document_columns(
-    data: Mapping[str, Dataset], router_mapping: Mapping[str, Mapping[str, str]]
-) -> dict[str, list[str]]:
-    """Return the document columns by dataset: those of the document route, else all texts after the first.
-
-    If there are routes, columns without a route are only for the samplers and are not encoded.
-    """
-    result = {}
-    for name, dataset in data.items():
-        routes = router_mapping[name]
-        texts = [column for column in text_columns(dataset) if column in routes or not routes]
-        documents = [column for column in texts if routes.get(column) == "document"]
-        result[name] = documents or texts[1:] or texts
-    return result
 
 
 def _frozen_modules(model: SentenceTransformer) -> list[nn.Module]:

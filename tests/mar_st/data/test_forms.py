@@ -10,7 +10,7 @@ from pyarrow import parquet
 
 from mar_st.data import DataError, Triple, read_source, to_dataset
 from mar_st.recipes.schema import Data
-from mar_st.stages.trainer import read_columns
+from mar_st.stages.columns import read_columns
 
 
 def _write(path, rows):

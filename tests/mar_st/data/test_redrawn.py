@@ -179,7 +179,7 @@ def test_many_and_few_rows_are_drawn():
 
 
 def test_one_per_epoch_in_a_recipe_draws_again_each_epoch():
-    from mar_st.stages.trainer import read_columns
+    from mar_st.stages.columns import read_columns
 
     entry = Data(name="qa", path="-", prompt="", negatives=2, positives="one-per-epoch")
     assert epoch_of(read_columns(Source(entry, TRIPLES), SEED), 3) == epoch_of(dataset(), 3)

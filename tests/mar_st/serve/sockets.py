@@ -10,7 +10,8 @@ import time
 import uvloop
 from uvicorn.server import ServerState
 
-from mar_st.serve.connections import GuardedProtocol, ServeConfig
+from mar_st.serve.config import ServeConfig
+from mar_st.serve.connections import GuardedProtocol
 from mar_st.serve.guard import ConnectionLimits
 
 JSON = b"Content-Type: application/json"

@@ -8,6 +8,7 @@ import torch
 
 from mar_st.data import DataError, Triple
 from mar_st.stages import joint
+from mar_st.stages.columns import read_columns
 from mar_st.stages.contrastive import train_contrastive
 from mar_st.stages.distill import train_distill
 from mar_st.stages.joint import train_joint
@@ -15,7 +16,6 @@ from mar_st.stages.labels import with_scores
 from mar_st.stages.monitor import MetricsFile
 from mar_st.stages.samplers import TrainRows
 from mar_st.stages.teaching import taught
-from mar_st.stages.trainer import read_columns
 from tests.mar_st.stages.helpers import TRIPLES as PAIRS
 from tests.mar_st.stages.helpers import (
     apart,

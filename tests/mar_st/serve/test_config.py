@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 
-from mar_st.serve.connections import ServeConfig
+from mar_st.serve.config import ServeConfig
 from mar_st.serve.guard import ConnectionLimits
 
 
