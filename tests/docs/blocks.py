@@ -148,7 +148,8 @@ EXECUTED: dict[str, list[str | tuple[str, str]]] = {
         *of("how-to/train-on-your-data.md", 0),
         *of("how-to/training-data.md", 2, 4, 5),
     ],
-    "English sets": of("benchmarks/english.md", 0, 1, 2, 3, 4, 6, 5),
+    "English sets": of("benchmarks/english.md", 1, 2, 3, 4),
+    "English scores": of("benchmarks/english.md", 0, 6, 5),
     "Chinese sets": of("benchmarks/chinese.md", 0, 1),
     "Nano sets": of("benchmarks/nano.md", 0),
 }

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
-import sys
 
 import pytest
 
 from mar_st.model.names import packaged_folder
+from medteb_mteb.curation.relatives.mimic import DIAGNOSES
 from medteb_mteb.english.snapshot import FOLDER
 from medteb_mteb.nano.table import published_sets
 from medteb_mteb.tasks.cmirb import cmirb_sets
 from tests.docs.blocks import EXECUTED, ROOT
+from tests.docs.conftest import load
 from tests.medteb_mteb.curation.relatives import raw_samples
 from tests.medteb_mteb.curation.relatives.api_server import Apis, serving
 from tests.medteb_mteb.curation.relatives.written_texts import write
@@ -20,19 +20,19 @@ from tests.medteb_mteb.english.snapshots import write_snapshot
 from tests.medteb_mteb.nano.sets import write_set
 from tests.medteb_mteb.tasks.published_layouts import write_published, write_pushed
 
+ONTOLOGY = "DiseaseOntologyRetrieval"
+
 
 @pytest.fixture
-def english(workspace, monkeypatch):
+def english(workspace):
     """Raw files of all sources, servers in the place of the public ones and of an LLM, and three models."""
-    for path in (ROOT / "tests/medteb_mteb/curation/judge/fault_server.py", ROOT / "examples/rule_judges.py"):
-        load(path)
+    load(ROOT / "examples/rule_judges.py")
+    load(ROOT / "tests/medteb_mteb/curation/judge/fault_server.py")
     server = load(ROOT / "tests/medteb_mteb/curation/llm_server.py")
     folder = workspace.folder
     raw_samples.write_medquad(folder / "raw/liveqa", packed=False)
     for name in ("medmcqa", "medqa"):
         raw_samples.write_exams(folder / "raw/mirage" / name)
-    from medteb_mteb.curation.relatives.mimic import DIAGNOSES
-
     cancers = [name for some in DIAGNOSES["specific_Cancer_Types"].values() for name in some]
     notes = [
         raw_samples.note_of(
@@ -49,50 +49,40 @@ def english(workspace, monkeypatch):
         yield workspace
 
 
-def load(path):
-    """Import a file by its path, as the tests of the builder do."""
-    if path.stem not in sys.modules:
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        sys.modules[path.stem] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[path.stem])
-    return sys.modules[path.stem]
+def test_english_sets_are_built(english):
+    task = "pairclassification_wiki_diseases_dataset"
+    english.before[f"medteb build relatives {task}"] = lambda: english.command(
+        f"medteb build fetch wikipedia raw/wikipedia -t {task}"
+    )
+    for step in EXECUTED["English sets"]:
+        english.run(step)
+    assert len(list((english.folder / "data" / FOLDER).glob("*.csv"))) == 9
 
 
-def test_the_page_on_english_sets_runs(english):
+@pytest.mark.thorough
+def test_english_sets_are_scored(english):
     folder = english.folder
 
-    def fetched():
-        task = "pairclassification_wiki_diseases_dataset"
-        english.command(f"medteb build fetch wikipedia raw/wikipedia -t {task}")
-
     def built():
-        for name in (
-            "BioASQ500SnippetsRetrieval",
-            "PubMedQA500Retrieval",
-            "BIOSSES",
-            "DiseaseOntologyRetrieval",
-        ):
+        for name in ("BioASQ500SnippetsRetrieval", "PubMedQA500Retrieval", "BIOSSES", ONTOLOGY):
             raw_samples.WRITERS[name](folder / "raw" / name)
             english.command(f"medteb build relatives {name} raw/{name} data")
+        english.run("benchmarks/english.md:1")
 
     def drawn():
         """Data for figures, with enough texts to draw."""
         english.patch.setenv("MEDTEB_DATA", str(folder / "figures"))
         write_snapshot(folder / "figures", ["clustering_wiki_disease_by_system_dataset"])
-        shutil.copytree(folder / "data/DiseaseOntologyRetrieval", folder / "figures/DiseaseOntologyRetrieval")
+        shutil.copytree(folder / "data" / ONTOLOGY, folder / "figures" / ONTOLOGY)
 
-    english.before |= {
-        "medteb build relatives pairclassification_wiki_diseases": fetched,
-        "MEDTEB_DATA=data medteb run -m": built,
-        "medteb report sources": drawn,
-    }
-    for step in EXECUTED["English sets"]:
+    english.before |= {"MEDTEB_DATA=data medteb run -m": built, "medteb report sources": drawn}
+    for step in EXECUTED["English scores"]:
         english.run(step)
-    assert len(list((folder / "data" / FOLDER).glob("*.csv"))) == 9
     for figure in ("sources", "time", "tsne", "similarities"):
         assert (folder / f"{figure}.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.thorough
 def test_the_page_on_chinese_sets_runs(workspace, make_folder, monkeypatch):
     for one in cmirb_sets():
         write_published(workspace.folder / "data" / one.task)
@@ -108,6 +98,7 @@ def test_the_page_on_chinese_sets_runs(workspace, make_folder, monkeypatch):
         workspace.run(step)
 
 
+@pytest.mark.thorough
 def test_the_page_on_nano_sets_runs(workspace):
     (nano,) = (nano for name, nano in published_sets().items() if name == "NanoCMTEB")
     write_set(workspace.folder / "data/NanoCMTEB", list(nano.splits), documents=12)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from transformers import AutoConfig, AutoModel
 
@@ -95,6 +97,13 @@ def test_small_configurations_keep_the_architecture(name):
         assert kinds[0] == kinds[1]
     if name == "Qwen/Qwen3-4B":  # heads wider than the hidden size, together
         assert small["head_dim"] * small["num_attention_heads"] > small["hidden_size"]
+
+
+def test_an_encoder_of_few_layers_gets_a_type_for_each_new_one():
+    shape = known_backbones()["Qwen/Qwen3-4B"]
+    shallow = replace(shape, config=shape.config | {"layer_types": ["full_attention"] * 2})
+    small = small_config(shallow, 32, 4)
+    assert (small["num_hidden_layers"], small["layer_types"]) == (4, ["full_attention"] * 4)
 
 
 def test_a_recipe_with_an_external_teacher_cannot_be_shrunk():
