@@ -14,7 +14,7 @@ from tests.docs.conftest import ANSWERS, ASKED, texts_of
 from tests.mar_st.conftest import make_config, make_tokenizer
 from tests.mar_st.vocabulary.vocabulary_helpers import encoder_folder as save_multilingual
 
-pytestmark = [pytest.mark.thorough, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 
 E5 = "intfloat/multilingual-e5-small"
 #: Sizes of the recipe of the guide, and those that stand for them.
