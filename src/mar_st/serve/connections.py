@@ -6,10 +6,11 @@ instead of the silent ones. Here the head of a request has a time limit and a si
 are taken, the one that has waited longest without a request is closed. If requests come faster than the
 application can refuse them, they are refused here, without an asyncio task for each.
 
-Throughput is .87 of that with uvicorn's own connections (1,560 of 1,784 searches per second). With 5,000
-silent callers uvicorn answers every other caller with 503, while this protocol answers 1,109 searches per
-second. uvicorn also fails the checks of heads, trailers, pipelined requests, unread responses and silent
-connections (`benchmarks/limits.py --app connections`).
+Throughput is that of uvicorn's own connections (503 to 704 and 541 to 589 searches per second in three runs).
+With 5,000 silent callers uvicorn answers every other caller with 503, while this protocol answers 348
+searches per second, as many as uvicorn behind nginx (336). Behind nginx two faults remain: 100 pipelined
+searches of one caller delay the others to a p99 of 205 ms (33 ms here), and callers who read 16 KiB per second
+are disconnected (`benchmarks/serve.py` and `limits.py`, `--app proxy-connections`).
 """
 
 from __future__ import annotations

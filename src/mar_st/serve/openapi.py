@@ -1,4 +1,8 @@
-"""The OpenAPI document, with the bounds of the index that answers."""
+"""The OpenAPI document, with the bounds of the index that answers.
+
+Its schemas come from the pydantic models. FastAPI cannot make the document, because searches and embeddings
+bypass its routing (see `mar_st.serve.http`), and the bounds change with the index.
+"""
 
 from __future__ import annotations
 

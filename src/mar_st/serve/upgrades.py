@@ -3,6 +3,7 @@
 Java's `HttpClient` and `curl --http2` send `Upgrade: h2c` with their first request; a server may ignore it
 (RFC 9110, section 7.8). httptools does not: it treats the bytes after the head as the other protocol, so the
 body is lost, or read as the next request. Such a head is fed to the parser again, without the offer.
+uvicorn on httptools alone has this fault; nginx before it does not pass the offer on.
 """
 
 from __future__ import annotations
