@@ -9,8 +9,8 @@ application can refuse them, they are refused here, without an asyncio task for 
 Throughput is that of uvicorn's own connections (503 to 704 and 541 to 589 searches per second in three runs).
 With 5,000 silent callers uvicorn answers every other caller with 503, while this protocol answers 348
 searches per second, as many as uvicorn behind nginx (336). Behind nginx two faults remain: 100 pipelined
-searches of one caller delay the others to a p99 of 205 ms (33 ms here), and callers who read 16 KiB per second
-are disconnected (`benchmarks/serve.py` and `limits.py`, `--app proxy-connections`).
+searches of one caller delay the others to a p99 of 205 ms (33 ms here), and callers who read 16 KiB per
+second are disconnected (`benchmarks/serve.py` and `limits.py`, `--app proxy-connections`).
 """
 
 from __future__ import annotations
