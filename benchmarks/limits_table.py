@@ -303,7 +303,7 @@ def unread(attack: Attack) -> None:
     for _ in range(25):
         for one in slow:
             one.socket.settimeout(0.05)
-            with suppress(TimeoutError):
+            with suppress(TimeoutError, ConnectionError):
                 one.socket.recv(1 << 14)
         time.sleep(1)
     lives = sum(not _ended(one, seconds=0.2) for one in slow)

@@ -5,7 +5,8 @@
 
 `proxy-connections` and `proxy-stock` are `connections` and `stock` of serve_stock.py behind nginx, with the
 limits of `deploy/nginx.conf`, but without TLS and without limits per address, because all callers of the
-benchmarks have one address. nginx has one worker process. Needs `nginx` (Debian: `nginx-light`).
+benchmarks have one address. nginx has one worker process, and does not limit how many requests a connection
+has, because the load generator keeps its connections. Needs `nginx` (Debian: `nginx-light`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 #: Names of the applications behind nginx, and what is behind it.
 BEHIND = {"proxy-connections": "connections", "proxy-stock": "stock"}
@@ -34,25 +37,20 @@ error_log {folder}/error.log;
 events {{ worker_connections {connections}; multi_accept on; }}
 http {{
     access_log off;
-    server_tokens off;
     client_body_temp_path {folder}/body;
     proxy_temp_path {folder}/proxy;
     fastcgi_temp_path {folder}/fastcgi;
     uwsgi_temp_path {folder}/uwsgi;
     scgi_temp_path {folder}/scgi;
-    client_header_buffer_size 4k;
-    large_client_header_buffers 4 64k;
     client_max_body_size 1m;
-    client_body_buffer_size 1m;
     client_header_timeout 10s;
     client_body_timeout 10s;
     send_timeout 10s;
-    keepalive_timeout 60s;
     keepalive_requests 1000000;
-    reset_timedout_connection on;
     upstream mar {{
         server 127.0.0.1:{behind};
-        keepalive 512;
+        keepalive 64;
+        keepalive_timeout 30s;
         keepalive_requests 1000000;
     }}
     server {{
@@ -64,6 +62,7 @@ http {{
             proxy_set_header Host $host;
             proxy_connect_timeout 2s;
             proxy_read_timeout 15s;
+            proxy_next_upstream off;
         }}
     }}
 }}
@@ -90,32 +89,47 @@ def main() -> None:
     stopped = threading.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: stopped.set())
-    stock = [sys.executable, str(Path(__file__).with_name("serve_stock.py")), given.index]
-    stock += ["--encoder", given.encoder, "--app", BEHIND[given.app], "--timeout", given.timeout]
-    stock += ["--max-connections", "16384"]  # nginx limits them
-    server = subprocess.Popen(stock, stdout=subprocess.PIPE, text=True)
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="serve-proxy-"))
+        behind = start_stock(given, stack)
+        port = start_nginx(nginx, Path(folder), behind, stack)
+        print(f"listening on http://127.0.0.1:{port}", flush=True)
+        stopped.wait()
+
+
+def start_stock(given: argparse.Namespace, stack: ExitStack) -> int:
+    """Start the application; return its port."""
+    command = [sys.executable, str(Path(__file__).with_name("serve_stock.py")), given.index]
+    command += ["--encoder", given.encoder, "--app", BEHIND[given.app], "--timeout", given.timeout]
+    command += ["--max-connections", "16384"]  # nginx limits them
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    stack.callback(stop, server)
     line = server.stdout.readline() if server.stdout else ""
     if not line.startswith("listening on"):
         raise SystemExit(f"the server behind nginx did not start: {line}")
-    with tempfile.TemporaryDirectory(prefix="serve-proxy-") as folder:
-        port = free_port()
-        files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        settings: dict[str, object] = {
-            "folder": folder,
-            "behind": line.rsplit(":", 1)[1].strip(),
-            "port": port,
-        }
-        settings |= {"files": files, "connections": min(16_384, files - 64)}
-        path = Path(folder, "nginx.conf")
-        path.write_text(CONFIGURATION.format_map(settings), encoding="utf-8")
-        Path(folder).chmod(0o755)  # the worker process has another user
-        proxy = subprocess.Popen([nginx, "-c", str(path), "-e", f"{folder}/error.log"])
-        await_port(port)
-        print(f"listening on http://127.0.0.1:{port}", flush=True)
-        stopped.wait()
-        for process in (proxy, server):
-            process.send_signal(signal.SIGTERM)
-            process.wait(60)
+    return int(line.rsplit(":", 1)[1])
+
+
+def start_nginx(nginx: str, folder: Path, behind: int, stack: ExitStack) -> int:
+    """Start nginx before a port; return its own port."""
+    port, files = free_port(), resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    path = folder / "nginx.conf"
+    path.write_text(
+        CONFIGURATION.format(
+            folder=folder, behind=behind, port=port, files=files, connections=min(16_384, files - 64)
+        ),
+        encoding="utf-8",
+    )
+    folder.chmod(0o755)  # the worker process has another user
+    stack.callback(stop, subprocess.Popen([nginx, "-c", str(path), "-e", f"{folder}/error.log"]))
+    await_port(port)
+    return port
+
+
+def stop(process: subprocess.Popen[Any]) -> None:
+    """End a process."""
+    process.terminate()
+    process.wait(60)
 
 
 def await_port(port: int, tries: int = 100) -> None:
