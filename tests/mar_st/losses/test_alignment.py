@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 from sentence_transformers.sentence_transformer.losses import EmbedDistillLoss
@@ -166,7 +168,7 @@ def test_bad_batches_are_refused(mar):
         AlignmentLoss(mar)([features], torch.zeros(2, 16))
     with pytest.raises(ValueError, match="2 text columns"):
         AlignmentLoss(mar)([features, dict(features)], torch.zeros(2, 32))
-    with pytest.raises(ValueError, match="nor all zero"):
+    with pytest.raises(ValueError, match="all zero; got contrastive_weight=0, mse_weight=0, "):
         AlignmentLoss(mar, contrastive_weight=0, mse_weight=0)
     with pytest.raises(ValueError, match="not be negative"):
         AlignmentLoss(mar, kl_weight=-1)
@@ -213,6 +215,25 @@ def test_a_loss_made_from_the_settings_of_another_is_the_same(mar):
     vectors = [both.reshape(3, 2, -1) for both in _vectors()]
     assert torch.equal(again.compute_loss(*vectors), loss.compute_loss(*vectors))
     assert again.last_parts.keys() == loss.last_parts.keys()
+
+
+def test_the_losses_of_two_processes_average_to_that_of_the_joined_batch(mar, monkeypatch):
+    students, teachers = _vectors()
+    expected = AlignmentLoss(mar).compute_loss(students, teachers)
+    module = sys.modules[AlignmentLoss.__module__]
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(module, "all_gather", lambda own: teachers if len(own) == 3 else None)
+
+    def mean_of_processes(**options):
+        values = []
+        for rank in (0, 1):
+            monkeypatch.setattr(module, "get_rank", lambda rank=rank: rank)
+            own = slice(3 * rank, 3 * rank + 3)
+            values.append(AlignmentLoss(mar, **options).compute_loss(students[own], teachers[own]))
+        return torch.stack(values).mean()
+
+    torch.testing.assert_close(mean_of_processes(gather_across_devices=True), expected)
+    assert expected - mean_of_processes() > 0.1, "by default a process has its own negatives alone"
 
 
 def test_bfloat16_vectors_are_compared_in_float32(mar):

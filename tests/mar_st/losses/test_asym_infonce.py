@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
@@ -319,14 +321,38 @@ def test_impossible_settings_are_refused(mar):
         AsymInfoNCELoss(mar, dims=(64,)).compute_loss_from_embeddings(_columns(), None)
     with pytest.raises(ValueError, match=r"one shape; got \(5, 8\), \(5, 4\)"):
         AsymInfoNCELoss(mar).compute_loss_from_embeddings([torch.zeros(5, 8), torch.zeros(5, 4)], None)
-    with pytest.raises(ValueError, match="Got 1 column"):
-        AsymInfoNCELoss(mar)([mar.preprocess(QUERIES, task="query")])
+    queries = [mar.preprocess(QUERIES, task="query")]
+    with pytest.raises(ValueError, match=r"queries alone, and as labels .* Got 1 column and no labels"):
+        AsymInfoNCELoss(mar)(queries)
+    for shape in ((len(QUERIES), 32), (len(QUERIES), 1, 32)):
+        with pytest.raises(ValueError, match=rf"Got 1 column and labels of shape {re.escape(str(shape))}"):
+            AsymInfoNCELoss(mar)(queries, torch.zeros(shape))
 
 
 def test_dims_are_kept_from_wide_to_narrow(mar):
     loss = AsymInfoNCELoss(mar, dims=(1, 8, 4))
     assert loss.dims == (8, 4, 1)
     assert loss.get_config_dict()["dims"] == (8, 4, 1)
+
+
+def test_a_loss_made_from_the_settings_of_another_is_the_same(mar):
+    given = {
+        "learnable_temperature": True,
+        "dims": (8, 4),
+        "gather_across_devices": True,
+        "both_directions": True,
+        "false_negative_margin": 0.2,
+        "mini_batch_size": 3,
+        "mini_batch_tokens": 40,
+    }
+    loss = AsymInfoNCELoss(mar, temperature=0.3, **given)
+    config = loss.get_config_dict()
+    assert config.pop("temperature") == pytest.approx(0.3)
+    assert config == given
+    again = AsymInfoNCELoss(mar, temperature=loss.temperature, **config)
+    values = [one.compute_loss_from_embeddings(_columns(), None) for one in (loss, again)]
+    torch.testing.assert_close(*values)
+    assert AsymInfoNCELoss(mar).get_config_dict()["gather_across_devices"] is False
 
 
 def test_default_temperature_is_that_of_the_joint_stage_of_mar(mar):

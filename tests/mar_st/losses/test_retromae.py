@@ -104,6 +104,30 @@ def test_words_are_masked_whole():
     assert drawn.any(dim=1).all()
 
 
+def test_a_text_of_which_no_word_is_drawn_gives_one():
+    torch.manual_seed(0)
+    _, plain = _masks()
+    plain[3] = False
+    continues = torch.zeros_like(plain)
+    continues[:, 2] = True  # the word 1-2
+    drawn = draw_words(plain, continues, 1e-9)
+    assert not drawn[~plain].any()
+    words = (drawn & ~continues).sum(dim=1)
+    assert words.tolist() == [int(row != 3) for row in range(40)]
+    assert torch.equal(drawn[:, 1], drawn[:, 2])
+
+
+def test_every_word_has_a_draw_of_its_own_even_if_all_tokens_are_words():
+    torch.manual_seed(0)
+    plain = torch.ones(200, 6, dtype=torch.bool)
+    draw_words(plain, torch.zeros_like(plain), 0.5)
+    plain[:, 0] = False
+    drawn = draw_words(plain, torch.zeros_like(plain), 0.5)[:, 1:]
+    for one in range(5):
+        for other in range(one):
+            assert (drawn[:, one] != drawn[:, other]).any()
+
+
 def test_masked_tokens_are_replaced_as_in_bert():
     torch.manual_seed(0)
     tokens = torch.randint(10, 1000, (200, 100))
@@ -166,6 +190,54 @@ def test_unknown_tokens_are_words_and_other_special_tokens_are_not(model):
     assert column["targets"][1] == 3  # not [CLS] and [SEP]
 
 
+def test_masks_that_a_column_has_are_kept(model, queries):
+    loss = RetroMAELoss(model)
+    prepared = loss.prepare([model.preprocess(queries)])
+    assert loss.prepare(prepared) is prepared
+    torch.testing.assert_close(loss(prepared), loss(prepared))
+
+
+def test_two_columns_are_refused(model, queries):
+    with pytest.raises(ValueError, match="takes one text column; got 2"):
+        RetroMAELoss(model)([model.preprocess(queries)] * 2)
+
+
+def test_only_the_heads_are_saved_besides_the_model(model):
+    names = {name.partition(".")[0] for name in RetroMAELoss(model).state_dict()}
+    assert names == {"model", "decoder", "head"}
+
+
+def test_the_losses_of_two_processes_average_to_that_of_the_joined_batch(model, queries, monkeypatch):
+    model.eval()
+    loss = RetroMAELoss(model, gather_across_devices=True)
+    batch = model.preprocess(queries * 2)
+    (column,) = loss.prepare([batch])
+    counts = torch.stack(column["targets"])
+    reduced = []
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda own: reduced.append(own.copy_(counts)))
+    values = []
+    for rows in (slice(0, len(queries) - 1), slice(len(queries) - 1, None)):
+        (own,) = loss.prepare([{name: value[rows] for name, value in batch.items()}])
+        values.append(loss([own | {name: column[name][rows] for name in ("masked", "corrupted", "visible")}]))
+    torch.testing.assert_close(torch.stack(values).mean(), loss([column]))
+    RetroMAELoss(model).prepare([batch])
+    assert len(reduced) == 2, "by default a process has its own targets alone"
+
+
+@pytest.mark.parametrize("attribute", ["_orig_mod", "module"])
+def test_a_wrapped_model_has_the_loss_of_the_model_itself(model, queries, attribute):
+    loss = RetroMAELoss(model)
+    prepared = loss.prepare([model.preprocess(queries)])
+    model.eval()
+    expected = loss(prepared)
+    wrapped = torch.nn.Module()
+    setattr(wrapped, attribute, model)
+    loss.model = wrapped
+    torch.testing.assert_close(loss(prepared), expected)
+
+
 def test_a_batch_without_words_costs_nothing(model):
     tokens = torch.tensor([[2, 3], [2, 3]])  # [CLS] and [SEP]
     loss = RetroMAELoss(model)
@@ -186,6 +258,9 @@ class _Vocabulary:
 def test_word_pieces_are_recognised_by_their_marks():
     assert word_pieces(_Vocabulary("ab", "##cd", "头"), 3).tolist() == [False, True, False]
     assert word_pieces(_Vocabulary("▁ab", "cd", "头疼"), 3).tolist() == [False, True, False]
+    assert word_pieces(_Vocabulary("▁ab", "c", "头", "b头"), 4).tolist() == [False, True, False, True]
+    rare = ("▁", *(f"word{number}" for number in range(30)))  # a mark that begins no word here
+    assert not word_pieces(_Vocabulary(*rare), 31).any()
     assert not word_pieces(_Vocabulary("ab", "cd", "头"), 3).any()
 
 

@@ -122,6 +122,31 @@ def test_a_student_with_the_scores_of_its_teacher_has_no_distance(mar, scope):
     assert loss.compute_loss_from_embeddings(students, teachers).abs() < 1e-6
 
 
+def test_a_loss_made_from_the_settings_of_another_is_the_same(mar):
+    given = {
+        "temperature": 0.3,
+        "dims": (8, 4),
+        "gather_across_devices": True,
+        "mini_batch_size": 3,
+        "mini_batch_tokens": 40,
+        "teacher_temperature": 0.1,
+        "kl_weight": 2.0,
+        "contrastive_weight": 0.5,
+        "kl_scope": "batch",
+        "both_directions": True,
+        "false_negative_margin": 0.2,
+    }
+    loss = ScoreDistillLoss(mar, **given)
+    config = loss.get_config_dict()
+    assert config.pop("temperature") == pytest.approx(0.3)
+    assert config.pop("learnable_temperature") is False
+    assert config == {name: value for name, value in given.items() if name != "temperature"}
+    again = ScoreDistillLoss(mar, temperature=loss.temperature, **config)
+    values = [one.compute_loss_from_embeddings(_student(), _teacher()) for one in (loss, again)]
+    torch.testing.assert_close(*values)
+    assert ScoreDistillLoss(mar).get_config_dict()["gather_across_devices"] is False
+
+
 def test_without_kl_it_equals_asym_infonce(mar):
     students, teachers = _student(), _teacher()
     for margin, both in ((None, False), (0.0, False), (0.0, True)):

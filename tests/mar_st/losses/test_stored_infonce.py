@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 from torch.nn.functional import normalize
@@ -81,6 +83,26 @@ def test_a_loss_made_from_the_settings_of_another_is_the_same(mar):
     torch.manual_seed(0)
     queries, documents = torch.randn(4, 8), torch.randn(4, 3, 8)
     assert torch.equal(again.compute_loss(queries, documents), loss.compute_loss(queries, documents))
+
+
+def test_the_losses_of_two_processes_average_to_that_of_the_joined_batch(mar, monkeypatch):
+    torch.manual_seed(0)
+    queries, documents = normalize(torch.randn(6, 8), dim=1), normalize(torch.randn(6, 2, 8), dim=2)
+    expected = StoredInfoNCELoss(mar).compute_loss(queries, documents)
+    module = sys.modules[StoredInfoNCELoss.__module__]
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(module, "all_gather", lambda own: documents if len(own) == 3 else None)
+
+    def mean_of_processes(**options):
+        values = []
+        for rank in (0, 1):
+            monkeypatch.setattr(module, "get_rank", lambda rank=rank: rank)
+            own = slice(3 * rank, 3 * rank + 3)
+            values.append(StoredInfoNCELoss(mar, **options).compute_loss(queries[own], documents[own]))
+        return torch.stack(values).mean()
+
+    torch.testing.assert_close(mean_of_processes(gather_across_devices=True), expected)
+    assert expected - mean_of_processes() > 0.1, "by default a process has its own negatives alone"
 
 
 def test_vectors_of_half_precision_are_scored_in_float32(mar):
