@@ -18,8 +18,8 @@ from tests.fuzz import engine
 ROOT = Path(__file__).parents[2]
 FAILURES = ROOT / "build" / "fuzz"
 
-#: Seconds without a new case after which a process is ended, as what takes long in C cannot be interrupted;
-#: and seconds until the first case, before which kernels may be compiled.
+#: Seconds without a new case after which a process is killed (Python cannot interrupt a long call of C code),
+#: and seconds until the first case (kernels may be compiled before it).
 SILENT, FIRST = 60, 400
 
 
@@ -48,16 +48,15 @@ def main() -> int:
 
 
 def _run(name: str, options: argparse.Namespace, seconds: float) -> bool:
-    """Run a target in a process of its own; what it was reading when it ended is kept if it ended badly."""
+    """Run a target in a process of its own, and keep its last input if it fails; return True if it passes."""
     reason = getattr(engine.module(name), "missing", lambda: None)()
     if reason:
         print(f"{name:12} left out: {reason}", flush=True)
         return True
     with tempfile.TemporaryDirectory(prefix="fuzz-") as temporary:
         folder = Path(temporary)
-        command = [sys.executable, "-m", "tests.fuzz", name, "--child", temporary, "--seed",
-        str(options.seed),
-                   "--seconds", str(seconds)]  # fmt: skip
+        command = [sys.executable, "-m", "tests.fuzz", name, "--child", temporary]
+        command += ["--seed", str(options.seed), "--seconds", str(seconds)]
         command += ["--cases", str(options.cases)] if options.cases is not None else []
         command += ["--input", str(options.input)] if options.input is not None else []
         extra = getattr(engine.module(name), "environment", dict)()
