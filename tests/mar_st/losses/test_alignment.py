@@ -9,6 +9,7 @@ from torch.nn.functional import normalize
 
 from mar_st.losses import AlignmentLoss
 from mar_st.recipes.stage_schema import AlignStage
+from tests.mar_st.losses.processes import Processes
 
 TEXTS = ["头疼吃药", "高血压", "感冒发热怎么办", "咳嗽"]
 
@@ -220,20 +221,18 @@ def test_a_loss_made_from_the_settings_of_another_is_the_same(mar):
 def test_the_losses_of_two_processes_average_to_that_of_the_joined_batch(mar, monkeypatch):
     students, teachers = _vectors()
     expected = AlignmentLoss(mar).compute_loss(students, teachers)
+    processes = Processes(monkeypatch)
     module = sys.modules[AlignmentLoss.__module__]
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(module, "all_gather", lambda own: teachers if len(own) == 3 else None)
+    monkeypatch.setattr(module, "all_gather", lambda own: torch.cat(processes.exchange(own)))
+    monkeypatch.setattr(module, "get_rank", processes.rank)
 
-    def mean_of_processes(**options):
-        values = []
-        for rank in (0, 1):
-            monkeypatch.setattr(module, "get_rank", lambda rank=rank: rank)
-            own = slice(3 * rank, 3 * rank + 3)
-            values.append(AlignmentLoss(mar, **options).compute_loss(students[own], teachers[own]))
-        return torch.stack(values).mean()
+    def mean_loss(**options):
+        loss = AlignmentLoss(mar, **options)
+        halves = list(zip(students.split(3), teachers.split(3), strict=True))
+        return torch.stack(processes.run(lambda rank: loss.compute_loss(*halves[rank]))).mean()
 
-    torch.testing.assert_close(mean_of_processes(gather_across_devices=True), expected)
-    assert expected - mean_of_processes() > 0.1, "by default a process has its own negatives alone"
+    torch.testing.assert_close(mean_loss(gather_across_devices=True), expected)
+    assert expected - mean_loss() > 0.1, "by default a process has its own negatives alone"
 
 
 def test_bfloat16_vectors_are_compared_in_float32(mar):

@@ -7,6 +7,7 @@ import torch
 from torch.nn.functional import cross_entropy, normalize
 
 from mar_st.losses import AsymInfoNCELoss, in_batch
+from tests.mar_st.losses.processes import Processes
 
 ROWS, WIDTH = 4, 6
 
@@ -66,6 +67,34 @@ def test_with_a_learnt_temperature_the_encoder_gets_the_gradient_of_the_formula(
     expected = _infonce([model(column)["sentence_embedding"] for column in features], log_scale)
     theirs = torch.autograd.grad(2.5 * expected, [model.embedding.weight, log_scale])
     _close([model.embedding.weight.grad, loss.log_scale.grad], theirs)
+
+
+@pytest.mark.parametrize("options", [{}, {"dims": (WIDTH, 3)}, {"both_directions": True}])
+def test_two_processes_get_the_gradients_of_the_joined_batch(monkeypatch, options):
+    """Their mean, which data-parallel training takes, is the gradient of the whole batch."""
+    torch.manual_seed(0)
+    options = {"temperature": 0.2, "learnable_temperature": True} | options
+    columns = [torch.randn(2 * ROWS, WIDTH, requires_grad=True) for _ in range(3)]
+    whole = AsymInfoNCELoss(BagOfTokens(), **options)
+    expected = whole.compute_loss_from_embeddings(columns, None)
+    *of_columns, of_scale = torch.autograd.grad(expected, [*columns, whole.log_scale])
+    processes = Processes(monkeypatch)
+
+    def results(rank, **more):
+        own = [column.detach().split(ROWS)[rank].clone().requires_grad_() for column in columns]
+        loss = AsymInfoNCELoss(BagOfTokens(), **options, **more)
+        value = loss.compute_loss_from_embeddings(own, None)
+        return [value.detach(), *torch.autograd.grad(value, [*own, loss.log_scale])]
+
+    values, *halves, scales = zip(
+        *processes.run(lambda rank: results(rank, gather_across_devices=True)), strict=True
+    )
+    _close(
+        [torch.stack(values).mean(), torch.stack(scales).mean(), *(torch.cat(both) / 2 for both in halves)],
+        [expected.detach(), of_scale, *of_columns],
+    )
+    alone = torch.stack([value for value, *_ in processes.run(results)]).mean()
+    assert expected - alone > 0.1, "by default a process has its own negatives alone"
 
 
 def test_a_learnt_temperature_starts_and_stays_at_a_thousandth_or_above():

@@ -12,6 +12,7 @@ from mar_st.losses import retromae
 from mar_st.losses.retromae import RetroMAELoss, draw_visible, draw_words, replace_tokens, word_pieces
 from mar_st.model.encoders import load_encoder
 from mar_st.recipes.stage_schema import RetroMAEStage
+from tests.mar_st.losses.processes import Processes
 from tests.mar_st.stages.helpers import TRIPLES, encoder
 
 
@@ -207,23 +208,17 @@ def test_only_the_heads_are_saved_besides_the_model(model):
     assert names == {"model", "decoder", "head"}
 
 
-def test_the_losses_of_two_processes_average_to_that_of_the_joined_batch(model, queries, monkeypatch):
-    model.eval()
+def test_targets_are_the_mean_number_over_the_processes(model, queries, monkeypatch):
+    """Sums over the targets of a process, divided by it, then average to the mean over all targets."""
     loss = RetroMAELoss(model, gather_across_devices=True)
-    batch = model.preprocess(queries * 2)
-    (column,) = loss.prepare([batch])
-    counts = torch.stack(column["targets"])
-    reduced = []
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
-    monkeypatch.setattr(torch.distributed, "all_reduce", lambda own: reduced.append(own.copy_(counts)))
-    values = []
-    for rows in (slice(0, len(queries) - 1), slice(len(queries) - 1, None)):
-        (own,) = loss.prepare([{name: value[rows] for name, value in batch.items()}])
-        values.append(loss([own | {name: column[name][rows] for name in ("masked", "corrupted", "visible")}]))
-    torch.testing.assert_close(torch.stack(values).mean(), loss([column]))
-    RetroMAELoss(model).prepare([batch])
-    assert len(reduced) == 2, "by default a process has its own targets alone"
+    parts = [model.preprocess(queries[:2]), model.preprocess(queries[2:] * 2)]
+    columns = Processes(monkeypatch).run(lambda rank: loss.prepare([parts[rank]])[0])
+    plain = [int((part["attention_mask"].bool() & ~loss.special[part["input_ids"]]).sum()) for part in parts]
+    masked = [int(column["masked"].sum()) for column in columns]
+    for column in columns:
+        assert [float(count) for count in column["targets"]] == [sum(masked) / 2, sum(plain) / 2]
+    (own,) = RetroMAELoss(model).prepare([parts[0]])
+    assert own["targets"][1] == plain[0] != sum(plain) / 2, "by default a process has its own targets alone"
 
 
 @pytest.mark.parametrize("attribute", ["_orig_mod", "module"])

@@ -7,6 +7,7 @@ import torch
 from torch.nn.functional import normalize
 
 from mar_st.losses import AsymInfoNCELoss, StoredInfoNCELoss
+from tests.mar_st.losses.processes import Processes
 
 QUERIES = ["头疼吃什么药", "高血压怎么办", "感冒发热怎么办呢"]
 DOCUMENTS = [["头疼吃药", "头疼医生"], ["高血压吃什么药好", "高血压你好"], ["感冒发热吃药", "咳嗽"]]
@@ -89,20 +90,18 @@ def test_the_losses_of_two_processes_average_to_that_of_the_joined_batch(mar, mo
     torch.manual_seed(0)
     queries, documents = normalize(torch.randn(6, 8), dim=1), normalize(torch.randn(6, 2, 8), dim=2)
     expected = StoredInfoNCELoss(mar).compute_loss(queries, documents)
+    processes = Processes(monkeypatch)
     module = sys.modules[StoredInfoNCELoss.__module__]
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(module, "all_gather", lambda own: documents if len(own) == 3 else None)
+    monkeypatch.setattr(module, "all_gather", lambda own: torch.cat(processes.exchange(own)))
+    monkeypatch.setattr(module, "get_rank", processes.rank)
 
-    def mean_of_processes(**options):
-        values = []
-        for rank in (0, 1):
-            monkeypatch.setattr(module, "get_rank", lambda rank=rank: rank)
-            own = slice(3 * rank, 3 * rank + 3)
-            values.append(StoredInfoNCELoss(mar, **options).compute_loss(queries[own], documents[own]))
-        return torch.stack(values).mean()
+    def mean_loss(**options):
+        loss = StoredInfoNCELoss(mar, **options)
+        halves = list(zip(queries.split(3), documents.split(3), strict=True))
+        return torch.stack(processes.run(lambda rank: loss.compute_loss(*halves[rank]))).mean()
 
-    torch.testing.assert_close(mean_of_processes(gather_across_devices=True), expected)
-    assert expected - mean_of_processes() > 0.1, "by default a process has its own negatives alone"
+    torch.testing.assert_close(mean_loss(gather_across_devices=True), expected)
+    assert expected - mean_loss() > 0.1, "by default a process has its own negatives alone"
 
 
 def test_vectors_of_half_precision_are_scored_in_float32(mar):
