@@ -42,6 +42,20 @@ _APIS = {
     "medRxiv": "medrxiv",
 }
 
+#: Licence or terms that each source states for its texts.
+_LICENCES = {
+    "ClinicalTrials.gov": "https://clinicaltrials.gov/about-site/terms-conditions",
+    "MIMIC-IV": "PhysioNet Credentialed Health Data License 1.5.0",
+    "MedMCQA": "mit",
+    "MedQA": "mit",
+    "MedQuAD": "cc-by-4.0",
+    "PMC": "not specified",
+    "PubMed": "not specified",
+    "Wikipedia": "cc-by-sa-4.0",
+    "bioRxiv": "each preprint has its own",
+    "medRxiv": "each preprint has its own",
+}
+
 
 @dataclass(frozen=True)
 class EnglishTask:
@@ -65,6 +79,11 @@ class EnglishTask:
     def api(self) -> str:
         """Return the name of the source for `medteb build fetch`; empty for a source without an API."""
         return _APIS.get(self.source, "")
+
+    @property
+    def licence(self) -> str:
+        """Return the licence or terms that the source states."""
+        return _LICENCES[self.source]
 
 
 @dataclass(frozen=True)

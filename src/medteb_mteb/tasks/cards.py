@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from medteb_mteb.tasks import REPLACED, TASKS
+from medteb_mteb.tasks._built import BuiltTask
+from medteb_mteb.tasks._edition_task import EditionTask
+from medteb_mteb.tasks.english import SnapshotTask
 
 if TYPE_CHECKING:
     from mteb.abstasks.abstask import AbsTask
@@ -15,7 +18,7 @@ __all__ = ["Checks", "TaskCard", "cards_page", "task_cards"]
 
 @dataclass(frozen=True)
 class Checks:
-    """Checks of the tasks of one module.
+    """Checks of a group of tasks.
 
     Attributes:
         title: Name of the group.
@@ -35,9 +38,10 @@ class TaskCard:
     Attributes:
         name: The task's name.
         type: Type of the task.
-        source: Hub name of the data, or their other source.
-        revision: Revision of the data; empty if none is pinned.
-        licence: Licence in mteb's metadata.
+        source: Source of the texts: a Hub repository as `[NAME](URL)`, else a name, and its address if there
+            is one.
+        revision: Revision of a Hub repository; empty if none is pinned or the source is another one.
+        licence: Licence or terms that the source states.
         checks: Group that says what was verified.
     """
 
@@ -76,16 +80,51 @@ CHECKS_BY_MODULE = {
         "the published layout",
         "the data on the Hub, seven of ten cards, and the scores (`pytest -m network` compares them)",
     ),
-    "medteb_mteb.tasks.english": Checks(
-        "English MedTEB",
-        "names, types and the paper's arithmetic; every task on snapshot folders with made-up content",
-        "the authors' rows, which are not published; benchmarks/english.md says which data are real",
-    ),
-    "medteb_mteb.tasks.relatives": Checks(
-        "Graded MedQuAD and BMRetriever's sets",
-        "counts and contents of the sets that are built from public raw files",
-        "the authors' samples of queries and documents; sets of users' copies were built from made-up rows",
-    ),
+}
+#: Checks of English MedTEB by what building a task needs; of sources whose files were at hand, by source.
+_REAL_FILES = Checks(
+    "English MedTEB, from public files",
+    "names, types and the paper's arithmetic; counts of the tasks built from the real files, and scores "
+    "of four systems (benchmarks/english.md)",
+    "the authors' rows, which are not published; they rewrote MedQuAD's answers by an LLM, here they are raw",
+)
+_FETCHED = Checks(
+    "English MedTEB, from services on the Internet",
+    "names, types and the paper's arithmetic; fetching from a local server with responses of the recorded "
+    "form, and every task end to end on them",
+    "the services themselves, the texts that they return today, and the authors' unpublished rows",
+)
+_NOTES = Checks(
+    "English MedTEB, from MIMIC-IV",
+    "names, types and the paper's arithmetic; every task end to end on made-up notes in MIMIC-IV's files",
+    "MIMIC-IV itself, which needs credentials, and the authors' rows, which are not published",
+)
+_ENGLISH = {"MedMCQA": _REAL_FILES, "MedQA": _REAL_FILES, "MedQuAD": _REAL_FILES, "MIMIC-IV": _NOTES}
+#: Checks of graded MedQuAD and BMRetriever's sets: by whether their files are public and were at hand.
+_BUILT = Checks(
+    "Graded MedQuAD and BMRetriever's sets, from public files",
+    "counts and contents of the sets built from the real files, and scores of four systems "
+    "(benchmarks/english.md)",
+    "the authors' samples of queries and documents, which are not published",
+)
+_OWN_COPIES = Checks(
+    "BMRetriever's sets, from your own copies",
+    "every set end to end, built from made-up rows in the form of the source",
+    "the sources themselves, and the authors' samples of queries and documents",
+)
+_OWN = ("ICliniqRetrieval", "RELISHReranking", "DrugBankRetrieval")
+#: Addresses of the sources of English MedTEB.
+_ADDRESSES = {
+    "ClinicalTrials.gov": "clinicaltrials.gov",
+    "MIMIC-IV": "physionet.org/content/mimiciv",
+    "MedMCQA": "github.com/medmcqa/medmcqa",
+    "MedQA": "github.com/jind11/MedQA",
+    "MedQuAD": "github.com/abachaa/MedQuAD",
+    "PMC": "pmc.ncbi.nlm.nih.gov",
+    "PubMed": "pubmed.ncbi.nlm.nih.gov",
+    "Wikipedia": "en.wikipedia.org",
+    "bioRxiv": "biorxiv.org",
+    "medRxiv": "medrxiv.org",
 }
 
 
@@ -93,7 +132,7 @@ def task_cards() -> list[TaskCard]:
     """Return the cards of all tasks of this package, in the order of the registry.
 
     Raises:
-        KeyError: The module of a task has no entry in `CHECKS_BY_MODULE`.
+        KeyError: A task belongs to no group of checks.
     """
     return [_card(task) for task in (*TASKS, *REPLACED.values())]
 
@@ -101,15 +140,32 @@ def task_cards() -> list[TaskCard]:
 def _card(task: type[AbsTask]) -> TaskCard:
     metadata = getattr(task, "base_metadata", task.metadata)
     revision = str(metadata.dataset.get("revision", ""))
-    pinned = revision if len(revision) == 40 else ""
+    licence = task.of.licence if issubclass(task, SnapshotTask) else metadata.license
     return TaskCard(
         name=metadata.name,
         type=metadata.type,
-        source=str(metadata.dataset["path"]),
-        revision=pinned,
-        licence=metadata.license or "not specified",
-        checks=CHECKS_BY_MODULE[task.__module__],
+        source=_source(task, str(metadata.dataset["path"])),
+        revision=revision if len(revision) == 40 else "",
+        licence=licence or "not specified",
+        checks=_checks(task, metadata.name),
     )
+
+
+def _source(task: type[AbsTask], path: str) -> str:
+    if issubclass(task, SnapshotTask):
+        return f"{task.of.source} ({_ADDRESSES[task.of.source]})"
+    on_hub = f"[{path}](https://huggingface.co/datasets/{path})"
+    if issubclass(task, BuiltTask):  # the only one of mteb's among them can also be fetched
+        return task.sources if path.startswith("medteb/") else f"{on_hub} or {task.sources}"
+    return "the packaged edition, or your own" if issubclass(task, EditionTask) else on_hub
+
+
+def _checks(task: type[AbsTask], name: str) -> Checks:
+    if issubclass(task, SnapshotTask):
+        return _ENGLISH.get(task.of.source, _FETCHED)
+    if issubclass(task, BuiltTask):
+        return _OWN_COPIES if name in _OWN else _BUILT
+    return CHECKS_BY_MODULE[task.__module__]
 
 
 def cards_page() -> str:
@@ -117,7 +173,7 @@ def cards_page() -> str:
     lines = [
         "# Cards of all tasks",
         "",
-        "Licences are those of mteb's metadata, for the source of the texts.",
+        "Licences and terms are those that the source of the texts states.",
     ]
     cards = task_cards()
     for checks in dict.fromkeys(card.checks for card in cards):
@@ -125,13 +181,18 @@ def cards_page() -> str:
         lines += [
             f"**Not verified**: {checks.not_verified}.",
             "",
-            "| task | type | data | revision | licence |",
+            "| task | type | source | revision | licence |",
         ]
         lines += ["|---|---|---|---|---|"]
         lines += [
-            f"| `{card.name}` | {card.type} | `{card.source}` | {card.revision[:8] or 'none pinned'} "
-            f"| {card.licence} |"
+            f"| `{card.name}` | {card.type} | {card.source} | {_revision(card)} | {card.licence} |"
             for card in cards
             if card.checks is checks
         ]
     return "\n".join([*lines, ""])
+
+
+def _revision(card: TaskCard) -> str:
+    if card.revision:
+        return f"`{card.revision[:8]}`"
+    return "none pinned" if card.source.startswith("[") else "-"

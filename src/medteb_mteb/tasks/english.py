@@ -31,6 +31,7 @@ from medteb_mteb.english.snapshot import (
 from medteb_mteb.english.table import MAIN_METRICS, TYPES, EnglishTask, english_tasks
 from medteb_mteb.folders.problems import FolderError
 from medteb_mteb.tasks._built import NOT_BUILT
+from medteb_mteb.tasks._edition_task import licence_for_mteb
 
 if TYPE_CHECKING:
     from mteb.abstasks.abstask import AbsTask
@@ -234,7 +235,7 @@ def _make(task: EnglishTask) -> type[AbsTask]:
         main_score=MAIN_METRICS[task.type],
         domains=["Medical", "Written"],
         task_subtypes=[],
-        license="not specified",
+        license=licence_for_mteb(task.licence),
         dialect=[],
         sample_creation="found",
         is_public=False,

@@ -14,6 +14,7 @@ from medteb_mteb.curation.relatives.raw import Raw
 from medteb_mteb.curation.relatives.write import write_built
 from medteb_mteb.curation.relatives.written import WRITTEN_TASKS, estimate_drafts, write_drafts
 from medteb_mteb.english.snapshot import Options
+from medteb_mteb.english.table import english_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -115,7 +116,7 @@ def build_snapshot_task(
     builder, raw = SNAPSHOT_TASKS[name], Raw(Path(source).expanduser())
     snapshot_options, task_options = _options(name, builder.options, options or {})
     rows = builder.make(raw, task_options)
-    provenance = _provenance(builder.differs, builder.licence, task_options, raw)
+    provenance = _provenance(name, builder.differs, task_options, raw)
     return write_rows(name, rows, provenance, Path(out).expanduser(), snapshot_options)
 
 
@@ -154,7 +155,7 @@ def build_written_task(
             "Try another LLM, or ask again with --retry-failed."
         )
     rows = task.rows(drafts.texts, task_options)
-    provenance = _provenance(task.differs, task.licence, task_options, raw)
+    provenance = _provenance(name, task.differs, task_options, raw)
     return drafts, write_rows(
         name, rows, {**provenance, "written": dict(drafts.written)}, Path(out).expanduser(), snapshot_options
     )
@@ -188,10 +189,10 @@ def _options(
     return snapshot_options, {option: chosen[option] for option in known}
 
 
-def _provenance(differs: str, licence: str, task_options: Mapping[str, str], raw: Raw) -> dict[str, Any]:
+def _provenance(name: str, differs: str, task_options: Mapping[str, str], raw: Raw) -> dict[str, Any]:
     return {
         "differs": differs,
-        "licence": licence,
+        "licence": english_tasks()[name].licence,
         **({"options": dict(task_options)} if task_options else {}),
         "made_from": dict(sorted(raw.used.items())),
     }

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.files.folder import alone, write_json, write_text
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.relatives import exams, medquad, mimic, notes, scraped
-from medteb_mteb.curation.relatives.fetch import SOURCES
+from medteb_mteb.curation.relatives import exams, medquad, mimic, scraped
 from medteb_mteb.curation.relatives.fetch.tables import (
     PMC_TERMS,
     PREPRINT_TASKS,
@@ -42,13 +41,11 @@ class SnapshotBuilder:
     Attributes:
         make: Builds the rows from the raw files and the options.
         differs: Differences between the rows and the published ones.
-        licence: Licence stated by the source.
         options: Allowed values by option of the task; the first one is the default.
     """
 
     make: Callable[[Raw, Mapping[str, str]], Sequence[Mapping[str, Any]]]
     differs: str
-    licence: str
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -58,13 +55,9 @@ def _medquad_rows(raw: Raw, options: Mapping[str, str]) -> list[dict[str, str]]:
     return retrieval_rows([(pair.question, pair.answer) for pair in pairs])
 
 
-def _scraped(
-    make: Callable[..., Sequence[Mapping[str, Any]]], *given: str, differs: str, licence: str
-) -> SnapshotBuilder:
+def _scraped(make: Callable[..., Sequence[Mapping[str, Any]]], *given: str, differs: str) -> SnapshotBuilder:
     """Return a builder from frozen responses of a source that changes."""
-    return SnapshotBuilder(
-        lambda raw, _: make(raw, *given), f"{differs}; of the day when it was fetched", licence
-    )
+    return SnapshotBuilder(lambda raw, _: make(raw, *given), f"{differs}; of the day when it was fetched")
 
 
 def _needs_llm(raw: Raw, options: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
@@ -81,14 +74,13 @@ def _needs_llm(raw: Raw, options: Mapping[str, str]) -> Sequence[Mapping[str, An
 
 
 def _with_negatives(
-    make: Callable[..., Sequence[Mapping[str, Any]]], *given: str, differs: str, licence: str
+    make: Callable[..., Sequence[Mapping[str, Any]]], *given: str, differs: str
 ) -> SnapshotBuilder:
     """Return a builder of pairs with an option for the hard negatives."""
     return SnapshotBuilder(
         lambda raw, options: make(raw, *given, options["negatives"]),
         f"{differs}; one negative per positive, of the 64 texts nearest to the right one, by a model whose "
         "revision is not pinned or by BM25; of the day when it was fetched",
-        licence,
         {"negatives": ("all-MiniLM-L6-v2", "bm25")},
     )
 
@@ -130,7 +122,7 @@ def _own_notes(
     make: Callable[..., Sequence[Mapping[str, Any]]], *given: Any, differs: str
 ) -> SnapshotBuilder:
     """Return a builder from a user's own copy of MIMIC-IV."""
-    return SnapshotBuilder(lambda raw, _: make(raw, *given), differs, notes.LICENCE)
+    return SnapshotBuilder(lambda raw, _: make(raw, *given), differs)
 
 
 def _note_pairs(fields: tuple[str, str], raw: Raw, options: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
@@ -170,7 +162,6 @@ def _note_tasks() -> dict[str, SnapshotBuilder]:
             builders[name] = SnapshotBuilder(
                 partial(_note_pairs, mimic.FIELD_PAIRS[end]),
                 _NOTE_PAIRS_DIFFERENCES,
-                notes.LICENCE,
                 {"negatives": ("all-MiniLM-L6-v2", "bm25")},
             )
     return builders
@@ -181,61 +172,43 @@ SNAPSHOT_TASKS: Mapping[str, SnapshotBuilder] = {
     "pairclassification_medmcqa_pair_classification": SnapshotBuilder(
         lambda raw, _: exams.medmcqa_pairs(raw),
         "the development split alone, whose answers are public; the authors do not say which they drew",
-        "mit",
     ),
     "pairclassification_medqa_pair_classification": SnapshotBuilder(
         lambda raw, _: exams.medqa_pairs(raw),
         "the US test split with four options; the authors do not say which split they drew",
-        "mit",
     ),
     "retrieval_medquad_dataset": SnapshotBuilder(
         _medquad_rows,
         "raw answers, with the key words of the question, where the authors had GPT-4o rewrite them without; "
         "the first 16,384 distinct pairs with an answer, where the authors drew as many",
-        "cc-by-4.0",
     ),
-    **{
-        task: _scraped(
-            scraped.wiki_rows, task, differs=_WIKI_DIFFERENCES, licence=SOURCES["wikipedia"].licence
-        )
-        for task in WIKI_CATEGORIES
-    },
-    **{
-        task: _scraped(scraped.pmc_rows, task, differs=_PMC_DIFFERENCES, licence=SOURCES["pmc"].licence)
-        for task in PMC_TERMS
-    },
+    **{task: _scraped(scraped.wiki_rows, task, differs=_WIKI_DIFFERENCES) for task in WIKI_CATEGORIES},
+    **{task: _scraped(scraped.pmc_rows, task, differs=_PMC_DIFFERENCES) for task in PMC_TERMS},
     **{
         task: (_with_negatives if task.startswith("pair") else _scraped)(
             scraped.trial_pairs if task.startswith("pair") else scraped.trial_retrieval,
             task,
             differs=_TRIALS_DIFFERENCES,
-            licence=SOURCES["clinical-trials"].licence,
         )
         for task in TRIAL_FIELDS
     },
     "retrieval_pubmed_retrieval": _scraped(
         scraped.pubmed_titles,
         differs=f"titles in the place of GPT-4o's questions: another task; {_PUBMED_DIFFERENCES}",
-        licence=SOURCES["pubmed"].licence,
     ),
     **{
         task: _scraped(
             scraped.preprint_titles,
             server,
             differs=f"titles in the place of GPT-4o's questions: another task; {_PREPRINTS_DIFFERENCES}",
-            licence=SOURCES[server].licence,
         )
         for server, task in PREPRINT_TASKS.items()
     },
-    **{
-        task: SnapshotBuilder(_needs_llm, WRITTEN_TASKS[task].differs, WRITTEN_TASKS[task].licence)
-        for task in WIKI_PAIRS
-    },
+    **{task: SnapshotBuilder(_needs_llm, WRITTEN_TASKS[task].differs) for task in WIKI_PAIRS},
     "pairclassification_pubmed_pair_classification": _with_negatives(
         scraped.pubmed_pairs,
         differs="title and abstract in the place of two sentences by GPT-4o: another task; "
         f"{_PUBMED_DIFFERENCES}",
-        licence=SOURCES["pubmed"].licence,
     ),
 }
 

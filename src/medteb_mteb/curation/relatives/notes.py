@@ -23,14 +23,12 @@ __all__ = [
     "COMPLAINT",
     "DIAGNOSIS",
     "HISTORY",
-    "LICENCE",
     "Note",
     "note_fields",
     "read_notes",
     "read_returns",
 ]
 
-LICENCE = "PhysioNet Credentialed Health Data License 1.5.0"
 NOTES_SOURCE = (
     "discharge notes of MIMIC-IV-Note, as published (note/discharge.csv.gz; PhysioNet, credentials)"
 )

@@ -12,7 +12,6 @@ from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.judge.injection import suspicious
 from medteb_mteb.curation.llm import Generation, estimate_cost, generate
 from medteb_mteb.curation.relatives import medquad, scraped
-from medteb_mteb.curation.relatives.fetch import SOURCES
 from medteb_mteb.curation.relatives.fetch.tables import PREPRINT_TASKS, WIKI_PAIRS
 from medteb_mteb.curation.relatives.forms import MAX_TEXT_CHARACTERS, form_version, prompt_for, read_answer
 from medteb_mteb.curation.relatives.rows import MAX_ROWS, SEED, distinct, pair_rows, retrieval_rows
@@ -69,7 +68,6 @@ class WrittenTask:
         rows: Builds the rows from the material and answer of every text and from the options.
         most: Maximum number of texts to show the LLM: as many as the task has rows for.
         differs: Differences between the rows and the published ones.
-        licence: Licence stated by the source.
         options: Allowed values by option of the task; the first one is the default.
     """
 
@@ -78,7 +76,6 @@ class WrittenTask:
     rows: Callable[[Texts, Mapping[str, str]], Rows]
     most: int
     differs: str
-    licence: str
     options: Mapping[str, tuple[str, ...]]
 
 
@@ -217,7 +214,7 @@ def _abstracts(texts: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
     return [{"abstract": abstract} for abstract in dict.fromkeys(abstract for _, abstract in texts)]
 
 
-def _of_abstracts(read: Callable[[Raw], Sequence[tuple[str, str]]], licence: str) -> WrittenTask:
+def _of_abstracts(read: Callable[[Raw], Sequence[tuple[str, str]]]) -> WrittenTask:
     """Return a task of questions about abstracts."""
     return WrittenTask(
         "question",
@@ -225,12 +222,11 @@ def _of_abstracts(read: Callable[[Raw], Sequence[tuple[str, str]]], licence: str
         _questions,
         MAX_ROWS,
         f"questions about abstracts, {_PROMPTS_DIFFERENCE} write them; {_FETCH_DAY_DIFFERENCE}",
-        licence,
         {},
     )
 
 
-def _of_sentences(read: Callable[[Raw], Sequence[str]], nearest: int, what: str, licence: str) -> WrittenTask:
+def _of_sentences(read: Callable[[Raw], Sequence[str]], nearest: int, what: str) -> WrittenTask:
     """Return a task of pairs of sentences about texts."""
     return WrittenTask(
         "sentences",
@@ -240,7 +236,6 @@ def _of_sentences(read: Callable[[Raw], Sequence[str]], nearest: int, what: str,
         f"two sentences about {what}, {_PROMPTS_DIFFERENCE} write them; one negative per positive, of the "
         f"{nearest} second sentences nearest to the right one, by a model whose revision is not pinned or by "
         f"BM25; {_FETCH_DAY_DIFFERENCE}",
-        licence,
         {"negatives": ("all-MiniLM-L6-v2", "bm25")},
     )
 
@@ -268,25 +263,20 @@ WRITTEN_TASKS: Mapping[str, WrittenTask] = {
             _wiki(task),
             _WIKI_NEGATIVE_CANDIDATES,
             "sections of at most 2,000 pages, two levels of subcategories deep",
-            SOURCES["wikipedia"].licence,
         )
         for task in WIKI_PAIRS
     },
     "pairclassification_pubmed_pair_classification": _of_sentences(
-        _pubmed, scraped.NEGATIVE_CANDIDATES, "abstracts", SOURCES["pubmed"].licence
+        _pubmed, scraped.NEGATIVE_CANDIDATES, "abstracts"
     ),
-    "retrieval_pubmed_retrieval": _of_abstracts(scraped.pubmed_texts, SOURCES["pubmed"].licence),
-    **{
-        task: _of_abstracts(_preprints(server), SOURCES[server].licence)
-        for server, task in PREPRINT_TASKS.items()
-    },
+    "retrieval_pubmed_retrieval": _of_abstracts(scraped.pubmed_texts),
+    **{task: _of_abstracts(_preprints(server)) for server, task in PREPRINT_TASKS.items()},
     "retrieval_medquad_dataset": WrittenTask(
         "answer",
         _medquad,
         _rewritten,
         MAX_ROWS,
         f"answers without the key words of the question, {_PROMPTS_DIFFERENCE} rewrite them",
-        medquad.LICENCE,
         {},
     ),
 }

@@ -44,14 +44,12 @@ class WebSource:
         per_second: Maximum requests per second; the operators' limit if they state one.
         tasks: Tasks built from the API.
         fetch: Fetches everything in an extent.
-        licence: Licence stated by the operators.
     """
 
     official: str
     per_second: float
     tasks: tuple[str, ...]
     fetch: Callable[[Requester, Mapping[str, Any]], None]
-    licence: str
 
 
 SOURCES: Mapping[str, WebSource] = {
@@ -60,16 +58,13 @@ SOURCES: Mapping[str, WebSource] = {
         0.8,
         tuple(TRIAL_FIELDS),
         trials.fetch,
-        "https://clinicaltrials.gov/about-site/terms-conditions",
     ),
-    "wikipedia": WebSource(
-        wikipedia.OFFICIAL_URL, 3.0, (*WIKI_CATEGORIES, *WIKI_PAIRS), wikipedia.fetch, "cc-by-sa-4.0"
-    ),
-    "pmc": WebSource(entrez.OFFICIAL_URL, 3.0, tuple(PMC_TERMS), entrez.fetch_pmc, "not specified"),
-    "pubmed": WebSource(entrez.OFFICIAL_URL, 3.0, PUBMED_TASKS, entrez.fetch_pubmed, "not specified"),
+    "wikipedia": WebSource(wikipedia.OFFICIAL_URL, 3.0, (*WIKI_CATEGORIES, *WIKI_PAIRS), wikipedia.fetch),
+    "pmc": WebSource(entrez.OFFICIAL_URL, 3.0, tuple(PMC_TERMS), entrez.fetch_pmc),
+    "pubmed": WebSource(entrez.OFFICIAL_URL, 3.0, PUBMED_TASKS, entrez.fetch_pubmed),
     # This API documents no rate limit; one request per second is a light load.
     **{
-        server: WebSource(preprints.OFFICIAL_URL, 1.0, (task,), preprints.fetch, "each preprint has its own")
+        server: WebSource(preprints.OFFICIAL_URL, 1.0, (task,), preprints.fetch)
         for server, task in PREPRINT_TASKS.items()
     },
 }
