@@ -16,11 +16,14 @@ HERE = Path(__file__).parent
 TOLERANCE = 0.01
 #: Open models of Table 9 of MAR's paper with fewer than 400 million parameters, by their Hub names.
 SMALL = {
+    "gte-multilingual-base": "Alibaba-NLP/gte-multilingual-base",
     "gte-base-zh": "thenlper/gte-base-zh",
     "gte-large-zh": "thenlper/gte-large-zh",
     "bge-small-zh-v1.5": "BAAI/bge-small-zh-v1.5",
     "bge-base-zh-v1.5": "BAAI/bge-base-zh-v1.5",
     "bge-large-zh-v1.5": "BAAI/bge-large-zh-v1.5",
+    "Conan-embedding-v1": "TencentBAC/Conan-embedding-v1",
+    "stella-base-zh-v3-1792d": "infgrad/stella-base-zh-v3-1792d",
 }
 
 
@@ -36,7 +39,9 @@ FIVE = BMRETRIEVER_ENG.task_names[:5]
 def test_models_to_compare_are_known_to_mteb():
     assert all(mteb.get_model_meta(row["model"]).name == f"medteb/{row['model']}" for row in BMRETRIEVER)
     assert {row["model"] for row in MAR_TABLE_9} > set(SMALL)
+    sizes = {name: mteb.get_model_meta(name).n_parameters for name in SMALL.values()}
     assert all(mteb.get_model_meta(name).open_weights for name in SMALL.values())
+    assert all(size < 400_000_000 for size in sizes.values() if size is not None)
     assert set(FIVE) < set(BMRETRIEVER[0])
 
 

@@ -22,6 +22,7 @@ from mteb.models.model_implementations.bmretriever_models import (
 from mteb.similarity_functions import cos_sim, dot_score, pairwise_cos_sim, pairwise_dot_score
 from mteb.types import PromptType
 
+from medteb_mteb.english.table import english_tasks
 from medteb_mteb.tasks.english import CITATION as MEDTE_CITATION
 from medteb_mteb.tasks.english import REFERENCE as MEDTE_PAPER
 
@@ -130,6 +131,11 @@ class PaperBMRetriever(AbsEncoder):
 
 #: Tasks whose answers are MedQuAD's, on which MedTE (its ten sources) and BMRetriever (Table 9) were trained.
 MEDQUAD_TASKS = frozenset({"MedicalQARetrieval", "MedQuADLiveQARetrieval", "retrieval_medquad_dataset"})
+#: Tasks of English MedTEB whose source is one of MedTE's. Its authors dropped pairs whose second text is in the
+#: benchmark word for word; first texts, and texts with small changes, may remain.
+MEDTE_ENGLISH_TASKS = frozenset(
+    name for name, task in english_tasks().items() if task.source not in ("Wikipedia", "PMC")
+)
 
 
 def _dot_variant(theirs: ModelMeta) -> ModelMeta:
@@ -207,7 +213,6 @@ MEDTE = ModelMeta(
     use_instructions=False,
     adapted_from="thenlper/gte-base",
     model_type=["dense"],
-    # Ten sources of pairs; texts of these tasks are among them.
-    training_datasets={"TRECCOVID", "NFCorpus", "CUREv1", *MEDQUAD_TASKS},
+    training_datasets={"TRECCOVID", "NFCorpus", "CUREv1", *MEDQUAD_TASKS, *MEDTE_ENGLISH_TASKS},
     citation=MEDTE_CITATION,
 )

@@ -9,6 +9,7 @@ from datasets import Dataset
 from mteb.types import PromptType
 from torch.utils.data import DataLoader
 
+from medteb_mteb.english.table import english_tasks
 from medteb_mteb.models import published
 from medteb_mteb.models.published import MEDTE, load_medte, paper_prompt
 
@@ -99,10 +100,17 @@ def test_a_variant_scores_by_dot_product_and_sts_by_cosine(pythia, monkeypatch):
 def test_medte_declares_what_it_was_trained_on():
     meta = mteb.get_model_meta("MohammadKhodadad/MedTE-cl15-step-8000")
     assert meta is MEDTE
-    assert meta.training_datasets == {"TRECCOVID", "NFCorpus", "CUREv1", *MEDQUAD}
+    english = {name for name in meta.training_datasets if name in english_tasks()}
+    assert meta.training_datasets - english == {"TRECCOVID", "NFCorpus", "CUREv1", *MEDQUAD} - english
+    assert {english_tasks()[name].source for name in english} == {
+        "ClinicalTrials.gov", "MIMIC-IV", "MedMCQA", "MedQA", "MedQuAD", "PubMed", "bioRxiv", "medRxiv",
+    }  # fmt: skip
+    assert len(english) == 37
     assert all(mteb.get_task(name).metadata.name == name for name in meta.training_datasets)
     medical = [task.metadata.name for task in mteb.get_benchmark("MTEB(Medical, v1)").tasks]
     assert not meta.is_zero_shot_on(medical)
+    assert not meta.is_zero_shot_on(["retrieval_biorxiv_dataset"])
+    assert meta.is_zero_shot_on(["classification_wiki_syndromes_dataset"])
 
 
 @pytest.fixture
