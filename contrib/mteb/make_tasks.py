@@ -6,7 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from templates import cmirb, nano, relish
+from templates import built, cmirb, nano, relish
+
+from medteb_mteb.tasks import relatives
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +22,12 @@ FILES: dict[str, Callable[[], str]] = {
     "reranking/zho/nano_cmteb_reranking.py": partial(nano.content, "NanoCMTEB", "Reranking"),
     "reranking/multilingual/nano_medical_reranking.py": partial(nano.content, "NanoMedical", "Reranking"),
     "reranking/eng/relish_reranking.py": relish.content,
+    "retrieval/eng/bio_asq_500_snippets_retrieval.py": partial(
+        built.content, relatives.BioASQ500SnippetsRetrieval
+    ),
+    "retrieval/eng/disease_ontology_retrieval.py": partial(built.content, relatives.DiseaseOntologyRetrieval),
+    "retrieval/eng/med_quad_live_qa_retrieval.py": partial(built.content, relatives.MedQuADLiveQARetrieval),
+    "retrieval/eng/pub_med_qa_500_retrieval.py": partial(built.content, relatives.PubMedQA500Retrieval),
 }
 
 if __name__ == "__main__":

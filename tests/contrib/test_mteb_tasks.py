@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import json
 import re
+import shutil
 from pathlib import Path
 
 import mteb
@@ -16,7 +18,7 @@ from medteb_mteb.curation.relatives.build import build_set
 from medteb_mteb.tasks.cmirb import cmirb_sets
 from medteb_mteb.tasks.nano import nano_names
 from tests.conftest import DOCUMENTS, QRELS, QUERIES, write_jsonl
-from tests.medteb_mteb.curation.relatives.raw_samples import write_relish
+from tests.medteb_mteb.curation.relatives.raw_samples import WRITERS, write_relish
 from tests.medteb_mteb.nano.sets import write_split
 
 FOLDER = Path(__file__).resolve().parents[2] / "contrib" / "mteb"
@@ -28,6 +30,10 @@ NAMES = {
     "nano_cmteb_reranking": set(nano_names("NanoCMTEB", "Reranking")),
     "nano_medical_reranking": set(nano_names("NanoMedical", "Reranking")),
     "relish_reranking": {"RELISHReranking"},
+    "bio_asq_500_snippets_retrieval": {"BioASQ500SnippetsRetrieval"},
+    "disease_ontology_retrieval": {"DiseaseOntologyRetrieval"},
+    "med_quad_live_qa_retrieval": {"MedQuADLiveQARetrieval"},
+    "pub_med_qa_500_retrieval": {"PubMedQA500Retrieval"},
 }
 
 
@@ -62,6 +68,15 @@ def test_the_file_is_the_generated_one(made, file):
     text = (made.TARGET / file).read_text("utf-8")
     assert text == made.FILES[file]()
     assert "medteb" not in text.casefold()
+
+
+def test_the_statistics_are_of_tasks_with_a_file():
+    folder = FOLDER / "descriptive_stats" / "Retrieval"
+    built = {name for file in FILES if file.startswith("retrieval/eng/") for name in NAMES[Path(file).stem]}
+    assert {path.stem for path in folder.glob("*.json")} == built
+    for name in built:
+        (statistics,) = json.loads((folder / f"{name}.json").read_text("utf-8")).values()
+        assert (statistics["num_queries"], statistics["num_documents"]) == mteb.get_task(name).built_size
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -117,6 +132,21 @@ def relish(data: Path) -> Path:
     return write_card(folder, [("relish", "evaluation", "evaluation.jsonl")])
 
 
+def built(name: str):
+    """Return a function that builds a set from samples of its raw files and copies it, as for an upload."""
+
+    def write(data: Path) -> Path:
+        WRITERS[name](data.parent / "published")
+        edition, _ = build_set(name, data.parent / "published", data)
+        copy = Path(shutil.copytree(edition.path, data.parent / "uploaded"))
+        with (copy / "qrels" / "test.tsv").open(encoding="utf-8", newline="") as file:
+            write_jsonl(copy / "qrels.jsonl", list(csv.DictReader(file, delimiter="\t")))
+        tables = [("corpus", "test", "corpus.jsonl"), ("queries", "test", "queries.jsonl")]
+        return write_card(copy, [("default", "test", "qrels.jsonl"), *tables])
+
+    return write
+
+
 #: A task of each file, its content in the published layout, and the numbers of queries, documents, positives.
 CASES = {
     "retrieval/zho/cmirb_retrieval.py": ("MedExamRetrieval", cmirb, (3, 6, 4)),
@@ -141,6 +171,15 @@ CASES = {
         (3, 120, 4),
     ),
     "reranking/eng/relish_reranking.py": ("RELISHReranking", relish, (2, 3, 2)),
+    **{
+        f"retrieval/eng/{file}_retrieval.py": (name, built(name), numbers)
+        for file, name, numbers in (
+            ("bio_asq_500_snippets", "BioASQ500SnippetsRetrieval", (2, 3, 2)),
+            ("disease_ontology", "DiseaseOntologyRetrieval", (2, 2, 2)),
+            ("med_quad_live_qa", "MedQuADLiveQARetrieval", (2, 4, 2)),
+            ("pub_med_qa_500", "PubMedQA500Retrieval", (2, 4, 2)),
+        )
+    },
 }
 #: Candidates of all queries; the third query of the Nano sets has a safeguard.
 CANDIDATES = {"NanoCMTEBMedicalReranking": 301, "NanoMedicalCUREv1Reranking": 301, "RELISHReranking": 4}
@@ -158,8 +197,8 @@ def contributed(request, tmp_path, monkeypatch, datasets_cache) -> AbsTask:
     return task
 
 
-#: NanoMedical's files have the code of NanoCMTEB's.
-WITH_OWN_CODE = [file for file in FILES if "nano_medical" not in file]
+#: NanoMedical's files have the code of NanoCMTEB's, those of built sets have metadata alone.
+WITH_OWN_CODE = [file for file in FILES if "nano_medical" not in file and "retrieval/eng" not in file]
 
 
 @pytest.mark.thorough(but=WITH_OWN_CODE)
