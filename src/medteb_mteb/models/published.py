@@ -131,8 +131,8 @@ class PaperBMRetriever(AbsEncoder):
 
 #: Tasks whose answers are MedQuAD's, on which MedTE (its ten sources) and BMRetriever (Table 9) were trained.
 MEDQUAD_TASKS = frozenset({"MedicalQARetrieval", "MedQuADLiveQARetrieval", "retrieval_medquad_dataset"})
-#: Tasks of English MedTEB whose source is one of MedTE's. Its authors dropped pairs whose second text is in the
-#: benchmark word for word; first texts, and texts with small changes, may remain.
+#: Tasks of English MedTEB whose source is one of MedTE's. Its authors dropped pairs whose second text is in
+#: the benchmark word for word; first texts, and texts with small changes, may remain.
 MEDTE_ENGLISH_TASKS = frozenset(
     name for name, task in english_tasks().items() if task.source not in ("Wikipedia", "PMC")
 )

@@ -58,12 +58,14 @@ class ResultTable:
         entries: Measured scores; a missing pair shows as a dash.
         averages: Further averages: groups of tasks by name. An average is the mean of the means of its
             groups, and a dash unless all their tasks have a score.
+        differs: Differences between the data of a task and the published ones, by task.
     """
 
     models: list[str]
     tasks: list[str]
     entries: list[ScoreEntry]
     averages: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
+    differs: Mapping[str, str] = field(default_factory=dict)
     _intervals: dict[tuple[str, str], Interval | None] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -160,6 +162,7 @@ class ResultTable:
             "interval": {"method": "percentile bootstrap over test items", "level": CONFIDENCE_LEVEL,
                          "resamples": RESAMPLES, "seed": SEED},
             "tasks": self.tasks,
+            "differs": dict(self.differs),
             "rows": rows,
             "comparisons": [
                 {"task": task, "model": first, "other": other, "difference": c.difference, "low": c.low,
@@ -177,8 +180,9 @@ class ResultTable:
         ]
 
     def notes(self) -> list[str]:
-        """Return the reason why scores have no interval, one line per pair."""
-        return [f"{e.task}, {e.model}: no interval, {e.note}" for e in self.entries if e.note]
+        """Return which tasks have other data than published, and why scores have no interval."""
+        differs = [f"{task}: not the published data: {text}" for task, text in self.differs.items()]
+        return differs + [f"{e.task}, {e.model}: no interval, {e.note}" for e in self.entries if e.note]
 
     def warnings(self) -> list[str]:
         """Return one line for each score based on too few judgements, or on an unknown number."""

@@ -15,6 +15,7 @@ from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.timing import TimingStack
 from sklearn.model_selection import train_test_split
 
+from mar_st.files import printable
 from medteb_mteb.abstasks.local_copy import DataUnavailableError, LocalCopy, copy_of
 from medteb_mteb.abstasks.pairs import f1_by_train_threshold
 from medteb_mteb.abstasks.tuned import fine_tuned
@@ -82,14 +83,24 @@ class SnapshotTask(LocalCopy):
     @property
     def size(self) -> tuple[int, int] | None:
         """Return queries and documents of a retrieval task; None if no manifest counts its rows."""
-        if self.local_copy is None or self.of.type != "RET":
-            return None
+        rows = self._recorded().get("rows")
+        return (rows, rows) if self.of.type == "RET" and type(rows) is int else None
+
+    @property
+    def differs(self) -> str:
+        """Return how the rows differ from the published ones; empty if the snapshot does not state it."""
+        text = self._recorded().get("differs")
+        return printable(" ".join(text.split())) if isinstance(text, str) else ""
+
+    def _recorded(self) -> dict[str, Any]:
+        """Return the task's entry in the snapshot's manifest; empty without one."""
+        if self.local_copy is None:
+            return {}
         try:
             recorded = read_manifest(self.local_copy)["tasks"].get(self.of.name)
         except FolderError:  # loading the data reports the problem
-            return None
-        rows = recorded.get("rows") if isinstance(recorded, dict) else None
-        return (rows, rows) if type(rows) is int else None
+            return {}
+        return recorded if isinstance(recorded, dict) else {}
 
     def load_data(
         self, num_proc: int | None = None, *, timer: TimingStack | None = None, **kwargs: Any

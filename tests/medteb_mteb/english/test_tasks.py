@@ -14,6 +14,7 @@ from tests.medteb_mteb.english.snapshots import rows_of, write_csv, write_snapsh
 from medteb_mteb.abstasks.pairs import f1_by_train_threshold
 from medteb_mteb.abstasks.tuned import fine_tuned
 from medteb_mteb.curation.relatives.fetch import SOURCES
+from medteb_mteb.editions import sha256_of
 from medteb_mteb.english.snapshot import COLUMNS, read_rows
 from medteb_mteb.english.table import averages, english_tasks
 from medteb_mteb.folders import FolderError
@@ -45,6 +46,22 @@ def snapshot(tmp_path, monkeypatch):
 def scored(name, model):
     result = mteb.evaluate(model, mteb.get_task(name), cache=None, show_progress_bar=False).task_results[0]
     return result.scores["test"][0]
+
+
+def test_a_run_says_which_tasks_differ_from_the_published_ones(snapshot, tmp_path, medteb):
+    folder = snapshot(CLU, RET)
+    differs = {RET: "titles in the place of\n\x1b[31mquestions", CLU: ["no text"]}
+    tasks = {
+        name: {"differs": text, "sha256": sha256_of(folder / f"{name}.csv")} for name, text in differs.items()
+    }
+    (folder / "snapshot.json").write_text(json.dumps({"options": {}, "tasks": tasks}), encoding="utf-8")
+    where = ("-t", RET, "-t", CLU, "-m", "mar-mini", "--output-folder", tmp_path / "results")
+    code, out, err = medteb("run", *where)
+    assert code == 0, err
+    assert f"{RET}: not the published data: titles in the place of \\x1b[31mquestions\n" in out
+    assert f"{CLU}: not the published data" not in out
+    code, out, _ = medteb("run", *where, "-q", "--json")
+    assert json.loads(out)["differs"] == {RET: "titles in the place of \\x1b[31mquestions"}
 
 
 @pytest.mark.thorough
