@@ -157,7 +157,7 @@ def train(
     if push_to_hub is not None:
         from mar_st.model.hub import check_repository  # lazy: start-up
 
-        check_repository(push_to_hub)  # not after hours of training
+        check_repository(push_to_hub)  # before training, not hours later
     from mar_st.runs.train import train as run  # lazy: torch
 
     trained = run(
@@ -288,7 +288,7 @@ def main() -> None:
     except OSError as error:
         if error.errno not in _DISK_ERRORS:
             raise
-        fail(f"{error}. Make room, or give a folder that may be written, and start again.")
+        fail(f"{error}. Free disk space, or give a folder that may be written, and run the command again.")
     except Exception as error:
         if isinstance(error, usage_error):
             fail(explain(error) or getattr(error, "format_message", error.__str__)())

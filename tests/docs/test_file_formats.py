@@ -18,7 +18,7 @@ from mar_st.mining import folder as mining
 from mar_st.online.listing import ExportVariant, Listing
 from mar_st.online.lookup import LookupListing
 from mar_st.recipes.schema import Data
-from mar_st.study.schema import Published, Row, Study
+from mar_st.study.schema import Published, Study, StudyRow
 from medteb_mteb.curation.anonymize import sheet as doubtful
 from medteb_mteb.curation.files.sources import TextSource
 from medteb_mteb.curation.judge.config import Judge, Judges, LearnedJudge
@@ -30,7 +30,7 @@ from medteb_mteb.curation.pipeline.schema import Pipeline
 from medteb_mteb.curation.pipeline.state import StepRecord
 from medteb_mteb.curation.relatives.fetch import responses
 from medteb_mteb.editions.manifest import _RESERVED_KEYS
-from medteb_mteb.english.snapshot import Options
+from medteb_mteb.english.snapshot import SnapshotOptions
 from medteb_mteb.folders.judged import _COLUMN_BY_FILE as JUDGED
 from medteb_mteb.folders.labelled import _COLUMNS as LABELLED
 from medteb_mteb.folders.layout import _SETTING_KEYS, TaskType
@@ -70,11 +70,15 @@ def of_dataclass(kind: Any, *also: str) -> Fields:
     [
         (DATA, "`medteb` in the header of `README.md`", dict.fromkeys(_SETTING_KEYS, False)),
         (DATA, "`manifest.json`", dict.fromkeys(_RESERVED_KEYS, True)),
-        ("Snapshot of English MedTEB", "`options`", dict.fromkeys(dataclasses.asdict(Options()), True)),
+        (
+            "Snapshot of English MedTEB",
+            "`options`",
+            dict.fromkeys(dataclasses.asdict(SnapshotOptions()), True),
+        ),
         (RESULTS, "rankings file", of_dataclass(KeptRankings, "form")),
         ("Model folder", "a lookup encoder's `config.json`", dict.fromkeys(CONFIG_KEYS, True)),
         (STUDY, "study", of_model(Study)),
-        (STUDY, "row", of_model(Row)),
+        (STUDY, "row", of_model(StudyRow)),
         (STUDY, "task", of_model(Task)),
         (STUDY, "published", of_model(Published)),
         (EXPORT, "`export.json` (graph)", of_dataclass(Listing, "format", "version")),

@@ -165,7 +165,7 @@ def align(
 
     The stored document vectors do not change.
     """
-    from mar_st.spaces import Ladder, Options, align_ladder, align_space  # lazy: torch
+    from mar_st.spaces import AlignSettings, Ladder, align_ladder, align_space  # lazy: torch
 
     given = [default_rung is not None, eval_, ladder_layers != "last", ladder_embeddings != "context-means"]
     if ladder is None and (any(given) or ladder_bigrams):
@@ -177,7 +177,7 @@ def align(
         raise typer.BadParameter(
             "--ladder-bigrams needs mean hidden states; leave --ladder-embeddings at context-means."
         )
-    options = Options(
+    options = AlignSettings(
         dim=dim,
         epochs=epochs,
         batch_size=batch_size,

@@ -117,7 +117,7 @@ def _make(
     about: Callable[[], dict[str, Any]],
 ) -> None:
     part = folder.with_name(f"{folder.name}.part")
-    shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(part, ignore_errors=True)  # left over from a killed process
     part.mkdir()
     rows = 0
 

@@ -1,4 +1,4 @@
-"""Equal texts among many, by digests: sixteen bytes for each text instead of the texts themselves."""
+"""Detection of equal texts by digests: sixteen bytes for each text in memory instead of the text."""
 
 from __future__ import annotations
 
@@ -61,6 +61,6 @@ def _firsts(texts: Texts) -> np.ndarray:
     new[1:] = low[order[1:]] != low[order[:-1]]
     leaders = order[np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))]
     firsts = np.empty_like(order)
-    # Two digests share only one half, which hardly ever happens: the text stays distinct.
+    # Only half of the digest is equal, a rare collision: the texts differ.
     firsts[order] = np.where(high[order] == high[leaders], leaders, order)
     return firsts

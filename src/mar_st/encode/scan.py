@@ -104,7 +104,7 @@ def _refuse_duplicates(source: str | Path, keys: array[int]) -> None:
         if int.from_bytes(hashlib.blake2b(entry.id.encode(), digest_size=8).digest(), "little") in twice:
             if entry.id in seen:
                 raise CorpusError(
-                    f"{source}: the id {entry.id!r} is there twice (documents {seen[entry.id]} and "
+                    f"{source}: the id {entry.id!r} occurs twice (documents {seen[entry.id]} and "
                     f"{number}). Every document needs an id of its own."
                 )
             seen[entry.id] = number

@@ -171,7 +171,7 @@ def write_shard(
     parts[0].write_bytes(arrow)
     facts = dict(metadata or {})
     check = {"vectors": _content(facts, tensors), "table": hashlib.sha256(arrow).hexdigest()}
-    # One entry: several would be written in an order that changes from process to process.
+    # A single entry: the order of several would differ between processes.
     header = {"shard": json.dumps({**facts, "check": check}, sort_keys=True)}
     parts[1].write_bytes(save(tensors, metadata=header))
     paths[1].unlink(missing_ok=True)  # a replaced shard must never have new ids beside old vectors

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mar_st.errors import MarError
 
-#: What names of tasks, rows and studies look like.
+#: Pattern of the names of tasks, rows and studies.
 NAME_PATTERN = r"^[a-z0-9][a-z0-9.-]*$"
 
 

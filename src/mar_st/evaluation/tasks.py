@@ -1,4 +1,4 @@
-"""A light evaluator over folders: scores per query or pair, as intervals and paired tests need them.
+"""Evaluator of task folders that keeps the score of every query or pair, for intervals and paired tests.
 
 The numbers are those of mteb on the same folder: retrieval and reranking by pytrec_eval, STS by correlation.
 """
@@ -302,7 +302,7 @@ def _texts(path: Path) -> dict[str, str]:
         if not key or "text" not in row:
             raise DataError(f"{place}: needs '_id' and 'text'; has {sorted(row)}.")
         if key in texts:
-            raise DataError(f"{place}: the id {key!r} is there twice.")
+            raise DataError(f"{place}: the id {key!r} occurs twice.")
         texts[key] = join_document(row)
     return texts
 

@@ -123,7 +123,7 @@ def export(
         )
     name = model_source(model)
     part = Path(out).with_name(f"{Path(out).name}.part")
-    shutil.rmtree(part, ignore_errors=True)  # of an export that was killed
+    shutil.rmtree(part, ignore_errors=True)  # left over from a killed export
     part.mkdir(parents=True)
     source = open_source(name, query)
     cosine = source.encoder.model.similarity_fn_name != "dot"

@@ -81,7 +81,7 @@ def open_judge(
 
     data = load_task(Task(name="task", path=str(task), split=split, metric="ndcg@10"))
     if data.type != "retrieval":
-        raise ExportError(f"{task} is a task of type {data.type}; give one of retrieval.")
+        raise ExportError(f"{task} is a task of type {data.type}; give a retrieval task.")
     ids = list(data.corpus)
     documents = _encoded(model, list(data.corpus.values())) if vectors is None else _stored(vectors, ids)
     return LossTask(

@@ -43,7 +43,7 @@ def reserve(path: Path, size: int) -> None:
         free = shutil.disk_usage(path.parent).free
         raise DiskFullError(
             f"There is no room for {path}: it needs {size:,} bytes, {free:,} are free ({error.strerror}). "
-            "Make room, or choose a folder on another disk, and start again."
+            "Free disk space, or choose a folder on another disk, and run the command again."
         ) from error
     finally:
         os.close(handle)

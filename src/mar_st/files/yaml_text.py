@@ -25,7 +25,7 @@ class _Loader(yaml.SafeLoader):
                 continue
             if (key.tag, key.value) in seen:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key.value!r} is there twice", key.start_mark
+                    None, None, f"the key {key.value!r} occurs twice", key.start_mark
                 )
             seen.add((key.tag, key.value))
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)

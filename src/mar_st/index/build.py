@@ -254,7 +254,7 @@ def _check(folder: VectorFolder, kind: str, recall: float, tokens: str, queries:
         raise IndexingError(f"The tokenizer of BM25 is {' or '.join(TOKENIZERS)}; got {tokens!r}.")
     if folder.similarity not in ("cosine", "dot"):
         raise IndexingError(
-            f"{folder.path} is compared by {folder.similarity}; an index takes cosine or dot."
+            f"{folder.path} has the similarity {folder.similarity}; an index supports cosine and dot."
         )
     if queries is not None and (queries.ndim != 2 or queries.shape[1] != folder.dim or not len(queries)):
         raise IndexingError(f"Vectors of queries have shape (queries, {folder.dim}); got {queries.shape}.")

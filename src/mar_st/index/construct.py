@@ -93,7 +93,8 @@ def save(index: Any, path: Path, *, binary: bool = False) -> None:
         reason = " ".join(str(error).split())[-200:]
         free = shutil.disk_usage(path.parent).free
         raise IndexingError(
-            f"{path} cannot be written ({reason}); {free:,} bytes are free there. Make room, and start again."
+            f"{path} cannot be written ({reason}); {free:,} bytes are free there. Free disk "
+            "space and run the command again."
         ) from error
 
 

@@ -54,7 +54,7 @@ def joined(folder: VectorFolder, corpus: str | Path) -> Iterator[Stored]:
                 )
             if entry.id not in wanted:
                 raise IndexingError(
-                    f"{corpus}: document {entry.id!r} stands twice, or has no vector in {folder.path}. Give "
+                    f"{corpus}: document {entry.id!r} occurs twice, or has no vector in {folder.path}. Give "
                     "the corpus that was encoded, or encode it again."
                 )
             wanted.discard(entry.id)

@@ -1,4 +1,4 @@
-"""BM25 of bm25s from counted words: the same scores, without a list of words per document in memory."""
+"""BM25 of bm25s from word counts: the same scores, without the words of every document in memory."""
 
 from __future__ import annotations
 

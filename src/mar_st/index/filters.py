@@ -126,7 +126,7 @@ def _filter_of(conditions: Iterable[FieldCondition]) -> Filter | None:
 
 def _condition(field: Any, wanted: Any) -> FieldCondition:
     if not isinstance(field, str) or not field:
-        raise FilterError(f"Fields of a filter are named by strings; got {field!r}.")
+        raise FilterError(f"Fields of a filter must be strings; got {field!r}.")
     if isinstance(wanted, Mapping):
         unknown = [name for name in wanted if name not in BOUND_SIGNS]
         if unknown or not wanted:
@@ -151,7 +151,9 @@ def _value(field: str, value: Any) -> Scalar:
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            raise FilterError(f"{field!r} is compared with half of a surrogate pair ({error}).") from error
+            raise FilterError(
+                f"{field!r} is compared with a string that is not valid Unicode ({error})."
+            ) from error
         return value
     if isinstance(value, int) and MIN_INTEGER <= value <= MAX_INTEGER:
         return value
@@ -202,7 +204,7 @@ def _typed(condition: FieldCondition, fields: Mapping[str, FieldType]) -> FieldC
         values = [_converted(kind, field, value) for value in condition.any_of]
         return FieldCondition(field, any_of=tuple(_integers(values) if kind == "integer" else values))
     if kind == "boolean":
-        raise FilterError(f"{field!r} is true or false; it has no range.")
+        raise FilterError(f"{field!r} is boolean and cannot be filtered by a range.")
     bounds = tuple((name, _converted(kind, field, value)) for name, value in condition.bounds)
     return _integer_range(field, bounds) if kind == "integer" else FieldCondition(field, bounds=bounds)
 

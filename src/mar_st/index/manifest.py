@@ -120,7 +120,7 @@ def _check_settings(content: dict[str, Any]) -> None:
     }  # fmt: skip
     for name, kinds in forms.items():
         if not isinstance(content[name], kinds):
-            raise _InvalidFieldError(f"{name!r} is {repr(content[name])[:40]}")
+            raise _InvalidFieldError(f"{name!r} has the invalid value {repr(content[name])[:40]}")
     if content["bm25"] is not None and content["bm25"]["tokens"] not in TOKENIZERS:
         raise _InvalidFieldError(
             f"'tokens' is one of {', '.join(TOKENIZERS)}; got {repr(content['bm25']['tokens'])[:40]}"

@@ -34,7 +34,7 @@ def read_queries(source: str | Path) -> dict[str, str]:
     queries: dict[str, str] = {}
     for entry in read_corpus(path / "queries.jsonl" if path.is_dir() else source):
         if entry.id in queries:
-            raise IndexingError(f"{source}: the id {entry.id!r} stands twice; every query needs its own.")
+            raise IndexingError(f"{source}: the id {entry.id!r} occurs twice; every query needs its own.")
         queries[entry.id] = entry.document
     if not queries:
         raise IndexingError(f"{source} holds no queries.")

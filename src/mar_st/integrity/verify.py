@@ -29,7 +29,7 @@ from mar_st.online.lookup import LookupListing
 from mar_st.teachers.journal import (
     HEADER_FILE,
     RECORDS_FILE,
-    JournalError,
+    TeacherJournalError,
     checksums,
     is_journal,
     read_checks,
@@ -246,7 +246,7 @@ def _journal(folder: Path, verified: Verified) -> None:
     verified.files += 1
     try:
         record = record_type(width(folder))
-    except JournalError as error:
+    except TeacherJournalError as error:
         verified.add(folder / HEADER_FILE, str(error), "Copy the file again.")
         return
     size = path.stat().st_size if path.is_file() else 0

@@ -42,7 +42,7 @@ class ExactSearch:
         self._kernels, self._lock = kernels, threading.Lock()
         self._team = kernels.mar_exact_open(threads)
         if not self._team:
-            raise MemoryError(f"The system gives no {threads} threads.")
+            raise MemoryError(f"The system could not start {threads} threads.")
         close_with(self, kernels.mar_exact_close, self._team)
 
     def search(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-#: Ridges that are tried, strong ones first; each starts from the previous solution.
+#: Ridge penalties to try, strongest first; each starts from the previous solution.
 RIDGES = (3.0, 1.0, 0.3, 0.1, 0.03)
 
 #: Share of the texts that are held out to choose the ridge, and columns that the vectors are projected to for
@@ -74,7 +74,7 @@ def fit_lookup(
 
     Raises:
         LookupEncoderError: Texts and vectors do not fit each other, hold values that are not finite, are too
-            few to choose a ridge, or no feature is frequent enough.
+            few to choose the ridge penalty, or no feature is frequent enough.
     """
     target = _array(vectors, len(texts))
     if ridge is not None and ridge <= 0:
@@ -83,8 +83,8 @@ def fit_lookup(
         raise LookupEncoderError(f"scale is a positive number; got {scale}.")
     if ridge is None and len(set(texts)) < 20:
         raise LookupEncoderError(
-            f"A tenth of {len(set(texts))} different texts is too little to choose a ridge on; give more "
-            "texts, or a ridge."
+            f"A tenth of {len(set(texts))} different texts is too few to choose the ridge penalty; give more "
+            "texts, or `ridge`."
         )
     features, text_counts = dictionary(
         texts, lengths=lengths, min_count=min_count, max_features=max_features, max_length=max_length

@@ -172,8 +172,8 @@ def check_source(name: str, revision: str | None = None, *, what: str) -> None:
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise MarError(
-            f"{what}: {name} is not a folder, and the Hub does not give it ({reason[:200]}). Give the folder "
-            "of a model, or download it first."
+            f"{what}: {name} is neither a folder nor a repository that can be loaded from the Hub "
+            f"({reason[:200]}). Give the folder of a model, or download it first."
         ) from error
     if config_path is None:
         raise MarError(f"{what}: {name} has no config.json, so it is not a model.")

@@ -83,7 +83,7 @@ def add_query_encoder(
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir()
         module.save(str(part))
-        shutil.rmtree(root / key, ignore_errors=True)  # of a call that was killed
+        shutil.rmtree(root / key, ignore_errors=True)  # left over from a killed call
         move_folder(part, root / key)
         module_types[key] = f"{type(module).__module__}.{type(module).__name__}"
     for folder in routers(root)[1:]:
@@ -127,7 +127,7 @@ def remove_query_encoder(folder: str | Path, name: str) -> None:
 def _add_tail(folder: Path, name: str) -> None:
     """Add a route for a query encoder to a router after the encoders: a normalisation, as for the others."""
     listing = read_router(folder)
-    if name in listing["structure"]:  # of a call that was killed
+    if name in listing["structure"]:  # left over from a killed call
         return
     key = f"{name}_0_Normalize"
     (folder / key).mkdir(exist_ok=True)

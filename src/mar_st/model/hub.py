@@ -48,7 +48,7 @@ def check_repository(repository: str, *, public: bool = False, api: HfApi | None
     if is_ours(repository):
         raise PushError(
             f"Names under {repository.partition('/')[0]}/ belong to this project's own models and are never "
-            "asked of the Hub. Give a name under your own account."
+            "looked up on the Hub. Give a name under your own account."
         )
     api = api or HfApi()
     try:
@@ -60,7 +60,7 @@ def check_repository(repository: str, *, public: bool = False, api: HfApi | None
         ) from error
     if api.repo_exists(repository) and not public and not api.model_info(repository).private:
         raise PushError(
-            f"{repository} is public, so the model would be too. Say --public if that is meant, or give "
+            f"{repository} is public, so the model would be too. Pass --public to confirm, or give "
             "another name."
         )
 
@@ -107,7 +107,7 @@ def push(
             commit_message=f"Upload {folder.parent.name if folder.name == 'model' else folder.name}",
         )
     except (HfHubHTTPError, OSError) as error:
-        raise PushError(f"The Hub did not take {folder}: {_one_line(error)}") from error
+        raise PushError(f"The Hub rejected {folder}: {_one_line(error)}") from error
     return str(commit.commit_url)
 
 

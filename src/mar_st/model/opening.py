@@ -33,7 +33,8 @@ def has_routes(source: str) -> bool:
             )
     except (OSError, RuntimeError) as error:  # the Hub's errors are OSErrors
         raise MarError(
-            f"{source} is not a folder, and the Hub does not give it ({' '.join(str(error).split())[:200]})."
+            f"{source} is neither a folder nor a repository that can be loaded from the Hub "
+            f"({' '.join(str(error).split())[:200]})."
         ) from error
     if listing is None:
         return False

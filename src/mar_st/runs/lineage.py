@@ -47,7 +47,7 @@ _LATER_SETTINGS: dict[str, Any] = {
     "start_share": 0.0, "mini_batch_tokens": None, "gradient_accumulation": 1,
     "missing_negatives": "refuse",
 }  # fmt: skip
-#: Settings of a backbone that its origin decides otherwise, see `_backbone`.
+#: Settings of a backbone that are part of its origin instead, see `_backbone`.
 _ORIGIN_SETTINGS = {
     "source", "revision", "vocabulary", "config", "tokenizer", "tokenizer_data", "layers_of_document",
     "context_means", "bigrams", "projection",

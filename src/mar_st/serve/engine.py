@@ -229,7 +229,7 @@ class SearchEngine:
     def _encoded(self, search: PendingSearch, future: Future[np.ndarray]) -> None:
         error = future.exception()
         if error is not None:
-            if not isinstance(error, DeadlinePassed):  # the caller is not to blame
+            if not isinstance(error, DeadlinePassed):  # not an error of the client
                 error = RuntimeError(f"The encoder failed ({type(error).__name__}).")
             deliver([(search, error)])
             return

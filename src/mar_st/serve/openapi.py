@@ -19,16 +19,16 @@ _REF = "#/components/schemas/{model}"
 
 #: Descriptions of the error responses, by status.
 _REFUSALS = {
-    "400": "The request is not as expected, or has a Host this server does not answer to.",
+    "400": "The request is invalid, or its Host header is not allowed.",
     "401": "No API key, or a wrong one.",
     "404": "There is no such model or document.",
     "408": "The body did not arrive in time.",
     "413": "The body is too large.",
     "415": "The body is not application/json.",
-    "429": "Too much waits; come again after the seconds of Retry-After.",
-    "500": "An error of the server.",
+    "429": "The queue is full; retry after the seconds in Retry-After.",
+    "500": "Internal server error.",
     "503": "The server is starting or stopping.",
-    "504": "There was no answer in time.",
+    "504": "The request timed out.",
 }
 
 
@@ -75,7 +75,7 @@ def openapi(
             "/info": {
                 "get": _get("info", "Contents of the index, and limits of requests.", "InfoResponse", secured)
             },
-            "/healthz": {"get": _get("healthz", "Whether the process answers.", "StatusResponse", {})},
+            "/healthz": {"get": _get("healthz", "Liveness check.", "StatusResponse", {})},
             "/readyz": {"get": _ready()},
         },
         "components": {"schemas": schemas},
@@ -128,7 +128,7 @@ def _get(
 
 
 def _ready() -> dict[str, Any]:
-    operation = _get("readyz", "Whether searches are answered.", "StatusResponse", {}, more=("503",))
+    operation = _get("readyz", "Readiness check.", "StatusResponse", {}, more=("503",))
     bodies = [_reference("StatusResponse"), _reference("ErrorResponse")]
     operation["responses"]["503"]["content"] = {"application/json": {"schema": {"anyOf": bodies}}}
     return operation

@@ -67,7 +67,7 @@ class DocumentReader:
                 documents = await loop.run_in_executor(self._thread, self._look_up, names)
                 self._reading = 0
                 for name, answer in batch:
-                    if answer.done():  # its caller has left
+                    if answer.done():  # the client disconnected
                         continue
                     document = documents.get(name)
                     if isinstance(document, Exception):

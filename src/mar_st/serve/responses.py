@@ -124,7 +124,7 @@ class ModelsResponse(BaseModel):
 
 
 class GoodMatch(BaseModel):
-    """When a search response calls its match good."""
+    """Criterion by which a search response calls its match good."""
 
     threshold: Annotated[
         float, Field(description="Similarity from which the nearest document is a good match.")

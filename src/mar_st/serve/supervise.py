@@ -1,4 +1,4 @@
-"""The processes of a server: alone, or several workers behind one listening socket."""
+"""The processes of a server: one, or several workers that share a listening socket."""
 
 from __future__ import annotations
 

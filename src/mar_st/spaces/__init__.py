@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from mar_st.spaces.alignment import align_space
 from mar_st.spaces.ladder import Ladder, align_ladder
-from mar_st.spaces.options import Options
+from mar_st.spaces.options import AlignSettings
 from mar_st.spaces.records import MANIFEST
 from mar_st.spaces.space import Space, SpaceError, open_teacher
 
 __all__ = [
     "MANIFEST",
+    "AlignSettings",
     "Ladder",
-    "Options",
     "Space",
     "SpaceError",
     "align_ladder",

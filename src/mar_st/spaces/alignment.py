@@ -22,7 +22,7 @@ from mar_st.model.native_gte import fetch
 from mar_st.model.space import SPACE_FILE, space_of
 from mar_st.recipes.schema import AlignStage, Data, JointStage
 from mar_st.spaces.agreement import agreement
-from mar_st.spaces.options import Options
+from mar_st.spaces.options import AlignSettings
 from mar_st.spaces.records import FORMAT, MANIFEST, card, claim, digest, summary
 from mar_st.spaces.space import Space, SpaceError, open_inputs
 from mar_st.spaces.students import (
@@ -61,7 +61,7 @@ def align_space(
     student: str | None = None,
     refine: str | None = None,
     store: str | Path | None = None,
-    options: Options | None = None,
+    options: AlignSettings | None = None,
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """Train a query encoder for the space of a teacher; a call that was killed resumes where it stopped.
@@ -85,7 +85,7 @@ def align_space(
     Raises:
         MarError: A file or model is missing, vectors are missing, or `out` holds other content.
     """
-    options = options or Options()
+    options = options or AlignSettings()
     opened, query_texts, documents = open_inputs(teacher, out, queries, texts, store, options)
     return SpaceRun(teacher, opened, Path(out), query_texts, documents, student, refine, options, say).do()
 
@@ -115,7 +115,7 @@ class SpaceRun:
     documents: list[str]
     student: str | None
     refine: str | None
-    options: Options
+    options: AlignSettings
     say: Callable[[str], None]
     held: dict[Side, list[str]] = field(default_factory=dict)
     digest: str | None = None

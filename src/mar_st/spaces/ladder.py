@@ -18,9 +18,9 @@ from mar_st.model.mar import MAR
 from mar_st.model.routes import route
 from mar_st.spaces import rung_report
 from mar_st.spaces.alignment import SpaceRun
-from mar_st.spaces.options import Options
+from mar_st.spaces.options import AlignSettings
 from mar_st.spaces.records import card, claim, summary
-from mar_st.spaces.retention import Judged, load_tasks
+from mar_st.spaces.retention import JudgedTasks, load_tasks
 from mar_st.spaces.rung_effort import graph_of
 from mar_st.spaces.rungs import (
     FULL_RUNG,
@@ -87,7 +87,7 @@ def align_ladder(
     student: str | None = None,
     refine: str | None = None,
     store: str | Path | None = None,
-    options: Options | None = None,
+    options: AlignSettings | None = None,
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """Train query encoders of several sizes for the space of a teacher, and measure them.
@@ -118,7 +118,7 @@ def align_ladder(
     Raises:
         MarError: The ladder is invalid, a file or model is missing, or `out` holds other content.
     """
-    options = options or Options()
+    options = options or AlignSettings()
     rungs = parse_ladder(ladder.rungs)
     default = default_rung(rungs, ladder.default)
     tasks = load_tasks(ladder.evaluate, ladder.split)
@@ -160,7 +160,7 @@ class LadderRun(SpaceRun):
         self.digest = self._document_space()
         train = self._split()
         space = self._space()
-        judged = Judged.of(self.tasks, space, self.options.seed)
+        judged = JudgedTasks.of(self.tasks, space, self.options.seed)
         claim(self.work, {name: value for name, value in settings.items() if name != "evaluate"})
         # From large to small: the costliest and best rung is available first.
         for rung in reversed(self.rungs):
@@ -310,7 +310,7 @@ class LadderRun(SpaceRun):
     def _route(self, rung: Rung) -> str:
         return "query" if rung == self.default else f"query-{rung.name}"
 
-    def _measured(self, space: Space, judged: Judged, part: Path) -> dict[str, Any]:
+    def _measured(self, space: Space, judged: JudgedTasks, part: Path) -> dict[str, Any]:
         """Measure every rung and return the content of `ladder.json`."""
         texts = self._timed()
         rows: dict[str, Any] = {}

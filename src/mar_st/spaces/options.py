@@ -9,7 +9,7 @@ from mar_st.errors import MarError
 
 
 @dataclass(frozen=True)
-class Options:
+class AlignSettings:
     """Options of `align_space`.
 
     Attributes:

@@ -47,7 +47,7 @@ def load_tasks(folders: Sequence[str], split: str) -> list[TaskData]:
 
 
 @dataclass
-class Judged:
+class JudgedTasks:
     """Tasks with the vectors of their documents, and the scores of the teacher's own query vectors.
 
     Attributes:
@@ -65,7 +65,7 @@ class Judged:
     seed: int
 
     @classmethod
-    def of(cls, tasks: Sequence[TaskData], space: Space, seed: int) -> Judged:
+    def of(cls, tasks: Sequence[TaskData], space: Space, seed: int) -> JudgedTasks:
         """Ask the teacher for the vectors of all documents and queries; its store keeps them."""
         documents = [torch.from_numpy(np.asarray(space.documents(list(t.corpus.values())))) for t in tasks]
         taught = [np.asarray(space.vectors(list(task.queries.values()), "query")) for task in tasks]

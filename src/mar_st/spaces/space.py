@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mar_st.recipes.schema import Side
-    from mar_st.spaces.options import Options
+    from mar_st.spaces.options import AlignSettings
     from mar_st.teachers.vectors import Vectors
 
 #: How far from 1 the length of a vector may be that counts as normalised (half precision rounds).
@@ -144,7 +144,7 @@ def open_inputs(
     queries: str | Path | None,
     texts: str | Path | None,
     store: str | Path | None,
-    options: Options,
+    options: AlignSettings,
 ) -> tuple[Teacher, list[str], list[str]]:
     """Open the teacher, queries and documents of an alignment; the arguments are those of `align_space`.
 

@@ -103,7 +103,7 @@ def train_joint(
     document: Any = model.route_modules("document")[0]
     rate = stage.document_learning_rate
     with mixed_with_start(model, stage.start_share):
-        add_stage_lora(document, stage)  # the teacher was the encoder without it
+        add_stage_lora(document, stage)  # the teacher's scores are of the encoder without it
         fit(
             model,
             data,

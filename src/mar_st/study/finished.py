@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
     from mar_st.evaluation.tasks import TaskData
-    from mar_st.study.schema import Row
+    from mar_st.study.schema import StudyRow
 
 #: Value of a row's `model` for BM25 over character bigrams.
 BM25 = "bm25"
@@ -25,13 +25,13 @@ BM25 = "bm25"
 _DEPTH = 1000
 
 
-def finished_digest(row: Row) -> str:
+def finished_digest(row: StudyRow) -> str:
     """Return the identity of a finished model: its files (or commit) and the prompts of the row."""
     content = retrievers.BM25().identity() if row.model == BM25 else model_digest(str(row.model))
     return hashlib.sha256(json.dumps([content, row.prompts], sort_keys=True).encode()).hexdigest()
 
 
-def load_finished(row: Row) -> SentenceTransformer:
+def load_finished(row: StudyRow) -> SentenceTransformer:
     """Load the model of a row; the row's prompts replace its own of the same names.
 
     A model with routes is loaded as a MAR, whose query encoder may be one without a transformer.

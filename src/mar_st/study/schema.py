@@ -30,7 +30,7 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Row(_Strict):
+class StudyRow(_Strict):
     """One line of the table: a recipe, or changes to the base recipe of the study."""
 
     name: str = Field(pattern=NAME_PATTERN)
@@ -87,7 +87,7 @@ class Study(_Strict):
     )
     seeds: tuple[int, ...] = Field(default=(42, 43, 44), min_length=1, description="seeds, or how many")
     full: str = Field(description="row of the full model, which the others are tested against")
-    rows: tuple[Row, ...] = Field(min_length=1)
+    rows: tuple[StudyRow, ...] = Field(min_length=1)
     tasks: tuple[Task, ...] = Field(min_length=1)
     published: tuple[Published, ...] = ()
     permutations: int = Field(default=10_000, ge=10_000, description="of the paired randomisation test")
@@ -128,7 +128,7 @@ class Study(_Strict):
                 )
         return self
 
-    def row(self, name: str) -> Row:
+    def row(self, name: str) -> StudyRow:
         """Return a row by name.
 
         Raises:
@@ -139,12 +139,12 @@ class Study(_Strict):
                 return row
         raise StudyError(f"The study has no row {name!r}; it has {', '.join(r.name for r in self.rows)}.")
 
-    def seeds_of(self, row: Row) -> tuple[int, ...]:
+    def seeds_of(self, row: StudyRow) -> tuple[int, ...]:
         """Return the seeds of a row; a finished model has only the first one."""
         return self.seeds[: 1 if row.model is not None else row.seeds]
 
     @property
-    def trained(self) -> tuple[Row, ...]:
+    def trained(self) -> tuple[StudyRow, ...]:
         """Return the rows that have a recipe."""
         return tuple(row for row in self.rows if row.model is None)
 

@@ -12,7 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from mar_st.errors import MarError
-from mar_st.teachers.journal import Journal, JournalError
+from mar_st.teachers.journal import Journal, TeacherJournalError
 from mar_st.teachers.vectors import Vectors, text_keys
 
 if TYPE_CHECKING:
@@ -206,5 +206,5 @@ class EndpointTeacher:
             raise EndpointError(f"{self.base_url} gave {len(rows)} vectors for {len(texts)} texts.")
         try:
             self.journal.append(text_keys(texts), [entry.embedding for entry in rows])
-        except JournalError as error:
+        except TeacherJournalError as error:
             raise EndpointError(f"{self.base_url} {error}") from error

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 
 
-class FolderError(MarError):
+class TeacherFolderError(MarError):
     """A folder of vectors that does not fit; the message says why."""
 
 
@@ -45,7 +45,7 @@ class FolderTeacher:
         corpus: Text of each id, for rows without a text.
 
     Raises:
-        FolderError: A file is missing, the counts differ, or an id is unknown.
+        TeacherFolderError: A file is missing, the counts differ, or an id is unknown.
     """
 
     def __init__(self, folder: Path, corpus: Mapping[str, str] | None = None) -> None:
@@ -64,7 +64,7 @@ class FolderTeacher:
         self.by_id = False
         for where, text, name in rows:
             if text is None and name not in (corpus or {}):
-                raise FolderError(
+                raise TeacherFolderError(
                     f"{where}: has no 'text', and its _id {name!r} is in no corpus. Give the corpus with "
                     "these ids by --texts."
                 )
@@ -72,7 +72,7 @@ class FolderTeacher:
             self.texts.append(text if text is not None else (corpus or {})[name])
         count = sum(part.shape[0] for part in self.parts)
         if len(self.texts) != count:
-            raise FolderError(
+            raise TeacherFolderError(
                 f"{self.parts[0].path} holds {count} vectors, but texts.jsonl {len(self.texts)} lines; they "
                 "must belong to each other line by line."
             )
@@ -97,13 +97,13 @@ class FolderTeacher:
         """Return the vectors of texts that the folder has.
 
         Raises:
-            FolderError: Some texts have no vector.
+            TeacherFolderError: Some texts have no vector.
         """
         rows = self._index.find(text_keys(texts))
         missing = int((rows < 0).sum())
         if missing:
             which = "queries" if role == "query" else "texts"
-            raise FolderError(
+            raise TeacherFolderError(
                 f"{missing} of {len(texts)} {which} have no vector in {self.folder}. Encode them with the "
                 "same model and add them to the folder, or leave them out; a folder of vectors cannot "
                 "encode."
@@ -130,7 +130,7 @@ def _encoded(folder: Path) -> VectorFolder | None:
 
 def _shards(folder: VectorFolder) -> list[Part]:
     if folder.dtype not in ("float32", "float16"):
-        raise FolderError(
+        raise TeacherFolderError(
             f"{folder.path} holds {folder.dtype} vectors; what they were rounded from cannot be learnt. "
             "Encode with --precision float16 or float32."
         )
@@ -144,7 +144,7 @@ def _find(folder: Path) -> Part:
         return Part.npy(folder / "vectors.npy")
     if (folder / "vectors.safetensors").is_file():
         return _safetensors(folder / "vectors.safetensors")
-    raise FolderError(
+    raise TeacherFolderError(
         f"{folder} is neither a model nor a folder of vectors: it needs vectors.npy (or "
         "vectors.safetensors) and texts.jsonl, or what 'mar encode' writes."
     )
@@ -157,12 +157,12 @@ def _safetensors(path: Path) -> Part:
         header = json.loads(file.read(size))
     tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
     if len(tensors) != 1:
-        raise FolderError(
+        raise TeacherFolderError(
             f"{path} holds {len(tensors)} tensors ({', '.join(tensors)}); one matrix is expected."
         )
     ((name, entry),) = tensors.items()
     if entry["dtype"] not in _DTYPES or len(entry["shape"]) != 2:
-        raise FolderError(
+        raise TeacherFolderError(
             f"{path}: {name!r} is {entry['dtype']} of shape {tuple(entry['shape'])}; expected is a matrix of "
             f"{', '.join(_DTYPES)}."
         )

@@ -29,7 +29,7 @@ RECORDS_FILE, CHECKS_FILE, HEADER_FILE = "journal.bin", "journal.crc", "journal.
 _CHUNK_BYTES = 64 * 2**20
 
 
-class JournalError(MarError):
+class TeacherJournalError(MarError):
     """Vectors that the journal does not accept, or a header that cannot be read."""
 
 
@@ -76,7 +76,7 @@ class Journal:
         """Read the keys; cut off a record that a kill left torn.
 
         Raises:
-            JournalError: The header cannot be read.
+            TeacherJournalError: The header cannot be read.
         """
         if not self._header.is_file():
             return
@@ -97,7 +97,7 @@ class Journal:
                     len(wrong),
                     self.path,
                 )
-                keys[wrong] = b""  # the key of no text
+                keys[wrong] = b""  # matches no text
             self._keys = np.concatenate([self._keys, keys])
             self.index = KeyIndex(self._keys)
             if len(sums) < self.rows:
@@ -109,17 +109,17 @@ class Journal:
         """Append vectors.
 
         Raises:
-            JournalError: The vectors are not finite, or differ in width from those before.
+            TeacherJournalError: The vectors are not finite, or differ in width from those before.
         """
         matrix = np.array(list(vectors), dtype=np.float32)
         if matrix.ndim != 2 or not np.isfinite(matrix).all():
-            raise JournalError("gave vectors of unequal width, or not finite.")
+            raise TeacherJournalError("gave vectors of unequal width, or not finite.")
         with self._writing:
             if self._dim is None:
                 self._dim = matrix.shape[1]
                 write_text(self._header, json.dumps({**self.about, "dim": self._dim}, indent=2))
             if matrix.shape[1] != self._dim:
-                raise JournalError(
+                raise TeacherJournalError(
                     f"gave {matrix.shape[1]} dimensions, before it gave {self._dim}. The model behind the "
                     f"name has changed; delete {self.folder} to pay for all vectors again."
                 )
@@ -151,14 +151,14 @@ def width(folder: Path) -> int:
     """Return the dimensions of the vectors of a journal.
 
     Raises:
-        JournalError: The header cannot be read.
+        TeacherJournalError: The header cannot be read.
     """
     try:
         dim = json.loads((folder / HEADER_FILE).read_text(encoding="utf-8"))["dim"]
         if type(dim) is not int or not 0 < dim < 2**20:
             raise ValueError("'dim' is the width of vectors")
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise JournalError(
+        raise TeacherJournalError(
             f"{folder / HEADER_FILE} is damaged ({type(error).__name__}). Copy it again, or delete {folder} "
             "to pay for all vectors again."
         ) from error

@@ -163,7 +163,7 @@ class TeacherStore:
             desc="teacher vectors", unit="texts", disable=not show_progress,
         ) as bar:  # fmt: skip
             waiting = plan
-            for blocking in (False, True):  # first what nobody works on, then wait for the others
+            for blocking in (False, True):  # first the parts that no process has locked
                 busy = []
                 for name, rows, keys in waiting:
                     try:
@@ -210,7 +210,7 @@ def _encode(
 def _write_shard(folder: Path, name: str, keys: np.ndarray, vectors: np.ndarray) -> None:
     """Write a shard aside, give it the next number, move it into place."""
     part = folder / f"part-{name}"
-    shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(part, ignore_errors=True)  # left over from a killed process
     part.mkdir()
     np.save(part / "vectors.npy", vectors)
     np.save(part / "keys.npy", keys)

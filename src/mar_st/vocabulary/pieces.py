@@ -131,7 +131,7 @@ class Pieces:
                 for place, pair in enumerate(itertools.pairwise(parts))
             )
             if rank == math.inf:
-                return set()  # no merges lead to it; some tokenizers look whole words up
+                return set()  # no merges lead to it; some tokenizers look up whole words
             parts[place : place + 2] = [parts[place] + parts[place + 1].removeprefix(self._prefix)]
             built.add(parts[place])
         return {self.model[part] for part in built if part in self.model} - {number}

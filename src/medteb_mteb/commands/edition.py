@@ -21,7 +21,7 @@ __all__ = ["as_json", "build", "editions", "resolve", "statistics", "verify_all"
 
 
 def editions() -> list[Edition]:
-    """Return the editions in force."""
+    """Return the active editions."""
     return list_editions()
 
 
@@ -77,7 +77,7 @@ def statistics(names: list[str], *, overwrite: bool = False) -> list[tuple[str, 
     """Return the descriptive statistics of tasks' editions or of data folders: (task, file, statistics).
 
     Args:
-        names: Task names or folders; if empty, all editions in force.
+        names: Task names or folders; if empty, all active editions.
         overwrite: Compute the statistics even if they exist.
 
     Raises:

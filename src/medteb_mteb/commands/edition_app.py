@@ -19,7 +19,7 @@ edition_app.command("extend", no_args_is_help=True)(extend)
 
 @edition_app.command("list")
 def edition_list(as_json: AsJson = False) -> None:
-    """List the editions in force, one per task.
+    """List the active edition of each task.
 
     Editions in $MEDTEB_DATA take precedence over the packaged ones.
     """
@@ -97,7 +97,7 @@ def edition_datasheet(
 def edition_verify(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Task names or edition folders; default: all editions in force."),
+        typer.Argument(help="Task names or edition folders; default: all active editions."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -142,7 +142,7 @@ def edition_write(
 @edition_app.command("stats")
 def edition_stats(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Task names or data folders; default: all editions in force.")
+        list[str] | None, typer.Argument(help="Task names or data folders; default: all active editions.")
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Compute the statistics again even if they exist.")

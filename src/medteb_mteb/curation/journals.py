@@ -54,7 +54,7 @@ def verify_journal(path: str | Path) -> Verified:
     if head.startswith(_MAGIC[:8]):
         kind = _KINDS.get(int.from_bytes(head[_APPLICATION], "big"))
         if kind is None:
-            raise BuildError(f"{file} is a database of something else, or of another version of medteb.")
+            raise BuildError(f"{file} is a database of another application, or of another version of medteb.")
         verified = Verified(str(file), f"journal of {kind.table}", 1, file.stat().st_size)
         _rows(file, kind, verified)
         return verified

@@ -55,7 +55,7 @@ def find_edition(task: str) -> Edition:
 
 
 def list_editions() -> list[Edition]:
-    """Return the editions in force, one per task, sorted by task name.
+    """Return the active editions, one per task, sorted by task name.
 
     Raises:
         EditionError: If one of them has a malformed manifest, or ``MEDTEB_DATA`` is not a folder.

@@ -27,7 +27,7 @@ __all__ = [
     "COLUMNS",
     "FOLDER",
     "MANIFEST",
-    "Options",
+    "SnapshotOptions",
     "file_of",
     "read_manifest",
     "read_options",
@@ -51,7 +51,7 @@ _LABELS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "False": 0, "True": 1}
 
 
 @dataclass(frozen=True)
-class Options:
+class SnapshotOptions:
     """Options where the paper and its code differ; defaults follow the code, except for the title.
 
     Attributes:
@@ -110,7 +110,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return content
 
 
-def read_options(folder: Path) -> Options:
+def read_options(folder: Path) -> SnapshotOptions:
     """Return the options of a snapshot; the defaults for options that it does not set.
 
     Raises:
@@ -118,13 +118,13 @@ def read_options(folder: Path) -> Options:
     """
     given = read_manifest(folder)["options"]
     for name, value in given.items():
-        known = Options.allowed().get(name)
+        known = SnapshotOptions.allowed().get(name)
         if known is None or value not in known:
             expected = (
                 f"one of {', '.join(known)}" if known else f"options are {', '.join(Options.allowed())}"
             )
             raise FolderError(folder, [f"{MANIFEST}: {name} is {value!r}; {expected}"])
-    return Options(**given)
+    return SnapshotOptions(**given)
 
 
 def revision_of(folder: Path, task: EnglishTask) -> str:

@@ -26,7 +26,7 @@ _N_WRONG, _N_SAME_INTENT = 2, 2
 _MAX_ROUNDS = 12
 
 
-class Triple(NamedTuple):
+class MiniTriple(NamedTuple):
     """A query with documents that answer it and hard negatives."""
 
     query_id: str
@@ -40,7 +40,7 @@ class TrainSplit:
 
     corpus: dict[str, Document]
     queries: dict[str, Query]
-    triples: list[Triple]
+    triples: list[MiniTriple]
 
 
 def build_train(world: World, tests: list[Query], texts: set[str], seed: int) -> TrainSplit:
@@ -132,7 +132,7 @@ def _query(
     return None
 
 
-def _triple(world: World, query_id: str, query: Query, index: CorpusIndex, seed: int) -> Triple:
+def _triple(world: World, query_id: str, query: Query, index: CorpusIndex, seed: int) -> MiniTriple:
     rng = seeded("triple", seed, query_id)
     relevant = positives(index.graded(world, query.cell))
     direct = [d for d in relevant if index.corpus[d].answers.get(query.cell) == "S"]
@@ -143,4 +143,4 @@ def _triple(world: World, query_id: str, query: Query, index: CorpusIndex, seed:
     for related in (True, False):
         others = same_intent(world, query.cell, index, related=related)
         negatives += sample(rng, others, _N_WRONG + _N_SAME_INTENT - len(negatives))
-    return Triple(query_id, chosen, negatives)
+    return MiniTriple(query_id, chosen, negatives)

@@ -22,7 +22,7 @@ from medteb_mteb.abstasks.tuned import fine_tuned
 from medteb_mteb.editions import DATA_VARIABLE
 from medteb_mteb.english.snapshot import (
     FOLDER,
-    Options,
+    SnapshotOptions,
     file_of,
     read_manifest,
     read_options,
@@ -135,7 +135,7 @@ class SnapshotTask(LocalCopy):
         return f"`medteb build fetch {self.of.api} FOLDER --contact ADDRESS`, then " if self.of.api else ""
 
     @abstractmethod
-    def take(self, rows: list[dict[str, Any]], options: Options) -> None:
+    def take(self, rows: list[dict[str, Any]], options: SnapshotOptions) -> None:
         """Make the data set from the rows."""
 
 
@@ -144,7 +144,7 @@ class SnapshotClassification(SnapshotTask, AbsTaskClassification):
 
     tune = False
 
-    def take(self, rows: list[dict[str, Any]], options: Options) -> None:
+    def take(self, rows: list[dict[str, Any]], options: SnapshotOptions) -> None:
         """Number the labels in the order in which they occur, and split the rows."""
         numbers = {label: number for number, label in enumerate(dict.fromkeys(row["label"] for row in rows))}
         every = [{"text": row["text"], "label": numbers[row["label"]]} for row in rows]
@@ -171,7 +171,7 @@ class SnapshotClustering(SnapshotTask, AbsTaskClusteringLegacy):
 
     evaluator = _SmallBatches
 
-    def take(self, rows: list[dict[str, Any]], options: Options) -> None:
+    def take(self, rows: list[dict[str, Any]], options: SnapshotOptions) -> None:
         """Make one set of all rows."""
         del options
         one = {"sentences": [row["text"] for row in rows], "labels": [row["label"] for row in rows]}
@@ -183,7 +183,7 @@ class SnapshotPairs(SnapshotTask, AbsTaskPairClassification):
 
     by_train = False
 
-    def take(self, rows: list[dict[str, Any]], options: Options) -> None:
+    def take(self, rows: list[dict[str, Any]], options: SnapshotOptions) -> None:
         """Take the pairs unchanged."""
         pairs = [
             {"sentence1": r["sentence1"], "sentence2": r["sentence2"], "labels": r["label"]} for r in rows
@@ -202,7 +202,7 @@ class SnapshotPairs(SnapshotTask, AbsTaskPairClassification):
 class SnapshotRetrieval(SnapshotTask, AbsTaskRetrieval):
     """Each query has the document of its row; nDCG@10."""
 
-    def take(self, rows: list[dict[str, Any]], options: Options) -> None:
+    def take(self, rows: list[dict[str, Any]], options: SnapshotOptions) -> None:
         """Number queries and documents by rows, as the authors do; equal texts stay apart."""
         title = NO_TITLE if options.title == NO_TITLE else ""
         corpus = [{"id": f"doc_{i}", "title": title, "text": row["corpus"]} for i, row in enumerate(rows)]

@@ -195,7 +195,7 @@ def test_digests_tell_rows_apart(tmp_path: Path) -> None:
 def test_duplicates_and_an_empty_corpus_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     path.write_text(lines([*many(10), many(5)[4]]), encoding="utf-8")
-    with pytest.raises(CorpusError, match=r"the id 'd4' is there twice \(documents 5 and 11\)"):
+    with pytest.raises(CorpusError, match=r"the id 'd4' occurs twice \(documents 5 and 11\)"):
         scan_corpus(path, 4, show_progress=False)
     path.write_text("\n")
     with pytest.raises(CorpusError, match="holds no documents"):

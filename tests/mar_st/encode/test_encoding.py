@@ -230,7 +230,7 @@ def test_another_query_encoder_does_not_change_the_model(
 
 def test_invalid_settings_are_refused(model: Path, corpus: Path, tmp_path: Path) -> None:
     write(corpus, [*rows(5), rows(1)[0]])
-    with pytest.raises(CorpusError, match="the id 'd0' is there twice"):
+    with pytest.raises(CorpusError, match="the id 'd0' occurs twice"):
         encode(model, corpus, tmp_path / "v")
     write(corpus, rows(5))
     with pytest.raises(MarError, match="There is no folder"):

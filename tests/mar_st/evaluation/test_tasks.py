@@ -116,7 +116,7 @@ def _append(path, line):
             "Retrieval",
             "corpus.jsonl",
             '{"_id": "d1", "text": "x"}',
-            r"corpus.jsonl:7: the id 'd1' is there twice",
+            r"corpus.jsonl:7: the id 'd1' occurs twice",
         ),
         ("Retrieval", "queries.jsonl", '{"text": "x"}', r"queries.jsonl:4: needs '_id' and 'text'"),
         ("Retrieval", "qrels/test.tsv", "q1\tnowhere\t1", r"test.tsv:6: there is no document 'nowhere'"),

@@ -87,5 +87,5 @@ def test_a_full_disk_ends_a_build_with_one_error(tmp_path: Path, kind: str, size
     process = _on_a_disk_of(size, tmp_path / "disk", textwrap.dedent(code).replace("'", '"'))
     assert process.returncode == 2, process.stderr
     assert process.stderr.splitlines()[-1].startswith("mar: error:")
-    assert "Make room" in process.stderr.splitlines()[-1]
+    assert "Free disk space" in process.stderr.splitlines()[-1]
     assert "Traceback" not in process.stderr

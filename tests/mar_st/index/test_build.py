@@ -139,7 +139,7 @@ def test_corpora_that_do_not_belong_to_the_vectors_are_refused(library, tmp_path
     for name, text, message in (
         ("short", lines[:-1], "no document 'd1199'"),
         ("long", [*lines, lines[0].replace('"d0"', '"new"')], "more documents than"),
-        ("twice", [lines[0], *lines], "'d0' stands twice"),
+        ("twice", [lines[0], *lines], "'d0' occurs twice"),
         ("changed", changed, "text of document 'd5'.*is not the one that was encoded"),
     ):
         corpus = tmp_path / f"{name}.jsonl"

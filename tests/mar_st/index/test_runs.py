@@ -44,7 +44,7 @@ def test_queries_are_read_from_a_file_or_a_folder(tmp_path):
     path.write_text('{"_id": "q1", "text": "头疼"}\n{"_id": "q2", "text": "发热"}\n')
     assert read_queries(path) == read_queries(tmp_path) == {"q1": "头疼", "q2": "发热"}
     path.write_text('{"_id": "q1", "text": "头疼"}\n' * 2)
-    with pytest.raises(IndexingError, match="'q1' stands twice"):
+    with pytest.raises(IndexingError, match="'q1' occurs twice"):
         read_queries(path)
 
 

@@ -87,7 +87,7 @@ def test_alignment_trains_it_further(texts, vectors):
         ({"max_features": 0}, "are positive"),
         ({"ridge": 0.0}, "ridge is a positive number"),
         ({"scale": 0.0}, "scale is a positive number"),
-        ({"texts": ["头疼"] * 400}, "too little to choose a ridge"),
+        ({"texts": ["头疼"] * 400}, "too few to choose the ridge penalty"),
     ],
 )
 def test_invalid_inputs_are_refused(texts, vectors, change, message):

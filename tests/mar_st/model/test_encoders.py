@@ -110,5 +110,5 @@ def test_models_that_do_not_exist_are_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(MarError, match="holds no model"):
         check_source(str(tmp_path / "empty"), what="teacher")
-    with pytest.raises(MarError, match="org/gone is not a folder, and the Hub does not give it"):
+    with pytest.raises(MarError, match="org/gone is neither a folder nor a repository"):
         check_source("org/gone", "v1", what="teacher")

@@ -169,7 +169,7 @@ def test_an_unknown_name_of_this_project_is_refused_with_the_known_ones():
     with pytest.raises(MarError) as caught:
         model_folder("medteb/mar-huge")
     assert all(f"medteb/{name}" in str(caught.value) for name in KNOWN_MODELS)
-    with pytest.raises(MarError, match="not asked of the Hub"):
+    with pytest.raises(MarError, match="never looked up on the Hub"):
         model_folder("MedTEB/mar-mini")  # the Hub would take it for the same
 
 

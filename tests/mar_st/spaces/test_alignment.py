@@ -22,7 +22,7 @@ from mar_st.index import Searcher, build_index
 from mar_st.model.encoders import load_encoder
 from mar_st.model.family import add_query_encoder
 from mar_st.model.space import space_of
-from mar_st.spaces import Options, SpaceError, align_space
+from mar_st.spaces import AlignSettings, SpaceError, align_space
 from mar_st.spaces import alignment as module
 from mar_st.teachers import ModelTeacher
 from tests.mar_st.conftest import make_config, make_tokenizer
@@ -93,7 +93,7 @@ def test_the_held_out_texts_are_not_trained_on(tmp_path, files, teacher, monkeyp
     seen = []
     original = module.align_to
     monkeypatch.setattr(module, "align_to", lambda *args: (seen.append(args[2]), original(*args)))
-    _align(tmp_path, files, options=Options(**{**vars(FAST), "epochs": 1}))
+    _align(tmp_path, files, options=AlignSettings(**{**vars(FAST), "epochs": 1}))
     texts = [set(source.texts) for source in seen[0]]
     assert [len(part) for part in texts] == [36, 59]
     assert texts[0] < set(QUERIES)
@@ -101,7 +101,7 @@ def test_the_held_out_texts_are_not_trained_on(tmp_path, files, teacher, monkeyp
 
 @pytest.mark.thorough
 def test_dimensions_are_cut_for_both_sides(tmp_path, files, teacher):
-    manifest = _align(tmp_path, files, options=Options(**{**vars(FAST), "dim": 16, "epochs": 1}))
+    manifest = _align(tmp_path, files, options=AlignSettings(**{**vars(FAST), "dim": 16, "epochs": 1}))
     assert (manifest["dim"], manifest["full_dim"]) == (16, 64)
     result = SentenceTransformer(str(tmp_path / "out"), device="cpu")
     full = teacher.encode_document(DOCUMENTS)[:, :16]
@@ -115,7 +115,7 @@ def test_a_given_student_keeps_its_pooling_and_gets_a_projection(tmp_path, files
     torch.manual_seed(4)
     small = load_encoder((make_config("gte", 16), make_tokenizer("query")), "query", pooling="mean")
     SentenceTransformer(modules=[*small, Normalize()], device="cpu").save_pretrained(str(tmp_path / "small"))
-    options = Options(**{**vars(FAST), "query_only": True, "prompt": "", "epochs": 1})
+    options = AlignSettings(**{**vars(FAST), "query_only": True, "prompt": "", "epochs": 1})
     _align(tmp_path, files, student=str(tmp_path / "small"), options=options)
     result = MAR.from_pretrained(tmp_path / "out", routes="query", device="cpu")
     kinds = [type(part).__name__ for part in result.route_modules("query")]
@@ -144,7 +144,9 @@ def test_a_folder_of_vectors_can_be_the_teacher(tmp_path, files, teacher):
     assert before == {path: path.read_bytes() for path in folder.iterdir()}
     assert not (tmp_path / "store").exists()
     with pytest.raises(SpaceError, match="holds something else"):
-        _align(tmp_path, files, teacher="index", queries=None, options=Options(**{**vars(FAST), "seed": 1}))
+        _align(
+            tmp_path, files, teacher="index", queries=None, options=AlignSettings(**{**vars(FAST), "seed": 1})
+        )
 
 
 @pytest.mark.thorough
@@ -155,7 +157,7 @@ def test_unnormalised_vectors_make_a_dot_product_space(tmp_path, files, teacher)
     np.save(folder / "vectors.npy", teacher.encode_document(DOCUMENTS) * lengths)
     lines = "".join(json.dumps({"text": text}) + "\n" for text in DOCUMENTS)
     (folder / "texts.jsonl").write_text(lines)
-    options = Options(**{**vars(FAST), "epochs": 1})
+    options = AlignSettings(**{**vars(FAST), "epochs": 1})
     manifest = _align(tmp_path, files, teacher="index", queries=None, texts=None, options=options)
     assert (manifest["normalised"], manifest["similarity"]) == (False, "dot")
     result = MAR.from_pretrained(tmp_path / "out", device="cpu")
@@ -169,7 +171,7 @@ def test_an_endpoint_is_asked_once(tmp_path, files):
     server = Fake()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     server.failures = {2: (400, "no")}
-    options = Options(**{**vars(FAST), "epochs": 1})
+    options = AlignSettings(**{**vars(FAST), "epochs": 1})
     spec = f"openai:embed@{server.url}"
     try:
         with pytest.raises(ValueError, match="status 400"):
@@ -190,7 +192,7 @@ def test_refined_weights_are_mixed_with_aligned_ones(tmp_path, files, teacher):
     weights = {}
     for name, share in (("plain", None), ("refined", 0.0), ("mixed", 0.25)):
         few = {"epochs": 1, "refine_epochs": 2, "refine_learning_rate": 3e-3, "refine_batch_size": 8}
-        options = Options(**{**vars(FAST), **few, "refine_start_share": share or 0.0})
+        options = AlignSettings(**{**vars(FAST), **few, "refine_start_share": share or 0.0})
         refine = None if share is None else str(files[2])
         _align(tmp_path, files, out=name, refine=refine, options=options)
         model = MAR.from_pretrained(tmp_path / name, routes="query", device="cpu")
@@ -203,12 +205,12 @@ def test_refined_weights_are_mixed_with_aligned_ones(tmp_path, files, teacher):
 
 def test_a_share_of_all_weights_is_refused():
     with pytest.raises(MarError, match="from 0 to less than 1; got 1"):
-        Options(refine_start_share=1)
+        AlignSettings(refine_start_share=1)
 
 
 @pytest.mark.thorough
 def test_refinement_moves_queries_to_their_documents(tmp_path, files, teacher):
-    options = Options(
+    options = AlignSettings(
         **{**vars(FAST), "refine_epochs": 8, "refine_learning_rate": 3e-3, "refine_batch_size": 8}
     )
     _align(tmp_path, files, out="plain", options=options)
@@ -256,7 +258,7 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path, files, teacher, monk
     assert list((tmp_path / "out.run" / "align" / "checkpoints").glob("checkpoint-6"))
     with monkeypatch.context() as patch:
         patch.setattr(ModelTeacher, "encode", None)  # its vectors are in the store
-        options = Options(**{**vars(FAST), "save_steps": 3})
+        options = AlignSettings(**{**vars(FAST), "save_steps": 3})
         _align(tmp_path, files, options=options)
     _align(tmp_path, files, out="whole")
     names = [path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*.safetensors")]
@@ -267,7 +269,7 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path, files, teacher, monk
 
 @pytest.mark.thorough
 def test_finished_runs_are_kept_and_other_runs_not_mixed_in(tmp_path, files, teacher, monkeypatch):
-    options = Options(**{**vars(FAST), "epochs": 1})
+    options = AlignSettings(**{**vars(FAST), "epochs": 1})
     first = _align(tmp_path, files, options=options)
     monkeypatch.setattr(module, "align_to", None)
     assert _align(tmp_path, files, options=options) == first
@@ -282,9 +284,9 @@ def test_finished_runs_are_kept_and_other_runs_not_mixed_in(tmp_path, files, tea
 
 @pytest.mark.thorough
 def test_students_of_one_space_make_a_family(tmp_path, files, teacher):
-    options = Options(**{**vars(FAST), "epochs": 1})
+    options = AlignSettings(**{**vars(FAST), "epochs": 1})
     _align(tmp_path, files, options=options)
-    small = Options(**{**vars(options), "width": 16, "query_only": True})
+    small = AlignSettings(**{**vars(options), "width": 16, "query_only": True})
     _align(tmp_path, files, out="small", options=small)
     add_query_encoder(tmp_path / "out", tmp_path / "small", "query-small")
     chosen = MAR.from_pretrained(tmp_path / "out", query="query-small", routes="query", device="cpu")
@@ -294,11 +296,11 @@ def test_students_of_one_space_make_a_family(tmp_path, files, teacher):
 
 def test_invalid_settings_are_refused(tmp_path, files, teacher):
     with pytest.raises(SpaceError, match="--dim is 65, but the teacher's vectors have 64"):
-        _align(tmp_path, files, options=Options(dim=65))
+        _align(tmp_path, files, options=AlignSettings(dim=65))
     with pytest.raises(SpaceError, match="all loss weights are zero"):
-        _align(tmp_path, files, options=Options(contrastive_weight=0, mse_weight=0))
+        _align(tmp_path, files, options=AlignSettings(contrastive_weight=0, mse_weight=0))
     with pytest.raises(SpaceError, match="learning_rate: Input should be greater than 0"):
-        _align(tmp_path, files, options=Options(learning_rate=-1.0))
+        _align(tmp_path, files, options=AlignSettings(learning_rate=-1.0))
     with pytest.raises(SpaceError, match="nothing to align on"):
         align_space(str(tmp_path / "teacher"), tmp_path / "out", store=tmp_path / "store", say=silent)
     with pytest.raises(ValueError, match="no folder"):

@@ -15,7 +15,7 @@ from mar_st import MAR
 from mar_st.model.encoders import load_encoder
 from mar_st.model.family import query_encoders
 from mar_st.modules.bigrams import BigramTransformer
-from mar_st.spaces import Ladder, Options, SpaceError, align_ladder
+from mar_st.spaces import AlignSettings, Ladder, SpaceError, align_ladder
 from mar_st.spaces import ladder as module
 from mar_st.spaces.rungs import parse_ladder
 from mar_st.spaces.space import open_teacher
@@ -25,7 +25,7 @@ from tests.mar_st.conftest import make_config, make_tokenizer
 from tests.mar_st.spaces.texts import DOCUMENTS, QUERIES, silent
 from tests.mar_st.teachers.endpoint import Fake
 
-FAST = Options(
+FAST = AlignSettings(
     epochs=2, batch_size=16, learning_rate=3e-3, layers=1, width=32, vocabulary=200, max_length=32, held_out=5
 )
 

@@ -8,7 +8,7 @@ from safetensors.numpy import save_file
 
 from mar_st.encode import write_vectors
 from mar_st.teachers import FolderTeacher
-from mar_st.teachers.folder import FolderError
+from mar_st.teachers.folder import TeacherFolderError
 from mar_st.teachers.vectors import StoreError
 from mar_st.text.texts import TextsError
 
@@ -47,7 +47,9 @@ def test_titles_are_joined_and_ids_looked_up(tmp_path):
     teacher = FolderTeacher(folder, {"b": "发热", "7": "咳嗽"})
     assert teacher.texts == ["头\n疼", "发热", "咳嗽", "头疼"]
     assert teacher.by_id
-    with pytest.raises(FolderError, match=r"texts\.jsonl:2: has no 'text', and its _id 'b' is in no corpus"):
+    with pytest.raises(
+        TeacherFolderError, match=r"texts\.jsonl:2: has no 'text', and its _id 'b' is in no corpus"
+    ):
         FolderTeacher(folder)
 
 
@@ -62,22 +64,22 @@ def test_identity_follows_the_content(tmp_path):
 def test_mismatched_inputs_are_refused(tmp_path):
     rows = [{"text": text} for text in TEXTS]
     teacher = FolderTeacher(_write(tmp_path / "good", rows))
-    with pytest.raises(FolderError, match="2 of 3 queries have no vector"):
+    with pytest.raises(TeacherFolderError, match="2 of 3 queries have no vector"):
         teacher.vectors(["头疼", "新", "旧"], "query")
-    with pytest.raises(FolderError, match=r"holds 4 vectors, but texts\.jsonl 3 lines"):
+    with pytest.raises(TeacherFolderError, match=r"holds 4 vectors, but texts\.jsonl 3 lines"):
         FolderTeacher(_write(tmp_path / "short", rows[:3]))
     with pytest.raises(StoreError, match=r"shape \(20,\)"):
         FolderTeacher(_write(tmp_path / "flat", rows, VECTORS.reshape(-1)))
     with pytest.raises(StoreError, match="in C order"):
         FolderTeacher(_write(tmp_path / "fortran", rows, np.asfortranarray(VECTORS)))
-    with pytest.raises(FolderError, match=r"needs vectors\.npy"):
+    with pytest.raises(TeacherFolderError, match=r"needs vectors\.npy"):
         FolderTeacher(tmp_path)
     with pytest.raises(TextsError, match=r"texts\.jsonl:1: needs 'text'"):
         FolderTeacher(_write(tmp_path / "keys", [{"body": "头疼"}, *rows[1:]]))
     folder = _write(tmp_path / "two", rows)
     (folder / "vectors.npy").unlink()
     save_file({"a": VECTORS, "b": VECTORS}, folder / "vectors.safetensors")
-    with pytest.raises(FolderError, match="holds 2 tensors"):
+    with pytest.raises(TeacherFolderError, match="holds 2 tensors"):
         FolderTeacher(folder)
 
 
@@ -92,8 +94,8 @@ def test_a_folder_written_by_mar_encode_can_be_a_teacher(tmp_path):
     assert (teacher.space, teacher.by_id, teacher.texts) == ("abc", True, list(texts.values()))
     other = write_vectors(tmp_path / "w", list(texts), vectors + 1, space="abc", shard=3)
     assert FolderTeacher(other.path, texts).identity("query") != teacher.identity("query")
-    with pytest.raises(FolderError, match="_id 'd6' is in no corpus"):
+    with pytest.raises(TeacherFolderError, match="_id 'd6' is in no corpus"):
         FolderTeacher(tmp_path / "v", {name: text for name, text in texts.items() if name != "d6"})
     rough = write_vectors(tmp_path / "i", list(texts), vectors, dtype="int8")
-    with pytest.raises(FolderError, match="holds int8 vectors"):
+    with pytest.raises(TeacherFolderError, match="holds int8 vectors"):
         FolderTeacher(rough.path, texts)

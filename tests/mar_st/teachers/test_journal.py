@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from mar_st.cli import app
 from mar_st.integrity.verify import verify
-from mar_st.teachers.journal import CHECKS_FILE, HEADER_FILE, RECORDS_FILE, Journal, JournalError
+from mar_st.teachers.journal import CHECKS_FILE, HEADER_FILE, RECORDS_FILE, Journal, TeacherJournalError
 from mar_st.teachers.vectors import text_keys
 
 TEXTS = [f"文本{number}" for number in range(20)]
@@ -117,6 +117,6 @@ def test_a_journal_of_an_earlier_version_gets_its_checksums(folder):
 @pytest.mark.parametrize("header", ["", "[]", '{"dim": -1}', '{"dim": "8"}', "{}", "[" * 5000])
 def test_a_damaged_header_is_one_error(folder, header):
     (folder / HEADER_FILE).write_text(header)
-    with pytest.raises(JournalError, match=r"journal\.json is damaged"):
+    with pytest.raises(TeacherJournalError, match=r"journal\.json is damaged"):
         opened(folder)
     assert run([str(folder)])[0] == 1

@@ -75,7 +75,7 @@ def build_milvus(
             raise IndexingError(
                 f"{uri} has a collection {collection} already. Name another: milvus:{uri}/NAME"
             )
-        if client.has_collection(unfinished):  # of a build that was killed
+        if client.has_collection(unfinished):  # left over from a killed build
             client.drop_collection(unfinished)
         fields = _types(folder, corpus)
         about = {

@@ -65,7 +65,8 @@ def connect(uri: str) -> Any:
             else ""
         )
         raise IndexingError(
-            f"Milvus at {uri} cannot be opened ({_reason(error)}). Is it running, or in use?{key}"
+            f"Milvus at {uri} cannot be opened ({_reason(error)}). Check that it runs and that no other "
+            f"process has opened it.{key}"
         ) from error
 
 

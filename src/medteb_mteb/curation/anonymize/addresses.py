@@ -66,7 +66,7 @@ _REGIONS = frozenset({"province", "city", "district"})
 
 
 class Address(Recogniser):
-    """Chinese addresses: more precise than a district anywhere, down to the district only after a label."""
+    """Chinese addresses more precise than a district; after a label, also those of a district."""
 
     kind = "ADDRESS"
     needs = r"[路街巷弄村镇乡区县栋幢楼室里苑号址道屯庄组大住]"

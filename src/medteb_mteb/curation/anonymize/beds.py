@@ -36,7 +36,7 @@ _CONTEXT_LENGTH = 40
 
 
 class Bed(Recogniser):
-    """Bed numbers, as opposed to numbers of beds."""
+    """Numbers that identify a bed, not counts of beds."""
 
     kind = "BED"
     needs = r"\d\s?号?床|[A-D]床|床\s?号|(?i:\bbed\b)"

@@ -81,8 +81,8 @@ class DecisionJournal:
                 os.fsync(file.fileno())
         except OSError as error:
             raise BuildError(
-                f"{self.path} cannot be written ({error.strerror}); what was decided before is kept. Make "
-                "room, and start again."
+                f"{self.path} cannot be written ({error.strerror}); what was decided before is kept. Free "
+                "disk space and run the command again."
             ) from error
 
     def _mismatch(self, first_line: bytes) -> str:

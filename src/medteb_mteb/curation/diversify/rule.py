@@ -20,7 +20,7 @@ MIN_THRESHOLD = 0.05
 
 @dataclass(frozen=True, slots=True)
 class SelectionRule:
-    """When a text is dropped (MAR, Table 10).
+    """Rule by which texts are dropped (MAR, Table 10).
 
     The first `seed_size` texts are kept and make the index. Each further text, in order, is compared with its
     `k` nearest neighbours in the index. It is dropped if more than `tolerated` of them have a similarity

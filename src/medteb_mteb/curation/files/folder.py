@@ -106,6 +106,6 @@ def write_text(path: Path, content: str, *, private: bool = False) -> None:
         files.write_text(path, content, private=private)
     except OSError as error:
         raise BuildError(
-            f"{path} cannot be written ({error.strerror}); what was finished before is kept. Make room, and "
-            "start again."
+            f"{path} cannot be written ({error.strerror}); what was finished before is kept. Free "
+            "disk space and run the command again."
         ) from error

@@ -132,8 +132,8 @@ def export(
         for part in parts:
             part.unlink(missing_ok=True)
         raise BuildError(
-            f"{folder} cannot be written to ({error.strerror}); every judgement is in the journal. Make "
-            "room, and start again."
+            f"{folder} cannot be written to ({error.strerror}); every judgement is in the journal. Free "
+            "disk space and run the command again."
         ) from error
     judges = {
         planner.judge.name: {"settings": planner.description, **by_judge[planner.judge.name].provenance()}

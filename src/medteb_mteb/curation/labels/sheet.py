@@ -220,7 +220,7 @@ def read_answers(file: Path, sheet: Sheet, column: str = "answer") -> dict[int, 
         if column not in row:
             raise BuildError(f"{where}: the column {column!r} is missing. Use the sheet as it was written.")
         if number not in sheet.rows or number in seen:
-            problem = "is there twice" if number in seen else "is not of this sheet"
+            problem = "occurs twice" if number in seen else "does not belong to this sheet"
             raise BuildError(f"{where}: row {number} {problem}.")
         seen.add(number)
         cell = row[column]

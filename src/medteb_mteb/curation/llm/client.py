@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Endpoint", "GiveUp", "Unanswered", "quiet_libraries"]
 
-#: An endpoint that asks for a longer pause than this is given up.
+#: Longest `Retry-After` that is waited for, in seconds; a longer one stops the LLM.
 MAX_RETRY_AFTER = 600.0
 #: Failed requests in a row before an LLM is given up, if the cause of a single failure may be its request.
 MAX_CONSECUTIVE_FAILURES = 3

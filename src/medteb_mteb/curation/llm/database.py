@@ -198,7 +198,7 @@ class Database(ABC, Generic[AccountT]):
         if problem != "ok":
             raise self._damaged(problem)
         if application != self.application:
-            raise JournalError(f"{self.path} is a database of something else; give another journal.")
+            raise JournalError(f"{self.path} is a database of another application; give another journal.")
         if version not in (self.version, *self.earlier):
             raise JournalError(
                 f"{self.path} was written by another version of medteb (form {version}, expected "
@@ -218,7 +218,7 @@ class Database(ABC, Generic[AccountT]):
             if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
                 raise self._damaged(str(error)) from error
             advice = {
-                sqlite3.SQLITE_FULL: "Make room",
+                sqlite3.SQLITE_FULL: "Free disk space",
                 sqlite3.SQLITE_BUSY: "Another program has it open; close that",
                 sqlite3.SQLITE_READONLY: "Make it writable, or give another journal",
                 sqlite3.SQLITE_CANTOPEN: "Make it and its folder writable, or give another journal",

@@ -29,7 +29,7 @@ CREATE TABLE IF NOT EXISTS dated (key BLOB PRIMARY KEY, origin INTEGER NOT NULL)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Origin:
-    """Where an answer comes from.
+    """Origin of an answer.
 
     Attributes:
         model: Model that answered, according to the server; empty if it names none.

@@ -13,7 +13,7 @@ from medteb_mteb.curation.relatives.english import SNAPSHOT_TASKS, write_rows
 from medteb_mteb.curation.relatives.raw import Raw
 from medteb_mteb.curation.relatives.write import write_built
 from medteb_mteb.curation.relatives.written import WRITTEN_TASKS, estimate_drafts, write_drafts
-from medteb_mteb.english.snapshot import Options
+from medteb_mteb.english.snapshot import SnapshotOptions
 from medteb_mteb.english.table import english_tasks
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _options(
     name: str, known: Mapping[str, tuple[str, ...]], given: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the given options of the whole snapshot, and the values of all options of the task."""
-    chosen = chosen_options(name, {**Options.allowed(), **known}, given)
+    chosen = chosen_options(name, {**SnapshotOptions.allowed(), **known}, given)
     snapshot_options = {option: value for option, value in given.items() if option not in known}
     return snapshot_options, {option: chosen[option] for option in known}
 

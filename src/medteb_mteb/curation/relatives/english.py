@@ -22,7 +22,7 @@ from medteb_mteb.curation.relatives.fetch.tables import (
 from medteb_mteb.curation.relatives.rows import retrieval_rows
 from medteb_mteb.curation.relatives.written import WRITTEN_TASKS
 from medteb_mteb.editions import sha256_of
-from medteb_mteb.english.snapshot import COLUMNS, FOLDER, MANIFEST, Options, file_of, read_manifest
+from medteb_mteb.english.snapshot import COLUMNS, FOLDER, MANIFEST, SnapshotOptions, file_of, read_manifest
 from medteb_mteb.english.table import english_tasks
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ def write_rows(
         rows: Its rows, with the columns of its type.
         provenance: Entry of `snapshot.json` without digest and number of rows.
         out: Root of editions, as `MEDTEB_DATA`.
-        options: Options of the whole snapshot (`medteb_mteb.english.snapshot.Options`); options that are not
+        options: Options of the whole snapshot (`SnapshotOptions`); options that are not
             given keep their values.
 
     Returns:
@@ -243,7 +243,7 @@ def write_rows(
     with alone(folder):
         manifest = read_manifest(folder)
         before = manifest["options"]
-        manifest["options"] = asdict(Options()) | before | dict(options)
+        manifest["options"] = asdict(SnapshotOptions()) | before | dict(options)
         path = file_of(folder, task)
         content = _table(rows, COLUMNS[task.type])
         existed = path.is_file()

@@ -234,8 +234,8 @@ def build_pairs(
     if empty:
         reasons = "; ".join(f"{name} (left out: {left_out or 'nothing'})" for name, left_out in empty.items())
         raise BuildError(
-            f"No pair comes of {reasons}. The pairs of the other sources are written. Give these sources "
-            "other files, or remove their folders."
+            f"No pairs were built from {reasons}. The pairs of the other sources are written. Give these "
+            "sources other files, or remove their folders."
         )
     return {name: record[name] for name in present}
 

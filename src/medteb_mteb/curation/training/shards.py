@@ -108,7 +108,7 @@ def moved(target: Path) -> Iterator[Path]:
         # An error in a file that the block reads carries the name of that file, and is not about `target`.
         if isinstance(error, OSError) and error.filename in (None, str(part)):
             raise BuildError(
-                f"{target} cannot be written ({error.strerror}); what was finished before is kept. Make "
-                "room, and start again."
+                f"{target} cannot be written ({error.strerror}); what was finished before is kept. Free "
+                "disk space and run the command again."
             ) from error
         raise

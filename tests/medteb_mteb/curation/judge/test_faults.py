@@ -210,7 +210,7 @@ def test_a_run_stopped_by_a_full_disk_resumes_to_the_same_labels(
         assert sum(server.sold.values()) == report.judges[0].bought
         assert report.judges[0].outcome.left > 0
     else:
-        with pytest.raises(JournalError, match=r"full.*Make room; the same command resumes"):
+        with pytest.raises(JournalError, match=r"full.*Free disk space; the same command resumes"):
             run(source, config, journal=path)
     fill(small_disk)
     with pytest.raises(JournalError, match=r"no room|disk is full|is full or failing"):

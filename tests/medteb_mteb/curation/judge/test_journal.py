@@ -113,7 +113,7 @@ def test_files_other_than_journals_are_refused(tmp_path):
     with sqlite3.connect(path) as other:
         other.execute("CREATE TABLE t (x)")
     other.close()
-    with pytest.raises(JournalError, match="is a database of something else"):
+    with pytest.raises(JournalError, match="is a database of another application"):
         JudgementJournal(path)
     path.unlink()
     JudgementJournal(path).close()

@@ -89,8 +89,8 @@ def test_unanswered_rows_are_counted_and_left_out(sheet):
     ("damage", "message"),
     [
         (lambda lines: lines[:-1], "lacks 1 of the 50 rows"),
-        (lambda lines: [*lines, lines[1]], r":52: row \d+ is there twice"),
-        (lambda lines: [*lines, "99,a,b,1,"], ":52: row 99 is not of this sheet"),
+        (lambda lines: [*lines, lines[1]], r":52: row \d+ occurs twice"),
+        (lambda lines: [*lines, "99,a,b,1,"], ":52: row 99 does not belong to this sheet"),
         (lambda lines: ["a,b", *lines[1:]], ":2: expected the columns row, query"),
     ],
 )

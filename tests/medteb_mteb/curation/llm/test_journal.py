@@ -93,9 +93,9 @@ def test_keys_tell_answers_apart():
 def test_journals_of_answers_and_of_judgements_are_not_mixed_up(tmp_path):
     AnswerJournal(tmp_path / "answers.sqlite").close()
     JudgementJournal(tmp_path / "judgements.sqlite").close()
-    with pytest.raises(JournalError, match="is a database of something else"):
+    with pytest.raises(JournalError, match="is a database of another application"):
         JudgementJournal(tmp_path / "answers.sqlite")
-    with pytest.raises(JournalError, match="is a database of something else"):
+    with pytest.raises(JournalError, match="is a database of another application"):
         AnswerJournal(tmp_path / "judgements.sqlite")
 
 

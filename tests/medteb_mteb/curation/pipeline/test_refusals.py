@@ -57,7 +57,7 @@ def test_impossible_builds_are_refused_before_anything_is_done(quiet, write, tmp
     [
         ("steps: [\n", "is not valid YAML"),
         ("- a\n", "has to be a mapping with 'steps'"),
-        ("out: a\nout: b\nsteps: []\n", "the key 'out' is there twice"),
+        ("out: a\nout: b\nsteps: []\n", "the key 'out' occurs twice"),
         ("steps:\n- {step: dedup, in: queries.jsonl}\nseed: 3\n", "seed: Extra inputs"),
         ("judges: nowhere.yaml\nsteps:\n- {step: dedup, in: queries.jsonl}\n", "nowhere.yaml cannot be read"),
         (yaml.safe_dump({"steps": STEPS}), "Step 'judge' needs judges"),

@@ -157,7 +157,7 @@ def test_a_source_whose_pairs_are_all_tested_does_not_stop_the_others(raw, tmp_p
     path = tmp_path / "d" / "MedTEB-eng" / "retrieval_medquad_dataset.csv"
     write_csv(path, ("query", "corpus"), [("a", "The heart beats.")])
     with pytest.raises(
-        BuildError, match=r"No pair comes of medmcqa \(left out: .*in the benchmark': 1"
+        BuildError, match=r"No pairs were built from medmcqa \(left out: .*in the benchmark': 1"
     ) as error:
         build_pairs(raw, tmp_path / "out", against=tmp_path / "d")
     assert "medquad" not in str(error.value)
