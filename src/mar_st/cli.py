@@ -94,11 +94,15 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume a run; fail if there is none.")] = False,
     fit: Annotated[
-        bool | None,
+        bool,
         typer.Option(
-            help="Change memory settings so that every stage fits the GPU; default: refuse to start."
+            "--fit", help="Change memory settings so that every stage fits the GPU; default: refuse to start."
         ),
-    ] = None,
+    ] = False,
+    skip_memory_check: Annotated[
+        bool,
+        typer.Option("--skip-memory-check", help="Start even if a stage does not fit the GPU's memory."),
+    ] = False,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Delete the run folder first instead of resuming.")
     ] = False,
@@ -152,6 +156,8 @@ def train(
     folder = out or Path("runs") / loaded.name
     if fresh and resume:
         raise typer.BadParameter("--fresh deletes the run that --resume needs; give one of them.")
+    if fit and skip_memory_check:
+        raise typer.BadParameter("--fit needs the memory check; give --fit or --skip-memory-check, not both.")
     if fresh and folder.exists():
         _delete_run(folder)
     if push_to_hub is not None:
@@ -169,7 +175,7 @@ def train(
         resume=resume,
         stages=stages,
         report_to=report_to or (),
-        fit=fit,
+        fit=fit or (False if skip_memory_check else None),
     )
     if push_to_hub is not None and os.environ.get("RANK", "0") == "0":
         from mar_st.model.hub import push as upload  # lazy: start-up

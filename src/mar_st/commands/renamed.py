@@ -27,6 +27,7 @@ RENAMED_OPTIONS = {
     ("mine", "--precision"): "--dtype (float32 or bfloat16)",
     ("align", "--precision"): "--dtype (float32 or bfloat16)",
     ("export", "--precision"): "--weight-format",
+    ("train", "--no-fit"): "--skip-memory-check",
 }
 
 #: Hints for an invalid value of an option, by command and option.

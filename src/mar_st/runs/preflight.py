@@ -71,7 +71,8 @@ def ready(
         settings = " ".join(f"--set {change}" for change in changes)
         raise LaunchError(
             f"Not every stage of {recipe.name} fits this GPU ({device.memory:.0f} GiB). This makes them fit, "
-            f"with the same gradients: {settings}. --fit does it for you; --no-fit tries without."
+            f"with the same gradients: {settings}. Give --fit to apply it, or --skip-memory-check to start "
+            "without it."
         )
     for change in changes:
         say(f"to fit this GPU: {change}")

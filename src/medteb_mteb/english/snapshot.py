@@ -120,9 +120,8 @@ def read_options(folder: Path) -> SnapshotOptions:
     for name, value in given.items():
         known = SnapshotOptions.allowed().get(name)
         if known is None or value not in known:
-            expected = (
-                f"one of {', '.join(known)}" if known else f"options are {', '.join(Options.allowed())}"
-            )
+            names = ", ".join(SnapshotOptions.allowed())
+            expected = f"one of {', '.join(known)}" if known else f"options are {names}"
             raise FolderError(folder, [f"{MANIFEST}: {name} is {value!r}; {expected}"])
     return SnapshotOptions(**given)
 

@@ -47,6 +47,7 @@ def error(monkeypatch, capsys):
         (["encode", "m", "c", "o", "--dtype", "int8"], "--precision"),
         (["encode", "m", "c", "o", "--dtype", "float16"], "--precision"),
         (["export", "m", "o", "--precision", "int8"], "--weight-format"),
+        (["train", "mar-mini", "--no-fit"], "--skip-memory-check"),
     ],
 )
 def test_a_former_name_is_one_error_that_says_the_new_one(error, args, new):
@@ -74,8 +75,7 @@ def test_switches_have_one_form_and_options_a_full_help():
         for option in command.params
         if option.param_type_name == "option" and option.name != "help"
     ]
-    # --fit, --no-fit and neither are three settings.
-    assert [(name, option.name) for name, option in options if option.secondary_opts] == [("train", "fit")]
+    assert [(name, option.name) for name, option in options if option.secondary_opts] == []
     assert [(name, option.name) for name, option in options if not (option.help or "").endswith(".")] == []
     for shared in ("--json", "--seed", "--overwrite", "--save-steps", "--encoder"):
         texts = {option.help for name, option in options if shared in option.opts and name != "serve"}
