@@ -83,7 +83,7 @@ def test_the_pages_on_serving_run(searching):
         'create(model="encoder"': 'create(model="mar-mini"',
         "--task MedTEBRetrieval": "--task tasks/MedTEBRetrieval",
         "curl ": "curl --silent --show-error --fail-with-body ",
-        "serve index --query query-lookup": "serve several --query query-lookup",
+        "serve index --query-encoder query-lookup": "serve several --query-encoder query-lookup",
     }
 
     def several():
@@ -95,7 +95,7 @@ def test_the_pages_on_serving_run(searching):
         return lambda: shutil.copytree("index", name)
 
     searching.before |= {
-        "mar serve index --query": several,
+        "mar serve index --query-encoder": several,
         "ln -sfn index-2024-06": built("index-2024-06"),
         "ln -sfn index-2024-07": lambda: (
             built("index-2024-07")(),

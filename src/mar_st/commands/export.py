@@ -57,7 +57,8 @@ def export(
         float, typer.Option(help="Without a task: minimum mean cosine to the original's vectors.")
     ] = 0.99,
     query: Annotated[
-        str | None, typer.Option(help="Name of the query encoder in a MAR with several.")
+        str | None,
+        typer.Option("--query-encoder", help="Name of the query encoder in a model with several."),
     ] = None,
     threads: Annotated[
         int | None, typer.Option(help="Number of threads per query while measuring; default: all.", min=1)

@@ -48,9 +48,13 @@ Encoder = Annotated[
 ]
 QueryEncoder = Annotated[
     str | None,
-    typer.Option("--query", help="Name of the query encoder in a model with several, e.g. query-lookup."),
+    typer.Option(
+        "--query-encoder", help="Name of the query encoder in a model with several, e.g. query-lookup."
+    ),
 ]
 QueryEncoders = Annotated[
     list[str] | None,
-    typer.Option("--query", help="Name of a query encoder in the model, e.g. query-lookup; may be repeated."),
+    typer.Option(
+        "--query-encoder", help="Name of a query encoder in the model, e.g. query-lookup; may be repeated."
+    ),
 ]

@@ -28,6 +28,10 @@ RENAMED_OPTIONS = {
     ("align", "--precision"): "--dtype (float32 or bfloat16)",
     ("export", "--precision"): "--weight-format",
     ("train", "--no-fit"): "--skip-memory-check",
+    **{
+        (command, "--query"): "--query-encoder"
+        for command in ("search", "serve", "export", "index tune", "index match")
+    },
 }
 
 #: Hints for an invalid value of an option, by command and option.

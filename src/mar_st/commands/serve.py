@@ -19,7 +19,8 @@ Encoder = Annotated[
 ]  # fmt: skip
 Query = Annotated[
     str | None,
-    typer.Option(help="Name of the query encoder in a model with several, e.g. query-lookup; without "
+    typer.Option("--query-encoder",
+                 help="Name of the query encoder in a model with several, e.g. query-lookup; without "
                  "--encoder, in the model that encoded the documents."),
 ]  # fmt: skip
 Host = Annotated[str, typer.Option(help="Address to listen on; any address but loopback needs API keys.")]

@@ -113,8 +113,8 @@ def _lookup(encoder: TorchEncoder, name: str) -> LookupEncoder:
         names = ", ".join(type(module).__name__ for module in encoder.modules)
         raise ExportError(
             f"The formats {' and '.join(LOOKUPS.classes())} are for a LookupEncoder with at most a Normalize "
-            f"after it; the query side of {name} is made of {names}. Name a lookup encoder with --query, or "
-            f"export this one as {', '.join(GRAPHS.classes())}."
+            f"after it; the query side of {name} is made of {names}. Name a lookup encoder with "
+            f"--query-encoder, or export this one as {', '.join(GRAPHS.classes())}."
         )
     return first
 

@@ -44,7 +44,7 @@ def load_query_encoder(
             name = encoder_name(exported) or "one query encoder"
             raise EncoderError(
                 f"{source} is an exported encoder and holds {name} alone, "
-                f"not {query!r}; export that one with `mar export MODEL OUT --query {query}`."
+                f"not {query!r}; export that one with `mar export MODEL OUT --query-encoder {query}`."
             )
         return exported
     if folder is not None and backend in ("auto", "numpy"):

@@ -24,7 +24,7 @@ def test_every_encoder_gets_its_threshold_and_searches_are_judged_by_it(index, f
     queries = tmp_path / "queries.jsonl"  # 40 of them
     others = tmp_path / "others.jsonl"
     others.write_text("".join(json.dumps({"_id": str(n), "text": f"bicycle {n}"}) + "\n" for n in range(20)))
-    names = ("--query", "query-lookup", "--query", "query")
+    names = ("--query-encoder", "query-lookup", "--query-encoder", "query")
     out = call("index", "match", index, "--queries", queries, "--others", others, *names)
     kept = {entry["query"]: entry for entry in read_manifest(index)["matches"].values()}
     assert list(kept) == ["query-lookup", "query"]

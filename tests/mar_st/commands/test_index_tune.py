@@ -28,9 +28,9 @@ def test_every_encoder_gets_its_effort(index, family, tmp_path):
         index,
         "--queries",
         queries,
-        "--query",
+        "--query-encoder",
         "query-lookup",
-        "--query",
+        "--query-encoder",
         "query",
         "--recall",
         "1.0",
@@ -51,7 +51,9 @@ def test_every_encoder_gets_its_effort(index, family, tmp_path):
 def test_search_takes_the_name_of_an_encoder(index, family):
     hits = {}
     for name in ("query", "query-lookup"):
-        printed = json.loads(call("search", index, "头疼吃什么药", "-k", 4, "--query", name, "--json"))
+        printed = json.loads(
+            call("search", index, "头疼吃什么药", "-k", 4, "--query-encoder", name, "--json")
+        )
         hits[name] = [hit["id"] for hit in printed["hits"]]
         assert printed["match"] is None  # nothing was calibrated
         wanted = Searcher.open(index, family / "mar", query=name).search(["头疼吃什么药"], 4)[0]
@@ -60,4 +62,4 @@ def test_search_takes_the_name_of_an_encoder(index, family):
     default = json.loads(call("search", index, "头疼吃什么药", "-k", 4, "--json"))
     assert default["hits"][0]["id"] == hits["query"][0]
     with pytest.raises(MarError, match="no query encoder 'query-9'; it has query, query-lookup"):
-        call("search", index, "头疼", "--query", "query-9")
+        call("search", index, "头疼", "--query-encoder", "query-9")

@@ -48,6 +48,7 @@ def error(monkeypatch, capsys):
         (["encode", "m", "c", "o", "--dtype", "float16"], "--precision"),
         (["export", "m", "o", "--precision", "int8"], "--weight-format"),
         (["train", "mar-mini", "--no-fit"], "--skip-memory-check"),
+        (["search", "index", "头疼", "--query", "query-2"], "--query-encoder"),
     ],
 )
 def test_a_former_name_is_one_error_that_says_the_new_one(error, args, new):

@@ -76,7 +76,8 @@ def test_an_exported_encoder_loads_only_under_its_own_name(family, tmp_path):  #
     assert encoder_name(loaded) == "query-lookup"
     assert encoder_origin(loaded) == encoder_origin(load_query_encoder(family / "mar", query="query-lookup"))
     with pytest.raises(
-        EncoderError, match=r"holds query-lookup alone, not 'query'.*mar export MODEL OUT --query query"
+        EncoderError,
+        match=r"holds query-lookup alone, not 'query'.*mar export MODEL OUT --query-enc",
     ):
         load_query_encoder(tmp_path / "out", query="query")
 
