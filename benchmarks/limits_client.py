@@ -66,7 +66,8 @@ def _probe(port: int, pipe: Any) -> None:
 
     def search(place: int) -> None:
         request = post("/search", json.dumps({"query": "头疼发烧吃什么药"}).encode())
-        connection = Connection(port)
+        address = f"127.0.0.{2 + place}"  # not the attacker's: a proxy limits the requests of an address
+        connection = Connection(port, address=address)
         for turn in itertools.count():
             due = began + (turn * CALLERS + place) / RATE
             time.sleep(max(0.0, due - time.monotonic()))
@@ -75,7 +76,7 @@ def _probe(port: int, pipe: Any) -> None:
                 status = connection.answer()[0]
             except OSError:
                 connection.close()
-                connection, status = Connection(port), 0
+                connection, status = Connection(port, address=address), 0
             with lock:
                 seen.append((due, time.monotonic() - due, status))
                 done[place] = due
@@ -94,11 +95,13 @@ def _probe(port: int, pipe: Any) -> None:
 class Connection:
     """An HTTP connection of its own, as plain as it can be."""
 
-    def __init__(self, port: int, *, buffer: int | None = None) -> None:
+    def __init__(self, port: int, *, address: str | None = None, buffer: int | None = None) -> None:
         self.socket, self.closed = socket.socket(), False
         if buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
         self.socket.settimeout(PATIENCE)
+        if address is not None:
+            self.socket.bind((address, 0))
         self.socket.connect(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._left = b""

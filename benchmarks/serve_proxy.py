@@ -4,9 +4,10 @@
     python benchmarks/limits.py --app proxy-connections
 
 `proxy-connections` and `proxy-stock` are `connections` and `stock` of serve_stock.py behind nginx, with the
-limits of `deploy/nginx.conf`, but without TLS and without limits per address, because all callers of the
-benchmarks have one address. nginx has one worker process, and does not limit how many requests a connection
-has, because the load generator keeps its connections. Needs `nginx` (Debian: `nginx-light`).
+limits of `deploy/nginx.conf`, but without TLS and without limits per address, because the load generator has
+one address. `limited-connections` has these limits, too; it is for `limits.py`, whose searching clients have
+16 addresses and whose attacker has one. nginx has one worker process, and does not limit how many requests a
+connection has, because the clients keep their connections. Needs `nginx` (Debian: `nginx-light`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,21 @@ from pathlib import Path
 from typing import Any
 
 #: Names of the applications behind nginx, and what is behind it.
-BEHIND = {"proxy-connections": "connections", "proxy-stock": "stock"}
+BEHIND = {
+    "proxy-connections": "connections",
+    "proxy-stock": "stock",
+    "limited-connections": "connections",
+}
+
+#: The limits per address of `deploy/nginx.conf`.
+PER_ADDRESS = """
+    limit_req_zone $binary_remote_addr zone=requests:10m rate=10r/s;
+    limit_conn_zone $binary_remote_addr zone=connections:10m;
+    limit_req_status 429;
+    limit_conn_status 429;
+    limit_conn connections 20;
+    limit_req zone=requests burst=20 nodelay;
+"""
 
 CONFIGURATION = """
 daemon off;
@@ -47,6 +62,7 @@ http {{
     client_body_timeout 10s;
     send_timeout 10s;
     keepalive_requests 1000000;
+    {per_address}
     upstream mar {{
         server 127.0.0.1:{behind};
         keepalive 64;
@@ -92,7 +108,8 @@ def main() -> None:
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="serve-proxy-"))
         behind = start_stock(given, stack)
-        port = start_nginx(nginx, Path(folder), behind, stack)
+        per_address = PER_ADDRESS if given.app.startswith("limited") else ""
+        port = start_nginx(nginx, Path(folder), behind, per_address, stack)
         print(f"listening on http://127.0.0.1:{port}", flush=True)
         stopped.wait()
 
@@ -110,13 +127,18 @@ def start_stock(given: argparse.Namespace, stack: ExitStack) -> int:
     return int(line.rsplit(":", 1)[1])
 
 
-def start_nginx(nginx: str, folder: Path, behind: int, stack: ExitStack) -> int:
+def start_nginx(nginx: str, folder: Path, behind: int, per_address: str, stack: ExitStack) -> int:
     """Start nginx before a port; return its own port."""
     port, files = free_port(), resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     path = folder / "nginx.conf"
     path.write_text(
         CONFIGURATION.format(
-            folder=folder, behind=behind, port=port, files=files, connections=min(16_384, files - 64)
+            folder=folder,
+            behind=behind,
+            port=port,
+            files=files,
+            connections=min(16_384, files - 64),
+            per_address=per_address,
         ),
         encoding="utf-8",
     )
