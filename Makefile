@@ -4,7 +4,7 @@ VENV ?= .venv
 PIP_ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0 -rs
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 -rs
 
 .PHONY: run test thorough slow fuzz lint types wheel docs format data clean
 

@@ -44,13 +44,34 @@ def entered(package: str, *command: str, folder: Path, **environment: str) -> li
     return json.loads(out.read_text("utf-8"))
 
 
+def used(title: str) -> set[str]:
+    """Return the folders that the line below the table of a walk names."""
+    text = PAGE.read_text("utf-8")
+    below = re.split(rf"\*\*`?{re.escape(title)}`?\*\*", text)[1].lstrip().split("\n\n", 2)[1]
+    assert below.startswith("Used by several of these: "), below
+    return set(re.findall(r"`([\w/]+)/`", below))
+
+
 def check(title: str, files: list[str]) -> None:
-    """Compare a walk with the entered files: all its files are among them, and its rows in this order."""
+    """Compare a walk with the entered files.
+
+    All files of the walk are among them, its rows are in the order in which they were entered, and no other
+    folder was entered but those that the line below the table names.
+    """
     rows = [[file for file in row if file.endswith(".py")] for row in walk(title)]
     missing = [file for row in rows for file in row if file not in files]
     assert not missing, f"never entered: {missing}"
     places = {row[0]: files.index(row[0]) for row in rows if row}
     assert list(places) == sorted(places, key=places.__getitem__), f"entered in another order: {places}"
+    listed = {folder_of(file) for row in walk(title) for file in row}
+    others = {folder_of(file) for file in files} - listed
+    assert others == used(title), f"other folders: {sorted(others)}"
+
+
+def folder_of(file: str) -> str:
+    """Return the folder of a file, below the package or below `curation`; empty for modules of the package."""
+    parts = file.split("/")
+    return "/".join(parts[: 2 if parts[0] == "curation" else 1]) if len(parts) > 1 else ""
 
 
 class Recorder:
