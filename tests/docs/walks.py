@@ -69,7 +69,7 @@ def check(title: str, files: list[str]) -> None:
 
 
 def folder_of(file: str) -> str:
-    """Return the folder of a file, below the package or below `curation`; empty for modules of the package."""
+    """Return the folder of a file, below the package or `curation`; empty for a module of the package."""
     parts = file.split("/")
     return "/".join(parts[: 2 if parts[0] == "curation" else 1]) if len(parts) > 1 else ""
 

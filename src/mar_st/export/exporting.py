@@ -27,7 +27,7 @@ from mar_st.export.source import check_tokens, open_source, write_front
 from mar_st.files import entry_of, move_folder
 from mar_st.kernels.processor import processors
 from mar_st.model.names import model_source
-from mar_st.online.front import Front
+from mar_st.online.front import TextPacker
 from mar_st.online.listing import EMBEDDING_TABLES, LISTING_FILE, ExportVariant, Listing
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def _inputs(
     part: Path, listing: Listing, calibrate: Sequence[str]
 ) -> tuple[dict[str, np.ndarray], list[dict[str, np.ndarray]]]:
     """Return the inputs of the graph: of several short texts, and of each query to calibrate on."""
-    front, prompt = Front(part, listing, "float16"), listing.prompts.get("query") or ""
+    front, prompt = TextPacker(part, listing, "float16"), listing.prompts.get("query") or ""
     example = next(front.packs([prompt + text for text in ("ab", "abc", "b")], prompt)).inputs
     return example, [next(front.packs([prompt + text], prompt)).inputs for text in calibrate]
 

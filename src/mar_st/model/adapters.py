@@ -134,7 +134,7 @@ def add_lora(
 
 
 @dataclass(frozen=True)
-class Merged:
+class MergeLoss:
     """Rounding loss of a LoRA update in the dtype that the merged weights are stored in.
 
     Attributes:
@@ -147,7 +147,7 @@ class Merged:
     lost: float
 
 
-def merge_lora(transformer: Transformer, storage_dtype: torch.dtype | None = None) -> Merged | None:
+def merge_lora(transformer: Transformer, storage_dtype: torch.dtype | None = None) -> MergeLoss | None:
     """Merge the LoRA adapter into the weights, in place; an encoder without one does not change.
 
     The sum of weights and update is computed in float32 and rounded once. An update is small compared with
@@ -191,7 +191,7 @@ def merge_lora(transformer: Transformer, storage_dtype: torch.dtype | None = Non
     if storage_dtype is not None:
         for parameter in model.parameters():  # buffers, such as rotary frequencies, do not change
             parameter.data = parameter.data.to(storage_dtype)
-    return Merged(str(stored).removeprefix("torch."), math.sqrt(lost / update) if update else 0.0)
+    return MergeLoss(str(stored).removeprefix("torch."), math.sqrt(lost / update) if update else 0.0)
 
 
 def _is_plain(layer: Any) -> bool:

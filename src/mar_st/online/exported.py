@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from mar_st.online.front import Front
+from mar_st.online.front import TextPacker
 from mar_st.online.listing import LISTING_FILE, Listing
 from mar_st.online.protocol import EncoderError, find_prompt
 from mar_st.online.runtime import open_runtime
@@ -53,7 +53,7 @@ class ExportedEncoder:
         runtime: Runs the graph.
     """
 
-    def __init__(self, listing: Listing, variant: ExportVariant, front: Front, runtime: Runtime) -> None:
+    def __init__(self, listing: Listing, variant: ExportVariant, front: TextPacker, runtime: Runtime) -> None:
         self.listing, self.variant = listing, variant
         self._front, self._runtime = front, runtime
         self.dim, self.normalised, self.max_length = listing.dim, listing.normalised, listing.max_length
@@ -80,7 +80,7 @@ class ExportedEncoder:
         """
         listing = Listing.read(folder)
         variant, runtime = _opened(folder, listing, backend, threads)
-        return cls(listing, variant, Front(folder, listing, variant.table), runtime)
+        return cls(listing, variant, TextPacker(folder, listing, variant.table), runtime)
 
     def encode(self, texts: Sequence[str], prompt_name: str | None = None) -> np.ndarray:
         """Return the vectors of queries, see `QueryEncoder`."""

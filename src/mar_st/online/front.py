@@ -176,7 +176,7 @@ class BigramTable:
         embeddings[first + 1] += self._second[rows[first]]
 
 
-class Front:
+class TextPacker:
     """Turns texts into packs.
 
     Args:

@@ -14,7 +14,7 @@ from mar_st.serve.documents import check_space
 from mar_st.serve.engine import Encoding
 from mar_st.serve.fleet import follow
 from mar_st.serve.gate import Gate
-from mar_st.serve.generations import Generations, Opened, SearcherSource
+from mar_st.serve.generations import Generations, OpenedSearcher, SearcherSource
 from mar_st.serve.metrics import Metrics
 from mar_st.serve.routes import add_routes
 from mar_st.serve.settings import ServeError, ServeSettings
@@ -65,7 +65,7 @@ def create_app(
     elif settings.query is not None:
         raise ServeError("The searcher is open already, so its query encoder cannot be chosen by name.")
     else:
-        source, opened = None, Opened(index, encoder if encoder is not None else index.encoder)
+        source, opened = None, OpenedSearcher(index, encoder if encoder is not None else index.encoder)
     if documents is not None:
         check_space(documents, opened.searcher.index)
     settings = replace(settings, model_name=settings.model_name or _name(opened.model))

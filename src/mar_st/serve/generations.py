@@ -51,7 +51,7 @@ class SearcherSource:
     backend: str = "auto"
     threads: int | None = None
 
-    def open(self, before: Opened | None = None) -> Opened:
+    def open(self, before: OpenedSearcher | None = None) -> OpenedSearcher:
         """Open the searcher; the encoder of `before` is reused if its files are the same.
 
         Raises:
@@ -76,11 +76,11 @@ class SearcherSource:
                 f"The encoder is open already; query={self.query!r} is chosen when it is loaded."
             )
         searcher = Searcher.open(index, encoder, reranker=self.reranker)
-        return Opened(searcher, encoder, stamps, model)
+        return OpenedSearcher(searcher, encoder, stamps, model)
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedSearcher:
     """Result of `SearcherSource.open`.
 
     Attributes:
@@ -119,7 +119,7 @@ class Generations:
     """
 
     def __init__(
-        self, source: SearcherSource | None, opened: Opened, settings: ServeSettings, metrics: Metrics
+        self, source: SearcherSource | None, opened: OpenedSearcher, settings: ServeSettings, metrics: Metrics
     ) -> None:
         self.source, self.settings, self.metrics = source, settings, metrics
         self.number = 0
@@ -165,11 +165,11 @@ class Generations:
         """Finish accepted work and end all threads."""
         await asyncio.gather(*self._retiring, self.current.retire())
 
-    def _prepare(self, source: SearcherSource, before: Opened) -> tuple[Opened, SearchEngine]:
+    def _prepare(self, source: SearcherSource, before: OpenedSearcher) -> tuple[OpenedSearcher, SearchEngine]:
         opened = source.open(before)
         return opened, self._engine(opened, before.encoder)
 
-    def _engine(self, opened: Opened, warm: object = None) -> SearchEngine:
+    def _engine(self, opened: OpenedSearcher, warm: object = None) -> SearchEngine:
         """Return an engine that has answered once, so that first callers do not wait for disk and runtime.
 
         Args:

@@ -168,7 +168,7 @@ def _too_large(limit: int) -> ApiError:
     return ApiError(413, "body_too_large", f"The body may have {limit} bytes. Send less at a time.")
 
 
-class Direct:
+class HandlerEndpoint:
     """An ASGI endpoint that reads the body and calls a handler.
 
     FastAPI's own request handling (dependencies, exit stacks, validation of every element) costs several

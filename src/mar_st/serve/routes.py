@@ -12,7 +12,7 @@ from starlette.routing import Route
 from mar_st.errors import MarError
 from mar_st.serve.errors import ApiError
 from mar_st.serve.handlers import Handlers
-from mar_st.serve.http import Direct, HttpResponse, ReceivedRequest, as_json
+from mar_st.serve.http import HandlerEndpoint, HttpResponse, ReceivedRequest, as_json
 from mar_st.serve.models import DOCUMENT_SUFFIX, NO_DOCUMENTS, model_entry, served_models, unknown_model
 from mar_st.serve.openapi import openapi
 from mar_st.serve.pages import add_pages
@@ -63,10 +63,10 @@ def add_routes(
         return await _reload(generations, fleet)
 
     direct: dict[tuple[str, str], ASGIApp] = {
-        ("POST", "/search"): Direct(handlers.search, **timed),
-        ("POST", "/v1/embeddings"): Direct(handlers.embeddings, **timed),
-        ("POST", "/admin/reload"): Direct(reload, **limits),
-        ("GET", "/document"): Direct(handlers.document, seconds=settings.timeout),
+        ("POST", "/search"): HandlerEndpoint(handlers.search, **timed),
+        ("POST", "/v1/embeddings"): HandlerEndpoint(handlers.embeddings, **timed),
+        ("POST", "/admin/reload"): HandlerEndpoint(reload, **limits),
+        ("GET", "/document"): HandlerEndpoint(handlers.document, seconds=settings.timeout),
     }
     for (method, path), endpoint in direct.items():
         app.router.routes.append(Route(path, endpoint, methods=[method]))

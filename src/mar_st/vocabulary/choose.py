@@ -59,7 +59,7 @@ class Usage:
 
 
 @dataclass(frozen=True)
-class Fit:
+class Coverage:
     """Coverage of texts by the kept tokens.
 
     Attributes:
@@ -185,7 +185,7 @@ def fit_of(
     prompts: Sequence[str] = (),
     *,
     show_progress: bool = False,
-) -> Fit:
+) -> Coverage:
     """Measure how a cut tokenizer fits texts; check that texts whose pieces stay are split as before.
 
     Args:
@@ -215,7 +215,7 @@ def fit_of(
                     f"The cut tokenizer splits {text[:60]!r} otherwise although all its pieces stay; a "
                     "tokenizer of this form cannot be cut."
                 )
-    return Fit(kept_tokens / max(tokens, 1), unchanged / max(number, 1))
+    return Coverage(kept_tokens / max(tokens, 1), unchanged / max(number, 1))
 
 
 class _Room:

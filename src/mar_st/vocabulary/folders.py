@@ -14,7 +14,7 @@ from mar_st.files import move_folder, refresh_digests
 from mar_st.model.native_gte import fetch, native
 from mar_st.model.tokenizers import with_backend
 from mar_st.modules.layout import routers, saved_chain
-from mar_st.vocabulary.choose import Fit, choose, fit_of, usage_of
+from mar_st.vocabulary.choose import Coverage, choose, fit_of, usage_of
 from mar_st.vocabulary.errors import VocabularyError
 from mar_st.vocabulary.pieces import Pieces, mapped_rows
 from mar_st.vocabulary.weights import (
@@ -66,7 +66,7 @@ class Trimmed:
     pieces: tuple[int, int]
     parameters: tuple[int, int]
     enough: int
-    fit: Fit
+    fit: Coverage
 
     def line(self) -> str:
         """Return the figures in one line."""

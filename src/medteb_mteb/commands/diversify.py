@@ -73,7 +73,7 @@ def diversify(
     from medteb_mteb.curation.diversify import (  # lazy: torch
         THRESHOLDS,
         Encoded,
-        Given,
+        PrecomputedVectors,
         Search,
         SelectionRule,
         run_diversify,
@@ -85,7 +85,7 @@ def diversify(
     columns = parse_columns(column)
     text_vectors: TextVectors
     if vectors is not None:
-        text_vectors = Given(vectors, [text.id for text in read_texts(source, columns)])
+        text_vectors = PrecomputedVectors(vectors, [text.id for text in read_texts(source, columns)])
     else:
         from mar_st.teachers.store import store_root  # lazy: torch
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.labels.agreement import agreement
 from medteb_mteb.curation.labels.grades import GRADES, POSITIVE_GRADES, by_pair, value
-from medteb_mteb.curation.labels.kappa import Rated, weighted_kappa
+from medteb_mteb.curation.labels.kappa import ItemRatings, weighted_kappa
 from medteb_mteb.validate.findings import Finding, Table, worst
 
 if TYPE_CHECKING:
@@ -148,9 +148,9 @@ def _with_others(judgements: Sequence[Judgement], judge: str) -> tuple[IntervalE
             continue
         for other, grade in given.items():
             if other != judge:
-                letters.append(Rated(query, value(given[judge]), value(grade)))
+                letters.append(ItemRatings(query, value(given[judge]), value(grade)))
                 labels.append(
-                    Rated(query, int(given[judge] in POSITIVE_GRADES), int(grade in POSITIVE_GRADES))
+                    ItemRatings(query, int(given[judge] in POSITIVE_GRADES), int(grade in POSITIVE_GRADES))
                 )
     return weighted_kappa(labels, 2), weighted_kappa(letters, len(GRADES))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.relatives.fetch import entrez, trials, wikipedia
 from medteb_mteb.curation.relatives.fetch.responses import FROZEN_FILE, address_of, read_frozen
-from medteb_mteb.curation.relatives.fetch.web import Again
+from medteb_mteb.curation.relatives.fetch.web import TransientError
 from tests.fuzz.engine import Target
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def prepare(folder: Path) -> Target:
     return Target(
         [*seeds, b"list\n" + json.dumps(listed).encode()],
         check,
-        (BuildError, Again),
+        (BuildError, TransientError),
         named=True,
         words=_WORDS,
     )

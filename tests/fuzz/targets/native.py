@@ -164,7 +164,7 @@ def prepare(folder: Path) -> Target:
 
 
 def _inputs(asked: dict[str, Any], hidden: int, tables: int) -> dict[str, np.ndarray]:
-    """Inputs as `Front` makes them."""
+    """Inputs as `TextPacker` makes them."""
     given = asked.get("lengths")
     lengths = (
         [1 + abs(one) % tables for one in given if type(one) is int][:8] if isinstance(given, list) else []

@@ -16,7 +16,7 @@ from mar_st.export.graphs.native import NativeGraphs
 from mar_st.export.source import ExportSource, write_front
 from mar_st.model.encoders import load_encoder
 from mar_st.modules.bigrams import Bigrams, BigramTransformer
-from mar_st.online.front import Front
+from mar_st.online.front import TextPacker
 from mar_st.online.runtimes.native import NativeRuntime
 from mar_st.online.torch_encoder import TorchEncoder
 from tests.mar_st.conftest import make_config, make_tokenizer
@@ -90,7 +90,7 @@ def native(model, folder, threads=2):
     listing, exact = write_front(source, folder, exact=True)
     graph = PackedEncoder(source.parts).eval()
     variant = NativeGraphs(GraphSource(graph, {}, listing, folder)).write("int8", folder, exact, [])
-    return NativeRuntime(folder / variant.graph, variant.options, threads), Front(folder, listing, exact)
+    return NativeRuntime(folder / variant.graph, variant.options, threads), TextPacker(folder, listing, exact)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import torch
 
 from mar_st.export.graph import ExportError, PackedEncoder, merge_siblings, parts_of
 from mar_st.export.source import ExportSource, check_tokens, open_source, write_front
-from mar_st.online.front import Front
+from mar_st.online.front import TextPacker
 from mar_st.online.torch_encoder import TorchEncoder
 from tests.mar_st.conftest import make_config
 from tests.mar_st.export.conftest import FAMILIES, TEXTS, make_model, with_pairs
@@ -18,7 +18,7 @@ def packed_vectors(model, folder, texts, prompt=""):
     source = ExportSource(TorchEncoder(model), parts_of(list(model)), "tiny")
     listing, exact = write_front(source, folder, exact=True)
     check_tokens(source, folder, listing, texts)
-    front = Front(folder, listing, exact)
+    front = TextPacker(folder, listing, exact)
     graph = PackedEncoder(source.parts).eval()
     vectors = []
     with torch.inference_mode():
@@ -51,7 +51,7 @@ def test_vectors_of_token_pairs_are_added_outside_the_graph(model_type, pooling,
     assert np.abs(expected - without).max() > 1e-3
     half, _ = write_front(source, tmp_path, exact=False)
     assert half.bigrams
-    rounded = next(Front(tmp_path, half, "float16").packs(TEXTS[:1])).inputs["embeddings"]
+    rounded = next(TextPacker(tmp_path, half, "float16").packs(TEXTS[:1])).inputs["embeddings"]
     exact = model[0].preprocess(TEXTS[:1])["input_ids"]
     wanted = model[0].model.get_input_embeddings()(exact) + model[0].bigrams(exact)
     np.testing.assert_allclose(rounded[: exact.shape[1]], wanted[0].detach().numpy(), atol=1e-2)

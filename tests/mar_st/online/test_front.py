@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mar_st.online.front import BigramTable, EmbeddingTable, Front, QueryTokenizer
+from mar_st.online.front import BigramTable, EmbeddingTable, QueryTokenizer, TextPacker
 from mar_st.online.listing import Listing
 from mar_st.online.protocol import EncoderError
 from tests.mar_st.conftest import make_tokenizer
@@ -32,7 +32,7 @@ def make_front(folder, mode="cls", *, include_prompt=True):
         model={}, dim=4, normalised=True, similarity="cosine", max_length=100, prompts={}, pooling=pooling,
         positions=2, filler=0, truncation="right", variants={}, chosen="", files={},
     )  # fmt: skip
-    return Front(folder, listing, "float16")
+    return TextPacker(folder, listing, "float16")
 
 
 def test_packs_hold_all_texts_in_order(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ from scipy.stats import hypergeom
 
 from medteb_mteb.curation.labels.experts import Experts
 from medteb_mteb.curation.labels.intervals import exact_interval, finite_interval
-from medteb_mteb.curation.labels.sheet import Drawn
+from medteb_mteb.curation.labels.sheet import SheetPair
 from medteb_mteb.validate.accuracy import StratumAnswers, accuracy_of_labels, stratified
 from medteb_mteb.validate.experts import corrected_mean
 
@@ -87,7 +87,7 @@ def experts(**strata):
         pairs[name] = size
         for i in range(seen):
             pair = (f"{name} q{i}", f"d{i}")
-            drawn[pair] = Drawn(len(drawn) + 1, *pair, labels[name.partition("_")[0]], name)
+            drawn[pair] = SheetPair(len(drawn) + 1, *pair, labels[name.partition("_")[0]], name)
             answers[pair] = int(i < positive)
     return Experts(answers, drawn, pairs)
 

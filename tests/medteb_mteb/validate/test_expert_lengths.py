@@ -9,7 +9,7 @@ import pytest
 
 from medteb_mteb.curation.labels.experts import Experts
 from medteb_mteb.curation.labels.grades import Judgement
-from medteb_mteb.curation.labels.sheet import Drawn
+from medteb_mteb.curation.labels.sheet import SheetPair
 from medteb_mteb.validate.bias import length_bias
 from medteb_mteb.validate.dominance import Graded, binned, rank_correlation
 from medteb_mteb.validate.expert_lengths import LABELS_ROW, length_bias_by_experts
@@ -38,7 +38,7 @@ def material(*, beyond=0.0, drawn=1.0, judges=("one", "two")):
             stratum = "positive" if said else "negative"
             strata[stratum] += 1
             if said or draw.random() < drawn:
-                rows[pair] = Drawn(len(rows) + 1, *pair, said, stratum)
+                rows[pair] = SheetPair(len(rows) + 1, *pair, said, stratum)
                 answers[pair] = truth
     experts = Experts(answers, rows, strata)
     return SimpleNamespace(experts=experts, judgements=tuple(judgements), data=SimpleNamespace(corpus=corpus))

@@ -6,7 +6,7 @@ from medteb_mteb.curation.diversify.core import Search, diversify
 from medteb_mteb.curation.diversify.disagreement import Disagreement, measure_disagreement
 from medteb_mteb.curation.diversify.execution import run_diversify
 from medteb_mteb.curation.diversify.rule import THRESHOLDS, SelectionRule
-from medteb_mteb.curation.diversify.sources import Encoded, Given, TextVectors
+from medteb_mteb.curation.diversify.sources import Encoded, PrecomputedVectors, TextVectors
 from medteb_mteb.curation.diversify.step import Diversify, centres_sample
 from medteb_mteb.curation.diversify.vectors import unit
 
@@ -15,7 +15,7 @@ __all__ = [
     "Disagreement",
     "Diversify",
     "Encoded",
-    "Given",
+    "PrecomputedVectors",
     "Search",
     "SelectionRule",
     "TextVectors",

@@ -15,7 +15,7 @@ from medteb_mteb.curation.diversify.inverted import Inverted
 from medteb_mteb.curation.diversify.journal import DecisionJournal
 from medteb_mteb.curation.diversify.product import Product
 from medteb_mteb.curation.diversify.rule import SelectionRule
-from medteb_mteb.curation.diversify.vectors import Kept
+from medteb_mteb.curation.diversify.vectors import KeptVectors
 from medteb_mteb.curation.files.records import BuildError
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def make_filter(
         tile: See `diversify`.
         neighbours: Also return the neighbour of each dropped vector.
     """
-    kept, product = Kept(dim), Product(float(rule.limit), dim, dtype)
+    kept, product = KeptVectors(dim), Product(float(rule.limit), dim, dtype)
     index: Exact | Inverted
     if search.index == "exact":
         index = Exact(rule, kept, product, tile=tile)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from medteb_mteb.curation.diversify.product import CandidatePairs, Product, Rounded
-from medteb_mteb.curation.diversify.vectors import Kept, Pairs, inner_products, similarities
+from medteb_mteb.curation.diversify.vectors import KeptVectors, Pairs, inner_products, similarities
 
 if TYPE_CHECKING:
     from medteb_mteb.curation.diversify.rule import SelectionRule
@@ -32,7 +32,7 @@ class Exact:
         tile: Number of kept vectors compared at once.
     """
 
-    def __init__(self, rule: SelectionRule, kept: Kept, product: Product, *, tile: int = TILE) -> None:
+    def __init__(self, rule: SelectionRule, kept: KeptVectors, product: Product, *, tile: int = TILE) -> None:
         self.rule, self.kept, self.product, self.tile = rule, kept, product, tile
         self._tiles: list[Rounded] = []
         self._filled = 0

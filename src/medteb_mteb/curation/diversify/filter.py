@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from medteb_mteb.curation.diversify.exact import within
-from medteb_mteb.curation.diversify.vectors import Kept, Pairs, unit
+from medteb_mteb.curation.diversify.vectors import KeptVectors, Pairs, unit
 
 if TYPE_CHECKING:
     from medteb_mteb.curation.diversify.product import Product
@@ -63,7 +63,7 @@ class DiversityFilter:
     def __init__(
         self,
         rule: SelectionRule,
-        kept: Kept,
+        kept: KeptVectors,
         index: NeighbourIndex,
         product: Product,
         *,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from medteb_mteb.curation.diversify.centres import Centres
-from medteb_mteb.curation.diversify.vectors import Kept, Pairs, import_faiss, similarities
+from medteb_mteb.curation.diversify.vectors import KeptVectors, Pairs, import_faiss, similarities
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +37,7 @@ class Inverted:
     def __init__(
         self,
         rule: SelectionRule,
-        kept: Kept,
+        kept: KeptVectors,
         centres: np.ndarray,
         probes: int,
         dtype: torch.dtype | None = None,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.diversify.vectors import Rows
     from medteb_mteb.curation.files.records import Text
 
-__all__ = ["Encoded", "Given", "Kind", "TextVectors"]
+__all__ = ["Encoded", "Kind", "PrecomputedVectors", "TextVectors"]
 
 Kind: TypeAlias = Literal["queries", "documents"]
 
@@ -78,7 +78,7 @@ class Encoded:
         return self._store.vectors(self._teacher, full, self.role, show_progress=self.show_progress)
 
 
-class Given:
+class PrecomputedVectors:
     """Vectors that were computed before.
 
     Args:

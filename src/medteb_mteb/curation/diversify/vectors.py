@@ -11,7 +11,7 @@ from medteb_mteb.curation.files.records import BuildError
 if TYPE_CHECKING:
     from mar_st.teachers.vectors import Vectors
 
-__all__ = ["Kept", "NotFiniteError", "Pairs", "Rows", "inner_products", "unit"]
+__all__ = ["KeptVectors", "NotFiniteError", "Pairs", "Rows", "inner_products", "unit"]
 
 #: Vectors `(n, dim)` that can be asked for by slice or row numbers: an array, a memmap, files of a store.
 Rows: TypeAlias = "np.ndarray | Vectors"
@@ -73,7 +73,7 @@ def unit(vectors: np.ndarray, first: int = 0) -> np.ndarray:
     return doubles.astype(np.float32)
 
 
-class Kept:
+class KeptVectors:
     """The vectors that were kept, numbered in order; they are not copied.
 
     Args:
@@ -131,7 +131,7 @@ def inner_products(left: np.ndarray, i: np.ndarray, right: np.ndarray, j: np.nda
     return products
 
 
-def similarities(block: np.ndarray, left: np.ndarray, kept: Kept, right: np.ndarray) -> np.ndarray:
+def similarities(block: np.ndarray, left: np.ndarray, kept: KeptVectors, right: np.ndarray) -> np.ndarray:
     """Return the inner products of rows of a block with kept vectors, `(p,)` float32, in bounded memory."""
     products = np.empty(len(left), dtype=np.float32)
     order = np.argsort(right, kind="stable")  # neighbours on disk are read together

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.judge.config import AnyJudge
     from medteb_mteb.curation.judge.journal import JudgementJournal
     from medteb_mteb.curation.judge.material import JudgingMaterial
-    from medteb_mteb.curation.judge.plan import Wanted
+    from medteb_mteb.curation.judge.plan import PlannedJudgements
     from medteb_mteb.curation.llm.database import Failure
     from medteb_mteb.curation.llm.origins import Origin
 
@@ -77,7 +77,9 @@ class Outcome:
         return {"answered": answered(self.origins, "pairs"), **({"undated": undated} if undated else {})}
 
 
-def outcomes(planners: Sequence[Wanted[AnyJudge]], journal: JudgementJournal) -> dict[str, Outcome]:
+def outcomes(
+    planners: Sequence[PlannedJudgements[AnyJudge]], journal: JudgementJournal
+) -> dict[str, Outcome]:
     """Count the pairs of each judge in the journal."""
     by_judge = {planner.judge.name: Outcome() for planner in planners}
     for row in _rows(planners, journal):
@@ -87,7 +89,7 @@ def outcomes(planners: Sequence[Wanted[AnyJudge]], journal: JudgementJournal) ->
 
 def export(
     folder: Path,
-    planners: Sequence[Wanted[AnyJudge]],
+    planners: Sequence[PlannedJudgements[AnyJudge]],
     journal: JudgementJournal,
     raised: frozenset[bytes] = frozenset(),
 ) -> dict[str, Outcome]:
@@ -145,7 +147,9 @@ def export(
 
 
 def _rows(
-    planners: Sequence[Wanted[AnyJudge]], journal: JudgementJournal, raised: frozenset[bytes] = frozenset()
+    planners: Sequence[PlannedJudgements[AnyJudge]],
+    journal: JudgementJournal,
+    raised: frozenset[bytes] = frozenset(),
 ) -> Iterator[dict[str, Any]]:
     """Yield rows by query, document and judge; for pairs not requested yet, without grade and reason.
 

@@ -17,7 +17,7 @@ from medteb_mteb.curation.judge.injection import suspicious
 from medteb_mteb.curation.judge.journal import JudgementJournal
 from medteb_mteb.curation.judge.learned import LearnedPlanner, LearnedWorker
 from medteb_mteb.curation.judge.material import read_material
-from medteb_mteb.curation.judge.plan import RequestPlanner, Wanted
+from medteb_mteb.curation.judge.plan import PlannedJudgements, RequestPlanner
 from medteb_mteb.curation.judge.pools import pool_files
 from medteb_mteb.curation.judge.raised import check_of, raised
 from medteb_mteb.curation.judge.report import JudgeReport, JudgeResult, finished
@@ -147,7 +147,7 @@ def _identity(
     documents: str | Path,
     pools: str | Path,
     gold: str | Path | None,
-    planners: Sequence[Wanted[AnyJudge]],
+    planners: Sequence[PlannedJudgements[AnyJudge]],
 ) -> dict[str, Any]:
     """Return everything the judgements depend on; budgets and rate limits may change between runs."""
     return {

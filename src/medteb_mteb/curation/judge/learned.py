@@ -10,7 +10,7 @@ from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.judge.config import LearnedJudge
 from medteb_mteb.curation.judge.entries import JudgeAccount, Request
 from medteb_mteb.curation.judge.grader import open_grader
-from medteb_mteb.curation.judge.plan import Wanted
+from medteb_mteb.curation.judge.plan import PlannedJudgements
 from medteb_mteb.curation.judge.worker import Tally
 from medteb_mteb.curation.labels.grades import GRADES
 from medteb_mteb.curation.llm.limits import Stop
@@ -28,7 +28,7 @@ __all__ = ["LearnedPlanner", "LearnedWorker"]
 PAIRS_PER_WRITE = 512
 
 
-class LearnedPlanner(Wanted[LearnedJudge]):
+class LearnedPlanner(PlannedJudgements[LearnedJudge]):
     """The pairs for a learned judge."""
 
     def missing(self) -> Iterator[tuple[bytes, str, str]]:

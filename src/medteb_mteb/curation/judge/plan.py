@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.judge.journal import JudgementJournal
     from medteb_mteb.curation.judge.material import JudgingMaterial, QueryGroup
 
-__all__ = ["PASSAGE_OVERHEAD_TOKENS", "PROMPT_OVERHEAD_TOKENS", "PlannedRequest", "RequestPlanner", "Wanted"]
+__all__ = [
+    "PASSAGE_OVERHEAD_TOKENS",
+    "PROMPT_OVERHEAD_TOKENS",
+    "PlannedJudgements",
+    "PlannedRequest",
+    "RequestPlanner",
+]
 
 JudgeT = TypeVar("JudgeT", bound=AnyJudge, covariant=True)
 
@@ -76,7 +82,7 @@ class JudgementCounts:
         return self.judgements - self.known - self.failed.total()
 
 
-class Wanted(Generic[JudgeT]):
+class PlannedJudgements(Generic[JudgeT]):
     """The judgements that one judge is to make.
 
     Args:
@@ -120,8 +126,8 @@ class Wanted(Generic[JudgeT]):
         return counts
 
 
-class RequestPlanner(Wanted[Judge]):
-    """The requests for one LLM; arguments as of `Wanted`."""
+class RequestPlanner(PlannedJudgements[Judge]):
+    """The requests for one LLM; arguments as of `PlannedJudgements`."""
 
     #: Requests of an interrupted run that are no longer wanted in this form.
     stale: list[Request]

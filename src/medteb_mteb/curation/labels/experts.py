@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from medteb_mteb.curation.labels.sheet import Drawn
+    from medteb_mteb.curation.labels.sheet import SheetPair
 
 __all__ = ["DECISION_COLUMN", "Experts", "read_experts", "write_disagreements"]
 
@@ -48,7 +48,7 @@ class Experts:
     """
 
     answers: Mapping[tuple[str, str], int]
-    drawn: Mapping[tuple[str, str], Drawn]
+    drawn: Mapping[tuple[str, str], SheetPair]
     pairs: Mapping[str, int]
     number: int = 1
     differing: int = 0

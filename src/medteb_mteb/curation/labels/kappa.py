@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Rated", "weighted_kappa"]
+__all__ = ["ItemRatings", "weighted_kappa"]
 
 
 @dataclass(frozen=True)
-class Rated:
+class ItemRatings:
     """Ratings of one item by two raters.
 
     Attributes:
@@ -37,7 +37,7 @@ class Rated:
     second: int
 
 
-def weighted_kappa(items: Sequence[Rated], levels: int) -> IntervalEstimate:
+def weighted_kappa(items: Sequence[ItemRatings], levels: int) -> IntervalEstimate:
     """Return the weighted kappa of two raters and its 95 % interval.
 
     Args:

@@ -16,7 +16,7 @@ from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.labels.agreement import fleiss_kappa
 from medteb_mteb.curation.labels.intervals import exact_interval
 from medteb_mteb.curation.labels.sheet import (
-    Drawn,
+    SheetPair,
     answered_by_all,
     check_free,
     key_of,
@@ -127,7 +127,7 @@ def export_review(
     drawn = [label for side in (1, 0) for label in rng.sample(sides[side], wanted[side])]
     rng.shuffle(drawn)
     rows = [
-        Drawn(
+        SheetPair(
             number,
             label.query_id,
             label.document_id,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.files.records import BuildError, Text
-from medteb_mteb.curation.labels.sheet import Drawn, write_sheet
+from medteb_mteb.curation.labels.sheet import SheetPair, write_sheet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -71,7 +71,7 @@ def _cut(scale: float, size: int, least: int) -> float:
 
 def draw(
     pairs: Mapping[str, Sequence[tuple[str, str, int | None]]], numbers: Mapping[str, int], seed: int
-) -> list[Drawn]:
+) -> list[SheetPair]:
     """Draw pairs without replacement from each stratum, and shuffle them.
 
     Strata are drawn one by one, so another stratum or a larger number elsewhere changes no other sample.
@@ -89,7 +89,7 @@ def draw(
         drawn += [(*pair, name) for pair in ordered[: numbers[name]]]
     random.Random(seed).shuffle(drawn)
     return [
-        Drawn(row, query, document, label, stratum)
+        SheetPair(row, query, document, label, stratum)
         for row, (query, document, label, stratum) in enumerate(drawn, start=1)
     ]
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLUMNS",
-    "Drawn",
     "Sheet",
+    "SheetPair",
     "answered_by_all",
     "guarded",
     "key_of",
@@ -43,7 +43,7 @@ _CONTROLS = ("\t", "\r", "\n")
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class SheetPair:
     """A pair of a sheet.
 
     Attributes:
@@ -75,7 +75,7 @@ class Sheet:
         pairs: Number of pairs of each stratum, drawn or not.
     """
 
-    rows: dict[int, Drawn]
+    rows: dict[int, SheetPair]
     pairs: dict[str, int]
 
     def drawn(self, stratum: str) -> int:
@@ -90,7 +90,7 @@ def key_of(sheet: Path) -> Path:
 
 def write_sheet(
     path: Path,
-    drawn: Sequence[Drawn],
+    drawn: Sequence[SheetPair],
     pairs: Mapping[str, int],
     queries: Mapping[str, Text],
     documents: Mapping[str, Text],
@@ -180,7 +180,7 @@ def read_sheet(sheet: Path) -> Sheet:
         else:  # a key of an earlier version: positives and negatives
             pairs = {name: int(content["labelled"][name]) for name in ("positive", "negative")}
         drawn = [
-            Drawn(
+            SheetPair(
                 entry["row"],
                 entry["query-id"],
                 entry["corpus-id"],

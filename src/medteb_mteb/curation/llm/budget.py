@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.llm.account import Account
     from medteb_mteb.curation.llm.config import LLM
 
-__all__ = ["Purse", "tokens_of"]
+__all__ = ["Budget", "tokens_of"]
 
 #: Bytes of UTF-8 that count as a token. A Chinese character has three, so it counts as one token; today's
 #: tokenizers need 0.6 to 1.0. Three English letters count as one; tokenizers put about four into one. The
@@ -22,7 +22,7 @@ def tokens_of(text: str) -> int:
     return math.ceil(len(text.encode("utf-8", "surrogatepass")) / BYTES_PER_TOKEN)
 
 
-class Purse:
+class Budget:
     """Budget of an LLM: the amount spent, and the most that pending requests may cost.
 
     Args:

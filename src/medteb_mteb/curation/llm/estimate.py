@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.llm.database import settings_digest
 from medteb_mteb.curation.llm.journal import UNREAD, AnswerJournal
-from medteb_mteb.curation.llm.readings import Order, by_answer
+from medteb_mteb.curation.llm.readings import AnswerRequest, by_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -94,7 +94,7 @@ def estimate_cost(
             known += len(key_prompts)
             continue
         requests += 1
-        tokens = Order(key, key_prompts[0]).tokens()
+        tokens = AnswerRequest(key, key_prompts[0]).tokens()
         tokens_in, tokens_out = tokens_in + tokens[0], tokens_out + tokens[1]
     return Cost(
         prompts=len(prompts),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.llm.journal import Answer, AnswerJournal
     from medteb_mteb.curation.llm.prompt import Prompt
 
-__all__ = ["Order", "Readings", "by_answer"]
+__all__ = ["AnswerRequest", "Readings", "by_answer"]
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ _KEYS_PER_QUERY = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class AnswerRequest:
     """An answer to request.
 
     Attributes:
@@ -39,7 +39,7 @@ class Order:
     attempt: int = 0
 
     @property
-    def prompt(self) -> Order:
+    def prompt(self) -> AnswerRequest:
         """Return the prompt to send: the order itself."""
         return self
 
@@ -96,7 +96,7 @@ class Readings(Generic[T]):
         self.good: dict[str, T] = {}
         self.failed: dict[str, str] = {}
 
-    def orders(self, journal: AnswerJournal, *, retry_failed: bool) -> Iterator[Order]:
+    def orders(self, journal: AnswerJournal, *, retry_failed: bool) -> Iterator[AnswerRequest]:
         """Parse the answers in the journal, and yield the requests that remain.
 
         An answer that arrived just before its run was killed was not parsed; it is parsed now, and requested
@@ -112,7 +112,7 @@ class Readings(Generic[T]):
                     key, answers.get(key, []), failures.get(key), journal, retry_failed
                 )
                 if attempt is not None:
-                    yield Order(key, self.prompts[key][0], attempt)
+                    yield AnswerRequest(key, self.prompts[key][0], attempt)
                 elif key in failures and not self._unanswered(key):
                     accepted.append(key)
             if accepted:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from medteb_mteb.curation.llm.budget import Purse
+from medteb_mteb.curation.llm.budget import Budget
 from medteb_mteb.curation.llm.client import Endpoint, GiveUp, Unanswered
 from medteb_mteb.curation.llm.limits import RateLimits, Stop
 
@@ -47,7 +47,7 @@ class EndpointWorker(ABC, Generic[JobT]):
     ) -> None:
         self.llm, self.settings, self.description = llm, settings, description
         self._journal = journal
-        self.purse = Purse(llm, journal.account(llm.name))
+        self.budget = Budget(llm, journal.account(llm.name))
         self.stop = Stop()
         self.faults: dict[str, int] = {}
         #: Why it ended before all requests were sent; empty if it did not.
@@ -139,8 +139,8 @@ class EndpointWorker(ABC, Generic[JobT]):
         queue = self._urgent or self._next
         if not queue:
             return None
-        if not self.purse.hold(*queue[0].prompt.tokens()):
-            self.stopped = self.purse.exhausted()
+        if not self.budget.hold(*queue[0].prompt.tokens()):
+            self.stopped = self.budget.exhausted()
             return None
         return queue.popleft()
 
@@ -155,7 +155,7 @@ class EndpointWorker(ABC, Generic[JobT]):
             self.stop.set(str(given_up))
             return
         finally:
-            self.purse.free(*job.prompt.tokens())
+            self.budget.free(*job.prompt.tokens())
         self._urgent.extend(self.settle(job, reply, reason))
         if reply is not None:
-            self.purse.pay(reply.tokens_in, reply.tokens_out)
+            self.budget.pay(reply.tokens_in, reply.tokens_out)

@@ -9,7 +9,7 @@ from medteb_mteb.curation.llm.account import Account
 from medteb_mteb.curation.llm.database import Failure
 from medteb_mteb.curation.llm.journal import Answer
 from medteb_mteb.curation.llm.origins import origin_today
-from medteb_mteb.curation.llm.readings import Order
+from medteb_mteb.curation.llm.readings import AnswerRequest
 from medteb_mteb.curation.llm.worker import EndpointWorker
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Writer"]
 
 
-class Writer(EndpointWorker[Order]):
+class Writer(EndpointWorker[AnswerRequest]):
     """Asks for answers.
 
     Args:
@@ -42,7 +42,7 @@ class Writer(EndpointWorker[Order]):
     def __init__(
         self,
         readings: Readings[Any],
-        orders: Sequence[Order],
+        orders: Sequence[AnswerRequest],
         llm: LLM,
         journal: AnswerJournal,
         settings: bytes,
@@ -55,25 +55,25 @@ class Writer(EndpointWorker[Order]):
         self._failed = 0
         self._orders = iter(orders)
 
-    def more(self) -> list[Order]:
+    def more(self) -> list[AnswerRequest]:
         """Return the next orders."""
         return list(islice(self._orders, self.llm.concurrency))
 
-    def settle(self, job: Order, reply: Reply | None, reason: str) -> list[Order]:
+    def settle(self, job: AnswerRequest, reply: Reply | None, reason: str) -> list[AnswerRequest]:
         """Keep a valid answer; an invalid one is requested again, once."""
         if reply is not None:
             reason = self._keep(job, reply)
             self.used(reason)
             if reason and job.attempt == 0:
-                return [Order(job.key, job.words, 1)]
+                return [AnswerRequest(job.key, job.words, 1)]
         if reason:
             self.journal.fail(job.key, Failure(reason, job.attempt))
             self.readings.fail(job.key, reason)
             self._failed += 1
-        self.done(self.purse.spent, self._failed)
+        self.done(self.budget.spent, self._failed)
         return []
 
-    def _keep(self, job: Order, reply: Reply) -> str:
+    def _keep(self, job: AnswerRequest, reply: Reply) -> str:
         """Record an answer and parse it; return why it is unusable, or an empty string."""
         ending = "refused" if reply.refused else "cut" if reply.cut else ""
         # Replaces lone surrogates, which JSON can express and UTF-8 cannot.

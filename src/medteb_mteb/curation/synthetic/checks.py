@@ -15,7 +15,7 @@ from medteb_mteb.curation.texts.near_duplicates import jaccard, shingles
 if TYPE_CHECKING:
     from medteb_mteb.curation.synthetic.languages import Language
 
-__all__ = ["NEAR_DUPLICATE_SIMILARITY", "QueryCheck", "Seen", "copied", "text_problem"]
+__all__ = ["NEAR_DUPLICATE_SIMILARITY", "QueryCheck", "SeenTexts", "copied", "text_problem"]
 
 #: Minimum Jaccard similarity of character 2-grams at which two short texts count as nearly the same. In a
 #: sentence of 20 characters, another disease gives about .6, and an added or removed particle .9.
@@ -86,7 +86,7 @@ def copied(text: str, document: str, language: Language) -> bool:
     return any(plain[i : i + width] in document for i in range(len(plain) - width + 1))
 
 
-class Seen:
+class SeenTexts:
     """Short texts, compared with later ones to find near-duplicates."""
 
     def __init__(self, threshold: float = NEAR_DUPLICATE_SIMILARITY) -> None:
@@ -115,7 +115,7 @@ class QueryCheck:
         self._language = language
         self._document = normalise(document)
         self._sentences = {normalise(piece) for piece in _SENTENCE_END.split(document)}
-        self._seen = Seen()
+        self._seen = SeenTexts()
 
     def __call__(self, query: str, form: str) -> tuple[str, str]:
         """Return the reason to drop a query, and a detail; two empty strings if it passes.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mar_st.text.normalisation import normalise
 from medteb_mteb.curation.judge.injection import suspicious
-from medteb_mteb.curation.synthetic.checks import Seen, copied, text_problem
+from medteb_mteb.curation.synthetic.checks import SeenTexts, copied, text_problem
 from medteb_mteb.curation.synthetic.grid import length_of
 from medteb_mteb.curation.synthetic.languages import size, written_in
 from medteb_mteb.curation.synthetic.task_prompts import EXAMPLE_TASKS
@@ -38,7 +38,7 @@ class TaskCheck:
 
     def __init__(self, language: Language) -> None:
         self._language = language
-        self._seen = Seen()
+        self._seen = SeenTexts()
         for example in EXAMPLE_TASKS[language]:
             self._seen.add(example)
 
@@ -68,7 +68,7 @@ class ExampleCheck:
     def __init__(self, task: str, language: Language) -> None:
         self._language = language
         self._task = normalise(task)
-        self._seen = Seen()
+        self._seen = SeenTexts()
 
     def __call__(self, example: Example, constraints: Constraints) -> tuple[str, str]:
         """Return the reason to drop an example, and a detail; two empty strings if it passes."""

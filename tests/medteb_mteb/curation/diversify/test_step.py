@@ -11,7 +11,14 @@ from typer.testing import CliRunner
 
 from medteb_mteb.commands.diversify import diversify as command
 from medteb_mteb.commands.errors import UserError
-from medteb_mteb.curation.diversify import Diversify, Given, Search, SelectionRule, centres_sample, diversify
+from medteb_mteb.curation.diversify import (
+    Diversify,
+    PrecomputedVectors,
+    Search,
+    SelectionRule,
+    centres_sample,
+    diversify,
+)
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.files.step import run_step
@@ -68,7 +75,7 @@ def rows(folder, kind):
 def test_the_step_keeps_what_the_function_keeps(source, vectors, tmp_path, shard):
     kept = diversify(np.load(vectors), threshold=0.8, seed_size=10)
     assert 0 < (~kept).sum() < 80
-    given = Given(vectors, [f"t{i}" for i in range(90)])
+    given = PrecomputedVectors(vectors, [f"t{i}" for i in range(90)])
     step = Diversify(given, SelectionRule(0.8, seed_size=10), Search())
     report = run_step(step, source, tmp_path / "out", shard=shard, show_progress=False)
     assert report.dropped == {"near-duplicate": (~kept).sum()}
@@ -87,7 +94,7 @@ def test_the_step_keeps_what_the_function_keeps(source, vectors, tmp_path, shard
 def run(kind, source, vectors, out, index):
     """The step `kind` in shards of 20, approximate with few lists so that it depends on its centres."""
     search, sample = centres_sample(source, Search(index, lists=8, probes=1, block=16))
-    given = Given(vectors, [text.id for text in read_texts(source)])
+    given = PrecomputedVectors(vectors, [text.id for text in read_texts(source)])
     step = kind(
         given, SelectionRule(0.8, seed_size=10), search, sample=sample, centres_file=f"{out}.centres.npy"
     )
@@ -171,14 +178,14 @@ def test_vectors_are_found_by_id(source, vectors, tmp_path):
     (folder / "texts.jsonl").write_text(ids, encoding="utf-8")
     texts = list(read_texts(source))
     names = [text.id for text in texts]
-    assert np.array_equal(Given(folder, names).vectors(texts)[:], np.load(vectors))
-    assert np.array_equal(Given(vectors, names).vectors(texts[5:9])[:], np.load(vectors)[5:9])
+    assert np.array_equal(PrecomputedVectors(folder, names).vectors(texts)[:], np.load(vectors))
+    assert np.array_equal(PrecomputedVectors(vectors, names).vectors(texts[5:9])[:], np.load(vectors)[5:9])
     with pytest.raises(BuildError, match="no vector for 1 texts, for instance 'new'"):
-        Given(folder, [*names, "new"])
+        PrecomputedVectors(folder, [*names, "new"])
     with pytest.raises(BuildError, match="holds 90 vectors for 89 texts"):
-        Given(vectors, names[1:])
+        PrecomputedVectors(vectors, names[1:])
     with pytest.raises(BuildError, match="There is no"):
-        Given(tmp_path / "gone.npy", names)
+        PrecomputedVectors(tmp_path / "gone.npy", names)
 
 
 @pytest.mark.parametrize("row", [47, 57])
@@ -201,7 +208,7 @@ def test_the_ids_of_given_vectors_are_part_of_the_steps_identity(source, vectors
     def write(order):
         ids = "".join(json.dumps({"_id": name}) + "\n" for name in order)
         (folder / "texts.jsonl").write_text(ids, encoding="utf-8")
-        return Given(folder, names)
+        return PrecomputedVectors(folder, names)
 
     step = Diversify(write(names), SelectionRule(0.8, seed_size=10), Search())
     run_step(step, source, tmp_path / "out", show_progress=False)

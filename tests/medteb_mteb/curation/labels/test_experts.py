@@ -8,11 +8,11 @@ import pytest
 from medteb_mteb.curation.files.records import BuildError, Text
 from medteb_mteb.curation.labels.experts import read_experts, write_disagreements
 from medteb_mteb.curation.labels.review import import_review
-from medteb_mteb.curation.labels.sheet import COLUMNS, Drawn, key_of, write_sheet
+from medteb_mteb.curation.labels.sheet import COLUMNS, SheetPair, key_of, write_sheet
 
 TEXTS = {f"t{i}": Text(f"t{i}", f"+第{i}条") for i in range(12)}
 DRAWN = [
-    Drawn(i + 1, f"t{i}", f"t{i}", label, stratum)
+    SheetPair(i + 1, f"t{i}", f"t{i}", label, stratum)
     for i, (label, stratum) in enumerate(
         [(1, "positive")] * 4 + [(0, "negative")] * 6 + [(None, "disputed")] * 2
     )

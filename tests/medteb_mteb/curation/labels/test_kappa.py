@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from medteb_mteb.curation.labels.kappa import Rated, weighted_kappa
+from medteb_mteb.curation.labels.kappa import ItemRatings, weighted_kappa
 
 
 def rated(queries=40, levels=5):
@@ -13,7 +13,7 @@ def rated(queries=40, levels=5):
     first = draw.integers(0, levels, size=(queries, 6))
     second = np.where(draw.random(first.shape) < 0.6, first, draw.integers(0, levels, size=first.shape))
     return [
-        Rated(f"q{q}", int(a), int(b))
+        ItemRatings(f"q{q}", int(a), int(b))
         for q in range(queries)
         for a, b in zip(first[q], second[q], strict=True)
     ]
@@ -33,10 +33,10 @@ def test_kappa_equals_scikit_learns_and_is_in_its_interval(levels):
 
 
 def test_kappa_is_1_if_perfect_minus_1_if_opposite_and_nan_if_undefined():
-    assert weighted_kappa([Rated(f"q{i}", i % 5, i % 5) for i in range(20)], 5).value == 1.0
-    opposite = [Rated(f"q{i}", i % 2, 1 - i % 2) for i in range(20)]
+    assert weighted_kappa([ItemRatings(f"q{i}", i % 5, i % 5) for i in range(20)], 5).value == 1.0
+    opposite = [ItemRatings(f"q{i}", i % 2, 1 - i % 2) for i in range(20)]
     assert weighted_kappa(opposite, 2).value == -1.0
-    assert math.isnan(weighted_kappa([Rated(f"q{i}", 0, 0) for i in range(20)], 5).value)
+    assert math.isnan(weighted_kappa([ItemRatings(f"q{i}", 0, 0) for i in range(20)], 5).value)
     assert math.isnan(weighted_kappa([], 5).value)
 
 
@@ -44,7 +44,7 @@ def test_one_query_has_the_kappa_of_its_table_but_no_interval():
     """Squared distances add up to 2; those expected of margins 3, 2, 3 and 2, 2, 4 to 96 / 8: 1 - 2 / 12."""
     table = [[2, 1, 0], [0, 1, 1], [0, 0, 3]]
     items = [
-        Rated("q", first, second)
+        ItemRatings("q", first, second)
         for first, row in enumerate(table)
         for second, count in enumerate(row)
         for _ in range(count)
@@ -61,10 +61,10 @@ def test_items_of_a_query_are_resampled_together():
     By hand these are 1 - 1 / 2 and 1 - 2 / 2, and that of both queries is 1 - 3 / 4.
     """
     ratings = {"better": ["00", "11", "11", "10"], "worse": ["00", "01", "10", "11"]}
-    items = [Rated(query, int(a), int(b)) for query, pairs in ratings.items() for a, b in pairs]
+    items = [ItemRatings(query, int(a), int(b)) for query, pairs in ratings.items() for a, b in pairs]
     kappa = weighted_kappa(items, 2)
     assert (kappa.low, kappa.value, kappa.high) == pytest.approx((0, 0.25, 0.5), abs=1e-12)
 
 
 def test_two_items_of_different_categories_suffice_for_a_kappa():
-    assert weighted_kappa([Rated("a", 0, 0), Rated("b", 1, 1)], 2).value == 1.0
+    assert weighted_kappa([ItemRatings("a", 0, 0), ItemRatings("b", 1, 1)], 2).value == 1.0

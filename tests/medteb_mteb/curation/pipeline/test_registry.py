@@ -114,15 +114,15 @@ def test_a_new_step_has_its_inputs_checked_and_its_requests_counted(registering,
 
 
 def test_a_name_is_registered_once(registering):
-    class Again(PipelineStep):
+    class TransientError(PipelineStep):
         WRITES = "texts"
 
         def run(self, job):
             return StepOutcome()
 
     with pytest.raises(ValueError, match=r"two steps 'dedup': medteb_mteb\.curation\.pipeline\.steps\.dedup"):
-        registry.step("dedup")(Again)
-    assert registry.registered()["dedup"] is not Again
+        registry.step("dedup")(TransientError)
+    assert registry.registered()["dedup"] is not TransientError
 
 
 def test_a_class_without_a_run_method_is_refused(registering):

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.relatives.fetch.web import Again, parse_json_body
+from medteb_mteb.curation.relatives.fetch.web import TransientError, parse_json_body
 from medteb_mteb.curation.relatives.raw import in_one_line, parse_xml
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _articles(ask: Requester, database: str, term: str, most: int, root: str) ->
 def _parse_search(body: bytes) -> dict[str, Any]:
     result = parse_json_body(body).get("esearchresult")
     if not isinstance(result, dict) or "ERROR" in result:
-        raise Again(f"a search without a result: {body[:80].decode('utf-8', 'replace')!r}")
+        raise TransientError(f"a search without a result: {body[:80].decode('utf-8', 'replace')!r}")
     ids, count = result.get("idlist"), result.get("count")
     if not isinstance(ids, list) or not all(isinstance(one, str) and one.isdecimal() for one in ids):
         raise BuildError(f"NCBI: a search gives no list of numbers: {repr(ids)[:80]}.")
@@ -156,7 +156,7 @@ def _parse_articles(body: bytes, expected: str) -> ET.Element:
     """Return the root of a set of articles. A document type is ignored unless it declares entities.
 
     Raises:
-        Again: The body is something else or was cut.
+        TransientError: The body is something else or was cut.
         BuildError: The body declares entities.
     """
     body = _DOCTYPE.sub(b"", body, count=1)
@@ -165,7 +165,7 @@ def _parse_articles(body: bytes, expected: str) -> ET.Element:
     try:
         root = parse_xml(body, "the answer")
     except BuildError as error:
-        raise Again(str(error)) from None
+        raise TransientError(str(error)) from None
     if root.tag != expected:
-        raise Again(f"an answer that is {root.tag[:40]!r}, not {expected}: {_text(root)[:80]!r}")
+        raise TransientError(f"an answer that is {root.tag[:40]!r}, not {expected}: {_text(root)[:80]!r}")
     return root

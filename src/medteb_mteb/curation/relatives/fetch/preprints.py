@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.relatives.fetch.web import Again, parse_json_body
+from medteb_mteb.curation.relatives.fetch.web import TransientError, parse_json_body
 from medteb_mteb.curation.relatives.raw import clean, in_one_line
 
 if TYPE_CHECKING:
@@ -69,14 +69,14 @@ def _parse(body: bytes) -> tuple[int, list[tuple[str, str, str, str]]]:
     """Return the number of postings of the interval, and the page: DOI, version, title, abstract.
 
     Raises:
-        Again: The body is something else, such as an error page.
+        TransientError: The body is something else, such as an error page.
         BuildError: The body does not have the documented format.
     """
     content = parse_json_body(body)
     messages, collection = content.get("messages"), content.get("collection")
     message = messages[0] if isinstance(messages, list) and messages else None
     if not isinstance(message, dict) or not isinstance(collection, list):
-        raise Again(f"an answer without messages and collection: {str(content)[:60]!r}")
+        raise TransientError(f"an answer without messages and collection: {str(content)[:60]!r}")
     status = message.get("status")
     if status == _NO_POSTINGS_STATUS:
         return 0, []

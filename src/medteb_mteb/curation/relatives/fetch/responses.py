@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.files import JsonError, finished, make_folder, read_json, sync_folder, write_json
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.relatives.fetch.web import Again, address_of
+from medteb_mteb.curation.relatives.fetch.web import TransientError, address_of
 from medteb_mteb.editions import leads_outside
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class Fetching:
 def _content(body: bytes, parse: Callable[[bytes], Content], what: str) -> Content:
     try:
         return parse(body)
-    except Again as again:  # it was usable when it was fetched, so another version fetched it
+    except TransientError as again:  # it was usable when it was fetched, so another version fetched it
         raise BuildError(f"{what} is {again.reason}; fetch into a new folder.") from None
 
 

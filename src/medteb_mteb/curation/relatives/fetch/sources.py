@@ -20,7 +20,7 @@ from medteb_mteb.curation.relatives.fetch.tables import (
     WIKI_PAIRS,
     extent_of,
 )
-from medteb_mteb.curation.relatives.fetch.web import Manners, Web
+from medteb_mteb.curation.relatives.fetch.web import RequestSettings, Web
 from medteb_mteb.editions import sha256_of
 
 if TYPE_CHECKING:
@@ -145,8 +145,8 @@ def _web(source: WebSource, contact: str | None, per_second: float | None, addre
         secret = {"tool": "medteb", "email": contact}
         if key := os.environ.get(KEY_VARIABLE):
             secret["api_key"], pace = key, 10.0
-    manners = Manners(contact, per_second if per_second is not None else pace)
-    return Web(address or source.official, manners, secret=secret)
+    settings = RequestSettings(contact, per_second if per_second is not None else pace)
+    return Web(address or source.official, settings, secret=secret)
 
 
 def frozen_source(raw: Raw, name: str) -> Frozen:

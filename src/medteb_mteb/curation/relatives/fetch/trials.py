@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.relatives.fetch.web import Again, parse_json_body
+from medteb_mteb.curation.relatives.fetch.web import TransientError, parse_json_body
 from medteb_mteb.curation.relatives.raw import clean, in_one_line
 
 if TYPE_CHECKING:
@@ -90,5 +90,5 @@ def _fields(study: Any) -> dict[str, str]:
 def _parse(body: bytes) -> dict[str, Any]:
     content = parse_json_body(body)
     if not isinstance(content.get("studies"), list):
-        raise Again(f"an answer without studies: {str(content)[:60]!r}")
+        raise TransientError(f"an answer without studies: {str(content)[:60]!r}")
     return content

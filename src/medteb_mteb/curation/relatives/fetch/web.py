@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import IO
 
-__all__ = ["Again", "Manners", "Web", "address_of", "parse_json_body"]
+__all__ = ["RequestSettings", "TransientError", "Web", "address_of", "parse_json_body"]
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ def address_of(base: str, path: str, params: Mapping[str, Any]) -> str:
     return f"{base}{path}?{urlencode(params)}" if params else f"{base}{path}"
 
 
-class Again(Exception):  # noqa: N818 - an outcome, not a mistake
+class TransientError(Exception):
     """An attempt that failed temporarily.
 
     Attributes:
@@ -89,7 +89,7 @@ class _SameServer(HTTPRedirectHandler):
 
 
 @dataclass(frozen=True)
-class Manners:
+class RequestSettings:
     """Settings of requests to a server.
 
     Attributes:
@@ -121,7 +121,7 @@ class Web:
 
     Args:
         base: Address to which paths are added; `https`, or `http` on this machine.
-        manners: Settings of the requests.
+        settings: Settings of the requests.
         secret: Parameters that are sent with every request and never appear in messages.
         sleep: Called with the seconds to wait; default `time.sleep`.
 
@@ -132,7 +132,7 @@ class Web:
     def __init__(
         self,
         base: str,
-        manners: Manners,
+        settings: RequestSettings,
         *,
         secret: Mapping[str, str] | None = None,
         sleep: Callable[[float], None] | None = None,
@@ -141,7 +141,7 @@ class Web:
         local = parts.hostname in _LOOPBACK_HOSTS
         if not parts.hostname or parts.scheme not in (("http", "https") if local else ("https",)):
             raise BuildError(f"{base[:200]!r} is not an https address; http is allowed only on this machine.")
-        self.base, self.manners = base.rstrip("/"), manners
+        self.base, self.settings = base.rstrip("/"), settings
         self._secret, self._sleep = dict(secret or {}), sleep or time.sleep
         handlers = [_SameServer(), *([ProxyHandler({})] if local else [])]
         self._opener: OpenerDirector = build_opener(*handlers)
@@ -155,7 +155,7 @@ class Web:
         Args:
             path: Path, added to the base address.
             params: Parameters of the query string.
-            parse: Returns the content of a body, or raises `Again` to repeat the request.
+            parse: Returns the content of a body, or raises `TransientError` to repeat the request.
 
         Returns:
             The body and its content.
@@ -164,22 +164,22 @@ class Web:
             BuildError: The server gives no usable response.
         """
         shown = address_of(self.base, path, params)[:300]
-        for attempt in range(self.manners.attempts):
+        for attempt in range(self.settings.attempts):
             try:
                 body = self._once(address_of(self.base, path, {**params, **self._secret}), shown)
                 return body, parse(body)
-            except Again as again:
+            except TransientError as again:
                 if again.after > MAX_PAUSE_SECONDS:
                     raise BuildError(
                         f"{self.base} asks to come back in {again.after:,.0f} seconds ({again.reason}). "
                         "What was fetched is kept: run the same command again then."
                     ) from None
-                if attempt + 1 == self.manners.attempts:
+                if attempt + 1 == self.settings.attempts:
                     raise BuildError(
-                        f"{shown} gives no usable answer in {self.manners.attempts} attempts "
+                        f"{shown} gives no usable answer in {self.settings.attempts} attempts "
                         f"({again.reason}). What was fetched is kept: run the same command again later."
                     ) from None
-                pause = self.manners.backoff * 2.0**attempt * random.uniform(0.5, 1.0)
+                pause = self.settings.backoff * 2.0**attempt * random.uniform(0.5, 1.0)
                 logger.info("%s: %s; next attempt in %.1f s", self.base, again.reason, pause)
                 self._sleep(max(pause, again.after))
         raise AssertionError("a last attempt returns or raises")
@@ -188,11 +188,11 @@ class Web:
         wait = self._next - time.monotonic()
         if wait > 0:
             self._sleep(wait)
-        self._next = time.monotonic() + 1 / self.manners.per_second
-        agent = f"medteb/{version('medteb')} ({self.manners.contact})"
+        self._next = time.monotonic() + 1 / self.settings.per_second
+        agent = f"medteb/{version('medteb')} ({self.settings.contact})"
         request = Request(url, headers={"User-Agent": agent, "Accept-Encoding": "gzip"})  # noqa: S310 -- checked above
         try:
-            with self._opener.open(request, timeout=self.manners.timeout) as response:
+            with self._opener.open(request, timeout=self.settings.timeout) as response:
                 return self._read(response)
         except _LeavesServerError as error:
             where = printable(str(error))[:200]
@@ -201,12 +201,12 @@ class Web:
             with error:
                 raise self._status(error, shown) from None
         except (OSError, http.client.HTTPException) as error:
-            raise Again(f"{type(error).__name__}: {printable(one_line(error, 150))}") from None
+            raise TransientError(f"{type(error).__name__}: {printable(one_line(error, 150))}") from None
 
     def _status(self, error: HTTPError, shown: str) -> Exception:
         if error.code in (408, 425, 429) or error.code >= 500:
             headers = {name.lower(): value for name, value in error.headers.items()}
-            return Again(f"status {error.code}", retry_after(headers))
+            return TransientError(f"status {error.code}", retry_after(headers))
         try:
             body = error.read(2000)
             if error.headers.get("Content-Encoding", "").lower() == "gzip":
@@ -220,14 +220,14 @@ class Web:
         """Return the unpacked body.
 
         Raises:
-            Again: The body was cut, is not encoded as its header says, or takes too long.
+            TransientError: The body was cut, is not encoded as its header says, or takes too long.
             BuildError: The body is too large.
         """
         packed = response.headers.get("Content-Encoding", "identity").lower()
         if packed not in ("identity", "gzip"):
-            raise Again(f"a body in the encoding {printable(packed)[:40]}")
+            raise TransientError(f"a body in the encoding {printable(packed)[:40]}")
         unpack = zlib.decompressobj(31) if packed == "gzip" else None
-        end = time.monotonic() + 10 * self.manners.timeout
+        end = time.monotonic() + 10 * self.settings.timeout
         parts: list[bytes] = []
         read = total = 0
         while chunk := response.read(_CHUNK_BYTES):
@@ -235,7 +235,7 @@ class Web:
             try:
                 part = chunk if unpack is None else unpack.decompress(chunk, MAX_BODY_BYTES + 1 - total)
             except zlib.error as error:
-                raise Again(f"a damaged body ({error})") from None
+                raise TransientError(f"a damaged body ({error})") from None
             total += len(part)
             if total > MAX_BODY_BYTES:
                 raise BuildError(
@@ -243,10 +243,12 @@ class Web:
                 )
             parts.append(part)
             if time.monotonic() > end:
-                raise Again(f"an answer that takes more than {10 * self.manners.timeout:.0f} seconds")
+                raise TransientError(
+                    f"an answer that takes more than {10 * self.settings.timeout:.0f} seconds"
+                )
         declared = response.headers.get("Content-Length")
         if (declared is not None and declared != str(read)) or (unpack is not None and not unpack.eof):
-            raise Again(f"a body that was cut after {read:,} bytes")
+            raise TransientError(f"a body that was cut after {read:,} bytes")
         return b"".join(parts)
 
 
@@ -254,13 +256,13 @@ def parse_json_body(body: bytes) -> dict[str, Any]:
     """Return the object of a JSON body.
 
     Raises:
-        Again: The body is not a JSON object; for example, it is a page that says that the service is down.
+        TransientError: The body is not a JSON object, such as a page that says that the service is down.
     """
     try:
         content = json.loads(body.decode("utf-8"))
     except (ValueError, RecursionError):
         begins = printable(body[:40].decode("utf-8", "replace"))
-        raise Again(f"a body that is not JSON and begins with {begins!r}") from None
+        raise TransientError(f"a body that is not JSON and begins with {begins!r}") from None
     if not isinstance(content, dict):
-        raise Again(f"JSON that is not an object: {str(content)[:40]!r}")
+        raise TransientError(f"JSON that is not an object: {str(content)[:40]!r}")
     return content

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.relatives.fetch.web import Again, parse_json_body
+from medteb_mteb.curation.relatives.fetch.web import TransientError, parse_json_body
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -145,8 +145,8 @@ def _parse(body: bytes) -> dict[str, Any]:
     if error is not None:
         code = str(error.get("code")) if isinstance(error, dict) else str(error)
         if code.startswith((*_TEMPORARY_ERRORS, "internal_api_error")):
-            raise Again(f"error {code[:60]}", _RETRY_SECONDS)
+            raise TransientError(f"error {code[:60]}", _RETRY_SECONDS)
         raise BuildError(f"Wikipedia refuses a request: {repr(error)[:200]}.")
     if not isinstance(content.get("query"), dict):
-        raise Again(f"an answer without a query: {str(content)[:60]!r}")
+        raise TransientError(f"an answer without a query: {str(content)[:60]!r}")
     return content

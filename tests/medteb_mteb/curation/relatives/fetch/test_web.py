@@ -1,4 +1,4 @@
-"""The client: manners, and answers that cannot be used."""
+"""The client: settings, and answers that cannot be used."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.medteb_mteb.curation.relatives.api_server import Answer, Apis, servin
 
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.relatives.fetch import web
-from medteb_mteb.curation.relatives.fetch.web import Manners, Web, parse_json_body
+from medteb_mteb.curation.relatives.fetch.web import RequestSettings, Web, parse_json_body
 
 ME = "me@example.org"
 ASK = {"format": "json", "fields": "OfficialTitle", "pageSize": 2}
@@ -26,8 +26,8 @@ def slept():
 
 @pytest.fixture
 def client(apis, slept):
-    manners = Manners(ME, per_second=100, attempts=4, timeout=5)
-    return Web(apis.url, manners, secret={"api_key": "s3cret"}, sleep=slept.append)
+    settings = RequestSettings(ME, per_second=100, attempts=4, timeout=5)
+    return Web(apis.url, settings, secret={"api_key": "s3cret"}, sleep=slept.append)
 
 
 def ask(client):
@@ -43,7 +43,7 @@ def test_requests_name_the_program_and_the_contact(client, apis):
 
 
 def test_the_least_pause_between_requests_is_kept(apis, slept):
-    client = Web(apis.url, Manners(ME, per_second=0.5), sleep=slept.append)
+    client = Web(apis.url, RequestSettings(ME, per_second=0.5), sleep=slept.append)
     ask(client), ask(client)
     assert len(slept) == 1
     assert 1.5 < slept[0] <= 2
@@ -145,7 +145,7 @@ def test_json_that_nests_too_deeply_does_not_crash(client, apis):
 
 
 def test_a_server_that_is_not_there_is_one_clear_error(slept):
-    client = Web("http://127.0.0.1:9", Manners(ME, 100, attempts=2), sleep=slept.append)
+    client = Web("http://127.0.0.1:9", RequestSettings(ME, 100, attempts=2), sleep=slept.append)
     with pytest.raises(BuildError, match=r"in 2 attempts \(URLError: .*refused"):
         ask(client)
 
@@ -153,16 +153,16 @@ def test_a_server_that_is_not_there_is_one_clear_error(slept):
 @pytest.mark.parametrize("contact", ["", "me", "a@b.c\r\nHost: x", "me @example.org", "ftp://x.org"])
 def test_an_invalid_contact_is_refused(contact):
     with pytest.raises(BuildError, match="contact must be an e-mail address or a web page"):
-        Manners(contact, 1)
+        RequestSettings(contact, 1)
 
 
 @pytest.mark.parametrize("pace", [0, -1, 1000])
 def test_an_impossible_pace_is_refused(pace):
     with pytest.raises(BuildError, match="Requests per second"):
-        Manners(ME, pace)
+        RequestSettings(ME, pace)
 
 
 @pytest.mark.parametrize("base", ["http://example.org", "file:///etc", "example.org", "https://"])
 def test_addresses_other_than_https_are_refused(base):
     with pytest.raises(BuildError, match="is not an https address"):
-        Web(base, Manners(ME, 1))
+        Web(base, RequestSettings(ME, 1))
