@@ -144,8 +144,8 @@ def _known_folder(name: str) -> Path:
     if short not in KNOWN_MODELS:
         known = ", ".join(f"{ORGANISATION}/{known}" for known in KNOWN_MODELS)
         raise MarError(
-            f"There is no model {name}. Names under {ORGANISATION}/ are this project's own and are not asked "
-            f"of the Hub; known are {known}."
+            f"There is no model {name}. Names under {ORGANISATION}/ are this project's own and are never "
+            f"looked up on the Hub; known are {known}."
         )
     if short == PACKAGED_MODEL:
         folder = packaged_folder()

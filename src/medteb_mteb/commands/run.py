@@ -73,11 +73,8 @@ def run(options: RunOptions) -> RunOutcome:
     scored = {entry.task for entry in entries}
     # A task with a saved result of any model stays in the table, even if its data are not available.
     names = [name for task in tasks if (name := task.metadata.name) in scored or name not in left_out.reasons]
-    differs = {
-        task.metadata.name: task.differs
-        for task in tasks
-        if task.metadata.name in scored and getattr(task, "differs", "")
-    }
+    differs = {task.metadata.name: str(getattr(task, "differs", "")) for task in tasks}
+    differs = {name: text for name, text in differs.items() if text and name in scored}
     table = ResultTable(labels, names, entries, _averages(options), differs)
     return RunOutcome(table, errors, left_out.reasons)
 

@@ -119,7 +119,7 @@ def test_files_other_than_journals_are_refused(tmp_path):
         db.execute("CREATE TABLE t (x)")
     (tmp_path / "text").write_text("hello")
     for name, message in (
-        ("other.sqlite", "something else"),
+        ("other.sqlite", "another application"),
         ("text", "is not a journal"),
         ("absent", "no journal at"),
     ):

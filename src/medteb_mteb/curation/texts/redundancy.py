@@ -132,7 +132,7 @@ def read_scores(source: str | Path) -> Scores:
             where = f"{path}:{reader.line_num}"
             model = row.pop("model")
             if not model or model in scores:
-                raise BuildError(f"{where}: the model {model!r} is {'there twice' if model else 'empty'}.")
+                raise BuildError(f"{where}: the model {model!r} is {'given twice' if model else 'empty'}.")
             try:
                 scores[model] = {task: float(cell) for task, cell in row.items() if cell and cell.strip()}
             except ValueError as error:

@@ -70,7 +70,7 @@ def test_too_few_models_are_refused(table):
     [
         ("name,a\nx,1\n", "no column 'model'; it has name, a"),
         ("model,a\nx,much\n", r":2: could not convert .*a score is a number"),
-        ("model,a\nx,1\nx,2\n", ":3: the model 'x' occurs twice"),
+        ("model,a\nx,1\nx,2\n", ":3: the model 'x' is given twice"),
     ],
 )
 def test_unusable_tables_are_refused(tmp_path, text, message):
