@@ -113,8 +113,8 @@ def write_run(queries, run):
     ids = {path: [json.loads(line)["_id"] for line in path.read_text(encoding="utf-8").splitlines()]
            for path in (queries, queries.with_name("corpus.jsonl")) if path.is_file()}  # fmt: skip
     there = set(ids.get(queries.with_name("corpus.jsonl"), ()))
-    found = [(name, f"d{name[1:]}") for name in ids[queries]]
-    rows = [f"{name} Q0 {other} 1 1.0 tag\n" for name, other in found if not there or other in there]
+    hits = [(name, f"d{name[1:]}") for name in ids[queries]]
+    rows = [f"{name} Q0 {other} 1 1.0 tag\n" for name, other in hits if not there or other in there]
     run.parent.mkdir(exist_ok=True)
     run.write_text("".join(rows), encoding="utf-8")
 

@@ -33,17 +33,17 @@ def test_parts_of_recipes_load(name, tmp_path):
 def test_backbones_of_recipes_load(tmp_path):
     document = yaml.safe_load(BLOCKS["reference/recipes.md:4"].code)
     query = yaml.safe_load(BLOCKS["reference/recipes.md:5"].code)
-    found = recipe(tmp_path, WHOLE | document | query)
-    assert found.document.source == "Qwen/Qwen3-Embedding-4B"
-    assert found.query.vocabulary.keep == 36_000
+    read = recipe(tmp_path, WHOLE | document | query)
+    assert read.document.source == "Qwen/Qwen3-Embedding-4B"
+    assert read.query.vocabulary.keep == 36_000
 
 
 def test_a_recipe_that_extends_another_changes_what_it_names(tmp_path):
-    found = recipe(tmp_path, yaml.safe_load(BLOCKS["reference/recipes.md:1"].code))
-    assert found.name == "my-mar"
-    assert {entry.name for entry in found.data}.isdisjoint({"pretrain", "unsupervised"})
-    assert {stage.name for stage in found.stages}.isdisjoint({"retromae", "unsupervised"})
-    assert next(stage for stage in found.stages if stage.name == "align").epochs == 2
+    read = recipe(tmp_path, yaml.safe_load(BLOCKS["reference/recipes.md:1"].code))
+    assert read.name == "my-mar"
+    assert {entry.name for entry in read.data}.isdisjoint({"pretrain", "unsupervised"})
+    assert {stage.name for stage in read.stages}.isdisjoint({"retromae", "unsupervised"})
+    assert next(stage for stage in read.stages if stage.name == "align").epochs == 2
 
 
 def test_the_study_of_the_page_loads(tmp_path):

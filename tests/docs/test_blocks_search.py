@@ -106,6 +106,14 @@ def test_the_pages_on_serving_run(searching):
         searching.run(step)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_page_on_exporting_runs(searching):
+    """Calibrated and automatic exports, which take minutes."""
+    for step in EXECUTED["exporting"]:
+        searching.run(step)
+
+
 @pytest.mark.thorough
 @pytest.mark.timeout(1800)
 def test_the_pages_on_aligning_run(searching, encoder_folder, monkeypatch):

@@ -8,6 +8,8 @@ import pytest
 
 from mar_st.encode import encode_corpus
 from mar_st.index import build_index
+from medteb_mteb.editions import write_manifest
+from tests.conftest import write_retrieval
 from tests.docs.walks import check, entered, walk
 from tests.mar_st.train_helpers import recipe_file  # noqa: F401 -- a fixture
 
@@ -41,6 +43,9 @@ def test_a_request_takes_the_walk(tmp_path):
 
 @pytest.mark.thorough
 def test_an_evaluation_takes_the_walk(tmp_path):
+    """On three queries: every call is traced, which makes the packaged edition slow."""
+    folder = write_retrieval(tmp_path / "data" / "MedTEBRetrieval")
+    write_manifest(folder, task="MedTEBRetrieval", name="tiny", version="1", licence="mit", counts={})
     command = (
         "mteb.cli:main",
         "run",
@@ -51,4 +56,5 @@ def test_an_evaluation_takes_the_walk(tmp_path):
         "--output-folder",
         "results",
     )
-    check(WALKS[2], entered("medteb_mteb", *command, folder=tmp_path))
+    files = entered("medteb_mteb", *command, folder=tmp_path, MEDTEB_DATA=str(tmp_path / "data"))
+    check(WALKS[2], files)
