@@ -6,11 +6,12 @@ instead of the silent ones. Here the head of a request has a time limit and a si
 are taken, the one that has waited longest without a request is closed. If requests come faster than the
 application can refuse them, they are refused here, without an asyncio task for each.
 
-Throughput is that of uvicorn's own connections (503 to 704 and 541 to 589 searches per second in three runs).
-With 5,000 silent callers uvicorn answers every other caller with 503, while this protocol answers 348
-searches per second, as many as uvicorn behind nginx (336). Behind nginx two faults remain: 100 pipelined
-searches of one caller delay the others to a p99 of 205 ms (33 ms here), and callers who read 16 KiB per
-second are disconnected (`benchmarks/serve.py` and `limits.py`, `--app proxy-connections`).
+Throughput is that of uvicorn's own connections (482 to 704 and 509 to 589 searches per second in four runs).
+With 5,000 silent callers uvicorn answers every other caller with 503, while this protocol answers 333
+searches per second, and uvicorn behind nginx 311. Behind nginx three faults remain, also with its limits
+per address: bodies of 1 MiB delay other callers to a p99 of 13 times idle (4.8 here), 100 pipelined searches
+to 16 times (4.4 here), and callers who read 16 KiB per second are disconnected (`benchmarks/serve.py` and
+`limits.py`, `--app proxy-connections` and `limited-connections`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Middleware for every request: access and format checks, errors, metrics, the access log.
 
 It passes searches and embeddings directly to their endpoints (`mar_st.serve.http`). Both modules together
-answer 1.3 times as many searches per second as FastAPI's routing with starlette's middleware for hosts and
-one that counts requests (medians 543 and 405; `benchmarks/serve.py --app connections,stock`).
+answer 1.4 times as many searches per second as FastAPI's routing with starlette's middleware for hosts and
+one that counts requests (medians 542 and 392; `benchmarks/serve.py --app connections,stock`).
 """
 
 from __future__ import annotations

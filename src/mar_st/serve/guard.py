@@ -1,7 +1,7 @@
 """Limits on open connections, and timeouts of clients that send no request or do not read their response.
 
 With 5,000 silent callers, uvicorn's own connections answer every other caller with 503; with these limits,
-348 searches per second are answered (`benchmarks/serve.py --app mar,connections --modes silent`).
+333 searches per second are answered (`benchmarks/serve.py --app mar,connections --modes silent`).
 """
 
 from __future__ import annotations
