@@ -45,6 +45,8 @@ def test_a_request_takes_the_walk(tmp_path):
 def test_an_evaluation_takes_the_walk(tmp_path):
     """On three queries: every call is traced, which makes the packaged edition slow."""
     folder = write_retrieval(tmp_path / "data" / "MedTEBRetrieval")
+    with (folder / "qrels" / "test.tsv").open("a", encoding="utf-8") as qrels:
+        qrels.write("q1\td3\t0\n")  # a judged negative
     write_manifest(folder, task="MedTEBRetrieval", name="tiny", version="1", licence="mit", counts={})
     command = (
         "mteb.cli:main",
