@@ -1,1 +1,1 @@
-"""Implementation of the `mar` commands; `mar_st.cli` only parses their arguments."""
+"""The commands of `mar`; `mar_st.cli` has the short ones."""

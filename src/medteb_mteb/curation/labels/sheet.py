@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from medteb_mteb.curation.files.folder import write_text
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.labels.grades import GRADES, POSITIVE_GRADES
 
@@ -129,7 +131,7 @@ def write_sheet(
     strata = {name: {"pairs": number, "drawn": sheet.drawn(name)} for name, number in pairs.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {"seed": seed, "strata": strata, "rows": key}
-    key_of(path).write_text(json.dumps(content, ensure_ascii=False, indent=1), encoding="utf-8")
+    write_text(key_of(path), json.dumps(content, ensure_ascii=False, indent=1))
     write_rows(path, COLUMNS, rows)
 
 
@@ -144,19 +146,22 @@ def check_free(path: Path) -> None:
 
 
 def write_rows(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows as CSV, with formulas escaped, or as JSONL, depending on the suffix."""
+    """Write rows as CSV, with formulas escaped, or as JSONL, depending on the suffix.
+
+    Raises:
+        BuildError: The file cannot be written.
+    """
     if path.suffix == ".jsonl":
         lines = [json.dumps({name: row[name] for name in columns}, ensure_ascii=False) for row in rows]
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_text(path, "\n".join(lines) + "\n")
         return
-    # The mark tells spreadsheets that it is UTF-8.
-    with path.open("w", encoding="utf-8-sig", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow([guarded(name) for name in columns])
-        writer.writerows(
-            [guarded(cell) if isinstance(cell := row[name], str) else cell for name in columns]
-            for row in rows
-        )
+    table = io.StringIO(newline="")
+    writer = csv.writer(table)
+    writer.writerow([guarded(name) for name in columns])
+    writer.writerows(
+        [guarded(cell) if isinstance(cell := row[name], str) else cell for name in columns] for row in rows
+    )
+    write_text(path, f"\ufeff{table.getvalue()}")  # the mark tells spreadsheets that it is UTF-8
 
 
 def guarded(cell: str) -> str:
