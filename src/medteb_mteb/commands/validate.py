@@ -94,12 +94,10 @@ def validate(
         sources = of_build(build, sources)
     report = run(read_material(folder if folder.exists() else resolve(edition).path, sources))
     if as_json is not None:
-        from mar_st.files import write_text  # lazy: numpy
-
         content = json.dumps(report.to_json(), ensure_ascii=False, indent=2, allow_nan=False) + "\n"
         try:
             as_json.parent.mkdir(parents=True, exist_ok=True)
-            write_text(as_json, content)
+            as_json.write_text(content, encoding="utf-8")  # in place: it may be /dev/stdout
         except OSError as error:
             raise UserError(f"{as_json} cannot be written ({error.strerror})") from None
     from mar_st.files import printable  # lazy: numpy
