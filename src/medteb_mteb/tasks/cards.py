@@ -84,27 +84,27 @@ CHECKS_BY_MODULE = {
 #: Checks of English MedTEB by what building a task needs; of sources whose files were at hand, by source.
 _REAL_FILES = Checks(
     "English MedTEB, from public files",
-    "names, types and the paper's arithmetic; counts of the tasks built from the real files, and scores "
-    "of four systems (benchmarks/english.md)",
+    "names, types and the paper's arithmetic; counts of the tasks built from the real files, and the "
+    "scores in benchmarks/english.md",
     "the authors' rows, which are not published; they rewrote MedQuAD's answers by an LLM, here they are raw",
 )
 _FETCHED = Checks(
     "English MedTEB, from services on the Internet",
-    "names, types and the paper's arithmetic; fetching from a local server with responses of the recorded "
-    "form, and every task end to end on them",
+    "names, types and the paper's arithmetic; fetching and builders on responses of the recorded form from a "
+    "local server; every task on a snapshot with made-up content",
     "the services themselves, the texts that they return today, and the authors' unpublished rows",
 )
 _NOTES = Checks(
     "English MedTEB, from MIMIC-IV",
-    "names, types and the paper's arithmetic; every task end to end on made-up notes in MIMIC-IV's files",
+    "names, types and the paper's arithmetic; the builders of all 26 tasks on made-up notes in MIMIC-IV's "
+    "files; every task on a snapshot with made-up content",
     "MIMIC-IV itself, which needs credentials, and the authors' rows, which are not published",
 )
 _ENGLISH = {"MedMCQA": _REAL_FILES, "MedQA": _REAL_FILES, "MedQuAD": _REAL_FILES, "MIMIC-IV": _NOTES}
 #: Checks of graded MedQuAD and BMRetriever's sets: by whether their files are public and were at hand.
 _BUILT = Checks(
     "Graded MedQuAD and BMRetriever's sets, from public files",
-    "counts and contents of the sets built from the real files, and scores of four systems "
-    "(benchmarks/english.md)",
+    "counts and contents of the sets built from the real files, and the scores in benchmarks/english.md",
     "the authors' samples of queries and documents, which are not published",
 )
 _OWN_COPIES = Checks(
