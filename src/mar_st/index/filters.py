@@ -126,7 +126,7 @@ def _filter_of(conditions: Iterable[FieldCondition]) -> Filter | None:
 
 def _condition(field: Any, wanted: Any) -> FieldCondition:
     if not isinstance(field, str) or not field:
-        raise FilterError(f"Fields of a filter must be strings; got {field!r}.")
+        raise FilterError(f"Fields of a filter must be strings that are not empty; got {field!r}.")
     if isinstance(wanted, Mapping):
         unknown = [name for name in wanted if name not in BOUND_SIGNS]
         if unknown or not wanted:

@@ -40,7 +40,7 @@ class AnswerRequest:
 
     @property
     def prompt(self) -> AnswerRequest:
-        """Return the prompt to send: the order itself."""
+        """Return the prompt to send: the request itself."""
         return self
 
     def messages(self) -> list[dict[str, str]]:

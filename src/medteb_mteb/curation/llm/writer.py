@@ -33,7 +33,7 @@ class Writer(EndpointWorker[AnswerRequest]):
         journal: Stores the answers.
         settings: Digest of the LLM's settings.
         description: The settings.
-        done: Called when an order is finally settled, with the cost so far and the number of failures.
+        done: Called when a request is finally settled, with the cost so far and the number of failures.
 
     Attributes:
         bought: Number of answers received.
@@ -56,7 +56,7 @@ class Writer(EndpointWorker[AnswerRequest]):
         self._orders = iter(orders)
 
     def more(self) -> list[AnswerRequest]:
-        """Return the next orders."""
+        """Return the next requests."""
         return list(islice(self._orders, self.llm.concurrency))
 
     def settle(self, job: AnswerRequest, reply: Reply | None, reason: str) -> list[AnswerRequest]:
