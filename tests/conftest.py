@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import json
@@ -136,6 +137,16 @@ def pytest_pycollect_makeitem(name: str) -> Iterator[Any]:
     return items
 
 
+def pytest_configure() -> None:
+    """Commands are built, and certificates read, once in this process instead of for each call."""
+    import ssl
+
+    import typer.main
+
+    typer.main.get_command = functools.cache(typer.main.get_command)
+    ssl.create_default_context = functools.cache(ssl.create_default_context)
+
+
 def pytest_collection_finish() -> None:
     """Collections of garbage skip what is imported by now: stages of training ask for whole ones."""
     gc.freeze()
@@ -149,7 +160,8 @@ def loggers_as_before():
     yield
     for name, (handlers, propagate, level) in states.items():
         kept[name].handlers, kept[name].propagate = handlers, propagate
-        kept[name].setLevel(level)
+        if kept[name].level != level:
+            kept[name].setLevel(level)
 
 
 @pytest.fixture(autouse=True)
@@ -165,10 +177,14 @@ def log_levels_as_before():
         "huggingface_hub",
     )
     levels = {name: logging.getLogger(name).level for name in names}
+    disabled = logging.root.manager.disable
     yield
-    logging.disable(logging.NOTSET)
+    # Each of these calls looks at every logger there is, so only what changed is set.
+    if logging.root.manager.disable != disabled:
+        logging.disable(disabled)
     for name, level in levels.items():
-        logging.getLogger(name).setLevel(level)
+        if logging.getLogger(name).level != level:
+            logging.getLogger(name).setLevel(level)
 
 
 @pytest.fixture(autouse=True)

@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mar_st.model.names import packaged_folder
+from tests.docs import forked
 from tests.docs.blocks import BLOCKS, FRESH, STAND_INS, is_marked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from multiprocessing.process import BaseProcess
 
 #: Lines that a shell runs as they are.
 SHELL = re.compile(r"^(curl|chmod|ln|python -c)\b")
@@ -50,7 +52,7 @@ class Workspace:
         self.swapped = STAND_INS | {"http://127.0.0.1:8000": f"http://127.0.0.1:{port}"}
         self.names: dict[str, Any] = {}
         self.before: dict[str, Callable[[], object]] = {}
-        self.server: subprocess.Popen[str] | None = None
+        self.server: subprocess.Popen[bytes] | BaseProcess | None = None
         (folder / "another-model").symlink_to(packaged_folder())
         patch.chdir(folder)
         for name in ("MEDTEB_DATA", "MAR_STORE", "MAR_HOME", "MAR_STAGES", "MAR_API_KEYS", "MEDTEB_ANSWERS",
@@ -126,10 +128,12 @@ class Workspace:
         url = self.swapped["http://127.0.0.1:8000"]
         port = url.rpartition(":")[2]
         if words[0].endswith("mar"):
-            command = ["-m", "mar_st.cli", *words[1:], "--port", port]
+            log = self.folder.with_suffix(".server.log")
+            self.server = forked.start([*words[1:], "--port", port], log)
         else:
-            command = [*words[1:], "--bind", "127.0.0.1", port]
-        self.server = subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, text=True)
+            log = None
+            command = [sys.executable, *words[1:], "--bind", "127.0.0.1", port]
+            self.server = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 120
         while True:
             try:
@@ -137,15 +141,24 @@ class Workspace:
                     assert b"<html" in page.read()
                 break
             except OSError:
-                assert self.server.poll() is None, self.server.stderr.read()
+                assert self._runs(), log.read_text() if log else words
                 assert time.monotonic() < deadline, f"{words}: no answer"
                 time.sleep(0.1)
+
+    def _runs(self) -> bool:
+        if isinstance(self.server, subprocess.Popen):
+            return self.server.poll() is None
+        return self.server is not None and self.server.is_alive()
 
     def stop(self) -> None:
         """Stop the server, if one runs."""
         if self.server is not None:
             self.server.terminate()
-            self.server.communicate(timeout=60)
+            if isinstance(self.server, subprocess.Popen):
+                self.server.wait(60)
+            else:
+                self.server.join(60)
+            assert not self._runs()
             self.server = None
 
     def rows(self, name: str, rows: list[dict]) -> Path:

@@ -24,10 +24,9 @@ from mar_st.index import Searcher, build_index
 from mar_st.model.space import space_of
 from mar_st.online import EncoderError, load_query_encoder
 from tests.mar_st.lookup.conftest import DIM, DOCUMENTS, family, fitted, make_texts, texts, vectors  # noqa: F401
-from tests.mar_st.serve.browser import open_page
+from tests.mar_st.serve.browser import NO_BROWSER, chromium, open_page
 
 NODE = shutil.which("node")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 QUERIES = [
     *make_texts(40, seed=11),
@@ -140,7 +139,7 @@ def test_javascript_gives_the_vectors_of_numpy(page):
 
 
 @pytest.mark.thorough
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt-get install chromium)")
+@NO_BROWSER
 def test_the_page_searches_and_shows_texts_as_text(page):
     from playwright.sync_api import expect
 
@@ -156,7 +155,7 @@ def test_the_page_searches_and_shows_texts_as_text(page):
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_address[1]}/"
     try:
-        with open_page(CHROMIUM, address) as tab:
+        with chromium() as browser, open_page(browser, address) as tab:
             expect(tab.locator("#status")).to_contain_text("4 篇文档")
             tab.fill("#query", "感冒发热怎么办")
             tab.press("#query", "Enter")

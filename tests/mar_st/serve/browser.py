@@ -38,8 +38,19 @@ def wait_for(page: Any, expression: str, seconds: float = 15.0) -> None:
 
 
 @contextmanager
+def chromium() -> Iterator[Any]:
+    """Starts a browser for several pages. In the meantime `asyncio.run` cannot be called in this thread."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@contextmanager
 def open_page(
-    program: str,
+    browser: Any,
     url: str,
     *,
     width: int = 1100,
@@ -50,17 +61,17 @@ def open_page(
 ) -> Iterator[Any]:
     """Opens a page; at the end fails if it asked for anything elsewhere, or wrote errors.
 
+    Pages share no cookies, storage or cache.
+
     Args:
-        program: Chromium.
+        browser: A running Chromium.
         url: The page.
         width: Of the window.
         height: Of the window.
-        refusals: Whether answers with errors, or none, are expected.
+        refusals: Answers with errors, or none, are expected.
         locale: Language of the browser.
         scheme: `light` or `dark`.
     """
-    from playwright.sync_api import sync_playwright
-
     complaints: list[str] = []
     origin = "/".join(url.split("/", 3)[:3])
 
@@ -74,16 +85,17 @@ def open_page(
         if not request.url.startswith((origin, "data:")):
             complaints.append(f"asked for {request.url}")
 
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        page = browser.new_page(
-            viewport={"width": width, "height": height}, locale=locale, color_scheme=scheme
-        )
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, locale=locale, color_scheme=scheme
+    )
+    try:
+        page = context.new_page()
         page.on("console", record_message)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", record_request)
         page.set_default_timeout(15_000)
         page.goto(url)
         yield page
-        browser.close()
+    finally:
+        context.close()
     assert not complaints, complaints

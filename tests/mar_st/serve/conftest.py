@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
 from mar_st.serve import ServeSettings, create_app
-from tests.mar_st.serve.browser import CHROMIUM, open_page
+from tests.mar_st.serve.browser import chromium, open_page
 from tests.mar_st.serve.fakes import DOCUMENTS, FakeEncoder, FakeSearcher
 from tests.mar_st.serve.servers import Server, make_index
 
@@ -99,16 +100,15 @@ def lasting(index: Path) -> Iterator[Any]:
         server.kill()
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """One Chromium for the pages of a file."""
+    with chromium() as running:
+        yield running
+
+
 @pytest.fixture
-def visit() -> Iterator[Any]:
+def visit(browser: Any) -> Iterator[Any]:
     """Opens pages in Chromium; see `open_page` for what they must not do."""
-    pages: list[Any] = []
-
-    def open_at(url: str, **how: Any) -> Any:
-        page = open_page(str(CHROMIUM), url, **how)
-        pages.append(page)
-        return page.__enter__()
-
-    yield open_at
-    for page in pages:
-        page.__exit__(None, None, None)
+    with ExitStack() as pages:
+        yield lambda url, **how: pages.enter_context(open_page(browser, url, **how))

@@ -10,7 +10,7 @@ import sys
 
 from playwright.sync_api import expect
 
-from tests.mar_st.serve.browser import CHROMIUM, open_page
+from tests.mar_st.serve.browser import chromium, open_page
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         url = server.stdout.readline().split()[-1]
-        with open_page(str(CHROMIUM), url, width=900, height=820) as page:
+        with chromium() as browser, open_page(browser, url, width=900, height=820) as page:
             expect(page.locator("#facts")).to_contain_text("篇")
             for _ in range(3):  # warm, so that the time shown is the usual one
                 page.fill("#query", query)

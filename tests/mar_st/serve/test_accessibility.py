@@ -69,8 +69,8 @@ def doubt(route):
 @pytest.mark.skipif(AXE is None, reason="needs axe-core (npm install --no-save axe-core), or $AXE_CORE")
 @pytest.mark.parametrize("locale", ["zh-CN", "en-US"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_core_finds_nothing(serve, visit, locale, scheme):
-    server = serve()
+def test_axe_core_finds_nothing(lasting, visit, locale, scheme):
+    server = lasting()
     page = visit(server.url, locale=locale, scheme=scheme, refusals=True)
     broken_rules = {}
     for width in (1100, 320):
@@ -95,9 +95,9 @@ def test_colours_have_enough_contrast(scheme):
 @pytest.mark.thorough
 @NO_BROWSER
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_visible_elements_have_the_colours_of_the_style_sheet(serve, visit, scheme):
+def test_visible_elements_have_the_colours_of_the_style_sheet(lasting, visit, scheme):
     """Text of every element, against the first background behind it that is not transparent."""
-    server = serve()
+    server = lasting()
     page = visit(server.url, scheme=scheme)
     known = colours(STYLE.read_text(encoding="utf-8"))[scheme]
     allowed = {(rgb(known[text]), rgb(known[back])): (text, back) for text, back in TEXTS}
@@ -132,8 +132,8 @@ def rgb(colour):
 
 @pytest.mark.thorough
 @NO_BROWSER
-def test_everything_is_reached_with_the_keyboard_in_the_order_it_is_seen(serve, visit):
-    page = visit(serve().url)
+def test_everything_is_reached_with_the_keyboard_in_the_order_it_is_seen(lasting, visit):
+    page = visit(lasting().url)
     expect(page.locator("#query")).to_be_focused()
     page.keyboard.type("高血压少吃盐")
     page.keyboard.press("Enter")
@@ -160,8 +160,8 @@ def test_everything_is_reached_with_the_keyboard_in_the_order_it_is_seen(serve, 
 
 @pytest.mark.thorough
 @NO_BROWSER
-def test_a_screen_reader_is_told_what_there_is(serve, visit):
-    server = serve()
+def test_a_screen_reader_is_told_what_there_is(lasting, visit):
+    server = lasting()
     page = visit(server.url)
     ask(page, "高血压少吃盐")
     page.click("#more summary")

@@ -16,8 +16,8 @@ KEY = "a-key-of-enough-characters"
 pytestmark = NO_BROWSER
 
 
-def test_a_search_shows_hits_with_scores_legs_marks_and_time(serve, visit):
-    server = serve()
+def test_a_search_shows_hits_with_scores_legs_marks_and_time(lasting, visit):
+    server = lasting()
     page = visit(server.url)
     expect(page.locator("#facts")).to_contain_text("6 篇")
     ask(page, "高血压少吃盐")
@@ -58,8 +58,8 @@ def test_text_of_documents_is_never_markup(serve, visit, tmp_path):
 
 
 @pytest.mark.thorough
-def test_the_page_asks_for_a_key_if_the_server_needs_one(serve, visit):
-    server = serve(api_keys=[KEY])
+def test_the_page_asks_for_a_key_if_the_server_needs_one(lasting, visit):
+    server = lasting(api_keys=[KEY])
     page = visit(server.url, refusals=True)
     page.fill("#query", "头疼")
     page.press("#query", "Enter")
@@ -71,8 +71,8 @@ def test_the_page_asks_for_a_key_if_the_server_needs_one(serve, visit):
 
 
 @pytest.mark.thorough
-def test_on_a_phone_nothing_is_cut_off_and_controls_are_labelled(serve, visit):
-    server = serve()
+def test_on_a_phone_nothing_is_cut_off_and_controls_are_labelled(lasting, visit):
+    server = lasting()
     page = visit(server.url, width=360, height=740)
     ask(page, "失眠早点睡")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
@@ -88,8 +88,8 @@ def test_on_a_phone_nothing_is_cut_off_and_controls_are_labelled(serve, visit):
 
 
 @pytest.mark.thorough
-def test_the_page_of_the_api_describes_the_endpoints(serve, visit):
-    page = visit(f"{serve().url}/docs")
+def test_the_page_of_the_api_describes_the_endpoints(lasting, visit):
+    page = visit(f"{lasting().url}/docs")
     assert page.locator("section").count() >= 6
     text = page.inner_text("main")
     assert "/v1/embeddings" in text
@@ -194,8 +194,8 @@ def test_back_and_forward_go_through_searches_and_documents(library, visit):
 
 
 @pytest.mark.thorough
-def test_an_error_clears_the_previous_hits(serve, visit):
-    server = serve()
+def test_an_error_clears_the_previous_hits(lasting, visit):
+    server = lasting()
     page = visit(server.url, refusals=True)
     hits, error = page.locator("#hits li"), page.locator("#status.bad")
     page.click("#more summary")
@@ -234,8 +234,8 @@ def test_an_error_clears_the_previous_hits(serve, visit):
 
 
 @pytest.mark.thorough
-def test_the_page_speaks_chinese_and_english(serve, visit):
-    server = serve()
+def test_the_page_speaks_chinese_and_english(lasting, visit):
+    server = lasting()
     page = visit(server.url, locale="en-US")
     assert page.title() == "Medical literature search"
     assert page.evaluate("document.documentElement.lang") == "en"
@@ -288,8 +288,8 @@ def test_the_page_says_when_there_is_no_good_match(serve, visit, tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_shared_search_waits_for_the_key(serve, visit):
-    server = serve(api_keys=[KEY])
+def test_a_shared_search_waits_for_the_key(lasting, visit):
+    server = lasting(api_keys=[KEY])
     page = visit(f"{server.url}/#q=头疼&where=department%3D内科", refusals=True)
     expect(page.locator("#key")).to_be_focused()
     page.fill("#key", KEY)
