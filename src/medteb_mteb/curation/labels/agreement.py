@@ -11,6 +11,7 @@ K. L. Gwet, British Journal of Mathematical and Statistical Psychology 61 (2008)
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -31,6 +32,7 @@ __all__ = ["Agreement", "IntervalEstimate", "agreement", "fleiss_kappa", "gwet_a
 
 Level: TypeAlias = Literal["nominal", "ordinal", "interval"]
 Times: TypeAlias = "NDArray[np.float64] | NDArray[np.int64] | None"
+Coefficients: TypeAlias = "Callable[[NDArray[np.int64], NDArray[np.float64]], NDArray[np.float64]]"
 
 
 def fleiss_kappa(counts: NDArray[np.int64], times: Times = None) -> float:
@@ -45,15 +47,7 @@ def fleiss_kappa(counts: NDArray[np.int64], times: Times = None) -> float:
     Returns:
         The coefficient; NaN if all ratings are in one category.
     """
-    counts, weights = _counted(counts, times)
-    number = counts.sum(1)
-    most = int(number.max()) if len(number) else 0
-    if most < 2:
-        return float("nan")
-    counts, weights = counts[number == most], weights[number == most]
-    observed = ((counts**2).sum(1) - most) / (most * (most - 1))
-    shares = weights @ counts / (weights.sum() * most)
-    return _beyond_chance(_mean(observed, weights), float((shares**2).sum()))
+    return _of_one_weighting(_fleiss_kappas, counts, times)
 
 
 def gwet_ac1(counts: NDArray[np.int64], times: Times = None) -> float:
@@ -63,13 +57,7 @@ def gwet_ac1(counts: NDArray[np.int64], times: Times = None) -> float:
         counts: Number of ratings of each item in each category.
         times: Weight of each item, `(items,)`; default 1.
     """
-    counts, weights = _counted(counts, times)
-    observed = _observed(counts, weights)
-    if np.isnan(observed) or counts.shape[1] < 2:
-        return float("nan")
-    shares = weights @ (counts / counts.sum(1, keepdims=True)) / weights.sum()
-    expected = (shares * (1 - shares)).sum() / (counts.shape[1] - 1)
-    return _beyond_chance(observed, float(expected))
+    return _of_one_weighting(_gwet_ac1s, counts, times)
 
 
 def krippendorff_alpha(counts: NDArray[np.int64], level: Level = "nominal", times: Times = None) -> float:
@@ -84,43 +72,77 @@ def krippendorff_alpha(counts: NDArray[np.int64], level: Level = "nominal", time
     Returns:
         The coefficient; NaN if all ratings are in one category.
     """
-    counts, weights = _counted(counts, times)
+    return _of_one_weighting(partial(_krippendorff_alphas, level=level), counts, times)
+
+
+def _of_one_weighting(coefficients: Coefficients, counts: NDArray[np.int64], times: Times) -> float:
+    weights = np.ones(len(counts)) if times is None else np.asarray(times, dtype=float)
+    return float(coefficients(counts, weights[None])[0])
+
+
+def _fleiss_kappas(counts: NDArray[np.int64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the coefficient under each of `(weightings, items)` weights, as the next functions do."""
+    number = counts.sum(1)
+    most = int(number.max(initial=0))
+    if most < 2:
+        return np.full(len(weights), np.nan)
+    complete = number == most
+    counts, weights = counts[complete], weights[:, complete]
+    observed = _means(((counts**2).sum(1) - most) / (most * (most - 1)), weights)
+    shares = _ratio(weights @ counts, weights.sum(1, keepdims=True) * most)
+    return _beyond_chance(observed, (shares**2).sum(1))
+
+
+def _gwet_ac1s(counts: NDArray[np.int64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    observed = _observed_agreements(counts, weights)
+    if counts.shape[1] < 2:
+        return np.full(len(weights), np.nan)
+    rated = counts.sum(1) > 0
+    counts, weights = counts[rated], weights[:, rated]
+    shares = _ratio(weights @ (counts / counts.sum(1, keepdims=True)), weights.sum(1, keepdims=True))
+    return _beyond_chance(observed, (shares * (1 - shares)).sum(1) / (counts.shape[1] - 1))
+
+
+def _krippendorff_alphas(
+    counts: NDArray[np.int64], weights: NDArray[np.float64], level: Level
+) -> NDArray[np.float64]:
     several = counts.sum(1) > 1
-    paired, weights = counts[several].astype(float), weights[several]
-    if not len(paired):
-        return float("nan")
+    paired, weights = counts[several].astype(float), weights[:, several]
     # Coincidences: every ordered pair of ratings of an item, weighted by 1 / (ratings - 1).
-    weighted = paired * (weights / (paired.sum(1) - 1))[:, None]
-    coincidences = weighted.T @ paired - np.diag(weighted.sum(0))
-    totals = coincidences.sum(1)
+    pairs = paired[:, :, None] * paired[:, None, :] - paired[:, :, None] * np.eye(paired.shape[1])
+    pairs /= (paired.sum(1) - 1)[:, None, None]
+    coincidences = np.tensordot(weights, pairs, axes=1)
+    totals = coincidences.sum(2)
     distance = _distance(totals, level)
-    expected = (np.outer(totals, totals) * distance).sum() / (totals.sum() - 1)
-    return float(1 - (coincidences * distance).sum() / expected) if expected else float("nan")
+    expected = (totals[:, :, None] * totals[:, None, :] * distance).sum((1, 2))
+    observed = (coincidences * distance).sum((1, 2)) * (totals.sum(1) - 1)
+    return np.asarray(1 - _ratio(observed, expected))
 
 
 def _distance(totals: NDArray[np.float64], level: Level) -> NDArray[np.float64]:
-    positions = np.arange(len(totals))
+    """Return the distance of every two categories, `(1 or weightings, categories, categories)`."""
+    positions = np.arange(totals.shape[1])[None]
     if level == "nominal":
-        return np.asarray(positions[:, None] != positions[None, :], dtype=float)
+        return np.asarray(positions[:, :, None] != positions[:, None, :], dtype=float)
     if level == "interval":
-        return np.asarray((positions[:, None] - positions[None, :]) ** 2, dtype=float)
-    ranks = totals.cumsum() - totals / 2  # middle of a category on the line of all ratings
-    return np.asarray((ranks[:, None] - ranks[None, :]) ** 2)
+        return np.asarray((positions[:, :, None] - positions[:, None, :]) ** 2, dtype=float)
+    ranks = totals.cumsum(1) - totals / 2  # middle of a category on the line of all ratings
+    return np.asarray((ranks[:, :, None] - ranks[:, None, :]) ** 2)
 
 
-def _counted(counts: NDArray[np.int64], times: Times) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the items with a rating that count, and how often they do."""
-    weights = np.ones(len(counts)) if times is None else np.asarray(times, dtype=float)
-    rated = (counts.sum(1) > 0) & (weights > 0)
-    return counts[rated], weights[rated]
+def _means(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    return _ratio(weights @ values, weights.sum(1))
 
 
-def _mean(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
-    return float(weights @ values / weights.sum())
+def _ratio(numerator: NDArray[np.float64], denominator: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the quotient; NaN where the denominator is 0."""
+    undefined = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), np.nan)
+    return np.divide(numerator, denominator, out=undefined, where=denominator != 0)
 
 
-def _beyond_chance(observed: float, expected: float) -> float:
-    return (observed - expected) / (1 - expected) if expected < 1 else float("nan")
+def _beyond_chance(observed: NDArray[np.float64], expected: NDArray[np.float64]) -> NDArray[np.float64]:
+    undefined = np.full(len(observed), np.nan)
+    return np.divide(observed - expected, 1 - expected, out=undefined, where=expected < 1)
 
 
 @dataclass(frozen=True)
@@ -224,14 +246,11 @@ def _confusion(first: NDArray[np.int64], second: NDArray[np.int64]) -> list[list
     return rows
 
 
-def _observed(counts: NDArray[np.int64], times: Times = None) -> float:
-    counts, weights = _counted(counts, times)
+def _observed_agreements(counts: NDArray[np.int64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
     several = counts.sum(1) > 1
-    counts, weights = counts[several], weights[several]
-    if not len(counts):
-        return float("nan")
-    total = counts.sum(1)
-    return _mean((counts * (counts - 1)).sum(1) / (total * (total - 1)), weights)
+    counts, weights = counts[several], weights[:, several]
+    number = counts.sum(1)
+    return _means((counts * (counts - 1)).sum(1) / (number * (number - 1)), weights)
 
 
 @dataclass(frozen=True)
@@ -244,29 +263,29 @@ class _ByQuery:
     Attributes:
         patterns: `(patterns, categories)`, the different rows of counts.
         table: `(queries, patterns)`, number of items of each query with each pattern.
-        coefficient: Function of the patterns and of their weights.
+        coefficients: Function of the patterns and of `(weightings, patterns)` weights.
     """
 
     patterns: NDArray[np.int64]
     table: NDArray[np.float64]
-    coefficient: Callable[[NDArray[np.int64], NDArray[np.float64]], float]
+    coefficients: Coefficients
 
     def __len__(self) -> int:
         return len(self.table)
 
     def statistic(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the coefficient under each weighting, as `medteb_mteb.report.intervals.Sample.statistic`."""
-        return np.array([self.coefficient(self.patterns, times) for times in weights @ self.table])
+        return self.coefficients(self.patterns, weights @ self.table)
 
 
 def _estimates(
     counts: NDArray[np.int64], level: Level, queries: NDArray[np.int64]
 ) -> dict[str, IntervalEstimate]:
-    functions: dict[str, Callable[[NDArray[np.int64], Times], float]] = {
-        "agreement": _observed,
-        "fleiss_kappa": fleiss_kappa,
-        "krippendorff_alpha": lambda ratings, times: krippendorff_alpha(ratings, level, times),
-        "gwet_ac1": gwet_ac1,
+    functions: dict[str, Coefficients] = {
+        "agreement": _observed_agreements,
+        "fleiss_kappa": _fleiss_kappas,
+        "krippendorff_alpha": partial(_krippendorff_alphas, level=level),
+        "gwet_ac1": _gwet_ac1s,
     }
     patterns, pattern_of_item = np.unique(counts, axis=0, return_inverse=True)
     table = np.zeros((int(queries.max()) + 1, len(patterns)))
@@ -274,7 +293,7 @@ def _estimates(
     result = {}
     for name, function in functions.items():
         low, high = interval(_ByQuery(patterns, table, function))
-        value = function(counts, None)
+        value = _of_one_weighting(function, counts, None)
         if name == "agreement" and value in (0.0, 1.0):  # a bootstrap would have width 0
             low, high = exact_interval(int(value) * len(table), len(table))
         result[name] = IntervalEstimate(value, low, high)
