@@ -4,6 +4,8 @@ VENV ?= .venv
 PIP_ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Tests start many processes, and each would compile the sources anew.
+export PYTHONDONTWRITEBYTECODE =
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 -rs
 
 .PHONY: run test thorough slow fuzz lint types wheel docs format data clean

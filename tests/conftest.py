@@ -115,11 +115,12 @@ WRITERS: dict[str, Callable[[Path], Path]] = {
 
 
 def pytest_collection() -> None:
-    """Without a GPU, torch queues each seed with a stack trace: mteb sets thousands when it is imported."""
+    """Without a device, torch queues each seed with a stack trace: mteb sets thousands when imported."""
     import torch
 
-    if not torch.cuda.is_available():
-        torch.cuda.random._lazy_call = lambda *call, **options: None
+    for device, module in ((torch.cuda, torch.cuda.random), (torch.xpu, torch.xpu.random), (torch.mtia,) * 2):
+        if not device.is_available():
+            module._lazy_call = lambda *call, **options: None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -215,6 +215,8 @@ def test_the_guides_on_training_sets_run(clean):
 def test_the_guides_on_scoring_run(workspace, make_folder, monkeypatch):
     make_folder("Retrieval", "my-clinic-faq")
     monkeypatch.setenv("MEDTEB_DATA", str(workspace.folder / "tasks"))
+    for size in ("N_DOCUMENTS", "N_TRIPLES"):  # the real ones: tests/medteb_mteb/mini/test_edition.py
+        monkeypatch.setattr(f"medteb_mteb.mini.train.{size}", 500)
     for kind in ("Retrieval", "Reranking", "STS"):
         folder = make_folder(kind, f"tasks/MedTEB{kind}")
         write_manifest(folder, task=f"MedTEB{kind}", name="mini", version="0.0.1", licence="mit", counts={})
