@@ -15,11 +15,11 @@ run: $(VENV)/.run
 	$(BIN)/medteb run -b "MedTEB(cmn, mini)" -m mar-mini -m bm25-jieba
 	$(BIN)/medteb run --data models/mar-zh/src/mar_zh/sample -m mar-zh -m mar-mini -m bm25-char-bigram
 
-## test: install what the tests need and run them
+## test: install what the tests need and run them; with THOROUGH=1, the thorough ones, too
 test: $(VENV)/.test
-	$(PYTEST)
+	$(PYTEST) $(if $(THOROUGH),-m "not slow and not network and not gpu")
 
-## thorough: what CI runs after `make test`: more combinations, rebuilds, commands in processes of their own
+## thorough: more combinations, rebuilds, commands in processes of their own
 thorough: $(VENV)/.test
 	$(PYTEST) -m "thorough and not slow and not network and not gpu"
 
