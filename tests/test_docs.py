@@ -68,6 +68,7 @@ def _main(name: str, *arguments: str):
     return module.main(*arguments)
 
 
+@pytest.mark.thorough
 def test_the_langchain_example_quotes_the_passage_that_answers():
     prompt = _main("langchain_retriever")
     assert "[1] 胃镜检查前的准备" in prompt

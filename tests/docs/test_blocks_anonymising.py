@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import shutil
 
+import pytest
+
 from tests.docs.blocks import EXECUTED
 
 
+@pytest.mark.thorough
 def test_the_page_on_anonymising_runs(workspace, tmp_path):
     rows = [
         {"_id": "1", "text": "患者王秀兰，电话13800138000", "科室": "内科"},

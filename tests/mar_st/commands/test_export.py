@@ -28,6 +28,7 @@ def queries(tmp_path):
     return path
 
 
+@pytest.mark.thorough
 def test_a_summary_is_printed_and_the_encoder_can_be_loaded(app, gte_folder, queries, tmp_path):  # noqa: F811
     out = tmp_path / "out"
     arguments = [str(gte_folder), str(out), "--weight-format", "fp32,int8", "--calibrate", str(queries)]

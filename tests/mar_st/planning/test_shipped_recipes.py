@@ -84,6 +84,7 @@ def test_every_stage_of_a_shipped_recipe_fits_after_the_printed_change(name):
             assert name == "hotelmatch"  # which trains four billion weights in full
 
 
+@pytest.mark.thorough
 def test_the_plan_takes_deepspeed_into_account():
     """ZeRO 1 splits the optimizer's state, and bf16 weights take the place of float32 ones."""
     recipe = load_recipe("medical-embedder-base")

@@ -244,7 +244,7 @@ def test_two_processes_train_one_run(recipe_file, tmp_path):
 # -- symmetric recipes --
 
 
-@pytest.mark.thorough(but=["query-document"])
+@pytest.mark.thorough
 @pytest.mark.parametrize(("absent", "side"), [("document", "query"), ("query", "document")])
 def test_one_backbone_gives_a_symmetric_model(recipe_file, tmp_path, absent, side):
     content = yaml.safe_load(recipe_file.read_text(encoding="utf-8"))

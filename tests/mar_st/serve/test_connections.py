@@ -42,6 +42,7 @@ def test_silent_connections_are_closed_and_make_room(serve):
         one.close()
 
 
+@pytest.mark.thorough
 def test_a_client_is_told_to_retry_if_every_connection_is_busy(serve):
     server = serve(max_connections=2, seconds=1.0)
     busy = [connect(server) for _ in range(2)]

@@ -171,6 +171,7 @@ def test_a_rung_starts_nearer_to_the_teacher_with_context_means(tmp_path, files,
     assert cosines["context-means"] > cosines["copied"] + 0.02
 
 
+@pytest.mark.thorough
 def test_rungs_get_vectors_of_token_pairs(tmp_path, files, teacher):
     options = replace(FAST, epochs=0.1)
     _align(tmp_path, files, "1,2,full", bigrams=40, options=options)

@@ -247,6 +247,7 @@ def test_a_build_resumes_after_a_repair(make_input, make_server, endpoint, judge
     )
 
 
+@pytest.mark.thorough
 def test_a_power_cut_costs_only_what_was_not_synced(tmp_path, monkeypatch):
     """All other rows are complete: one for each of the first answers and no others."""
     monkeypatch.setattr("medteb_mteb.curation.llm.database.SYNC_SECONDS", 600)

@@ -24,6 +24,7 @@ def _no_journal_of_the_environment(monkeypatch):
     monkeypatch.delenv("MEDTEB_ANSWERS", raising=False)
 
 
+@pytest.mark.thorough
 def test_a_killed_command_continues_without_paying_twice(sources, tmp_path, endpoint):
     process: list[subprocess.Popen] = []
 
