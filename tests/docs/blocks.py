@@ -176,7 +176,7 @@ NOT_RUN = {
     r"--engine ray": "needs a cluster",
     r"milvus:http": "needs a Milvus server",
     r"^(PYTHONPATH=src )?python benchmarks/": "measures the machine for minutes to hours",
-    r"^mar cross-encoder /tmp/learned": "needs what the line before measures",
+    r"^mar cross-encoder /tmp/learned|^mar export runs/query/model": "needs what another line measures",
     r"^mar train (--rehearse mar-0\.3b-4b|distill)": "needs published weights of gigabytes",
 }
 
