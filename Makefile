@@ -4,7 +4,7 @@ VENV ?= .venv
 PIP_ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# Tests start many processes, and each would compile the sources anew.
+# Tests start many processes, and each would otherwise compile the sources again.
 export PYTHONDONTWRITEBYTECODE =
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 -rs
 

@@ -3,7 +3,7 @@
 python benchmarks/anonymize.py [MARKED ...] [--texts FILE.jsonl] [--count 20000]
 
 MARKED: files of sentences marked by hand; default: those of the tests. With --texts the speed is measured on
-the column `text` of a JSONL file instead of on the sentences, and what is found there is counted.
+the column `text` of a JSONL file instead of on the sentences, and the matches are counted.
 """
 
 from __future__ import annotations

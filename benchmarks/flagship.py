@@ -45,7 +45,7 @@ class Flagship:
         work: Where everything lies.
         tiny: Small encoders.
         documents: Documents that are encoded.
-        characters: What is kept of each.
+        characters: Number of characters kept of each.
         pairs: Pairs of texts that `mteb` compares; default all 1,000 of the packaged edition.
         formats: What `mar export` writes.
     """
@@ -375,7 +375,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--tiny", action="store_true", help="small encoders of the same architectures")
     parser.add_argument("--documents", type=int, default=200)
-    parser.add_argument("--characters", type=int, default=60, help="what is kept of a document")
+    parser.add_argument("--characters", type=int, default=60, help="number of characters kept of a document")
     parser.add_argument("--pairs", type=int, help="pairs of texts that mteb compares; default all 1,000")
     parser.add_argument("--formats", default="native,openvino", help="of the exported query encoder")
     parser.add_argument("--only", nargs="+", help="steps to run, again if they have a result")

@@ -99,7 +99,7 @@ class Runner:
         self._child: subprocess.Popen[bytes] | None = None
 
     def run(self) -> int:
-        """Run what is not done; gives the exit code."""
+        """Run the unfinished steps; returns the exit code."""
         (self.out / "logs").mkdir(parents=True, exist_ok=True)
         before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
         try:

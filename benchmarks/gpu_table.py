@@ -16,7 +16,7 @@ def markdown(records: dict[str, dict[str, Any]], order: Sequence[str]) -> str:
     """All results as Markdown.
 
     Args:
-        records: What is known of each step, by name.
+        records: Record of each step, by name.
         order: Names of all steps; those without a record were not reached.
     """
     results = {name: record.get("result") or {} for name, record in records.items()}

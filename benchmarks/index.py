@@ -12,10 +12,11 @@ a fixed random rotation, and the noise in the new dimensions has eigenvalues tha
 real ones. Queries are made in the same way from real vectors that no document starts from, or are given
 ones, lifted by the same rotation.
 
-Every system is built and measured in processes of its own. Each setting appends a line to `--out`; started
-again, what is there is kept. Vectors, exact results and indexes stay in `--cache` (several times 4 x n x dim
-bytes). Baselines: FAISS as its documentation shows it (IndexFlatIP; IndexHNSWFlat, M = 32; IndexIVFPQ with
-4 sqrt(n) cells and 8 dimensions per byte), loaded with read_index, and Milvus Lite through pymilvus.
+Every system is built and measured in processes of its own. Each setting appends a line to `--out`; if the
+command is started again, it skips existing ones. Vectors, exact results and indexes stay in `--cache`
+(several times 4 x n x dim bytes). Baselines: FAISS as its documentation shows it (IndexFlatIP;
+IndexHNSWFlat, M = 32; IndexIVFPQ with 4 sqrt(n) cells and 8 dimensions per byte), loaded with read_index,
+and Milvus Lite through pymilvus.
 
 Columns: recall@10 against exact search; p50 and p99 of single queries; queries per second in batches of 64;
 resident memory that the open index adds after all queries (anonymous, and mapped files); size on disk; build

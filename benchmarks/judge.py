@@ -143,7 +143,7 @@ def main() -> None:
             "concurrency": options.concurrency,
         }  # fmt: skip
         config = Judges.model_validate({"judges": [entry]})
-        import openai  # noqa: F401 - not part of what is measured
+        import openai  # noqa: F401 - not part of the measured time
 
         started, cpu = time.monotonic(), time.process_time()
         report = judge(*paths, folder / "out", config, already_anonymous=True, show_progress=False)

@@ -125,9 +125,9 @@ def loading(
         check: Told of what was loaded, after it was measured.
 
     Returns:
-        `seconds`; `weights_mb` and `tokenizers_mb`, what is to be held; `peak_mb` and `own_mb`, the growth at
+        `seconds`; `weights_mb` and `tokenizers_mb`, the size of both; `peak_mb` and `own_mb`, the growth at
         most with and without pages of files, until every weight has been read once; `held_mb` afterwards;
-        `ratio`, the growth at most in relation to what is to be held.
+        `ratio`, the growth at most in relation to that size.
 
     Raises:
         SystemExit: It failed.

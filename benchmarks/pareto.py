@@ -10,8 +10,8 @@ exported int8 encoder in all its forms. nDCG@10 is not: it is the column "Retr" 
 of Table 4 for the symmetric 4B and 8B encoders. A MAR answers queries with its 305M encoder, at that
 shape's speed. 4B and 8B, which are not exported, run in bfloat16 on a CPU, too; 8B takes 20 GB.
 
-Each shape is measured in a process of its own; what is in `OUT/pareto.json` already is kept, and the figure
-`OUT/pareto.png` drawn from all of it.
+Each shape is measured in a process of its own. Shapes in `OUT/pareto.json` are not measured again; the figure
+`OUT/pareto.png` shows all of them.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ multilingual-e5-small in 4 bits with its whole vocabulary; `mar export` of `--mo
 encoder of `--mar`, in `--forms`. Graphs are written once from the same float32 weights; `int8` of ONNX
 Runtime is its dynamic quantization. An engine whose package is not installed is listed with what installs it.
 
-What is done is kept in `--out`; the same call again does what is missing. Delete `OUT/results/NAME.json` to
-measure an engine again.
+Results are kept in `--out`; the same call again measures only the missing ones. Delete
+`OUT/results/NAME.json` to measure an engine again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ REST_SECONDS = 0.2
 
 
 class Run:
-    """A run in a folder: what is prepared, measured and kept there.
+    """A run in a folder, with the prepared models and the results.
 
     Args:
         options: The command line's.
@@ -283,7 +283,7 @@ def measure(run: Run, row: Row, baseline: Apart | None) -> dict[str, Any]:
 
 
 def compare(run: Run) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Measure what is missing; returns all results, and why others have none."""
+    """Measure the missing results; returns all, and the reason for those without."""
     baseline: Apart | None = None
     results, notes = [], {}
     try:

@@ -26,7 +26,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-#: Names of the applications behind nginx, and what is behind it.
+#: Applications behind nginx, by name.
 BEHIND = {
     "proxy-connections": "connections",
     "proxy-stock": "stock",

@@ -4,7 +4,7 @@
     python benchmarks/train.py --shape published --lengths 512 real   # a GPU of 80 GiB or more
 
 Every measurement runs in a process of its own, on random weights of the shape, and appends a line to
-`--out`; started again, what is there is kept. Both sides get the same rows, batch size, precision, adapter
+`--out`, which a repeated call skips. Both sides get the same rows, batch size, precision, adapter
 and loss; the baseline is what the documentation of sentence-transformers shows:
 `MultipleNegativesRankingLoss` (cached where a batch is encoded in parts), `MatryoshkaLoss`, `Router`,
 `add_adapter`, batches without duplicates, no compilation, a frozen teacher in the loop. The first

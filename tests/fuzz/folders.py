@@ -45,7 +45,7 @@ class Changed:
         if name not in self.names:
             return "no such file"
         path = self.place / name
-        path.unlink()  # what is mapped keeps its bytes
+        path.unlink()  # a mapped file keeps its bytes
         path.write_bytes(content)
         try:
             relist(self.place, name)

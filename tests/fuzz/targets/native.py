@@ -1,6 +1,6 @@
 """Descriptions of native encoders of any sizes, with fields that are broken, computed by the kernels.
 
-An input says the sizes of an encoder, what is changed in its description, and the texts that are encoded.
+An input says the sizes of an encoder, the changes of its description, and the texts that are encoded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A disk that loses what was not synced, in any order: what is left after a power cut at any moment.
+"""A disk that loses bytes that were not synced, in any order: its content after a power cut at any moment.
 
 A file keeps the bytes of its last sync; of what was written since, each block of 4 KiB may be there or not,
 and the file may be shorter. A name is where it was when its folder was last synced, or where it is now, each

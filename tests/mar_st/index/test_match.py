@@ -25,7 +25,7 @@ WORDS = ["别的事"[:1] + str(number) for number in range(60)]
 
 
 class Encoder:
-    """Vectors like those of the documents for what is asked of them, in any direction for all else."""
+    """Vectors near those of the documents for queries about them, in random directions for other queries."""
 
     dim, space, normalised, max_length = 32, "a" * 64, True, 64
 

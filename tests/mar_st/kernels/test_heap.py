@@ -1,4 +1,4 @@
-"""The heap keeps what is freed, and gives it back when it is asked to."""
+"""The heap keeps freed memory, and returns it to the system on request."""
 
 from __future__ import annotations
 

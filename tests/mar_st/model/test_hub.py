@@ -13,7 +13,7 @@ from mar_st.model.hub import PushError, check_repository, push
 
 
 class FakeHub:
-    """Keeps what is asked of it; `repositories` says which of them are private."""
+    """Records its calls; `repositories` says which of them are private."""
 
     def __init__(self, repositories=None, *, known=True):
         self.repositories, self.known = dict(repositories or {}), known

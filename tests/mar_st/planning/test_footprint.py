@@ -56,7 +56,7 @@ def test_more_devices_need_less_memory_each(recipe):
     assert plan(alone, world=4).memory < plan(alone).memory
 
 
-#: Losses of stages, by what is asked of them.
+#: Losses of stages, by their settings.
 LOSSES = {
     "infonce": ("contrastive", {}),
     "every option": (

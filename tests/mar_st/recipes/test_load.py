@@ -39,7 +39,7 @@ def test_names_with_dots_and_in_folders_are_found():
     names = recipe_names()
     assert {"mar-0.3b-4b", "mar-0.3b-8b", "bmretriever-410m"} <= set(names)
     assert "ablations/no-mse" in names
-    # Models first, then what is built on them.
+    # Models first, then the stages that train them.
     assert names == sorted(names, key=lambda name: (name.count("/"), name))
     with pytest.raises(RecipeError, match="Did you mean 'ablations/no-mse'"):
         load_recipe("ablations/no-mze")

@@ -75,7 +75,7 @@ def test_without_matplotlib_there_is_one_line_and_no_plot(tmp_path, monkeypatch)
 
 
 def test_the_plot_shows_loss_parts_and_scores(tmp_path, monkeypatch):
-    """With a stand-in for matplotlib that keeps what is drawn."""
+    """With a stand-in for matplotlib that records the drawn curves."""
     drawn = {}
 
     class Axes:

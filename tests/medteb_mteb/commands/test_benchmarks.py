@@ -97,7 +97,7 @@ def test_a_benchmark_runs_what_can_be_run_and_lists_the_rest(medteb, data_root, 
     assert "left out: CMedQAv2-reranking: " in error
     saved = {path: path.stat().st_mtime_ns for path in tmp_path.glob("results/**/MedTEB*.json")}
     assert len(saved) == 3
-    again = json.loads(medteb(*args)[1])  # goes on where it stopped
+    again = json.loads(medteb(*args)[1])  # continues where it stopped
     assert again["rows"] == report["rows"]
     assert {path: path.stat().st_mtime_ns for path in saved} == saved
 

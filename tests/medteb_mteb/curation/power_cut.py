@@ -27,7 +27,7 @@ class Disk:
         return log.read_bytes() if log.exists() else b""
 
     def cut(self, rng, folder):
-        """Write what is left to a folder; returns the path of the database."""
+        """Write the remaining bytes to a folder; returns the path of the database."""
         now = self._log()
         log = bytearray(now[: rng.choice([len(now), rng.randint(len(self.synced), len(now))])])
         share = rng.choice([0, rng.random(), 1])

@@ -1,4 +1,4 @@
-"""Change the tables of a folder, and read what is wrong with it."""
+"""Change the tables of a folder, and read the errors that it causes."""
 
 from __future__ import annotations
 

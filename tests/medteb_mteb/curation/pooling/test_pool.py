@@ -23,7 +23,7 @@ QUERIES = [Text("q0", "感冒要多喝水吗"), Text("q1", "高血压饮食"), T
 
 
 class Fixed:
-    """Finds documents by a table, and counts what is asked of it."""
+    """Finds documents by a table, and counts the calls."""
 
     def __init__(self, name, table, stop=None):
         self.name, self.table, self.stop = name, table, stop

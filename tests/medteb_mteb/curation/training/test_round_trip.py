@@ -121,7 +121,7 @@ def test_a_negative_is_drawn_from_the_best_without_positives(pairs, tmp_path, ro
     round_trip(pairs, tmp_path / "other", Table(), RoundTrip(60, 1, 60, 2), shard=9, show_progress=False)
     others = [(row["query"], *row["negatives"]) for row in rows_of(tmp_path / "other/triples.jsonl")]
     assert sum(one == other for one, other in zip(drawn, others, strict=True)) < 10
-    # Only what is ranked as high as asked is drawn.
+    # Only documents within the requested ranks are drawn.
     round_trip(pairs, tmp_path / "top", Table(), RoundTrip(3, 1, 3), show_progress=False)
     table, corpus = Table(), list(dict.fromkeys(row["positive"] for row in given))
     for row in rows_of(tmp_path / "top/triples.jsonl"):
