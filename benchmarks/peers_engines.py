@@ -294,7 +294,7 @@ class Asked:
             self.engine.one(text)
 
     def about(self) -> dict[str, Any]:
-        """Return the figures measured once: seconds to the first answer, memory then, file sizes, versions."""
+        """Return the figures measured once: seconds to the first answer, memory, file sizes, versions."""
         versions = {}
         for name in PACKAGES:
             try:
