@@ -64,6 +64,7 @@ def test_scores_are_inner_products_by_falling_score(searchable, source):
     assert all(len(set(row)) == 10 for row in rows.tolist())
 
 
+@pytest.mark.thorough(but=["binary", "exact", "hnsw", "hnsw-int8-16", "int8", "ivf-pq"])
 def test_recall_reaches_its_target(searchable, source):
     expected = exact_results(source, None)
     measured = calibrate(searchable, expected, 0.95, searchable.LADDER)
