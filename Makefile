@@ -72,9 +72,10 @@ $(VENV)/.run: $(VENV)/.venv pyproject.toml constraints.txt
 	$(PIP) install -q $(PIP_ARGS) -c constraints.txt -e . -e ./models/mar-zh
 	touch $@
 
-$(VENV)/.test: $(VENV)/.run
-	$(PIP) install -q $(PIP_ARGS) -c constraints.txt -e ".[train,build,report,serve,export,scale]" --group test --group lint --group typing --group build
-	touch $@
+$(VENV)/.test: $(VENV)/.venv pyproject.toml constraints.txt
+	$(PIP) install -q $(PIP_ARGS) -c constraints.txt -e ".[train,build,report,serve,export,scale]" -e ./models/mar-zh \
+		--group test --group lint --group typing --group build
+	touch $(VENV)/.run $@
 
 $(VENV)/.docs: $(VENV)/.run pyproject.toml constraints.txt
 	$(PIP) install -q $(PIP_ARGS) -c constraints.txt --group docs

@@ -136,13 +136,15 @@ def _means(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray
 
 def _ratio(numerator: NDArray[np.float64], denominator: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the quotient; NaN where the denominator is 0."""
-    undefined = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), np.nan)
-    return np.divide(numerator, denominator, out=undefined, where=denominator != 0)
+    quotient = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), np.nan)
+    np.divide(numerator, denominator, out=quotient, where=denominator != 0)
+    return quotient
 
 
 def _beyond_chance(observed: NDArray[np.float64], expected: NDArray[np.float64]) -> NDArray[np.float64]:
-    undefined = np.full(len(observed), np.nan)
-    return np.divide(observed - expected, 1 - expected, out=undefined, where=expected < 1)
+    coefficients = np.full(len(observed), np.nan)
+    np.divide(observed - expected, 1 - expected, out=coefficients, where=expected < 1)
+    return coefficients
 
 
 @dataclass(frozen=True)
