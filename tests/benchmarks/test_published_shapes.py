@@ -23,7 +23,13 @@ def texts():
 @pytest.mark.parametrize(
     ("name", "kind", "size", "ids"),
     [
-        (shapes.GTE, XLMRobertaTokenizer, 250_002, {"<s>": 0, "<pad>": 1, "</s>": 2, "<mask>": 250_001}),
+        pytest.param(
+            shapes.GTE,
+            XLMRobertaTokenizer,
+            250_002,
+            {"<s>": 0, "<pad>": 1, "</s>": 2, "<mask>": 250_001},
+            marks=pytest.mark.slow,
+        ),
         (
             shapes.QWEN_8B,
             Qwen2Tokenizer,

@@ -59,7 +59,7 @@ def test_english_sets_are_built(english):
     assert len(list((english.folder / "data" / FOLDER).glob("*.csv"))) == 9
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_english_sets_are_scored(english):
     folder = english.folder
 

@@ -22,7 +22,7 @@ def test_no_folder_appears_twice(title):
     assert len(folders) == len(set(folders)) > 2
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_training_takes_the_walk(recipe_file, tmp_path):  # noqa: F811
     files = entered("mar_st", "mar_st.cli:main", "train", str(recipe_file), "--out", "run", folder=tmp_path)
     check(WALKS[0], files)

@@ -58,7 +58,7 @@ def test_plan_prints_json_and_applies_settings(command):
     assert content["stages"][1]["memory"]["peak"] > content["stages"][1]["memory"]["weights"]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_plan_can_measure_the_speed(command):
     config = "stages.symmetric.max_steps=100"
     code, out, err = command(

@@ -35,7 +35,7 @@ def test_a_rehearsal_prints_a_line_per_stage_and_cleans_up(command, tmp_path):
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_named_folder_is_kept(command, tmp_path):
     code, _, _ = command("train", "--rehearse", "--tiny", "mini-symmetric-query", "--out", "kept")
     assert code == 0

@@ -18,7 +18,7 @@ from mar_st.online.load import load_query_encoder
 from tests.mar_st.export.conftest import TEXTS, make_model, with_pairs
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_every_precision_is_near_the_original(exported):
     out, listing = exported
     assert Listing.read(out) == listing

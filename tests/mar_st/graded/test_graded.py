@@ -88,7 +88,7 @@ def test_the_folder_is_a_cross_encoder_like_any_other(trained, base):
     )
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_an_interrupted_training_resumes_to_the_same_weights(base, trained, tmp_path, monkeypatch):
     steps, whole = [], CrossEncoderTrainer.training_step
 

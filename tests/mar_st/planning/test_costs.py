@@ -86,7 +86,11 @@ TRAININGS = [
     pytest.param(Training("full"), id="full"),
     pytest.param(Training("full", bf16=True), id="full-bf16"),
     pytest.param(Training("full", checkpointing=True, bf16=True), id="checkpointing"),
-    pytest.param(Training("lora", 4, checkpointing=True, bf16=True, dtype="bfloat16"), id="lora"),
+    pytest.param(
+        Training("lora", 4, checkpointing=True, bf16=True, dtype="bfloat16"),
+        id="lora",
+        marks=pytest.mark.slow,
+    ),
     pytest.param(Training("frozen", bf16=True), id="frozen"),
 ]
 

@@ -34,7 +34,10 @@ STAGES = {
 
 
 @pytest.mark.thorough(but=["frozen"])
-@pytest.mark.parametrize("kind", STAGES)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[pytest.mark.slow] * (kind in ("gradcache", "lora"))) for kind in STAGES],
+)
 def test_memory_of_a_stage_is_what_training_it_takes(recipe, tmp_path, kind):
     """Weights, gradients, AdamW moments and activations, by an account of all tensors of a run."""
     stage = {"name": "one", "max_steps": 3, "batch_size": 32, "learning_rate": 1e-3, **STAGES[kind]}

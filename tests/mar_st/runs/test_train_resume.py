@@ -33,10 +33,10 @@ def _die_after_step(step):
 
 RESUMED = [
     pytest.param("01-query-init", [], id="query-init-learnt-temperature"),
-    pytest.param("02-document-init", [], id="document-init-matryoshka"),
+    pytest.param("02-document-init", [], id="document-init-matryoshka", marks=pytest.mark.slow),
     pytest.param("03-align", [], id="align"),
     pytest.param("04-joint", [], id="joint"),
-    pytest.param("04-joint", LORA, id="joint-lora"),
+    pytest.param("04-joint", LORA, id="joint-lora", marks=pytest.mark.slow),
 ]
 
 

@@ -267,7 +267,7 @@ def test_a_teacher_that_lacks_unused_weights_is_the_same_each_time(tmp_path, tea
     assert first.identity("query") == second.identity("query")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_rungs_can_come_from_vectors_and_a_given_student(tmp_path, files, teacher):
     folder = tmp_path / "index"
     folder.mkdir()

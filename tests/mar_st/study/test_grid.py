@@ -210,7 +210,7 @@ def test_a_row_that_fails_keeps_the_others(run, change, monkeypatch, study_folde
     )
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_run_locked_by_another_process_is_skipped(run, trained, change, study_folder):
     change(seeds=[1])
     folder = study_folder / "out/runs/no-joint/1"
@@ -334,7 +334,7 @@ def test_a_stage_with_its_own_seed_is_shared_by_all_seeds(study_folder, change):
     assert [stage.state for stage in planned if stage.name == "document-init"] == ["train"] + ["shared"] * 5
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_documents_are_encoded_once_for_rows_with_one_document_encoder(study_folder, change, monkeypatch):
     _seeded(study_folder)
     rows = [

@@ -39,7 +39,7 @@ def files_below(root):
     return {p.relative_to(root).as_posix(): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_rebuilding_gives_the_packaged_bytes(packaged, edition, tmp_path, monkeypatch, capsys):
     """Cards and manifests included, and all but the statistics, which mteb computes from them."""
     monkeypatch.setattr(edition_module, "generate", {42: edition}.__getitem__)
@@ -90,7 +90,7 @@ def test_the_packaged_data_have_the_intended_sizes(packaged):
     assert sum(path.stat().st_size for path in packaged.rglob("*")) < 24 * 2**20
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_documents_are_distinct_and_80_to_400_characters(packaged, edition):
     for path in (packaged / "MedTEBRetrieval").rglob("corpus.jsonl"):
         documents = rows(path)
@@ -133,7 +133,7 @@ def test_reranking_uses_documents_of_the_retrieval_corpus_in_random_order(packag
     assert 40 < sum(places) / len(places) < 60
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_no_positive_is_about_another_subject_or_question(edition):
     """Every unlabelled document would be graded B, C or D; every positive shares subject and intent."""
     test, world = edition.test, edition.world
@@ -147,7 +147,7 @@ def test_no_positive_is_about_another_subject_or_question(edition):
                 )
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_queries_meet_their_near_misses(edition):
     """The corpus holds wrong answers about the subject, and the same question answered for others."""
     test, world = edition.test, edition.world
@@ -164,7 +164,7 @@ def test_queries_meet_their_near_misses(edition):
     assert elsewhere == len(test.retrieval)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_train_and_tests_are_disjoint(edition):
     test, train = edition.test, edition.train
     tests = [*test.retrieval.values(), *test.reranking.values()]
@@ -185,7 +185,7 @@ def test_train_and_tests_are_disjoint(edition):
     assert not sentences & {query.text for query in (*tests, *trained)}
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_train_teaches_every_tested_term(edition):
     """Terms of the tests occur in train queries, with other patterns."""
     trained = {query.term for query in edition.train.queries.values()}
@@ -193,7 +193,7 @@ def test_train_teaches_every_tested_term(edition):
     assert tested <= trained
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_triples_are_right_and_hard(edition):
     train, world = edition.train, edition.world
     same_subject = 0
@@ -209,7 +209,7 @@ def test_triples_are_right_and_hard(edition):
     assert same_subject >= 0.95 * len(train.triples)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_sts_follows_the_published_construction(edition):
     world = edition.world
     owner = {}

@@ -96,8 +96,8 @@ def test_benchmarks_have_the_tasks_of_all_splits():
 OTHERS = ("NanoCMTEB(reranking)", "NanoMedical", "NanoMedical(reranking)")
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", ["NanoCMTEB", *(pytest.param(n, marks=pytest.mark.slow) for n in OTHERS)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["NanoCMTEB", *OTHERS])
 def test_a_benchmark_runs_end_to_end_and_its_rankings_score_the_same(
     copies, tmp_path, encoder_folder, medteb, name
 ):

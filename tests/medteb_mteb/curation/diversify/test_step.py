@@ -117,8 +117,8 @@ module.run(Killed, *sys.argv[2:])
 """
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("index", ["ivf", pytest.param("exact", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("index", ["ivf", "exact"])
 def test_resumed_equals_uninterrupted(source, vectors, tmp_path, index):
     run(Diversify, source, vectors, tmp_path / "whole", index)
     arguments = [sys.executable, "-c", CHILD, __file__, source, vectors, tmp_path / "out", index]
