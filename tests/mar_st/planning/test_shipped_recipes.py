@@ -61,8 +61,8 @@ def forward_flops_of(name, length):
 FLEETS = [("H100", 1), ("H100", 8), ("A100-40GB", 1)]
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", _marked(recipe_names(), quick={"medte"}))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", recipe_names())
 def test_every_stage_of_a_shipped_recipe_fits_after_the_printed_change(name):
     """The printed change is applied unchanged, and then the stage fits."""
     recipe = load_recipe(name)
