@@ -1,4 +1,4 @@
-"""`mar` commands in processes that are forked from one with all libraries, so that they start in a second."""
+"""`mar` commands in processes that are forked from one with all libraries, which they need not import."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ class Workspace:
                     assert b"<html" in page.read()
                 break
             except OSError:
-                assert self._runs(), log.read_text() if log else words
+                assert self._runs(), log.read_text() if log and log.exists() else words
                 assert time.monotonic() < deadline, f"{words}: no answer"
                 time.sleep(0.1)
 

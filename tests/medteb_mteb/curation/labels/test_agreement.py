@@ -250,6 +250,20 @@ def test_intervals_of_two_queries_end_at_resamples_with_one_of_them_twice_or_bot
         assert (estimate.low, estimate.high) == pytest.approx((min(values), max(values)))
 
 
+def test_kappa_never_takes_pairs_with_fewer_grades_in_a_resample():
+    """Only the pairs of the first query have all three grades; the others have two and disagree."""
+    given = [
+        Judgement("q1", f"d{place}", judge, grade)
+        for place, grades in enumerate(("SSS", "DDD", "SSD"))
+        for judge, grade in zip("abc", grades, strict=True)
+    ]
+    given += [Judgement(f"q{i}", "d", judge, grade) for i in (2, 3) for judge, grade in ("aS", "bD")]
+    kappa = agreement(given).labels["fleiss_kappa"]
+    assert kappa.low == pytest.approx(kappa.value)
+    assert kappa.high == pytest.approx(kappa.value)
+    assert kappa.value > 0
+
+
 def textbook_judgements():
     """Krippendorff's observers as judges A to D of twelve queries; their values 1 to 5 are grades D to S."""
     return [
