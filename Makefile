@@ -52,7 +52,7 @@ wheel: $(VENV)/.test
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-## data: write the packaged edition again (deterministic; the tests compare every byte)
+## data: write the packaged edition again (deterministic; slow tests compare every byte)
 data: $(VENV)/.run
 	$(BIN)/python -m medteb_mteb.mini tasks
 

@@ -71,12 +71,12 @@ def bigrams(text: str) -> list[str]:
 def bigram_cosine(first: str, second: str) -> float:
     """Return the cosine of the bigram counts of two texts."""
     (one, first_square), (two, second_square) = _counted(first), _counted(second)
-    dot = sum(one[key] * two[key] for key in one.keys() & two.keys())
+    dot = sum(count * two[key] for key, count in one.items() if key in two)
     norm = math.sqrt(first_square * second_square)
     return dot / norm if norm else 0.0
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=4096)
 def _counted(text: str) -> tuple[Counter[str], int]:
     """Return the counts of the bigrams of a text, and the sum of their squares."""
     counts = Counter(bigrams(text))
