@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -224,3 +224,15 @@ def test_imports_have_no_cycles():
         for module in imports.MODULES
     }
     TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+@pytest.mark.parametrize("package", ["mar_st", "medteb_mteb"])
+def test_an_option_that_commands_share_is_declared_once(package):
+    places = defaultdict(list)
+    for module in sorted(imports.MODULES):
+        if module.startswith(f"{package}.commands."):
+            for node in ast.walk(imports.tree(module)):
+                if isinstance(node, ast.Subscript) and getattr(node.value, "id", "") == "Annotated":
+                    places[ast.unparse(node)].append(f"{module}:{node.lineno}")
+    assert len(places) > 50
+    assert {option: where for option, where in places.items() if len(where) > 1} == {}

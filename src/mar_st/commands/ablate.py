@@ -12,6 +12,7 @@ import typer
 
 from mar_st.commands.options import SaveSteps
 from mar_st.errors import MarError
+from mar_st.runs import STAGES_VARIABLE
 
 if TYPE_CHECKING:
     from mar_st.study import Study
@@ -53,7 +54,7 @@ def ablate(
         _rehearse(loaded, out or Path("runs") / f"{loaded.name}-rehearsal", tiny=tiny)
         return
     folder = out or Path("runs") / loaded.name
-    store = stages or os.environ.get("MAR_STAGES") or folder / "stages"
+    store = stages or os.environ.get(STAGES_VARIABLE) or folder / "stages"
     if plan:
         _plan(loaded, store)
         return

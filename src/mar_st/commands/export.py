@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mar_st.commands.options import AsJson, Overwrite
+from mar_st.commands.options import AsJson, NewFolder, Overwrite, QueryEncoder
 
 FORMATS_HELP = (
     "Formats, comma-separated: native, openvino, onnx. For a lookup encoder: numpy, or lookup-json (a page "
@@ -17,7 +17,7 @@ FORMATS_HELP = (
 
 def export(
     model: Annotated[str, typer.Argument(help="Model: folder, Hub name or mar-mini.")],
-    out: Annotated[Path, typer.Argument(help="Folder to write.")],
+    out: NewFolder,
     format_: Annotated[
         str,
         typer.Option(
@@ -56,10 +56,7 @@ def export(
     min_cosine: Annotated[
         float, typer.Option(help="Without a task: minimum mean cosine to the original's vectors.")
     ] = 0.99,
-    query: Annotated[
-        str | None,
-        typer.Option("--query-encoder", help="Name of the query encoder in a model with several."),
-    ] = None,
+    query: QueryEncoder = None,
     threads: Annotated[
         int | None, typer.Option(help="Number of threads per query while measuring; default: all.", min=1)
     ] = None,

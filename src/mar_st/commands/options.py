@@ -14,6 +14,8 @@ Overwrite = Annotated[
 ]
 Threads = Annotated[int | None, typer.Option(help="Number of threads of the encoder.", min=1)]
 
+NewFolder = Annotated[Path, typer.Argument(help="Folder to write.")]
+
 # Training.
 Recipe = Annotated[str, typer.Argument(help="Name of a packaged recipe, or a YAML file.")]
 Overrides = Annotated[

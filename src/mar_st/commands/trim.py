@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mar_st.commands.options import AsJson, Overwrite
+from mar_st.commands.options import AsJson, NewFolder, Overwrite
 
 
 def trim(
@@ -17,7 +16,7 @@ def trim(
         str,
         typer.Argument(help="Encoder or MAR: folder or Hub name."),
     ],
-    out: Annotated[Path, typer.Argument(help="Folder to write.")],
+    out: NewFolder,
     keep: Annotated[
         int, typer.Option(help="Maximum number of tokens to keep, including special tokens.", min=1)
     ],

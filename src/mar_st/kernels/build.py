@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from mar_st.errors import MarError
 from mar_st.files.user_cache import is_own, user_cache
+from mar_st.files.writing import move_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -59,7 +60,7 @@ def library(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
         with tempfile.TemporaryDirectory(dir=cache) as folder:
             compiled = _compile(options, source, Path(folder) / target.name)
             compiled.chmod(0o700)  # whatever the umask is
-            compiled.replace(target)
+            move_file(compiled, target)
     except OSError as error:
         raise CompileError(f"{source.name} could not be compiled into {cache}: {error}") from error
     return _load(target)

@@ -26,6 +26,7 @@ from mar_st.planning.devices import device_here
 from mar_st.planning.launch import Launch
 from mar_st.recipes.rules import projects, stage_entries, stage_seed, trained_sides
 from mar_st.recipes.schema import DistillStage, JointStage, RetroMAEStage
+from mar_st.runs import STAGES_VARIABLE
 from mar_st.runs.card import write_card
 from mar_st.runs.lineage import stage_digests
 from mar_st.runs.preflight import FIT_KEY, ready
@@ -46,9 +47,6 @@ if TYPE_CHECKING:
     from mar_st.recipes.schema import Data, Recipe, Stage
 
 logger = logging.get_logger(__name__)
-
-#: Environment variable that names the folder of finished stages, unless `--stages` does.
-STAGES_VARIABLE = "MAR_STAGES"
 
 
 class TrainError(MarError):

@@ -1,27 +1,15 @@
-"""Options that keep training data away from tests."""
+"""Queries of tests that commands keep out of training data."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
-
-from medteb_mteb.commands.options import AgainstTests, TestSimilarity
 
 if TYPE_CHECKING:
     from medteb_mteb.curation.training import HeldOut
 
-__all__ = ["AgainstOption", "KeepAwayOption", "ThresholdOption", "held_out", "held_out_of_training"]
-
-AgainstOption = AgainstTests
-KeepAwayOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--keep-away",
-        help="Edition or queries of another test to keep out of the training data; may be repeated.",
-    ),
-]
-ThresholdOption = TestSimilarity
+__all__ = ["held_out", "held_out_of_training"]
 
 
 def held_out(against: list[str] | None, threshold: float) -> HeldOut:

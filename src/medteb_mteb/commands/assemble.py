@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from medteb_mteb.commands.against import KeepAwayOption, held_out
+from medteb_mteb.commands.against import held_out
 from medteb_mteb.commands.options import (
     AgainstTraining,
     AsJson,
@@ -16,6 +16,7 @@ from medteb_mteb.commands.options import (
     DocumentsSource,
     EditionName,
     EditionVersion,
+    KeepAway,
     License,
     QueriesSource,
     QuerySimilarity,
@@ -43,7 +44,7 @@ def assemble(
         int, typer.Option(help="Maximum number of positives in a reranking list.")
     ] = 10,
     training: AgainstTraining = None,
-    keep_away: KeepAwayOption = None,
+    keep_away: KeepAway = None,
     text_source: SourceOption = None,
     small: Annotated[
         bool,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from medteb_mteb.commands.judge import estimate_text
-from medteb_mteb.commands.options import AlreadyAnonymous, AsJson, Quiet, RankedFolder, SampleSeed
+from medteb_mteb.commands.options import AlreadyAnonymous, AsJson, DryRun, Quiet, RankedFolder, SampleSeed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,9 +49,7 @@ def audit(
         Path | None, typer.Option(help="Journal of paid judgements, as for 'medteb judge'.")
     ] = None,
     already_anonymous: AlreadyAnonymous = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Estimate the cost of the judging, and send nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:

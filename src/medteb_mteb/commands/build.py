@@ -11,7 +11,7 @@ import typer
 import typer.core
 
 from medteb_mteb.commands.nano import build_nano
-from medteb_mteb.commands.options import AsJson, Quiet
+from medteb_mteb.commands.options import AsJson, Quiet, RetryFailed
 from medteb_mteb.commands.relatives import build_fetch, build_medte_pairs, build_relatives
 from medteb_mteb.commands.repairing import RepairFlag, repair_answers, repair_judgements
 
@@ -54,10 +54,7 @@ def build(
     redo: Annotated[
         bool, typer.Option("--redo", help="Run changed steps again; their old folders are moved aside.")
     ] = False,
-    retry_failed: Annotated[
-        bool,
-        typer.Option("--retry-failed", help="Send requests that failed in earlier runs to the LLMs again."),
-    ] = False,
+    retry_failed: RetryFailed = False,
     repair: RepairFlag = False,
     as_json: AsJson = False,
     quiet: Quiet = False,

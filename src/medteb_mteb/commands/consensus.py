@@ -15,6 +15,8 @@ review_app = typer.Typer(
     help="Have clinicians check a sample of labels.", no_args_is_help=True, rich_markup_mode=None
 )
 
+ExportedSheet = Annotated[Path, typer.Argument(help="Sheet as it was exported.")]
+
 
 def consensus(
     judgements: Annotated[Path, typer.Argument(help="Judgements: a JSONL file or a folder.")],
@@ -148,7 +150,7 @@ def plan_command(
 
 @review_app.command("adjudicate")
 def adjudicate_command(
-    sheet: Annotated[Path, typer.Argument(help="Sheet as it was exported.")],
+    sheet: ExportedSheet,
     answered: Annotated[list[Path], typer.Argument(help="Filled-in sheets, one file per expert.")],
     out: Annotated[Path, typer.Option(help="CSV or JSONL file to write to.")],
 ) -> None:
@@ -164,7 +166,7 @@ def adjudicate_command(
 
 @review_app.command("import")
 def import_command(
-    sheet: Annotated[Path, typer.Argument(help="Sheet as it was exported.")],
+    sheet: ExportedSheet,
     answered: Annotated[list[Path], typer.Argument(help="Filled-in sheets, one file per clinician.")],
     as_json: AsJson = False,
 ) -> None:

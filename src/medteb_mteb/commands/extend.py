@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from medteb_mteb.commands.options import AsJson, Quiet, RetryFailed, TaskOrEdition, VectorStore
+from medteb_mteb.commands.options import (
+    AlreadyAnonymous,
+    AsJson,
+    Quiet,
+    RetryFailed,
+    TaskOrEdition,
+    VectorStore,
+)
 
 if TYPE_CHECKING:
     from mar_st.mining.retrievers import Retriever
@@ -45,9 +52,7 @@ def extend(
             help="Journal of paid judgements; default: $MEDTEB_JOURNAL or judgements.sqlite in OUT."
         ),
     ] = None,
-    already_anonymous: Annotated[
-        bool, typer.Option("--already-anonymous", help="Send the texts of the edition to the judges.")
-    ] = False,
+    already_anonymous: AlreadyAnonymous = False,
     retry_failed: RetryFailed = False,
     store: VectorStore = None,
     as_json: AsJson = False,

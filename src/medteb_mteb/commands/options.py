@@ -53,6 +53,13 @@ AgainstTests = Annotated[
         "--against", help="Edition or queries of a test to keep out of the training data; may be repeated."
     ),
 ]
+KeepAway = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--keep-away",
+        help="Edition or queries of another test to keep out of the training data; may be repeated.",
+    ),
+]
 QuerySimilarity = Annotated[
     float, typer.Option(help="Similarity from which two queries count as near-duplicates.")
 ]

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from medteb_mteb.commands.against import AgainstOption, ThresholdOption, held_out_of_training
+from medteb_mteb.commands.against import held_out_of_training
 from medteb_mteb.commands.columns import ColumnOption, parse_columns
-from medteb_mteb.commands.options import AsJson, OutFolder, Quiet
+from medteb_mteb.commands.options import AgainstTests, AsJson, OutFolder, Quiet, TestSimilarity
 
 __all__ = ["pairs"]
 
@@ -30,8 +30,8 @@ def pairs(
         ),
     ] = None,
     column: ColumnOption = None,
-    against: AgainstOption = None,
-    threshold: ThresholdOption = 0.6,
+    against: AgainstTests = None,
+    threshold: TestSimilarity = 0.6,
     seed: Annotated[int, typer.Option(help="Seed of the random samples.")] = 42,
     as_json: AsJson = False,
     quiet: Quiet = False,

@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from medteb_mteb.commands.against import AgainstOption, ThresholdOption, held_out_of_training
-from medteb_mteb.commands.options import AsJson, BatchSize, OutFolder, Quiet, SampleSeed, VectorStore
+from medteb_mteb.commands.against import held_out_of_training
+from medteb_mteb.commands.options import (
+    AgainstTests,
+    AsJson,
+    BatchSize,
+    OutFolder,
+    Quiet,
+    SampleSeed,
+    TestSimilarity,
+    VectorStore,
+)
 
 if TYPE_CHECKING:
     from medteb_mteb.curation.training import RoundTripReport
@@ -34,8 +43,8 @@ def round_trip(
     top: Annotated[
         int, typer.Option(help="Number of top ranks to search; negatives are sampled from them.")
     ] = 100,
-    against: AgainstOption = None,
-    threshold: ThresholdOption = 0.6,
+    against: AgainstTests = None,
+    threshold: TestSimilarity = 0.6,
     seed: SampleSeed = 42,
     store: VectorStore = None,
     batch_size: BatchSize = 64,

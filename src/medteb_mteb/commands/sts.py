@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from medteb_mteb.commands.against import KeepAwayOption, held_out
+from medteb_mteb.commands.against import held_out
 from medteb_mteb.commands.errors import UserError
 from medteb_mteb.commands.options import (
     AgainstTraining,
+    AlreadyAnonymous,
     AnswersJournal,
     AsJson,
     DataFolder,
     DryRun,
     EditionName,
     EditionVersion,
+    KeepAway,
     License,
     LlmFile,
     QueriesSource,
@@ -65,15 +67,13 @@ def sts(
         int | None, typer.Option(help="Maximum number of queries to rewrite; default: all.", min=1)
     ] = None,
     training: AgainstTraining = None,
-    keep_away: KeepAwayOption = None,
+    keep_away: KeepAway = None,
     text_source: SourceOption = None,
     threshold: QuerySimilarity = 0.6,
     seed: Seed = 42,
     journal: AnswersJournal = None,
     dry_run: DryRun = False,
-    already_anonymous: Annotated[
-        bool, typer.Option("--already-anonymous", help="Send queries that were not anonymised.")
-    ] = False,
+    already_anonymous: AlreadyAnonymous = False,
     retry_failed: RetryFailed = False,
     repair: RepairFlag = False,
     as_json: AsJson = False,

@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from medteb_mteb.commands.against import AgainstOption, ThresholdOption, held_out_of_training
+from medteb_mteb.commands.against import held_out_of_training
 from medteb_mteb.commands.columns import ColumnOption, parse_columns
 from medteb_mteb.commands.costs import print_cost
 from medteb_mteb.commands.options import (
+    AgainstTests,
+    AlreadyAnonymous,
     AnswersJournal,
     AsJson,
     DocumentsSource,
     DryRun,
+    LlmFile,
     OutFolder,
     Quiet,
     RetryFailed,
     Seed,
+    TestSimilarity,
 )
 from medteb_mteb.commands.repairing import RepairFlag, repair_answers
 
@@ -32,20 +36,15 @@ synthesize_app = typer.Typer(
     help="Have an LLM write training data.", no_args_is_help=True, rich_markup_mode=None
 )
 
-LLMOption = Annotated[Path, typer.Option("--llm", help="YAML file of the LLM.")]
+SourceName = Annotated[str, typer.Option(help="Name of the source in the rows.")]
 LanguageOption = Annotated[str, typer.Option(help="Language to write in: zh or en.")]
-SeedOption = Seed
-JournalOption = AnswersJournal
-DryRunFlag = DryRun
-RetryFlag = RetryFailed
-QuietFlag = Quiet
 
 
 @synthesize_app.command("queries", no_args_is_help=True)
 def queries_command(
     documents: DocumentsSource,
     out: OutFolder,
-    llm: LLMOption,
+    llm: LlmFile,
     per_document: Annotated[int, typer.Option(help="Number of queries per document.", min=1, max=20)] = 1,
     language: LanguageOption = "zh",
     form: Annotated[
@@ -63,20 +62,18 @@ def queries_command(
         int, typer.Option(help="Maximum number of characters of a document to send.", min=100)
     ] = 4000,
     instruction: Annotated[str, typer.Option(help="Instruction (task sentence) to put into every row.")] = "",
-    source: Annotated[str, typer.Option(help="Name of the source in the rows.")] = "synthetic-queries",
-    against: AgainstOption = None,
-    threshold: ThresholdOption = 0.6,
-    seed: SeedOption = 42,
+    source: SourceName = "synthetic-queries",
+    against: AgainstTests = None,
+    threshold: TestSimilarity = 0.6,
+    seed: Seed = 42,
     column: ColumnOption = None,
-    journal: JournalOption = None,
-    dry_run: DryRunFlag = False,
-    already_anonymous: Annotated[
-        bool, typer.Option("--already-anonymous", help="Send documents that were not anonymised.")
-    ] = False,
-    retry_failed: RetryFlag = False,
+    journal: AnswersJournal = None,
+    dry_run: DryRun = False,
+    already_anonymous: AlreadyAnonymous = False,
+    retry_failed: RetryFailed = False,
     repair: RepairFlag = False,
     as_json: AsJson = False,
-    quiet: QuietFlag = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write queries that given documents answer.
 
@@ -124,23 +121,23 @@ def queries_command(
 @synthesize_app.command("tasks", no_args_is_help=True)
 def tasks_command(
     out: OutFolder,
-    llm: LLMOption,
+    llm: LlmFile,
     tasks: Annotated[int, typer.Option(help="Number of tasks for the LLM to brainstorm.", min=1)] = 20,
     pairs_per_task: Annotated[int, typer.Option(help="Number of examples per task.", min=1)] = 10,
     tasks_from: Annotated[
         Path | None, typer.Option(help="Text file of tasks, one per line, instead of a brainstorm.")
     ] = None,
     language: LanguageOption = "zh",
-    source: Annotated[str, typer.Option(help="Name of the source in the rows.")] = "synthetic-tasks",
-    against: AgainstOption = None,
-    threshold: ThresholdOption = 0.6,
-    seed: SeedOption = 42,
-    journal: JournalOption = None,
-    dry_run: DryRunFlag = False,
-    retry_failed: RetryFlag = False,
+    source: SourceName = "synthetic-tasks",
+    against: AgainstTests = None,
+    threshold: TestSimilarity = 0.6,
+    seed: Seed = 42,
+    journal: AnswersJournal = None,
+    dry_run: DryRun = False,
+    retry_failed: RetryFailed = False,
     repair: RepairFlag = False,
     as_json: AsJson = False,
-    quiet: QuietFlag = False,
+    quiet: Quiet = False,
 ) -> None:
     """Brainstorm retrieval tasks and write examples of each.
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from medteb_mteb.commands.errors import UserError
-from medteb_mteb.commands.options import TaskOrFolder
+from medteb_mteb.commands.options import AgainstTraining, TaskOrFolder
 
 
 def validate(
@@ -48,12 +48,7 @@ def validate(
         Path | None,
         typer.Option(help="Sheet of disagreements, written by 'medteb review adjudicate' and filled in."),
     ] = None,
-    against: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--against", help="Training set to check for test queries: file or folder; may be repeated."
-        ),
-    ] = None,
+    against: AgainstTraining = None,
     by: Annotated[
         list[str] | None,
         typer.Option(help="Field of the queries to compare scores by, such as department; may be repeated."),

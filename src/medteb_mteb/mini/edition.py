@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from mar_st.files.writing import move_folder
 from medteb_mteb.editions import load_edition, write_manifest
 from medteb_mteb.mini.card import LICENCE, write_card
 from medteb_mteb.mini.cells import World, seeded
@@ -101,7 +102,7 @@ def build_mini(out: Path, seed: int = 42) -> list[Edition]:
         final = out / task
         if final.exists():
             shutil.rmtree(final)
-        part.replace(final)
+        move_folder(part, final)
         editions.append(load_edition(final))
     return editions
 

@@ -21,11 +21,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
+from mar_st.files.writing import finished
 from medteb_mteb.curation.files.folder import write_json
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.judge.controls import MISGRADED_REASONS
@@ -87,6 +88,12 @@ def outcomes(
     return by_judge
 
 
+@contextmanager
+def _stream(path: Path) -> Iterator[TextIO]:
+    with finished(path) as part, part.open("w", encoding="utf-8") as stream:
+        yield stream
+
+
 def export(
     folder: Path,
     planners: Sequence[PlannedJudgements[AnyJudge]],
@@ -108,14 +115,12 @@ def export(
         BuildError: The files cannot be written.
     """
     by_judge = {planner.judge.name: Outcome() for planner in planners}
-    targets = [folder / name for name in (JUDGEMENTS_FILE, FAILED_FILE, PLACES_FILE)]
-    parts = [target.with_name(target.name + ".part") for target in targets]
     try:
-        with (
-            parts[0].open("w", encoding="utf-8") as graded,
-            parts[1].open("w", encoding="utf-8") as failed,
-            parts[2].open("w", encoding="utf-8") as placed,
-        ):
+        with ExitStack() as files:
+            graded, failed, placed = (
+                files.enter_context(_stream(folder / name))
+                for name in (JUDGEMENTS_FILE, FAILED_FILE, PLACES_FILE)
+            )
             for row in _rows(planners, journal, raised):
                 place = row.pop("at", None)
                 _count(by_judge[row["judge"]], row)
@@ -125,14 +130,7 @@ def export(
                     content = {key: row[key] for key in ("query-id", "corpus-id", "judge")}
                     content |= {"place": place.place, "of": place.shown}
                     placed.write(json.dumps(content, ensure_ascii=False) + "\n")
-            for stream in (graded, failed, placed):
-                stream.flush()
-                os.fsync(stream.fileno())
-        for part, target in zip(parts, targets, strict=True):
-            part.replace(target)
     except OSError as error:
-        for part in parts:
-            part.unlink(missing_ok=True)
         raise BuildError(
             f"{folder} cannot be written to ({error.strerror}); every judgement is in the journal. Free "
             "disk space and run the command again."

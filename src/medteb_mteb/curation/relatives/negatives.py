@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mar_st.text.bm25 import BM25Index
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -72,7 +74,7 @@ def _encode(texts: Sequence[str]) -> NDArray[np.float32]:
 def _nearest_by_words(texts: Sequence[str], depth: int) -> Iterator[NDArray[np.int64]]:
     import bm25s  # lazy: bm25s
 
-    tokens = bm25s.tokenize(list(texts), stopwords="en", show_progress=False)
-    index = bm25s.BM25()
-    index.index(tokens, show_progress=False)
-    yield from index.retrieve(tokens, k=min(depth, len(texts)), show_progress=False)[0]
+    tokens = bm25s.tokenize(list(texts), stopwords="en", return_ids=False, show_progress=False)
+    index = BM25Index(tokens, k1=1.5)
+    for query in tokens:
+        yield np.argsort(-index.scores(query), kind="stable")[:depth]

@@ -7,12 +7,12 @@ the shards of a name become `NAME.jsonl`.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from mar_st.files.writing import finished
 from medteb_mteb.curation.files.folder import read_json, write_text
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.editions import sha256_of
@@ -97,18 +97,15 @@ def moved(target: Path) -> Iterator[Path]:
     Raises:
         BuildError: The file cannot be written.
     """
-    part = target.with_name(target.name + ".part")
+    part = None
     try:
-        yield part
-        with part.open("rb") as stream:
-            os.fsync(stream.fileno())
-        part.replace(target)
-    except BaseException as error:
-        part.unlink(missing_ok=True)
+        with finished(target) as part:
+            yield part
+    except OSError as error:
         # An error in a file that the block reads carries the name of that file, and is not about `target`.
-        if isinstance(error, OSError) and error.filename in (None, str(part)):
-            raise BuildError(
-                f"{target} cannot be written ({error.strerror}); what was finished before is kept. Free "
-                "disk space and run the command again."
-            ) from error
-        raise
+        if error.filename not in (None, str(part)):
+            raise
+        raise BuildError(
+            f"{target} cannot be written ({error.strerror}); what was finished before is kept. Free "
+            "disk space and run the command again."
+        ) from error
