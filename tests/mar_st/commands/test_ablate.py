@@ -27,7 +27,7 @@ def command(monkeypatch, capsys):
     return call
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_plan_of_the_shipped_study_counts_shared_stages(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, err = command("ablate", "mini", "--plan")

@@ -52,7 +52,7 @@ def searchable(folder):
     return kind_of(folder[0])(folder[2])
 
 
-@pytest.mark.thorough(but=["hnsw", "hnsw-int8-16", "ivf-pq"])
+@pytest.mark.thorough(but=["hnsw", "hnsw-int8-16"])
 def test_scores_are_inner_products_by_falling_score(searchable, source):
     queries = clustered(30, DIM, seed=5)
     scores, rows = searchable.search(queries, 10)
@@ -64,7 +64,7 @@ def test_scores_are_inner_products_by_falling_score(searchable, source):
     assert all(len(set(row)) == 10 for row in rows.tolist())
 
 
-@pytest.mark.thorough(but=["binary", "exact", "hnsw", "hnsw-int8-16", "int8", "ivf-pq"])
+@pytest.mark.thorough(but=["binary", "exact", "hnsw", "hnsw-int8-16", "int8"])
 def test_recall_reaches_its_target(searchable, source):
     expected = exact_results(source, None)
     measured = calibrate(searchable, expected, 0.95, searchable.LADDER)

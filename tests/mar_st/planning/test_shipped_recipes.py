@@ -107,7 +107,7 @@ def test_an_adapter_is_suggested_but_never_set_to_make_a_stage_fit():
         fitted(recipe, DEVICES["A100-40GB"], Launch())
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_stages_that_do_not_fit_are_named():
     whole = load_recipe("ablations/finetune-only", ["stages.query-init.mini_batch_tokens=null"])
     assert plan(whole, device="H100").stages[0].fits is False

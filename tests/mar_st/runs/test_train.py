@@ -86,7 +86,7 @@ def test_a_change_reruns_its_stage_and_what_follows(short_run, recipe_file, tmp_
     assert weights(out / "model") != weights(before / "model")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_changed_data_are_noticed(finished, recipe_file, tmp_path):
     out, data = tmp_path / "run", tmp_path / "triples.jsonl"
     original = recipe_file.with_name("triples.jsonl").read_text(encoding="utf-8")

@@ -12,6 +12,7 @@ from mar_st.study import load_study
 from mar_st.study.grid import run_study
 
 
+@pytest.mark.thorough
 def test_rows_can_be_finished_models_or_bm25(done, study_folder, change, trained):
     model = study_folder / "out/runs/full/1/model"
     rows = [
@@ -31,6 +32,7 @@ def test_rows_can_be_finished_models_or_bm25(done, study_folder, change, trained
     assert "bm25" in (study_folder / "out/table.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.thorough
 def test_a_row_can_be_a_finished_model_with_a_lookup_encoder(done, study_folder, change):
     folder, model = study_folder / "with-lookup", study_folder / "out/runs/full/1/model"
     task = load_task(load_study(study_folder / "study.yaml").tasks[0])
@@ -47,7 +49,7 @@ def test_a_row_can_be_a_finished_model_with_a_lookup_encoder(done, study_folder,
     assert row["cost"]["parameters_without_embeddings"] == len(lookup.features) + lookup.dim
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_changed_prompt_scores_a_finished_model_again(done, study_folder, change):
     row = {"name": "as-it-is", "model": str(study_folder / "out/runs/full/1/model")}
     scores = []

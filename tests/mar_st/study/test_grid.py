@@ -186,7 +186,7 @@ def test_an_unknown_prompt_is_refused_before_training(run, trained, change, stud
     assert trained == []
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_row_that_fails_keeps_the_others(run, change, monkeypatch, study_folder):
     change(seeds=[1])
     original = runner.train_stage
@@ -224,7 +224,7 @@ def test_a_run_locked_by_another_process_is_skipped(run, trained, change, study_
     assert len(trained) == 4
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_last_process_writes_the_table(trained, change, study_folder):
     study, out = load_study(change(seeds=[1])), study_folder / "out"
     folder = out / "runs/no-joint/1"

@@ -87,7 +87,7 @@ EndpointTeacher("embed", sys.argv[1], Path(sys.argv[2]), batch_size=8, workers=1
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_kill_loses_the_request_under_way_alone(server, tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", SCRIPT, server.url, str(tmp_path)]

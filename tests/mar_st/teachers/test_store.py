@@ -125,7 +125,7 @@ TeacherStore(sys.argv[1], shard=16).vectors(Killed(), TEXTS, "document")
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_killed_and_resumed_store_equals_an_uninterrupted_one(tmp_path):
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -243,7 +243,7 @@ def test_sts_is_not_solved_by_overlap(packaged, name):
     assert abs(correlation(characters, labels)) < 0.35
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_bm25_is_in_the_window(packaged):
     pytest.importorskip("bm25s")
     pytest.importorskip("jieba")

@@ -271,7 +271,7 @@ def test_the_stock_commands_know_the_project(data_root, tmp_path, monkeypatch, c
     assert (tmp_path / "model_card.md").is_file()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_new_process_need_not_import_medteb_mteb(data_root, tmp_path):
     arguments = ["run", "-t", "MedTEBRetrieval", "-m", "bm25-char-bigram", "--output-folder", "out"]
     environment = {**os.environ, "MEDTEB_DATA": str(data_root), "HF_HUB_OFFLINE": "1"}

@@ -93,7 +93,7 @@ def dies(monkeypatch):
     return call
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_build_killed_before_any_record_gives_the_same_files(quiet, write, endpoint, tmp_path, dies):
     with rule_judges.serving(endpoint) as url:
         path = write(url)

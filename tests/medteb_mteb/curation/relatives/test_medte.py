@@ -212,7 +212,7 @@ def test_the_command_prints_the_number_of_pairs_of_each_source(raw, tmp_path, me
     assert medteb("build", "medte-pairs", raw, tmp_path / "x", "--form", "both")[0] == 2
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_real_files_of_four_sources_give_the_known_numbers_of_pairs(tmp_path):
     places = {
         "medmcqa": "mirage/medmcqa/dev.json",

@@ -281,7 +281,7 @@ def test_the_real_grades_of_medquad_have_the_known_counts():
     assert not any(pair.answer.endswith(") ") for pair in answers.values())
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_real_medquad_has_the_documented_size(tmp_path):
     """With made-up texts for the questions, whose file has no licence."""
     (folder,) = real("medquad")
