@@ -130,6 +130,11 @@ def test_negatives_are_of_the_nearest_and_never_equal(monkeypatch, by):
     assert negatives.hard_negatives(["one", "one"], 3, by) == [None, None]
 
 
+def test_texts_with_equal_scores_are_taken_in_their_order():
+    others = [f"fever {letter * 3}" for letter in "abcdefghij"]
+    assert negatives.hard_negatives(["fever cough", *others], 1, "bm25") == [1] + [0] * 10
+
+
 def test_texts_whose_neighbours_are_all_of_their_group_get_another_text():
     texts = [f"a fever of type {kind}" for kind in range(8)] + ["skin"]
     chosen = negatives.hard_negatives(texts, 1, "bm25", groups=["same"] * 8 + ["other"])
