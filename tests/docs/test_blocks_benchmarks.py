@@ -98,7 +98,7 @@ def test_the_page_on_chinese_sets_runs(workspace, make_folder, monkeypatch):
         workspace.run(step)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_page_on_nano_sets_runs(workspace):
     (nano,) = (nano for name, nano in published_sets().items() if name == "NanoCMTEB")
     write_set(workspace.folder / "data/NanoCMTEB", list(nano.splits), documents=12)

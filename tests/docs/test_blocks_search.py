@@ -70,7 +70,7 @@ def test_the_pages_on_search_run(searching):
     assert list(searching.folder.glob("page/*.html"))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the page asks with curl")
 def test_the_pages_on_serving_run(searching):
@@ -114,7 +114,7 @@ def test_the_page_on_exporting_runs(searching):
         searching.run(step)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_pages_on_aligning_run(searching, encoder_folder, monkeypatch):
     """Students of one narrow layer, trained for a fifth of an epoch."""

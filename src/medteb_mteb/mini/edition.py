@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from mar_st.files.writing import move_folder
 from medteb_mteb.editions import load_edition, write_manifest
 from medteb_mteb.mini.card import LICENCE, write_card
 from medteb_mteb.mini.cells import World, seeded
@@ -71,6 +70,8 @@ def build_mini(out: Path, seed: int = 42) -> list[Edition]:
     Returns:
         The editions, with the digests of their manifests.
     """
+    from mar_st.files.writing import move_folder  # lazy: numpy
+
     edition = generate(seed)
     kb = load_knowledge()
     tables = (

@@ -40,7 +40,7 @@ def test_a_summary_is_printed_and_the_encoder_can_be_loaded(app, gte_folder, que
     assert load_query_encoder(out).encode(["头疼"]).shape == (1, 32)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_json_is_alone_on_standard_output(app, gte_folder, tmp_path):  # noqa: F811
     arguments = [str(gte_folder), str(tmp_path / "out"), "--format", "openvino", "--threads", "1", "--json"]
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)

@@ -161,7 +161,7 @@ def test_cosines_are_computed_row_by_row():
     np.testing.assert_allclose(cosines(first, second), [1, 0], atol=1e-12)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_an_encoder_with_vectors_of_token_pairs_is_exported(tmp_path):
     with_pairs(make_model(pooling="mean")).save(str(tmp_path / "model"))
     out = tmp_path / "out"

@@ -32,7 +32,7 @@ def _die_after_step(step):
 
 
 RESUMED = [
-    pytest.param("01-query-init", [], id="query-init-learnt-temperature"),
+    pytest.param("01-query-init", [], id="query-init-learnt-temperature", marks=pytest.mark.slow),
     pytest.param("02-document-init", [], id="document-init-matryoshka", marks=pytest.mark.slow),
     pytest.param("03-align", [], id="align"),
     pytest.param("04-joint", [], id="joint"),

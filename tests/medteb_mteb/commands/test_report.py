@@ -107,7 +107,7 @@ def test_a_task_without_labels_or_data_is_one_clear_error(medteb, tmp_path, monk
     assert (code, "give a retrieval task" in err) == (2, True)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_positives_are_nearer_than_other_documents(medteb, tmp_path):
     arguments = ("MedTEBRetrieval", tmp_path / "s.png", "-m", "mar-mini", "--most", 20)
     assert medteb("report", "similarities", *arguments)[0] == 0

@@ -72,7 +72,7 @@ def test_a_build_gives_the_same_files_as_its_commands(quiet, medteb, write, serv
         assert (tmp_path / "build" / name).read_bytes() == (tmp_path / "by-hand" / name).read_bytes(), name
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_build_takes_the_walk_of_the_architecture_page(write, server, tmp_path):
     write(server)
     command = ("medteb_mteb.cli:main", "build", "pipeline.yaml", "-q")
