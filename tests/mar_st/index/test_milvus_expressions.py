@@ -149,7 +149,7 @@ def test_filters_on_any_value_find_it_alone(collection, index):
     assert len(everything[0]) == len(NAMES)
 
 
-@pytest.mark.thorough(but=["templates"])
+@pytest.mark.thorough
 def test_deleting_an_id_deletes_it_alone(collection, index):
     count = len(index)
     for absent in ("zz'] or id != ['q", "nowhere", "x\ny", "x\\ny1", '"', "'", "{v1}"):

@@ -33,7 +33,7 @@ STAGES = {
 }  # fmt: skip
 
 
-@pytest.mark.thorough(but=["frozen"])
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "kind",
     [pytest.param(kind, marks=[pytest.mark.slow] * (kind in ("gradcache", "lora"))) for kind in STAGES],

@@ -114,7 +114,7 @@ def test_stages_that_do_not_fit_are_named():
     assert plan(load_recipe("ablations/finetune-only"), device="H100").stages[0].fits is True
 
 
-@pytest.mark.thorough(but=["kale"])
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", _marked(recipe_names(), quick={"kale", "medte"}))
 def test_every_shipped_recipe_can_be_planned(name):
     recipe = load_recipe(name)

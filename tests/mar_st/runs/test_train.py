@@ -65,7 +65,7 @@ def short_run(recipe_file, tmp_path_factory):
     return out, overrides
 
 
-@pytest.mark.thorough(but=["stages.2.epochs=1-kept1", "storage_dtype=float16-kept4"])
+@pytest.mark.thorough(but=["storage_dtype=float16-kept4"])
 @pytest.mark.parametrize(
     ("override", "kept"),
     [

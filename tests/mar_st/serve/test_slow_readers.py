@@ -53,6 +53,7 @@ def slow_socket(port):
     return one
 
 
+@pytest.mark.thorough
 def test_connections_that_do_not_read_are_closed():
     app = LargeApp()
 

@@ -126,6 +126,7 @@ def test_a_given_student_keeps_its_pooling_and_gets_a_projection(tmp_path, files
     assert result.encode_queries("头疼").shape == (64,)
 
 
+@pytest.mark.thorough
 def test_a_folder_of_vectors_can_be_the_teacher(tmp_path, files, teacher):
     folder = tmp_path / "index"
     folder.mkdir()

@@ -138,7 +138,7 @@ def kills():
             yield pytest.param(setting, kill, marks=marks, id=f"{'-'.join(setting)}-{kill}")
 
 
-@pytest.mark.thorough(but=["patience-3"])
+@pytest.mark.thorough
 @pytest.mark.parametrize(("fields", "kill"), list(kills()))
 def test_patience_and_the_best_weights_survive_a_kill(tmp_path, monkeypatch, course, fields, kill):
     expected = weights(judged(tmp_path / "whole", save_steps=3, **fields))
