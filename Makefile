@@ -6,8 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Tests start many processes, and each would otherwise compile the sources again.
 export PYTHONDONTWRITEBYTECODE =
-# Two workers for two processors; more threads would only wait for each other.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 -rs
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 -rs
 
 .PHONY: run test thorough slow fuzz lint types wheel docs format data clean
 

@@ -97,13 +97,12 @@ def moved(target: Path) -> Iterator[Path]:
     Raises:
         BuildError: The file cannot be written.
     """
-    part = None
     try:
         with finished(target) as part:
             yield part
     except OSError as error:
         # An error in a file that the block reads carries the name of that file, and is not about `target`.
-        if error.filename not in (None, str(part)):
+        if not str(error.filename or target).startswith(str(target)):
             raise
         raise BuildError(
             f"{target} cannot be written ({error.strerror}); what was finished before is kept. Free "
