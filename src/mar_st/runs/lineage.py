@@ -71,19 +71,21 @@ def stage_digests(recipe: Recipe, data: Mapping[str, str]) -> list[str]:
     return digests
 
 
-def encoder_digest(recipe: Recipe, data: Mapping[str, str], side: Side) -> str:
+def encoder_digest(recipe: Recipe, data: Mapping[str, str], side: Side, *, whole: bool = False) -> str:
     """Return the digest of all that a finished encoder depends on; equal digests mean equal vectors.
 
     Args:
         recipe: The recipe.
         data: See `stage_digests`.
         side: The encoder.
+        whole: The encoder's vectors have the width of its hidden states. Then a MAR and a symmetric model
+            that share the encoder have the same digest.
     """
     trained: dict[Side, str] = {}
     for stage, digest in zip(recipe.stages, stage_digests(recipe, data), strict=True):
         trained |= dict.fromkeys(trained_sides(stage), digest)
     space = [recipe.prompts, recipe.normalise, recipe.storage_dtype]
-    if recipe.asymmetric:
+    if recipe.asymmetric and not whole:
         space += [recipe.dim, recipe.renormalise]
     return _digest({"encoder": _encoder(recipe, side, data, trained), "space": space})
 

@@ -20,6 +20,7 @@ from mar_st.errors import MarError
 from mar_st.evaluation.tasks import load_task, score
 from mar_st.files import finished, write_text
 from mar_st.model.opening import open_model
+from mar_st.model.routes import route
 from mar_st.runs.lineage import encoder_digest, stage_digests
 from mar_st.study.finished import BM25, finished_digest, load_finished, score_bm25
 from mar_st.study.schema import StudyError, row_recipes
@@ -223,15 +224,19 @@ class Grid:
         content = [self.digests(recipe)[-1], recipe.storage_dtype, recipe.prompts]
         return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
-    def _document_digest(self, row: str, seed: int) -> str:
+    def _document_digest(self, row: str, seed: int, model: SentenceTransformer) -> str:
         """Return the identity of a model's document encoder, which rows may share."""
+        from sentence_transformers.base.modules import Dense  # lazy: sentence_transformers
+
         if row not in self.recipes:
             return self.identity(row, seed)
         recipe = self.recipes[row][seed]
         self.digests(recipe)  # reads the contents that are not read yet
         contents = {entry.name: self._contents[seed, entry.model_dump_json()] for entry in recipe.data}
         side: Side = "document" if recipe.asymmetric else getattr(recipe.stages[-1], "side", "query")
-        return encoder_digest(recipe, contents, side)
+        # Without such a layer the vectors are neither cut nor projected.
+        whole = not any(isinstance(module, Dense) for module in route(model, "document"))
+        return encoder_digest(recipe, contents, side, whole=whole)
 
     def run(self, row: str, seed: int, save_steps: int, place: str) -> bool:
         """Train and score one model; return `False` if another process works on it."""
@@ -292,7 +297,7 @@ class Grid:
             if model is None:
                 values = score_bm25(data)
             else:
-                stored = self._documents(self._document_digest(row, seed), data)
+                stored = self._documents(self._document_digest(row, seed, model), data)
                 values = score(model, data, batch_size=self.study.batch_size, stored=stored)
             task_score = float(data.scores([values]).per_seed()[0])
             content = {

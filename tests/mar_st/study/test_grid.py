@@ -335,8 +335,20 @@ def test_a_stage_with_its_own_seed_is_shared_by_all_seeds(study_folder, change):
 
 
 @pytest.mark.slow
-def test_documents_are_encoded_once_for_rows_with_one_document_encoder(study_folder, change, monkeypatch):
+@pytest.mark.parametrize(
+    ("width", "times"),
+    [
+        pytest.param(24, 2, id="cut"),  # the symmetric row has the documents' whole width
+        pytest.param(16, 1, id="whole"),
+    ],
+)
+def test_documents_are_encoded_once_for_rows_with_one_document_encoder(
+    study_folder, change, monkeypatch, width, times
+):
     _seeded(study_folder)
+    base = yaml.safe_load((study_folder / "base.yaml").read_text(encoding="utf-8"))
+    base["document"]["config"]["hidden_size"] = width
+    (study_folder / "base.yaml").write_text(yaml.safe_dump(base, allow_unicode=True), encoding="utf-8")
     rows = [
         {"name": "full", "changes": {"stages": {"joint": None}}},
         {"name": "short", "changes": {"stages": {"joint": None, "align": {"epochs": 1}}}},
@@ -352,8 +364,7 @@ def test_documents_are_encoded_once_for_rows_with_one_document_encoder(study_fol
     monkeypatch.setattr(tasks, "_encode", encode)
     study = load_study(study_folder / "study.yaml")
     run_study(study, study_folder / "out", say=lambda line: None)
-    # The symmetric row has the documents' whole width, the others share the query encoder's.
-    assert asked.count(("document", 24)) == 2
+    assert asked.count(("document", 24)) == times
     kept = (study_folder / "out/scores/short/2/faq.json").read_text(encoding="utf-8")
     model = SentenceTransformer(str(study_folder / "out/runs/short/2/model"))
     monkeypatch.setattr(tasks, "_encode", original)
