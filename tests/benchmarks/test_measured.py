@@ -12,6 +12,7 @@ from torch import nn
 MB = 2**20
 
 
+@pytest.mark.thorough
 def test_a_command_is_measured_with_the_processes_it_starts(tmp_path):
     hold = "import time; block = b'x' * (150 << 20); time.sleep(0.5)"
     script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {hold!r}], check=True)"

@@ -50,6 +50,7 @@ def test_tokenizer_has_the_published_size_and_special_ids(name, kind, size, ids,
     assert 1.3 < characters < 2.2  # as the published tokenizers cut Chinese
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", NAMES)
 def test_tiny_folder_is_an_encoder_of_its_side(name, texts, tmp_path):
     folder = shapes.write_backbone(name, tmp_path / "encoder", tiny=True, texts=texts)
@@ -64,6 +65,7 @@ def test_tiny_folder_is_an_encoder_of_its_side(name, texts, tmp_path):
     assert not any(path.name.endswith(".part") for path in tmp_path.iterdir())
 
 
+@pytest.mark.thorough
 def test_shards_hold_every_weight_once_and_the_same_bytes(texts, tmp_path):
     one = shapes.write_backbone(shapes.QWEN_4B, tmp_path / "one", tiny=True, texts=texts)
     many = shapes.write_backbone(

@@ -41,6 +41,7 @@ def test_the_end_of_a_process_is_reported():
         side.call("fail")
 
 
+@pytest.mark.thorough
 def test_an_answer_that_takes_too_long_ends_the_process():
     side = start(limit=1)
     with pytest.raises(SystemExit, match="echo, wait ended with status -9"):

@@ -218,7 +218,7 @@ def test_mtebs_machinery_computes_the_statistics(contributed, tmp_path, monkeypa
     assert candidates.get("num_top_ranked") == CANDIDATES.get(contributed.metadata.name)
 
 
-@pytest.mark.thorough(but=[file for file in WITH_OWN_CODE if file.startswith("reranking")])
+@pytest.mark.thorough
 @pytest.mark.parametrize("contributed", FILES, indirect=True)
 def test_scores_are_those_of_this_packages_task(contributed):
     own = mteb.get_task(contributed.metadata.name)

@@ -284,6 +284,7 @@ def test_the_tables_of_a_journal(tmp_path, kind: type[Database[Any]], word):
         assert left_out <= ({"judge", "llm", "controls", "controls_failed"} if name == "accounts" else set())
 
 
+@pytest.mark.thorough
 def test_a_nano_set(data, tmp_path):
     build_nano(data, tmp_path / "nano", say=lambda _: None)
     check_files(tmp_path / "nano", "Nano set")

@@ -199,6 +199,7 @@ def test_a_model_that_cannot_be_loaded_leaves_the_others(medteb, make_folder, en
     assert "tiny-sts" in rows["local/tiny-encoder"]
 
 
+@pytest.mark.thorough
 def test_scores_do_not_depend_on_what_ran_before(medteb, make_folder, encoder_folder, tmp_path):
     # mteb's clustering draws from the task's random state; the second model must not get later draws.
     twin = tmp_path / "twin"
@@ -222,6 +223,7 @@ def test_two_models_are_compared_on_the_same_queries(medteb, make_folder, encode
     assert "tiny-retrieval: medteb/bm25-char-bigram - local/tiny-encoder = " in out
 
 
+@pytest.mark.thorough
 def test_a_configuration_without_weights_needs_a_seed(medteb, make_folder, gte_config_folder, tmp_path):
     folder = make_folder("STS")
     (folder / "README.md").write_text("---\nmedteb: {main_score: cosine_pearson}\n---\n")
@@ -269,6 +271,7 @@ def test_registered_tasks_run_on_the_edition_in_force(medteb, make_folder, tmp_p
     assert (cell["metric"], cell["dataset_revision"], cell["items"]) == ("cosine_pearson", edition.digest, 6)
 
 
+@pytest.mark.thorough
 def test_predictions_are_kept_on_request(medteb, make_folder, encoder_folder, tmp_path):
     output = tmp_path / "out"
     args = ["run", "--data", make_folder("Retrieval"), "-m", encoder_folder, "--output-folder", output]

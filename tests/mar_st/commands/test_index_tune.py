@@ -48,6 +48,7 @@ def test_every_encoder_gets_its_effort(index, family, tmp_path):
     assert report["target"] == read_manifest(index)["measured"]["target"]
 
 
+@pytest.mark.thorough
 def test_search_takes_the_name_of_an_encoder(index, family):
     hits = {}
     for name in ("query", "query-lookup"):

@@ -165,6 +165,7 @@ def test_shards_behind_a_link_are_not_written(model: Path, corpus: Path, tmp_pat
     assert [path.name for path in (tmp_path / "home").iterdir()] == ["kept.part"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [36, 48])
 def test_appended_documents_give_the_folder_of_a_full_run(
     model: Path, corpus: Path, tmp_path: Path, whole: dict[str, str], number: int, monkeypatch: Any
@@ -217,6 +218,7 @@ def test_another_model_setting_or_corpus_is_refused(
     assert files(out) == whole
 
 
+@pytest.mark.thorough
 def test_another_query_encoder_does_not_change_the_model(
     model: Path, corpus: Path, tmp_path: Path, whole: dict[str, str]
 ) -> None:

@@ -37,6 +37,7 @@ def test_vectors_are_those_of_sentence_transformers(kind: str, packed: bool) -> 
     assert (vectors[-1] == vectors[0]).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 @pytest.mark.parametrize("packed", [False, True])
 def test_poolings_and_prompts_give_the_vectors_of_sentence_transformers(pooling: str, packed: bool) -> None:
@@ -47,6 +48,7 @@ def test_poolings_and_prompts_give_the_vectors_of_sentence_transformers(pooling:
     np.testing.assert_allclose(engine.encode(texts()), model.encode(texts(), prompt="头疼"), atol=2e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_padding_sides_give_the_vectors_of_sentence_transformers(side: str) -> None:
     torch.manual_seed(0)
@@ -135,6 +137,7 @@ def test_half_precision_is_near_and_is_pooled_in_full() -> None:
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("renormalise", [True, False])
 def test_the_cut_of_a_mar_in_half_precision_loses_nothing(
     renormalise: bool, query_source: Any, document_source: Any

@@ -28,6 +28,7 @@ def test_processes_give_the_same_files(
     assert files(folder.path) == whole
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("gpus", "workers", "expected"),
     [

@@ -51,6 +51,7 @@ def test_a_missing_folder_is_named(tmp_path):
         dev_evaluator(Evaluation(path=str(tmp_path / "nothing-here")))
 
 
+@pytest.mark.thorough
 def test_mteb_tasks_are_scored_as_mteb_scores_them(mar):
     mteb = pytest.importorskip("mteb")
     evaluator = evaluator_of(Evaluation(tasks=("MedTEBSTS",)))

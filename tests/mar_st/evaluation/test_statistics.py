@@ -66,6 +66,7 @@ def _enumerated(first, second):
     return np.array(differences)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["mean", "pearson", "spearman"])
 def test_randomisation_is_a_sample_of_the_exact_test(kind):
     first, second = _pair(8, 2, kind, shift=0.15)
@@ -200,6 +201,7 @@ def test_a_row_with_one_seed_gets_the_pooled_variance():
     assert (variances["fixed"].variance, variances["fixed"].freedom) == (0.0, 0)
 
 
+@pytest.mark.thorough
 def test_the_mixed_interval_covers_the_truth_when_seeds_vary():
     """Simulated rows of equal worth; an interval over queries alone misses the spread of the seeds."""
     rng, covered, narrow = np.random.default_rng(1), 0, 0

@@ -39,6 +39,7 @@ def test_packed_equals_sentence_transformers(model_type, pooling, tmp_path, monk
     assert np.abs(vectors[0] - vectors[1]).max() > 1e-3  # the texts do differ
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("model_type", "pooling"), FAMILIES)
 def test_vectors_of_token_pairs_are_added_outside_the_graph(model_type, pooling, tmp_path, monkeypatch):
     monkeypatch.setattr("mar_st.online.front.PACK_TOKENS", 40)
@@ -71,6 +72,7 @@ def test_sliding_windows_are_those_of_the_model(tmp_path):
     np.testing.assert_allclose(packed_vectors(model, tmp_path, TEXTS)[0], expected, atol=2e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pooling", ["mean", "cls", "weightedmean"])
 def test_prompts_can_be_left_out_of_pooling(pooling, tmp_path):
     model = make_model("bert", pooling, include_prompt=False, prompts={"query": "吃药："})

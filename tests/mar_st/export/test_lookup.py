@@ -192,6 +192,7 @@ def test_mismatched_inputs_are_refused(family, tmp_path):  # noqa: F811
     assert not out.exists()
 
 
+@pytest.mark.thorough
 def test_the_command_reports_its_output_and_checks_its_options(family, tmp_path):  # noqa: F811
     base = ["export", str(family / "mar"), str(tmp_path / "out"), "--query-encoder", "query-lookup"]
     result = CliRunner().invoke(app, [*base, "--format", "numpy"])

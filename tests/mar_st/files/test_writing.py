@@ -67,6 +67,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     return Disk(monkeypatch)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["exact", "hnsw", "int8", "binary", "ivf-pq"])
 def test_files_are_synced_before_they_are_named(tmp_path: Path, disk: Disk, kind: str) -> None:
     library = make_library(tmp_path / "library", count=400)

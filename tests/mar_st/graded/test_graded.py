@@ -125,6 +125,7 @@ def test_an_interrupted_training_resumes_to_the_same_weights(base, trained, tmp_
     assert not list(tmp_path.glob("*.work"))
 
 
+@pytest.mark.thorough
 def test_layers_are_cut_and_the_lowest_label_is_thinned_out(base, tmp_path):
     layers = make_config("bert").num_hidden_layers
     many = [*pairs(12), *(GradedPair(f"头疼{n}", f"感冒{m}", 0) for n in range(12) for m in range(5))]

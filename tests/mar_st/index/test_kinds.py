@@ -140,6 +140,7 @@ def test_opening_maps_files_without_reading_them(searchable):
     assert wanted <= mapped
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("storage", ["float32", "int8"])
 def test_a_killed_graph_build_resumes_to_the_same_bytes(source, tmp_path, monkeypatch, storage):
     few = RowsSource([(source.take(np.arange(9000)), np.arange(9000))])

@@ -68,6 +68,7 @@ def test_at_most_the_given_share_of_new_queries_is_rejected(count, share):
     assert np.mean(rejected) == pytest.approx(expected, abs=4 * (expected / 4000) ** 0.5)
 
 
+@pytest.mark.thorough
 def test_the_threshold_is_chosen_on_one_half_and_measured_on_the_other(index):
     match = calibrate_match(index, ASKED, encoder=Encoder(), others=WORDS)
     scores = best(index, ASKED)
@@ -148,6 +149,7 @@ def test_documents_serve_as_queries_and_do_not_find_themselves(tmp_path):
     assert second.min() - 1e-4 <= match["threshold"] < np.quantile(second, 0.2)
 
 
+@pytest.mark.thorough
 def test_a_threshold_survives_changes_of_the_index(index, tmp_path):
     match = calibrate_match(index, ASKED, encoder=Encoder())
     more = make_library(tmp_path / "more", count=30, start=1200, seed=3)

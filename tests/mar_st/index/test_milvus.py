@@ -28,6 +28,7 @@ def both(library, address, tmp_path_factory):
     return Index.open(root / "folder"), Index.open(target)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "where",
     [
@@ -100,6 +101,7 @@ def test_another_client_sees_changes_at_once(tmp_path, address):
     assert len(other) == 19
 
 
+@pytest.mark.thorough
 def test_a_deleted_document_has_no_text(tmp_path, address):
     library = make_library(tmp_path / "library", count=20)
     target = address()
@@ -116,7 +118,7 @@ def test_a_deleted_document_has_no_text(tmp_path, address):
     assert milvus.document("d3") is None
 
 
-@pytest.mark.thorough(but=["lite-auto"])
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["hnsw", "int8", "auto"])
 def test_searching_is_set_to_reach_the_recall(library, address, kind):
     target = address()
@@ -137,6 +139,7 @@ def test_searching_is_set_to_reach_the_recall(library, address, kind):
         assert len(deep[0]) > 1000
 
 
+@pytest.mark.thorough
 def test_a_stopped_build_is_repeated(library, address, monkeypatch):
     target = address()
     with monkeypatch.context() as patched:

@@ -130,6 +130,7 @@ def index(collection, request):
     return opened
 
 
+@pytest.mark.thorough
 def test_documents_with_any_id_are_found_and_read(collection, index):
     vectors = collection[1]
     results = Searcher(index).search_vectors(vectors, k=1)
@@ -170,6 +171,7 @@ def test_deleting_an_id_deletes_it_alone(collection, index):
     np.testing.assert_equal([hit[0].id for hit in Searcher(index).search_vectors(collection[1], k=1)], NAMES)
 
 
+@pytest.mark.thorough
 @given(text=TEXT)
 @settings(max_examples=100, deadline=None)
 def test_deleting_an_unknown_id_deletes_nothing(collection, text):

@@ -40,6 +40,7 @@ def int4(registering, tmp_path, monkeypatch):
     vars(kinds).pop("int4", None)
 
 
+@pytest.mark.thorough
 def test_one_file_adds_a_kind_of_index(int4, tmp_path):
     library = make_library(tmp_path / "library", count=1200)
     more = make_library(tmp_path / "more", count=60, start=1200)
@@ -58,6 +59,7 @@ def test_one_file_adds_a_kind_of_index(int4, tmp_path):
     Index.open(out).verify()
 
 
+@pytest.mark.thorough
 def test_a_new_kind_is_measured_by_auto_and_refuses_settings(int4, tmp_path, monkeypatch):
     library = make_library(tmp_path / "library", count=1200)
     monkeypatch.setattr("mar_st.index.choose.FAST_ENOUGH_MS", 0.0)

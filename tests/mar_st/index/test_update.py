@@ -84,7 +84,7 @@ def test_an_updated_index_equals_one_built_from_scratch(library, tmp_path):
     assert {path.name for path in (out / "segments").iterdir()} >= {Index.open(out).segments[0].folder.name}
 
 
-@pytest.mark.thorough(but=["exact", "hnsw", "binary"])
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_takes_changes(tmp_path, kind):
     library = make_library(tmp_path / "library", count=3000)
@@ -121,6 +121,7 @@ def test_codes_of_an_addition_are_those_of_the_index(tmp_path):
     assert (stored.reconstruct_n(0, 50) == added.reconstruct_n(0, 50)).all()
 
 
+@pytest.mark.thorough
 def test_small_segments_are_merged(library, tmp_path):
     out = indexed(library, tmp_path / "index")
     sizes = []

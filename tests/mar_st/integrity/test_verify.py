@@ -92,6 +92,7 @@ def test_unlisted_files_are_noted_and_damage_to_deleted_rows_is_found(index: Pat
     assert named(index) == ["000002-000001.npy"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("content", ["", "{", '{"format": "mar-index", "version": 1}'])
 def test_a_manifest_that_is_damaged_is_a_problem(index: Path, content: str) -> None:
     (index / "manifest.json").write_text(content)

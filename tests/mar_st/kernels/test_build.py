@@ -87,6 +87,7 @@ def test_a_cache_that_others_can_change_is_not_used(
     assert cached(tmp_path) == []
 
 
+@pytest.mark.thorough
 @needs_compiler
 @pytest.mark.parametrize("how", ["others may write", "a link", "somebody else's", "a folder"])
 def test_a_planted_library_is_not_loaded(

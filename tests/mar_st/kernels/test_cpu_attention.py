@@ -124,6 +124,7 @@ def test_long_texts_are_left_to_torch(groups: int, most: int, monkeypatch: pytes
     assert (attended(tensors) - exact(tensors)).abs().max() < 0.02
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["gte", "qwen3"])
 def test_a_model_gives_the_same_vectors(kind: str) -> None:
     model = symmetric(kind)

@@ -99,6 +99,7 @@ def test_onednn_is_the_best_kernel_where_the_processor_has_bfloat16(
     assert best_kernel(torch.bfloat16) == expected
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("dtype", "asked"), [("auto", [torch.float32]), ("bfloat16", [torch.bfloat16]), ("float32", [])]
 )

@@ -243,6 +243,7 @@ def test_gradcache_equals_plain(mar, size, options):
         _same(_step(mar, ROUTES, temperature=0.11, **options), cached)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("options", OPTIONS)
 def test_gradcache_equals_plain_for_one_encoder(symmetric, options):
     tasks = (None, None, None)

@@ -58,6 +58,7 @@ def _cheap_passes(monkeypatch):
     monkeypatch.setattr(module, "PASS_OVERHEAD_TOKENS", 8)
 
 
+@pytest.mark.thorough
 def test_vectors_and_gradients_are_those_of_whole_columns(model, features, monkeypatch):
     _cheap_passes(monkeypatch)
     cut, whole = Counting(model), Counting(model)

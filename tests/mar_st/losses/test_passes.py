@@ -236,6 +236,7 @@ def test_texts_with_a_prompt_length_in_a_tensor_are_cut_in_their_order():
     assert len(shapes) > 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("limits", [{}, {"mini_batch_size": 3}, {"mini_batch_tokens": BUDGET}])
 @pytest.mark.parametrize("make", [alignment, stored, asym, distill])
 def test_a_step_does_not_wait_for_the_device(make, limits):

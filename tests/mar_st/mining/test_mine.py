@@ -51,6 +51,7 @@ def _naive(triples, documents, table, rules):
     return result
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "rules",
     [

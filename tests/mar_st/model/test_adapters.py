@@ -90,6 +90,7 @@ ARCHITECTURES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("model_type", ARCHITECTURES)
 def test_every_linear_layer_of_an_architecture_is_adapted(model_type):
     transformer = _encoder(model_type)

@@ -75,6 +75,7 @@ def test_the_cut_encoder_is_exact_if_states_depend_only_on_the_token(family, mon
     torch.testing.assert_close(vectors[mask], expected[mask], atol=2e-3, rtol=2e-3)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", ["bert", "gte", "qwen3"])
 def test_context_means_start_nearer_to_the_whole_encoder(family):
     whole = encoder(family)
@@ -88,6 +89,7 @@ def test_context_means_start_nearer_to_the_whole_encoder(family):
     assert errors[0] < 0.7 * errors[1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", FAMILIES)
 def test_pairs_of_tokens_start_nearer_still(family):
     """Also in bfloat16, and for a text whose pairs are not among them."""
@@ -201,6 +203,7 @@ def test_long_texts_are_cut_and_training_mode_is_kept():
     assert whole.model.training
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", FAMILIES)
 def test_half_precision_and_configurations_without_padding_work(family):
     whole = encoder(family)

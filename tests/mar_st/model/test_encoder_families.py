@@ -144,7 +144,7 @@ def test_saving_keeps_ids_and_vectors_of_query_families(query, dtype, tmp_path):
     check(query, "qwen3", dtype, tmp_path)
 
 
-@pytest.mark.thorough(but=["gpt_neox-dtype1", "qwen3-dtype0", "llama-dtype1"])
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_saving_keeps_ids_and_vectors_of_document_families(document, dtype, tmp_path):

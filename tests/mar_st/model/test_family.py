@@ -78,6 +78,7 @@ def test_plain_sentence_transformers_answers_with_the_default(family, mar, queri
     np.testing.assert_allclose(small, chosen.encode_queries(queries), atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_saving_a_loaded_family_keeps_its_query_encoders(family, queries, tmp_path):
     whole = MAR.from_pretrained(family, device="cpu")
     assert set(whole.routes) == {"query", "document", "query-small"}
@@ -90,6 +91,7 @@ def test_saving_a_loaded_family_keeps_its_query_encoders(family, queries, tmp_pa
     np.testing.assert_allclose(first, second, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_an_encoder_can_come_from_a_folder(mar, small, queries, tmp_path):
     mar.save_pretrained(str(tmp_path / "mar"))
     model = SentenceTransformer(modules=[*small, Normalize()], prompts=dict(mar.prompts), device="cpu")
@@ -176,6 +178,7 @@ def test_adding_and_removing_an_encoder_leaves_the_folder_unchanged(mar, small, 
     assert after == before
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["query", "query-large", "document"])
 def test_only_an_added_query_encoder_can_be_removed(family, name):
     with pytest.raises(

@@ -88,6 +88,7 @@ def test_a_dtype_can_be_requested(query_source, document_source, exact, stored, 
         assert_close(np.float32(loaded.encode_document(TEXTS, prompt="")), exact[1])
 
 
+@pytest.mark.thorough
 def test_a_loaded_model_can_be_converted_with_half(query_source, document_source, exact, tmp_path):
     build(query_source, document_source, torch.bfloat16, torch.bfloat16).save_pretrained(str(tmp_path))
     for loaded in (SentenceTransformer(str(tmp_path), device="cpu"), MAR.from_pretrained(tmp_path)):
@@ -137,6 +138,7 @@ def old_form(query_source, document_source):
     return SentenceTransformer(modules=modules, similarity_fn_name="cosine", device="cpu")
 
 
+@pytest.mark.thorough
 def test_folders_in_the_old_format_load(query_source, document_source, exact, tmp_path):
     old_form(query_source, document_source).save_pretrained(str(tmp_path / "old"))
     loaded = MAR.from_pretrained(tmp_path / "old", device="cpu")

@@ -36,6 +36,7 @@ def halved(mar, tmp_path):
     return build
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", HALF)
 @pytest.mark.usefixtures("emulating")
 def test_emulated_half_precision_is_opened_as_float32(halved, dtype):
@@ -47,6 +48,7 @@ def test_emulated_half_precision_is_opened_as_float32(halved, dtype):
     assert _dtypes(folder_meta(folder).load_model(device="cpu").model) == {torch.float32}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", HALF)
 def test_native_half_precision_stays(halved, monkeypatch, dtype):
     monkeypatch.setattr(native_dtype, "is_native", lambda _: True)

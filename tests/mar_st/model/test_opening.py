@@ -55,6 +55,7 @@ def test_models_with_lookup_encoders_open_without_trust_remote_code(request, exp
     np.testing.assert_allclose(model.encode_query(TEXTS), expected, atol=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["routed", "plain"])
 def test_models_with_lookup_encoders_teach_mine_and_serve(request, expected, tmp_path, kind):
     folder = str(request.getfixturevalue(kind))

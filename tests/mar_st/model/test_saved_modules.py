@@ -200,6 +200,7 @@ def recipe(tmp_path, qwen3_embedding):
     return build
 
 
+@pytest.mark.thorough
 def test_a_recipe_takes_the_prompts_of_its_source(recipe, tmp_path):
     out = train(recipe(), tmp_path / "out", say=lambda line: None)
     model = SentenceTransformer(str(out), device="cpu")

@@ -78,6 +78,7 @@ def test_rows_agree_with_a_dictionary():
     assert (rows >= 0).sum() >= 100
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", FAMILIES)
 def test_vectors_of_zero_change_nothing(family):
     encoder = plain(family)
@@ -90,6 +91,7 @@ def test_vectors_of_zero_change_nothing(family):
     torch.testing.assert_close(vectors[mask], expected[mask])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_padding_changes_nothing(family, side):
@@ -191,6 +193,7 @@ def test_other_backends_are_refused(tmp_path):
         PlainModel(str(tmp_path / "model"), device="cpu", backend="onnx")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("damage", ["missing", "cut", "other", "wide"])
 def test_a_damaged_file_gives_one_error(tmp_path, damage):
     encoder = plain()

@@ -152,6 +152,7 @@ def test_work_that_is_cancelled_and_late_does_not_stop_the_worker():
         np.testing.assert_array_equal(batcher.submit(["next"]).result(5), fake.encode(["next"]))
 
 
+@pytest.mark.thorough
 def test_an_encoder_that_answers_at_once_causes_no_race():
     class Instant(Fake):
         def encode(self, texts, prompt_name=None):

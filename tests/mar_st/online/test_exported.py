@@ -80,6 +80,7 @@ def test_torch_is_not_imported(exported):  # noqa: F811
     assert done.stdout.splitlines() == ["(1, 32)", "[]"]
 
 
+@pytest.mark.thorough
 def test_signals_are_handled_after_encoders_are_gone(exported):  # noqa: F811
     """OpenVINO frees the stack that it gives to signal handlers; the next signal then ended the process."""
     code = (
@@ -95,6 +96,7 @@ def test_signals_are_handled_after_encoders_are_gone(exported):  # noqa: F811
     assert (done.returncode, done.stdout.splitlines()) == (0, ["handled", "alive"])
 
 
+@pytest.mark.thorough
 def test_back_ends_are_chosen_and_missing_ones_refused(exported, gte_folder, tmp_path):  # noqa: F811
     out, listing = exported
     assert load_query_encoder(out).variant.name == listing.chosen

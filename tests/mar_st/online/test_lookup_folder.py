@@ -24,6 +24,7 @@ from mar_st.online.torch_encoder import TorchEncoder
 from tests.mar_st.lookup.conftest import family, fitted, texts, vectors  # noqa: F401 -- fixtures
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_numpy_agrees_with_the_module(fitted, tmp_path, dtype, texts):  # noqa: F811
     model = SentenceTransformer(modules=[copy.deepcopy(fitted).to(dtype), Normalize()], device="cpu")

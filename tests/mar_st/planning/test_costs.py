@@ -95,7 +95,7 @@ TRAININGS = [
 ]
 
 
-@pytest.mark.thorough(but=["full"])
+@pytest.mark.thorough
 @pytest.mark.parametrize("training", TRAININGS)
 def test_memory_of_a_pass_is_what_a_real_pass_takes(training):
     shape, rows, length = _shape("Qwen/Qwen3-4B", layers=6), 5, 24

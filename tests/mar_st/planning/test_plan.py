@@ -79,6 +79,7 @@ def test_large_files_are_sampled(tmp_path, recipe, monkeypatch):
         assert other.tokens_per_step == pytest.approx(one.tokens_per_step, rel=0.2)
 
 
+@pytest.mark.thorough
 def test_hours_follow_speed_and_devices(recipe):
     one, two = plan(recipe, mfu=0.4), plan(recipe, mfu=0.2)
     assert two.hours == pytest.approx(2 * one.hours)

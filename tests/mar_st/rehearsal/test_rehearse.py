@@ -128,6 +128,7 @@ def test_a_rehearsal_in_bfloat16_computes_in_it(tmp_path):
     assert _stored(tmp_path / "run" / "model") == {"BF16"}
 
 
+@pytest.mark.thorough
 def test_a_rehearsal_changes_only_its_folder_and_no_global_state(tmp_path, monkeypatch):
     monkeypatch.setenv("MAR_STAGES", str(tmp_path / "stages"))
     monkeypatch.setenv("MAR_STORE", str(tmp_path / "vectors"))

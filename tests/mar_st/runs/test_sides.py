@@ -59,6 +59,7 @@ def test_query_layers_are_copied_from_the_trained_document_encoder(recipe, tmp_p
     np.testing.assert_allclose(plain.encode_query(["头疼"]), mar.encode_queries(["头疼"]), atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_context_means_replace_the_embeddings_of_the_document(recipe, tmp_path):
     built = recipe(
         "stages.align.learning_rate=1e-12",  # leaves the weights where they were
@@ -80,6 +81,7 @@ def test_context_means_replace_the_embeddings_of_the_document(recipe, tmp_path):
     assert not torch.allclose(expected, own, atol=1e-2)
 
 
+@pytest.mark.thorough
 def test_pairs_of_tokens_reach_the_finished_model(recipe, tmp_path):
     query = {"layers_of_document": [1], "max_length": 24, "context_means": ["answers"], "bigrams": 50}
     built = recipe(dim=24, query=query, stages=[DOCUMENT_INIT, ALIGN, JOINT])
@@ -138,6 +140,7 @@ def test_a_projection_is_trained_from_the_first_joining_stage(recipe, tmp_path):
         )
 
 
+@pytest.mark.thorough
 def test_a_symmetric_recipe_may_have_a_projection(recipe, tmp_path):
     query = {
         "max_length": 24,
@@ -152,6 +155,7 @@ def test_a_symmetric_recipe_may_have_a_projection(recipe, tmp_path):
     assert model.encode(["头疼"]).shape == (1, 8)
 
 
+@pytest.mark.thorough
 def test_a_symmetric_recipe_may_train_raw_dot_products(recipe, tmp_path):
     built = recipe("stages.document-init.temperature=1", normalise=False, query=None, stages=[DOCUMENT_INIT])
     model = SentenceTransformer(str(train(built, tmp_path / "out", say=silent)), device="cpu")
@@ -160,7 +164,7 @@ def test_a_symmetric_recipe_may_train_raw_dot_products(recipe, tmp_path):
     assert abs(float(np.linalg.norm(model.encode(["头疼"]))) - 1) > 0.05
 
 
-@pytest.mark.thorough(but=["lasttoken"])
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["mean", "lasttoken"])
 def test_a_random_encoder_gets_the_pooling_of_the_recipe(recipe, tmp_path, mode):
     query = {
@@ -185,6 +189,7 @@ class _Stage:
         monkeypatch.setitem(sys.modules, f"mar_st.stages.{kind}", module)
 
 
+@pytest.mark.thorough
 def test_retromae_gets_the_query_side(recipe, tmp_path, monkeypatch):
     stage = _Stage(monkeypatch, "retromae")
     built = recipe(document=None, stages=[{**FAST, "stage": "retromae", "name": "pretrain"}, QUERY_INIT])
@@ -195,7 +200,7 @@ def test_retromae_gets_the_query_side(recipe, tmp_path, monkeypatch):
     assert (settings.folder, prompts) == (tmp_path / "out/01-pretrain", {"query": "检索："})
 
 
-@pytest.mark.thorough(but=["document"])
+@pytest.mark.thorough
 @pytest.mark.parametrize("teacher", ["document", "folder"])
 def test_distill_gets_its_teacher(recipe, tmp_path, monkeypatch, encoder_folder, teacher):
     stage = _Stage(monkeypatch, "distill")
@@ -238,7 +243,7 @@ def test_joint_gets_its_teacher(recipe, tmp_path, monkeypatch, encoder_folder, t
         np.testing.assert_allclose(given.predict(pairs), scoring.predict(pairs), atol=1e-6)
 
 
-@pytest.mark.thorough(but=["True"])
+@pytest.mark.thorough
 @pytest.mark.parametrize("renormalise", [True, False])
 def test_prefixes_are_renormalised_if_the_model_renormalises(recipe, tmp_path, monkeypatch, renormalise):
     """With a cut after the normalisation `document-init` scores prefixes as the finished model scores."""
@@ -261,6 +266,7 @@ def test_prefixes_are_renormalised_if_the_model_renormalises(recipe, tmp_path, m
     assert MAR.from_pretrained(out, device="cpu").encode_corpus(["头疼"]).shape == (1, 16)
 
 
+@pytest.mark.thorough
 def test_pre_training_comes_first(recipe, tmp_path):
     pretrain = {**FAST, "stage": "retromae", "name": "pretrain"}
     out = tmp_path / "out"

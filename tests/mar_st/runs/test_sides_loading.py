@@ -68,6 +68,7 @@ def test_dtype_and_attention_of_a_backbone_reach_every_load(recipe, tmp_path):
     assert next(mar.route_modules("document")[0].model.parameters()).dtype == torch.bfloat16
 
 
+@pytest.mark.thorough
 def test_the_dropout_of_a_backbone_reaches_every_load(recipe, tmp_path):
     built = recipe("document.dropout=0.25", "query.dropout=0.0", stages=[QUERY_INIT, DOCUMENT_INIT, JOINT])
     train(built, tmp_path / "out", say=silent, until="document-init")

@@ -69,6 +69,7 @@ def test_a_body_that_does_not_come_is_a_408(serve):
         assert b" 408 " in read_all(one)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("coding", "status"),
     [("chunked", 200), ("Chunked ", 200), ("gzip, chunked", 501), ("identity, chunked", 501)],
@@ -279,6 +280,7 @@ def test_too_many_document_requests_do_not_reach_the_application(monkeypatch):
     with_server(client, app)
 
 
+@pytest.mark.thorough
 def test_simultaneous_connections_are_accepted_together():
     times = []
 
@@ -301,6 +303,7 @@ def test_simultaneous_connections_are_accepted_together():
     assert times[-1] - times[0] < 2
 
 
+@pytest.mark.thorough
 def test_a_burst_beyond_the_connections_is_answered_or_told_to_retry():
     """Every client accepted in a turn of the event loop has sent a request that has not been read yet."""
     answers = Counter()

@@ -46,6 +46,7 @@ def test_truncated_files_are_named(tmp_path):
     ]
 
 
+@pytest.mark.thorough
 def test_a_single_server_logs_one_line_for_a_truncated_file(serve, tmp_path):
     index = make_index(tmp_path, DOCUMENTS)
     server = serve(index)

@@ -163,7 +163,7 @@ def memory(server):
     return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
 
 
-@pytest.mark.thorough(but=["False-many", "True-one without end"])
+@pytest.mark.thorough
 @pytest.mark.parametrize("trailer", [b"a: b\r\n" * 10_000, b"a" * 60_000], ids=["many", "one without end"])
 @pytest.mark.parametrize("key", [True, False])
 def test_trailers_have_the_limit_of_a_head(lasting, trailer, key):
@@ -200,6 +200,7 @@ def test_short_trailers_are_skipped(lasting):
             assert read_answer(one)[0] == 200
 
 
+@pytest.mark.thorough
 def test_extensions_of_chunks_have_a_limit(lasting):
     server = lasting()
     with connect(server) as one:

@@ -193,6 +193,7 @@ def test_rungs_get_vectors_of_token_pairs(tmp_path, files, teacher):
         _align(tmp_path, files, "1,2,full", bigrams=20, options=options)
 
 
+@pytest.mark.thorough
 def test_unsupported_embeddings_are_refused_with_an_alternative(tmp_path, files):
     config = make_config("modernbert", 32)
     modules = [*load_encoder((config, make_tokenizer("query")), "query", pooling="mean"), Normalize()]
@@ -256,6 +257,7 @@ def test_resumed_equals_uninterrupted(tmp_path, files, teacher, monkeypatch):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+@pytest.mark.thorough
 def test_a_teacher_that_lacks_unused_weights_is_the_same_each_time(tmp_path, teacher):
     from safetensors.torch import load_file, save_file
 

@@ -23,6 +23,7 @@ def compile_calls(monkeypatch):
     return calls
 
 
+@pytest.mark.thorough
 def test_both_encoders_of_a_mar_are_compiled_and_left_as_they_were(tmp_path, compile_calls):
     model = mar()
     encoders = [module.model for module in model.modules() if hasattr(module, "auto_model")]

@@ -162,6 +162,7 @@ def test_an_update_of_bfloat16_weights_is_kept_where_asked(tmp_path):
     assert not torch.equal(merged["float32"], merged["stored"].float())
 
 
+@pytest.mark.thorough
 def test_lora_targets_are_honoured(tmp_path):
     model = encoder("qwen3", 32)
     before = weights(model)

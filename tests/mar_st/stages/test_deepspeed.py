@@ -55,6 +55,7 @@ def engine(monkeypatch):
     return noted
 
 
+@pytest.mark.thorough
 def test_the_engine_knows_the_parameters_of_the_loss(tmp_path, engine):
     """The engine requires that all optimised parameters are parameters of the wrapped model."""
     model = encoder()

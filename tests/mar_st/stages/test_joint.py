@@ -67,7 +67,7 @@ def _size(model, route):
     return sum(parameter.numel() for module in modules for parameter in module.parameters())
 
 
-@pytest.mark.thorough(but=["query-3", "document-None"])
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [None, 3])
 @pytest.mark.parametrize("frozen", [None, "query", "document"])
 def test_a_frozen_side_keeps_its_weights_and_has_no_optimiser_state(tmp_path, optimised, frozen, size):
@@ -79,7 +79,7 @@ def test_a_frozen_side_keeps_its_weights_and_has_no_optimiser_state(tmp_path, op
     assert optimised == {3e-3: sum(_size(model, route) for route in trained)}
 
 
-@pytest.mark.thorough(but=["fields0"])
+@pytest.mark.thorough
 @pytest.mark.parametrize("fields", [{"freeze": "document"}, {"lora_r": 2, "lora_dropout": 0.0}])
 def test_start_share_mixes_the_first_and_the_trained_weights_of_trained_sides(tmp_path, fields):
     start, trained, mixed = (
@@ -163,7 +163,7 @@ def test_every_field_reaches_the_loss(tmp_path, monkeypatch):
     assert fit_arguments["loss"].gather_across_devices is False
 
 
-@pytest.mark.thorough(but=["True"])
+@pytest.mark.thorough
 @pytest.mark.parametrize("renormalise", [True, False])
 def test_gradcache_trains_the_same_weights(tmp_path, renormalise):
     sources = [source(), source("sts", symmetric=True)]

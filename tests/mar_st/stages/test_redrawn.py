@@ -68,7 +68,7 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path, monkeypatch, kill):
     assert equal(trained(tmp_path / "killed"), expected)
 
 
-@pytest.mark.thorough(but=["0"])
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [0, 2])
 def test_each_epoch_trains_on_other_positives(tmp_path, monkeypatch, workers):
     records = records_of(monkeypatch)
@@ -90,6 +90,7 @@ def test_rows_without_a_choice_train_as_if_drawn_once(tmp_path):
     assert equal(redrawn, trained(tmp_path / "once", entry=source(triples=only, positives="one")))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_stored_vectors_are_those_of_the_drawn_texts(tmp_path, symmetric):
     entry, teacher = (

@@ -112,7 +112,7 @@ def test_batches_without_a_mask_are_refused():
         TokenDropout(encoder(), 0.5, seed=1, epoch=lambda: 0)(batch, "query", ["x"])
 
 
-@pytest.mark.thorough(but=["None"])
+@pytest.mark.thorough
 @pytest.mark.parametrize("mini_batch_size", [None, 4])
 def test_token_dropout_changes_training_and_gradcache_agrees(tmp_path, mini_batch_size):
     trained = []
@@ -127,6 +127,7 @@ def test_token_dropout_changes_training_and_gradcache_agrees(tmp_path, mini_batc
         torch.testing.assert_close(second[name], first[name], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_both_routes_of_a_mar_train_with_token_dropout(tmp_path):
     model = mar()
     before = weights(model)

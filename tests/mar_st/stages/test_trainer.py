@@ -41,6 +41,7 @@ def test_steps_follow_max_steps_or_epochs(tmp_path, monkeypatch):
     assert steps[12:] == [1, 2, 3]
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("drawn")
 def test_a_stage_plots_its_loss(tmp_path):
     pytest.importorskip("matplotlib", reason="plots need the report extra")
@@ -114,7 +115,7 @@ def test_two_learning_rates_reach_the_optimizer(tmp_path, monkeypatch):
     assert groups[0] == {2e-3: sizes["query"], 7e-4: sizes["document"]}
 
 
-@pytest.mark.thorough(but=["encoder"])
+@pytest.mark.thorough
 @pytest.mark.parametrize("model", [encoder, asymmetric])
 def test_checkpointed_activations_give_the_same_weights(tmp_path, monkeypatch, model):
     used = spied(monkeypatch, lambda state, kwargs: checkpointed(kwargs["model"]))
@@ -225,6 +226,7 @@ def test_mixtures_that_cannot_share_a_batch_are_refused(tmp_path):
         train(tmp_path, data=data, loss=lambda m: dict.fromkeys("ab", AsymInfoNCELoss(m)), batches="mixed")
 
 
+@pytest.mark.thorough
 def test_length_groups_pad_less(tmp_path):
     long = Dataset.from_dict(
         {
@@ -245,6 +247,7 @@ def test_a_batch_that_devices_cannot_share_is_refused():
         rows_per_device(make_stage(batch_size=12), 5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -310,6 +313,7 @@ def test_padding_and_tokens_are_counted_from_the_masks(tmp_path, monkeypatch):
         assert record.padded[column] == mask.numel() > lengths.sum()
 
 
+@pytest.mark.thorough
 def test_tensorboard_holds_the_records(tmp_path):
     accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     train(tmp_path, max_steps=3)

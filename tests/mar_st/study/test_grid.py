@@ -292,6 +292,7 @@ def test_studies_may_share_a_store(run, trained, change, done, study_folder):
     assert trained == []
 
 
+@pytest.mark.thorough
 def test_the_plot_is_the_same_bytes_for_the_same_table(finished_study, tmp_path):
     pytest.importorskip("matplotlib", reason="the plot needs the report extra")
     from mar_st.study.plot import plot

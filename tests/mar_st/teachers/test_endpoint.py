@@ -54,6 +54,7 @@ def test_a_failure_in_the_middle_loses_nothing(server, tmp_path):
     assert sorted(server.sold) == sorted(TEXTS)
 
 
+@pytest.mark.thorough
 def test_temporary_failures_are_retried(server, tmp_path):
     server.failures = {2: (503, "busy"), 3: (429, "slow down")}
     vectors = _teacher(server, tmp_path).vectors(TEXTS, "document")

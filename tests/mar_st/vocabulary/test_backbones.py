@@ -100,6 +100,7 @@ def test_runs_that_share_a_store_share_the_cut_encoder(cut_recipe, tmp_path, mon
     assert len(calls) == 1
 
 
+@pytest.mark.thorough
 def test_retromae_starts_from_the_cut_head(cut_recipe, tmp_path):
     stage = {"stage": "retromae", "name": "pretrain", "batch_size": 8, "learning_rate": 1e-3, "max_steps": 1}
     content = cut_recipe().model_dump(mode="json")

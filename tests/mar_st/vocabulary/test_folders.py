@@ -85,6 +85,7 @@ def test_positions_counted_from_the_padding_token_do_not_move(tmp_path):
     np.testing.assert_array_equal(vectors(folder, OURS), vectors(tmp_path / "cut", OURS))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("family", "loader"),
     [
@@ -112,6 +113,7 @@ def test_heads_are_cut_with_the_embedding(family, loader, tmp_path):
         assert head.bias.shape[0] == logits.shape[-1]
 
 
+@pytest.mark.thorough
 def test_sharded_weights_are_trimmed(tmp_path):
     folder = encoder_folder(tmp_path / "full", "qwen3")
     model = AutoModel.from_pretrained(folder)

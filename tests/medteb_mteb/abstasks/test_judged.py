@@ -46,6 +46,7 @@ def test_results_of_mteb_carry_the_measures_where_negatives_are_known(model, mak
     assert 0 < scores["judged_at_10"] < 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["encoder", "bm25"])
 def test_a_disputed_document_does_not_count_as_wrong(model, make_folder, tmp_path, name):
     model = mteb.get_model("bm25-char-bigram") if name == "bm25" else model

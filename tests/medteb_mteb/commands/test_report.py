@@ -42,6 +42,7 @@ def test_means_by_source_state_their_number_of_tasks(medteb, results, tmp_path):
     assert sum(1 for task in english_tasks().values() if task.source == "Wikipedia") == 11
 
 
+@pytest.mark.thorough
 def test_the_published_means_are_those_of_the_paper(medteb, tmp_path):
     for name in ("one", "two"):
         assert medteb("report", "sources", tmp_path / f"{name}.png", "--published")[0] == 0
@@ -86,6 +87,7 @@ def test_without_matplotlib_the_error_says_what_to_install(medteb, tmp_path, mon
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_texts_of_a_task_are_drawn_by_label(medteb, tmp_path, monkeypatch):
     write_snapshot(tmp_path, list(WIKI))
     monkeypatch.setenv("MEDTEB_DATA", str(tmp_path))

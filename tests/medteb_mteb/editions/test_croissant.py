@@ -37,6 +37,7 @@ def test_every_file_and_every_column_is_described(task):
     json.dumps(metadata, allow_nan=False)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("task", TASKS)
 def test_the_reference_implementation_reads_it(task, tmp_path):
     edition = find_edition(task)

@@ -110,6 +110,7 @@ def test_a_manifest_is_verified_and_gives_name_and_revision(make_folder):
     assert read_folder(folder, check_manifest=False).type == "STS"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("header", "message"),
     [

@@ -76,6 +76,7 @@ def test_another_seed_gives_other_data(edition):
     assert {q.text for q in other.retrieval.values()} != {q.text for q in edition.test.retrieval.values()}
 
 
+@pytest.mark.thorough
 def test_the_packaged_data_have_the_intended_sizes(packaged):
     retrieval, reranking, sts = (packaged / task for task in TASKS)
     assert len(rows(retrieval / "queries.jsonl")) == 300
@@ -230,6 +231,7 @@ def test_sts_follows_the_published_construction(edition):
             assert pair.sentence2.endswith("？")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["test", "train"])
 def test_sts_is_not_solved_by_overlap(packaged, name):
     pairs = rows(packaged / "MedTEBSTS" / f"{name}.jsonl")

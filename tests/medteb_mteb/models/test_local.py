@@ -145,6 +145,7 @@ def test_the_hub_is_never_asked_for_names_of_folders(no_hub, tmp_path):
     assert folder_meta(tmp_path / "broken").n_parameters is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["encoder_folder", "router_folder"])
 def test_folders_are_scored_in_lower_precision(kind, request, data_root):
     encoder = folder_meta(request.getfixturevalue(kind)).load_model(device="cpu")

@@ -212,6 +212,7 @@ def test_mini_is_loaded_from_the_package(saved, monkeypatch, data_root):
         meta.load_model(device="cpu")
 
 
+@pytest.mark.thorough
 def test_a_model_is_loaded_with_fewer_dimensions(saved, monkeypatch):
     _package(monkeypatch, saved)
     full, cut = (metas._mini_meta().load_model(device="cpu", embed_dim=dim) for dim in (None, 8))
@@ -225,6 +226,7 @@ def test_a_model_is_loaded_with_fewer_dimensions(saved, monkeypatch):
         metas._mini_meta().load_model(device="cpu", embed_dim=1000)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("precision", ["int8", "uint8", "binary", "ubinary"])
 def test_lower_precisions_are_those_of_sentence_transformers(mar, precision, data_root):
     encoder, texts = MAREncoder(mar), ["感冒发烧吃什么药", "血压高怎么办", "胃疼可以喝粥吗"]
@@ -259,6 +261,7 @@ def test_mini_without_weights_says_how_to_train_it(tmp_path, monkeypatch):
         metas._mini_meta().load_model()
 
 
+@pytest.mark.thorough
 def test_a_model_in_a_package_of_its_own_is_found_once_installed(saved, tmp_path, monkeypatch, data_root):
     from mar_st.model.packed import pack
 

@@ -216,6 +216,7 @@ def test_other_names_still_go_to_the_hub(monkeypatch):
         assert ModelMeta.from_hub("someone/model").name == "someone/model"
 
 
+@pytest.mark.thorough
 def test_results_of_two_editions_do_not_mix(data_root, tmp_path):
     cache = mteb.ResultCache(tmp_path / "results")
     model = mteb.get_model("bm25-char-bigram")

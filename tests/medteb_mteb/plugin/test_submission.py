@@ -75,6 +75,7 @@ def test_aliases_find_the_results_of_their_model(cache, data_root, monkeypatch):
     assert cache.load_results(models=["bm25-jieba"]).model_results == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("named", [True, False])
 def test_names_of_a_clinic_are_not_submitted(cache, clinic, monkeypatch, caplog, named):
     evaluate(cache, clinic, packaged_sts(monkeypatch))
@@ -99,6 +100,7 @@ def test_names_of_an_unregistered_folder_are_not_submitted(cache, clinic, caplog
         register_tasks([clinic])
 
 
+@pytest.mark.thorough
 def test_own_editions_and_models_are_not_submitted(cache, data_root, encoder_folder, monkeypatch, caplog):
     evaluate(cache, mteb.get_task("MedTEBSTS"))
     with caplog.at_level(logging.WARNING):

@@ -73,6 +73,7 @@ def test_items_give_back_mtebs_main_score(model, make_folder, tmp_path, kind, ma
     assert len(scores.sample) == expected
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kind", "main_score", "reason"),
     [

@@ -91,6 +91,7 @@ def test_an_unknown_document_of_a_copy_is_named(copies):
         mteb.get_task("DuBaikeRetrieval").load_data()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("split", ["test", "dev"])
 def test_the_hub_gives_the_same_data_as_a_copy(copies, monkeypatch, datasets_cache, split):
     """The loader for the Hub, on a folder of the same layout; the authors' code names one split `dev`."""

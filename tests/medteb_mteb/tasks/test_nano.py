@@ -168,6 +168,7 @@ def test_a_reranker_gets_the_candidates_in_a_neutral_order(copies, suffix, name,
     assert {key: scores[key] for key in expected} == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.thorough
 def test_micro_and_macro_recall_differ_where_queries_have_several_positives(copies):
     task = mteb.get_task("NanoCMTEBMedicalRerankingNoSafeguard")
     result = mteb.evaluate(Scripted(), task, cache=None, show_progress_bar=False, co2_tracker=False)
@@ -216,6 +217,7 @@ def test_without_a_copy_the_hub_is_asked_for_the_unpinned_set(monkeypatch, tmp_p
     assert asked == [("hakari-bench/NanoMedical", "corpus", "NanoNFCorpus", "main")]
 
 
+@pytest.mark.thorough
 def test_the_hub_gives_the_same_data_as_a_folder(monkeypatch, copies, datasets_cache):
     from datasets import load_dataset
 
@@ -234,6 +236,7 @@ def test_the_hub_gives_the_same_data_as_a_folder(monkeypatch, copies, datasets_c
     assert (ours["relevant_docs"], ours["top_ranked"]) == (theirs["relevant_docs"], theirs["top_ranked"])
 
 
+@pytest.mark.thorough
 def test_statistics_are_computed_beside_the_copy(copies):
     task = mteb.get_task("NanoCMTEBMedicalReranking")
     statistics = task.calculate_descriptive_statistics()["medical"]

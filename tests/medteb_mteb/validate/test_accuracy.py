@@ -54,6 +54,7 @@ def test_intervals_of_strata_cover_the_truth_at_their_nominal_rate():
     assert inside / 500 > 0.93
 
 
+@pytest.mark.thorough
 def test_weights_correct_the_bias_of_unequal_draws():
     """A type of query with wrong labels is sampled ten times as often as the others."""
     draw, plain, weighted, inside = np.random.default_rng(6), [], [], 0

@@ -28,6 +28,7 @@ def test_a_systematic_error_is_corrected():
     assert corrected_mean([[1], [1]], {1: [1, 1, 0, 0], 0: []}).value == 0.5
 
 
+@pytest.mark.thorough
 def test_intervals_cover_the_truth_at_their_nominal_rate():
     draw, inside, by_labels = np.random.default_rng(2), 0, 0
     for _ in range(400):

@@ -4,12 +4,14 @@ import json
 import sys
 
 import numpy as np
+import pytest
 
 from medteb_mteb.curation.anonymize import fit as module
 from medteb_mteb.curation.anonymize.bare_names import FEATURES
 from medteb_mteb.curation.anonymize.evaluate import parse_marked
 
 
+@pytest.mark.thorough
 def test_weights_separate_names_from_words():
     marked = [
         parse_marked(f"昨天[[NAME:{name}]]来复查，高血压稳定") for name in ("陈晓燕", "葛小军", "何秀兰")

@@ -90,6 +90,7 @@ def test_text_without_identifiers_is_the_same_to_the_byte(finder, sentences):
             assert step.process(Text(str(number), sentence.text)).text == sentence.text
 
 
+@pytest.mark.thorough
 def test_around_identifiers_nothing_is_touched(finder, sentences):
     step = Anonymise()
     for sentence in sentences:
@@ -112,6 +113,7 @@ def test_anonymising_twice_changes_nothing(sentences):
         assert step.process(Text("b", once)).text == once
 
 
+@pytest.mark.thorough
 def test_presidio_finds_the_same_with_these_recognisers(finder, sentences, monkeypatch):
     # The finder also finds a labelled value where it occurs without its label; presidio's engine does not.
     monkeypatch.setattr("medteb_mteb.curation.anonymize.find._MIN_REPEATED_LENGTHS", {})

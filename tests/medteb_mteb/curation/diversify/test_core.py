@@ -91,6 +91,7 @@ def test_similarities_at_the_threshold_are_settled_as_by_the_loop(dtype):
     assert (naive != expected[1:]).any()
 
 
+@pytest.mark.thorough
 def test_a_similarity_equal_to_the_threshold_is_kept():
     vectors = unit(clustered(np.random.default_rng(1), 400, 48))
     index = faiss.IndexFlatIP(48)
@@ -251,6 +252,7 @@ def test_unusable_vectors_are_named():
     assert diversify(np.empty((0, 4), dtype=np.float32), threshold=0.8).shape == (0,)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("index", ["exact", "ivf"])
 def test_resumed_equals_uninterrupted_after_any_kill(tmp_path, index):
     vectors = clustered(np.random.default_rng(8), 600, 24)

@@ -128,6 +128,7 @@ def test_resumed_equals_uninterrupted(source, vectors, tmp_path, index):
     assert files(tmp_path / "out") == files(tmp_path / "whole")
 
 
+@pytest.mark.thorough
 def test_texts_are_encoded_once(app, source, tmp_path, monkeypatch):
     from mar_st.teachers import ModelTeacher
 

@@ -127,7 +127,7 @@ def kill_at(arrivals, pid):
     return arrived
 
 
-@pytest.mark.thorough(but=["0.0-False"])
+@pytest.mark.thorough
 @pytest.mark.parametrize(("rate", "idempotent"), [(0.0, True), (0.1, True), (0.0, False)])
 def test_kills_lose_no_paid_answer(clean, make_server, endpoint, judges_of, content, rate, idempotent):
     source, expected = clean(4, 20)
@@ -185,6 +185,7 @@ def fill(disk):
             stream.write(b"x" * 512)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("room", [True, False])
 def test_a_run_stopped_by_a_full_disk_resumes_to_the_same_labels(
     clean, make_server, endpoint, judges_of, content, small_disk, monkeypatch, room

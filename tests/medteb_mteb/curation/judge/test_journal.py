@@ -335,6 +335,7 @@ def test_a_repair_of_an_earlier_version_keeps_open_requests(tmp_path):
         assert sorted(journal.requests(SETTINGS), key=lambda request: request.attempt) == following
 
 
+@pytest.mark.thorough
 def test_an_answer_writes_a_few_pages(tmp_path, monkeypatch):
     """For any digests of its judgements; a tree ordered by digest would change a page for each grade."""
     monkeypatch.setattr("medteb_mteb.curation.llm.database.SYNC_SECONDS", 600)

@@ -46,6 +46,7 @@ def run(source, config, out="out", **options):
     )
 
 
+@pytest.mark.thorough
 def test_a_cross_encoder_judges_together_with_an_llm(folder, make_input, make_server, endpoint, judges_of):
     source, server = make_input(4, 20), endpoint()
     llm = judges_of(make_server(server)).judges[0].model_dump()

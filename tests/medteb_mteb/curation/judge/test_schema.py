@@ -124,6 +124,7 @@ def damaged(text, draw):
     return text
 
 
+@pytest.mark.thorough
 def test_no_damage_moves_a_grade_to_another_passage():
     read = 0
     for seed in range(2000):

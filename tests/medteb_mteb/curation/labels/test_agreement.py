@@ -194,6 +194,7 @@ def test_weighting_an_item_equals_repeating_it(coefficient):
     assert coefficient(counts) != pytest.approx(naive, abs=1e-6)
 
 
+@pytest.mark.thorough
 def test_intervals_are_those_of_resampled_queries():
     draw = np.random.default_rng(5)
     judgements = [

@@ -69,6 +69,7 @@ def test_an_answer_without_one_object_is_rejected(answer):
     assert rejected.value.reason == "no-json"
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(20)
 def test_an_answer_of_brackets_takes_no_minutes():
     for noise in ("[" * 900 + "}", "[x" * 900 + "]", "{" * 900 + "]"):

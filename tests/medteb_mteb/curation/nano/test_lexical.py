@@ -16,6 +16,7 @@ CORPUS = {
 }
 
 
+@pytest.mark.thorough
 def test_words_are_jiebas_with_case_and_punctuation():
     text = "Vitamin C能治感冒吗？ 能！"
     assert raw_jieba_words(text) == list(jieba.cut(text))

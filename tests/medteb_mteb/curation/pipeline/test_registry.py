@@ -49,6 +49,7 @@ def shorten(registering, tmp_path, monkeypatch):
     vars(steps).pop("shorten", None)
 
 
+@pytest.mark.thorough
 def test_one_file_adds_a_step(shorten, write, medteb, quiet, tmp_path):
     both = [CLEAN, {"step": "shorten", "in": "clean", "length": 4}]
     path = write(steps=[*both, {"step": "dedup", "in": "shorten"}])

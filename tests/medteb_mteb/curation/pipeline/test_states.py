@@ -147,6 +147,7 @@ def test_failed_requests_to_an_llm_are_retried(quiet, write, endpoint, tmp_path,
     assert data == {name: content for name, content in folder.items() if not name.startswith("sts/")}
 
 
+@pytest.mark.thorough
 def test_a_kill_while_an_edition_is_removed_is_repaired(quiet, write, endpoint, tmp_path, monkeypatch):
     with rule_judges.serving(endpoint) as url:
         path = write(url, steps=[CLEAN[0], STS])

@@ -33,6 +33,7 @@ def test_questions_become_pairs_with_every_option(tmp_path):
     assert list(entry["made_from"]) == ["dev.json"]
 
 
+@pytest.mark.thorough
 def test_a_snapshot_grows_task_by_task_and_is_scored(tmp_path, monkeypatch, medteb):
     raw, medquad = write_exams(tmp_path / "raw"), write_medquad(tmp_path / "medquad")
     for name, source in ((MEDMCQA, raw), (MEDQA, raw), (MEDQUAD, medquad)):

@@ -32,6 +32,7 @@ def test_rows_come_before_the_end_is_read(tmp_path):
         list(rows)
 
 
+@pytest.mark.thorough
 def test_too_much_is_refused(tmp_path, monkeypatch, request):
     bomb = write(tmp_path / "a.csv.gz", b"a\n" + b"0\n" * 2_000_000)
     with pytest.raises(BuildError, match="unpacks to more than"):

@@ -199,6 +199,7 @@ def test_a_larger_run_requests_only_new_examples(endpoint, tmp_path, rows_of):
     assert server.made == 16
 
 
+@pytest.mark.thorough
 def test_a_stopped_run_resumes_to_the_same_bytes(endpoint, tmp_path, content):
     class Still(Writer):
         """The same prompt gets the same answer, whenever it comes."""

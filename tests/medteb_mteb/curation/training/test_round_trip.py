@@ -148,6 +148,7 @@ def test_other_positives_of_a_query_take_no_rank_and_never_become_negatives(tmp_
     assert report.dropped == {"not-found": 1}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stop", [1, 14, 50])
 def test_resumed_equals_uninterrupted(pairs, tmp_path, content, stop):
     options = {"shard": 7, "show_progress": False}
@@ -212,6 +213,7 @@ def test_impossible_settings_are_refused(settings):
         RoundTrip(**settings)
 
 
+@pytest.mark.thorough
 def test_the_command_takes_a_model_and_writes_rows_that_mar_reads(command, tmp_path, write, monkeypatch):
     import mar_st
 

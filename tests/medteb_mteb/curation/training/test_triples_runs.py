@@ -72,6 +72,7 @@ def test_other_settings_need_another_folder(given, tmp_path, sort, make):
             make(given, tmp_path / "out", url, held_out=read_held_out([given[0]]))
 
 
+@pytest.mark.thorough
 def test_faults_do_not_change_the_triples(given, tmp_path, content, sort, make):
     make_with = {"shard": 3}
     with serving(sort) as url:
