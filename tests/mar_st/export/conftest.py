@@ -17,9 +17,11 @@ from mar_st.export.source import ExportSource, write_front
 from mar_st.model.encoders import load_encoder
 from mar_st.modules.bigrams import Bigrams, BigramTransformer
 from mar_st.online.front import TextPacker
+from mar_st.online.listing import Listing
 from mar_st.online.runtimes.native import NativeRuntime
 from mar_st.online.torch_encoder import TorchEncoder
 from tests.mar_st.conftest import make_config, make_tokenizer
+from tests.once import once
 
 TEXTS = ["头疼吃什么药", "感冒", "感冒发热怎么办呢", "高血压医生你好", "a", "头疼" * 40]
 
@@ -61,27 +63,32 @@ def with_pairs(model, texts=TEXTS):
 
 @pytest.fixture(scope="session")
 def gte_folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("gte") / "model"
-    make_model(prompts={"query": "吃：", "document": ""}).save(str(folder))
-    return folder
+    """The tiny gte encoder; the export of `exported` names it. Copy before changing."""
+    return once(tmp_path_factory, "gte", _save) / "model"
+
+
+def _save(folder):
+    make_model(prompts={"query": "吃：", "document": ""}).save(str(folder / "model"))
 
 
 @pytest.fixture(scope="session")
 def exported(gte_folder, tmp_path_factory):
-    """The tiny gte encoder, exported to OpenVINO in all precisions; with its listing."""
+    """The tiny gte encoder in OpenVINO, in all precisions, and its listing. Copy before changing."""
     from mar_st.export import export
 
-    out = tmp_path_factory.mktemp("exported") / "out"
-    listing = export(
-        gte_folder,
-        out,
-        formats=("openvino",),
-        weight_formats=("fp32", "bf16", "int8"),
-        calibrate=TEXTS,
-        threads=1,
-        show_progress=False,
-    )
-    return out, listing
+    def write(folder):
+        export(
+            gte_folder,
+            folder / "out",
+            formats=("openvino",),
+            weight_formats=("fp32", "bf16", "int8"),
+            calibrate=TEXTS,
+            threads=1,
+            show_progress=False,
+        )
+
+    out = once(tmp_path_factory, "exported", write) / "out"
+    return out, Listing.read(out)
 
 
 def native(model, folder, threads=2):
