@@ -78,13 +78,15 @@ def test_slow_readers_get_the_whole_answer():
             one.sendall(GET)
             received, began = 0, time.monotonic()
             while received < LARGE:
-                received += len(one.recv(2**18))
-                if time.monotonic() - began < 4:
+                data = one.recv(2**18)
+                assert data, f"closed after {received:,} bytes"
+                received += len(data)
+                if time.monotonic() - began < 5:
                     time.sleep(0.05)
-            assert time.monotonic() - began > 3
+            assert time.monotonic() - began > 4
         assert app.dropped("unread") == 0
 
-    with_server(client, app, send_seconds=1.0)
+    with_server(client, app, send_seconds=2.0)
 
 
 @pytest.mark.thorough
