@@ -72,7 +72,9 @@ def read_answer(connection):
     head, _, body = data.partition(b"\r\n\r\n")
     length = int(re.search(rb"(?i)content-length: (\d+)", head)[1])
     while len(body) < length:
-        body += connection.recv(65536)
+        part = connection.recv(65536)
+        assert part, "closed within an answer"
+        body += part
     assert len(body) == length
     return int(head.split()[1]), head, body
 

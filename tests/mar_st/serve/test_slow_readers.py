@@ -129,7 +129,9 @@ def test_pipelined_requests_beyond_the_limit_are_not_read(together):
             for _ in range(1 + MAX_PIPELINED):
                 data = b""
                 while not data.endswith(b"x" * 10):
-                    data += one.recv(1)
+                    part = one.recv(1)
+                    assert part, "closed within an answer"
+                    data += part
             one.sendall(GET)
             assert read_answer(one)[0] == 200
 
