@@ -293,11 +293,12 @@ class Grid:
         identity: str,
         place: str,
     ) -> None:
+        encoder = None if model is None else self._document_digest(row, seed, model)
         for data in missing:
-            if model is None:
+            if model is None or encoder is None:
                 values = score_bm25(data)
             else:
-                stored = self._documents(self._document_digest(row, seed, model), data)
+                stored = self._documents(encoder, data)
                 values = score(model, data, batch_size=self.study.batch_size, stored=stored)
             task_score = float(data.scores([values]).per_seed()[0])
             content = {

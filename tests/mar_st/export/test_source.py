@@ -10,7 +10,6 @@ from mar_st.online.torch_encoder import TorchEncoder
 from tests.mar_st.export.conftest import make_model
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("native", [True, False])
 def test_half_precision_is_recognised_from_saved_weights(tmp_path, monkeypatch, native):
     """Also on a processor that computes in float32 because it has no instructions for half precision."""
