@@ -36,7 +36,7 @@ MIN_STEP_SECONDS = 15
 #: Exit code of a step that lacks something; its reason is in the result.
 LEFT_OUT_EXIT_CODE = 3
 #: Seconds a process gets to end by itself.
-GRACE_SECONDS = 5
+GRACE_SECONDS = 15
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,19 @@ import json
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
-from gpu import LEFT_OUT_EXIT_CODE, ROOT, write
+from gpu import GRACE_SECONDS, LEFT_OUT_EXIT_CODE, ROOT, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,12 +153,25 @@ def tests(context: Context) -> None:
     files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*on_gpu.py"))
     report = context.result.with_suffix(".xml")
     report.unlink(missing_ok=True)
-    options = ["-q", "-m", "gpu", "-p", "no:cacheprovider", "--tb=short", f"--junitxml={report}"]
+    options = ["-v", "-m", "gpu", "-p", "no:cacheprovider", "--tb=short", f"--junitxml={report}"]
+    options += ["--durations=10"]
     # Not those of pyproject.toml, which need plugins.
     options += ["-o", "addopts=--import-mode=importlib"]
     if find_spec("xdist") is not None and device() != "cpu":
-        options += ["-n", str(min(len(files), 4)), "--dist", "loadfile"]
-    subprocess.run([sys.executable, "-m", "pytest", *options, *files], cwd=ROOT, check=False)
+        options += ["-n", str(min(os.cpu_count() or 1, 6))]
+    command = [sys.executable, "-m", "pytest", *options, *files]
+    process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+
+    def interrupt(*_: object) -> None:
+        """At the time limit: pytest, interrupted, still writes what failed so far."""
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=GRACE_SECONDS - 2)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+    signal.signal(signal.SIGTERM, interrupt)
+    process.wait()
     if not report.is_file():  # it stops at once where the tests' own imports lack a package
         require(*TRAINING)
         raise SystemExit("pytest wrote no report")

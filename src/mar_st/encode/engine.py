@@ -212,14 +212,16 @@ class Engine:
         """Use packing if it gives the vectors that padding gives."""
         padded = self.encode(_PROBE_TEXTS)
         front, self._front, self.is_packed = self._front, self._front_end(packed=True), True
+        reason = None
         try:
             packed = self.encode(_PROBE_TEXTS)
-            close = float(np.abs(packed - padded).max()) <= 0.05 * float(np.abs(padded).max())
+            if float(np.abs(packed - padded).max()) > 0.05 * float(np.abs(padded).max()):
+                reason = "packing changes the vectors"
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
             logger.debug("packing failed", exc_info=error)
-            close = False
-        if not close:
-            logger.warning("This backbone does not support packed texts; they are padded.")
+            reason = f"{type(error).__name__}: {error}"
+        if reason:
+            logger.warning("This backbone does not support packed texts (%s); they are padded.", reason)
             self._front, self.is_packed = front, False
 
 

@@ -159,10 +159,10 @@ def score_vectors(
     Args:
         data: The task.
         queries: Tensor `(queries, dim)`, in the order of `data.queries`.
-        documents: Tensor `(documents, dim)`, in the order of `data.corpus`.
+        documents: Tensor `(documents, dim)`, in the order of `data.corpus`, on any device.
         similarity: Returns the scores of queries and documents, `(queries, documents)`.
     """
-    return score_run(_rank(similarity, data, queries, documents), data)
+    return score_run(_rank(similarity, data, queries, documents.to(queries.device)), data)
 
 
 def _encode(

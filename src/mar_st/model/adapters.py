@@ -107,6 +107,8 @@ def add_lora(
     _need_peft()
     from peft import LoraConfig, TaskType  # lazy: peft
 
+    from mar_st.model.lora_linear import replace_layers  # lazy: peft
+
     model: Any = transformer.model
     if has_adapter(transformer):
         raise LoRAError(f"{type(model).__name__} carries an adapter already; merge it with merge_lora first.")
@@ -128,6 +130,7 @@ def add_lora(
     )
     model.requires_grad_(False)
     model.add_adapter(config)
+    replace_layers(model)
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
@@ -198,7 +201,10 @@ def _is_plain(layer: Any) -> bool:
     """Return True if the update of a layer is the product of its two matrices, and nothing else."""
     from peft.tuners.lora import Linear  # lazy: peft
 
-    return type(layer) is Linear and not layer.lora_variant and not any(layer.lora_bias.values())
+    from mar_st.model.lora_linear import LoRALinear  # lazy: peft
+
+    known = type(layer) in (Linear, LoRALinear)
+    return known and not layer.lora_variant and not any(layer.lora_bias.values())
 
 
 def _fold(layer: Any, target: torch.dtype) -> tuple[float, float]:

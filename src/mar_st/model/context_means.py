@@ -21,6 +21,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
+from sentence_transformers.util import get_device_name
 from torch import Tensor
 from tqdm import tqdm
 
@@ -78,7 +79,6 @@ class HiddenMeans:
     pairs: Tensor | None = None
 
     @classmethod
-    @torch.inference_mode()
     def of(
         cls,
         transformer: Transformer,
@@ -87,17 +87,20 @@ class HiddenMeans:
         *,
         pairs: int = 0,
         max_length: int | None = None,
+        device: str | torch.device | None = None,
         show_progress: bool = True,
     ) -> Self:
-        """Return the sums over texts.
+        """Return the sums over texts, on the device of the encoder.
 
         Args:
-            transformer: The whole encoder, on its device; dropout is off.
+            transformer: The whole encoder; dropout is off.
             layers: Indices of layers whose inputs are summed, from 1.
             texts: Texts as the cut encoder will see them, prompts included; see `sample`.
             pairs: Maximum number of pairs of adjacent tokens that get vectors, the most frequent ones in the
                 texts. Sums of pairs and width take 8 bytes per pair, dimension and layer.
             max_length: Maximum number of tokens per text; default the encoder's.
+            device: Where to compute; default a GPU if there is one, as sentence-transformers chooses it. The
+                encoder is moved there and back.
             show_progress: Show a progress bar if this takes longer than ten seconds.
 
         Raises:
@@ -107,42 +110,64 @@ class HiddenMeans:
         if not len(texts):
             raise ContextMeansError("Hidden states are averaged over texts; got none.")
         model: Any = transformer.model
-        training, layer_indices = model.training, sorted(set(layers))
-        model.eval()
-        parts = InputEmbeddings.of(model)
-        (rows, width), limit = parts.word.weight.shape, _longest(transformer, max_length)
+        home, training = model.device, model.training
+        model.eval().to(device or get_device_name())
+        limit = _longest(transformer, max_length)
         previous_length, transformer.max_seq_length = transformer.max_seq_length, limit
         try:
-            chosen = frequent_pairs(transformer, texts, pairs, limit) if pairs else None
-            sizes = {"token": rows, "place": limit}
-            if chosen is not None:
-                sizes |= {"first": len(chosen), "second": len(chosen)}
-            means = cls(
-                rows={group: [] for group in sizes},
-                sums={
-                    layer: {
-                        group: torch.zeros(size, width, device=model.device) for group, size in sizes.items()
-                    }
-                    for layer in layer_indices
-                },
-                norms={}
-                if parts.norm is None
-                else {layer: norm_before(model, layer) for layer in layer_indices},
-                pairs=chosen,
-            )
-            with tqdm(
-                total=len(texts), desc="mean hidden states", unit="texts", delay=10, disable=not show_progress
-            ) as bar:
-                for features in passes(transformer, texts, limit):
-                    states = layer_inputs(model, features, layer_indices)
-                    means._add(states, features, skip_first=parts.norm is None)
-                    bar.update(len(features["input_ids"]))
+            with torch.inference_mode():  # not around the moves, or the encoder could not be trained again
+                means = cls._summed(transformer, sorted(set(layers)), texts, pairs, limit, show_progress)
         finally:
             transformer.max_seq_length = previous_length
-            model.train(training)
+            model.train(training).to(home)
+        means._to(home)
         if not sum(map(len, means.rows["token"])):
             raise ContextMeansError("The texts have no tokens to average over, the first of each left out.")
         return means
+
+    @classmethod
+    def _summed(
+        cls,
+        transformer: Transformer,
+        layers: Sequence[int],
+        texts: Sequence[str],
+        pairs: int,
+        limit: int,
+        show_progress: bool,
+    ) -> Self:
+        """Return the sums, on the device that computes them."""
+        model: Any = transformer.model
+        parts = InputEmbeddings.of(model)
+        rows, width = parts.word.weight.shape
+        chosen = frequent_pairs(transformer, texts, pairs, limit) if pairs else None
+        sizes = {"token": rows, "place": limit}
+        if chosen is not None:
+            sizes |= {"first": len(chosen), "second": len(chosen)}
+        sums = {
+            layer: {group: torch.zeros(size, width, device=model.device) for group, size in sizes.items()}
+            for layer in layers
+        }
+        norms = {} if parts.norm is None else {layer: norm_before(model, layer) for layer in layers}
+        means = cls(rows={group: [] for group in sizes}, sums=sums, norms=norms, pairs=chosen)
+        with tqdm(
+            total=len(texts), desc="mean hidden states", unit="texts", delay=10, disable=not show_progress
+        ) as bar:
+            for features in passes(transformer, texts, limit):
+                states = layer_inputs(model, features, layers)
+                means._add(states, features, skip_first=parts.norm is None)
+                bar.update(len(features["input_ids"]))
+        return means
+
+    def _to(self, device: torch.device) -> None:
+        """Move all tensors to a device."""
+        self.norms = {layer: norm.to(device) for layer, norm in self.norms.items()}
+        self.rows = {group: [rows.to(device) for rows in blocks] for group, blocks in self.rows.items()}
+        self.sums = {
+            layer: {group: sums.to(device) for group, sums in of_layer.items()}
+            for layer, of_layer in self.sums.items()
+        }
+        if self.pairs is not None:
+            self.pairs = self.pairs.to(device)
 
     def _add(self, states: dict[int, Tensor], features: dict[str, Tensor], *, skip_first: bool) -> None:
         ids, mask = features["input_ids"], features["attention_mask"].bool()

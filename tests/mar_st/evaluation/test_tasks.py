@@ -4,12 +4,13 @@ import json
 import math
 
 import pytest
+import torch
 from scipy import stats as scipy_stats
 from sentence_transformers import SentenceTransformer
 
 from mar_st.data import DataError
 from mar_st.evaluation.scored_set import Task, TaskError
-from mar_st.evaluation.tasks import load_task, score
+from mar_st.evaluation.tasks import load_task, score, score_vectors
 
 
 @pytest.fixture(scope="module")
@@ -143,3 +144,17 @@ def test_invalid_tasks_are_refused(make_folder, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="is not a task"):
         load_task(Task(name="t", path=str(tmp_path / "empty")))
+
+
+def test_stored_vectors_are_scored_on_the_device_of_the_queries(make_folder):
+    """A study reads stored documents on the CPU, while a model on a GPU gives its queries there."""
+    data = load_task(Task(name="faq", path=str(make_folder("Retrieval"))))
+    devices = []
+
+    def similarity(queries, documents):
+        devices.append((queries.device.type, documents.device.type))
+        return torch.zeros(len(queries), len(documents))
+
+    queries = torch.zeros(len(data.queries), 4, device="meta")
+    score_vectors(data, queries, torch.zeros(len(data.corpus), 4), similarity)
+    assert devices == [("meta", "meta")]
