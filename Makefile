@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 export PYTHONDONTWRITEBYTECODE =
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 -rs
 
-.PHONY: run test thorough slow fuzz lint types wheel docs format data clean
+.PHONY: run test thorough slow fuzz fake-gpu lint types wheel docs format data clean
 
 ## run: install, and score the teaching model, mar-zh and BM25 on the packaged data
 run: $(VENV)/.run
@@ -33,6 +33,11 @@ SECONDS ?= 120
 FUZZ_ARGS ?=
 fuzz: $(VENV)/.test
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(FUZZ_ARGS)
+
+## fake-gpu: tests with a device that stands in for a GPU: it finds code that forgets where a tensor is
+FAKE_GPU_TESTS ?= tests/mar_st/study tests/mar_st/export tests/mar_st/evaluation tests/mar_st/model/test_context_means.py
+fake-gpu: $(VENV)/.test
+	$(PYTEST) -p tests.fake_gpu.plugin $(FAKE_GPU_TESTS)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -72,6 +72,16 @@ def gpu() -> torch.device:
 
 
 @pytest.fixture
+def other_default_device(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let sentence-transformers load models to a device other than the CPU, as on a machine with a GPU.
+
+    Tensors on `meta` have no values: what is to be computed on the CPU, and forgets to say so, fails.
+    """
+    monkeypatch.setattr("sentence_transformers.base.model.get_device_name", lambda: "meta")
+    return "meta"
+
+
+@pytest.fixture
 def query_source() -> tuple[Any, Any]:
     torch.manual_seed(0)
     return make_config("gte"), make_tokenizer("query")

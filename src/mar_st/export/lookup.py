@@ -64,7 +64,7 @@ def export_lookup(
     """
     _check_options(form, weight_format, vectors, documents)
     check_place(Path(out), overwrite=overwrite)
-    encoder = TorchEncoder.open(model_source(model), query=query)
+    encoder = TorchEncoder.open(model_source(model), query=query, device="cpu")
     lookup = _lookup(encoder, str(model))
     part = Path(out).with_name(f"{Path(out).name}.part")
     shutil.rmtree(part, ignore_errors=True)  # of an export that was killed

@@ -53,13 +53,13 @@ class ExportSource(NamedTuple):
 
 
 def open_source(name: str, query: str | None = None) -> ExportSource:
-    """Load the query side of a model.
+    """Load the query side of a model on the CPU, where the exported files are computed too.
 
     Raises:
         ExportError: The modules cannot be exported.
         MarError: The model does not exist, or it has no query side.
     """
-    encoder = TorchEncoder.open(name, query=query)
+    encoder = TorchEncoder.open(name, query=query, device="cpu")
     _ = encoder.identity  # computed once, of the weights as they were saved
     encoder.model.float()  # weights saved in half precision are exported from the same values
     if encoder.model.truncate_dim is not None:

@@ -21,7 +21,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
-from sentence_transformers.util import get_device_name
+from sentence_transformers import util
 from torch import Tensor
 from tqdm import tqdm
 
@@ -111,7 +111,7 @@ class HiddenMeans:
             raise ContextMeansError("Hidden states are averaged over texts; got none.")
         model: Any = transformer.model
         home, training = model.device, model.training
-        model.eval().to(device or get_device_name())
+        model.eval().to(device or util.get_device_name())
         limit = _longest(transformer, max_length)
         previous_length, transformer.max_seq_length = transformer.max_seq_length, limit
         try:

@@ -52,13 +52,16 @@ class TorchEncoder:
         self._lock = threading.Lock()
 
     @classmethod
-    def open(cls, source: str, *, threads: int | None = None, query: str | None = None) -> Self:
+    def open(
+        cls, source: str, *, threads: int | None = None, query: str | None = None, device: str | None = None
+    ) -> Self:
         """Load a folder or Hub name; for a MAR, only its query route.
 
         Args:
             source: Folder, a name such as `mar-mini`, or Hub name.
             threads: Threads of torch, for the whole process.
             query: Name of the query encoder, for a MAR with several.
+            device: Where to compute; default a GPU if there is one.
 
         Raises:
             MarError: The model does not exist, or has no such query route.
@@ -69,7 +72,7 @@ class TorchEncoder:
         if threads is not None:
             torch.set_num_threads(threads)
         source = model_source(source)
-        model = open_model(source, routes="query", query=query, as_stored=True)
+        model = open_model(source, routes="query", query=query, as_stored=True, device=device)
         routed = isinstance(model[0], Router)
         encoder = cls(model, space=_space(source), query=(query or "query") if routed else None)
         if is_emulated(model):

@@ -326,7 +326,7 @@ class LadderRun(SpaceRun):
                     "tasks": judged.report(queries) if judged.tasks else {},
                     "agreement": agreed,
                     "effort": None if graph is None else graph.effort(queries),
-                    **rung_report.speed(model, texts),
+                    **rung_report.speed(model.to("cpu"), texts),
                     **rung_report.parameters(model),
                     "mib": rung_report.mebibytes(part, name),
                 }

@@ -19,6 +19,16 @@ def test_half_precision_is_recognised_from_saved_weights(tmp_path, monkeypatch, 
     assert source.model.dtype == torch.float32
     (tmp_path / "out").mkdir()
     listing, _ = write_front(source, tmp_path / "out", exact=False)
-    opened = TorchEncoder.open(str(tmp_path / "half"))
+    opened = TorchEncoder.open(str(tmp_path / "half"), device="cpu")
     assert opened.model.dtype == (torch.float16 if native else torch.float32)
     assert listing.model["identity"] == encoder_origin(opened)
+
+
+def test_a_model_is_exported_on_the_cpu_where_another_device_is_the_default(tmp_path, other_default_device):
+    make_model().save(str(tmp_path / "model"))
+    assert TorchEncoder.open(str(tmp_path / "model")).model.device.type == other_default_device
+    source = open_source(str(tmp_path / "model"))
+    assert source.model.device.type == "cpu"
+    (tmp_path / "out").mkdir()
+    listing, _ = write_front(source, tmp_path / "out", exact=True)
+    assert listing.model["identity"] == encoder_origin(source.encoder)

@@ -146,6 +146,7 @@ def test_a_rehearsal_changes_only_its_folder_and_no_global_state(tmp_path, monke
     assert report.resumed_from == SAVE_STEPS
 
 
+@pytest.mark.cpu
 def test_a_failing_stage_is_named(tmp_path, monkeypatch):
     import mar_st.stages.contrastive as contrastive
 

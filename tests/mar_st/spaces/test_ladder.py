@@ -67,6 +67,7 @@ def _align(tmp_path, files, rungs, out="out", teacher="teacher", **changes):
     return align_ladder(spec, tmp_path / out, ladder, options=options, **arguments)
 
 
+@pytest.mark.cpu  # copies of modules, which the stand-in does not support
 def test_all_rungs_are_in_one_folder_that_plain_sentence_transformers_loads(tmp_path, files, teacher, task):
     lines = []
     manifest = _align(tmp_path, files, "full,1,2", evaluate=(task,), say=lines.append)
