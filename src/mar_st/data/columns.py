@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 from array import array
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
@@ -62,8 +63,10 @@ def to_dataset(
         a `RedrawnDataset`, whose texts `TrainRows` requests by epoch.
 
     Raises:
-        DataError: Negatives are requested and a triple has none.
+        DataError: Negatives are requested and a triple has none, or the weight is not above 0 and finite.
     """
+    if not 0 < weight < math.inf:
+        raise DataError(f"The weight of data is above 0 and finite; got {weight}.")
     table = Triples.of(triples)
     if negatives and missing_negatives == "refuse":
         _check_negatives(table, negatives)

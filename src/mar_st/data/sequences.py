@@ -151,6 +151,8 @@ class Texts(Sequence[str]):
 
     def gathered(self, stored: np.ndarray) -> pa.Array:
         """Return a string array of some texts, by their numbers in the arrays."""
+        if not len(stored):
+            return pa.array([], pa.string())
         of_chunk = np.searchsorted(self._ends, stored, side="right")
         order = np.argsort(of_chunk, kind="stable")
         numbers, firsts = np.unique(of_chunk[order], return_index=True)
@@ -162,8 +164,6 @@ class Texts(Sequence[str]):
             parts.append(self.chunks[number].take(pa.array(stored[places] - start)))
             if turn % RELEASE_CHUNKS == 0:  # the kernel maps sixteen pages for each that is read
                 forget_pages()
-        if not parts:
-            return pa.array([], pa.string())
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         return pa.concat_arrays(parts).take(pa.array(back))

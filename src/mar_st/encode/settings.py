@@ -57,8 +57,8 @@ class EncodeSettings:
             )
         for name in ("dim", "max_length", "shard", "tokens"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise MarError(f"{name} is at least 1; got {value}.")
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise MarError(f"{name} is a whole number, at least 1; got {value!r}.")
 
     def identity(self, device: str, *, kernel: Kernel) -> dict[str, Any]:
         """Return, as JSON, everything the bytes depend on besides model and corpus.

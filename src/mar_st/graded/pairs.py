@@ -47,7 +47,7 @@ def read_graded(files: Iterable[str | Path]) -> list[GradedPair]:
     for file in names:
         if not file.is_file():
             raise MarError(f"There is no {file}. Give a JSONL file of query, document and label.")
-        with file.open(encoding="utf-8") as stream:
+        with file.open("rb") as stream:
             for number, line in enumerate(stream, start=1):
                 if line.strip():
                     pairs.append(_pair(line, f"{file}:{number}"))
@@ -56,9 +56,9 @@ def read_graded(files: Iterable[str | Path]) -> list[GradedPair]:
     return pairs
 
 
-def _pair(line: str, where: str) -> GradedPair:
+def _pair(line: bytes, where: str) -> GradedPair:
     try:
-        row = json.loads(line)
+        row = json.loads(line.decode())
     except (ValueError, RecursionError) as error:
         raise MarError(f"{where}: not JSON ({error}).") from None
     if not isinstance(row, dict):
@@ -68,10 +68,18 @@ def _pair(line: str, where: str) -> GradedPair:
     texts = [row.get("query"), row.get("document")]
     if not all(isinstance(text, str) and text.strip() for text in texts):
         raise MarError(f"{where}: query and document must be non-empty texts.")
+    query, document = str(texts[0]), str(texts[1])
+    try:
+        (query + document).encode()
+    except UnicodeEncodeError as error:
+        raise MarError(
+            f"{where}: query or document is not valid Unicode ({error.reason}). Delete the half character "
+            f"{error.object[error.start]!r}."
+        ) from None
     label = row.get("label")
     if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label <= MAX_LABEL:
         raise MarError(
             f"{where}: label must be a whole number from 0, unrelated, to {MAX_LABEL} at most; "
             f"got {label!r}. Write the grades D, C, B, A, S as 0, 1, 2, 3, 4."
         )
-    return GradedPair(str(texts[0]), str(texts[1]), label)
+    return GradedPair(query, document, label)

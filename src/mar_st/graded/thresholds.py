@@ -56,8 +56,13 @@ class Thresholds:
 
         Returns:
             Shape (pairs,), int64. A score equal to a bound gets the higher label.
+
+        Raises:
+            MarError: A score is NaN.
         """
-        return np.asarray(self.labels)[np.searchsorted(self.bounds, np.asarray(scores), side="right")]
+        values = np.asarray(scores)
+        _refuse_nan(values)
+        return np.asarray(self.labels)[np.searchsorted(self.bounds, values, side="right")]
 
 
 def weighted_kappa(one: ArrayLike, other: ArrayLike, levels: int) -> float:
@@ -93,9 +98,10 @@ def fit_thresholds(scores: ArrayLike, labels: Sequence[int]) -> Thresholds:
         labels: Labels of the same pairs.
 
     Raises:
-        MarError: There are fewer than two labels.
+        MarError: There are fewer than two labels, or a score is NaN.
     """
     x, given = np.asarray(scores, dtype=np.float64), np.asarray(labels)
+    _refuse_nan(x)
     known = np.unique(given)
     if len(known) < 2:
         raise MarError(f"Thresholds need pairs of two labels at least; all are {known.tolist()}.")
@@ -121,3 +127,12 @@ def fit_thresholds(scores: ArrayLike, labels: Sequence[int]) -> Thresholds:
         if best == before:
             break
     return Thresholds(tuple(map(int, known)), tuple(map(float, bounds)))
+
+
+def _refuse_nan(scores: NDArray[np.floating]) -> None:
+    """Refuse scores that are not numbers: they would all get the highest label."""
+    if np.isnan(scores).any():
+        raise MarError(
+            f"The score of pair {int(np.flatnonzero(np.isnan(scores))[0])} is NaN. Check the weights of the "
+            "cross-encoder, or train it again with a lower learning rate."
+        )

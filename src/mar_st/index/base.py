@@ -172,7 +172,7 @@ class Index(ABC):
             and its scores are filled up with -inf.
 
         Raises:
-            IndexingError: The vectors or `k` do not fit.
+            IndexingError: The vectors, `k` or the settings do not fit.
             FilterError: The filter does not fit the metadata fields.
         """
         scored = self.find(self.checked(vectors), checked_k(k), parse_filter(where), settings)
@@ -213,14 +213,20 @@ class Index(ABC):
         Raises:
             IndexingError: The shape is wrong, or a value is not finite or beyond `LARGEST_VALUE`.
         """
-        given = np.asarray(vectors)
+        try:
+            given = np.asarray(vectors)
+        except ValueError as error:
+            raise IndexingError(
+                f"Vectors of queries have shape (queries, {self.dim}); got rows of different lengths."
+            ) from error
         if given.ndim != 2 or given.shape[1] != self.dim or given.dtype.kind not in "fiu":
             raise IndexingError(
                 f"Vectors of queries have shape (queries, {self.dim}); got {given.dtype} {given.shape}."
             )
-        given = np.ascontiguousarray(given, dtype=np.float32)
         if not np.isfinite(given).all():
             raise IndexingError("Vectors of queries hold NaN or infinite values.")
+        with np.errstate(over="ignore"):
+            given = np.ascontiguousarray(given, dtype=np.float32)
         if np.abs(given).max(initial=0) > LARGEST_VALUE:
             raise IndexingError(f"Vectors of queries hold values beyond {LARGEST_VALUE:g}. Normalise them.")
         return unit(given) if self.similarity == "cosine" else given
@@ -277,3 +283,21 @@ def checked_k(k: int) -> int:
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= MAX_RESULTS:
         raise IndexingError(f"k is the number of documents per query, from 1 to {MAX_RESULTS:,}; got {k!r}.")
     return int(k)
+
+
+def checked_settings(settings: Mapping[str, int], name: str) -> Mapping[str, int]:
+    """Return search settings.
+
+    Args:
+        settings: The settings.
+        name: The index, for the message.
+
+    Raises:
+        IndexingError: A value is not a whole number from 1.
+    """
+    for setting, value in settings.items():
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+            raise IndexingError(
+                f"{name}: the search setting {setting!r} is a whole number from 1; got {value!r}."
+            )
+    return settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
@@ -14,6 +14,7 @@ from mar_st.index.errors import IndexingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from mar_st.encode import VectorFolder
 
@@ -77,6 +78,16 @@ def _check_text(document: Stored, digest: bytes, folder: VectorFolder, corpus: s
 
 
 def encoded_corpus(folder: VectorFolder) -> str | None:
-    """Return the corpus that was encoded, if it is still where it was."""
-    path = (folder.manifest.get("corpus") or {}).get("path")
-    return str(path) if path and Path(path).exists() else None
+    """Return the corpus that was encoded, if it is still where it was.
+
+    Raises:
+        IndexingError: The manifest of the vectors is damaged.
+    """
+    corpus = folder.manifest.get("corpus") or {}
+    path = corpus.get("path") if isinstance(corpus, dict) else corpus
+    if not isinstance(corpus, dict) or not isinstance(path, str | None):
+        raise IndexingError(
+            f"The manifest of {folder.path} should name the path of the corpus; it has {repr(path)[:40]}. "
+            "Give the corpus, or encode it again."
+        )
+    return path if path and os.path.exists(path) else None  # noqa: PTH110 -- False for an impossible path

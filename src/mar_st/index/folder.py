@@ -17,6 +17,7 @@ from mar_st.index.base import (
     MeasurementField,
     ScoredKeys,
     check_scores,
+    checked_settings,
     store,
 )
 from mar_st.index.errors import IndexingError
@@ -82,7 +83,7 @@ class FolderIndex(Index):
         for _ in range(8):
             try:
                 return cls(folder, manifest)
-            except FileNotFoundError as error:
+            except (FileNotFoundError, NotADirectoryError) as error:
                 current = read_manifest(folder)
                 if current["generation"] == manifest["generation"]:
                     raise IndexingError(
@@ -117,7 +118,7 @@ class FolderIndex(Index):
         self, vectors: np.ndarray, k: int, where: Filter | None, settings: Mapping[str, int] | None = None
     ) -> ScoredKeys:
         """Search all segments and merge their best rows, as `Index.find`."""
-        merged = {**self.settings, **(settings or {})}
+        merged = checked_settings({**self.settings, **(settings or {})}, self.name)
         best = []
         masks = self._masks_of(where)
         for segment, mask, start in zip(self.segments, masks, self._starts, strict=False):

@@ -130,8 +130,8 @@ def _check_settings(content: dict[str, Any]) -> None:
     if content["model"] is not None and not isinstance(content["model"].get("name"), str | None):
         raise _InvalidFieldError("the name of the model is not text")
     settings = [content["search"], *(effort["search"] for effort in content.get("efforts", {}).values())]
-    if not all(type(value) is int and value >= 0 for one in settings for value in one.values()):
-        raise _InvalidFieldError("search settings are whole numbers")
+    if not all(type(value) is int and value >= 1 for one in settings for value in one.values()):
+        raise _InvalidFieldError("search settings are whole numbers from 1")
     if not has_thresholds(content.get("matches", {})):
         raise _InvalidFieldError("thresholds of matches are numbers")
 

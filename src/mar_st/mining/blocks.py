@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mar_st.files import write_json
+from mar_st.files import JsonError, read_json, write_json
 from mar_st.mining.rules import Picked
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ def score_sums(
 def claim(work: Path, identity: dict[str, Any]) -> None:
     """Take a work folder, and delete the blocks that other settings or data have left in it."""
     marker = work / "settings.json"
-    if marker.is_file() and json.loads(marker.read_text(encoding="utf-8")) == identity:
+    if marker.is_file() and _content(marker) == identity:
         return
     work.mkdir(parents=True, exist_ok=True)
     for old in work.glob("block-*.json"):
@@ -82,16 +81,27 @@ def claim(work: Path, identity: dict[str, Any]) -> None:
 
 
 def read_block(work: Path | None, start: int) -> BlockResult | None:
-    """Return the block that begins with a query, if an earlier run has finished it."""
+    """Return the block that begins with a query, if an earlier run has finished it; a damaged one is not."""
     if work is None or not (path := _path(work, start)).is_file():
         return None
-    return BlockResult.of_json(json.loads(path.read_text(encoding="utf-8")))
+    try:
+        return BlockResult.of_json(_content(path))
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def write_block(work: Path | None, start: int, block: BlockResult) -> None:
     """Write a finished block; without a work folder nothing is kept."""
     if work is not None:
         write_json(_path(work, start), block.to_json(), indent=None)
+
+
+def _content(path: Path) -> Any:
+    """Return the content of a file, `None` if it is damaged."""
+    try:
+        return read_json(path)
+    except JsonError:
+        return None
 
 
 def _path(work: Path, start: int) -> Path:

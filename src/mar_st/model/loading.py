@@ -11,9 +11,11 @@ from sentence_transformers.util import load_file_path
 from torch import nn
 
 from mar_st.errors import MarError
+from mar_st.files import JsonError, read_json
 from mar_st.modules import module_class
 from mar_st.modules.layout import (
     FURTHER_KEY,
+    ROUTER_FILE,
     check_route,
     listed_modules,
     module_path,
@@ -107,7 +109,7 @@ def load_further(source: str, options: Mapping[str, Any]) -> dict[str, nn.Sequen
 
 
 def check_folder(path: Path) -> None:
-    """Raise an error if a folder holds no saved MAR, or one whose listings lead out of it."""
+    """Raise an error if a folder holds no saved MAR, or one whose listings are damaged or lead out of it."""
     listing = path / "modules.json"
     if not listing.is_file():
         raise MarError(
@@ -115,10 +117,35 @@ def check_folder(path: Path) -> None:
         )
     types = [entry.type for entry in listed_modules(path)]
     for router in routers(path):
-        read_router(router)
+        _check_router(router)
+    _check_config(path / "config_sentence_transformers.json")
     if not any(kind.endswith(".Router") for kind in types):
         names = ", ".join(kind.rsplit(".", 1)[-1] for kind in types)
         raise MarError(
             f"{path} is a sentence-transformers model without routes ({names}); "
             "a MAR has a Router. Load it with SentenceTransformer instead."
+        )
+
+
+def _check_router(folder: Path) -> None:
+    parameters = read_router(folder).get("parameters")
+    if not isinstance(parameters, dict) or not isinstance(parameters.get("default_route"), str | None):
+        raise MarError(
+            f"{folder / ROUTER_FILE} is damaged: 'parameters' should be an object whose 'default_route' is a "
+            "route or null. Save or copy the model again."
+        )
+
+
+def _check_config(file: Path) -> None:
+    """Check the file of prompts and similarity, which a model may lack."""
+    if not file.is_file():
+        return
+    try:
+        content = read_json(file)
+    except JsonError as error:
+        raise MarError(f"{file} is damaged ({error}). Save or copy the model again.") from error
+    if not isinstance(content, dict) or not isinstance(content.get("prompts", {}), dict):
+        raise MarError(
+            f"{file} is damaged: it should be an object whose 'prompts' are one, too. Save or copy the model "
+            "again."
         )

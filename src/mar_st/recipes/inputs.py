@@ -11,9 +11,9 @@ Attention: TypeAlias = Literal["eager", "sdpa", "flash_attention_2", "flash_atte
 
 
 class Strict(BaseModel):
-    """Immutable settings that forbid unknown keys."""
+    """Immutable settings that forbid unknown keys and infinite numbers."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class TokenizerConfig(Strict):
@@ -124,6 +124,14 @@ class Backbone(Strict):
             raise ValueError("'vocabulary' cuts that of a 'source'; give it there")
         if self.config is not None and "model_type" not in self.config:
             raise ValueError("'config' needs 'model_type', for instance gte or qwen3")
+        size = (self.config or {}).get("hidden_size", 1)
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ValueError(f"'hidden_size' of 'config' is a whole number above 0; got {size!r}")
+        layers = self.layers_of_document
+        if layers is not None and (not layers or min(layers) < 0 or len(set(layers)) < len(layers)):
+            raise ValueError(
+                f"'layers_of_document' names layers, counted from 0, each once; got {list(layers)}"
+            )
         return self
 
     @property

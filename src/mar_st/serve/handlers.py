@@ -237,7 +237,7 @@ def _embeddings_answer(vectors: np.ndarray, form: str, model: str, used: int) ->
 
 def first_dimensions(vectors: np.ndarray, dim: int, *, normalised: bool) -> np.ndarray:
     """Return the first `dim` dimensions of vectors `(n, full)`, normalised again if they were."""
-    short = np.ascontiguousarray(vectors[:, :dim])
+    short = vectors[:, :dim].copy()
     if normalised:
         short /= np.maximum(np.linalg.norm(short, axis=1, keepdims=True), np.finfo(np.float32).tiny)
     return short

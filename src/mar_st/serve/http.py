@@ -31,6 +31,9 @@ _JSON: Header = (b"content-type", b"application/json")
 _ALWAYS: tuple[Header, ...] = ((b"x-content-type-options", b"nosniff"),)
 _NO_STORE: Header = (b"cache-control", b"no-store")
 
+#: Maximum digits of a `Content-Length`.
+_MAX_LENGTH_DIGITS = 20
+
 
 @dataclass(slots=True)
 class ReceivedRequest:
@@ -127,7 +130,10 @@ async def read_body(scope: Scope, receive: Receive, limit: int, seconds: float) 
     """
     kind = b""
     for name, value in scope["headers"]:
-        if name == b"content-length" and (not value.isdigit() or int(value) > limit):
+        # Python refuses to read a number of thousands of digits.
+        if name == b"content-length" and (
+            not value.isdigit() or len(value) > _MAX_LENGTH_DIGITS or int(value) > limit
+        ):
             raise _too_large(limit)
         if name == b"content-type":
             kind = value

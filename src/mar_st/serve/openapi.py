@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mar_st.index.base import LARGEST_VALUE
+from mar_st.index.filters import MAX_VALUES
 from mar_st.serve.models import served_models
 from mar_st.serve.requests import EmbeddingsRequest, SearchRequest
 from mar_st.serve.responses import response_schemas
@@ -182,7 +184,7 @@ def _search_request(
     own = schema["properties"]
     own["k"]["maximum"] = max_k
     own["vector"]["anyOf"][0] |= {"minItems": dim, "maxItems": dim}
-    own["vector"]["anyOf"][0]["items"] |= {"minimum": -3.4e38, "maximum": 3.4e38}
+    own["vector"]["anyOf"][0]["items"] |= {"minimum": -LARGEST_VALUE, "maximum": LARGEST_VALUE}
     own["where"]["anyOf"] = [_where(fields), {"type": "null"}]
     if not hybrid:
         own["hybrid"] = {**own["hybrid"], "const": False}
@@ -210,7 +212,7 @@ def _where(fields: Mapping[str, str]) -> dict[str, Any]:
         value = {"type": kind}
         forms: list[dict[str, Any]] = [
             value,
-            {"type": "array", "items": value, "minItems": 1, "maxItems": 100},
+            {"type": "array", "items": value, "minItems": 1, "maxItems": MAX_VALUES},
         ]
         if kind != "boolean":
             bounds = dict.fromkeys(("gte", "gt", "lte", "lt"), value)

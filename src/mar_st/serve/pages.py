@@ -66,7 +66,7 @@ def _add_file(app: FastAPI, path: str, file: Path) -> None:
 
     @app.get(path, include_in_schema=False, name=file.stem)
     async def show(request: Request) -> Response:
-        if request.headers.get("if-none-match") == tag:
+        if tag in request.headers.get("if-none-match", ""):  # a list; a proxy that compresses adds W/
             return Response(status_code=304, headers=headers)
         return Response(content, media_type=_TYPES[file.suffix], headers=headers)
 

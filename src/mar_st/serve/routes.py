@@ -68,6 +68,8 @@ def add_routes(
         ("POST", "/admin/reload"): HandlerEndpoint(reload, **limits),
         ("GET", "/document"): HandlerEndpoint(handlers.document, seconds=settings.timeout),
     }
+    # Behind a proxy with TLS, a redirect to the path without a slash would lead to http.
+    app.router.redirect_slashes = False
     for (method, path), endpoint in direct.items():
         app.router.routes.append(Route(path, endpoint, methods=[method]))
     app.add_exception_handler(HTTPException, _refuse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -81,6 +82,19 @@ class AlignSettings:
             )
         if not 0 <= self.refine_start_share < 1:
             raise MarError(f"refine_start_share is from 0 to less than 1; got {self.refine_start_share}.")
+        if self.dtype not in ("float32", "bfloat16"):
+            raise MarError(f"dtype is float32 or bfloat16; got {self.dtype!r}.")
+        if self.learning_rate == 0:
+            raise MarError("learning_rate is above 0; got 0. Leave it out for the default.")
+        # The refinement comes last: its settings are checked before hours of alignment, not after them.
+        for name in ("refine_epochs", "refine_temperature", "refine_learning_rate"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise MarError(f"{name} is above 0; got {value}.")
+        for name in ("held_out", "refine_negatives"):
+            number = getattr(self, name)
+            if number is not None and number < 0:
+                raise MarError(f"{name} is at least 0; got {number}.")
 
     @property
     def autocast(self) -> bool:

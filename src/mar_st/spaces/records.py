@@ -7,7 +7,7 @@ import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from mar_st.files import write_text
+from mar_st.files import JsonError, read_json, write_text
 from mar_st.modules.layout import loading_call
 from mar_st.spaces.space import SpaceError
 from mar_st.spaces.students import DONE_FILE
@@ -22,17 +22,30 @@ FORMAT = 1
 
 
 def claim(work: Path, settings: dict[str, Any]) -> None:
-    """Create the working folder of a run, or resume the unfinished run in it."""
+    """Create the working folder of a run, or resume the unfinished run in it.
+
+    Raises:
+        SpaceError: The folder holds trained weights of other, or of unknown, texts or settings.
+    """
     marker = work / "settings.json"
-    if marker.is_file() and json.loads(marker.read_text(encoding="utf-8")) != settings:
+    if _recorded(marker) != settings:
         if any(work.glob("*/checkpoints/checkpoint-*")) or any(work.glob(f"*/{DONE_FILE}")):
             raise SpaceError(
                 f"{work} holds an unfinished alignment with other texts or settings. Finish it with those, "
                 "delete the folder, or choose another --out."
             )
-        shutil.rmtree(work)  # nothing was trained yet
+        if marker.is_file():
+            shutil.rmtree(work)  # nothing was trained yet
     work.mkdir(parents=True, exist_ok=True)
     write_text(marker, json.dumps(settings, ensure_ascii=False, indent=1))
+
+
+def _recorded(marker: Path) -> Any:
+    """Return the settings that a run has recorded, `None` if there are none or the file is damaged."""
+    try:
+        return read_json(marker) if marker.is_file() else None
+    except JsonError:
+        return None
 
 
 def digest(texts: Sequence[str]) -> str:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from mar_st.model.mar import MAR
     from mar_st.spaces.space import Space
 
+_AVERAGE = "average"
+
 
 def load_tasks(folders: Sequence[str], split: str) -> list[TaskData]:
     """Load the tasks to measure on.
@@ -40,6 +42,10 @@ def load_tasks(folders: Sequence[str], split: str) -> list[TaskData]:
         data = load_task(Task(name=name.strip("-") or "task", path=folder, split=split))
         if data.type == "sts":
             raise SpaceError(f"--eval takes retrieval and reranking tasks; {folder} holds pairs of texts.")
+        if data.task.name == _AVERAGE and len(folders) > 1:
+            raise SpaceError(
+                f"{folder}: the report calls the mean of all tasks 'average'; rename the folder."
+            )
         if data.task.name in [other.task.name for other in tasks]:
             raise SpaceError(f"--eval names two tasks {data.task.name!r}; rename one of the folders.")
         tasks.append(data)
@@ -105,7 +111,7 @@ class JudgedTasks:
                 **_ratio(_mean([scores]), _mean([teacher]), drawn[-1], taught[-1]),
             }
         if len(self.tasks) > 1:
-            report["average"] = {
+            report[_AVERAGE] = {
                 "metric": ", ".join(dict.fromkeys(task.metric for task in self.tasks)),
                 "queries": sum(len(task.queries) for task in self.tasks),
                 **_ratio(_mean(own), _mean(self.teacher), np.mean(drawn, axis=0), np.mean(taught, axis=0)),

@@ -59,10 +59,11 @@ def make_table(
     }
     names = [data.task.name for data in tasks]
     full = scores[study.full]
+    of_full = float(_per_seed(full).mean())
     averages = {name: _per_seed(of_row) for name, of_row in scores.items()}
     seeds = seed_variances(averages, {row.name for row in study.trained})
     drawn = {name: _drawn(study, of_row) for name, of_row in scores.items()}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for row in tqdm(study.rows, desc="intervals and tests", leave=False):
         parts = _row(
             study, scores[row.name], full if row.name != study.full else None, names, drawn[row.name]
@@ -83,7 +84,7 @@ def make_table(
                 "group": row.group,
                 "models": {str(seed): digest for seed, digest in models[row.name].items()},
                 "scores": parts,
-                "of_full": parts[_AVERAGE]["mean"] / float(_per_seed(full).mean()),
+                "of_full": parts[_AVERAGE]["mean"] / of_full if of_full else None,
                 "cost": cost,
             }
         )
@@ -255,7 +256,7 @@ def _cells(table: Mapping[str, Any], row: Mapping[str, Any], tasks: list[str]) -
     cells = [f"**{row['label']}**" if is_full else row["label"]]
     cells += [_score(scores[name]) for name in (*tasks, _AVERAGE)]
     average = scores[_AVERAGE]
-    cells += [str(len(row["models"])), f"{row['of_full']:.1%}"]
+    cells += [str(len(row["models"])), "undefined" if row["of_full"] is None else f"{row['of_full']:.1%}"]
     cells += ["", ""] if is_full else [_difference(average), _p(average["p_holm"])]
     if cost:
         sizes = (cost["parameters"] / 1e6, cost["parameters_without_embeddings"] / 1e6)
@@ -332,4 +333,5 @@ def timings_markdown(table: Mapping[str, Any], timings: Mapping[str, Mapping[str
 
 
 def _line(cells: list[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    """Return a row of a Markdown table; a line break in a cell would end it."""
+    return "| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in cells) + " |"

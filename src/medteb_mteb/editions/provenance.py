@@ -36,7 +36,10 @@ def read_provenance(folder: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        content = json.loads(text)
+        if "\\u" in text:  # a lone surrogate could not be written to a card or a datasheet
+            json.dumps(content, ensure_ascii=False).encode()
     except (OSError, ValueError, RecursionError) as error:
         raise EditionError(f"{path} cannot be read as JSON ({error}). Restore it, or delete it.") from None
     if not isinstance(content, dict):
@@ -56,7 +59,6 @@ def days(judges: list[dict[str, Any]]) -> tuple[str, ...]:
     Args:
         judges: Judges or writers, as stored in `provenance.json`.
     """
-    dates = sorted(
-        {str(one["date"]) for judge in judges for one in mappings(judge, "answered") if one.get("date")}
-    )
+    answers = [one.get("date") for judge in judges for one in mappings(judge, "answered")]
+    dates = sorted({date for date in answers if isinstance(date, str) and date})
     return tuple(dict.fromkeys((dates[0], dates[-1]))) if dates else ()

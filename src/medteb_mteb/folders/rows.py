@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -82,18 +82,25 @@ def iter_rows(file: Path, problems: Problems, *, may_be_empty: bool = False) -> 
 
 
 def _lines(file: Path, problems: Problems) -> Iterator[tuple[int, str]]:
-    with file.open("rb") as stream:
-        for number, raw in enumerate(stream, start=1):
-            # Some editors put a byte order mark at the start of the file.
-            data = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
-            try:
-                text = data.decode("utf-8")
-            except UnicodeDecodeError as error:
-                problems.add(file, number, "utf8", f"not valid UTF-8 at byte {error.start + 1} of the line")
-                continue
-            text = text.rstrip("\r\n")
-            if text.strip():
-                yield number, text
+    try:
+        with file.open("rb") as stream:
+            yield from _decoded(file, stream, problems)
+    except OSError as error:
+        problems.add(file, None, "file", f"cannot be read ({error.strerror})")
+
+
+def _decoded(file: Path, stream: BinaryIO, problems: Problems) -> Iterator[tuple[int, str]]:
+    for number, raw in enumerate(stream, start=1):
+        # Some editors put a byte order mark at the start of the file.
+        data = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            problems.add(file, number, "utf8", f"not valid UTF-8 at byte {error.start + 1} of the line")
+            continue
+        text = text.rstrip("\r\n")
+        if text.strip():
+            yield number, text
 
 
 def _read_jsonl(file: Path, problems: Problems) -> Iterator[Row]:
@@ -150,8 +157,10 @@ def _read_parquet(file: Path, problems: Problems) -> Iterator[Row]:
                 for values in batch.to_pylist():
                     number += 1
                     yield Row(file, number, values)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        problems.add(file, None, "parquet", f"not readable as Parquet: {str(error).splitlines()[0]}")
+    # A date or a duration may be longer than Python's.
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        problems.add(file, None, "parquet", f"not readable as Parquet: {reason}")
 
 
 def as_text(value: Any) -> str | None:
@@ -176,7 +185,7 @@ def as_number(value: Any) -> float | None:
     """Return the number, also out of a TSV cell, or None if there is no finite one."""
     if isinstance(value, TsvCell):
         try:
-            value = float(value)
+            value = None if "_" in value else float(value)  # Python reads 1_0 as 10
         except ValueError:
             return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):

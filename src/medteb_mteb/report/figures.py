@@ -39,8 +39,8 @@ def draw_sources(means: Mapping[str, Mapping[str, float]], path: Path) -> None:
         for x, value in enumerate(row):
             shown = "" if isnan(value) else f"{value:.2f}"
             axes.text(x, y, shown, ha="center", va="center", fontsize=8, color="w" if value < 0.6 else "k")
-    axes.set_xticks(range(len(sources)), sources, rotation=40, ha="right", fontsize=8)
-    axes.set_yticks(range(len(means)), list(means), fontsize=8)
+    axes.set_xticks(range(len(sources)), [*map(_plain, sources)], rotation=40, ha="right", fontsize=8)
+    axes.set_yticks(range(len(means)), [*map(_plain, means)], fontsize=8)
     axes.set_title("mean score by source", fontsize=10)
     _save(figure, path)
 
@@ -59,7 +59,7 @@ def draw_time(times: Mapping[str, TimedScore], path: Path) -> None:
     axes = figure.subplots()
     for number, (model, one) in enumerate(times.items()):
         axes.plot(one.seconds, one.score, "o", color=f"C{number % 10}")
-        axes.annotate(model, (one.seconds, one.score), (5, 4), textcoords="offset points", fontsize=8)
+        axes.annotate(_plain(model), (one.seconds, one.score), (5, 4), textcoords="offset points", fontsize=8)
     axes.set_xscale("log")
     axes.set_xlabel("mean seconds per task")
     axes.set_ylabel(f"mean score over {max(one.tasks for one in times.values())} tasks")
@@ -81,13 +81,15 @@ def draw_label_map(label_map: LabelMap, title: str, path: Path) -> None:
     """
     figure = _figure(7, 5.5)
     axes = figure.subplots()
-    for number, label in enumerate(sorted(set(label_map.labels))):
+    names = sorted(set(label_map.labels))
+    for number, label in enumerate(names):
         places = [i for i, one in enumerate(label_map.labels) if one == label]
-        axes.plot(*label_map.points[places].T, ".", color=f"C{number % 10}", markersize=4, label=label[:40])
-    axes.legend(fontsize=7, markerscale=2)
+        axes.plot(*label_map.points[places].T, ".", color=f"C{number % 10}", markersize=4)
+    # Given explicitly, since matplotlib leaves labels that begin with "_" out of its own legends.
+    axes.legend(axes.get_lines(), [_plain(label[:40]) for label in names], fontsize=7, markerscale=2)
     axes.set_xticks([])
     axes.set_yticks([])
-    axes.set_title(f"{title}, t-SNE with perplexity {label_map.perplexity:.0f}", fontsize=9)
+    axes.set_title(f"{_plain(title)}, t-SNE with perplexity {label_map.perplexity:.0f}", fontsize=9)
     _save(figure, path)
 
 
@@ -109,12 +111,17 @@ def draw_similarities(similarities: Mapping[str, Similarities], title: str, path
         high = max(one.positives.max(), one.negatives.max())
         for values, label in ((one.positives, "positives"), (one.negatives, "other documents")):
             axes.hist(values, bins=_BINS, range=(low, high), density=True, alpha=0.6, label=label)
-        axes.set_title(f"{model}: a positive is nearer with probability {one.auc():.3f}", fontsize=9)
+        axes.set_title(f"{_plain(model)}: a positive is nearer with probability {one.auc():.3f}", fontsize=9)
         axes.set_ylabel("density", fontsize=8)
     panels[0].legend(fontsize=8)
     panels[-1].set_xlabel("similarity of query and document")
-    figure.suptitle(title, fontsize=10)
+    figure.suptitle(_plain(title), fontsize=10)
     _save(figure, path)
+
+
+def _plain(text: str) -> str:
+    """Return a text so that matplotlib draws its dollar signs instead of reading a formula between them."""
+    return text.replace("$", r"\$")
 
 
 def _figure(width: float, height: float) -> Any:

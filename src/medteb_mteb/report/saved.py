@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -79,10 +80,10 @@ def read_saved(folder: Path) -> list[SavedScore]:
             one = SavedScore(
                 path.parts[-3].replace("__", "/"),
                 str(content["task_name"]),
-                fmean(map(float, scores)),
-                float(content["evaluation_time"]),
+                fmean(map(_number, scores)),
+                _number(content["evaluation_time"]),
             )
-        except (JsonError, KeyError, TypeError, ValueError, AttributeError) as error:
+        except (JsonError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ValueError(f"{path} is not a result that mteb saved ({error})") from None
         if (one.model, one.task) in results:
             raise ValueError(
@@ -124,7 +125,8 @@ def against_time(saved: Sequence[SavedScore]) -> dict[str, TimedScore]:
     by_model: dict[str, dict[str, SavedScore]] = {}
     for one in saved:
         by_model.setdefault(one.model, {})[one.task] = one
-    common = set.intersection(*(set(results) for results in by_model.values()))
+    tasks = [set(results) for results in by_model.values()]
+    common = set.intersection(*tasks) if tasks else set()
     if not common:
         raise ValueError("no task was measured with all models; run them on the same tasks")
 
@@ -136,3 +138,10 @@ def against_time(saved: Sequence[SavedScore]) -> dict[str, TimedScore]:
         )
 
     return {model: means(results) for model, results in by_model.items()}
+
+
+def _number(value: Any) -> float:
+    number = float(value)
+    if not isfinite(number):
+        raise ValueError(f"expected a finite number, got {number}; run the task again, or delete the file")
+    return number

@@ -66,10 +66,15 @@ def read_ranks(source: Path, queries: Container[str], documents: Container[str])
         for row in iter_rows(file, problems):
             query = as_id(row.values.get("query-id"))
             ranks = _ranks(row, problems)
-            if ranks is None or query not in queries:
+            if query is None:
+                problems.add(row.file, row.line, "query", "expected 'query-id', the id of a query")
+            if query is None or ranks is None or query not in queries:
                 continue
-            names |= dict.fromkeys(name for by_name in ranks.values() for name in by_name)
-            by_query[str(query)] = {d: by_name for d, by_name in ranks.items() if d in documents}
+            if query in by_query:
+                problems.add(row.file, row.line, "duplicate", f"query {query!r} has an earlier row")
+            found = {name for by_name in ranks.values() for name in by_name}
+            names |= dict.fromkeys(name for name in row.values["ranks"] if name in found)
+            by_query[query] = {d: by_name for d, by_name in ranks.items() if d in documents}
     problems.raise_if_any()
     if not by_query:
         raise BuildError(f"{source} holds no pools of the queries of this edition.")
@@ -94,5 +99,7 @@ def _ranks(row: Row, problems: Problems) -> dict[str, dict[str, int]] | None:
         if document is None or any(type(rank) is not int or rank < 1 for rank in by_name.values()):
             problems.add(row.file, row.line, "ranks", "ranks are whole numbers from 1, documents have ids")
             return None
+        if document in by_document:
+            problems.add(row.file, row.line, "duplicate", f"document {document!r} is listed twice")
         by_document[document] = by_name
     return by_document

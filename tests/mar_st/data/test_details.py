@@ -149,12 +149,6 @@ def test_a_data_set_is_loaded_by_its_name(tmp_path, monkeypatch):
         locate("hub:org/nli")
 
 
-def test_missing_negatives_are_counted():
-    triples = [Triple("问", ("答",)), Triple("题", ("解",), ("错",))]
-    with pytest.raises(DataError, match=r"has no negatives but 1 are asked for; this holds for 1 of 2"):
-        to_dataset(triples, negatives=1, seed=0)
-
-
 def test_the_digest_of_an_entry_covers_its_files_and_what_is_read_of_them(tmp_path):
     (tmp_path / "inner").mkdir()
     path = _write(tmp_path / "inner" / "a.jsonl", ROWS)

@@ -132,17 +132,6 @@ def test_unavailable_hub_names_are_reported():
         read_source(_entry("hub:nobody/nothing"), 0)
 
 
-@pytest.mark.parametrize(("weight", "rows"), [(0.3, 3), (1.0, 10), (2.5, 25)])
-def test_weights_multiply_rows(weight, rows):
-    triples = [Triple(f"问{i}", (f"答{i}",), tuple(f"错{i}{j}" for j in range(5))) for i in range(10)]
-    data = to_dataset(triples, negatives=1, seed=0, weight=weight)
-    assert len(data) == rows
-    assert data.to_dict() == to_dataset(triples, negatives=1, seed=0, weight=weight).to_dict()
-    if weight > 2:  # drawn again, not repeated
-        assert data["negative_1"][:10] != data["negative_1"][10:20]
-        assert data["query"][:10] == data["query"][10:20]
-
-
 def test_one_column_may_serve_as_query_and_positive(tmp_path):
     path = tmp_path / "texts.jsonl"
     path.write_text('{"text": "头疼", "source": "a"}\n{"text": "发热", "source": "b"}\n', encoding="utf-8")

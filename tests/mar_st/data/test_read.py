@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mar_st.data import DataError, Triple, distinct_texts, locate, read_triples, to_dataset
+from mar_st.data import DataError, Triple, locate, read_triples, to_dataset
 
 
 def _write(path, rows):
@@ -50,22 +50,6 @@ def test_columns_hold_the_texts_of_the_triples(folder):
     assert again.to_dict() == data.to_dict()
 
 
-def test_each_query_gets_one_row_if_one_positive_is_asked_for(folder):
-    data = to_dataset(read_triples(str(folder)), negatives=0, seed=0, positives="one")
-    assert data["query"] == ["问零", "问一"]
-
-
-def test_negatives_are_repeated_if_there_are_too_few(folder):
-    data = to_dataset(read_triples(str(folder)), negatives=3, seed=0)
-    assert data[2]["negative_1"] == data[2]["negative_2"] == data[2]["negative_3"] == "题0\n文0"
-
-
-def test_distinct_texts_come_once_each(folder):
-    queries, documents = distinct_texts(read_triples(str(folder)))
-    assert queries == ["问零", "问一"]
-    assert sorted(documents) == [f"题{i}\n文{i}" for i in range(4)]
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -100,11 +84,6 @@ def test_missing_and_empty_sources_are_refused(tmp_path):
     (tmp_path / "empty.jsonl").write_text("")
     with pytest.raises(DataError, match="holds no triples"):
         read_triples(str(tmp_path / "empty.jsonl"))
-
-
-def test_rows_without_the_requested_negatives_are_refused():
-    with pytest.raises(DataError, match="has no negatives but 2"):
-        to_dataset([Triple("问", ("答",))], negatives=2, seed=0)
 
 
 def test_packaged_data_are_found():

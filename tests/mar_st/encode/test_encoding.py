@@ -247,17 +247,6 @@ def test_invalid_settings_are_refused(model: Path, corpus: Path, tmp_path: Path)
         encode(model, corpus, tmp_path / "z")
 
 
-def test_bad_settings_are_refused() -> None:
-    for options in (
-        {"precision": "int4"},
-        {"dtype": "fp8"},
-        {"shard": 0},
-        {"precision": "binary", "dim": 12},
-    ):
-        with pytest.raises(MarError):
-            EncodeSettings(**options)  # type: ignore[arg-type]
-
-
 def command(model: Path, corpus: Path, out: Path, *more: str) -> list[str]:
     code = (
         "import sys; from mar_st.encode import EncodeSettings, encode_corpus; "
@@ -287,19 +276,3 @@ def test_killed_at_any_moment_it_gives_the_same_files(model: Path, tmp_path: Pat
     assert kills >= 4
     subprocess.run(command(model, corpus, tmp_path / "v", workers), check=True)
     assert files(tmp_path / "v") == whole
-
-
-def test_settings_are_recorded_under_stable_names() -> None:
-    settings = EncodeSettings(dim=8, precision="int8", dtype="bfloat16", shard=16)
-    recorded = settings.to_json()
-    assert recorded == {
-        "dim": 8,
-        "dtype": "int8",
-        "precision": "bf16",
-        "prompt": None,
-        "max_length": None,
-        "shard": 16,
-        "tokens": None,
-    }
-    assert EncodeSettings.of_json(recorded) == settings
-    assert EncodeSettings.of_json(EncodeSettings().to_json()) == EncodeSettings()

@@ -133,21 +133,13 @@ def test_an_index_without_a_corpus_returns_only_ids(library, tmp_path):
         index.find_words(["x"], 1, None)
 
 
-def test_corpora_that_do_not_belong_to_the_vectors_are_refused(library, tmp_path):
-    lines = library.corpus.read_text().splitlines(keepends=True)
-    changed = [*lines[:5], lines[5].replace("编号5", "编号五"), *lines[6:]]
-    for name, text, message in (
-        ("short", lines[:-1], "no document 'd1199'"),
-        ("long", [*lines, lines[0].replace('"d0"', '"new"')], "more documents than"),
-        ("twice", [lines[0], *lines], "'d0' occurs twice"),
-        ("changed", changed, "text of document 'd5'.*is not the one that was encoded"),
-    ):
-        corpus = tmp_path / f"{name}.jsonl"
-        corpus.write_text("".join(text))
-        with pytest.raises(IndexingError, match=message):
-            build_index(library.open, tmp_path / name, corpus=corpus, kind="exact", progress=False)
-        with pytest.raises(IndexingError, match="not finished"):
-            Index.open(tmp_path / name)
+def test_an_index_of_a_corpus_that_does_not_fit_is_not_finished(library, tmp_path):
+    corpus = tmp_path / "short.jsonl"
+    corpus.write_text("".join(library.corpus.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(IndexingError, match="no document 'd1199'"):
+        build_index(library.open, tmp_path / "index", corpus=corpus, kind="exact", progress=False)
+    with pytest.raises(IndexingError, match="not finished"):
+        Index.open(tmp_path / "index")
 
 
 @pytest.mark.parametrize(
@@ -199,22 +191,6 @@ def test_a_changed_file_is_found_by_its_digest(library, tmp_path):
     path.write_bytes(bytes_)
     with pytest.raises(IndexingError, match="holds other bytes than were written"):
         Index.open(tmp_path / "index").verify()
-
-
-@pytest.mark.parametrize(
-    ("vectors", "k", "message"),
-    [
-        (np.zeros((1, 31), np.float32), 1, "shape"),
-        (np.zeros(32, np.float32), 1, "shape"),
-        (np.full((1, 32), np.nan, np.float32), 1, "NaN"),
-        (np.full((1, 32), "a"), 1, "shape"),
-        (np.zeros((1, 32), np.float32), 0, "k is the number"),
-        (np.zeros((1, 32), np.float32), 2.5, "k is the number"),
-    ],
-)
-def test_bad_queries_are_refused(exact, vectors, k, message):
-    with pytest.raises(IndexingError, match=message):
-        Index.open(exact).search(vectors, k)
 
 
 def test_a_build_that_stopped_anywhere_gives_the_same_bytes(library, tmp_path, monkeypatch):

@@ -328,13 +328,3 @@ def test_an_invalid_vector_fails_only_its_own_request(searcher):
     loop.close()
     assert [isinstance(result, IndexingError) for result in results] == [False, True, False]
     assert len(results[0]) == len(results[2]) == 3
-
-
-@pytest.mark.parametrize("similarity", ["cosine", "dot"])
-def test_values_of_vectors_are_finite_and_not_too_large(searcher, similarity, monkeypatch):
-    monkeypatch.setattr(searcher.index, "similarity", similarity)
-    largest = searcher.index.search(np.full((1, DIM), 1e15, dtype=np.float32), 3)
-    assert np.isfinite(largest[1]).all()
-    for value in (1.1e15, 3e38, -3e38, np.inf, np.nan):
-        with pytest.raises(IndexingError, match=r"beyond 1e[+]15|NaN or infinite"):
-            searcher.index.search(np.full((1, DIM), value, dtype=np.float32), 3)

@@ -17,7 +17,6 @@ from sentence_transformers.base.modules import Normalize
 
 from mar_st import MAR
 from mar_st.encode import encode_corpus
-from mar_st.errors import MarError
 from mar_st.index import Searcher, build_index
 from mar_st.model.encoders import load_encoder
 from mar_st.model.family import add_query_encoder
@@ -202,11 +201,6 @@ def test_refined_weights_are_mixed_with_aligned_ones(tmp_path, files, teacher):
     for name, weight in weights["mixed"].items():
         expected = 0.25 * weights["plain"][name] + 0.75 * weights["refined"][name]
         assert torch.allclose(weight, expected, atol=1e-6), name
-
-
-def test_a_share_of_all_weights_is_refused():
-    with pytest.raises(MarError, match="from 0 to less than 1; got 1"):
-        AlignSettings(refine_start_share=1)
 
 
 @pytest.mark.thorough

@@ -4,8 +4,6 @@ import math
 
 import pytest
 
-from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.folders import FolderError
 from medteb_mteb.validate.clusters import mean_of_queries
 from medteb_mteb.validate.pooling import holes, pool_bias
 
@@ -97,21 +95,3 @@ def test_bias_is_not_known_without_pools_of_two_retrievers(look, write_pools):
     assert look(pool_bias).verdict == "not known"
     finding = look(pool_bias, pools=write_pools(bm25="pn"))
     assert (finding.verdict, "one retriever alone" in finding.reason) == ("not known", True)
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('{"query-id": "q0", "corpus-ids": ["p0"]}', "expected 'corpus-ids' and 'ranks'"),
-        ('{"query-id": "q0", "corpus-ids": ["p0"], "ranks": {"a": [1, 2]}}', "a list of the same length"),
-        ('{"query-id": "q0", "corpus-ids": ["p0"], "ranks": {"a": ["1"]}}', "ranks are whole numbers from 1"),
-        ('{"query-id": "q0", "corpus-ids": [[]], "ranks": {"a": [1]}}', "documents have ids"),
-    ],
-)
-def test_unusable_pools_are_named(look, tmp_path, line, message):
-    (tmp_path / "pools.jsonl").write_text(line + "\n")
-    with pytest.raises(FolderError, match=message):
-        look(pool_bias, pools=tmp_path / "pools.jsonl")
-    (tmp_path / "pools.jsonl").write_text('{"query-id": "z", "corpus-ids": [], "ranks": {}}\n')
-    with pytest.raises(BuildError, match="no pools of the queries"):
-        look(pool_bias, pools=tmp_path / "pools.jsonl")

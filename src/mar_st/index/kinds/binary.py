@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from mar_st.index.construct import blocks, sampled, save
-from mar_st.index.errors import need
+from mar_st.index.errors import IndexingError, need
 from mar_st.index.kind import IndexKind, read_array, read_index
 from mar_st.index.names import INDEX, MEANS
 from mar_st.index.registry import kind
@@ -51,7 +51,7 @@ class BinaryIndex(IndexKind):
         del params
         faiss = need("faiss")
         if like is not None:
-            means = np.load(like / MEANS, allow_pickle=False)
+            means = read_array(like / MEANS)
         else:
             means = sampled(source).mean(axis=0, dtype=np.float64).astype(np.float32)
         index = faiss.IndexBinaryFlat(-(-source.dim // 8) * 8)
@@ -67,6 +67,19 @@ class BinaryIndex(IndexKind):
         """Return the files with their actual and expected shapes; bits come in whole bytes."""
         vectors, (name, held, _) = super().shapes(count, dim)
         return [vectors, (name, held, (count, -(-dim // 8) * 8)), (MEANS, self._means.shape, (dim,))]
+
+    def check(self, count: int, dim: int) -> None:
+        """Make sure that the files fit, as `IndexKind.check`, and that means are finite.
+
+        Raises:
+            IndexingError: A file holds another shape, type or order, or values that are not finite.
+        """
+        super().check(count, dim)
+        if self._means.dtype.kind != "f" or not np.isfinite(self._means).all():
+            raise IndexingError(
+                f"{self.folder / MEANS} holds {self._means.dtype} values; finite float32 is expected. "
+                "Copy the index again, or build it again."
+            )
 
     def nearest(
         self, queries: np.ndarray, count: int, mask: Mask | None, wanted: Mapping[str, int]

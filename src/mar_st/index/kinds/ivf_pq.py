@@ -8,6 +8,7 @@ from mar_st.index.construct import MILVUS_PROBES, add_all, cells, trained
 from mar_st.index.errors import IndexingError, need
 from mar_st.index.kind import IndexKind, MilvusIndexType
 from mar_st.index.registry import kind
+from mar_st.index.source import JoinedSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,6 +42,10 @@ class IvfPqIndex(IndexKind):
     @classmethod
     def fit(cls, params: dict[str, Any], dim: int, count: int) -> dict[str, Any]:
         """Set cells, bits and bytes that were not given; fewer if there are few vectors to train on."""
+        for name in cls.BUILD:
+            value = params[name]
+            if type(value) is not int or value < 0:
+                raise IndexingError(f"{name} of ivf-pq is a whole number, 0 to choose one; got {value!r}.")
         enough = max(1, count // TRAINED_PER_CENTROID)
         params["nlist"] = min(params["nlist"] or cells(count), enough)
         params["bits"] = min(params["bits"] or 8, max(1, enough.bit_length() - 1))
@@ -94,7 +99,9 @@ class IvfPqIndex(IndexKind):
             index.cp.max_points_per_centroid = TRAINED_PER_CELL
             return index
 
-        add_all(trained(folder, source, untrained, like), folder, source, cls.kind, progress=progress)
+        # A code has two centroids or more, so one vector alone is trained on twice.
+        training = source if len(source) > 1 else JoinedSource([source, source])
+        add_all(trained(folder, training, untrained, like), folder, source, cls.kind, progress=progress)
 
     def search_parameters(
         self, count: int, mask: Mask | None, wanted: Mapping[str, int], chosen: Mapping[str, Any]

@@ -69,7 +69,10 @@ class Address(Recogniser):
     """Chinese addresses more precise than a district; after a label, also those of a district."""
 
     kind = "ADDRESS"
-    needs = r"[路街巷弄村镇乡区县栋幢楼室里苑号址道屯庄组大住]"
+    needs = (
+        r"[路街巷弄村镇乡区县栋幢楼室里苑号址道屯庄组大住寓墅坊座寨]|[花家业技]园|[广农林]场|家属院|宿舍|苏木"
+        r"|户籍|户口|籍贯|老家|家在|寄到|寄往|送到"
+    )
 
     def __init__(self, language: str = LANGUAGE) -> None:
         super().__init__(language)

@@ -291,10 +291,10 @@ class BareName(Recogniser):
             value = sum(weight * feature for weight, feature in zip(weights, features, strict=True))
             if value > _MIN_DOUBTFUL_LOGIT:
                 ranked.append((value, start, end))
-        taken: list[tuple[int, int]] = []
+        is_taken = bytearray(len(text))
         for value, start, end in sorted(ranked, key=lambda one: (-one[0], one[1])):
-            if all(end <= other[0] or other[1] <= start for other in taken):
-                taken.append((start, end))
+            if not any(is_taken[start:end]):
+                is_taken[start:end] = b"\1" * (end - start)
                 yield start, end, 1 / (1 + math.exp(-value))
 
 

@@ -100,8 +100,8 @@ class Email(Recogniser):
     rules = (
         IdentifierPattern(
             "address",
-            r"(?<![A-Za-z0-9._%+-])[A-Za-z0-9][A-Za-z0-9._%+-]{0,63}@(?:[A-Za-z0-9-]{1,63}\.){1,6}[A-Za-z]{2,24}"
-            r"(?![A-Za-z0-9])",
+            r"(?<![A-Za-z0-9._%+-])[._%+-]*\K[A-Za-z0-9][A-Za-z0-9._%+-]{0,63}@(?:[A-Za-z0-9-]{1,63}\.){1,6}[A-Za-z]{2,24}"
+            r"(?![A-Za-z])",
             1.0,
         ),
     )
@@ -120,9 +120,10 @@ class Url(Recogniser):
         ),
     )
     _personal = regex.compile(
-        r"\d{4}|=|/(?:u|user|users|uid|people|patient|patients|member|profile|home)/|/[^/]*(?:\d[^/\d]*){3,}"
+        r"\d{4}|=|/(?i:u|user|users|uid|people|patient|patients|member|profile|home)/|/[^/]*(?:\d[^/\d]*){3,}"
         r"|/(?=[^/]*[a-z])(?=[^/]*[A-Z\d])[A-Za-z0-9_-]{8,}|/[A-Za-z0-9]+_[A-Za-z0-9_]+/?$",
     )
+    _after_host = regex.compile(r"[/?#]")
     _people = regex.compile(
         r"(?i)(?:^|\.)(?:blog|weibo|space|qzone|douyin|xiaohongshu|facebook|instagram|twitter)\."
     )
@@ -130,9 +131,11 @@ class Url(Recogniser):
     def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
         """Reject a bare host, which does not identify a person."""
         url = match.group()
-        host, slash, path = url.partition("://")[2].partition("/") if "://" in url else url.partition("/")
-        if not slash:
-            return 0
+        address = url.partition("://")[2] if "://" in url else url
+        host = self._after_host.split(address, maxsplit=1)[0]
+        path = address[len(host) :].removeprefix("/")
+        if "@" in host:
+            return rule.score
         return rule.score if self._personal.search(f"/{path}") or (path and self._people.search(host)) else 0
 
 
@@ -148,18 +151,18 @@ class MessengerAccount(Recogniser):
     rules = (
         IdentifierPattern(
             "farther",
-            rf"(?i:微\s?信|(?<![a-z])qq)[^\n。！!\d]{{1,20}}?(?:号[是为：:]?|是|[:：])\s*\K(?=[A-Za-z0-9_-]*[\d_-]){_NAME}",
+            rf"(?i:微\s?信|(?<![a-z])qq)[^\n。！!\d]{{1,20}}?(?:号[是为：:]?|是|[:：])\s*\K(?=[A-Za-z0-9_-]{{0,24}}[\d_-]){_NAME}",
             0.6,
         ),
         IdentifierPattern("wxid", r"wxid_[A-Za-z0-9]{6,24}", 1.0),
         IdentifierPattern(
             "messenger",
             r"(?i:微\s?信|薇信|威信|(?<![a-z])v信|we\s?chat|weixin|(?<![a-z])[vw]x|加\s?v(?=[\s:：]))"
-            rf"(?:号码?|(?i:\s?id)|账号|同号)?\s*(?:[:：]|是|为|号)?\s*\K(?=[A-Za-z0-9_-]*[\d_-]){_NAME}",
+            rf"(?:号码?|(?i:\s?id)|账号|同号)?\s*(?:[:：]|是|为|号)?\s*\K(?=[A-Za-z0-9_-]{{0,24}}[\d_-]){_NAME}",
         ),
         IdentifierPattern(
             "reversed",
-            rf"(?<![A-Za-z0-9_.-])(?=[A-Za-z0-9_-]*\d){_NAME}(?=[,，\s]?(?:这?是)?我的?(?:微\s?信|QQ|qq))",
+            rf"(?<![A-Za-z0-9_.-])(?=[A-Za-z0-9_-]{{0,24}}\d){_NAME}(?=[,，\s]?(?:这?是)?我的?(?:微\s?信|QQ|qq))",
         ),
         IdentifierPattern(
             "qq",
@@ -174,7 +177,7 @@ class MessengerAccount(Recogniser):
         IdentifierPattern(
             "account",
             rf"(?:[账帐]号|用户名|(?i:(?<![a-z])line)\s?(?:id|号)?)\s*(?:[:：]|是|为)?\s*"
-            rf"\K(?=[A-Za-z0-9_.-]*[A-Za-z])(?=[A-Za-z0-9_.-]*[\d_-]){_NAME}",
+            rf"\K(?=[A-Za-z0-9_.-]{{0,24}}[A-Za-z])(?=[A-Za-z0-9_.-]{{0,24}}[\d_-]){_NAME}",
             0.6,
         ),
     )

@@ -6,7 +6,7 @@ import regex
 
 from medteb_mteb.curation.anonymize.recogniser import IdentifierPattern, Recogniser, of_a_thing
 
-__all__ = ["BirthDate"]
+__all__ = ["AnyDate", "BirthDate"]
 
 _MONTH = r"(?:0?[1-9]|1[0-2])"
 _DAY = r"(?:0?[1-9]|[12]\d|3[01])"
@@ -18,7 +18,7 @@ _MONTH_NAMES = (
 #: At least year and month; a year alone reveals no more than an age.
 _DATE = (
     r"(?:"
-    rf"(?:(?:1[89]|20)\d{{2}}|\d{{2}})\s?年\s?(?:农历|阴历)?\s?(?:{_MONTH}\s?月(?:\s?(?:{_DAY}\s?[日号]|初{_NUMERAL}|{_NUMERAL}{{2,3}}日?))?"
+    rf"(?:(?:1[89]|20)\d{{2}}|\d{{2}})\s?年\s?(?:农历|阴历)?\s?(?:{_MONTH}\s?月(?:\s?(?:{_DAY}\s?[日号]|初{_NUMERAL}|{_NUMERAL}{{2,3}}日?)|{_DAY}(?=[，,。；;）)]|$))?"
     rf"|[正冬腊一二三四五六七八九十]{{1,2}}月(?:初?{_NUMERAL}{{1,3}}日?)?)"
     rf"|(?:1[89]|20)\d{{2}}\s?[-./／·]\s?{_MONTH}(?:\s?[-./／·]\s?{_DAY})?(?!\d)"
     rf"|(?:1[89]|20)\d{{2}}{_MONTH.replace('0?', '0')}{_DAY.replace('0?', '0')}(?!\d)"
@@ -61,14 +61,16 @@ class AnyDate(Recogniser):
 
     kind = "DATE"
     needs = (
-        r"\d[日号]|\d[-./／·]\d|[一二三四五六七八九十]月|(?:19|20)\d{6}"
+        r"\d[日号]|\d[-./／·]\d|[正冬腊一二三四五六七八九十]月|(?:19|20)\d{6}"
         r"|(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
     )
     rules = (
         IdentifierPattern("full", rf"(?<![\d.A-Za-z]){_DATE}", 0.7),
         IdentifierPattern("day", rf"(?<![\d.])(?:\d{{2,4}}\s?年\s?)?{_MONTH}\s?月\s?{_DAY}\s?[日号]", 0.7),
+        IdentifierPattern("words", rf"(?<!{_NUMERAL}|年){_NUMERAL}{{1,2}}月{_NUMERAL}{{1,3}}[日号]", 0.7),
     )
-    _day = regex.compile(rf"\d\D+\d+\D+\d|\d{{8}}|月.*[\d{_NUMERAL[1:-1]}]")
+    #: A date with the name of its month always has a day.
+    _day = regex.compile(rf"\d\D+\d+\D+\d|\d{{8}}|月.*[\d{_NUMERAL[1:-1]}]|[A-Za-z]{{3}}")
 
     def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
         """Reject dates of lots, and dates without a day."""

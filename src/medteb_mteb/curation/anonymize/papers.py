@@ -71,7 +71,7 @@ class Papers(Recogniser):
             "label",
             r"(?i:护照|通行证|台胞证|回乡证|居留(?:证|许可)|驾驶证|驾照|(?:军官|士兵|军人|警官)证|passport)号?码?"
             rf"(?i:\s?(?:number|no\.?|#))?{SEP}(?i:(?:number|no\.?)\s*)?(?i:is\s)?"
-            r"\K(?=[A-Za-z]*\d)(?=(?:[A-Za-z]*\d){5})[A-Za-z0-9]{6,18}(?![A-Za-z0-9])",
+            r"\K(?=(?:[A-Za-z]{0,17}\d){5})[A-Za-z0-9]{6,18}(?![A-Za-z0-9])",
         ),
         IdentifierPattern("number", rf"证件号?码?{SEP}\K[A-Z]{{1,2}}\d{{7,9}}(?![A-Za-z0-9])"),
         IdentifierPattern(
@@ -92,7 +92,9 @@ class RecordNumber(Recogniser):
         "|社会保险|医疗保险|保险|新农合|农合|合作医疗|参合|参保|健康|诊疗|医疗|病人|患者|受检者?|残疾|残疾人|低保"
         "|个人|电脑|腕带|流水|条码|救助|慢病|慢特病|门特|转诊|手术|出院|透析|预约|报告|电子|母子|计生|生育|预防接种|接种"
     )
-    _VALUE = r"\K(?=(?:[A-Za-z-]*\d){4})[A-Za-z0-9](?:[A-Za-z0-9]|[-–_/](?=[A-Za-z0-9])){3,24}(?![A-Za-z0-9])"
+    _VALUE = (
+        r"\K(?=(?:[A-Za-z-]{0,24}\d){4})[A-Za-z0-9](?:[A-Za-z0-9]|[-–_/](?=[A-Za-z0-9])){3,24}(?![A-Za-z0-9])"
+    )
     rules = (
         IdentifierPattern(
             "chinese",
@@ -146,13 +148,15 @@ class Code(Recogniser):
             0.3,
         ),
     )
+    _quantity = regex.compile(r"\d+(?i:m[glm]|k?g|iu|u)$")
     _date = regex.compile(
         r"(?:19|20)\d{2}-?(?:0[1-9]|1[0-2])-?(?:[0-2]\d|3[01])$|(?:19|20)\d{2}-(?:19|20)\d{2}$"
     )
 
     def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
-        """Reject numbers of things, and dates."""
-        return 0 if of_a_thing(match) or self._date.match(match.group()) else rule.score
+        """Reject numbers of things, dates and quantities."""
+        text = match.group()
+        return 0 if of_a_thing(match) or self._date.match(text) or self._quantity.match(text) else rule.score
 
 
 class BankCard(Recogniser):

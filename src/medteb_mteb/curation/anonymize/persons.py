@@ -64,7 +64,7 @@ class PersonName(Recogniser):
     """Names with a label or a title; the title itself, 王某 and 老王 are kept."""
 
     kind = "NAME"
-    needs = r"\p{Han}"
+    needs = r"\p{Han}|(?i:name)"
 
     def __init__(self, language: str = LANGUAGE) -> None:
         super().__init__(language)

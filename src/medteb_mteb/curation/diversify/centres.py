@@ -13,8 +13,10 @@ import numpy as np
 import torch
 
 from mar_st.files import finished
+from mar_st.files.arrays import load_array
 from medteb_mteb.curation.diversify.product import faster
 from medteb_mteb.curation.diversify.vectors import unit
+from medteb_mteb.curation.files.records import BuildError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,10 +66,13 @@ def find_centres(sample: Callable[[], np.ndarray], lists: int, file: str | Path 
         sample: Returns vectors, `(n, dim)`, spread over all texts.
         lists: Number of lists, each with a centre.
         file: File of the centres, read if it exists, so that a resumed run uses the same ones.
+
+    Raises:
+        BuildError: The file exists and does not hold such centres.
+        NotFiniteError: A vector of the sample has NaN or infinite values.
     """
     if file is not None and Path(file).is_file():
-        stored: np.ndarray = np.load(file, allow_pickle=False)
-        return stored
+        return _stored(Path(file), lists)
     vectors = unit(sample())
     centres: np.ndarray = vectors[sample_rows(len(vectors), lists)]
     for _ in range(ITERATIONS):
@@ -81,4 +86,20 @@ def find_centres(sample: Callable[[], np.ndarray], lists: int, file: str | Path 
     if file is not None:
         with finished(Path(file)) as part, part.open("wb") as stream:
             np.save(stream, centres)
+    return centres
+
+
+def _stored(file: Path, lists: int) -> np.ndarray:
+    try:
+        centres = load_array(file)
+    except (OSError, ValueError) as error:
+        raise BuildError(
+            f"{file} cannot be read as centres of lists ({error}). Delete it and run the command again."
+        ) from error
+    usable = centres.ndim == 2 and centres.dtype == np.float32 and len(centres) <= lists
+    if not usable or not np.isfinite(centres).all():
+        raise BuildError(
+            f"{file} does not hold the centres of this run: expected at most {lists} finite float32 vectors, "
+            f"got {centres.dtype} of shape {centres.shape}. Delete it and run the command again."
+        )
     return centres

@@ -8,6 +8,7 @@ import numpy as np
 
 from medteb_mteb.curation.diversify.centres import Centres
 from medteb_mteb.curation.diversify.vectors import KeptVectors, Pairs, import_faiss, similarities
+from medteb_mteb.curation.files.records import BuildError
 
 if TYPE_CHECKING:
     import torch
@@ -32,6 +33,9 @@ class Inverted:
         centres: One vector of length 1 per list, `(lists, dim)` float32.
         probes: Number of lists to search.
         dtype: Data type of the products that find the nearest centres; default the faster one.
+
+    Raises:
+        BuildError: The centres have another width than the vectors, or FAISS is not installed.
     """
 
     def __init__(
@@ -43,6 +47,11 @@ class Inverted:
         dtype: torch.dtype | None = None,
     ) -> None:
         faiss = import_faiss()
+        if centres.shape[1] != kept.dim:
+            raise BuildError(
+                f"The centres of the lists have {centres.shape[1]} dimensions and the vectors {kept.dim}. "
+                "Delete the file of centres and run the command again."
+            )
         self.rule, self.kept = rule, kept
         self.centres, self.probes = Centres(centres, dtype), min(probes, len(centres))
         # FAISS requires a quantizer; it is not used, because `centres` assigns the lists.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
+
+from mar_st.files.yaml_text import YamlError, parse_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,7 +54,7 @@ def write_card(
         for name, path in _CONFIGS[task]
     )
     header = (
-        f"---\nlanguage:\n- zh\nlicense: {licence}\ntask_categories:\n- {_CATEGORY[task]}\n"
+        f"---\nlanguage:\n- zh\nlicense: {_plain(licence)}\ntask_categories:\n- {_CATEGORY[task]}\n"
         f"tags:\n- medical\n- mteb\nconfigs:\n{configs}\n---\n"
     )
     rows = "".join(f"| {name} | {value} |\n" for name, value in statistics.items())
@@ -64,6 +67,16 @@ def write_card(
 def named(sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the manifest field that names the sources; empty without sources."""
     return {"sources": [dict(source) for source in sources]} if sources else {}
+
+
+def _plain(licence: str) -> str:
+    """Return a licence as a value of the header, quoted if YAML would read it as something else."""
+    try:
+        if parse_yaml(f"license: {licence}\n") == {"license": licence}:
+            return licence
+    except YamlError:
+        pass
+    return json.dumps(licence, ensure_ascii=False)
 
 
 def _listed(sources: Sequence[Mapping[str, Any]]) -> str:

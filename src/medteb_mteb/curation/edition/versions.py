@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from medteb_mteb.editions import (
     leads_outside,
     write_manifest,
 )
+from medteb_mteb.editions.provenance import mappings
 from medteb_mteb.folders.judged import DISPUTED
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ __all__ = ["Change", "next_version", "write_version"]
 
 QRELS, LABELS = "qrels/test.tsv", "labels.tsv"
 _HEADER = "query-id\tcorpus-id\tscore"
-_SEMANTIC = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+_SEMANTIC = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})")
 
 
 @dataclass(frozen=True)
@@ -75,19 +77,20 @@ class Change:
 
 
 def next_version(edition: Edition, wanted: str | None) -> str:
-    """Return the version of the new edition: the given one, or the next minor version.
+    """Return the version of the new edition: the given one, or the next minor version that is new.
 
     Raises:
         BuildError: The version exists, or none is given and the edition's version is not three numbers.
     """
-    number = _SEMANTIC.fullmatch(edition.version)
+    existing = {edition.version, *(str(one.get("version")) for one in mappings(edition.extra, "history"))}
     if wanted is None:
+        number = _SEMANTIC.fullmatch(edition.version)
         if number is None:
             raise BuildError(
                 f"The edition has the version {edition.version!r}; say which comes next (--version)."
             )
-        return f"{number[1]}.{int(number[2]) + 1}.0"
-    existing = {edition.version, *(str(one.get("version")) for one in edition.extra.get("history", []))}
+        later = (f"{number[1]}.{minor}.0" for minor in count(int(number[2]) + 1))
+        return next(version for version in later if version not in existing)
     if wanted in existing or not wanted.strip():
         raise BuildError(f"There is a version {wanted!r} of this edition already; give another (--version).")
     return wanted
@@ -129,7 +132,7 @@ def write_version(
         counts=counts,
         **extra,
         **({"statistics": _statistics(statistics, data, change)} if isinstance(statistics, dict) else {}),
-        history=[*edition.extra.get("history", []), entry],
+        history=[*mappings(edition.extra, "history"), entry],
     )
     card = out / "README.md"
     if card.is_file():
@@ -190,4 +193,4 @@ def _card(text: str, edition: Edition, change: Change) -> str:
         f"- {change.version}: {edition.version} and {change.pairs} pairs, from the first {change.depth} "
         f"documents of {', '.join(change.systems)}: {counts}. All earlier labels are unchanged.\n"
     )
-    return (text if title in text else f"{text.rstrip()}\n{title}\n") + line
+    return (f"{text.rstrip()}\n" if title in text else f"{text.rstrip()}\n{title}\n") + line

@@ -165,8 +165,8 @@ class _Shards:
         return self.path("shard", number).is_file()
 
     def kept(self, number: int) -> list[Text]:
-        lines = self.path("records", number).read_text(encoding="utf-8").splitlines()
-        return [Text.from_json(json.loads(line)) for line in lines]
+        lines = self.path("records", number).read_text(encoding="utf-8").split("\n")  # texts may hold U+2028
+        return [Text.from_json(json.loads(line)) for line in lines if line]
 
     def write(self, number: int, texts: Sequence[Text], outcome: Sequence[Text | Dropped]) -> None:
         """Write a shard; its marker comes last."""

@@ -33,19 +33,19 @@ _PASSAGE_KEY = re.compile(r"passage-\d+(?:-\w+)?")
 _ID_NAMES = ("id", "key", "name", "passage", "passage-id", "passageid", "doc-id", "段落", "段落-id", "编号")
 _GRADE_NAMES = ("grade", "label", "rating", "level", "relevance", "score", "letter", "等级", "评级",
            "级别", "评分", "相关性", "相关度", "相关程度", "字母")  # fmt: skip
-#: Depth of nested objects that is searched.
-_MAX_DEPTH = 4
+#: Depth of nested objects that is searched, and of values that are read at all.
+_MAX_DEPTH, _MAX_READ_DEPTH = 4, 50
 
 _HYPHENS = re.compile(r"[\u2010-\u2015\u2212_\s\\-]+")
 _KEY_MARKS = " \t\r\n*`_~\"'“”‘’「」『』《》<>[]【】()"
-#: A key in a text without JSON, what may occur between it and its grade, and the end of a table's cell.
+#: A key in a text without JSON, and what may occur between it and its grade.
 _KEY_IN_TEXT = re.compile(r"passage[\W_]{1,2}\d+(?:[\u2010-\u2015_-]\w+)?", re.IGNORECASE)
 _AROUND_GRADE = " \t\r*`\"'|:=>→-"
-_CELL_END = re.compile(r"\s*\|")
+#: Runs of marks are possessive: a long one must not be tried at each of its lengths.
 _GRADE_TEXT = re.compile(
-    r"(?:(?:grade|label|rating|level|relevance|score|等级|评级|级别|评分|相关性|相关度|相关程度)"
-    r"[\s\"'“”*]*(?:is|为|是)?[\s:=]*)?"
-    r"[*`\"'“”‘’「」『』\[【(<\s]*([SABCDsabcd])[*`\"'“”‘’」』\]】)>\s]*(?:级别?|等级?|档)?[*`\"'”\s]*"
+    r"(?:(?i:grade|label|rating|level|relevance|score|等级|评级|级别|评分|相关性|相关度|相关程度)"
+    r"[\s\"'“”*]*+(?:is|为|是)?[\s:=]*+)?"
+    r"[*`\"'“”‘’「」『』\[【(<\s]*+([SABCDsabcd])[*`\"'“”‘’」』\]】)>\s]*+(?:级别?|等级?|档)?[*`\"'”\s]*+"
     r"(?:$|[(:,.;。、!]|[-–—|]+\s)(.*)",
     re.DOTALL,
 )
@@ -95,6 +95,8 @@ def claims(content: str, keys: Sequence[str], *, cut: bool = False) -> Claims | 
     """
     text = spoken(content, cut=cut)
     values = json_values(text)
+    if any(_too_deep(value.content) for value in values):
+        return "not-json"
     sets: list[Claims] = []
     for value in values:
         value_claims = [one for one in _sets(value.content) if one]
@@ -112,6 +114,15 @@ def claims(content: str, keys: Sequence[str], *, cut: bool = False) -> Claims | 
         return "not-an-object"
     # An object that does not end was cut; its lines are not a list.
     return ([] if "{" in text else _lines(text, keys)) or "not-json"
+
+
+def _too_deep(value: Any, depth: int = 0) -> bool:
+    """Return True if a value is nested deeper than any answer is; reading it might exceed Python's stack."""
+    if isinstance(value, Members):
+        value = [one for _, one in value]
+    if not isinstance(value, list):
+        return False
+    return depth == _MAX_READ_DEPTH or any(_too_deep(one, depth + 1) for one in value)
 
 
 def _borne_out(repaired_claims: Claims, text: str) -> bool:
@@ -194,7 +205,8 @@ def _lines(text: str, keys: Sequence[str]) -> Claims:
     """Return claims of an answer without JSON, if every key has one; empty otherwise."""
     line_claims: Claims = []
     for key, following in _stretches(text):
-        claim = (key, letter(_CELL_END.split(following.partition("\n")[0].strip(_AROUND_GRADE))[0]))
+        line = following.partition("\n")[0].strip(_AROUND_GRADE)
+        claim = (key, letter(line.partition("|")[0]))
         if claim[1] and claim not in line_claims:
             line_claims.append(claim)
     return line_claims if {key for key, _ in line_claims} >= set(keys) else []

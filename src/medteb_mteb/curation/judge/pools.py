@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.folders.problems import Problems
+from medteb_mteb.folders.problems import Problems, short_repr
 from medteb_mteb.folders.rows import as_id, iter_rows
 
 if TYPE_CHECKING:
@@ -87,6 +87,6 @@ def _add(
         problems.add(row.file, row.line, "duplicate", f"query {query!r} has an earlier row")
     for entry, name in zip(listed, ids, strict=True):
         if name is None or name not in documents:
-            problems.add(row.file, row.line, "document", f"there is no document {entry!r}")
+            problems.add(row.file, row.line, "document", f"there is no document {short_repr(entry)}")
     # A list may name a document twice; it is one pair.
     pools[query] = tuple(dict.fromkeys(name for name in ids if name is not None))

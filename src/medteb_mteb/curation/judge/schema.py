@@ -26,6 +26,8 @@ _REFUSAL = re.compile(
     re.IGNORECASE,
 )
 _PASSAGE_KEY = re.compile(r"passage-(\d+)(?:-(\w+))?")
+#: Maximum digits of the number in a key.
+_MAX_KEY_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,9 @@ def _mixed_up(claimed_keys: Sequence[str], numbers: dict[str, int], keys: Sequen
         if key in numbers:
             continue
         match = _PASSAGE_KEY.fullmatch(key)
-        if match and int(match[1]) < len(keys) and keys[int(match[1])] != f"passage-{match[1]}":
+        # Python refuses to read a number of thousands of digits.
+        number = int(match[1]) if match and len(match[1]) <= _MAX_KEY_DIGITS else len(keys)
+        if match and number < len(keys) and keys[number] != f"passage-{match[1]}":
             tags = {known.rpartition("-")[2] for known in keys}
             return "untagged" if match[2] is None else "swapped" if match[2] in tags else "invented"
         return "invented"

@@ -120,7 +120,7 @@ def read_judging(path: str | Path) -> Judging:
     judges = json.loads(manifest.read_text(encoding="utf-8")).get("judges")
     if not isinstance(judges, dict):
         return Judging(judgements, tuple(sorted(occur)))
-    rows = [json.loads(line) for line in failed.read_text(encoding="utf-8").splitlines()]
+    rows = [json.loads(line) for line in failed.read_text(encoding="utf-8").split("\n") if line]
     return Judging(
         judgements,
         tuple(sorted({*judges, *occur})),
@@ -184,7 +184,8 @@ def read_labels(path: str | Path) -> list[Label]:
     if not file.is_file():
         raise BuildError(f"There is no {file}; 'medteb consensus' writes it.")
     labels = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+    lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # reasons may hold U+2028
+    for number, line in enumerate(lines, start=1):
         try:
             row: dict[str, Any] = json.loads(line)
             labels.append(Label(row["query-id"], row["corpus-id"], row["relevance"], row.get("reason", "")))

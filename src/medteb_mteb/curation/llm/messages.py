@@ -6,6 +6,7 @@ import math
 import re
 import time
 from dataclasses import dataclass
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -139,9 +140,11 @@ def retry_after(headers: Mapping[str, str]) -> float:
             seconds = float(value) * unit
         except ValueError:
             try:
-                seconds = parsedate_to_datetime(value).timestamp() - time.time()
-            except ValueError:
+                date = parsedate_to_datetime(value)
+            except (ValueError, OverflowError):
                 continue
+            # A date without a zone is in UTC (RFC 9110, section 5.6.7).
+            seconds = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - time.time()
         if math.isfinite(seconds):
             return max(0.0, seconds)
     return 0.0

@@ -23,6 +23,8 @@ Bytes = mmap.mmap | bytes
 
 #: Sizes of a log's header and of the header of each page in it.
 _LOG, _FRAME = 32, 24
+#: Bytes of a log's header that every current page in it repeats.
+_SALTS = slice(16, 24)
 
 
 def file_bytes(stack: ExitStack, file: Path) -> Bytes:
@@ -75,12 +77,15 @@ class Pages:
 def views(base: Bytes, log: Bytes) -> list[Pages]:
     """Return the possible layouts of a database's pages in its files, the likeliest first.
 
-    The size of a page is one that journals have. If the log has old pages, left from before it was restarted,
-    the database has newer ones.
+    The size of a page is one that journals have. Pages of the log whose salts are not those of its header are
+    left from before it was restarted, and the database has newer ones. The other layouts are for a log whose
+    header is damaged.
     """
     layouts = []
     for size in PAGE_SIZES:
         frames = range(_LOG, len(log) - _FRAME - size + 1, _FRAME + size)
-        numbers = {int.from_bytes(log[place : place + 4], "big"): place + _FRAME for place in frames}
-        layouts += [Pages(size, base, log, newer) for newer in (numbers, {})]
+        current = [place for place in frames if log[place + 8 : place + 16] == log[_SALTS]]
+        for places in (current, frames, ()):
+            newer = {int.from_bytes(log[place : place + 4], "big"): place + _FRAME for place in places}
+            layouts.append(Pages(size, base, log, newer))
     return layouts

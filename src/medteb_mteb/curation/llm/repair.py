@@ -49,7 +49,8 @@ def repair(
         others: Tables to copy as far as SQLite can read them.
 
     Raises:
-        JournalError: The file does not exist, another process uses it, or the disk is full.
+        JournalError: The file does not exist, is a database of another application, is used by another
+            process or cannot be written to, or the disk is full.
     """
     from filelock import FileLock, Timeout  # lazy: filelock
 
@@ -61,7 +62,12 @@ def repair(
         lock.acquire(timeout=0)
     except Timeout as error:
         raise JournalError(f"Another process works with {damaged}; wait for it.") from error
+    except OSError as error:
+        raise JournalError(
+            f"{damaged} cannot be repaired ({error.strerror}): its folder cannot be written to."
+        ) from error
     try:
+        _check_application(damaged, kind)
         return _repair(damaged, kind, fill, others)
     except OSError as error:
         raise JournalError(
@@ -96,6 +102,17 @@ def _repair(
     _beside(damaged, "-shm").unlink(missing_ok=True)
     part.replace(damaged)
     return Saved(row_count, accounts, aside)
+
+
+def _check_application(damaged: Path, kind: type[DatabaseT]) -> None:
+    """Raise JournalError if the file is an undamaged database of another application."""
+    # Immutable: SQLite leaves the log alone. A new journal has its mark only in the log.
+    uri = f"{damaged.as_uri()}?immutable=1"
+    with suppress(sqlite3.Error, UnicodeDecodeError), closing(sqlite3.connect(uri, uri=True)) as db:
+        (application,) = db.execute("PRAGMA application_id").fetchone()
+        if application in (0, kind.application) or db.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+            return
+        raise JournalError(f"{damaged} is a database of another application; give another journal.")
 
 
 def readable(damaged: Path, table: str) -> Iterator[tuple[Any, ...]]:

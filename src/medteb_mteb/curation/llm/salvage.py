@@ -13,12 +13,12 @@ import re
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.llm.database import KEY_BYTES, SETTINGS_BYTES
-from medteb_mteb.curation.llm.journal import Answer, AnswerJournal, proof
+from medteb_mteb.curation.llm.journal import UNREAD, Answer, AnswerJournal, proof
 from medteb_mteb.curation.llm.pages import Bytes, Pages, file_bytes, views
-from medteb_mteb.curation.llm.repair import repair
+from medteb_mteb.curation.llm.repair import readable, repair
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,9 +62,10 @@ def repair_answers(path: str | Path) -> RepairedAnswers:
     SQLite can read them.
 
     Raises:
-        JournalError: The file does not exist, another process uses it, or the disk is full.
+        JournalError: The file does not exist, is a database of another application, is used by another
+            process or cannot be written to, or the disk is full.
     """
-    saved = repair(path, AnswerJournal, _fill, ("failures", "accounts", "settings", "origins", "dated"))
+    saved = repair(path, AnswerJournal, _fill, ("accounts", "settings", "origins"))
     return RepairedAnswers(saved.rows, saved.accounts, saved.moved)
 
 
@@ -72,6 +73,17 @@ def _fill(fresh: AnswerJournal, database: Path, log: Path) -> None:
     rows = _answers(database, log)
     while chunk := list(islice(rows, 10_000)):
         fresh.insert(AnswerJournal.table, chunk)
+    # A row about a lost answer would keep the next run from buying it, or would give the new one its date.
+    for table in ("failures", "dated"):
+        notes = readable(database, table)
+        while batch := list(islice(notes, 10_000)):
+            kept = fresh.known([key for key, *_ in batch])
+            fresh.insert(table, (row for row in batch if row[0] in kept or _unanswered(table, row)))
+
+
+def _unanswered(table: str, row: tuple[Any, ...]) -> bool:
+    """Return True for the failure of a prompt that never had an answer."""
+    return table == "failures" and row[1] != UNREAD and row[2] == 0
 
 
 def _answers(database: Path, log: Path) -> Iterator[Row]:

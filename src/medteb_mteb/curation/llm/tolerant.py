@@ -120,13 +120,16 @@ def json_object(content: str) -> dict[str, Any]:
     """Return the JSON object of an answer, without reasoning and text around it.
 
     Raises:
-        Rejected: `no-json`: there is not exactly one object, or a key occurs twice.
+        Rejected: `no-json`: there is not exactly one object, a key occurs twice, or it is nested too deeply.
     """
     values = [value.content for value in json_values(spoken(content))]
     objects = [value for value in values if isinstance(value, Members)]
-    if not objects or any(other != objects[0] for other in objects):
-        raise Rejected("no-json")
-    parsed: dict[str, Any] = _as_dict(objects[0])
+    try:
+        if not objects or any(other != objects[0] for other in objects[1:]):
+            raise Rejected("no-json")
+        parsed: dict[str, Any] = _as_dict(objects[0])
+    except RecursionError as error:  # nested hundreds of levels deep
+        raise Rejected("no-json") from error
     return parsed
 
 

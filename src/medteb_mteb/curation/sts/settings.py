@@ -42,8 +42,10 @@ class StsSettings:
     seed: int = 42
 
     def __post_init__(self) -> None:
-        if not self.test > 0:
-            raise BuildError(f"The number (or share) of test queries has to be positive; got {self.test}.")
+        if not 0 < self.test < math.inf:
+            raise BuildError(
+                f"The number (or share) of test queries has to be positive and finite; got {self.test}."
+            )
         if (
             len(self.probabilities) != 3
             or not all(math.isfinite(p) and p >= 0 for p in self.probabilities)
@@ -60,6 +62,10 @@ class StsSettings:
             )
         if not 0 <= self.tolerance < 1:
             raise BuildError(f"The tolerance of lengths is a share from 0 to below 1; got {self.tolerance}.")
+        if not 0 < self.threshold <= 1:
+            raise BuildError(
+                f"The threshold of near-duplicates must be between 0 and 1; got {self.threshold}."
+            )
         for name, number in (("per_entry", self.per_entry), ("limit", self.limit)):
             if number is not None and number < 1:
                 raise BuildError(f"{name} is a positive number, or None; got {number}.")

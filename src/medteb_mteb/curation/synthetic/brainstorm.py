@@ -56,10 +56,12 @@ def read_tasks(path: str | Path) -> Tasks:
     except UnicodeDecodeError as error:
         raise BuildError(f"{file} is not text in UTF-8; give one task on each line.") from error
     tasks = Tasks()
+    seen: set[str] = set()  # looked up once per line, of which there may be many
     for line in filter(None, lines):
-        if line in tasks.kept:
+        if line in seen:
             tasks.dropped.append({"task": line, "reason": "repeated"})
         else:
+            seen.add(line)
             tasks.kept.append(line)
     if not tasks.kept:
         raise BuildError(f"{file} holds no task; give one on each line.")

@@ -63,7 +63,8 @@ class Shards:
         """
         digests = {}
         for name in self.names:
-            parts = [p for p in sorted(self.folder.glob(f"{name}-[0-9]*.jsonl")) if p.stat().st_size]
+            found = sorted(self.folder.glob(f"{name}-[0-9]*.jsonl"), key=lambda p: (len(p.name), p.name))
+            parts = [path for path in found if path.stat().st_size]
             target = self.folder / f"{name}.jsonl"
             if parts:
                 with moved(target) as part, part.open("wb") as joined:

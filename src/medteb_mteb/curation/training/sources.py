@@ -5,22 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st.recipes.schema import Data
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from mar_st.data import Triple
 
 __all__ = ["Record", "read_records", "records_digest"]
-
-#: Columns that the reader uses.
-READ_COLUMNS = frozenset(
-    ("query", "positive", "positives", "pos", "negative", "negatives", "neg", "instruction", "source")
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +44,8 @@ class Record:
 def read_records(path: str | Path) -> list[Record]:
     """Return the rows of a training set, in any form and place that `mar train` reads.
 
-    Further columns are kept of JSON rows that hold texts, a query each; other forms and Parquet have none.
+    Further columns are kept of JSON rows that hold texts, a query each; other forms, CSV, TSV and Parquet
+    have none.
 
     Raises:
         DataError: The training set cannot be read; file and line are named.
@@ -76,18 +72,31 @@ def records_digest(records: Iterable[Record]) -> str:
 
 def _more(path: str) -> Sequence[Mapping[str, Any]] | None:
     """Return the unused columns, row by row; `None` if rows and triples do not correspond."""
-    from mar_st.data import locate  # lazy: transformers
-    from mar_st.data.rows import json_rows  # lazy: transformers
+    from mar_st.data import DataError, locate  # lazy: transformers
+    from mar_st.data.rows import SEPARATORS, json_rows  # lazy: transformers
+    from mar_st.data.triples import is_column  # lazy: transformers
 
     if path.startswith("hub:"):
         return None
     file = locate(path)
-    file = file / "triples.jsonl" if file.is_dir() else file
-    if not file.is_file() or file.suffix == ".parquet":
+    if file.is_dir():
+        if any(file.glob("*.parquet")):  # these are read, whatever is beside them
+            return None
+        file /= "triples.jsonl"
+    kind = Path(file.stem).suffix if file.suffix == ".gz" else file.suffix
+    if not file.is_file() or kind in (".parquet", *SEPARATORS):
         return None
     unused = []
-    for _, row in json_rows(file):
+    for number, row in json_rows(file):
         if "query" not in row or "premise" in row or "sentence1" in row:
             return None
-        unused.append({name: value for name, value in row.items() if name not in READ_COLUMNS})
+        other = {name: value for name, value in row.items() if not is_column(name)}
+        try:
+            json.dumps(other, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"{file}:{number}: a column holds half of a surrogate pair, which no file can hold "
+                f"({error.reason}). Remove it."
+            ) from error
+        unused.append(other)
     return unused

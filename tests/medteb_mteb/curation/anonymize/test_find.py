@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import pytest
 
-from medteb_mteb.curation.anonymize.checks import id_card_digit, luhn_digit, passes_luhn
 from medteb_mteb.curation.anonymize.find import Finder, analyzer
 from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS
 from medteb_mteb.curation.anonymize.spans import Span, disjoint
@@ -16,45 +15,6 @@ from medteb_mteb.curation.files.records import BuildError
 @pytest.fixture(scope="module")
 def finder():
     return Finder()
-
-
-def identifiers(finder, text):
-    return [(span.kind, text[span.start : span.end]) for span in finder(text)]
-
-
-@pytest.mark.thorough
-def test_an_identity_card_is_found_by_its_check_digit(finder):
-    first = "11010519491231002"
-    right = first + id_card_digit(first)
-    assert right.endswith("X")
-    assert identifiers(finder, f"编号{right}。") == [("ID_CARD", right)]
-    # A slip in the last digit is still a person; another number of 18 digits is not.
-    assert identifiers(finder, f"身份证{first}1") == [("ID_CARD", f"{first}1")]
-    assert identifiers(finder, f"编号99{first[2:]}1。") == []
-    assert identifiers(finder, "编号110105194913310021。") == []
-
-
-def test_a_bank_card_is_found_by_its_luhn_digit(finder):
-    card = "622202100011234567"
-    card += luhn_digit(card)
-    assert passes_luhn(card)
-    invalid = card[:-1] + str((int(card[-1]) + 1) % 10)
-    assert identifiers(finder, f"退到{card}即可") == [("BANK_CARD", card)]
-    assert identifiers(finder, f"退到{invalid}即可") == []
-    assert identifiers(finder, f"银行卡{invalid}") == [("BANK_CARD", invalid)]
-
-
-@pytest.mark.parametrize(
-    ("personal", "thing"),
-    [
-        ("电话13800138000", "批号13800138000"),
-        ("打13800138000", "货号：13800138000"),
-        ("13800138000", "LOT 13800138000"),
-    ],
-)
-def test_a_product_number_is_not_a_phone(finder, personal, thing):
-    assert [kind for kind, _ in identifiers(finder, personal)] == ["PHONE"]
-    assert identifiers(finder, thing) == []
 
 
 def test_only_the_requested_kinds_are_found():
@@ -105,7 +65,7 @@ def test_the_longest_wins_and_of_equal_ones_the_more_specific_kind():
 
 @pytest.mark.thorough(but=["姓名", "医院"])
 @pytest.mark.parametrize(
-    "piece", ["省市区路号", "1", "高血压患者张医生", "姓名", "微信", "a@", "医院", "1-", "Patient Ab Cd "]
+    "piece", ["省市区路号", "1", "高血压患者张医生", "姓名", "微信", "a@", "医院", "1-", "Patient Ab Cd ", "和", "王"]
 )
 def test_long_texts_take_time_in_proportion(finder, piece):
     text = piece * (20_000 // len(piece))

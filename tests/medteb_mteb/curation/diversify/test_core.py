@@ -186,12 +186,6 @@ def test_the_neighbour_of_a_dropped_vector_is_the_nearest_kept_one():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: SelectionRule(1.0), "must be 0.05 or more and below 1"),
-        (lambda: SelectionRule(0.0), "must be 0.05 or more"),
-        (lambda: SelectionRule(0.8, k=2, tolerated=2), "Make k larger"),
-        (lambda: SelectionRule(0.8, tolerated=5), "Of k = 5 neighbours"),
-        (lambda: SelectionRule(0.8, tolerated=-1), "tolerated is -1"),
-        (lambda: SelectionRule(0.8, seed_size=-1), "negative"),
         (lambda: Search("hnsw"), "choose from exact and ivf"),
         (lambda: Search("ivf", probes=0), "at least 1"),
         (lambda: diversify(np.eye(3), threshold=0.8, k=1), "Make k larger"),
@@ -220,26 +214,6 @@ def test_copies_of_a_text_are_kept_as_far_as_the_published_rule_allows(decide, r
     """MAR, Table 10: 5000 texts unseen, then those with at most 1 near neighbour among 5."""
     copies = np.ones((kept + 3, 2), dtype=np.float32)
     assert decide(copies, **rule).tolist() == [True] * kept + [False] * 3
-
-
-def test_a_feed_of_no_vectors_decides_nothing_and_changes_no_later_decision():
-    vectors = clustered(np.random.default_rng(6), 300, 16)
-    rule = SelectionRule(0.8, seed_size=50)
-    filtered = make_filter(rule, Search(block=64), 16, lambda: vectors, neighbours=True)
-    parts = [filtered.feed(vectors[start:stop]) for start, stop in ((0, 0), (0, 120), (120, 120), (120, 300))]
-    assert [[len(column) for column in part] for part in parts] == [[n] * 3 for n in (0, 120, 0, 180)]
-    kept = np.concatenate([part.kept for part in parts])
-    assert np.array_equal(kept, loop(vectors, 0.8, seed_size=50))
-
-
-@pytest.mark.parametrize("row", [8, 41])
-def test_an_unusable_vector_in_a_later_block_of_a_feed_is_named_by_its_number(row):
-    """In the seed, and after it."""
-    vectors = clustered(np.random.default_rng(0), 60, 8)
-    vectors[row, 3] = np.nan
-    filtered = make_filter(SelectionRule(0.8, seed_size=10), Search(block=7), 8, lambda: vectors)
-    with pytest.raises(BuildError, match=f"Vector {200 + row} has NaN"):
-        filtered.feed(vectors, 200)
 
 
 def test_unusable_vectors_are_named():

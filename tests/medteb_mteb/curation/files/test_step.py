@@ -43,7 +43,8 @@ class Unseen:
 @pytest.fixture
 def source(tmp_path):
     file = tmp_path / "raw.jsonl"
-    rows = [{"_id": str(i), "text": f"第{i % 17}条", "n": i} for i in range(50)]
+    # Line separators of Unicode do not end a line of JSON.
+    rows = [{"_id": f"{i}\u2028", "text": f"第{i % 17}条", "title": "\x85", "n": i} for i in range(50)]
     file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     return file
 

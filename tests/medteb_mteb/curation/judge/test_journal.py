@@ -3,35 +3,19 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
-import os
 import random
 import sqlite3
 from contextlib import closing
 
 import pytest
 from tests.medteb_mteb.curation.judge.earlier import as_version_1
+from tests.medteb_mteb.curation.judge.settled import SETTINGS, filled, key, settle, settle_until_killed
 from tests.medteb_mteb.curation.power_cut import Disk
 
 from medteb_mteb.curation.judge import JournalError, judge, repair_journal
 from medteb_mteb.curation.judge.entries import JudgeAccount, Request, judgement_key
 from medteb_mteb.curation.judge.journal import JudgementJournal
 from medteb_mteb.curation.llm.database import Failure, settings_digest
-
-SETTINGS = settings_digest({"model": "m"})
-
-
-def key(number):
-    return hashlib.sha256(b"%d" % number).digest()[:16]
-
-
-def settle(journal, numbers, grade="A", failures=None, follow=()):
-    request = Request(tuple(key(number) for number in numbers))
-    journal.decide(SETTINGS, [request])
-    grades = {key(number): grade for number in numbers}
-    journal.settle(
-        SETTINGS, request, judge="one", grades=grades, failures=failures or {}, follow=list(follow),
-        paid=JudgeAccount(1, 100, 10, 0.5, 0, 1, 0),
-    )  # fmt: skip
 
 
 def test_the_next_run_finds_settled_grades(tmp_path):
@@ -66,17 +50,9 @@ def test_keys_tell_judgements_apart():
     assert len(ids) == 5
 
 
-def _die(path, after):
-    journal = JudgementJournal(path)
-    for number in range(50):
-        settle(journal, [number])
-        if number == after:
-            os._exit(9)
-
-
 def test_a_killed_process_leaves_all_that_it_settled(tmp_path):
     path = tmp_path / "journal.sqlite"
-    child = multiprocessing.get_context("fork").Process(target=_die, args=(path, 20))
+    child = multiprocessing.get_context("fork").Process(target=settle_until_killed, args=(path, 20))
     child.start()
     child.join()
     assert child.exitcode == 9
@@ -124,63 +100,6 @@ def test_files_other_than_journals_are_refused(tmp_path):
         JudgementJournal(path)
 
 
-def filled(path, count=3000):
-    with JudgementJournal(path) as journal:
-        journal.describe(SETTINGS, {"model": "m"})
-        for start in range(0, count, 10):
-            settle(journal, range(start, start + 10), grade="SABCD"[start // 10 % 5])
-
-
-@pytest.mark.thorough(but=["5-1024-True", "all but data-4096-True", "1-4096-False"])
-@pytest.mark.parametrize("older", [False, True])
-@pytest.mark.parametrize("size", [1024, 4096])
-@pytest.mark.parametrize("page", [0, 1, 5, "all but data"])
-def test_a_damaged_journal_is_unchanged_and_a_repair_saves_whole_rows(
-    tmp_path, monkeypatch, page, size, older
-):
-    monkeypatch.setattr("medteb_mteb.curation.llm.database.PAGE_SIZES", (size,))
-    path = tmp_path / "journal.sqlite"
-    filled(path)
-    if older:
-        assert as_version_1(path) == (3000, 0)
-    data = bytearray(path.read_bytes())
-    draw = random.Random(0)
-    # Pages of whatever kind: the schema, the root of a tree, a leaf.
-    for number in range(1 + len(data) // size // 2) if page == "all but data" else [page]:
-        if page == "all but data":  # headers of every other page, which lead to the rows
-            data[2 * number * size : 2 * number * size + 12] = draw.randbytes(12)
-        else:
-            data[number * size : (number + 1) * size] = draw.randbytes(size)
-    path.write_bytes(data)
-    with pytest.raises(JournalError, match=r"is damaged.*left as it is.*--repair"):
-        JudgementJournal(path)
-    assert path.read_bytes() == bytes(data)
-    repaired = repair_journal(path)
-    lost = 3000 - repaired.judgements
-    assert 0 <= lost <= 2 * 4096 // 34
-    if page == "all but data":
-        assert lost == 0
-    assert repaired.moved.read_bytes() == bytes(data)
-    with JudgementJournal(path) as journal:
-        assert journal.size() == repaired.judgements
-        grades = journal.grades([key(n) for n in range(3000)])
-        assert len(grades) == repaired.judgements
-        assert all(grades[key(n)] == "SABCD"[n // 10 % 5] for n in range(3000) if key(n) in grades)
-    assert repair_journal(path).judgements == repaired.judgements  # and a whole one loses nothing
-    assert repair_journal(path).moved != repaired.moved
-
-
-def test_a_repair_recovers_rows_in_the_log_too(tmp_path):
-    path = tmp_path / "journal.sqlite"
-    child = multiprocessing.get_context("fork").Process(target=_die, args=(path, 30))
-    child.start()
-    child.join()
-    data = bytearray(path.read_bytes())
-    data[:100] = b"\0" * 100
-    path.write_bytes(data)
-    assert repair_journal(path).judgements == 31
-
-
 def test_a_grade_that_was_changed_on_the_disk_is_noticed(tmp_path):
     path = tmp_path / "journal.sqlite"
     with JudgementJournal(path) as journal:
@@ -212,13 +131,6 @@ def test_an_entry_in_the_row_of_another_number_is_damage_and_a_repair_recovers_i
     assert repair_journal(path).judgements == 3
     with JudgementJournal(path) as journal:
         assert journal.grades([key(n) for n in range(5)]) == {key(n): "A" for n in (1, 2, 3)}
-
-
-def test_a_repair_needs_a_journal_for_itself(tmp_path):
-    with pytest.raises(JournalError, match="There is no journal"):
-        repair_journal(tmp_path / "none.sqlite")
-    with JudgementJournal(tmp_path / "journal.sqlite"), pytest.raises(JournalError, match="Another process"):
-        repair_journal(tmp_path / "journal.sqlite")
 
 
 def test_a_build_resumes_after_a_repair(make_input, make_server, endpoint, judges_of, content):
@@ -275,19 +187,6 @@ def test_a_power_cut_costs_only_what_was_not_synced(tmp_path, monkeypatch):
     assert {0, 200} < lost
 
 
-@pytest.mark.parametrize("passages", [1, 10, 60, 200])
-def test_a_repair_recovers_requests_of_any_length(tmp_path, passages):
-    """Entries longer than a page take several pages."""
-    path = tmp_path / "journal.sqlite"
-    with JudgementJournal(path) as journal:
-        for start in range(0, 4 * passages, passages):
-            settle(journal, range(start, start + passages))
-    data = bytearray(path.read_bytes())
-    data[16:40] = b"\xff" * 24
-    path.write_bytes(data)
-    assert repair_journal(path).judgements == 4 * passages
-
-
 def test_a_journal_of_an_earlier_version_is_continued(tmp_path):
     path, again = tmp_path / "journal.sqlite", Request((key(7), key(8)), 1, 3)
     with JudgementJournal(path) as journal:
@@ -323,16 +222,6 @@ def test_a_row_of_an_earlier_version_that_was_changed_is_noticed(tmp_path):
             assert journal.grades([key(1)]) == {key(1): "A"}
             with pytest.raises(JournalError, match="does not agree with its checksum"):
                 journal.grades([key(1), key(2)])
-
-
-def test_a_repair_of_an_earlier_version_keeps_open_requests(tmp_path):
-    path, following = tmp_path / "journal.sqlite", [Request((key(7), key(8)), 1, 3), Request((key(9),), 2)]
-    with JudgementJournal(path) as journal:
-        settle(journal, range(5), follow=following)
-    assert as_version_1(path) == (5, 2)
-    assert repair_journal(path).judgements == 5
-    with JudgementJournal(path) as journal:
-        assert sorted(journal.requests(SETTINGS), key=lambda request: request.attempt) == following
 
 
 @pytest.mark.thorough

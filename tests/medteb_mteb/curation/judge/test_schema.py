@@ -68,6 +68,7 @@ def _tags(*numbers):
         (answer(_tags(1, 2, 3), "SBD"), "swapped"),
         (answer(TAGGED, "SBD", **{"Passage-3-zzz": "S"}), "invented"),
         (answer(("Passage-0-qqq", *TAGGED[1:]), "SBD"), "invented"),
+        (answer((f"Passage-{'9' * 5000}", *TAGGED[1:]), "SBD"), "invented"),
         (answer(TAGGED, "SBD")[:-1] + ', "Passage-0-k7f": "D"}', "duplicate"),
         (answer(TAGGED, "SBD")[:-1] + ', "Passage-0-k7f": "S"}', "duplicate"),
         (answer(TAGGED, "SBD") + answer(TAGGED, "SBC"), "duplicate"),

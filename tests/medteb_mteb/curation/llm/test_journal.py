@@ -202,13 +202,6 @@ def test_a_power_cut_costs_only_what_was_not_synced(tmp_path, monkeypatch):
     assert {30, 60} < left_over
 
 
-def test_a_repair_needs_a_journal_for_itself(tmp_path):
-    with pytest.raises(JournalError, match="There is no journal"):
-        repair_answers(tmp_path / "none.sqlite")
-    with AnswerJournal(tmp_path / "answers.sqlite"), pytest.raises(JournalError, match="Another process"):
-        repair_answers(tmp_path / "answers.sqlite")
-
-
 def test_the_tables_are_those_of_the_form(tmp_path):
     path = tmp_path / "answers.sqlite"
     AnswerJournal(path).close()

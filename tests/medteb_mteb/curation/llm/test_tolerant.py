@@ -77,3 +77,10 @@ def test_an_answer_of_brackets_takes_no_minutes():
             json_object(noise * 60)
     prose = "见文献" + "[1]" * 100 + "[" * 50
     assert json_object(prose + '{"a": 1}') == {"a": 1}
+
+
+@pytest.mark.parametrize("depth", [700, 20_000])
+def test_an_object_nested_too_deeply_is_rejected(depth):
+    nested = '{"a": ' + "[" * depth + "1" + "]" * depth + "}"
+    with pytest.raises(Rejected):
+        json_object(f"{nested} {nested}")

@@ -274,21 +274,6 @@ def test_an_empty_or_constant_test_is_refused(given):
         estimate(other, given[1], given[2], llm_at("http://127.0.0.1:9/v1"), HOW)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"test": 0}, "has to be positive"),
-        ({"probabilities": (0.5, 0.5, 0.5)}, "with a sum of 1"),
-        ({"probabilities": (1.0, 0.0, 0.0)}, "has no correlation"),
-        ({"tolerance": 1.5}, "tolerance"),
-        ({"limit": 0}, "limit is a positive number"),
-    ],
-)
-def test_impossible_settings_are_refused(settings, message):
-    with pytest.raises(BuildError, match=message):
-        StsSettings("c", "mit", **settings)
-
-
 def run_command(*arguments):
     app = typer.Typer()
     app.command()(command)

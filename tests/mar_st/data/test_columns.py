@@ -1,0 +1,112 @@
+"""Tests of the columns that triples become: draws, weights, and missing negatives."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from datasets import Dataset
+
+from mar_st.data import DataError, Triple, to_dataset
+from mar_st.data.columns import NO_TEXT, column_texts, dataset_of, drawn_share, gathered, with_negatives
+from mar_st.data.sequences import Texts
+
+TRIPLES = [
+    Triple("问零", ("答0", "答1"), ("错2", "错3")),
+    Triple("问一", ("答3",), ("错0",)),
+]
+
+
+def test_each_query_gets_one_row_if_one_positive_is_asked_for():
+    data = to_dataset(TRIPLES, negatives=0, seed=0, positives="one")
+    assert data["query"][:] == ["问零", "问一"]
+    assert data["positive"][0] in TRIPLES[0].positives
+
+
+def test_negatives_are_repeated_only_if_there_are_too_few():
+    data = to_dataset(TRIPLES, negatives=2, seed=0)
+    for row in data.select([0, 1]):
+        assert {row["negative_1"], row["negative_2"]} == {"错2", "错3"}
+    assert data[2]["negative_1"] == data[2]["negative_2"] == "错0"
+
+
+def test_missing_negatives_are_counted():
+    triples = [Triple("问", ("答",)), Triple("题", ("解",), ("错",))]
+    with pytest.raises(DataError, match=r"has no negatives but 1 are asked for; this holds for 1 of 2"):
+        to_dataset(triples, negatives=1, seed=0)
+
+
+@pytest.mark.parametrize("positives", ["one", "all"])
+def test_missing_negatives_are_left_empty_for_the_batch(positives):
+    triples = [*TRIPLES, Triple("问二", ("答5",))]
+    data = to_dataset(triples, negatives=1, seed=0, positives=positives, missing_negatives="batch")
+    assert [row["query"] for row in data if row["negative_1"] is None] == ["问二"]
+
+
+@pytest.mark.parametrize(("weight", "rows"), [(0.3, 3), (1.0, 10), (2.5, 25)])
+def test_weights_multiply_rows(weight, rows):
+    triples = [Triple(f"问{i}", (f"答{i}",), tuple(f"错{i}{j}" for j in range(5))) for i in range(10)]
+    data = to_dataset(triples, negatives=1, seed=0, weight=weight)
+    assert len(data) == rows
+    assert data.to_dict() == to_dataset(triples, negatives=1, seed=0, weight=weight).to_dict()
+    if weight > 2:  # drawn again, not repeated
+        assert data["negative_1"][:10] != data["negative_1"][10:20]
+        assert data["query"][:10] == data["query"][10:20]
+
+
+@pytest.mark.parametrize("positives", ["one", "all", "one-per-epoch"])
+@pytest.mark.parametrize("weight", [0, -1, float("inf"), float("nan")])
+def test_weights_that_give_no_or_endless_rows_are_refused(positives, weight):
+    with pytest.raises(DataError, match=f"weight of data is above 0 and finite; got {weight}"):
+        to_dataset(TRIPLES, negatives=0, seed=0, positives=positives, weight=weight)
+
+
+@pytest.mark.parametrize("negatives", [0, 1])
+def test_no_triples_are_no_rows(negatives):
+    data = to_dataset([], negatives=negatives, seed=0, weight=1.5)
+    assert len(data) == 0
+    assert data.column_names == ["query", "positive", "negative_1"][: 2 + negatives]
+
+
+@pytest.mark.parametrize("negatives", [0, 1])
+def test_the_instruction_goes_before_the_query_and_nothing_else(negatives):
+    triples = [Triple("甲", ("乙",), ("丙",), "找："), Triple("丁", ("戊",), ("己",))]
+    data = to_dataset(triples, negatives=negatives, seed=0)
+    assert data["query"][:] == ["找：甲", "丁"]
+    assert data["positive"][:] == ["乙", "戊"]
+
+
+def test_texts_of_a_column_follow_the_rows_of_the_dataset():
+    data = to_dataset(TRIPLES, negatives=0, seed=0)
+    assert list(column_texts(data.select([2, 0, 2]), "positive")) == ["答3", "答0", "答3"]
+    shuffled = data.shuffle(seed=1)
+    assert list(column_texts(shuffled, "query")) == shuffled["query"][:]
+    large = Dataset.from_dict({"query": ["é", ""]}).data.table
+    assert list(column_texts(dataset_of(large, np.array([1, 0])), "query")) == ["", "é"]
+
+
+def test_gathered_documents_are_null_only_where_there_is_none():
+    texts = Texts.of(["甲", "", "丙"]).select(np.array([2, 1, 0]))
+    assert gathered(texts, np.array([0, NO_TEXT, 1, 2])).to_pylist() == ["丙", None, "", "甲"]
+    assert gathered(Texts.of(["甲"]), np.array([0, 0])).to_pylist() == ["甲", "甲"]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0, 2.4])
+def test_a_share_holds_every_row_as_often_as_its_whole_part(share):
+    rows = list("abcde")
+    drawn = drawn_share(rows, share, random.Random(3))
+    assert len(drawn) == round(share * len(rows))
+    assert all(int(share) <= drawn.count(row) <= int(share) + 1 for row in rows)
+
+
+def test_triples_without_negatives_are_left_out_with_a_warning(caplog):
+    triples = [Triple("问二", ("答",)), *TRIPLES]
+    with caplog.at_level("WARNING", logger="mar_st"):
+        assert list(with_negatives(triples, "nli")) == TRIPLES
+    assert "data nli: 1 of 3 premises" in caplog.text
+    caplog.clear()
+    assert list(with_negatives(TRIPLES, "nli")) == TRIPLES
+    assert not caplog.text
+    with pytest.raises(DataError, match="data nli: none of the 1 premises"):
+        with_negatives(triples[:1], "nli")

@@ -1,0 +1,105 @@
+"""Tests that texts which are tokenised once give the features that the model's own module gives."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mar_st.encode.tokens import PlainFrontEnd, TokenFrontEnd, distinct
+from mar_st.model.encoders import load_encoder
+from tests.mar_st.conftest import make_config, make_tokenizer
+
+TEXTS = ["头疼吃什么药", "", "感冒", "高血压怎么办呢", "感冒", "�a b\n", "药" * 100]
+
+
+@cache
+def transformer(side: str = "right", max_length: int = 32) -> Any:
+    torch.manual_seed(0)
+    encoder = (make_config("gte"), make_tokenizer("query", side))
+    return load_encoder(encoder, "query", max_length=max_length)[0]
+
+
+def front(module: Any, *, packed: bool = False, **options: Any) -> TokenFrontEnd:
+    defaults = {"prompt": "", "task": None, "max_length": None, "rows": None}
+    return TokenFrontEnd(module, **{**defaults, **options}, packed=packed)
+
+
+@pytest.mark.parametrize("texts", [[], ["a"], ["b", "a", "b", "", "b", ""], ("é", "e\u0301", "é")])
+def test_distinct_texts_and_their_places_give_the_texts_back(texts: Any) -> None:
+    unique, inverse = distinct(texts)
+    assert [unique[place] for place in inverse] == list(texts)
+    assert unique == list(dict.fromkeys(texts))
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("prompt", ["", "头疼"])
+def test_padded_features_are_those_of_the_module(side: str, prompt: str) -> None:
+    module = transformer(side)
+    end = front(module, prompt=prompt, rows=4)
+    window = end.window(TEXTS, 80)
+    assert window.size == len(set(TEXTS))
+    unique, _ = distinct(TEXTS)
+    for rows in window.batches:
+        features = end.features(window, rows)
+        expected = module.preprocess([unique[row] for row in rows], prompt=prompt or None)
+        assert features.keys() == expected.keys()
+        for name, value in expected.items():
+            assert torch.equal(features[name], value) if torch.is_tensor(value) else features[name] == value
+    assert len(window.batches) > 1
+
+
+def test_packed_features_lay_the_same_tokens_end_to_end() -> None:
+    module = transformer()
+    end = front(module, packed=True)
+    window = end.window(TEXTS, 10_000)
+    (rows,) = window.batches
+    features = end.features(window, rows)
+    unique, _ = distinct(TEXTS)
+    bounds = features["cu_seq_lens_q"].tolist()
+    assert (bounds[0], bounds[-1]) == (0, features["input_ids"].shape[1])
+    assert features["max_length_q"] == features["max_length_k"] == max(np.diff(bounds)) == 32
+    for row, start, stop in zip(rows, bounds, bounds[1:], strict=False):
+        alone = module.preprocess([unique[row]])["input_ids"][0]
+        assert torch.equal(features["input_ids"][0, start:stop], alone)
+        positions = features["position_ids"][0, start:stop]
+        assert (positions - features["position_ids"][0, 0]).tolist() == list(range(stop - start))
+    assert features["cu_seq_lens_k"].tolist() == bounds
+
+
+def test_every_text_is_in_one_batch_and_long_ones_are_cut() -> None:
+    window = front(transformer(), rows=2, max_length=8).window(TEXTS, 10_000)
+    assert sorted(np.concatenate(window.batches).tolist()) == list(range(window.size))
+    assert max(map(len, window.batches)) == 2
+    assert window.lengths[window.inverse].tolist() == [8, 2, 4, 8, 4, 7, 8]
+
+
+def test_no_texts_are_a_window_without_batches() -> None:
+    window = front(transformer()).window([], 100)
+    assert (window.size, window.batches, window.inverse.tolist()) == (0, [], [])
+
+
+class Counts:
+    """A module that is not a transformer: it returns the texts, and what it was asked for."""
+
+    def preprocess(self, texts: list[str], **options: Any) -> dict[str, Any]:
+        return {"texts": texts, **options}
+
+
+def test_other_modules_get_the_texts_of_a_batch_sorted_by_characters() -> None:
+    end = PlainFrontEnd(Counts(), prompt="问：", task="query", max_length=None, rows=2)
+    window = end.window(["甲", "乙乙乙", "甲", "", "丙丙"], 100)
+    batches = [end.features(window, rows) for rows in window.batches]
+    assert [batch["texts"] for batch in batches] == [["乙乙乙", "丙丙"], ["甲", ""]]
+    assert all((batch["prompt"], batch["task"]) == ("问：", "query") for batch in batches)
+    assert window.inverse.tolist() == [0, 1, 0, 2, 3]
+    short = PlainFrontEnd(Counts(), prompt="", task=None, max_length=5, rows=None)
+    assert short.features(short.window(["甲"], 9), np.array([0])) == {
+        "texts": ["甲"],
+        "prompt": None,
+        "task": None,
+        "max_length": 5,
+    }

@@ -1,0 +1,136 @@
+"""Tests of the files that a MAR is loaded from: refused folders, and routes that are loaded alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers.base.modules import Normalize, Router
+
+from mar_st.errors import MarError
+from mar_st.lookup import fit_lookup
+from mar_st.model.family import add_query_encoder
+from mar_st.model.loading import check_folder, load_further, load_routes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEXTS = ["头疼怎么办", "感冒怎么办", "高血压怎么办"]
+
+HUB: dict[str, Any] = {"token": None, "cache_folder": None, "revision": None, "local_files_only": True}
+LOADING: dict[str, Any] = {
+    "model_kwargs": None, "processor_kwargs": None, "config_kwargs": None, "backend": "torch"
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(mar, tmp_path):
+    mar.save_pretrained(str(tmp_path / "mar"), create_model_card=False)
+    return tmp_path / "mar"
+
+
+@pytest.fixture
+def listings(tmp_path):
+    """The listings of a MAR without its weights."""
+    router = {
+        "types": {"query_0": "sentence_transformers.base.modules.Transformer"},
+        "structure": {"query": ["query_0"]},
+        "parameters": {"default_route": None, "allow_empty_key": False},
+    }
+    modules = [{"type": "sentence_transformers.base.modules.router.Router", "path": ""}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "router_config.json").write_text(json.dumps(router))
+    check_folder(tmp_path)
+    return tmp_path
+
+
+def rewrite(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **changes}))
+
+
+@pytest.mark.parametrize(
+    "parameters", [None, [], "query", {"default_route": ["query"]}, {"default_route": 0}]
+)
+def test_damaged_parameters_of_a_router_are_refused(listings, parameters):
+    rewrite(listings / "router_config.json", parameters=parameters)
+    with pytest.raises(MarError, match=r"router_config\.json is damaged: 'parameters' should .* again"):
+        check_folder(listings)
+
+
+def test_a_router_without_parameters_is_refused(listings):
+    path = listings / "router_config.json"
+    content = json.loads(path.read_text())
+    del content["parameters"]
+    path.write_text(json.dumps(content))
+    with pytest.raises(MarError, match=r"router_config\.json is damaged: 'parameters' should"):
+        check_folder(listings)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b'{"prompts": ', b"[]", b"null", b'{"prompts": null}', b"\xff", b'{"prompts": ["a"]}']
+)
+def test_a_damaged_file_of_prompts_is_refused(listings, content):
+    (listings / "config_sentence_transformers.json").write_bytes(content)
+    with pytest.raises(MarError, match=r"config_sentence_transformers\.json is damaged"):
+        check_folder(listings)
+
+
+@pytest.mark.parametrize("content", [None, {}, {"prompts": {"query": "检索："}}])
+def test_prompts_may_be_missing(listings, content):
+    if content is not None:
+        (listings / "config_sentence_transformers.json").write_text(json.dumps(content))
+    check_folder(listings)
+
+
+def test_folders_without_a_mar_are_refused_with_what_to_do(listings):
+    modules = [{"type": f"sentence_transformers.x.{kind}", "path": kind} for kind in ("Pooling", "Normalize")]
+    (listings / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(MarError, match=r"without routes \(Pooling, Normalize\).*with SentenceTransformer"):
+        check_folder(listings)
+    (listings / "modules.json").unlink()
+    with pytest.raises(MarError, match=r"holds no modules\.json.*MAR\.from_encoders"):
+        check_folder(listings)
+
+
+def test_a_route_is_loaded_under_another_name_without_the_files_of_the_others(folder):
+    rewrite(folder / "config_sentence_transformers.json", prompts={"query": "检索："})
+    for part in folder.glob("document*"):
+        shutil.rmtree(part)
+    (router, second), config = load_routes(str(folder), {"query-small": "query"}, hub=HUB, loading=LOADING)
+    assert list(router.sub_modules) == list(second.sub_modules) == ["query-small"]
+    assert [type(module) for module in second.sub_modules["query-small"]] == [Normalize]
+    assert config["prompts"] == {"query": "检索："}
+
+
+def test_routes_that_are_missing_are_named(folder):
+    with pytest.raises(MarError, match="has no query encoder 'query-2'; it has query"):
+        load_routes(str(folder), {"query": "query-2"}, hub=HUB, loading=LOADING)
+    (part,) = folder.glob("query_1*")
+    shutil.rmtree(part)
+    with pytest.raises(MarError, match=rf"lacks {part.name}, a part of its 'query' route; copy it there"):
+        load_routes(str(folder), {"query": "query"}, hub=HUB, loading=LOADING)
+
+
+@pytest.mark.parametrize(
+    ("saved", "loaded"), [("document", "query"), ("query", "query"), ("gone", "query"), (None, None)]
+)
+def test_the_default_route_is_one_that_is_loaded(folder, saved, loaded):
+    listing = json.loads((folder / "router_config.json").read_text())
+    rewrite(folder / "router_config.json", parameters={**listing["parameters"], "default_route": saved})
+    modules, _ = load_routes(str(folder), {"query": "query"}, hub=HUB, loading=LOADING)
+    assert modules[0].default_route == loaded
+
+
+def test_only_routes_that_plain_sentence_transformers_does_not_see_are_further_ones(folder):
+    assert load_further(str(folder), {}) == {}
+    lookup = fit_lookup(TEXTS, np.eye(3, 32), ridge=0.1, show_progress=False)
+    add_query_encoder(folder, [lookup], "query-lookup")
+    further = load_further(str(folder), {"revision": None, "device": "cpu"})
+    assert list(further) == ["query-lookup"]
+    vectors = further["query-lookup"][0].eval()(lookup.preprocess(TEXTS))["sentence_embedding"]
+    assert torch.equal(vectors, lookup.eval()(lookup.preprocess(TEXTS))["sentence_embedding"])
+    assert set(Router.load_config(str(folder))["structure"]) == {"query", "document"}

@@ -1,0 +1,119 @@
+"""Tests that arranged modules compute the vectors of the routes they were made of."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from sentence_transformers.base.modules import Dense, Normalize, Router
+from torch import nn
+
+from mar_st.modules import INERT_SCALE, is_truncation, truncation
+from mar_st.modules.arrangement import arrange, route_chain
+
+
+def dense(width_in, width_out):
+    return Dense(width_in, width_out, bias=False, activation_function=nn.Identity())
+
+
+def vectors(modules, inputs):
+    features = {"sentence_embedding": inputs}
+    for module in modules:
+        features = module(features)
+    return features["sentence_embedding"]
+
+
+#: Modules of the two routes behind their encoders, and the classes of the arranged top-level modules.
+CHAINS = {
+    "normalised": (lambda: [Normalize()], lambda: [Normalize()], [Router, Normalize]),
+    "bare": (list, list, [Router]),
+    "unequal": (lambda: [Normalize()], list, [Router]),
+    "cut": (lambda: [Normalize()], lambda: [truncation(8, 4), Normalize()], [Router, Router]),
+    "cut twice": (
+        lambda: [Normalize()],
+        lambda: [Normalize(), truncation(8, 4), Normalize()],
+        [Router, Router],
+    ),
+    "cut last": (lambda: [Normalize()], lambda: [Normalize(), truncation(8, 4)], [Router, Router]),
+    "cut alone": (list, lambda: [truncation(8, 4)], [Router, Router]),
+    "projected query": (lambda: [dense(4, 8), Normalize()], lambda: [Normalize()], [Router, Normalize]),
+}
+
+
+@pytest.fixture(params=CHAINS)
+def chains(request):
+    torch.manual_seed(0)
+    query, document, kinds = CHAINS[request.param]
+    return {"query": [dense(3, 4), *query()], "document": [dense(3, 8), *document()]}, kinds
+
+
+def test_routes_compute_the_same_vectors_as_before(chains):
+    before, kinds = chains
+    inputs = torch.randn(5, 3)
+    expected = {name: vectors(chain, inputs) for name, chain in before.items()}
+    modules = arrange(before, None)
+    assert [type(module) for module in modules] == kinds
+    for name, values in expected.items():
+        torch.testing.assert_close(vectors(route_chain(modules, name), inputs), values)
+
+
+def test_the_document_encoder_is_the_first_route_and_stays_in_the_first_router(chains):
+    before, _ = chains
+    router = arrange(before, "query")[0]
+    assert list(router.sub_modules) == ["document", "query"]
+    assert router.default_route == "query"
+    for name, chain in before.items():
+        assert router.sub_modules[name][0] is chain[0]
+
+
+def test_only_layers_behind_the_document_encoder_leave_the_first_router():
+    query, document = [dense(3, 2), dense(2, 4), Normalize()], [dense(3, 8), dense(8, 4), Normalize()]
+    first, second = arrange({"query": query, "document": document}, None)
+    assert list(first.sub_modules["query"]) == query[:2]
+    assert list(first.sub_modules["document"]) == document[:1]
+    assert second.sub_modules["document"][0] is document[1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_cut_before_a_normalisation_becomes_inert_in_its_dtype(dtype):
+    cut = truncation(8, 4).to(dtype)
+    chain = [dense(3, 8), cut, Normalize()]
+    tail = arrange({"query": [dense(3, 4), Normalize()], "document": chain}, None)[1].sub_modules["document"]
+    assert [type(module) for module in tail] == [Normalize, Dense, Normalize]
+    assert is_truncation(tail[1])
+    assert torch.equal(tail[1].linear.weight, INERT_SCALE * torch.eye(4, 8, dtype=dtype))
+    assert torch.equal(cut.linear.weight, torch.eye(4, 8, dtype=dtype))  # the given module is not changed
+
+
+def test_routes_share_no_module_of_the_second_router():
+    shared = Normalize()
+    chains = {
+        "query": [dense(3, 4), shared],
+        "query-small": [dense(3, 4), shared],
+        "document": [dense(3, 8), truncation(8, 4), shared],
+    }
+    second = arrange(chains, None)[1]
+    modules = [module for chain in second.sub_modules.values() for module in chain]
+    assert len({id(module) for module in modules}) == len(modules)
+
+
+def test_arranging_twice_changes_nothing_more():
+    chains = {"query": [dense(3, 4), Normalize()], "document": [dense(3, 8), truncation(8, 4), Normalize()]}
+    once = arrange(chains, None)
+    twice = arrange({name: route_chain(once, name) for name in chains}, None)
+    for name in chains:
+        kinds = [[type(module) for module in route_chain(modules, name)] for modules in (once, twice)]
+        assert kinds[0] == kinds[1]
+    inputs = torch.randn(5, 3)
+    assert torch.equal(
+        vectors(route_chain(once, "document"), inputs), vectors(route_chain(twice, "document"), inputs)
+    )
+
+
+def test_a_router_without_the_route_takes_its_default_or_none():
+    query, document, last = dense(3, 4), dense(3, 4), Normalize()
+    routes = {"query": [query], "document": [document]}
+    with_default = Router(routes, default_route="document", allow_empty_key=False)
+    assert route_chain([with_default, last], "query-small") == [document, last]
+    assert route_chain([with_default, last], "query") == [query, last]
+    with pytest.raises(KeyError, match="query-small"):
+        route_chain([Router(routes, default_route=None, allow_empty_key=False), last], "query-small")

@@ -1,0 +1,163 @@
+"""Judgements recovered from a damaged journal."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+from tests.medteb_mteb.curation.judge.earlier import as_version_1
+from tests.medteb_mteb.curation.judge.settled import SETTINGS, filled, key, settle, settle_until_killed
+
+from medteb_mteb.curation.judge import JournalError, repair_journal
+from medteb_mteb.curation.judge.entries import JudgeAccount, Place, Request
+from medteb_mteb.curation.judge.journal import JudgementJournal
+from medteb_mteb.curation.judge.log import MAGIC, LogEntry
+from medteb_mteb.curation.llm.database import Failure
+from medteb_mteb.curation.llm.origins import Origin
+
+
+@pytest.mark.thorough(but=["5-1024-True", "all but data-4096-True", "1-4096-False"])
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("size", [1024, 4096])
+@pytest.mark.parametrize("page", [0, 1, 5, "all but data"])
+def test_a_damaged_journal_is_unchanged_and_a_repair_saves_whole_rows(
+    tmp_path, monkeypatch, page, size, older
+):
+    monkeypatch.setattr("medteb_mteb.curation.llm.database.PAGE_SIZES", (size,))
+    path = tmp_path / "journal.sqlite"
+    filled(path)
+    if older:
+        assert as_version_1(path) == (3000, 0)
+    data = bytearray(path.read_bytes())
+    draw = random.Random(0)
+    # Pages of whatever kind: the schema, the root of a tree, a leaf.
+    for number in range(1 + len(data) // size // 2) if page == "all but data" else [page]:
+        if page == "all but data":  # headers of every other page, which lead to the rows
+            data[2 * number * size : 2 * number * size + 12] = draw.randbytes(12)
+        else:
+            data[number * size : (number + 1) * size] = draw.randbytes(size)
+    path.write_bytes(data)
+    with pytest.raises(JournalError, match=r"is damaged.*left as it is.*--repair"):
+        JudgementJournal(path)
+    assert path.read_bytes() == bytes(data)
+    repaired = repair_journal(path)
+    lost = 3000 - repaired.judgements
+    assert 0 <= lost <= 2 * 4096 // 34
+    if page == "all but data":
+        assert lost == 0
+    assert repaired.moved.read_bytes() == bytes(data)
+    with JudgementJournal(path) as journal:
+        assert journal.size() == repaired.judgements
+        grades = journal.grades([key(n) for n in range(3000)])
+        assert len(grades) == repaired.judgements
+        assert all(grades[key(n)] == "SABCD"[n // 10 % 5] for n in range(3000) if key(n) in grades)
+    assert repair_journal(path).judgements == repaired.judgements  # and a whole one loses nothing
+    assert repair_journal(path).moved != repaired.moved
+
+
+def test_a_repair_recovers_rows_in_the_log_too(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    child = multiprocessing.get_context("fork").Process(target=settle_until_killed, args=(path, 30))
+    child.start()
+    child.join()
+    data = bytearray(path.read_bytes())
+    data[:100] = b"\0" * 100
+    path.write_bytes(data)
+    assert repair_journal(path).judgements == 31
+
+
+def test_a_repair_needs_a_journal_for_itself(tmp_path):
+    with pytest.raises(JournalError, match="There is no journal"):
+        repair_journal(tmp_path / "none.sqlite")
+    with JudgementJournal(tmp_path / "journal.sqlite"), pytest.raises(JournalError, match="Another process"):
+        repair_journal(tmp_path / "journal.sqlite")
+
+
+@pytest.mark.parametrize("passages", [1, 10, 60, 200])
+def test_a_repair_recovers_requests_of_any_length(tmp_path, passages):
+    """Entries longer than a page take several pages."""
+    path = tmp_path / "journal.sqlite"
+    with JudgementJournal(path) as journal:
+        for start in range(0, 4 * passages, passages):
+            settle(journal, range(start, start + passages))
+    data = bytearray(path.read_bytes())
+    data[16:40] = b"\xff" * 24
+    path.write_bytes(data)
+    assert repair_journal(path).judgements == 4 * passages
+
+
+def test_a_repair_of_an_earlier_version_keeps_open_requests(tmp_path):
+    path, following = tmp_path / "journal.sqlite", [Request((key(7), key(8)), 1, 3), Request((key(9),), 2)]
+    with JudgementJournal(path) as journal:
+        settle(journal, range(5), follow=following)
+    assert as_version_1(path) == (5, 2)
+    assert repair_journal(path).judgements == 5
+    with JudgementJournal(path) as journal:
+        assert sorted(journal.requests(SETTINGS), key=lambda request: request.attempt) == following
+
+
+def content(path, keys):
+    with JudgementJournal(path) as journal:
+        return (
+            journal.grades(keys), journal.places(keys), journal.origins(keys), journal.failures(keys),
+            journal.requests(SETTINGS), journal.unread(SETTINGS), journal.account("one"), journal.size(),
+        )  # fmt: skip
+
+
+def test_a_repair_of_a_whole_journal_keeps_everything(tmp_path):
+    path, keys = tmp_path / "journal.sqlite", [key(n) for n in range(6)]
+    with JudgementJournal(path) as journal:
+        journal.settle(
+            SETTINGS, Request(tuple(keys[:3]), 0, 3), judge="one", grades={keys[0]: "S", keys[2]: "D"},
+            failures={keys[4]: Failure("control", 1)}, follow=[Request((keys[1],), 1, 3)],
+            paid=JudgeAccount(1, 100, 10, 0.5, 0, 1, 1), places={keys[0]: Place(2, 5), keys[2]: Place(5, 5)},
+            unread=("cut", "很难说"), origin=Origin("qwen3", "fp", "2026-11-01"),
+        )  # fmt: skip
+    before = content(path, keys)
+    assert all(before)
+    repaired = repair_journal(path)
+    assert (repaired.judgements, repaired.accounts) == (2, 1)
+    assert content(path, keys) == before
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 5000])
+def test_a_file_without_judgements_becomes_an_empty_journal_and_is_kept_aside(tmp_path, size):
+    path, data = tmp_path / "journal.sqlite", random.Random(size).randbytes(size)
+    path.write_bytes(data)
+    repaired = repair_journal(path)
+    assert (repaired.judgements, repaired.accounts) == (0, 0)
+    assert repaired.moved.read_bytes() == data
+    with JudgementJournal(path) as journal:
+        assert journal.size() == 0
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_what_is_left_of_a_journal_that_was_cut_off_is_recovered(tmp_path, share):
+    path = tmp_path / "journal.sqlite"
+    filled(path, 1000)
+    with closing(sqlite3.connect(path)) as db:
+        entries = [entry for (entry,) in db.execute("SELECT entry FROM log")]
+    data = path.read_bytes()
+    left = data[: int(share * len(data))]
+    path.write_bytes(left)
+    count = repair_journal(path).judgements
+    assert count == 10 * sum(entry in left for entry in entries)
+    assert 100 < count < 1000
+    with JudgementJournal(path) as journal:
+        grades = journal.grades([key(n) for n in range(1000)])
+        assert len(grades) == count
+        assert all(grades[key(n)] == "SABCD"[n // 10 % 5] for n in range(1000) if key(n) in grades)
+
+
+def test_only_entries_with_their_checksum_count(tmp_path):
+    """Neither the beginning of an entry in some text nor an entry with a changed grade is a judgement."""
+    path = tmp_path / "journal.sqlite"
+    entry = LogEntry(1, SETTINGS, Request((key(1),)), True, b"A", (0,))
+    forged = replace(entry, grades=b"S").packed()[:-4] + entry.packed()[-4:]
+    heads = MAGIC * 1000 + entry.packed()[:40] * 100
+    path.write_bytes(b"\0" * 64 + heads + forged + b"\0" * 64)
+    assert repair_journal(path).judgements == 0
