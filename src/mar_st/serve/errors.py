@@ -48,7 +48,7 @@ class ApiError(Exception):
     def body(self) -> bytes:
         """Return the answer's JSON, in the form that OpenAI's clients read."""
         kind = _TYPES.get(self.status, "invalid_request_error")
-        message = str(self).encode("utf-8", "backslashreplace").decode()  # a path may be no UTF-8
+        message = str(self).encode("utf-8", "backslashreplace").decode()  # a path may not be valid UTF-8
         return orjson.dumps(
             {"error": {"message": message, "type": kind, "param": self.param, "code": self.code}}
         )

@@ -1,4 +1,4 @@
-"""Tests of error responses: their form, their headers, and text that is no UTF-8."""
+"""Tests of error responses: their form, their headers, and text that is not UTF-8."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def test_an_error_whose_text_is_no_utf8_is_answered():
 
 
 @pytest.mark.parametrize("kind", ["lifespan", "websocket"])
-def test_what_is_no_request_passes_unchanged(kind):
+def test_other_kinds_of_connection_pass_unchanged(kind):
     seen = []
 
     async def inner(scope, receive, send):

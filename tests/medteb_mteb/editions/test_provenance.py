@@ -48,7 +48,7 @@ def test_a_folder_of_that_name_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("listed", [None, "judges", {"name": "a"}, 3, [], ["a", 1, None, []]])
-def test_what_is_no_list_of_objects_has_none(listed):
+def test_a_value_that_is_not_a_list_has_no_objects(listed):
     assert mappings({"judges": listed}, "judges") == []
     assert mappings({}, "judges") == []
 

@@ -176,7 +176,7 @@ def test_half_of_a_parquet_file_is_a_problem(read_parquet, tmp_path):
         ],
     ],
 )
-def test_texts_and_ids_are_told_from_what_is_none(value, text, identifier):
+def test_only_some_values_are_texts_or_ids(value, text, identifier):
     assert (as_text(value), as_id(value)) == (text, identifier)
     assert type(as_text(value)) in (str, type(None))
 

@@ -65,7 +65,8 @@ def test_the_longest_wins_and_of_equal_ones_the_more_specific_kind():
 
 @pytest.mark.thorough(but=["姓名", "医院"])
 @pytest.mark.parametrize(
-    "piece", ["省市区路号", "1", "高血压患者张医生", "姓名", "微信", "a@", "医院", "1-", "Patient Ab Cd ", "和", "王"]
+    "piece",
+    ["省市区路号", "1", "高血压患者张医生", "姓名", "微信", "a@", "医院", "1-", "Patient Ab Cd ", "和", "王"],
 )
 def test_long_texts_take_time_in_proportion(finder, piece):
     text = piece * (20_000 // len(piece))

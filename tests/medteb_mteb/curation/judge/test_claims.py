@@ -78,7 +78,7 @@ def test_every_form_of_an_answer_claims_the_same(content):
         ),
         # The same said twice is said once.
         (f'{{"{FIRST}": "A", "{SECOND}": "D"}} {{"{FIRST}": "A", "{SECOND}": "D"}}', None),
-        # A form that is filled in afterwards is no claim.
+        # A form that is filled in afterwards makes no claim.
         (
             f'{{"{FIRST}": "<字母>", "{SECOND}": "<字母>"}}\n{{"{FIRST}": "A", "{SECOND}": "D"}}',
             [(KEYS[0], "A"), (KEYS[1], "D")],
