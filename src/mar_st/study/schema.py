@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 STUDIES = RECIPES / "studies"
 
+#: Name of the column with the mean over the tasks.
+AVERAGE = "average"
+
 
 class StudyError(MarError):
     """A study that cannot be run; the message says what to do."""
@@ -106,6 +109,8 @@ class Study(_Strict):
             twice = sorted({name for name in names if names.count(name) > 1})
             if twice:
                 raise ValueError(f"two {what}s are called {twice[0]!r}; names must differ")
+        if AVERAGE in {task.name for task in self.tasks}:
+            raise ValueError(f"a task is called {AVERAGE!r}, as the column of the mean; rename it")
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"seeds {self.seeds} repeat; each must differ")
         rows = {row.name for row in self.rows}

@@ -19,6 +19,7 @@ from mar_st.evaluation.statistics import (
 )
 from mar_st.files import write_json, write_text
 from mar_st.study.plot import plot
+from mar_st.study.schema import AVERAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 #: Percentiles of the 95 % interval.
 _INTERVAL_PERCENTILES = (2.5, 97.5)
-_AVERAGE = "average"
 
 
 def make_table(
@@ -71,7 +71,7 @@ def make_table(
         if row.name != study.full:
             gaps = np.mean(drawn[row.name], axis=0) - np.mean(drawn[study.full], axis=0)
             mixed_test = mixed(seeds[row.name], seeds[study.full], gaps)
-            parts[_AVERAGE] |= {
+            parts[AVERAGE] |= {
                 "difference_low": mixed_test.low,
                 "difference_high": mixed_test.high,
                 "p_mixed": mixed_test.p,
@@ -84,13 +84,13 @@ def make_table(
                 "group": row.group,
                 "models": {str(seed): digest for seed, digest in models[row.name].items()},
                 "scores": parts,
-                "of_full": parts[_AVERAGE]["mean"] / of_full if of_full else None,
+                "of_full": parts[AVERAGE]["mean"] / of_full if of_full else None,
                 "cost": cost,
             }
         )
-    tested = {row["name"]: row["scores"][_AVERAGE]["p_mixed"] for row in rows if row["name"] != study.full}
+    tested = {row["name"]: row["scores"][AVERAGE]["p_mixed"] for row in rows if row["name"] != study.full}
     for name, p in holm(tested).items():
-        next(row for row in rows if row["name"] == name)["scores"][_AVERAGE]["p_holm"] = p
+        next(row for row in rows if row["name"] == name)["scores"][AVERAGE]["p_holm"] = p
     return {
         "study": study.name,
         "description": study.description,
@@ -126,14 +126,14 @@ def _row(
     summaries = {}
     for index, (name, task) in enumerate(zip(names, scores, strict=True)):
         summaries[name] = _summary(task.per_seed(), drawn[index])
-    summaries[_AVERAGE] = _summary(_per_seed(scores), np.mean(drawn, axis=0))
+    summaries[AVERAGE] = _summary(_per_seed(scores), np.mean(drawn, axis=0))
     if full is None:
         return summaries
     gaps, nulls = _test(study, scores, full)
     for name, gap, null in zip(names, gaps, nulls, strict=True):
         summaries[name] |= {"difference": gap, "p": p_value(gap, null)}
     gap = float(np.mean(gaps))
-    summaries[_AVERAGE] |= {"difference": gap, "p": p_value(gap, np.mean(nulls, axis=0))}
+    summaries[AVERAGE] |= {"difference": gap, "p": p_value(gap, np.mean(nulls, axis=0))}
     return summaries
 
 
@@ -220,7 +220,7 @@ def markdown(table: Mapping[str, Any]) -> str:
     head = [
         "row",
         *(f"{task['name']} ({task['metric']})" for task in table["tasks"]),
-        _AVERAGE,
+        AVERAGE,
         "seeds",
         "of full",
         "difference",
@@ -254,8 +254,8 @@ def _cells(table: Mapping[str, Any], row: Mapping[str, Any], tasks: list[str]) -
     scores, cost = row["scores"], row["cost"]
     is_full = row["name"] == table["full"]
     cells = [f"**{row['label']}**" if is_full else row["label"]]
-    cells += [_score(scores[name]) for name in (*tasks, _AVERAGE)]
-    average = scores[_AVERAGE]
+    cells += [_score(scores[name]) for name in (*tasks, AVERAGE)]
+    average = scores[AVERAGE]
     cells += [str(len(row["models"])), "undefined" if row["of_full"] is None else f"{row['of_full']:.1%}"]
     cells += ["", ""] if is_full else [_difference(average), _p(average["p_holm"])]
     if cost:
@@ -285,7 +285,7 @@ def _p(value: float) -> str:
 def _comparison(table: Mapping[str, Any], entry: Mapping[str, Any]) -> list[str]:
     label = {row["name"]: row["label"] for row in table["rows"]}
     tau = "undefined" if entry["kendall_tau"] is None else f"{entry['kendall_tau']:.2f}"
-    what = entry["task"] or _AVERAGE
+    what = entry["task"] or AVERAGE
     lines = [
         f"Beside {entry['name']} ({entry['source']}; {what} here): Kendall's tau {tau} over "
         f"{len(entry['rows'])} rows, {len(entry['opposite_pairs'])} pairs in opposite order."

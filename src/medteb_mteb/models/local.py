@@ -32,11 +32,20 @@ def model_folder(name: str) -> Path | None:
 
     A name in the form of a path (`./mar`, `../mar`, `~/mar`, `/models/mar`) is always a folder; any other
     name is one if that folder holds a model.
+
+    Raises:
+        ModelFolderError: The path names a home folder that does not exist.
     """
-    folder = Path(name).expanduser()
+    try:
+        folder = Path(name).expanduser()
+    except RuntimeError as error:  # ~name of a user that does not exist
+        raise ModelFolderError(
+            f"{name} is not a path ({error}). Give the path of a model's folder."
+        ) from error
     if folder.is_absolute() or name.startswith((".", "~")):
         return folder
-    return folder if any((folder / file).is_file() for file in _CONFIG_FILES) else None
+    # os.path: False for a name that is too long for a file.
+    return folder if any(os.path.isfile(folder / file) for file in _CONFIG_FILES) else None  # noqa: PTH113
 
 
 def folder_name(folder: Path) -> str:

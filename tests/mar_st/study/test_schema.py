@@ -59,6 +59,7 @@ def test_a_study_can_be_narrowed_to_rows_and_seeds(study_folder):
         ({"rows": [{"name": "full"}, {"name": "full"}]}, "two rows are called 'full'"),
         ({"rows": [{"name": "full", "set": {"seed": 3}}]}, "'seed' is set by the study"),
         ({"tasks": [{"name": "a", "path": "x"}, {"name": "a", "path": "y"}]}, "two tasks are called 'a'"),
+        ({"tasks": [{"name": "average", "path": "x"}]}, "a task is called 'average'"),
         (
             {"published": [{"name": "p", "source": "s", "scores": {"full": 1, "gone": 2}}]},
             "'gone', which is not a row",

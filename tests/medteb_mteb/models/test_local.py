@@ -10,7 +10,7 @@ import pytest
 
 from mar_st.lookup import fit_lookup
 from medteb_mteb.models.folder import folder_revision
-from medteb_mteb.models.local import ModelFolderError, folder_meta, resolve_model
+from medteb_mteb.models.local import ModelFolderError, folder_meta, model_folder, resolve_model
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +39,13 @@ def test_a_folder_is_named_after_itself_and_its_revision_follows_its_files(encod
     content[-1] ^= 1
     weights.write_bytes(content)
     assert folder_meta(moved).revision != meta.revision
+
+
+def test_names_that_cannot_be_paths_are_one_error_or_ordinary_names():
+    assert model_folder("a" * 300) is None
+    assert model_folder("组织/模型" * 100) is None
+    with pytest.raises(ModelFolderError, match="not a path"):
+        model_folder("~no-such-user/model")
 
 
 def test_the_model_of_a_run_is_named_after_the_run(encoder_folder, tmp_path):
