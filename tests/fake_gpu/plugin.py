@@ -39,7 +39,7 @@ def compile_device():
 
 
 def device_module():
-    """What torch asks a device's module (`torch.fake`) for."""
+    """Return the module `torch.fake`, with the functions that torch expects of a device's module."""
     module = types.ModuleType(f"torch.{NAME}")
     module.is_available = module.is_initialized = lambda: True
     module.device_count = lambda: 1

@@ -35,7 +35,8 @@ class Counting(torch.nn.Module):
 def model(request, query_source):
     document = (make_config("qwen3", 64), make_tokenizer("document", request.param))
     mar = MAR.from_modules(load_encoder(query_source, "query"), load_encoder(document, "document"))
-    return mar.eval()  # no dropout, which would be drawn in another order
+    # Where the features are; without dropout, which would be drawn in another order.
+    return mar.to("cpu").eval()
 
 
 @pytest.fixture

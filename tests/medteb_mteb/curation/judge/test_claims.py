@@ -1,4 +1,4 @@
-"""What the answer of a judge claims about which passage."""
+"""Grades that are read from the answer of a judge, and the passages that they belong to."""
 
 from __future__ import annotations
 
