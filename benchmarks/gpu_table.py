@@ -58,40 +58,41 @@ def tests(outcome: dict[str, Any]) -> str:
 
 
 def training(results: dict[str, dict[str, Any]]) -> str:
-    """A line per shape and length, both trainers in it."""
+    """A line per shape, length and setting of `compile`, with the other trainer in the line without it."""
     rows = []
     for name, result in results.items():
         systems = result.get("systems", {})
-        mar, plain = systems.get("mar", {}), systems.get("st", {})
-        if not name.startswith("train-") or "mfu" not in mar:
+        if not name.startswith("train-"):
             continue
-        ratio = mar["rows_per_second"] / plain["rows_per_second"] if "mfu" in plain else None
-        reserved = mar.get("reserved_to_planned")
-        rows.append(
-            [
-                name.removeprefix("train-"),
-                f"{mar['batch']}" + (f" by {mar['mini_batch']}" if mar["mini_batch"] else ""),
-                number(mar["texts_per_second"]),
-                number(plain.get("texts_per_second")),
-                number(ratio, ".2f"),
-                number(mar["tokens_per_second"]),
-                number(mar["mfu"], ".1%") + aim(name, mar["mfu"]),
-                number(plain.get("mfu"), ".1%"),
-                number(mar["executed_mfu"], ".1%"),
-                number(mar.get("reserved_gb"), ".1f"),
-                number(plain.get("reserved_gb"), ".1f"),
-                number(mar["planned_gb"], ".1f"),
-                number(reserved, ".2f")
-                + (
-                    f" (aim within {PLAN_TOLERANCE:.0%})"
-                    if reserved and abs(reserved - 1) > PLAN_TOLERANCE
-                    else ""
-                ),
-            ]
-        )
+        for system, label in (("mar", ""), ("mar:compile", ", compiled")):
+            row = systems.get(system, {})
+            if "mfu" in row:
+                rows.append(training_row(name, label, row, {} if label else systems.get("st", {})))
     columns = ["step", "batch", "texts/s", "texts/s ST", "ratio", "tokens/s", "MFU", "MFU ST"]
     columns += ["with recomputation", "GB reserved", "GB reserved ST", "GB planned", "reserved / planned"]
     return table("Training steps, `mar train` and sentence-transformers' trainer (ST)", columns, rows)
+
+
+def training_row(name: str, label: str, mar: dict[str, Any], plain: dict[str, Any]) -> list[str]:
+    """A line: one measurement of `mar train`, and the other trainer's if there is one."""
+    ratio = mar["rows_per_second"] / plain["rows_per_second"] if "mfu" in plain else None
+    reserved = mar.get("reserved_to_planned")
+    off = reserved and abs(reserved - 1) > PLAN_TOLERANCE
+    return [
+        name.removeprefix("train-") + label,
+        f"{mar['batch']}" + (f" by {mar['mini_batch']}" if mar["mini_batch"] else ""),
+        number(mar["texts_per_second"]),
+        number(plain.get("texts_per_second")),
+        number(ratio, ".2f"),
+        number(mar["tokens_per_second"]),
+        number(mar["mfu"], ".1%") + aim(name, mar["mfu"]),
+        number(plain.get("mfu"), ".1%"),
+        number(mar["executed_mfu"], ".1%"),
+        number(mar.get("reserved_gb"), ".1f"),
+        number(plain.get("reserved_gb"), ".1f"),
+        number(mar["planned_gb"], ".1f"),
+        number(reserved, ".2f") + (f" (aim within {PLAN_TOLERANCE:.0%})" if off else ""),
+    ]
 
 
 def encoding(results: dict[str, dict[str, Any]]) -> str:

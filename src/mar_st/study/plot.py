@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,9 @@ from mar_st.files import finished
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+#: Characters of a label on one line.
+LABEL_WIDTH = 40
 
 
 def plot(table: Mapping[str, Any], path: Path) -> None:
@@ -22,13 +26,16 @@ def plot(table: Mapping[str, Any], path: Path) -> None:
     Raises:
         ImportError: matplotlib is not installed.
     """
-    figure = import_module("matplotlib.figure").Figure(
-        figsize=(9, 1.2 + 0.32 * len(table["rows"])), layout="constrained"
-    )
-    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 1))
     rows = list(reversed(table["rows"]))
+    labels = [textwrap.fill(row["label"], LABEL_WIDTH) for row in rows]
+    heights, top = [], 0.0
+    for label in labels:  # a row is as high as its label
+        half = (1 + label.count("\n") / 2) / 2
+        heights.append(top + half)
+        top += 2 * half
+    figure = import_module("matplotlib.figure").Figure(figsize=(9, 1.2 + 0.32 * top), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 1))
     groups = list(dict.fromkeys(row["group"] for row in table["rows"]))
-    heights = range(len(rows))
     for height, row in zip(heights, rows, strict=True):
         score = row["scores"]["average"]
         color = f"C{groups.index(row['group']) % 10}"
@@ -38,7 +45,7 @@ def plot(table: Mapping[str, Any], path: Path) -> None:
         right.barh(height, row["cost"].get("flops_per_query", 0) / 1e6, color=color, alpha=0.7)
         if row["name"] == table["full"]:
             left.axvline(score["mean"], color=color, linewidth=0.8, linestyle=":")
-    left.set_yticks(list(heights), [row["label"] for row in rows])
+    left.set_yticks(heights, labels)
     left.set_xlabel("average over the tasks, 95 % interval; strokes: seeds")
     right.set_xlabel("MFLOP per query")
     for axes in (left, right):
