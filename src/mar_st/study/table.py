@@ -62,7 +62,9 @@ def make_table(
     of_full = float(_per_seed(full).mean())
     averages = {name: _per_seed(of_row) for name, of_row in scores.items()}
     seeds = seed_variances(averages, {row.name for row in study.trained})
-    drawn = {name: _drawn(study, of_row) for name, of_row in scores.items()}
+    drawn = {
+        name: _drawn(study, of_row) for name, of_row in tqdm(scores.items(), desc="resampling", leave=False)
+    }
     rows: list[dict[str, Any]] = []
     for row in tqdm(study.rows, desc="intervals and tests", leave=False):
         parts = _row(
