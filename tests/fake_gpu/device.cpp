@@ -20,6 +20,8 @@
 #include <cstring>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace {
 
@@ -141,6 +143,11 @@ Tensor& set_storage(Tensor& tensor, at::Storage storage, c10::SymInt offset, Sym
   return at::native::set_storage_cpu_(tensor, storage, offset.expect_int(), plain(size), plain(stride));
 }
 
+Tensor& set_whole_storage(Tensor& tensor, at::Storage storage) {
+  const std::vector<int64_t> size{static_cast<int64_t>(storage.nbytes() / tensor.itemsize())};
+  return at::native::set_storage_cpu_(tensor, std::move(storage), 0, size, {});
+}
+
 // Indices may be on the CPU; copies connect the devices.
 const std::set<std::string> ANY_DEVICES = {"aten::index", "aten::index_put_", "aten::_index_put_impl_", "aten::copy_"};
 
@@ -179,6 +186,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_reshape_alias", TORCH_FN(reshape_alias));
   library.impl("resize_", TORCH_FN(resize));
   library.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage));
+  library.impl("set_.source_Storage", TORCH_FN(set_whole_storage));
   library.impl("unfold", TORCH_FN(at::native::unfold));
   library.impl("alias", TORCH_FN(at::native::alias));
 }
