@@ -54,7 +54,7 @@ def grams(text: str, lengths: tuple[int, int]) -> list[str]:
     shortest, longest = lengths
     runs = list(text)
     features = runs if shortest == 1 else []
-    for length in range(2, longest + 1):
+    for length in range(2, min(longest, len(text)) + 1):
         runs = list(map(add, runs, text[length - 1 :]))
         if length >= shortest:
             features = features + runs

@@ -46,3 +46,7 @@ def test_unknown_features_are_left_out_and_known_ones_counted():
 def test_impossible_rules_are_refused(names, lengths, max_length, message):
     with pytest.raises(LookupEncoderError, match=message):
         Features(names, lengths=lengths, max_length=max_length)
+
+
+def test_n_grams_longer_than_the_text_cost_nothing():
+    assert grams("发热", (1, 10**12)) == grams("发热", (1, 2))
