@@ -137,6 +137,10 @@ class ExportListing:
         """
         if not isinstance(self.model.get("identity"), str):
             raise TypeError("'identity' of 'model' is a text")
+        for name in ("query", "similarity", "space"):
+            text = getattr(self, name, None)
+            if not isinstance(text, str | None):
+                raise TypeError(f"{name!r} is a text or null, not {repr(text)[:40]}")
         for name, low in least.items():
             value = getattr(self, name)
             if type(value) is not int or not low <= value <= MAX_SETTING:
@@ -203,8 +207,11 @@ class Listing(ExportListing):
     def check(self, least: Mapping[str, int]) -> None:
         """Check the fields of the listing, as `ExportListing.check`."""
         super().check(least)
-        if not isinstance(self.pooling["mode"], str):
-            raise TypeError("'mode' of 'pooling' is a text")
+        pooling = self.pooling
+        if not isinstance(pooling["mode"], str) or type(pooling["include_prompt"]) is not bool:
+            raise TypeError("'mode' of 'pooling' is a text, and 'include_prompt' true or false")
+        if not pooling["include_prompt"] and not isinstance(pooling["special"], list):
+            raise TypeError("'special' of 'pooling' is a list of tokens")
         if type(self.normalised) is not bool or type(self.bigrams) is not bool:
             raise TypeError("'normalised' and 'bigrams' are true or false")
         if not all(isinstance(text, str | None) for text in self.prompts.values()):

@@ -12,6 +12,7 @@ from mar_st.model.names import model_source
 from mar_st.model.opening import open_model
 from mar_st.model.routes import route
 from mar_st.model.space import space_of
+from mar_st.online.protocol import find_prompt
 from mar_st.serve.settings import ServeError
 
 if TYPE_CHECKING:
@@ -39,14 +40,15 @@ class DocumentEncoder:
         transformer: Any = modules[0]
         self._tokenizer: Any = transformer.tokenizer
         self.dim = int(model.get_embedding_dimension())
-        self.normalised = isinstance(modules[-1], Normalize)
+        self.normalised = isinstance(modules[-1], Normalize) and model.truncate_dim is None
         self.max_length = int(transformer.max_seq_length or 512)
         self.truncation: str | None = getattr(self._tokenizer, "truncation_side", None)
         self.prompts: Mapping[str, str] = {name: text or "" for name, text in model.prompts.items()}
         self._lock = threading.Lock()
 
     def encode(self, texts: Sequence[str], prompt_name: str | None = None) -> np.ndarray:
-        """Return the vectors of documents, float32 `(len(texts), dim)`."""
+        """Return the vectors of documents, float32 `(len(texts), dim)`; see `QueryEncoder`."""
+        self._prompt(prompt_name)
         if not texts:
             return np.empty((0, self.dim), dtype=np.float32)
         with self._lock:
@@ -57,10 +59,16 @@ class DocumentEncoder:
 
     def count_tokens(self, texts: Sequence[str], prompt_name: str | None = None) -> list[int]:
         """Return the number of tokens of each text, with its prompt and special tokens."""
-        prompt = self.prompts.get(prompt_name or "document", "")
+        prompt = self._prompt(prompt_name)
+        if not texts:
+            return []
         with self._lock:
             encoded = self._tokenizer([prompt + text for text in texts], verbose=False)
         return [len(ids) for ids in encoded["input_ids"]]
+
+    def _prompt(self, name: str | None) -> str:
+        """Return the prompt of a name, which must exist; by default the prompt of documents."""
+        return self.prompts.get("document", "") if name is None else find_prompt(self.prompts, name)
 
 
 def load_document_encoder(source: str) -> DocumentEncoder:

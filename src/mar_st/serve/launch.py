@@ -235,10 +235,11 @@ def _listen(host: str, port: int) -> socket.socket:
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MAX_UNSENT_BYTES)
         listening.bind(address)
         listening.listen(BACKLOG)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # names that DNS does not allow are a UnicodeError
+        reason = getattr(error, "strerror", None) or error
         raise ServeError(
-            f"Cannot listen on {host}:{port} ({error.strerror or error}). Choose another --port (0 takes a "
-            "free one) or --host."
+            f"Cannot listen on {host}:{port} ({reason}). Choose another --port (0 takes a free one), or "
+            "another --host."
         ) from error
     listening.set_inheritable(True)
     return listening

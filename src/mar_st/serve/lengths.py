@@ -63,9 +63,10 @@ async def check_lengths(
     if sum(map(len, parts)) > CHARACTERS_PER_TOKEN * most:
         raise bad(f"{field!r} is far longer than {most} tokens.", field, code="too_many_tokens")
     counts = await encoding.count(parts)
-    if sum(min(count, limit) for count in counts) > most:
+    total = sum(min(count, limit) for count in counts)
+    if total > most:
         raise bad(
-            f"{field!r} may have at most {most} tokens in all; it has {sum(counts)}.",
+            f"{field!r} may have at most {most} tokens in all; it has {total}.",
             field,
             code="too_many_tokens",
         )

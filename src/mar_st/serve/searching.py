@@ -232,13 +232,13 @@ class Lane:
                 rerank=first.rerank,
                 deadline=max(search.deadline for search in group),
             )
+            return list(zip(group, hits, strict=True))
         except DeadlinePassed as error:  # all callers have given up
             return [(search, error) for search in group]
         except Exception as error:
             if len(group) > 1:  # one caller's query must not fail the others'
                 return [result for search in group for result in self._search([search])]
             return [(first, error)]
-        return list(zip(group, hits, strict=True))
 
 
 def moving(mean: float, value: float) -> float:

@@ -97,10 +97,14 @@ class ServeSettings:
             "max_tokens",
             "max_k",
             "max_batch",
+            "max_batch_tokens",
+            "max_queue",
             "max_connections",
+            "threads",
         ):
-            if getattr(self, name) < 1:
-                raise ServeError(f"{name} is at least 1; got {getattr(self, name)}.")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ServeError(f"{name} is at least 1; got {value}.")
         for name in (
             "timeout",
             "body_timeout",
@@ -113,6 +117,13 @@ class ServeSettings:
                 raise ServeError(f"{name} is a positive number of seconds; got {getattr(self, name)}.")
         if not 0 <= self.port <= 65_535:
             raise ServeError(f"port is from 0 to 65535; got {self.port}.")
+        try:
+            (self.model_name or "").encode()
+        except UnicodeEncodeError as error:  # of a folder whose name is not UTF-8
+            raise ServeError(
+                f"The name of the model, {self.model_name!r}, cannot be written as UTF-8, so no response "
+                "could hold it. Give another --name."
+            ) from error
         if not self.api_keys and not self.insecure and not is_loopback(self.host):
             raise ServeError(
                 f"{self.host} can be reached from other machines, and there are no API keys. Give --api-keys "

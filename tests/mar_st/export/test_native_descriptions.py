@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import json
 import subprocess
 import sys
 
@@ -10,49 +10,16 @@ import numpy as np
 import pytest
 
 from mar_st.online import EncoderError
-from mar_st.online.native_description import Description
 from mar_st.online.runtimes.native import NativeRuntime
 from tests.mar_st.export.conftest import make_model, native
 
 pytestmark = pytest.mark.usefixtures("kernels")
 
 
-def test_broken_descriptions_are_refused(tmp_path):
-    import json
-
+def test_a_broken_description_is_one_clear_error(tmp_path):
     native(make_model("qwen3", "lasttoken", dense=8), tmp_path)
-    path, size = tmp_path / "native-int8.json", np.load(tmp_path / "native-int8.npy").nbytes
+    path = tmp_path / "native-int8.json"
     content = json.loads(path.read_text(encoding="utf-8"))
-    Description.of(content, size)
-
-    def broken(change):
-        other = copy.deepcopy(content)
-        change(other)
-        with pytest.raises(EncoderError):
-            Description.of(other, size)
-
-    broken(lambda c: c["layers"][1]["down"].update(weight=size - 64))
-    broken(lambda c: c["layers"][0]["qkv"].update(scales=-64))
-    broken(lambda c: c["layers"][0]["qkv"].update(weight=-1))
-    broken(lambda c: c["layers"][0]["out"].update(scales=4))
-    broken(lambda c: c["layers"][0]["up"].update(outputs=4096))
-    broken(lambda c: c["layers"][0]["query"].update(weight=size))
-    broken(lambda c: c["layers"][0].update(cosines=size - 4))
-    broken(lambda c: c["steps"][0]["linear"].update(bias=2))
-    broken(lambda c: c["model"].update(hidden=64))
-    broken(lambda c: c["model"].update(key_heads=0))
-    broken(lambda c: c["model"].update(dim=32))
-    broken(lambda c: c["model"].pop("inner"))
-    broken(lambda c: c.update(tables=10**9))
-    broken(lambda c: c["model"].update(hidden=c["model"]["hidden"] + 2**32))
-    broken(lambda c: c["layers"][0]["qkv"].update(outputs=c["layers"][0]["qkv"]["outputs"] - 2**32))
-    broken(lambda c: c["layers"][0]["query"].update(weight=size, absent=1))
-    broken(lambda c: c["layers"][0].update(sines=-1))
-    broken(lambda c: c["model"].update(heads=True))
-    broken(lambda c: c["model"].update(eps=float("nan")))
-    broken(lambda c: c.update(layers=[]))
-    broken(lambda c: c.update(layers={}))
-    broken(lambda c: c.update(steps=[3]))
     path.write_text(json.dumps({**content, "tables": 10**9}), encoding="utf-8")
     with pytest.raises(EncoderError, match=r"native-int8.json cannot be used: .* Export the encoder again"):
         NativeRuntime(path, {}, 1)

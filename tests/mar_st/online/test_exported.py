@@ -132,18 +132,6 @@ def test_broken_folders_are_refused(exported, tmp_path):  # noqa: F811
         load_query_encoder(copy)
 
 
-def test_content_is_verified_on_request(exported, tmp_path):  # noqa: F811
-    out, listing = exported
-    listing.verify(out)
-    copy = tmp_path / "copy"
-    shutil.copytree(out, copy)
-    data = bytearray((copy / "tokenizer.json").read_bytes())
-    data[-3] ^= 1
-    (copy / "tokenizer.json").write_bytes(bytes(data))
-    with pytest.raises(EncoderError, match="holds other bytes than were written"):
-        listing.verify(copy)
-
-
 def test_each_variant_has_its_own_identity(exported):  # noqa: F811
     out, listing = exported
     identities = {load_query_encoder(out, backend=name, threads=1).identity for name in listing.variants}
@@ -166,48 +154,6 @@ def test_the_query_side_of_a_mar_loads_without_its_documents(tmp_path):
     np.testing.assert_array_equal(alone.encode(["头疼"]), whole.encode(["头疼"]))
     assert whole.dim == 128
     assert whole.identity == alone.identity
-
-
-@pytest.mark.parametrize("where", ["files", "graph", "variant", "table"])
-def test_a_listing_that_names_files_elsewhere_is_refused(exported, tmp_path, where):  # noqa: F811
-    out, listing = exported
-    copy = tmp_path / "a" / "b" / "copy"
-    shutil.copytree(out, copy)
-    (tmp_path / "ESCAPED").write_text("x")
-    content = json.loads((copy / "export.json").read_text(encoding="utf-8"))
-    name, variant = "x/../../../../ESCAPED", content["variants"][listing.chosen]
-    if where == "files":
-        content["files"][name] = {"bytes": 1, "sha256": "0" * 64}
-    elif where == "graph":
-        variant["graph"] = name
-    elif where == "variant":
-        variant["files"].append(name)
-    else:
-        variant["table"] = name
-    (copy / "export.json").write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(EncoderError, match="ESCAPED"):
-        load_query_encoder(copy)
-
-
-def test_a_linked_file_is_not_read(exported, tmp_path):  # noqa: F811
-    out, _ = exported
-    copy = tmp_path / "copy"
-    shutil.copytree(out, copy)
-    (copy / "tokenizer.json").rename(tmp_path / "secret")
-    (copy / "tokenizer.json").symlink_to(tmp_path / "secret")
-    with pytest.raises(EncoderError, match="symbolic link out of"):
-        load_query_encoder(copy)
-
-
-def test_damage_is_found_when_an_encoder_is_loaded(exported, tmp_path):  # noqa: F811
-    out, listing = exported
-    copy = tmp_path / "copy"
-    shutil.copytree(out, copy)
-    graph = copy / listing.variants[listing.chosen].graph
-    content = bytearray(graph.read_bytes())
-    graph.write_bytes(bytes(len(content)))
-    with pytest.raises(EncoderError, match="holds other bytes than were written"):
-        load_query_encoder(copy)
 
 
 def test_a_folder_without_samples_loads(exported, tmp_path):  # noqa: F811
@@ -235,26 +181,8 @@ def test_an_export_is_verified(exported, tmp_path):  # noqa: F811
     ]  # fmt: skip
 
 
-VARIANT = {"runtime": "onnx", "precision": "fp32", "graph": "tokenizer.json", "files": [], "table": "float16"}
-
-SETTINGS = [
-    *(("dim", value) for value in (31, 33, 1, 2**32 + 32, "32", None)),
-    *(("max_length", value) for value in (0, 2.5, 2**40)),
-    *(("positions", value) for value in (-1, 2**40)),
-    *(("filler", value) for value in (-1, 10**6, True)),
-    *(("prompts", value) for value in (3, {"query": 3})),
-    *(("variants", value) for value in ({}, [])),
-    *(("variants", {"onnx-fp32": VARIANT | change}) for change in (
-        {"runtime": ["onnx"]}, {"files": "graph.onnx"}, {"files": [1]}, {"options": []}, {"graph": None},
-        {"report": {"p50_ms": "1"}},
-    )),
-    ("pooling", {}), ("pooling", "cls"), ("truncation", "up"), ("chosen", "nix"), ("normalised", "yes"),
-    ("model", {}), ("files", {}), ("surprise", 1),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "value"), SETTINGS)
-def test_a_listing_with_a_wrong_setting_is_one_clear_error(exported, tmp_path, name, value):  # noqa: F811
+@pytest.mark.parametrize(("name", "value"), [("dim", 31), ("dim", 33), ("dim", 1), ("filler", 10**6)])
+def test_a_setting_that_does_not_fit_the_files_is_one_clear_error(exported, tmp_path, name, value):  # noqa: F811
     out, _ = exported
     copy = tmp_path / "copy"
     shutil.copytree(out, copy)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from mar_st.serve import ServeSettings, create_app
 from tests.mar_st.serve.browser import chromium, open_page
@@ -36,6 +37,13 @@ class Client:
 
     def post(self, path: str, json: Any = None, **how: Any) -> httpx.Response:
         return self("POST", path, **({"json": json} if json is not None else {}), **how)
+
+
+def metric_values(metrics: Any, name: str) -> dict[tuple[str, ...], float]:
+    """Values of a metric by their labels, as a scraper of the page reads them."""
+    families = text_string_to_metric_families(metrics.page().decode("utf-8"))
+    samples = [sample for family in families for sample in family.samples]
+    return {tuple(sample.labels.values()): sample.value for sample in samples if sample.name == name}
 
 
 @pytest.fixture

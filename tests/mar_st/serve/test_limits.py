@@ -12,11 +12,9 @@ import numpy as np
 import orjson
 import pytest
 
-from mar_st.index import IndexingError, Searcher
+from mar_st.index import Searcher
 from mar_st.online import DeadlinePassed
-from mar_st.serve.lengths import CHARACTERS_PER_TOKEN, counted_part
-from mar_st.serve.metrics import Metrics
-from mar_st.serve.searching import PendingSearch, SearchStage
+from mar_st.serve.lengths import CHARACTERS_PER_TOKEN
 from tests.mar_st.serve.fakes import DIM, DOCUMENTS, FakeEncoder, FakeSearcher, vector_of
 from tests.mar_st.serve.servers import make_index
 
@@ -83,17 +81,6 @@ def test_the_searcher_gets_a_long_text_already_cut(make_client):
     text = made_text(5000)
     assert client.post("/search", {"query": text, "truncate": True}).status_code == 200
     assert fake.calls[-1]["texts"] == [text[-62:]]
-
-
-def test_a_long_text_is_cut_to_the_longest_part_that_fits():
-    class Words(FakeEncoder):
-        def count_tokens(self, texts, prompt_name=None):
-            return [2 + len(text.split()) for text in texts]
-
-    text = " ".join(f"word{number}" for number in range(200))
-    part = asyncio.run(counted_part(Words(), text))
-    assert part.split() == text.split()[:62]
-    assert asyncio.run(counted_part(Words(), "word " * 3)) == "word " * 3
 
 
 def test_long_texts_are_refused_before_they_are_counted(make_client):
@@ -308,23 +295,3 @@ def test_every_leg_of_a_search_looks_at_the_deadline(searcher, options):
     if "hybrid" in options:
         with pytest.raises(DeadlinePassed):
             searcher.index.find_words([made_text(50)], 3, None, deadline=time.monotonic() - 1)
-
-
-def test_an_invalid_vector_fails_only_its_own_request(searcher):
-    class Raising(FakeSearcher):
-        def search_vectors(self, vectors, texts=None, k=10, **options):
-            searcher.index.checked(vectors)
-            return super().search_vectors(vectors, texts, k, **options)
-
-    loop = asyncio.new_event_loop()
-    vectors = [np.full(DIM, value, dtype=np.float32) for value in (1, 1e20, 2)]
-    asks = [
-        PendingSearch("x", 3, None, False, 0, time.monotonic() + 20, loop.create_future(), vector)
-        for vector in vectors
-    ]
-    stage = SearchStage(Raising(DOCUMENTS), max_batch=8, metrics=Metrics())
-    results = [result for _, result in stage.small._search(asks)]
-    stage.close()
-    loop.close()
-    assert [isinstance(result, IndexingError) for result in results] == [False, True, False]
-    assert len(results[0]) == len(results[2]) == 3

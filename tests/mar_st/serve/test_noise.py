@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import errno
-import logging
 import socket
 import time
 from contextlib import suppress
 
 import httpx
 import pytest
-from uvicorn.config import STARTUP_FAILURE
 
-from mar_st.serve.launch import worker
-from mar_st.serve.settings import ServeSettings
 from tests.mar_st.serve.fakes import DIM
 from tests.mar_st.serve.sockets import JSON, connect, post, read_all
 
@@ -58,19 +53,3 @@ def test_bad_requests_leave_at_most_one_log_line_each(serve):
     assert 'mar_errors_total{kind="internal"}' not in metrics
     time.sleep(0.3)
     assert server.log[before:] == []
-
-
-def test_a_worker_that_cannot_read_the_index_logs_one_line(monkeypatch, caplog, tmp_path):
-    def fail(*_args, **_settings):
-        raise OSError(errno.EROFS, "Read-only file system", "/nowhere/index")
-
-    monkeypatch.setattr("mar_st.serve.app.create_app", fail)
-    monkeypatch.setattr("mar_st.serve.launch.join_fleet", lambda *_: None)
-    with caplog.at_level(logging.ERROR), pytest.raises(SystemExit) as stopped:
-        worker("index", None, ServeSettings(workers=2), tmp_path)
-    assert stopped.value.code == STARTUP_FAILURE
-    (record,) = caplog.records
-    assert record.getMessage() == "[Errno 30] Read-only file system: '/nowhere/index'"
-    assert record.exc_info is None
-    with pytest.raises(OSError, match="Read-only"):  # `mar` makes one line of it
-        worker("index", None, ServeSettings(workers=1), tmp_path)
