@@ -38,6 +38,8 @@ def alone(folder: Path) -> Iterator[None]:
         raise BuildError(
             f"Another process works on {folder}; wait for it, or give another folder."
         ) from error
+    except OSError as error:
+        raise BuildError(f"{folder} cannot be written to ({error.strerror}).") from error
     try:
         yield
     finally:
@@ -68,7 +70,11 @@ def claim(folder: Path, identity: Mapping[str, Any]) -> None:
 
 
 def lineage(source: str | Path) -> list[dict[str, Any]]:
-    """Return the steps that made the input, first one first: name, settings, digest of the manifest."""
+    """Return the steps that made the input, first one first: name, settings, digest of the manifest.
+
+    Raises:
+        BuildError: The manifest of the input is damaged.
+    """
     path = Path(source) / MANIFEST
     if not path.is_file() or not (Path(source) / STEP_FILE).is_file():
         return []
@@ -77,12 +83,31 @@ def lineage(source: str | Path) -> list[dict[str, Any]]:
     names = ("step", "settings", "sources", "retrievers", "read", "kept", "dropped")
     own = {name: manifest[name] for name in names if name in manifest}
     before = manifest.get("before", [])
-    return [*(before if isinstance(before, list) else [before]), {**own, "manifest": sha256_of(path)}]
+    steps = before if isinstance(before, list) else [before]
+    if not all(isinstance(step, dict) for step in steps):
+        raise BuildError(
+            f"{path} is damaged (expected objects under 'before', got {repr(before)[:60]}). Restore it, or "
+            "make its folder again."
+        )
+    return [*steps, {**own, "manifest": sha256_of(path)}]
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the content of a JSON file that holds an object."""
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    """Return the content of a JSON file that holds an object.
+
+    Raises:
+        BuildError: The file is not JSON, or does not hold an object.
+        OSError: The file cannot be read.
+    """
+    try:
+        content = files.read_json(path)
+    except files.JsonError as error:
+        raise BuildError(f"{path} is damaged ({error}). Restore it, or make its folder again.") from error
+    if not isinstance(content, dict):
+        raise BuildError(
+            f"{path} is damaged (expected a JSON object, got {type(content).__name__}). Restore it, or make "
+            "its folder again."
+        )
     return content
 
 
@@ -100,10 +125,16 @@ def write_text(path: Path, content: str, *, private: bool = False) -> None:
         private: Let only the user read and write the file.
 
     Raises:
-        BuildError: The file cannot be written.
+        BuildError: The file cannot be written, or UTF-8 cannot hold the content.
     """
     try:
         files.write_text(path, content, private=private)
+    except UnicodeEncodeError as error:
+        line = content.count("\n", 0, error.start) + 1
+        raise BuildError(
+            f"{path} cannot be written: line {line} would hold half of a surrogate pair "
+            f"({content[error.start]!a}), which no file can hold. Remove it from the input."
+        ) from error
     except OSError as error:
         raise BuildError(
             f"{path} cannot be written ({error.strerror}); what was finished before is kept. Free "

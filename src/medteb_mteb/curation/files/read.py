@@ -207,7 +207,7 @@ def _text(row: Row, problems: Problems, columns: Mapping[str, str], *, built: bo
         problems.add(row.file, row.line, "text", f"{column!r} is empty or not text")
         return None
     title = values.get(named["title"] or "", "") or ""
-    if not isinstance(title, str):
+    if not isinstance(title, str) or not _encodable(title):
         problems.add(row.file, row.line, "title", f"{named['title']!r} is not text")
         return None
     identity = as_id(values[named["id"]]) if named["id"] in values else None
@@ -220,6 +220,14 @@ def _text(row: Row, problems: Problems, columns: Mapping[str, str], *, built: bo
         **(own if isinstance(own, dict) else {}),
         **{name: v for name, v in others.items() if v is not None},
     }
+    if unusable := [name for name, v in meta.items() if not _encodable(name, v)]:
+        problems.add(
+            row.file,
+            row.line,
+            "meta",
+            f"{unusable[0]!r} holds half of a surrogate pair, which no file can hold",
+        )
+        return None
     return Text(
         identity or hashlib.sha256(f"{title}\n{text}".encode()).hexdigest()[:16],
         text,
@@ -227,6 +235,15 @@ def _text(row: Row, problems: Problems, columns: Mapping[str, str], *, built: bo
         str(values.get("anonymised") or "") if built else "",
         meta,
     )
+
+
+def _encodable(*values: Any) -> bool:
+    """Return True if UTF-8 can hold the values; JSON, but not UTF-8, can hold half of a surrogate pair."""
+    try:
+        json.dumps(values, ensure_ascii=False, default=str).encode()
+    except (UnicodeEncodeError, RecursionError):
+        return False
+    return True
 
 
 def concealed(digest: str) -> str:

@@ -73,7 +73,11 @@ def parse_source(entry: str) -> TextSource:
     Raises:
         BuildError: The entry has another format, or the licence is invalid.
     """
-    name, equals, licence = entry.rpartition("=")
+    # Names and addresses may hold further equals signs.
+    address = re.search(r"=\s*(?=https?://)", entry)
+    name, equals, licence = (
+        (entry[: address.start()], "=", entry[address.end() :]) if address else entry.rpartition("=")
+    )
     if not equals:
         raise BuildError(f"--source takes NAME=LICENCE, for instance huatuo=apache-2.0; got {entry!r}.")
     try:
@@ -87,9 +91,16 @@ def sources_of(texts: str | Path) -> list[dict[str, str]]:
     """Return the sources named in the folders of a step and of the steps before it; empty for raw files.
 
     Raises:
-        BuildError: A source has two licences.
+        BuildError: A source has two licences, or a manifest names sources in another form.
     """
-    return merged_sources(step.get("sources", []) for step in lineage(texts))
+    lists = [step.get("sources", []) for step in lineage(texts)]
+    for sources in lists:
+        if not isinstance(sources, list) or not all(map(_is_source, sources)):
+            raise BuildError(
+                f"{texts}: a manifest names the sources {repr(sources)[:80]}; expected a list of objects "
+                "with name and licence. Restore the manifest, or make the folder again."
+            )
+    return merged_sources(lists)
 
 
 def merged_sources(lists: Iterable[Iterable[Mapping[str, Any]]]) -> list[dict[str, str]]:
@@ -106,6 +117,10 @@ def merged_sources(lists: Iterable[Iterable[Mapping[str, Any]]]) -> list[dict[st
                 "Give it one licence and address, or the two sources different names."
             )
     return [by_name[name] for name in sorted(by_name)]
+
+
+def _is_source(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(value.get(key), str) for key in ("name", "licence"))
 
 
 def _is_address(value: str) -> bool:

@@ -23,7 +23,8 @@ def write_labels(
 ) -> dict[str, Any]:
     """Write `out/labels.jsonl` and `out/agreement.json`, and return the content of the latter.
 
-    If the judgements are those of `medteb judge`, who judged and when goes to `out/provenance.json`.
+    If the judgements are those of `medteb judge`, who judged and when goes to `out/provenance.json`; else
+    that file is deleted, since it belongs to other judgements.
 
     Args:
         judgements: JSONL file or folder of judgements, see `read_judging`.
@@ -31,9 +32,14 @@ def write_labels(
         rule: The rule; default the published one.
 
     Raises:
-        BuildError: The judgements are unusable, see `read_judging` and `consensus`.
+        BuildError: The judgements are unusable, see `read_judging` and `consensus`; or the folder is theirs,
+            or cannot be written to.
     """
     rule, folder = rule or ConsensusRule(), Path(out)
+    provenance = provenance_of_judging(judgements)
+    own = Path(judgements) if Path(judgements).is_dir() else Path(judgements).parent
+    if provenance and folder.resolve() == own.resolve():
+        raise BuildError(f"{folder} holds the judgements and their provenance; give another folder.")
     judging = read_judging(judgements)
     pairs = [pair[:2] for pair in judging.failed]
     labels = consensus(judging.judgements, rule, judges=judging.judges, pairs=pairs)
@@ -51,10 +57,15 @@ def write_labels(
         "labels": counts(labels),
         "agreement": report,
     }
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BuildError(f"{folder} cannot be written to ({error.strerror}).") from error
     rows = (json.dumps(label.to_json(), ensure_ascii=False) + "\n" for label in labels)
     write_text(folder / "labels.jsonl", "".join(rows))
     write_json(folder / "agreement.json", content)
-    if provenance := provenance_of_judging(judgements):
+    if provenance:
         write_json(folder / PROVENANCE, provenance)
+    else:
+        (folder / PROVENANCE).unlink(missing_ok=True)
     return content

@@ -42,6 +42,8 @@ YES_ANSWERS, NO_ANSWERS = ("1", "yes", "y", "是"), ("0", "no", "n", "否")
 #: Some spreadsheets take cells that begin with these, after blanks, for formulas (OWASP, "CSV Injection").
 FORMULA_PREFIXES = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 _CONTROLS = ("\t", "\r", "\n")
+#: Maximum characters of a cell; the default of the csv module, 131,072, is less than some documents.
+_MAX_CELL_CHARACTERS = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +196,13 @@ def read_sheet(sheet: Path) -> Sheet:
             )
             for entry in content["rows"]
         ]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
+        if not all(map(_is_pair, drawn)):
+            raise TypeError("a row holds values of other types")
+        if len({one.row for one in drawn}) < len(drawn):
+            raise ValueError("a row occurs twice")
+    except (
+        ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError,
+    ) as error:  # fmt: skip
         raise BuildError(f"{path} is not the key of a sheet ({error!r}). Export the sheet again.") from None
     if any(one.stratum not in pairs for one in drawn):
         raise BuildError(f"{path} has rows of strata that it does not list. Export the sheet again.")
@@ -219,7 +227,7 @@ def read_answers(file: Path, sheet: Sheet, column: str = "answer") -> dict[int, 
     for line, row in read_rows(file):
         where = f"{file}:{line}"
         try:
-            number = int(row["row"])
+            number = _row_number(row["row"])
         except (KeyError, TypeError, ValueError) as error:
             raise BuildError(f"{where}: expected the columns {', '.join(COLUMNS)}.") from error
         if column not in row:
@@ -244,6 +252,7 @@ def read_rows(file: Path) -> list[tuple[int, dict[str, Any]]]:
     Raises:
         BuildError: The file is neither CSV nor JSONL in UTF-8.
     """
+    csv.field_size_limit(_MAX_CELL_CHARACTERS)
     try:
         if file.suffix == ".jsonl":
             lines = file.read_text(encoding="utf-8-sig").split("\n")
@@ -256,6 +265,21 @@ def read_rows(file: Path) -> list[tuple[int, dict[str, Any]]]:
     except (OSError, ValueError, csv.Error, RecursionError) as error:
         kind = "JSONL" if file.suffix == ".jsonl" else "CSV"
         raise BuildError(f"{file} cannot be read as {kind} in UTF-8 ({error}). Save it as that.") from error
+
+
+def _is_pair(one: SheetPair) -> bool:
+    texts = (one.query_id, one.document_id, one.stratum)
+    return (
+        type(one.row) is int
+        and all(isinstance(text, str) for text in texts)
+        and (one.label is None or type(one.label) is int)
+    )
+
+
+def _row_number(cell: Any) -> int:
+    if isinstance(cell, bool) or (isinstance(cell, float) and not cell.is_integer()):
+        raise TypeError(f"{cell!r} is not the number of a row")
+    return int(cell)
 
 
 def _positive(answer: str, where: str) -> int:

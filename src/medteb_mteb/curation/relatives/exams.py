@@ -34,7 +34,7 @@ def medmcqa(raw: Raw, name: str = "dev.json") -> Iterator[dict[str, Any]]:
     for row in parse_jsonl(path):
         options = [in_one_line(_text(row.get(f"op{letter}"))) for letter in _LETTERS]
         question, answer = in_one_line(_text(row.get("question"))), row.get("cop")
-        if not question or not all(options) or answer not in (1, 2, 3, 4):
+        if not question or not all(options) or type(answer) is not int or not 1 <= answer <= 4:
             raise BuildError(f"{path}: {row.get('id')} has no question, four options and cop from 1 to 4.")
         explanation = in_one_line(_text(row.get("exp")))
         yield {"question": question, "options": options, "answer": answer - 1, "explanation": explanation}
@@ -54,7 +54,7 @@ def medqa(raw: Raw, name: str = "*test.jsonl") -> Iterator[dict[str, Any]]:
     for number, row in enumerate(parse_jsonl(path), start=1):
         given, letter = row.get("options"), row.get("answer_idx")
         question = in_one_line(_text(row.get("question")))
-        if not question or not isinstance(given, dict) or letter not in given:
+        if not (question and isinstance(given, dict) and isinstance(letter, str) and letter in given):
             raise BuildError(f"{path}:{number}: expected question, options and answer_idx.")
         options = {key: in_one_line(_text(text)) for key, text in sorted(given.items())}
         if not all(options.values()):

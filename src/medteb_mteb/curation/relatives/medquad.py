@@ -100,6 +100,7 @@ def read_pairs(raw: Raw) -> tuple[list[AnswerPair], Counter[str]]:
     pairs: list[AnswerPair] = []
     left_out: Counter[str] = Counter()
     seen: set[tuple[str, str]] = set()
+    ids: set[str] = set()
     for name, data in _medquad(raw).members(r"(^|/)\d+_\w+_QA(_XML)?/[^/]+\.xml$"):
         collection, page = re.sub(r"_XML$", "", name.split("/")[-2]), name.split("/")[-1][:-4]
         for pair in parse_xml(data, name).iter("QAPair"):
@@ -110,9 +111,11 @@ def read_pairs(raw: Raw) -> tuple[list[AnswerPair], Counter[str]]:
                 left_out["repeated pairs"] += 1
             else:
                 seen.add(_key(question, answer))
-                pairs.append(
-                    AnswerPair(f"{collection}/{page}-{pair.get('pid') or len(pairs)}", question, answer)
-                )
+                key = f"{collection}/{page}-{pair.get('pid') or len(pairs)}"
+                if key in ids:
+                    raise BuildError(f"{name}: two pairs have the id {key!r}; expected {MEDQUAD_SOURCE}.")
+                ids.add(key)
+                pairs.append(AnswerPair(key, question, answer))
     if not pairs:
         raise BuildError(f"{raw.folder} holds no MedQuAD answers; expected {MEDQUAD_SOURCE}.")
     return pairs, left_out
@@ -155,7 +158,7 @@ def read_judged_answers(raw: Raw) -> dict[str, AnswerPair]:
         parts = _JUDGED_ANSWER.match(row["Answer"])
         if parts is None:
             raise BuildError(f"{name}: {row['AnswerID']} is not Question, URL and Answer.")
-        question = re.sub(r"\s*\(Also called:.*\Z", "", parts["question"], flags=re.DOTALL)
+        question = parts["question"].partition("(Also called:")[0]
         # Every text ends with a parenthesis that is not in its source.
         answer = re.sub(r"\)\s*\Z", "", parts["answer"])
         pair = AnswerPair(row["AnswerID"], in_one_line(question), clean(answer))

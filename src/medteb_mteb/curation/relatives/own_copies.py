@@ -17,7 +17,7 @@ from medteb_mteb.curation.relatives.raw import (
 from medteb_mteb.curation.relatives.streams import parse_jsonl
 from medteb_mteb.curation.relatives.write import BuiltSet
 from medteb_mteb.folders.problems import Problems
-from medteb_mteb.folders.rows import iter_rows
+from medteb_mteb.folders.rows import as_id, iter_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -52,7 +52,7 @@ def build_icliniq(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
     for number, row in enumerate(parse_json(path, list)):
         if not isinstance(row, dict) or not {"input", "answer_icliniq"} <= set(row):
             raise BuildError(f"{path}: record {number} has no input and answer_icliniq.")
-        pairs.append((clean(str(row["input"])), clean(str(row["answer_icliniq"]))))
+        pairs.append((clean(_text(row["input"])), clean(_text(row["answer_icliniq"]))))
     return _one_to_one(
         pairs,
         task="ICliniqRetrieval",
@@ -194,9 +194,13 @@ def _rows(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def _article(value: Any, where: str) -> tuple[str, str, str]:
-    key = value.get("doc_id") if isinstance(value, dict) else None
-    title = in_one_line(value.get("title")) if isinstance(value, dict) else ""
-    abstract = in_one_line(value.get("abstract")) if isinstance(value, dict) else ""
+    key = as_id(value.get("doc_id")) if isinstance(value, dict) else None
+    title = in_one_line(_text(value.get("title"))) if isinstance(value, dict) else ""
+    abstract = in_one_line(_text(value.get("abstract"))) if isinstance(value, dict) else ""
     if key is None or not (title or abstract):
         raise BuildError(f"{where}: an article without doc_id and text: {repr(value)[:80]}.")
-    return str(key), title, abstract
+    return key, title, abstract
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from dataclasses import dataclass, field
@@ -67,16 +68,22 @@ class BuiltSet:
         return {"queries": len(self.queries), "corpus": len(self.corpus), "qrels": pairs}
 
     def check(self) -> None:
-        """Check that there is something to score.
+        """Check that there is something to score, and that a table can hold the ids.
 
         Raises:
-            BuildError: There is nothing to score.
+            BuildError: There is nothing to score, or an id is unusable.
         """
         if not self.rows and not (self.queries and self.corpus and self.qrels):
             raise BuildError(
                 f"{self.task}: the raw files hold nothing to build from: {len(self.queries)} queries with a "
                 f"positive, {len(self.corpus)} documents."
             )
+        for key in (*self.queries, *self.corpus):
+            if not key.strip() or re.search("[\t\n\r]", key):
+                raise BuildError(
+                    f"{self.task}: the id {key!r} is empty, or has a tab or a line break, which end a cell "
+                    "of the qrels. Give this text another id in the raw files."
+                )
 
 
 def write_built(built: BuiltSet, out: Path, used: Mapping[str, str]) -> tuple[Edition, bool]:

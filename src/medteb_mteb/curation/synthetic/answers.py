@@ -25,7 +25,7 @@ __all__ = [
 PAIR_KEYS = ("user_query", "positive_document", "hard_negative_document")
 
 #: Marks of a list item inside a string: "1. ", "2、", "- ". The point in "2.5 mg" is not such a mark.
-_NUMBER = re.compile(r"^\s*(?:[-*•]\s+|\(?\d{1,2}(?:[、)）]|[.．:：](?!\d))\s*)")
+_NUMBER = re.compile(r"^\s*(?:[-*•]\s+|[(（]?\d{1,2}(?:[、)）]|[.．:：](?!\d))\s*)")
 _QUOTES = (("“", "”"), ("「", "」"), ('"', '"'), ("'", "'"))
 
 
@@ -62,7 +62,7 @@ def strings_of(key: str) -> Callable[[Prompt, str], tuple[str, ...]]:
         (strings,) = _values(json_object(content), (key,))
         if not isinstance(strings, list) or not all(isinstance(line, str) for line in strings):
             raise Rejected("not-strings")
-        return tuple(tidied(line) for line in strings)
+        return tuple(tidied(_encodable(line)) for line in strings)
 
     return read
 
@@ -77,7 +77,7 @@ def read_example(prompt: Prompt, content: str) -> Example:
     values = _values(json_object(content), PAIR_KEYS)
     if not all(isinstance(value, str) for value in values):
         raise Rejected("not-strings")
-    query, positive, negative = (value.strip() for value in values)
+    query, positive, negative = (_encodable(value).strip() for value in values)
     if not (query and positive and negative):
         raise Rejected("empty")
     return Example(tidied(query), positive, negative)
@@ -101,6 +101,11 @@ def example_schema() -> dict[str, Any]:
         "required": list(PAIR_KEYS),
         "additionalProperties": False,
     }
+
+
+def _encodable(text: str) -> str:
+    """Return a text that a file can hold: JSON can hold half of a surrogate pair, UTF-8 cannot."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _values(answer: dict[str, Any], keys: Sequence[str]) -> list[Any]:

@@ -21,7 +21,7 @@ TEXTS = [
 
 
 def jsonl(path, rows):
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 
 
@@ -68,6 +68,11 @@ def test_a_column_named_anonymised_is_not_trusted(tmp_path):
         ),
         ([{"_id": None, "text": "x"}], r"q.jsonl:1: '_id' is empty"),
         ([{"_id": "a", "text": "x", "title": 3}], r"q.jsonl:1: 'title' is not text"),
+        ([{"_id": "a", "text": "x", "title": "\ud800"}], r"q.jsonl:1: 'title' is not text"),
+        ([{"text": "x", "title": "\ud800"}], r"q.jsonl:1: 'title' is not text"),
+        ([{"text": "x", "from": ["\ud800"]}], r"q.jsonl:1: 'from' holds half of a surrogate pair"),
+        ([{"text": "x", "\ud800": 1}], r"q.jsonl:1: '.ud800' holds half of a surrogate pair"),
+        ([{"text": "x", "meta": {"a": "\ud800"}}], r"q.jsonl:1: 'a' holds half of a surrogate pair"),
     ],
 )
 def test_unusable_rows_are_named_with_their_line(tmp_path, rows, message):

@@ -4,12 +4,9 @@ import json
 
 import pytest
 
-from medteb_mteb.curation.edition.corrected import write_corrected
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.labels.audit import audit, read_benchmark
 from medteb_mteb.curation.labels.grades import Label
-from medteb_mteb.editions.croissant import croissant
-from medteb_mteb.folders import inspect_folder
 
 QRELS = {"q0": ["d0", "d1"], "q1": ["d2"], "q2": ["d3"]}
 LABELS = [
@@ -58,45 +55,12 @@ def test_false_positives_and_negatives_are_counted_for_each_query(folder):
     assert result.to_json()["means"]["found"][0] == pytest.approx(4 / 3, abs=1e-4)
 
 
-def qrels_of(folder):
-    rows = (folder / "qrels" / "test.tsv").read_text().splitlines()[1:]
-    return {tuple(row.split("\t")[:2]) for row in rows}
-
-
-def test_an_audit_writes_a_corrected_edition(folder, tmp_path):
-    before = qrels_of(folder)
-    benchmark = read_benchmark(folder)
-    edition = write_corrected(benchmark, LABELS, tmp_path / "out", name="clinic-corrected", provenance={})
-    assert qrels_of(folder) == before
-    expected = {("q0", "d0"), ("q0", "d4"), ("q2", "d3"), ("q2", "d1")}
-    if not benchmark.candidates:
-        expected.add(("q2", "d2"))  # no candidate of the list
-    assert qrels_of(tmp_path / "out") == expected
-    assert edition.extra["corrected"] == {
-        "added": len(expected) - 2, "removed": 2, "queries left out": 1,
-    }  # fmt: skip
-    layout = inspect_folder(tmp_path / "out")
-    assert ("top_ranked" in layout.tables) == bool(benchmark.candidates)
-    only = write_corrected(
-        benchmark, LABELS, tmp_path / "more", name="x", provenance={}, keep_false_positives=True
-    )
-    assert only.extra["corrected"]["removed"] == 0
-    assert before <= qrels_of(tmp_path / "more")
-
-
-def test_mismatched_inputs_are_refused(folder, tmp_path):
+def test_mismatched_inputs_are_refused(folder):
     benchmark = read_benchmark(folder)
     with pytest.raises(BuildError, match="'q0' and 'gone'"):
         audit(benchmark, [Label("q0", "gone", 1)])
     with pytest.raises(BuildError, match="no labels to compare"):
         audit(benchmark, [])
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "x").touch()
-    with pytest.raises(BuildError, match="is not empty"):
-        write_corrected(benchmark, LABELS, tmp_path / "full", name="x", provenance={})
-    none = [Label(query, document, 0) for query, row in QRELS.items() for document in row]
-    with pytest.raises(BuildError, match="contradict the whole benchmark"):
-        write_corrected(benchmark, none, tmp_path / "none", name="x", provenance={})
 
 
 def test_other_types_of_folders_are_refused(tmp_path):
@@ -104,17 +68,3 @@ def test_other_types_of_folders_are_refused(tmp_path):
     write(root / "test.jsonl", [{"sentence1": "a", "sentence2": "b", "score": 1}])
     with pytest.raises(BuildError, match="is not a retrieval or reranking folder"):
         read_benchmark(root)
-
-
-def test_a_corrected_edition_says_how_it_was_made(folder, tmp_path):
-    before = {"sources": [{"name": "clinic"}], "judges": [{"name": "first"}]}
-    (folder / "provenance.json").write_text(json.dumps(before), encoding="utf-8")
-    added = {"judges": [{"name": "second"}], "consensus": [{"rule": "unanimous"}]}
-    edition = write_corrected(read_benchmark(folder), LABELS, tmp_path / "out", name="x", provenance=added)
-    provenance = json.loads((edition.path / "provenance.json").read_text("utf-8"))
-    assert provenance["sources"] == before["sources"]
-    assert provenance["judges"] == [{"name": "first"}, {"name": "second"}]
-    assert provenance["consensus"] == added["consensus"]
-    card = json.loads((edition.path / "croissant.json").read_text("utf-8"))
-    assert card["name"] == "clinic-x"
-    assert card == croissant(edition)

@@ -120,12 +120,6 @@ def test_impossible_exports_are_refused(sheet, tmp_path):
         export_review(LABELS[:1], QUERIES, {}, tmp_path / "x.csv")
 
 
-def test_a_text_that_looks_like_a_formula_is_escaped(tmp_path):
-    sheet = tmp_path / "s.csv"
-    export_review(LABELS[:1], {"q0": Text("q0", "=HYPERLINK(1)")}, DOCUMENTS, sheet)
-    assert rows_of(sheet)[0]["query"] == "'=HYPERLINK(1)"
-
-
 def test_a_sheet_without_a_positive_is_refused(tmp_path):
     few = [label for label in LABELS if label.relevance == 0] + [next(one for one in LABELS if one.relevance)]
     with pytest.raises(BuildError, match=r"would contain no positives \(1 of .*--positives 0\.5"):

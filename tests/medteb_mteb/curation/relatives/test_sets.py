@@ -135,24 +135,6 @@ def test_terms_of_the_ontology_are_queries_and_definitions_documents(built):
     assert edition.extra["left_out"] == {"obsolete terms": 1, "terms without a definition": 1}
 
 
-def test_repeated_questions_have_all_their_answers(built):
-    edition, data = built("ICliniqRetrieval")
-    assert data.qrels == {"q0": {"d0": 1, "d1": 1}, "q1": {"d2": 1}}
-    assert edition.extra["left_out"] == {"repeated queries": 1, "pairs with an empty text": 1}
-
-
-def test_drugs_with_a_description_become_queries(built):
-    _, data = built("DrugBankRetrieval")
-    assert [row["text"] for row in data.queries] == ["Aspirin", "Insulin"]
-
-
-def test_candidates_keep_their_grades(built):
-    edition, data = built("RELISHReranking")
-    assert data.qrels == {"q1": {"2": 2, "3": 0}, "q4": {"3": 0, "5": 1}}
-    assert data.top_ranked == {"q1": ["2", "3"], "q4": ["3", "5"]}
-    assert edition.extra["left_out"] == {"articles without a relevant candidate": 1}
-
-
 @pytest.mark.thorough(but=["BIOSSES"])
 @pytest.mark.parametrize("name", sorted(SETS))
 def test_a_set_built_twice_by_command_is_the_same_and_can_be_scored(
@@ -263,22 +245,6 @@ def test_malformed_raw_files_are_one_clear_error(name, file, content, message, t
     assert err.count("\n") == 1
     assert re.search(message, err), err
     assert not (tmp_path / "data" / name).exists()
-
-
-@pytest.mark.thorough
-def test_the_real_grades_of_medquad_have_the_known_counts():
-    (folder,) = real("medquad")
-    raw = Raw(folder)
-    grades, answers = reading.read_grades(raw), reading.read_judged_answers(raw)
-    assert len(grades) == 2479
-    assert len({one.question for one in grades}) == 103
-    assert {one.answer for one in grades} == set(answers)
-    assert len(answers) == 1935
-    counts = [sum(one.grade == grade for one in grades) for grade in (1, 2, 3, 4)]
-    assert counts == [1436, 678, 223, 142]
-    gains, twice = reading._gains(grades, lower=True)
-    assert (sum(map(len, gains.values())), twice) == (2311, 168)
-    assert not any(pair.answer.endswith(") ") for pair in answers.values())
 
 
 @pytest.mark.slow

@@ -100,7 +100,15 @@ def _introduction(article: ET.Element) -> str:
 
 
 def _paragraphs(part: ET.Element) -> str:
-    return " ".join(filter(None, map(_text, part.iter("p"))))
+    """Return the text of all paragraphs; one inside another, as in a list, is read once."""
+    texts, waiting = [], [part]
+    while waiting:
+        element = waiting.pop()
+        if element.tag == "p":
+            texts.append(_text(element))
+        else:
+            waiting.extend(reversed(element))
+    return " ".join(filter(None, texts))
 
 
 def _text(element: ET.Element | None) -> str:

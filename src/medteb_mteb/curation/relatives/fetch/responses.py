@@ -108,16 +108,18 @@ class Fetching:
                 part.write_bytes(body)
             self._append(entry)
         except OSError as error:
-            raise BuildError(
-                f"{self.folder} cannot be written ({error.strerror}); what was fetched before is kept."
-            ) from error
+            raise self._unwritable(error) from error
         self._stored[name] = self._used[address] = entry
         if self.requested % 50 == 0:
             self.say(f"{self.requested:,} responses fetched, {len(self._used) - self.requested:,} kept")
         return content
 
     def freeze(self) -> None:
-        """Write the list of all requested responses, and end the fetch."""
+        """Write the list of all requested responses, and end the fetch.
+
+        Raises:
+            BuildError: The list cannot be written.
+        """
         content = {
             "format": _FORMAT,
             "version": _VERSION,
@@ -125,9 +127,12 @@ class Fetching:
             "asked": self.web.base,
             "responses": list(self._used.values()),
         }
-        write_json(self.folder / FROZEN_FILE, content)
-        (self.folder / PART_FILE).unlink(missing_ok=True)
-        sync_folder(self.folder)
+        try:
+            write_json(self.folder / FROZEN_FILE, content)
+            (self.folder / PART_FILE).unlink(missing_ok=True)
+            sync_folder(self.folder)
+        except OSError as error:
+            raise self._unwritable(error) from error
 
     def _stored_body(self, name: str) -> bytes | None:
         """Return the body of a listed response; None if it is missing or was changed."""
@@ -165,6 +170,11 @@ class Fetching:
             with finished(path) as part:
                 part.write_text(whole, encoding="utf-8")
         return by_file
+
+    def _unwritable(self, error: OSError) -> BuildError:
+        return BuildError(
+            f"{self.folder} cannot be written ({error.strerror}); what was fetched before is kept."
+        )
 
     def _append(self, entry: Mapping[str, Any]) -> None:
         handle = os.open(self.folder / PART_FILE, os.O_WRONLY | os.O_APPEND)
