@@ -5,8 +5,12 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import math
+from datetime import date, time, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from mar_st.model.names import check_dataset
 from medteb_mteb.curation.files.records import BuildError, Text
@@ -33,6 +37,8 @@ __all__ = [
 ]
 
 HUB_PREFIX = "hub:"
+#: Maximum characters of a cell of CSV; the default of the csv module, 131,072, is less than some documents.
+MAX_CELL_CHARACTERS = 2**31 - 1
 SUFFIXES = (".jsonl", ".csv", ".tsv", ".parquet")
 MANIFEST = "manifest.json"
 STEP_FILE = "step.json"
@@ -136,6 +142,7 @@ def file_rows(file: Path, problems: Problems) -> Iterator[Row]:
 
 
 def _csv_rows(file: Path, problems: Problems) -> Iterator[Row]:
+    csv.field_size_limit(MAX_CELL_CHARACTERS)
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
             reader = csv.DictReader(stream, strict=True)
@@ -216,17 +223,12 @@ def _text(row: Row, problems: Problems, columns: Mapping[str, str], *, built: bo
         return None
     own = values.get("meta")
     others = {name: v for name, v in values.items() if name not in {*named.values(), "anonymised", "meta"}}
-    meta = {
-        **(own if isinstance(own, dict) else {}),
-        **{name: v for name, v in others.items() if v is not None},
-    }
-    if unusable := [name for name, v in meta.items() if not _encodable(name, v)]:
-        problems.add(
-            row.file,
-            row.line,
-            "meta",
-            f"{unusable[0]!r} holds half of a surrogate pair, which no file can hold",
-        )
+    try:
+        meta = _columns(own if isinstance(own, dict) else {})
+        meta |= {name: value for name, value in _columns(others).items() if value is not None}
+    except (ValueError, RecursionError) as error:
+        reason = str(error) if isinstance(error, ValueError) else "a column is nested too deeply"
+        problems.add(row.file, row.line, "meta", reason)
         return None
     return Text(
         identity or hashlib.sha256(f"{title}\n{text}".encode()).hexdigest()[:16],
@@ -237,11 +239,42 @@ def _text(row: Row, problems: Problems, columns: Mapping[str, str], *, built: bo
     )
 
 
-def _encodable(*values: Any) -> bool:
-    """Return True if UTF-8 can hold the values; JSON, but not UTF-8, can hold half of a surrogate pair."""
+def _columns(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {_as_json(name, name): _as_json(name, value) for name, value in values.items()}
+
+
+def _as_json(name: str, value: Any) -> Any:
+    """Return a value of another column as JSON holds it: dates and times in ISO 8601, NaN as a missing value.
+
+    Raises:
+        ValueError: JSON, or UTF-8, cannot hold the value.
+    """
+    if isinstance(value, dict):
+        return {str(_as_json(name, key)): _as_json(name, part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(name, part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        if math.isnan(value):
+            return None
+        raise ValueError(f"{name!r} is {value}, which JSON cannot hold")
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal | timedelta | UUID):
+        return str(value)
+    if not isinstance(value, str | int | float | None):
+        raise ValueError(
+            f"{name!r} holds {type(value).__name__}, which JSON cannot hold; leave the column out"
+        )
+    if isinstance(value, str) and not _encodable(value):
+        raise ValueError(f"{name!a} holds half of a surrogate pair, which no file can hold")
+    return value
+
+
+def _encodable(text: str) -> bool:
+    """Return True if UTF-8 can hold a text; JSON, but not UTF-8, can hold half of a surrogate pair."""
     try:
-        json.dumps(values, ensure_ascii=False, default=str).encode()
-    except (UnicodeEncodeError, RecursionError):
+        text.encode()
+    except UnicodeEncodeError:
         return False
     return True
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import datetime as dt
 import json
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -73,11 +75,43 @@ def test_a_column_named_anonymised_is_not_trusted(tmp_path):
         ([{"text": "x", "from": ["\ud800"]}], r"q.jsonl:1: 'from' holds half of a surrogate pair"),
         ([{"text": "x", "\ud800": 1}], r"q.jsonl:1: '.ud800' holds half of a surrogate pair"),
         ([{"text": "x", "meta": {"a": "\ud800"}}], r"q.jsonl:1: 'a' holds half of a surrogate pair"),
+        ([{"text": "x", "score": float("inf")}], r"q.jsonl:1: 'score' is inf, which JSON cannot hold"),
     ],
 )
 def test_unusable_rows_are_named_with_their_line(tmp_path, rows, message):
     with pytest.raises(FolderError, match=message):
         list(read_texts(jsonl(tmp_path / "q.jsonl", rows)))
+
+
+def test_columns_of_parquet_become_json(tmp_path):
+    noon = dt.datetime(2020, 1, 2, 12, tzinfo=dt.UTC)
+    columns = {
+        "date": noon.date(),
+        "at": noon,
+        "took": noon - noon,
+        "price": Decimal("1.50"),
+        "none": float("nan"),
+    }
+    pq.write_table(
+        pa.Table.from_pylist([{"text": "头疼发热", "none": float("nan"), **columns}]), tmp_path / "q.parquet"
+    )
+    (text,) = read_texts(tmp_path / "q.parquet")
+    assert text.meta == {
+        "date": "2020-01-02", "at": "2020-01-02T12:00:00+00:00", "took": "0:00:00", "price": "1.50"
+    }  # fmt: skip
+    assert json.loads(json.dumps(text.meta, allow_nan=False)) == text.meta
+
+
+def test_columns_of_bytes_are_refused(tmp_path):
+    pq.write_table(pa.table({"text": ["头疼发热"], "image": [b"x"]}), tmp_path / "q.parquet")
+    with pytest.raises(FolderError, match=r"q.parquet:row 1: 'image' holds bytes, which JSON cannot hold"):
+        list(read_texts(tmp_path / "q.parquet"))
+
+
+def test_a_cell_of_csv_may_be_as_long_as_a_document(tmp_path):
+    (tmp_path / "q.csv").write_text(f"text\n{'药' * 140_000}\n", encoding="utf-8")
+    (text,) = read_texts(tmp_path / "q.csv")
+    assert len(text.text) == 140_000
 
 
 def test_a_csv_file_with_too_few_cells_or_broken_bytes_is_refused(tmp_path):
