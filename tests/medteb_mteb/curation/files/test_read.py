@@ -92,9 +92,7 @@ def test_columns_of_parquet_become_json(tmp_path):
         "price": Decimal("1.50"),
         "none": float("nan"),
     }
-    pq.write_table(
-        pa.Table.from_pylist([{"text": "头疼发热", "none": float("nan"), **columns}]), tmp_path / "q.parquet"
-    )
+    pq.write_table(pa.Table.from_pylist([{"text": "头疼发热", **columns}]), tmp_path / "q.parquet")
     (text,) = read_texts(tmp_path / "q.parquet")
     assert text.meta == {
         "date": "2020-01-02", "at": "2020-01-02T12:00:00+00:00", "took": "0:00:00", "price": "1.50"
