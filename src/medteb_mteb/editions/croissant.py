@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.editions.manifest import PROVENANCE, EditionError, sha256_of
 from medteb_mteb.editions.provenance import days, mappings, read_provenance
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from medteb_mteb.editions.manifest import Edition
@@ -55,6 +57,8 @@ CONTEXT: dict[str, Any] = {
 #: Formats of the tables, by the end of a file's name.
 FORMATS = {".jsonl": "application/jsonlines", ".tsv": "text/tab-separated-values"}
 _JSON = "application/json"
+_WHOLE_NUMBER = re.compile(r"-?[0-9]+")
+_NUMBER = re.compile(r"-?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?")
 #: Pages of licences that editions usually have; others are given by their identifier.
 LICENCES = {
     "apache-2.0": "https://www.apache.org/licenses/LICENSE-2.0",
@@ -69,8 +73,9 @@ def croissant(edition: Edition, *, url: str = "") -> dict[str, Any]:
     """Describe an edition by the Croissant format 1.0.
 
     Every file of the manifest is a file object with its size and sha256, every table a record set with the
-    columns of its first row. Columns of lists, such as candidates, are left out. What `provenance.json` says
-    of sources, judges, labels and leaks goes into the fields of Croissant's RAI vocabulary.
+    columns of its first row; the type of a column fits all of its rows. Columns of lists, such as candidates,
+    are left out. What `provenance.json` says of sources, judges, labels and leaks goes into the fields of
+    Croissant's RAI vocabulary.
 
     Args:
         edition: The edition.
@@ -131,13 +136,13 @@ def _rai(provenance: dict[str, Any], history: list[dict[str, Any]]) -> dict[str,
     consensus = mappings(provenance, "consensus")
     protocol = [
         f"labels by the rule {one.get('rule')} of the judges' grades S, A, B, C and D; positive: "
-        f"{', '.join(map(str, one.get('positive') or ()))}; pairs: {_json(one.get('labels'))}"
+        f"{', '.join(map(str, _list(one.get('positive'))))}; pairs: {_json(one.get('labels'))}"
         for one in consensus
     ]
     agreement = [
         f"{name}: {_json(estimate)} (estimate, 95 % interval)"
         for one in consensus
-        for name, estimate in (one.get("agreement") or {}).items()
+        for name, estimate in _object(one.get("agreement")).items()
     ]
     candidates = [f"candidates of {_json(one)}" for one in mappings(provenance, "retrievers")]
     anonymisers = [f"anonymised: {_json(one)}" for one in mappings(provenance, "anonymisers")]
@@ -156,6 +161,14 @@ def _rai(provenance: dict[str, Any], history: list[dict[str, Any]]) -> dict[str,
         "rai:dataReleaseMaintenancePlan": "; ".join(versions),
     }
     return {key: value for key, value in fields.items() if value}
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _json(value: Any) -> str:
@@ -205,28 +218,74 @@ def _records(file: Path, path: str) -> dict[str, Any]:
 
 
 def _columns(file: Path) -> dict[str, str]:
-    """Return the columns of a table and their types, by its first row."""
-    with file.open(encoding="utf-8-sig") as stream:
-        first, second = stream.readline().rstrip("\r\n"), stream.readline().rstrip("\r\n")
-    if not first:
+    """Return the columns of a table's first row and their types, which fit the values of all rows."""
+    rows = _rows(file)
+    first = next(rows, None)
+    if first is None:
         raise EditionError(f"{file} has no row; Croissant describes tables by their columns.")
-    if file.suffix == ".tsv":
-        values = dict(zip(first.split("\t"), second.split("\t"), strict=False))
-        # Ids may look like numbers and are texts.
-        return {
-            name: "sc:Integer" if not name.endswith("id") and value.isdigit() else "sc:Text"
-            for name, value in values.items()
-        }
+    kinds = {name: _kind(value) for name, value in first.items() if not isinstance(value, list | dict)}
+    for row in rows:
+        changeable = [name for name, kind in kinds.items() if kind != "sc:Text"]
+        if not changeable:
+            break
+        kinds |= {name: _common(kinds[name], _kind(row.get(name))) for name in changeable}
+    return {name: kind or "sc:Text" for name, kind in kinds.items()}
+
+
+def _rows(file: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table; a TSV cell in the form of a number is one, unless its column holds ids."""
+    header: list[str] | None = None
     try:
-        row = json.loads(first)
+        with file.open(encoding="utf-8-sig", newline="\n") as stream:
+            for number, line in enumerate(stream, start=1):
+                text = line.rstrip("\r\n")
+                if not text.strip():
+                    continue
+                if file.suffix != ".tsv":
+                    yield _object_of(text, f"{file}:{number}")
+                elif header is None:
+                    header = text.split("\t")
+                else:
+                    cells = text.split("\t")
+                    if len(cells) != len(header):
+                        message = f"{len(cells)} tab-separated cells, the header has {len(header)}"
+                        raise EditionError(f"{file}:{number}: {message}.")
+                    named = zip(header, cells, strict=True)
+                    yield {name: cell if name.endswith("id") else _value(cell) for name, cell in named}
+    except UnicodeDecodeError as error:
+        raise EditionError(f"{file} is not valid UTF-8 ({error}).") from None
+
+
+def _object_of(text: str, where: str) -> dict[str, Any]:
+    try:
+        row = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise EditionError(f"{file}: the first row is not JSON ({error}).") from None
+        raise EditionError(f"{where}: the row is not JSON ({error}).") from None
     if not isinstance(row, dict):
-        raise EditionError(f"{file}: the first row is not an object.")
-    return {name: _kind(value) for name, value in row.items() if not isinstance(value, list | dict)}
+        raise EditionError(f"{where}: the row is not an object.")
+    return row
+
+
+def _value(cell: str) -> int | float | str | None:
+    """Return the value of a TSV cell: its kind matters here, not the number."""
+    if _WHOLE_NUMBER.fullmatch(cell):
+        return 0
+    return 0.0 if _NUMBER.fullmatch(cell) else cell or None
 
 
 def _kind(value: Any) -> str:
+    """Return the type of a value; empty for null, which fits any type."""
+    if value is None:
+        return ""
     if isinstance(value, bool):
         return "sc:Boolean"
     return "sc:Integer" if isinstance(value, int) else "sc:Float" if isinstance(value, float) else "sc:Text"
+
+
+def _common(one: str, other: str) -> str:
+    """Return the type that fits the values of both types."""
+    if one == other or not other:
+        return one
+    if not one:
+        return other
+    return "sc:Float" if {one, other} == {"sc:Integer", "sc:Float"} else "sc:Text"

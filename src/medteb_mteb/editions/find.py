@@ -42,10 +42,11 @@ def find_edition(task: str) -> Edition:
         EditionError: If there is none, or its manifest is missing, malformed or of another task.
     """
     user_root = _user_root()
-    if user_root is not None and (user_root / task).is_dir():
+    # os.path: False for a name that is too long for a file.
+    if user_root is not None and os.path.isdir(user_root / task):  # noqa: PTH112
         return _load_as(user_root / task, task)
     packaged = packaged_root()
-    if (packaged / task / MANIFEST_NAME).is_file():
+    if os.path.isfile(packaged / task / MANIFEST_NAME):  # noqa: PTH113
         return _load_as(packaged / task, task)
     known = sorted(_task_names(packaged) | (_task_names(user_root) if user_root else set()))
     near = get_close_matches(task, known, n=1)
@@ -69,8 +70,12 @@ def _user_root() -> Path | None:
     value = os.environ.get(DATA_VARIABLE)
     if not value:
         return None
-    root = Path(value).expanduser()
-    if not root.is_dir():
+    try:
+        root = Path(value).expanduser()
+        is_folder = root.is_dir()
+    except (OSError, RuntimeError):  # a name that is too long, ~name of a user that does not exist
+        is_folder = False
+    if not is_folder:
         raise EditionError(
             f"{DATA_VARIABLE}={value} is not a folder. Point it at a folder that holds <TaskName>/ editions, "
             "or unset it to use the packaged ones."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.folders.problems import FolderError, Problems
-from medteb_mteb.folders.rows import as_id, read_rows
+from medteb_mteb.folders.rows import as_id, as_text, read_rows
 
 if TYPE_CHECKING:
     from medteb_mteb.folders.layout import Layout
@@ -42,7 +42,7 @@ def query_field(layout: Layout, name: str) -> dict[str, str]:
 
 
 def _fields(values: dict[str, Any]) -> dict[str, str]:
-    """Return the fields of a row that hold one value."""
+    """Return the fields of a row that hold one value, and not NaN or what UTF-8 cannot hold."""
     nested = values.get("metadata")
     everything = {**(nested if isinstance(nested, dict) else {}), **values}
     return {
@@ -50,5 +50,6 @@ def _fields(values: dict[str, Any]) -> dict[str, str]:
         for key, value in everything.items()
         if key not in _RESERVED_COLUMNS
         and isinstance(value, str | int | float)
-        and (text := " ".join(str(value).split()))
+        and value == value  # not NaN
+        and (text := as_text(" ".join(str(value).split())))
     }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.folders.rows import Row, TsvCell, as_number, as_text, read_rows
+from medteb_mteb.folders.problems import short_repr
+from medteb_mteb.folders.rows import Row, TsvCell, as_id, as_number, as_text, read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -103,7 +104,7 @@ def _texts(row: Row, columns: tuple[str, ...], problems: Problems) -> dict[str, 
     texts = {column: as_text(row.values[column]) for column in columns}
     for column, text in texts.items():
         if text is None:
-            message = f"{column} must be non-empty text, got {row.values[column]!r}"
+            message = f"{column} must be non-empty text, got {short_repr(row.values[column])}"
             problems.add(row.file, row.line, "text", message)
     return {column: text for column, text in texts.items() if text} if all(texts.values()) else None
 
@@ -114,7 +115,7 @@ def _sts(rows: list[Row], problems: Problems) -> Records:
         texts = _texts(row, ("sentence1", "sentence2"), problems)
         score = as_number(row.values["score"])
         if score is None:
-            message = f"score must be a finite number, got {row.values['score']!r}"
+            message = f"score must be a finite number, got {short_repr(row.values['score'])}"
             problems.add(row.file, row.line, "score", message)
         elif texts is not None:
             records.append({**texts, "score": score})
@@ -130,7 +131,8 @@ def _pairs(rows: list[Row], problems: Problems) -> Records:
         value = row.values["label"]
         label = as_number(int(value) if isinstance(value, bool) else value)
         if label not in (0.0, 1.0):
-            problems.add(row.file, row.line, "label", f"label must be 0 or 1, got {row.values['label']!r}")
+            message = f"label must be 0 or 1, got {short_repr(value)}"
+            problems.add(row.file, row.line, "label", message)
         elif texts is not None:
             records.append({**texts, "label": int(label)})
     if rows and len({record["label"] for record in records}) < 2:
@@ -142,9 +144,11 @@ def _label(value: Any) -> int | str | None:
     """Return a class label as a whole number or as text; None if it is neither."""
     if isinstance(value, bool):
         return None
+    if isinstance(value, int):
+        return value  # as it is: a float has fewer digits
     number = as_number(value)
-    if number is not None:
-        return int(number) if number == int(number) else None
+    if number is not None and number == int(number):
+        return int(number)
     return as_text(value)
 
 
@@ -153,7 +157,8 @@ def _labels_of(rows: list[Row], column: str, problems: Problems) -> list[tuple[R
     labelled = [(row, _label(row.values[column])) for row in rows]
     for row, label in labelled:
         if label is None:
-            message = f"{column} must be a whole number or non-empty text, got {row.values[column]!r}"
+            got = short_repr(row.values[column])
+            message = f"{column} must be a whole number or non-empty text, got {got}"
             problems.add(row.file, row.line, "label", message)
     good = [(row, label) for row, label in labelled if label is not None]
     if good and any(isinstance(row.values[column], TsvCell) for row, _ in good):
@@ -163,7 +168,8 @@ def _labels_of(rows: list[Row], column: str, problems: Problems) -> list[tuple[R
         return good
     for row, label in good:
         if type(label) is not type(good[0][1]):
-            message = f"{column} {label!r} mixes numbers and text ({good[0][1]!r} at line {good[0][0].line})"
+            first = f"{short_repr(good[0][1])} at line {good[0][0].line}"
+            message = f"{column} {short_repr(label)} mixes numbers and text ({first})"
             problems.add(row.file, row.line, "mixed", message)
     return good
 
@@ -183,11 +189,20 @@ def _classes(by_split: dict[str, list[Row]], split: str, problems: Problems) -> 
     records: dict[str, Records] = {name: [] for name in by_split}
     for row, label in labelled:
         if label not in rank:
-            problems.add(row.file, row.line, "unseen", f"label {label!r} does not occur in the train split")
+            message = f"label {short_repr(label)} does not occur in the train split"
+            problems.add(row.file, row.line, "unseen", message)
             continue
-        name = str(row.values.get("label_text") or label)
+        given = row.values.get("label_text")
+        name = str(label) if given in (None, "") else as_id(given)
+        if name is None:
+            message = f"label_text must be non-empty text, got {short_repr(given)}"
+            problems.add(row.file, row.line, "label_text", message)
+            continue
         if names.setdefault(label, name) != name:
-            message = f"label {label!r} is called {name!r} here and {names[label]!r} before"
+            message = (
+                f"label {short_repr(label)} is called {short_repr(name)} here and "
+                f"{short_repr(names[label])} before"
+            )
             problems.add(row.file, row.line, "name", message)
         texts = _texts(row, ("text",), problems)
         if texts is not None:

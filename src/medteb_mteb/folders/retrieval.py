@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.folders.judged import read_judged
 from medteb_mteb.folders.layout import alternatives
@@ -100,7 +101,9 @@ def _texts(rows: list[Row], problems: Problems, *, with_title: bool) -> Texts:
             continue
         identifier = as_id(row.values[key])
         if identifier is None:
-            problems.add(row.file, row.line, "id", f"{key} must be non-empty text, got {row.values[key]!r}")
+            problems.add(
+                row.file, row.line, "id", f"{key} must be non-empty text, got {short_repr(row.values[key])}"
+            )
             continue
         if identifier in texts:
             first = texts[identifier][0]
@@ -110,7 +113,7 @@ def _texts(rows: list[Row], problems: Problems, *, with_title: bool) -> Texts:
         title = row.values.get("title") if with_title else None
         text = row.values["text"]
         if title is not None and not isinstance(title, str):
-            problems.add(row.file, row.line, "title", f"title must be text, got {title!r}")
+            problems.add(row.file, row.line, "title", f"title must be text, got {short_repr(title)}")
             continue
         usable = as_text(text) is not None and (not title or title.isspace() or as_text(title) is not None)
         # A document may consist of its title alone; one with nothing at all can only be a mistake.
@@ -118,9 +121,15 @@ def _texts(rows: list[Row], problems: Problems, *, with_title: bool) -> Texts:
             problems.add(row.file, row.line, "text", f"empty or unusable text: {short_repr(text)}")
         texts[identifier] = (
             row,
-            {"title": str(title or ""), "text": str(text)} if with_title else {"text": str(text)},
+            {"title": _writable(title), "text": _writable(text)} if with_title else {"text": _writable(text)},
         )
     return texts
+
+
+def _writable(value: Any) -> str:
+    """Return a text as it is; of an unusable one, which is recorded as a problem, what UTF-8 can hold."""
+    usable = value == "" or as_text(value) is not None
+    return str(value) if usable else str(value or "").encode("utf-8", "replace").decode("utf-8")
 
 
 def _qrels(
@@ -144,9 +153,8 @@ def _qrels(
         if document not in corpus:
             problems.add(row.file, row.line, "document", f"corpus-id {document!r} is not in the corpus")
         if score is None or score != int(score) or abs(score) >= 2**31:
-            problems.add(
-                row.file, row.line, "score", f"score must be a whole number, got {row.values['score']!r}"
-            )
+            message = f"score must be a whole number, got {short_repr(row.values['score'])}"
+            problems.add(row.file, row.line, "score", message)
             continue
         if (query, document) in lines:
             message = f"({query!r}, {document!r}) is judged twice (first at line {lines[query, document]})"
@@ -215,8 +223,8 @@ def _top_ranked(rows: list[Row], problems: Problems, queries: Texts, corpus: Tex
             if identifier not in corpus:
                 message = f"corpus-id {identifier!r} of query {query!r} is not in the corpus"
                 problems.add(row.file, row.line, "document", message)
-        if len(set(known)) != len(known):
-            twice = next(identifier for identifier in known if known.count(identifier) > 1)
+        twice, times = Counter(known).most_common(1)[0]
+        if times > 1:
             message = f"corpus-id {twice!r} is listed twice for query {query!r}"
             problems.add(row.file, row.line, "repeated", message)
         lists[query] = known

@@ -40,13 +40,14 @@ def read_places(judgements: Path, queries: Container[str]) -> Places | None:
     if not file.is_file():
         return None
     places: Places = {}
-    with file.open(encoding="utf-8") as stream:
+    with file.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
             try:
                 row = json.loads(line)
                 key = (row["judge"], row["query-id"], row["corpus-id"])
                 place, shown = row["place"], row["of"]
-                usable = all(isinstance(part, str) for part in key) and 1 <= place <= shown
+                usable = all(isinstance(part, str) for part in key) and type(place) is type(shown) is int
+                usable = usable and 1 <= place <= shown
             except (ValueError, KeyError, TypeError, RecursionError):
                 usable = False
             if not usable:

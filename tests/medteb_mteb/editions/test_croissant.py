@@ -60,3 +60,87 @@ def test_a_table_without_rows_is_refused(tmp_path):
     write_manifest(tmp_path, **options)
     with pytest.raises(EditionError, match="not an object"):
         croissant(load_edition(tmp_path))
+
+
+@pytest.fixture
+def described(tmp_path):
+    """The description of an edition of one table: `described("test.tsv", "a\\n1\\n")`."""
+
+    def call(name, content, **provenance):
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        if provenance:
+            (tmp_path / "provenance.json").write_text(json.dumps(provenance))
+        write_manifest(tmp_path, task="T", name="n", version="1", licence="mit", counts={})
+        return croissant(load_edition(tmp_path))
+
+    return call
+
+
+def kinds(metadata):
+    """Types by column, without their prefix."""
+    (table,) = metadata["recordSet"]
+    fields = table["field"]
+    return {one["source"]["extract"]["column"]: one["dataType"].removeprefix("sc:") for one in fields}
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ("1 2 0", "Integer"),
+        ("1 -2", "Integer"),
+        ("1 1.5 2", "Float"),
+        ("0.5 3", "Float"),
+        ("1 2 many", "Text"),
+        ("one 2", "Text"),
+        ("\u00b2 \u0663", "Text"),
+    ],
+)
+def test_the_type_of_a_column_fits_all_of_its_rows(described, values, kind):
+    lines = [f"{value}\t{value}\n" for value in values.split()]
+    assert kinds(described("test.tsv", "query-id\tscore\n" + "".join(lines))) == {
+        "query-id": "Text",
+        "score": kind,
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([1, None, 0.5], "Float"),
+        ([None, 3], "Integer"),
+        ([None, None], "Text"),
+        ([True, False], "Boolean"),
+        ([True, 2], "Text"),
+        (["1", 2], "Text"),
+    ],
+)
+def test_null_fits_every_type_and_a_truth_value_no_number(described, values, kind):
+    rows = "".join(json.dumps({"value": value}) + "\n\n" for value in values)
+    assert kinds(described("test.jsonl", rows)) == {"value": kind}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("test.tsv", "query-id\tscore\n", "has no row"),
+        ("test.tsv", "query-id\tscore\nq1\n", r"test\.tsv:2: 1 tab-separated cells, the header has 2"),
+        ("test.tsv", b"query-id\tscore\n\xff\t1\n", "is not valid UTF-8"),
+        ("test.jsonl", '{"score": 1}\n{"score"\n', r"test\.jsonl:2: the row is not JSON"),
+    ],
+)
+def test_a_broken_table_is_named(described, name, content, message):
+    with pytest.raises(EditionError, match=message):
+        described(name, content)
+
+
+def test_provenance_of_another_form_is_left_out(described):
+    metadata = described(
+        "test.tsv",
+        "score\n1\n",
+        consensus=[{"rule": "majority", "positive": 3, "agreement": ["alpha"]}],
+        judges="everyone",
+        sources=3,
+    )
+    (protocol,) = metadata["rai:dataAnnotationProtocol"]
+    assert "rule majority" in protocol
+    assert not {"rai:dataAnnotationAnalysis", "rai:machineAnnotationTools", "sc:isBasedOn"} & set(metadata)

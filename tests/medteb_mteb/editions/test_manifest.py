@@ -9,7 +9,6 @@ import pytest
 from medteb_mteb.editions import (
     Edition,
     EditionError,
-    find_edition,
     list_editions,
     load_edition,
     packaged_root,
@@ -124,47 +123,6 @@ def test_writing_refuses_reserved_fields_unwritable_values_and_empty_folders(fol
     with pytest.raises(EditionError, match="no data files"):
         write(tmp_path / "empty")
     assert not (folder / "manifest.json").exists()
-
-
-@pytest.fixture
-def roots(tmp_path, monkeypatch):
-    """A packaged root with task A, and a user root with tasks A and B."""
-    made = {}
-    for root, tasks in (("packaged", "A"), ("user", "AB")):
-        for task in tasks:
-            folder = tmp_path / root / task
-            folder.mkdir(parents=True)
-            (folder / "test.jsonl").write_text(f"{root} {task}")
-            made[root, task] = write(folder, name=root)
-    monkeypatch.setattr("medteb_mteb.editions.find.packaged_root", lambda: tmp_path / "packaged")
-    return tmp_path
-
-
-def test_user_editions_come_before_packaged_ones(roots, monkeypatch):
-    assert find_edition("A").name == "packaged"
-    assert [e.task for e in list_editions()] == ["A"]
-    monkeypatch.setenv("MEDTEB_DATA", str(roots / "user"))
-    assert find_edition("A").name == "user"
-    assert [(e.task, e.name) for e in list_editions()] == [("A", "user"), ("B", "user")]
-
-
-def test_a_user_folder_without_manifest_is_refused_not_skipped(roots, monkeypatch):
-    (roots / "user" / "A" / "manifest.json").unlink()
-    monkeypatch.setenv("MEDTEB_DATA", str(roots / "user"))
-    with pytest.raises(EditionError, match=r"has no manifest\.json"):
-        find_edition("A")
-
-
-def test_unknown_tasks_wrong_roots_and_wrong_names_are_refused(roots, monkeypatch):
-    with pytest.raises(EditionError, match="No edition of task 'a'"):
-        find_edition("a")
-    monkeypatch.setenv("MEDTEB_DATA", str(roots / "nowhere"))
-    with pytest.raises(EditionError, match="is not a folder"):
-        find_edition("A")
-    monkeypatch.setenv("MEDTEB_DATA", str(roots / "user"))
-    (roots / "user" / "B").rename(roots / "user" / "C")
-    with pytest.raises(EditionError, match="is of task 'B', but the folder is named 'C'"):
-        find_edition("C")
 
 
 def test_every_packaged_edition_is_whole():

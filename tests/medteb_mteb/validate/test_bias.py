@@ -5,40 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.validate.bias import length_bias, position_bias
-from medteb_mteb.validate.dominance import Graded, binned, rank_correlation
 
 QUERIES, SHOWN = 12, 12
-
-
-def somers(grades, values):
-    """Somers' D of the values given the grades, pair by pair."""
-    sign = pairs = 0
-    for i in range(len(grades)):
-        for j in range(len(grades)):
-            if grades[i] > grades[j]:
-                pairs += 1
-                sign += np.sign(values[i] - values[j])
-    return sign / pairs
-
-
-def test_the_rank_correlation_is_that_of_every_two_passages():
-    draw = np.random.default_rng(1)
-    grades, values = draw.integers(0, 5, 60), draw.integers(0, 12, 60).astype(float)
-    queries = np.arange(60) % 15
-    estimate = rank_correlation(Graded(queries, grades, binned(values)), 15)
-    assert estimate.value == pytest.approx(somers(grades, values), abs=1e-12)
-    assert estimate.low < estimate.value < estimate.high
-
-
-def test_bins_keep_the_order_and_equal_values_together():
-    values = np.random.default_rng(2).integers(0, 500, 3000).astype(float)
-    bins = binned(values)
-    order = np.argsort(values)
-    assert (np.diff(bins[order]) >= 0).all()
-    assert len(set(bins)) == 20
-    assert all(len(set(bins[values == one])) == 1 for one in set(values))
 
 
 @pytest.fixture
@@ -103,17 +72,6 @@ def test_position_bias_is_not_known_without_places_or_judgements(look, write_jud
     assert look(position_bias).verdict == look(length_bias).verdict == "not known"
     finding = look(position_bias, judgements=write_judgements("other", one={"q0 p0": "S", "q1 n1": "D"}))
     assert (finding.verdict, "no places" in finding.reason) == ("not known", True)
-
-
-@pytest.mark.parametrize(
-    "row", ["{", "{}", '{"query-id":"q0","corpus-id":"p0","judge":"a","place":3,"of":2}']
-)
-def test_invalid_places_are_refused(look, judged, row):
-    folder = judged(honest=honest)
-    with (folder / "places.jsonl").open("a", encoding="utf-8") as stream:
-        stream.write(row + "\n")
-    with pytest.raises(BuildError, match=r"places\.jsonl:433: expected"):
-        look(position_bias, judgements=folder)
 
 
 def test_a_judge_that_prefers_long_passages_differs_from_the_others(look, judged):

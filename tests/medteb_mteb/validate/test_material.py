@@ -4,8 +4,6 @@ import os
 
 import pytest
 
-from mar_st.data.trec import RunError
-from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.folders import FolderError
 from medteb_mteb.validate import Sources, read_material
 from medteb_mteb.validate import material as module
@@ -70,12 +68,3 @@ def test_reranking_folders_are_ranked_within_their_lists(make_folder):
     material = read_material(make_folder("Reranking"), Sources())
     assert material.kind == "Reranking"
     assert all(len(ranking) == 6 for ranking in material.runs["bm25-char-bigram"].values())
-
-
-def test_runs_of_other_data_and_of_one_name_are_refused(folder, write_run, tmp_path):
-    path = tmp_path / "other.json"
-    path.write_text('{"q0": {"nobody": 1.0}}')
-    with pytest.raises(RunError, match="nobody"):
-        read_material(folder, Sources(runs=[str(path)]))
-    with pytest.raises(BuildError, match="called 'run'"):
-        read_material(folder, Sources(runs=[write_run("run", "p")] * 2))

@@ -15,7 +15,6 @@ from medteb_mteb.validate import (
     to_markdown,
     validate,
 )
-from medteb_mteb.validate.findings import worst
 
 
 @pytest.fixture
@@ -53,8 +52,3 @@ def test_names_from_folders_are_escaped():
     rows = [line for line in markdown.splitlines() if line.startswith("|")]
     assert all(line.replace("\\|", "").count("|") in (3, 4) for line in rows)
     assert sum(line.startswith("# ") for line in markdown.splitlines()) == 1
-
-
-def test_the_worst_verdict_counts():
-    assert worst(["ok", "fail", "warning"]) == "fail"
-    assert worst([]) == "ok"

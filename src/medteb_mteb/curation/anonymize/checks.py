@@ -56,7 +56,7 @@ def is_date(year: str, month: str, day: str) -> bool:
     """Return True if the date exists and is in the years 1880 to 2079."""
     try:
         return 1880 <= dt.date(int(year), int(month), int(day)).year < 2080
-    except ValueError:
+    except (ValueError, OverflowError):
         return False
 
 

@@ -15,7 +15,7 @@ from medteb_mteb.curation.diversify.inverted import Inverted
 from medteb_mteb.curation.diversify.journal import DecisionJournal
 from medteb_mteb.curation.diversify.product import Product
 from medteb_mteb.curation.diversify.rule import SelectionRule
-from medteb_mteb.curation.diversify.vectors import KeptVectors
+from medteb_mteb.curation.diversify.vectors import KeptVectors, NotFiniteError
 from medteb_mteb.curation.files.records import BuildError
 
 if TYPE_CHECKING:
@@ -114,11 +114,18 @@ def diversify(
     search = search.resolved(n)
     rows = sample_rows(n, VECTORS_PER_LIST * search.lists)
     centres_file = f"{journal}.centres.npy" if journal else None
+
+    def centres() -> np.ndarray:
+        try:
+            return find_centres(lambda: vectors[rows], search.lists, centres_file)
+        except NotFiniteError as error:  # of a row of the sample
+            raise NotFiniteError(int(rows[error.row])) from None
+
     built = make_filter(
         rule,
         search,
         vectors.shape[1],
-        lambda: find_centres(lambda: vectors[rows], search.lists, centres_file),
+        centres,
         dtype=dtype,
         tile=tile,
     )

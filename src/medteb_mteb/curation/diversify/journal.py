@@ -55,8 +55,9 @@ class DecisionJournal:
             raise BuildError(self._mismatch(first_line))
 
     def read(self) -> np.ndarray:
-        """Return the decisions so far, `(m,)` bool, true where a vector is kept."""
-        content = np.frombuffer(self.path.read_bytes()[self._start :], dtype=np.uint8)
+        """Return the decisions so far, `(m,)` bool, true where a vector is kept; at most one per vector."""
+        stop = self._start + self._header["n"]
+        content = np.frombuffer(self.path.read_bytes()[self._start : stop], dtype=np.uint8)
         wrong = np.flatnonzero((content != KEPT_BYTE) & (content != DROPPED_BYTE))
         decided: np.ndarray = content[: wrong[0] if len(wrong) else None] == KEPT_BYTE
         return decided
@@ -88,9 +89,12 @@ class DecisionJournal:
     def _mismatch(self, first_line: bytes) -> str:
         try:
             header = json.loads(first_line)
-            changed = [name for name in self._header if header[name] != self._header[name]]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, RecursionError):
+            header = None
+        if not isinstance(header, dict) or not header.keys() >= {"vectors", "n"}:
             return f"{self.path} is not a journal of decisions; give another file."
+        names = [*self._header, *(name for name in header if name not in self._header)]
+        changed = [name for name in names if header.get(name) != self._header.get(name)] or ["settings"]
         return (
             f"{self.path} holds decisions with other {', '.join(changed)}. Give another file, or delete it."
         )

@@ -51,6 +51,8 @@ def write_corrected(
     Raises:
         BuildError: The folder is in use or cannot be written, or no query keeps a positive.
     """
+    if out.exists() and not out.is_dir():
+        raise BuildError(f"{out} is not a folder; give a new one.")
     if out.exists() and any(out.iterdir()):
         raise BuildError(f"{out} is not empty; give a new folder.")
     qrels = {query: dict(benchmark.qrels.get(query, {})) for query in benchmark.queries}
@@ -67,11 +69,34 @@ def write_corrected(
     kept = {query: row for query, row in qrels.items() if row}
     if not kept:
         raise BuildError("No query keeps a positive; the judges contradict the whole benchmark.")
+    changes = {"added": added, "removed": removed, "queries left out": len(qrels) - len(kept)}
     part = out.with_name(out.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
+    try:
+        shutil.rmtree(part, ignore_errors=True)
+        _write(part, benchmark, kept, name=name, changes=changes, provenance=provenance)
+        if out.exists():
+            out.rmdir()
+        part.replace(out)
+    except OSError as error:
+        raise BuildError(
+            f"{error.filename or part} cannot be written ({error.strerror}). Fix this and run it again."
+        ) from error
+    return load_edition(out)
+
+
+def _write(
+    part: Path,
+    benchmark: Benchmark,
+    kept: Mapping[str, dict[str, int]],
+    *,
+    name: str,
+    changes: Mapping[str, int],
+    provenance: Mapping[str, Any],
+) -> None:
+    """Write the files of the edition to a folder that does not exist yet."""
     write_texts(part / "corpus.jsonl", benchmark.documents.values(), titles=True)
     write_texts(part / "queries.jsonl", (benchmark.queries[query] for query in kept), titles=False)
-    write_qrels(part, kept)
+    write_qrels(part, dict(kept))
     (part / "labels.tsv").unlink()
     lists = {query: benchmark.candidates[query] for query in kept if query in benchmark.candidates}
     if lists:
@@ -88,12 +113,8 @@ def write_corrected(
             "corpus": len(benchmark.documents),
             "qrels": sum(map(len, kept.values())),
         },
-        corrected={"added": added, "removed": removed, "queries left out": len(qrels) - len(kept)},
+        corrected=dict(changes),
     )
     before = read_provenance(benchmark.folder)
     added_to = {key: [*mappings(before, key), *mappings(provenance, key)] for key in _EXTENDED_KEYS}
     describe(load_edition(part), {**before, **added_to})
-    if out.exists():
-        out.rmdir()
-    part.replace(out)
-    return load_edition(out)

@@ -76,8 +76,9 @@ def add_leakage(data: Path, leakage: Mapping[str, Any]) -> None:
         provenance = read_provenance(manifest.parent)
         if not provenance:
             continue  # of an earlier version
-        contamination = {**provenance.get("contamination", {}), "leakage": report}
-        if contamination != provenance.get("contamination"):
+        before = provenance.get("contamination")
+        contamination = {**(before if isinstance(before, dict) else {}), "leakage": report}
+        if contamination != before:
             describe(load_edition(manifest.parent), {**provenance, "contamination": contamination})
 
 

@@ -10,7 +10,7 @@ from mar_st.model.identity import model_digest
 from medteb_mteb.curation.files.read import concealed
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.pipeline.resolve import model_places, resolve
-from medteb_mteb.curation.pipeline.schema import Pipeline, load_pipeline
+from medteb_mteb.curation.pipeline.schema import Pipeline, beside, load_pipeline
 from medteb_mteb.curation.pipeline.state import content_digest, fingerprint
 from medteb_mteb.curation.pipeline.work import Workspace
 from medteb_mteb.editions import sha256_of
@@ -50,7 +50,9 @@ class Build(Workspace):
         for step in pipeline.steps:
             step.check(pipeline, sources[step.name])
         models = {step.name: model_places(step, base) for step in pipeline.steps}
-        return cls(pipeline, base, base / Path(pipeline.out).expanduser(), sources, models)
+        for path in (pipeline.journal, pipeline.answers, pipeline.store):
+            beside(base, path or "")
+        return cls(pipeline, base, beside(base, pipeline.out), sources, models)
 
     def folder(self, step: PipelineStep) -> Path:
         """Return the folder of a step."""

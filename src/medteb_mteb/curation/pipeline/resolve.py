@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mar_st.data.trec import is_run
@@ -11,9 +11,12 @@ from mar_st.model.names import is_ours
 from medteb_mteb.curation.files.read import HUB_PREFIX
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.pipeline.base import KEEP_AWAY_KEY, ResolvedInput
+from medteb_mteb.curation.pipeline.schema import beside
 from medteb_mteb.curation.pooling.encoders import encoder_source
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from medteb_mteb.curation.pipeline.base import Kind, PipelineStep
     from medteb_mteb.curation.pipeline.schema import Pipeline
 
@@ -21,7 +24,7 @@ __all__ = ["model_places", "resolve"]
 
 #: Retrievers that are not models.
 BM25_RETRIEVERS = ("bm25", "bm25:char-bigram", "bm25:jieba")
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 
 
 def resolve(pipeline: Pipeline, base: Path) -> dict[str, dict[str, list[ResolvedInput]]]:
@@ -40,7 +43,7 @@ def resolve(pipeline: Pipeline, base: Path) -> dict[str, dict[str, list[Resolved
     Raises:
         BuildError: An input is missing, is written by a later step, or has another kind.
     """
-    out = base / Path(pipeline.out).expanduser()
+    out = beside(base, pipeline.out)
     places = {step.name: place for place, step in enumerate(pipeline.steps)}
     return {
         step.name: _inputs(step, place, places, pipeline, base, out)
@@ -89,7 +92,7 @@ def _path(
         if not {"texts", "triples", "pairs"} & {*kinds}:
             raise BuildError(f"Step {step.name!r}, {key}: {value} cannot be read from the Hub; give a path.")
         return value
-    path = base / Path(value).expanduser()
+    path = beside(base, value)
     try:
         exists = bool(value) and path.exists()
     except OSError:  # a name too long, or a folder that may not be looked into
@@ -116,8 +119,10 @@ def model_places(step: PipelineStep, base: Path) -> dict[str, str]:
     """
     places = {}
     for name in step.models():
-        folder = base / Path(name).expanduser()
-        if name and (folder.is_dir() or ("run" in step.MODELS and is_run(name) and folder.is_file())):
+        folder = beside(base, name)
+        # os.path: False for a name that is too long for a file.
+        is_file = "run" in step.MODELS and is_run(name) and os.path.isfile(folder)  # noqa: PTH113
+        if name and (os.path.isdir(folder) or is_file):  # noqa: PTH112
             places[name] = str(folder)
         elif is_ours(name):
             places[name] = encoder_source(name)

@@ -5,6 +5,7 @@ Unknown keys, unknown steps and inputs that do not fit fail before anything is r
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from medteb_mteb.curation.llm.config import load_llm
 from medteb_mteb.curation.pipeline.registry import AnyStep  # noqa: TC001 - pydantic needs it
 from medteb_mteb.curation.pipeline.settings import PipelineSettings
 
-__all__ = ["DATA_FOLDER", "Pipeline", "load_pipeline"]
+__all__ = ["DATA_FOLDER", "Pipeline", "beside", "load_pipeline"]
 
 #: Folder of a build with the editions and training sets of all its steps.
 DATA_FOLDER = "data"
@@ -58,8 +59,11 @@ def load_pipeline(path: str | Path) -> Pipeline:
     Raises:
         BuildError: The file does not exist, or its content does not fit `Pipeline`.
     """
-    # Links are resolved: the paths inside are relative to the folder of the linked file.
-    file = Path(path).resolve()
+    try:
+        # Links are resolved: the paths inside are relative to the folder of the linked file.
+        file = Path(path).resolve()
+    except RuntimeError as error:
+        raise BuildError(f"{path} cannot be read (a link that leads to itself).") from error
     try:
         content = parse_yaml(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -69,21 +73,40 @@ def load_pipeline(path: str | Path) -> Pipeline:
     if not isinstance(content, dict):
         raise BuildError(f"{file} has to be a mapping with 'steps', a list.")
     if isinstance(content.get("judges"), str):
-        content["judges"] = load_judges(_beside(file, content["judges"]))
+        content["judges"] = load_judges(beside(file.parent, content["judges"]))
     elif isinstance(content.get("judges"), list):
         content["judges"] = {"judges": content["judges"]}
     steps = content.get("steps")
     for part in (content, *(steps if isinstance(steps, list) else ())):
         if isinstance(part, dict) and isinstance(part.get("llm"), str):
-            part["llm"] = load_llm(_beside(file, part["llm"]))
+            part["llm"] = load_llm(beside(file.parent, part["llm"]))
     try:
-        return Pipeline.model_validate(content)
+        pipeline = Pipeline.model_validate(content)
     except ValidationError as error:
         raise BuildError(f"{file}: {_first(error)}") from error
+    settings = [vars(part) for part in (pipeline, *pipeline.steps)]
+    try:
+        json.dumps(settings, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError as error:
+        raise BuildError(
+            f"{file} holds half of a surrogate pair ({error.object[error.start]!a}), which no file can "
+            "hold. Write the whole character."
+        ) from error
+    return pipeline
 
 
-def _beside(file: Path, path: str) -> Path:
-    return file.parent / Path(path).expanduser()
+def beside(folder: Path, path: str) -> Path:
+    """Return a path of a pipeline file, which is relative to the folder of the file; `~` is the home folder.
+
+    Raises:
+        BuildError: It cannot be a path.
+    """
+    try:
+        if "\0" in path:
+            raise ValueError("it holds a null character")
+        return folder / Path(path).expanduser()
+    except (RuntimeError, ValueError) as error:  # ~name of a user that does not exist
+        raise BuildError(f"{path!r} is not a path ({str(error).rstrip('.')}). Give another one.") from error
 
 
 def _first(error: ValidationError) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,7 +60,7 @@ class State:
                 content = read_json(self.path)
                 version = content["schema_version"]
                 if version == SCHEMA_VERSION:
-                    self.records = {name: StepRecord(**row) for name, row in content["steps"].items()}
+                    self.records = {name: _record(row) for name, row in content["steps"].items()}
             except OSError as error:
                 raise BuildError(f"{self.path} cannot be read ({error.strerror}).") from error
             except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -88,6 +89,20 @@ class State:
             "steps": {name: asdict(record) for name, record in self.records.items()},
         }
         write_json(self.path, content)
+
+
+def _record(row: dict[str, Any]) -> StepRecord:
+    """Return the record of a row of the file.
+
+    Raises:
+        TypeError: The row is not an object, a field is missing or unknown, or has another type.
+    """
+    record = StepRecord(**row)
+    texts = (record.step, record.fingerprint, record.digest)
+    usable = all(isinstance(text, str) for text in texts) and isinstance(record.result, dict)
+    if not usable or not isinstance(record.finished, bool) or not isinstance(record.seconds, int | float):
+        raise TypeError(f"{row!r} is not a record of a step")
+    return record
 
 
 def fingerprint(
@@ -142,6 +157,8 @@ def _content_digest(path: str | Path, *, texts: bool) -> str:
         return sha256_of(place)
     if (place / MANIFEST).is_file():
         return sha256_of(place / MANIFEST)
+    if not place.is_dir():
+        raise BuildError(f"There is no {path}.")
     files = sorted(
         file
         for file in place.rglob("*")
@@ -151,5 +168,6 @@ def _content_digest(path: str | Path, *, texts: bool) -> str:
     )
     digest = hashlib.sha256()
     for file in files:
-        digest.update(f"{file.relative_to(place).as_posix()} {sha256_of(file)}\n".encode())
+        name = os.fsencode(file.relative_to(place).as_posix())  # may be of another encoding than UTF-8
+        digest.update(b"%s %s\n" % (name, sha256_of(file).encode()))
     return digest.hexdigest()

@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-import random
 import time
-from itertools import pairwise
 
 import pytest
 
 from medteb_mteb.curation.anonymize.find import Finder, analyzer
-from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS
-from medteb_mteb.curation.anonymize.spans import Span, disjoint
 from medteb_mteb.curation.files.records import BuildError
 
 
@@ -34,33 +30,6 @@ def test_a_labelled_value_is_found_again_without_its_label(finder):
     assert [span.kind for span in title] == ["NAME"]
     assert [span.kind for span in text] == ["NAME", "RECORD_NUMBER", "RECORD_NUMBER", "NAME"]
     assert finder("由作田的CT复查") == []
-
-
-def test_overlaps_leave_nothing_uncovered():
-    random_spans = random.Random(0)
-    kinds = list(IDENTIFIER_KINDS)
-    text = "字" * 60
-    for _ in range(300):
-        spans = []
-        for _ in range(random_spans.randint(1, 12)):
-            start = random_spans.randrange(58)
-            spans.append(Span(start, start + random_spans.randint(1, 20), random_spans.choice(kinds)))
-        spans = [span._replace(end=min(span.end, 60)) for span in spans]
-        alone = disjoint(spans, text)
-        assert all(one.end <= other.start for one, other in pairwise(alone))
-        covered = {place for span in spans for place in range(span.start, span.end)}
-        assert {place for span in alone for place in range(span.start, span.end)} == covered
-        assert max(span.end - span.start for span in alone) == max(span.end - span.start for span in spans)
-
-
-def test_the_longest_wins_and_of_equal_ones_the_more_specific_kind():
-    text = "abcdefghi"
-    assert disjoint([Span(0, 5, "ACCOUNT"), Span(0, 5, "PHONE")], text) == [Span(0, 5, "PHONE")]
-    assert disjoint([Span(0, 5, "PHONE"), Span(3, 9, "NAME")], text) == [
-        Span(0, 3, "PHONE"),
-        Span(3, 9, "NAME"),
-    ]
-    assert disjoint([Span(0, 9, "NAME"), Span(2, 4, "PHONE")], text) == [Span(0, 9, "NAME")]
 
 
 @pytest.mark.thorough(but=["姓名", "医院"])

@@ -8,9 +8,7 @@ import pytest
 from medteb_mteb.curation.anonymize.checks import PROVINCES, id_card_digit, passes_luhn
 from medteb_mteb.curation.anonymize.find import Finder
 from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS
-from medteb_mteb.curation.anonymize.salt import salt_for, salt_id
 from medteb_mteb.curation.anonymize.surrogates import Surrogates
-from medteb_mteb.curation.files.records import BuildError
 
 SALT = b"0123456789abcdef0123456789abcdef"
 VALUES = {
@@ -106,21 +104,6 @@ def test_no_surrogate_is_taken_for_a_real_phone_card_or_landline(surrogates):
     finder = Finder(["ID_CARD", "PHONE", "LANDLINE"])
     text = "，".join(surrogates(kind, VALUES[kind]) for kind in ("ID_CARD", "PHONE", "LANDLINE"))
     assert finder(text) == []
-
-
-def test_only_the_owner_can_read_the_secret_next_to_the_output(tmp_path):
-    salt = salt_for(tmp_path / "out")
-    file = tmp_path / "out.salt"
-    assert len(salt) >= 32
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert salt_for(tmp_path / "out") == salt
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.salt"]
-    assert salt.decode() not in salt_id(salt)
-    with pytest.raises(BuildError, match="published with it"):
-        salt_for(tmp_path / "out", tmp_path / "out" / "secret")
-    file.write_text("short")
-    with pytest.raises(BuildError, match="at least 16"):
-        salt_for(tmp_path / "out")
 
 
 def test_width_and_the_form_of_a_dot_do_not_count():

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from medteb_mteb.curation.diversify import Search, SelectionRule, diversify, measure_disagreement, unit
+from medteb_mteb.curation.diversify.centres import VECTORS_PER_LIST, sample_rows
 from medteb_mteb.curation.diversify.core import make_filter
 from medteb_mteb.curation.diversify.journal import DecisionJournal
-from medteb_mteb.curation.diversify.product import Product, keeps_margin
 from medteb_mteb.curation.diversify.vectors import inner_products
 from medteb_mteb.curation.files.records import BuildError
 
@@ -113,48 +113,6 @@ def test_a_similarity_equal_to_the_threshold_is_kept():
     assert diversify(pair, threshold=below, tolerated=0, seed_size=1).tolist() == [True, False]
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("threshold", [0.05, 0.3, 0.85, 0.99])
-@pytest.mark.parametrize("dim", [3, 64, 768])
-def test_rounded_products_miss_no_pair_and_confirm_no_wrong_one(dtype, threshold, dim):
-    rng = np.random.default_rng(7)
-    away = np.concatenate(
-        [at_threshold(rng, threshold + d, 40, dim) for d in (-0.04, -0.004, 0, 0.004, 0.009)]
-    )
-    vectors = unit(away)
-    product = Product(threshold, dim, dtype)
-    assert keeps_margin(product)
-    left = product.round(vectors)
-    pairs = product.find(left, left)
-    true = vectors.astype(np.float64) @ vectors.astype(np.float64).T
-    candidate, sure = np.zeros((2, *true.shape), dtype=bool)
-    candidate[pairs.left, pairs.right] = True
-    sure[pairs.left, pairs.right] = pairs.sure
-    assert not ((true > threshold) & ~candidate).any()
-    assert not (sure & (true <= threshold)).any()
-    assert sure.any() or threshold == 0.99  # bfloat16 cannot be sure of it
-    assert not candidate.all()
-
-
-def test_similarities_are_those_of_a_search_one_by_one():
-    vectors = unit(clustered(np.random.default_rng(2), 120, 100))
-    index = faiss.IndexFlatIP(100)
-    index.add(vectors)
-    near, numbers = zip(*(index.search(vectors[i : i + 1], 120) for i in range(120)), strict=True)
-    rows = np.repeat(np.arange(120), 120)
-    columns = np.concatenate(numbers, axis=1)[0]
-    assert np.array_equal(inner_products(vectors, rows, vectors, columns), np.concatenate(near, axis=1)[0])
-
-
-def test_the_bits_of_a_vector_do_not_depend_on_the_others():
-    vectors = clustered(np.random.default_rng(5), 300, 77)
-    whole = unit(vectors)
-    alone = np.concatenate([unit(vectors[i : i + 1]) for i in range(300)])
-    assert np.array_equal(whole, alone)
-    assert np.array_equal(whole[::7], unit(vectors[::7]))
-    assert not unit(np.zeros((1, 4), dtype=np.float32)).any()
-
-
 def test_a_mapped_file_gives_the_same_result_as_an_array(tmp_path):
     vectors = clustered(np.random.default_rng(4), 900, 40)
     np.save(tmp_path / "v.npy", vectors)
@@ -226,6 +184,15 @@ def test_unusable_vectors_are_named():
     assert diversify(np.empty((0, 4), dtype=np.float32), threshold=0.8).shape == (0,)
 
 
+@pytest.mark.parametrize("index", ["exact", "ivf"])
+def test_an_unusable_vector_is_named_by_its_row_also_if_it_is_in_the_sample_for_centres(index):
+    vectors = clustered(np.random.default_rng(0), 400, 8)
+    search = Search(index, lists=2)
+    vectors[sample_rows(400, VECTORS_PER_LIST * 2)[30]] = np.inf
+    with pytest.raises(BuildError, match=r"Vector 254 has NaN or infinite"):
+        diversify(vectors, threshold=0.8, seed_size=10, search=search)
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("index", ["exact", "ivf"])
 def test_resumed_equals_uninterrupted_after_any_kill(tmp_path, index):
@@ -272,29 +239,6 @@ def test_a_resumed_run_decides_only_remaining_vectors(tmp_path, monkeypatch):
     resumed = diversify(vectors, **options)
     assert written == [100, 100, 100, 100, 100, 100]  # the third once more
     assert np.array_equal(resumed, loop(vectors, 0.8, seed_size=100))
-
-
-@pytest.mark.parametrize("changed", [{"threshold": 0.85}, {"tolerated": 0}, {"seed_size": 10}])
-def test_a_journal_of_another_rule_is_refused(tmp_path, changed):
-    vectors = clustered(np.random.default_rng(9), 50, 16)
-    options = {"threshold": 0.8, "journal": tmp_path / "j"}
-    diversify(vectors, **options)
-    (name,) = changed
-    with pytest.raises(BuildError, match=rf"decisions with other {name}\."):
-        diversify(vectors, **(options | changed))
-
-
-def test_a_journal_of_other_vectors_is_refused_and_so_is_another_file(tmp_path):
-    vectors = clustered(np.random.default_rng(9), 50, 16)
-    diversify(vectors, threshold=0.8, journal=tmp_path / "j")
-    with pytest.raises(BuildError, match="decisions with other vectors"):
-        diversify(vectors + 1, threshold=0.8, journal=tmp_path / "j")
-    (tmp_path / "notes").write_text("mine\n")
-    with pytest.raises(BuildError, match="is not a journal"):
-        diversify(vectors, threshold=0.8, journal=tmp_path / "notes")
-    assert (tmp_path / "notes").read_text() == "mine\n"
-    with pytest.raises(BuildError, match="cannot be written"):
-        diversify(vectors, threshold=0.8, journal=tmp_path / "gone" / "j")
 
 
 def test_an_approximate_search_of_an_easy_set_is_exact():
