@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
@@ -10,9 +11,7 @@ from medteb_mteb.curation.judge.controls import CONTROL_TEXTS, CONTROLS, ECHOES
 from medteb_mteb.curation.judge.grader import open_grader
 from medteb_mteb.curation.judge.prompt import prompt_version
 from medteb_mteb.curation.llm.config import LLM, load_settings
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from medteb_mteb.curation.llm.database import settings_digest
 
 __all__ = ["AnyJudge", "Judge", "Judges", "LearnedJudge", "load_judges"]
 
@@ -112,9 +111,9 @@ class Judges(BaseModel):
             if judge.name in seen.values():
                 raise ValueError(f"two judges are called {judge.name!r}")
             if isinstance(judge, LearnedJudge):
-                same = f"cross-encoder {judge.cross_encoder}"
+                same = f"cross-encoder {Path(judge.cross_encoder).resolve()}"
             else:
-                same = repr(sorted(judge.settings("tags" if judge.tags else "").items()))
+                same = settings_digest(judge.description()).hex()
             if same in seen:
                 raise ValueError(
                     f"judges {seen[same]!r} and {judge.name!r} are the same model with the same settings; if "

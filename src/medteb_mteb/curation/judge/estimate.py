@@ -15,6 +15,7 @@ from medteb_mteb.curation.judge.plan import (
     PROMPT_OVERHEAD_TOKENS,
     JudgementCounts,
     RequestPlanner,
+    control_tokens,
 )
 from medteb_mteb.curation.judge.prompt import answer_tokens
 from medteb_mteb.curation.llm.budget import tokens_of
@@ -145,14 +146,13 @@ def _checks(planner: RequestPlanner) -> int:
     documents = planner.material.documents
     distinct = {planner.material.digests["d", name]: text for name, text in documents.items()}
     longest = max(map(tokens_of, distinct.values())) + PASSAGE_OVERHEAD_TOKENS
-    fixed = PROMPT_OVERHEAD_TOKENS + max(map(tokens_of, planner.judges.checks))
-    judge = planner.judge
+    judge, judges = planner.judge, planner.judges
+    fixed = PROMPT_OVERHEAD_TOKENS
+    fixed += max(tokens_of(query) + control_tokens(judges, query) for query in judges.checks)
     per_prompt = max(1, min(judge.passages, (judge.prompt_tokens - fixed) // longest))
     suspects = sum(planner.material.suspect(name) for name in documents)
     # The last prompt of every query may be only partly filled.
-    return (
-        math.ceil(len(distinct) / per_prompt) + min(len(planner.judges.checks), len(distinct)) - 1 + suspects
-    )
+    return math.ceil(len(distinct) / per_prompt) + min(len(judges.checks), len(distinct)) - 1 + suspects
 
 
 def at_most(
@@ -170,10 +170,10 @@ def at_most(
     if isinstance(judge, LearnedJudge):
         return _free(judge, JudgementCounts(pairs))
     passage_tokens = document_tokens + PASSAGE_OVERHEAD_TOKENS
-    room = max(1, int((judge.prompt_tokens - PROMPT_OVERHEAD_TOKENS - query_tokens) // passage_tokens))
-    passages = min(judge.passages, room)
-    requests = queries * math.ceil(pairs / max(1, queries) / passages)
     # Every request may carry two control passages.
+    room = int((judge.prompt_tokens - PROMPT_OVERHEAD_TOKENS - query_tokens) // passage_tokens) - 2
+    passages = max(1, min(judge.passages, room))
+    requests = queries * math.ceil(pairs / max(1, queries) / passages)
     shown = pairs + 2 * requests
     tokens_in = round(requests * (PROMPT_OVERHEAD_TOKENS + query_tokens) + shown * passage_tokens)
     tokens_out = requests * answer_tokens(math.ceil(shown / max(1, requests)))

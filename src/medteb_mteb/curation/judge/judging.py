@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm.auto import tqdm
 
-from medteb_mteb.curation.files.folder import alone, claim, lineage, write_text
+from medteb_mteb.curation.files.folder import alone, claim, lineage, read_json, write_text
 from medteb_mteb.curation.files.read import MANIFEST, source_digest
 from medteb_mteb.curation.judge.config import AnyJudge, Judge, Judges, load_judges
 from medteb_mteb.curation.judge.estimate import journal_path
@@ -83,7 +83,7 @@ def judge(
         claim(folder, identity)
         manifest = folder / MANIFEST
         if manifest.is_file() and not retry_failed:
-            return finished(folder, path, json.loads(manifest.read_text(encoding="utf-8")))
+            return finished(folder, path, read_json(manifest))
         report = _grade(planners, config, material, folder, path, show_progress=show_progress)
         write_text(folder / "report.json", _dump(report.to_json()))
         if report.complete:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from medteb_mteb.curation.judge.config import AnyJudge, Judge
 from medteb_mteb.curation.judge.controls import MISGRADED_REASONS, with_controls
 from medteb_mteb.curation.judge.entries import ECHO, GOLD, OFF_TOPIC, Request, judgement_key
-from medteb_mteb.curation.judge.prompt import SYSTEM, TEMPLATE, JudgePrompt, render
+from medteb_mteb.curation.judge.prompt import JudgePrompt, render
 from medteb_mteb.curation.llm.budget import tokens_of
 from medteb_mteb.curation.llm.database import settings_digest
 
@@ -27,12 +27,13 @@ __all__ = [
     "PlannedJudgements",
     "PlannedRequest",
     "RequestPlanner",
+    "control_tokens",
 ]
 
 JudgeT = TypeVar("JudgeT", bound=AnyJudge, covariant=True)
 
 #: Tokens of a prompt without its texts.
-PROMPT_OVERHEAD_TOKENS = tokens_of(SYSTEM) + tokens_of(TEMPLATE)
+PROMPT_OVERHEAD_TOKENS = render("", (), request=b"", tags=True).tokens()[0]
 #: Tokens of the delimiters and the key of a passage.
 PASSAGE_OVERHEAD_TOKENS = 40
 
@@ -80,6 +81,21 @@ class JudgementCounts:
     def missing(self) -> int:
         """Return the number of judgements to request."""
         return self.judgements - self.known - self.failed.total()
+
+
+def control_tokens(judges: Judges, query: str, gold: Sequence[str] = ()) -> int:
+    """Return the most tokens that the control passages of a prompt of several passages take.
+
+    Args:
+        judges: The control passages and their rate.
+        query: The query.
+        gold: Passages that are known to answer it.
+    """
+    if not judges.control_rate:
+        return 0
+    positive = [*gold, *(echo.replace("{query}", query) for echo in judges.echoes)]
+    kinds = (judges.controls, positive)
+    return sum(max(map(tokens_of, texts)) + PASSAGE_OVERHEAD_TOKENS for texts in kinds if texts)
 
 
 class PlannedJudgements(Generic[JudgeT]):
@@ -183,7 +199,13 @@ class RequestPlanner(PlannedJudgements[Judge]):
 
     def _positive(self, query: str, documents: Sequence[str]) -> int:
         """Return the kind of positive control passage for a prompt; 0 if it has none."""
-        return GOLD if self.material.gold_beside(query, documents) else ECHO if self.judges.echoes else 0
+        return GOLD if self._gold(query, documents) else ECHO if self.judges.echoes else 0
+
+    def _gold(self, query: str, documents: Sequence[str]) -> list[str]:
+        """Return the gold passages for a prompt, without those that take half of its room or more."""
+        room = self.judge.prompt_tokens - PROMPT_OVERHEAD_TOKENS - tokens_of(self.material.queries[query])
+        known = self.material.gold_beside(query, documents)
+        return [text for text in known if 2 * (tokens_of(text) + PASSAGE_OVERHEAD_TOKENS) < room]
 
     def _alone(self, document: str, reason: str = "") -> int:
         """Return the control passages of a passage that is judged alone.
@@ -194,7 +216,9 @@ class RequestPlanner(PlannedJudgements[Judge]):
         return (OFF_TOPIC | (ECHO if self.judges.echoes else 0)) if wanted else 0
 
     def _cut(self, query: str, order: list[tuple[bytes, str]]) -> Iterator[list[tuple[bytes, str]]]:
-        fixed = PROMPT_OVERHEAD_TOKENS + tokens_of(self.material.queries[query])
+        text = self.material.queries[query]
+        fixed = PROMPT_OVERHEAD_TOKENS + tokens_of(text)
+        fixed += control_tokens(self.judges, text, self._gold(query, ()))
         batch: list[tuple[bytes, str]] = []
         size = fixed
         for key, document in order:
@@ -216,7 +240,7 @@ class RequestPlanner(PlannedJudgements[Judge]):
             identity,
             [self.material.documents[document] for document in documents],
             query=query_text,
-            gold=self.material.gold_beside(query, documents),
+            gold=self._gold(query, documents),
             controls=self.judges.controls,
             echoes=self.judges.echoes,
         )

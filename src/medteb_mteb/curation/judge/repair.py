@@ -10,12 +10,13 @@ them are damaged, and accepted if their checksum matches.
 from __future__ import annotations
 
 import re
+import zlib
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.curation.judge.entries import proof
+from medteb_mteb.curation.judge.entries import Request, proof
 from medteb_mteb.curation.judge.journal import JudgementJournal, unanswered_requests
 from medteb_mteb.curation.judge.log import MAGIC, LogEntry, entry_size, read_entry
 from medteb_mteb.curation.llm.database import KEY_BYTES, SETTINGS_BYTES
@@ -59,7 +60,7 @@ def repair_journal(path: str | Path) -> Repaired:
     Raises:
         JournalError: The file does not exist, another process uses it, or the disk is full.
     """
-    tables = ("failures", "accounts", "settings", "unread", "places", "origins", "dated")
+    tables = ("accounts", "settings", "places", "origins", "dated")
     saved = repair(path, JudgementJournal, _fill, tables)
     return Repaired(saved.rows, saved.accounts, saved.moved)
 
@@ -73,12 +74,38 @@ def _fill(fresh: JudgementJournal, database: Path, log: Path) -> None:
         fresh.reload()
         possible = views(base, wal)
         entries = (entry for data in (base, wal) for entry in _entries(data, possible))
-        answered = (entry for entry in entries if entry.answered)
+        # A later run would give the number of a lost origin to its own, with another model and date.
+        origins = {number for number, *_ in readable(database, "origins")}
+        answered = (
+            entry if entry.origin in origins else replace(entry, origin=0)
+            for entry in entries
+            if entry.answered
+        )
         while entry_chunk := list(islice(answered, 10_000)):
             fresh.restore(entry_chunk)
+    # SQLite may read rows that are older than a grade which was found without it.
+    failures = (row for row in readable(database, "failures") if _is_key(row[0]))
+    while failed := list(islice(failures, 10_000)):
+        graded = fresh.grades([key for key, *_ in failed])
+        fresh.insert("failures", (row for row in failed if row[0] not in graded))
+    fresh.insert("unread", (row for row in readable(database, "unread") if _intact(row)))
     # Requests without an answer may be lost: those that SQLite can read are copied.
     for settings, request in unanswered_requests(readable(database, "log"), readable(database, "requests")):
         fresh.decide(settings, [request])
+
+
+def _is_key(value: Any) -> bool:
+    return isinstance(value, bytes) and len(value) == KEY_BYTES
+
+
+def _intact(row: tuple[Any, ...]) -> bool:
+    """Return True if a row of `unread` has the digest of its request, and its answer can be unpacked."""
+    identity, settings, attempt, control, keys, _, answer = row
+    try:
+        zlib.decompress(answer).decode()
+        return bool(Request((keys,), attempt, control).id(settings) == identity)
+    except (zlib.error, TypeError, UnicodeDecodeError):
+        return False
 
 
 def _judgements(data: Bytes) -> Iterator[tuple[bytes, bytes, str, bytes]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from medteb_mteb.curation.files.read import MANIFEST
+from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.judge.entries import JudgeAccount
 from medteb_mteb.curation.judge.export import Outcome
 
@@ -81,12 +83,23 @@ class JudgeReport:
 
 
 def finished(folder: Path, journal: Path, manifest: dict[str, Any]) -> JudgeReport:
-    """Return the report of a folder that an earlier run has finished, from its manifest."""
+    """Return the report of a folder that an earlier run has finished, from its manifest.
+
+    Raises:
+        BuildError: The manifest does not hold the numbers of the judges.
+    """
     results = []
-    for name, counts in manifest["judges"].items():
-        outcome = Outcome(dict(counts["grades"]))
-        outcome.failed.update(counts["failed"])
-        results.append(
-            JudgeResult(name, outcome, known=sum(outcome.grades.values()) + outcome.failed.total())
-        )
-    return JudgeReport(folder, journal, manifest["pairs"], tuple(results), complete=True)
+    try:
+        pairs = manifest["pairs"]
+        for name, counts in manifest["judges"].items():
+            outcome = Outcome(dict(counts["grades"]))
+            outcome.failed.update(counts["failed"])
+            results.append(
+                JudgeResult(name, outcome, known=sum(outcome.grades.values()) + outcome.failed.total())
+            )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise BuildError(
+            f"{folder / MANIFEST} is damaged (expected the numbers of grades and failures of each judge). "
+            "Restore it, or delete it and run the command again: the journal holds all answers."
+        ) from error
+    return JudgeReport(folder, journal, pairs, tuple(results), complete=True)

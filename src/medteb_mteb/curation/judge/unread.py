@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ __all__ = ["read_again", "shown", "why_stopped"]
 TEXT_REFUSALS = ("filtered",)
 #: Number of answers shown, characters of each, and length of a match that counts as repeating a text.
 MAX_SHOWN, MAX_SHOWN_CHARACTERS, MIN_REPEATED_CHARACTERS = 3, 200, 12
+#: What may differ in a text that is repeated: white space, also escaped, marks and invisible characters.
+_BETWEEN_LETTERS = re.compile(r"\\[nrt]|[\W_]+")
 
 
 def read_again(planner: RequestPlanner, journal: JudgementJournal) -> int:
@@ -72,16 +75,23 @@ def shown(planner: RequestPlanner, journal: JudgementJournal) -> str:
     answers = [text for _, _, text in journal.unread(planner.settings)[:MAX_SHOWN]]
     if not answers:
         return ""
-    texts = "\n".join([*planner.material.queries.values(), *planner.material.documents.values()])
+    material = planner.material
+    texts = "\n".join(map(_letters, [*material.queries.values(), *material.documents.values()]))
 
     def safe(answer: str) -> str:
         excerpt = " ".join(answer.split())[:MAX_SHOWN_CHARACTERS]
+        letters = _letters(excerpt)
         if any(
-            excerpt[i : i + MIN_REPEATED_CHARACTERS] in texts
-            for i in range(max(1, len(excerpt) - MIN_REPEATED_CHARACTERS + 1))
-            if excerpt
+            letters[i : i + MIN_REPEATED_CHARACTERS] in texts
+            for i in range(max(1, len(letters) - MIN_REPEATED_CHARACTERS + 1))
+            if letters
         ):
             return f"({len(answer)} characters that repeat a text)"
         return repr(excerpt)
 
     return f" Its first answers of that kind: {'; '.join(map(safe, answers))}."
+
+
+def _letters(text: str) -> str:
+    """Return the letters and digits of a text."""
+    return _BETWEEN_LETTERS.sub("", text)

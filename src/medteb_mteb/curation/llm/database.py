@@ -71,9 +71,19 @@ class Failure:
 
 
 def settings_digest(settings: Mapping[str, Any]) -> bytes:
-    """Return the digest (8 bytes) of an LLM's settings."""
-    text = json.dumps(dict(settings), sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).digest()[:SETTINGS_BYTES]
+    """Return the digest (8 bytes) of an LLM's settings.
+
+    Raises:
+        BuildError: A setting cannot be written as JSON in UTF-8.
+    """
+    try:
+        text = json.dumps(dict(settings), sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(text.encode()).digest()[:SETTINGS_BYTES]
+    except (TypeError, ValueError) as error:
+        raise BuildError(
+            f"Settings of an LLM have to be JSON values in UTF-8 ({str(error)[:150]}). In YAML, put dates in "
+            "quotes."
+        ) from error
 
 
 class Database(ABC, Generic[AccountT]):
@@ -142,9 +152,12 @@ class Database(ABC, Generic[AccountT]):
         with journal._errors():
             uri = f"{journal.path.as_uri()}?mode=ro" if exists else ":memory:"
             journal._db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
-            journal._check() if exists else journal._db.executescript(
-                f"{cls.schema} {cls.later} {ORIGINS_TABLES}"
-            )
+            if exists and not journal._blank():
+                journal._check()
+            else:
+                journal._db.close()
+                journal._db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+                journal._db.executescript(f"{cls.schema} {cls.later} {ORIGINS_TABLES}")
             journal._load()
         return journal
 
@@ -154,7 +167,7 @@ class Database(ABC, Generic[AccountT]):
             self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         try:
             with self._errors():
-                if new:
+                if new or self._blank():
                     self._db.execute(f"PRAGMA page_size={PAGE_SIZES[0]}")
                     self._db.execute("PRAGMA journal_mode=WAL")
                     marks = f"PRAGMA application_id={self.application}; PRAGMA user_version={self.version};"
@@ -186,6 +199,11 @@ class Database(ABC, Generic[AccountT]):
 
     def _load(self) -> None:
         """Load the data that are kept in memory while the journal is open; nothing by default."""
+
+    def _blank(self) -> bool:
+        """Return True for a database without mark and tables: its process was killed while creating it."""
+        (application,) = self._db.execute("PRAGMA application_id").fetchone()
+        return not application and not self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
 
     @property
     def _reserve(self) -> Path:

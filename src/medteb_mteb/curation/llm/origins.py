@@ -26,6 +26,12 @@ CREATE TABLE IF NOT EXISTS origins (number INTEGER PRIMARY KEY, model TEXT NOT N
 CREATE TABLE IF NOT EXISTS dated (key BLOB PRIMARY KEY, origin INTEGER NOT NULL) WITHOUT ROWID;
 """
 
+# Its number is above those in `dated`, too, whose origins a repair may have lost; larger ones are damaged.
+_INSERT_ORIGIN = """
+INSERT INTO origins SELECT coalesce(max(number), 0) + 1, ?, ?, ? FROM (SELECT number FROM origins
+    UNION ALL SELECT origin FROM dated WHERE origin BETWEEN 0 AND 2147483647)
+"""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Origin:
@@ -86,7 +92,7 @@ def origin_number(db: sqlite3.Connection, origin: Origin) -> int:
     query = "SELECT number FROM origins WHERE model = ? AND fingerprint = ? AND date = ?"
     row = db.execute(query, values).fetchone()
     if row is None:
-        db.execute("INSERT INTO origins (model, fingerprint, date) VALUES (?, ?, ?)", values)
+        db.execute(_INSERT_ORIGIN, values)
         row = db.execute(query, values).fetchone()
     return int(row[0])
 

@@ -106,7 +106,7 @@ class EndpointWorker(ABC, Generic[JobT]):
             while True:
                 try:
                     while not self._halted() and len(running) < self.llm.concurrency:
-                        job = self._take()
+                        job = self._take(pending=bool(running))
                         if job is None:
                             break
                         running.add(asyncio.create_task(self._serve(endpoint, job)))
@@ -132,15 +132,21 @@ class EndpointWorker(ABC, Generic[JobT]):
             self.stop.set(self._journal.trouble)
         return bool(self.stop.reason or self.stopped)
 
-    def _take(self) -> JobT | None:
-        """Return the next job that the budget covers."""
+    def _take(self, *, pending: bool) -> JobT | None:
+        """Return the next job that the budget covers.
+
+        Args:
+            pending: Whether answers are awaited; if they cost less than was held for them, the budget may
+                still cover the next job.
+        """
         if not self._urgent and not self._next:
             self._next.extend(self.more())
         queue = self._urgent or self._next
         if not queue:
             return None
         if not self.budget.hold(*queue[0].prompt.tokens()):
-            self.stopped = self.budget.exhausted()
+            if not pending:
+                self.stopped = self.budget.exhausted()
             return None
         return queue.popleft()
 
@@ -156,6 +162,6 @@ class EndpointWorker(ABC, Generic[JobT]):
             return
         finally:
             self.budget.free(*job.prompt.tokens())
-        self._urgent.extend(self.settle(job, reply, reason))
         if reply is not None:
             self.budget.pay(reply.tokens_in, reply.tokens_out)
+        self._urgent.extend(self.settle(job, reply, reason))

@@ -12,6 +12,7 @@ import pytest
 
 from medteb_mteb.curation.judge import Judges
 from medteb_mteb.curation.judge.controls import CONTROLS, ECHOES
+from medteb_mteb.curation.judge.journal import JudgementJournal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,6 +80,13 @@ def make_input(tmp_path):
         return made
 
     return make
+
+
+@pytest.fixture
+def journal(tmp_path):
+    """An open journal of judgements."""
+    with JudgementJournal(tmp_path / "journal.sqlite") as opened:
+        yield opened
 
 
 @pytest.fixture

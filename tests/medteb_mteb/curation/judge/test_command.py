@@ -13,7 +13,7 @@ from fault_server import ROOT, rules
 
 from medteb_mteb.commands.judge import judge
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.judge import Judges, load_judges
+from medteb_mteb.curation.judge import Judges
 from medteb_mteb.curation.judge import judge as judging
 from medteb_mteb.curation.judge.journal import JudgementJournal
 
@@ -89,26 +89,6 @@ def test_a_run_with_repair_resumes(settings, capsys, monkeypatch):
     with JudgementJournal.snapshot(path) as journal:
         assert journal.size() == 72
     assert set(server.sold.values()) == {1}
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("judges: []", "judges"),
-        ("judges: [{name: a}]", r"judges.0.LLM.model: Field required"),
-        ("judges: [{name: a, model: m, base_url: nowhere}]", "no address"),
-        ("judges: [{name: a, model: m, base_url: 'http://h', tmperature: 1}]", "judges.0.LLM.tmperature"),
-        ("- a", "has to be a mapping"),
-        ("judges: [", "is not valid YAML"),
-    ],
-)
-def test_an_invalid_file_of_judges_is_refused(tmp_path, text, message):
-    file = tmp_path / "judges.yaml"
-    file.write_text(text, encoding="utf-8")
-    with pytest.raises(BuildError, match=message):
-        load_judges(file)
-    with pytest.raises(BuildError, match="cannot be read"):
-        load_judges(tmp_path / "none.yaml")
 
 
 def test_the_example_of_the_docs_is_right():

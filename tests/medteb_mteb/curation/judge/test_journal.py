@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import hashlib
 import json
 import multiprocessing
 import random
@@ -13,7 +12,7 @@ from tests.medteb_mteb.curation.judge.settled import SETTINGS, filled, key, sett
 from tests.medteb_mteb.curation.power_cut import Disk
 
 from medteb_mteb.curation.judge import JournalError, judge, repair_journal
-from medteb_mteb.curation.judge.entries import JudgeAccount, Request, judgement_key
+from medteb_mteb.curation.judge.entries import JudgeAccount, Request
 from medteb_mteb.curation.judge.journal import JudgementJournal
 from medteb_mteb.curation.llm.database import Failure, settings_digest
 
@@ -40,16 +39,6 @@ def test_the_next_run_finds_settled_grades(tmp_path):
     assert sorted(p.name for p in path.parent.iterdir()) == ["journal.sqlite", "journal.sqlite.lock"]
 
 
-def test_keys_tell_judgements_apart():
-    q, p = hashlib.sha256(b"q").digest(), hashlib.sha256(b"p").digest()
-    keys = {judgement_key(SETTINGS, q, p), judgement_key(SETTINGS, p, q), judgement_key(b"x" * 8, q, p)}
-    assert len(keys) == 3
-    request = Request((key(1), key(2)))
-    ids = {request.id(SETTINGS), request.id(b"x" * 8), Request((key(2), key(1))).id(SETTINGS)}
-    ids |= {Request(request.keys, 1).id(SETTINGS), Request(request.keys, 0, control=True).id(SETTINGS)}
-    assert len(ids) == 5
-
-
 def test_a_killed_process_leaves_all_that_it_settled(tmp_path):
     path = tmp_path / "journal.sqlite"
     child = multiprocessing.get_context("fork").Process(target=settle_until_killed, args=(path, 20))
@@ -74,30 +63,6 @@ def test_one_process_writes_others_read(tmp_path):
     with JudgementJournal.snapshot(tmp_path / "none.sqlite") as empty:
         assert empty.size() == 0
     assert not (tmp_path / "none.sqlite").exists()
-
-
-def test_files_other_than_journals_are_refused(tmp_path):
-    path = tmp_path / "journal.sqlite"
-    path.write_bytes(b"no database at all" * 1000)
-    before = path.read_bytes()
-    with pytest.raises(JournalError, match="is damaged"):
-        JudgementJournal(path)
-    with pytest.raises(JournalError, match="is damaged"):
-        JudgementJournal.snapshot(path)
-    assert path.read_bytes() == before
-    path.unlink()
-    with sqlite3.connect(path) as other:
-        other.execute("CREATE TABLE t (x)")
-    other.close()
-    with pytest.raises(JournalError, match="is a database of another application"):
-        JudgementJournal(path)
-    path.unlink()
-    JudgementJournal(path).close()
-    with sqlite3.connect(path) as later:
-        later.execute("PRAGMA user_version = 9")
-    later.close()
-    with pytest.raises(JournalError, match="another version"):
-        JudgementJournal(path)
 
 
 def test_a_grade_that_was_changed_on_the_disk_is_noticed(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from filelock import FileLock
 
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.judge import JournalError, Judges, estimate, judge
+from medteb_mteb.curation.judge import JournalError, estimate, judge
 from medteb_mteb.curation.judge.controls import CONTROLS
 from medteb_mteb.curation.judge.log import read_entry
 
@@ -237,6 +237,22 @@ def test_a_folder_of_another_judging_is_refused(make_input, make_server, endpoin
         run(source, judges_of(url))
 
 
+@pytest.mark.parametrize("content", [b"{", b"{}"])
+def test_a_damaged_manifest_is_named_and_written_again_from_the_journal(
+    make_input, make_server, endpoint, judges_of, content
+):
+    source, server = make_input(), endpoint()
+    config = judges_of(make_server(server), "rule-words")
+    manifest = run(source, config).folder / "manifest.json"
+    whole, asked = manifest.read_bytes(), len(server.prompts)
+    manifest.write_bytes(content)
+    with pytest.raises(BuildError, match=r"manifest\.json is damaged"):
+        run(source, config)
+    manifest.unlink()
+    run(source, config)
+    assert (manifest.read_bytes(), len(server.prompts)) == (whole, asked)
+
+
 def test_an_output_that_cannot_be_written_is_reported(make_input, make_server, endpoint, judges_of):
     source, server = make_input(1, 4), endpoint()
     config = judges_of(make_server(server))
@@ -283,21 +299,6 @@ def test_pools_are_read_from_a_folder_and_empty_ones_are_refused(
         judge(
             source.queries, source.documents, folder, source.folder / "none", config, already_anonymous=True
         )
-
-
-def test_judges_need_different_names_and_settings():
-    entry = {"name": "a", "model": "m", "base_url": "http://127.0.0.1:1/v1"}
-    for other, message in (
-        ({**entry}, "two judges are called 'a'"),
-        ({**entry, "name": "b"}, "same model with the same settings"),
-        ({**entry, "name": "b", "nonsense": 1}, "nonsense"),
-        ({**entry, "name": "b", "model": "n", "budget": 3}, "price_in"),
-        ({**entry, "name": "b", "model": "n", "base_url": "https://me:pw@host/v1"}, "leave user"),
-        ({**entry, "name": "b", "model": "n", "extra": {"messages": []}}, "set by the step itself"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            Judges.model_validate({"judges": [entry, other]})
-    Judges.model_validate({"judges": [entry, {**entry, "name": "b", "variant": "8bit"}]})
 
 
 def test_it_runs_inside_a_running_loop(make_input, make_server, endpoint, judges_of):

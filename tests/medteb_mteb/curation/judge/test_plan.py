@@ -134,6 +134,43 @@ def test_passages_share_a_prompt_only_within_the_maximum_of_tokens(journal, budg
     assert ("long",) in [task.documents for task in tasks]
 
 
+@pytest.mark.parametrize("passages", [2, 200])
+@pytest.mark.parametrize("tags", [True, False])
+@pytest.mark.parametrize("gold", [None, {"q0": ["金" * 200, "标" * 9]}])
+def test_control_passages_count_for_the_maximum_of_tokens(journal, passages, tags, gold):
+    """Gold passages, and long queries, which control passages repeat."""
+    documents = {f"d{i}": f"{i}" + "药" * (37 * i % 200) for i in range(80)}
+    queries = {"q0": "问" * 120}
+    planner = planned(
+        journal, material_of(queries, documents, gold=gold), passages=passages, prompt_tokens=1300, tags=tags
+    )
+    tasks = list(planner.tasks())
+    shared = [task for task in tasks if len(task.documents) > 1]
+    assert len(shared) > 5
+    assert all(len(task.controls) == 2 for task in shared)
+    assert 1000 < max(task.prompt.tokens()[0] for task in shared) <= 1300
+
+
+def test_two_passages_share_a_prompt_only_if_it_has_room_for_both(journal):
+    material, shared = material_of(1, {"d0": "药" * 100, "d1": "药" * 101}), []
+    for budget in range(750, 950, 3):
+        planner = planned(journal, material, prompt_tokens=budget, control_rate=0.0)
+        shared += [(budget, task.prompt.tokens()[0]) for task in planner.tasks() if len(task.documents) > 1]
+    assert 0 < len(shared) < 67
+    assert [one for one in shared if one[1] > one[0]] == []
+
+
+def test_a_gold_passage_too_long_to_stand_beside_others_is_replaced(journal):
+    material = material_of(1, 9, gold={"q0": ["金" * 15_000]})
+    for task in planned(journal, material).tasks():
+        assert sorted(task.controls.values()) == ([OFF_TOPIC, ECHO] if len(task.documents) > 1 else [])
+        assert task.prompt.tokens()[0] <= 16_000
+    mixed = material_of(1, 9, gold={"q0": ["金" * 15_000, "降压药每天早晨服用。"]})
+    tasks = [task for task in planned(journal, mixed).tasks() if len(task.documents) > 1]
+    assert tasks
+    assert all("降压药每天早晨服用。" in task.prompt.user for task in tasks)
+
+
 def test_the_order_of_passages_is_that_of_the_judge_and_the_seed(journal):
     material = material_of(1, 8)
 

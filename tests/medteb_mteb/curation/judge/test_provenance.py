@@ -144,10 +144,3 @@ def test_a_repair_keeps_days(make_input, make_server, endpoint, judges_of, on):
     on(2)
     by_judge, _ = answered(run(source, config, "later"))
     assert by_judge["words"] == [{"date": "2026-11-01", "model": "rule-words", "pairs": source.pairs}]
-
-
-def test_strings_from_a_server_are_cut_to_one_short_line():
-    origin = origins.origin_today("a\nb\x00" + "c" * 300, "\ud800")
-    assert origin.model.startswith("a b")
-    assert len(origin.model) == 200
-    assert origin.fingerprint == "?"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import random
 import sqlite3
 from contextlib import closing
@@ -161,3 +162,81 @@ def test_only_entries_with_their_checksum_count(tmp_path):
     heads = MAGIC * 1000 + entry.packed()[:40] * 100
     path.write_bytes(b"\0" * 64 + heads + forged + b"\0" * 64)
     assert repair_journal(path).judgements == 0
+
+
+OLD, NEW = Origin("old", "fp", "2026-01-01"), Origin("new", "", "2026-05-05")
+
+
+def grade(journal, number, letter="A", attempt=0, origin=None):
+    request = Request((key(number),), attempt)
+    journal.settle(
+        SETTINGS, request, judge="one", grades={key(number): letter}, failures={}, follow=(),
+        paid=JudgeAccount(1), origin=origin,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("lost", ["all tables", "origins"])
+def test_grades_whose_origin_is_lost_do_not_get_that_of_a_later_run(tmp_path, older, lost):
+    path = tmp_path / "journal.sqlite"
+    with JudgementJournal(path) as journal:
+        for number in range(3):
+            grade(journal, number, origin=OLD)
+    if older:
+        as_version_1(path)
+    if lost == "origins":
+        with closing(sqlite3.connect(path)) as db, db:
+            db.execute("DROP TABLE origins")
+    else:
+        path.write_bytes(b"\0" * 100 + path.read_bytes()[100:])
+    assert repair_journal(path).judgements == 3
+    for number in (3, 4):
+        with JudgementJournal(path) as journal:
+            grade(journal, number, origin=NEW)
+            assert journal.origins([key(n) for n in range(number + 1)]) == {
+                key(n): NEW for n in range(3, number + 1)
+            }
+
+
+def _fail_then_grade(path):
+    """In a process of its own: the failure is in the database, its end by a grade only in the log."""
+    journal = JudgementJournal(path)
+    failures = {key(number): Failure("control", 1) for number in (1, 2)}
+    journal.settle(
+        SETTINGS, Request(tuple(failures), 1), judge="one", grades={}, failures=failures, follow=(),
+        paid=JudgeAccount(1),
+    )  # fmt: skip
+    journal._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    grade(journal, 1, "D", attempt=2)
+    os._exit(9)
+
+
+def test_a_judgement_that_was_graded_after_a_failure_has_not_failed(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    child = multiprocessing.get_context("fork").Process(target=_fail_then_grade, args=(path,))
+    child.start()
+    child.join()
+    log = path.with_name("journal.sqlite-wal")
+    log.write_bytes(b"\xff" * 32 + log.read_bytes()[32:])  # SQLite takes nothing from it
+    assert repair_journal(path).judgements == 1
+    with JudgementJournal(path) as journal:
+        assert journal.grades([key(1), key(2)]) == {key(1): "D"}
+        assert journal.failures([key(1), key(2)]) == {key(2): Failure("control", 1)}
+
+
+@pytest.mark.parametrize(
+    "change", ["answer = x'00'", "answer = 'text'", "attempt = 7", "keys = x'0011'", "settings = x'00'"]
+)
+def test_a_kept_answer_that_was_damaged_is_left_out_and_others_are_not(tmp_path, change):
+    path, requests = tmp_path / "journal.sqlite", [Request((key(1), key(2)), 0, 3), Request((key(3),), 1)]
+    with JudgementJournal(path) as journal:
+        for request in requests:
+            journal.settle(
+                SETTINGS, request, judge="one", grades={}, failures={}, follow=(), paid=JudgeAccount(1),
+                unread=("cut", "很难说"),
+            )  # fmt: skip
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(f"UPDATE unread SET {change} WHERE id = ?", (requests[0].id(SETTINGS),))
+    repair_journal(path)
+    with JudgementJournal(path) as journal:
+        assert journal.unread(SETTINGS) == [(requests[1], "cut", "很难说")]

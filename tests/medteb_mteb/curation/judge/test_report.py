@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.judge.entries import JudgeAccount
 from medteb_mteb.curation.judge.export import Outcome
 from medteb_mteb.curation.judge.report import JudgeReport, JudgeResult, finished
@@ -56,3 +57,21 @@ def test_a_finished_folder_is_reported_from_its_manifest(result):
     assert again.outcome.to_json() == manifest["judges"]["one"]
     again.outcome.grades["S"] += 1
     assert manifest["judges"]["one"]["grades"]["S"] == 3
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        {},
+        {"pairs": 1},
+        {"pairs": 1, "judges": ["one"]},
+        {"pairs": 1, "judges": {"one": None}},
+        {"pairs": 1, "judges": {"one": {"grades": {"S": 1}}}},
+        {"pairs": 1, "judges": {"one": {"grades": {"S": "1"}, "failed": {}}}},
+        {"pairs": 1, "judges": {"one": {"grades": [1], "failed": {}}}},
+        {"pairs": 1, "judges": {"one": {"grades": {}, "failed": {"refused": "2"}}}},
+    ],
+)
+def test_a_manifest_without_the_numbers_of_the_judges_is_refused(manifest):
+    with pytest.raises(BuildError, match=r"out/manifest\.json is damaged .*the journal holds all answers"):
+        finished(Path("out"), Path("journal"), manifest)

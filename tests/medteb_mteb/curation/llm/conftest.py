@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 
@@ -70,3 +71,43 @@ def _read():
 @pytest.fixture(name="expected")
 def _expected():
     return expected
+
+
+class ScriptedEndpoint:
+    """Answers questions without a connection: `answer` gives the reply, or raises what an endpoint raises."""
+
+    def __init__(self, answer) -> None:
+        self.answer, self.faults = answer, {}
+        self.asked, self.busy, self.busiest = [], 0, 0
+
+    def __call__(self, llm, limits, stop):
+        return self
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *error):
+        pass
+
+    async def ask(self, question):
+        self.asked.append(question)
+        self.busy += 1
+        self.busiest = max(self.busiest, self.busy)
+        try:
+            for _ in range(3):  # others get a turn
+                await asyncio.sleep(0)
+            return self.answer(question)
+        finally:
+            self.busy -= 1
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    """Has workers ask an endpoint without a connection, whose replies a function gives."""
+
+    def script(answer) -> ScriptedEndpoint:
+        endpoint = ScriptedEndpoint(answer)
+        monkeypatch.setattr("medteb_mteb.curation.llm.worker.Endpoint", endpoint)
+        return endpoint
+
+    return script

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from medteb_mteb.curation.files.records import BuildError, Text
-from medteb_mteb.curation.llm import LLM, load_llm, refuse_private
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.llm import LLM, load_llm
 
 ENTRY = {"name": "writer", "model": "m", "base_url": "http://127.0.0.1:1/v1"}
 
@@ -59,13 +59,3 @@ def test_a_key_comes_from_the_environment_alone(monkeypatch):
         LLM(**ENTRY, api_key_env="MINE").key()
     monkeypatch.setenv("MINE", "sk-1")
     assert LLM(**ENTRY, api_key_env="MINE").key() == "sk-1"
-
-
-def test_private_texts_are_refused_by_kind():
-    done, private = Text("a", "好", anonymised="medteb-1"), Text("b", "好")
-    refuse_private({"queries": [done], "documents": []})
-    message = r"1 of 2 queries and 0 of 1 documents have not been anonymised.*--already-anonymous"
-    with pytest.raises(BuildError, match=message):
-        refuse_private({"queries": [done, private], "documents": [done]})
-    with pytest.raises(BuildError, match=r"^2 of 2 documents have not"):
-        refuse_private({"documents": [private, private]})

@@ -90,15 +90,6 @@ def test_keys_tell_answers_apart():
     assert of("a", "\ud800")  # what cannot be encoded has a key, too
 
 
-def test_journals_of_answers_and_of_judgements_are_not_mixed_up(tmp_path):
-    AnswerJournal(tmp_path / "answers.sqlite").close()
-    JudgementJournal(tmp_path / "judgements.sqlite").close()
-    with pytest.raises(JournalError, match="is a database of another application"):
-        JudgementJournal(tmp_path / "answers.sqlite")
-    with pytest.raises(JournalError, match="is a database of another application"):
-        AnswerJournal(tmp_path / "judgements.sqlite")
-
-
 def test_an_answer_that_was_changed_on_the_disk_is_noticed(tmp_path):
     path = tmp_path / "answers.sqlite"
     with AnswerJournal(path) as journal:
