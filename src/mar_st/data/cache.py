@@ -11,22 +11,23 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from filelock import FileLock, Timeout
 from transformers.utils import logging
 
 from mar_st.data.arrow import map_table, write_table
-from mar_st.files import move_folder, write_text
+from mar_st.data.records import DataError
+from mar_st.files import move_folder, one_line, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    import pyarrow as pa
 
 logger = logging.get_logger(__name__)
 
@@ -72,6 +73,9 @@ def cached_table(
         schema: Columns of the table.
         make: Returns the record batches of the table.
         about: Returns the data to keep about the table, as JSON; called after the last batch.
+
+    Raises:
+        DataError: The table in the cache is damaged.
     """
     folder = cache_root() / key
     if not _is_complete(folder):
@@ -80,7 +84,13 @@ def cached_table(
             if not _is_complete(folder):  # another process may have made it by now
                 _make(folder, schema, make, about)
     manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    return map_table(folder / ROWS_FILE), manifest["about"]
+    try:
+        return map_table(folder / ROWS_FILE), manifest["about"]
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataError(
+            f"{folder / ROWS_FILE} is damaged ({one_line(error)}). Delete {folder}; the next run makes it "
+            "again."
+        ) from error
 
 
 def file_digests(files: Sequence[Path]) -> list[str]:
@@ -105,8 +115,9 @@ def _locked(lock: Path) -> Iterator[None]:
 def _is_complete(folder: Path) -> bool:
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        return bool((folder / ROWS_FILE).stat().st_size == manifest["bytes"])
-    except (OSError, ValueError, KeyError):
+        complete = (folder / ROWS_FILE).stat().st_size == manifest["bytes"]
+        return bool(complete) and isinstance(manifest["about"], dict)
+    except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
@@ -129,11 +140,11 @@ def _make(
 
     try:
         write_table(part / ROWS_FILE, schema, counted())
+        manifest = {"rows": rows, "bytes": (part / ROWS_FILE).stat().st_size, "about": about()}
+        (part / MANIFEST).write_text(json.dumps(manifest, ensure_ascii=False, indent=1), encoding="utf-8")
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
-    manifest = {"rows": rows, "bytes": (part / ROWS_FILE).stat().st_size, "about": about()}
-    (part / MANIFEST).write_text(json.dumps(manifest, ensure_ascii=False, indent=1), encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)
     move_folder(part, folder)
 
@@ -143,7 +154,9 @@ def _file_digest(file: Path) -> str:
     stamp = [str(file), status.st_size, status.st_mtime_ns]
     memory = cache_root() / "digests" / f"{cache_key(stamp=stamp)}.txt"
     if memory.is_file():
-        return memory.read_text(encoding="utf-8")
+        remembered = memory.read_bytes()
+        if re.fullmatch(rb"[0-9a-f]{64}", remembered):  # a damaged one would give other data this key
+            return remembered.decode()
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     if time.time_ns() - status.st_mtime_ns < MIN_AGE_NS:

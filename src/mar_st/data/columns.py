@@ -63,7 +63,8 @@ def to_dataset(
         a `RedrawnDataset`, whose texts `TrainRows` requests by epoch.
 
     Raises:
-        DataError: Negatives are requested and a triple has none, or the weight is not above 0 and finite.
+        DataError: Negatives are requested and a triple has none, or the weight is not above 0 and finite, or
+            so small that it leaves no row.
     """
     if not 0 < weight < math.inf:
         raise DataError(f"The weight of data is above 0 and finite; got {weight}.")
@@ -81,6 +82,7 @@ def to_dataset(
 
     def drawn() -> Iterator[pa.RecordBatch]:
         rows, documents = _drawn(table, negatives, positives, weight, random.Random(seed))
+        _check_share(len(table), weight, rows)
         return _batches(table, rows, documents, schema)
 
     if table.key is None:
@@ -120,7 +122,25 @@ def drawn_share(rows: Sequence[Row], weight: float, rng: random.Random) -> list[
 
 
 def drawn_rows(number: int, weight: float, rng: random.Random) -> np.ndarray:
-    """Row numbers in a share, see `drawn_share`."""
+    """Row numbers in a share, see `drawn_share`.
+
+    Raises:
+        DataError: The share is above 0, but so small that it leaves none of the rows.
+    """
+    rows = _share(number, weight, rng)
+    _check_share(number, weight, rows)
+    return rows
+
+
+def _check_share(number: int, weight: float, rows: np.ndarray) -> None:
+    if number and weight > 0 and not len(rows):
+        raise DataError(
+            f"A weight of {weight:g} leaves none of {number} rows. Give this data entry a weight of at least "
+            f"{1 / number:.2g}, or leave it out."
+        )
+
+
+def _share(number: int, weight: float, rng: random.Random) -> np.ndarray:
     whole, rest = int(weight), weight - int(weight)
     drawn = sorted(rng.sample(range(number), round(rest * number))) if rest else []
     return np.concatenate([np.tile(np.arange(number), whole), np.array(drawn, dtype=np.int64)])
@@ -183,7 +203,7 @@ def _drawn(
             rows, documents = _draw(table, negatives, positives, rng)
             documents = np.where(documents == NO_TEXT, NO_TEXT, documents + starts[rows][:, None])
         if remaining < 1:
-            share = drawn_rows(len(rows), remaining, rng)
+            share = _share(len(rows), remaining, rng)
             rows, documents = rows[share], documents[share]
         whole_rows.append(rows)
         whole_documents.append(documents)

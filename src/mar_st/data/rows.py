@@ -7,15 +7,18 @@ import gzip
 import io
 import json
 import sys
+import zlib
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from pyarrow import ArrowInvalid
+from pyarrow import ArrowException
 from pyarrow.parquet import ParquetFile
 
 from mar_st.data.records import DataError
+from mar_st.files import one_line
 from mar_st.model.names import check_dataset
 
 if TYPE_CHECKING:
@@ -36,20 +39,29 @@ def locate(name: str) -> Path:
     """Path of a data source; `package:medteb_mteb/FOLDER` means data packaged with an installed package.
 
     Raises:
-        DataError: The source does not exist, or is on the Hub.
+        DataError: The source does not exist, cannot be a path, or is on the Hub.
     """
     if name.startswith("hub:"):
         raise DataError(f"{name} is a data set of the Hub; a file or a folder is needed here.")
     if not name.startswith("package:"):
-        path = Path(name).expanduser()
-        if not path.exists():
+        try:
+            path = Path(name).expanduser()
+            exists = path.exists()
+        except (OSError, RuntimeError) as error:  # the name is too long, or names the home of an unknown user
+            raise DataError(
+                f"{name[:200]!r} is not a path that can be read ({one_line(error, 100)}). Give another one."
+            ) from error
+        if not exists:
             raise DataError(
                 f"No training data at {path}. Give a JSONL, CSV, TSV or Parquet file, or a folder with "
                 "triples.jsonl or Parquet files."
             )
         return path
     package, _, inner = name.removeprefix("package:").partition("/")
-    spec = find_spec(package)
+    try:
+        spec = find_spec(package)
+    except (ImportError, ValueError):  # a parent package is missing, or the name is not one of a package
+        spec = None
     if spec is None or spec.origin is None:
         raise DataError(f"The data {name} belongs to the package {package}, which is not installed.")
     root = Path(spec.origin).parent
@@ -64,7 +76,7 @@ def file_rows(path: Path, position: Position) -> Iterator[tuple[str, dict[str, A
     """Yield rows of a file with their places; its suffix gives the format, by default JSONL.
 
     Raises:
-        DataError: The file is missing, or not of the format that its suffix names.
+        DataError: The file is missing, damaged, or not of the format that its suffix names.
     """
     kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if kind == ".parquet":
@@ -80,20 +92,17 @@ def parquet_rows(path: Path, position: Position | None = None) -> Iterator[tuple
     """Yield the rows of a Parquet file with their places.
 
     Raises:
-        DataError: The file is not a Parquet file.
+        DataError: The file is missing, damaged or not a Parquet file.
     """
-    try:
-        file = ParquetFile(path)
-    except ArrowInvalid as error:
-        raise DataError(f"{path} is not a Parquet file ({error}).") from error
     number = 0
-    bytes_per_row = path.stat().st_size / max(file.metadata.num_rows, 1)
-    for batch in file.iter_batches(batch_size=2**13):
-        for row in batch.to_pylist():
-            number += 1
-            yield f"{path}, row {number}", row
-        if position is not None:
-            position.done += batch.num_rows * bytes_per_row
+    with _readable(path, "a Parquet file"), ParquetFile(path) as file:
+        bytes_per_row = path.stat().st_size / max(file.metadata.num_rows, 1)
+        for batch in file.iter_batches(batch_size=2**13):
+            for row in batch.to_pylist():
+                number += 1
+                yield f"{path}, row {number}", row
+            if position is not None:
+                position.done += batch.num_rows * bytes_per_row
 
 
 def hub_data(name: str) -> Any:
@@ -134,13 +143,13 @@ def json_rows(path: Path, position: Position | None = None) -> Iterator[tuple[in
     """Yield the rows of a JSONL file, maybe gzipped, with their line numbers.
 
     Raises:
-        DataError: The file is missing, or a line is not a JSON object.
+        DataError: The file is missing or damaged, or a line is not a JSON object.
     """
     if not path.is_file():
         raise DataError(
             f"{path} is missing; training data need corpus.jsonl, queries.jsonl and triples.jsonl."
         )
-    with path.open("rb") as raw:
+    with _readable(path), path.open("rb") as raw:
         tell = _position_counter(raw, position)
         for number, line in enumerate(_content(path, raw), 1):
             if number % 4096 == 0:
@@ -163,10 +172,11 @@ def separated_rows(
     """Yield the rows of a CSV or TSV file with a header, maybe gzipped; empty fields are left out.
 
     Raises:
-        DataError: The file has no header, or a row has another number of fields.
+        DataError: The file is missing, damaged or not UTF-8, it has no header, or a row has another number of
+            fields.
     """
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # texts of more than 128 kB are not a mistake here
-    with path.open("rb") as raw:
+    with _readable(path), path.open("rb") as raw:
         tell = _position_counter(raw, position)
         text = io.TextIOWrapper(_content(path, raw), encoding="utf-8-sig", newline="")
         lines = csv.reader(text, delimiter=separator, strict=True)
@@ -188,10 +198,27 @@ def separated_rows(
                 row = {name: field for name, field in zip(header, fields, strict=True) if field}
                 yield f"{path}:{lines.line_num}", row
                 tell()
-        except (csv.Error, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:  # text is decoded block by block, so the line is not known
+            raise DataError(
+                f"{path}: is not UTF-8 after line {lines.line_num} ({error}). Save it as UTF-8."
+            ) from error
+        except csv.Error as error:
             raise DataError(
                 f"{path}:{lines.line_num}: this line is not valid CSV or TSV ({error})."
             ) from error
+
+
+@contextmanager
+def _readable(path: Path, form: str = "") -> Iterator[None]:
+    """Turn errors for a file that is missing or damaged into one that names it."""
+    form = form or ("a gzip file" if path.suffix == ".gz" else "a file")
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise DataError(f"{path} is missing. Give a file that exists.") from error
+    except (OSError, EOFError, zlib.error, ArrowException, UnicodeDecodeError) as error:
+        reason = f"{type(error).__name__}: {one_line(error)}"
+        raise DataError(f"{path} cannot be read as {form} ({reason}). Copy or write it again.") from error
 
 
 def _content(path: Path, raw: BinaryIO) -> Any:

@@ -60,17 +60,20 @@ def triple_of(place: str, row: dict[str, Any], template: str) -> Triple:
         template: Template that puts an instruction before the query.
 
     Raises:
-        DataError: The query or the positive is missing, or a text is empty or null.
+        DataError: The query or the positive is missing, a text is empty or null, or an instruction is not a
+            text.
     """
     query = row.get("query") or row.get("anchor")
     positives = _texts(place, row, POSITIVE_COLUMNS)
-    if not isinstance(query, str) or not positives:
+    if not isinstance(query, str) or not query.strip() or not positives:
         raise DataError(f"{place}: needs 'query' and 'positive' (or 'positives'); has {sorted(row)}.")
     negatives = _texts(place, row, NEGATIVE_COLUMNS)
     if not negatives and len(row) > 2:  # more than a pair
         negatives = _texts(place, row, _numbered(row), single=True)
-    instruction = row.get("instruction")
-    before = template.replace("{instruction}", str(instruction)) if instruction else ""
+    instruction = row.get("instruction") if template else None
+    if instruction and not isinstance(instruction, str):  # NaN where a table had no value, for instance
+        raise DataError(f"{place}: 'instruction' should be a text or null; it is {instruction!r}.")
+    before = template.replace("{instruction}", instruction) if instruction else ""
     return Triple(query, positives, negatives, before, str(row.get("source") or ""))
 
 

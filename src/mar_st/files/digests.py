@@ -59,6 +59,8 @@ def check_file(path: Path, entry: Mapping[str, Any], check: Check = "whole") -> 
     Raises:
         FileNotFoundError: The file does not exist.
     """
+    if path.is_dir():
+        return "is a folder; a file was written"
     size = path.stat().st_size
     if "bytes" in entry and size != entry["bytes"]:
         return f"has {size} bytes; {entry['bytes']} were written"

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 #: Vectors that are read at once.
 VECTORS_PER_READ = 8192
 
+#: Length of a vector (float32) below which its squares lose digits.
+_SHORTEST = 1e-12
+
 
 class VectorSource(Protocol):
     """Vectors in a fixed order, `dim` float32 each, as they are compared."""
@@ -35,7 +38,7 @@ class FolderSource:
     """A folder of vectors, normalised to length 1 if they are compared by cosine.
 
     Raises:
-        IndexingError: The folder is empty.
+        IndexingError: The folder is empty; or, when its vectors are read, one holds NaN or infinite values.
     """
 
     def __init__(self, folder: VectorFolder) -> None:
@@ -51,13 +54,17 @@ class FolderSource:
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Read some rows, as `VectorSource.take`."""
-        return unit(self.folder[rows]) if self.unit else self.folder[rows]
+        return self._compared(self.folder[rows])
 
     def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
         """Read blocks of rows, as `VectorSource.blocks`."""
         for at in range(start, len(self), VECTORS_PER_READ):
-            vectors = self.folder[at : at + VECTORS_PER_READ]
-            yield unit(vectors) if self.unit else vectors
+            yield self._compared(self.folder[at : at + VECTORS_PER_READ])
+
+    def _compared(self, vectors: np.ndarray) -> np.ndarray:
+        if not np.isfinite(vectors).all():
+            raise IndexingError(f"{self.folder.path} holds NaN or infinite values. Encode the corpus again.")
+        return unit(vectors) if self.unit else vectors
 
 
 class RowsSource:
@@ -117,6 +124,15 @@ class JoinedSource:
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    """Return the vectors normalised to length 1, float32; a vector of zeros does not change."""
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return np.asarray(vectors / np.maximum(lengths, 1e-12), dtype=np.float32)
+    """Return finite vectors normalised to length 1, float32; a vector of zeros does not change."""
+    vectors = np.asarray(vectors, dtype=np.result_type(vectors, np.float32))
+    with np.errstate(over="ignore"):
+        lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    usual = (lengths >= _SHORTEST) & np.isfinite(lengths)
+    normalised = np.asarray(vectors / np.where(usual, lengths, 1), dtype=np.float32)
+    others = ~usual[..., 0]
+    if others.any():  # squares are beyond the range of float32, or all are zero
+        doubles = vectors[others].astype(np.float64)
+        lengths = np.linalg.norm(doubles, axis=-1, keepdims=True)
+        normalised[others] = doubles / np.where(lengths == 0, 1, lengths)
+    return normalised

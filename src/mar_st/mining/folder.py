@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mar_st.data import read_source
-from mar_st.files import move_folder
+from mar_st.files import JsonError, move_folder, read_json
 from mar_st.mining.mine import Mined, Miner
 from mar_st.mining.retrievers import BM25, CrossScorer, Dense
 from mar_st.mining.rules import REASONS, MiningError, Rules
@@ -67,8 +67,10 @@ def mine_to(
     from mar_st.teachers.store import store_root  # lazy: sentence_transformers
 
     rules, out = rules or Rules(), Path(out)
-    if out.suffix in (".jsonl", ".json", ".parquet"):
-        raise MiningError(f"OUT is a folder ({TRIPLES_FILE} and {MANIFEST} go into it); got {out}.")
+    if out.suffix in (".jsonl", ".json", ".parquet") or out.name in ("", ".."):
+        raise MiningError(
+            f"OUT is a folder of its own ({TRIPLES_FILE} and {MANIFEST} go into it); got {out}."
+        )
     source = read_source(entry, rules.seed)
     say(f"data: {len(source.triples)} triples")
     for note in source.notes():
@@ -129,17 +131,33 @@ def _finished(out: Path, digest: str) -> dict[str, Any] | None:
     """Return the manifest of a folder that was finished with the same data and settings, else `None`.
 
     Raises:
-        MiningError: The folder holds something else.
+        MiningError: The folder holds something else, or its triples were changed.
     """
     if (out / MANIFEST).is_file():
-        manifest: dict[str, Any] = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
-        if manifest.get("digest") == digest:
+        try:
+            manifest: Any = read_json(out / MANIFEST)
+        except JsonError:
+            manifest = None
+        if isinstance(manifest, dict) and manifest.get("digest") == digest:
+            _check_triples(out / TRIPLES_FILE, manifest.get("sha256"))
             return manifest
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise MiningError(
             f"{out} holds something else, or was mined with other settings; delete it or choose another."
         )
     return None
+
+
+def _check_triples(path: Path, digest: Any) -> None:
+    try:
+        with path.open("rb") as stream:
+            unchanged = hashlib.file_digest(stream, "sha256").hexdigest() == digest
+    except OSError:
+        unchanged = False
+    if not unchanged:
+        raise MiningError(
+            f"{path} is missing or holds other bytes than were mined; delete {path.parent} and mine again."
+        )
 
 
 def _digest(miner: Miner, triples: Sequence[Triple]) -> str:

@@ -19,6 +19,7 @@ from transformers.utils.hub import cached_file
 
 from mar_st.errors import MarError
 from mar_st.model.adapters import merge_lora
+from mar_st.model.loading import readable_weights
 from mar_st.model.names import model_folder, model_source
 from mar_st.model.native_gte import native
 from mar_st.model.saved_modules import saved_modules
@@ -80,13 +81,14 @@ def load_encoder(
 
     Raises:
         MarError: The tokenizer lacks the token that this side is pooled at, or does not fit the embeddings,
-            or the folder ends in a linear layer of another width than `projection`.
+            the weights are damaged, or the folder ends in a linear layer of another width than `projection`.
     """
     if not isinstance(source, tuple):
         source = model_source(source)
-    saved = None if isinstance(source, tuple) else saved_modules(source, revision)
-    dense = None if saved is None else _saved_projection(saved, revision)
-    transformer = _transformer(source, saved, revision, dict(model_kwargs or {}))
+    with readable_weights(source):
+        saved = None if isinstance(source, tuple) else saved_modules(source, revision)
+        dense = None if saved is None else _saved_projection(saved, revision)
+        transformer = _transformer(source, saved, revision, dict(model_kwargs or {}))
     if merge_adapter:
         merge_lora(transformer)
     name = str(source) if isinstance(source, str | Path) else type(source[0]).__name__

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from safetensors import SafetensorError, safe_open
 from sentence_transformers.base.modules import Router
 from sentence_transformers.util import load_file_path
 from torch import nn
 
 from mar_st.errors import MarError
-from mar_st.files import JsonError, read_json
+from mar_st.files import JsonError, one_line, read_json
 from mar_st.modules import module_class
 from mar_st.modules.layout import (
     FURTHER_KEY,
@@ -25,7 +27,36 @@ from mar_st.modules.layout import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
+
+@contextmanager
+def readable_weights(source: object) -> Iterator[None]:
+    """Turn the error for a damaged file of weights into one that names it.
+
+    Args:
+        source: Folder or Hub name that is loaded.
+
+    Raises:
+        MarError: A file of weights was cut, or is not a safetensors file.
+    """
+    try:
+        yield
+    except SafetensorError as error:
+        named = next(
+            (path for path in sorted(Path(str(source)).rglob("*.safetensors")) if _damaged(path)), source
+        )
+        raise MarError(
+            f"{named} holds damaged weights ({one_line(error)}). Copy, download or save the model again."
+        ) from error
+
+
+def _damaged(path: Path) -> bool:
+    try:
+        with safe_open(path, framework="pt"):
+            return False
+    except (SafetensorError, OSError):
+        return True
 
 
 def load_routes(

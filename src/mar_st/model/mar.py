@@ -15,7 +15,7 @@ from sentence_transformers.util.decorators import deprecated_kwargs
 
 from mar_st.errors import MarError
 from mar_st.model.encoders import load_encoder
-from mar_st.model.loading import check_folder, load_further, load_routes
+from mar_st.model.loading import check_folder, load_further, load_routes, readable_weights
 from mar_st.model.names import model_folder, model_source
 from mar_st.model.prompts import PROMPT_NAMES, PUBLISHED_PROMPTS, source_prompts
 from mar_st.modules import OWN_MODULES, arrange, is_truncation, restore, route_chain, truncation
@@ -207,7 +207,8 @@ class MAR(SentenceTransformer):
             **kwargs: As for `SentenceTransformer` (`device`, `backend`, `model_kwargs`, `token`, ...).
 
         Raises:
-            MarError: `routes` is unknown, or the folder has no such route or is not a MAR.
+            MarError: `routes` is unknown, or the folder has no such route, is not a MAR or holds damaged
+                weights.
         """
         if routes not in ("both", "query", "document"):
             raise MarError(f"routes is 'both', 'query' or 'document'; got {routes!r}.")
@@ -216,7 +217,8 @@ class MAR(SentenceTransformer):
         if (folder := model_folder(path)) is not None:
             check_folder(path := folder)
         if routes == "both" and query is None:
-            return cls(str(path), **kwargs).eval()
+            with readable_weights(path):
+                return cls(str(path), **kwargs).eval()
         saved = {"query": query or "query", "document": "document"}
         wanted = {name: saved[name] for name in saved if routes in ("both", name)}
         hub = {key: kwargs.pop(key, None) for key in ("token", "cache_folder", "revision")}
@@ -225,7 +227,8 @@ class MAR(SentenceTransformer):
             key: kwargs.pop(key, None) for key in ("model_kwargs", "processor_kwargs", "config_kwargs")
         }
         loading["backend"] = kwargs.get("backend", "torch")
-        modules, config = load_routes(str(path), wanted, hub=hub, loading=loading)
+        with readable_weights(path):
+            modules, config = load_routes(str(path), wanted, hub=hub, loading=loading)
         prompts = {**config.get("prompts", {}), **(kwargs.pop("prompts", None) or {})}
         kwargs.setdefault("similarity_fn_name", config.get("similarity_fn_name"))
         return cls(modules=modules, prompts=prompts, **kwargs).eval()

@@ -66,7 +66,7 @@ def open_model(
         A `MAR` if the model has routes.
 
     Raises:
-        MarError: The model does not exist, or has no such route or query encoder.
+        MarError: The model does not exist, has no such route or query encoder, or holds damaged weights.
     """
     path = model_source(source)
     if has_routes(path):
@@ -79,9 +79,11 @@ def open_model(
             "out the name of the query encoder, or give such a MAR."
         )
     else:
+        from mar_st.model.loading import readable_weights  # lazy: torch
         from mar_st.model.plain import PlainModel  # lazy: torch
 
-        model = PlainModel(path, **options).eval()
+        with readable_weights(path):
+            model = PlainModel(path, **options).eval()
     if not as_stored:
         use_native_dtype(model, options.get("model_kwargs"))
     return model

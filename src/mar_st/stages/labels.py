@@ -84,7 +84,7 @@ def with_vectors(
         drawn = _DrawnVectors(rows["query"], rows["positive"], _Vectors(sides, stores))
         return RedrawnDataset(draws, label=drawn, read=read)
     label = _label(np.stack([rows[name] for name in names], axis=1))
-    with_rows = dataset_of(dataset.data.table.append_column("label", label))
+    with_rows = dataset_of(_table(dataset).append_column("label", label))
     handed = tuple(names if read is None else read)
     return with_rows.with_transform(_ColumnVectors(handed, _Vectors(sides, stores)))
 
@@ -109,8 +109,8 @@ def with_scores(dataset: Dataset, scores_of: Callable[[Sequence[tuple[str, str]]
         scores = scores_of(_Pairs([draws.queries.select(draws.owners), draws.documents]))
         return RedrawnDataset(draws, label=_DrawnScores(scores))
     pairs = _Pairs([column_texts(dataset, name) for name in dataset.column_names])
-    label = _label(np.arange(len(pairs)).reshape(len(dataset), -1))
-    with_rows = dataset_of(dataset.data.table.append_column("label", label))
+    label = _label(np.arange(len(pairs)).reshape(len(dataset), len(dataset.column_names) - 1))
+    with_rows = dataset_of(_table(dataset).append_column("label", label))
     return with_rows.with_transform(_Scores(tuple(dataset.column_names), scores_of(pairs)))
 
 
@@ -143,6 +143,12 @@ class _Pairs(Sequence[tuple[str, str]]):
         for query, *documents in zip(self._queries, *self._documents, strict=True):
             for document in documents:
                 yield query, document
+
+
+def _table(dataset: Dataset) -> pa.Table:
+    """Return the rows of a dataset in their order; a dataset that was selected or shuffled is copied."""
+    table, indices = dataset.data.table, dataset._indices
+    return table if indices is None else table.take(indices.column(0))
 
 
 def _label(places: np.ndarray) -> pa.Array:

@@ -98,15 +98,41 @@ class Part:
         return int(self.dtype[self.field].shape[0] if self.field else self.shape[1])
 
     def open(self) -> np.ndarray:
-        """Return the vectors, `(rows, width)`, mapped into memory."""
-        array: np.ndarray = np.memmap(
-            self.path, dtype=self.dtype, mode="r", shape=self.shape, offset=self.offset
-        )
+        """Return the vectors, `(rows, width)`, mapped into memory.
+
+        Raises:
+            StoreError: The file is missing, or is shorter than when it was listed.
+        """
+        try:
+            array: np.ndarray = np.memmap(
+                self.path, dtype=self.dtype, mode="r", shape=self.shape, offset=self.offset
+            )
+        except (OSError, ValueError) as error:
+            raise StoreError(
+                f"{self.path} no longer holds vectors of shape {self.shape} ({error}). Write it again."
+            ) from error
         return array[self.field] if self.field else array
 
 
+class NotFiniteVectorError(StoreError):
+    """A stored vector holds NaN, infinite values or values beyond float32.
+
+    Args:
+        path: File of the vector.
+        place: Row of the vector in this file.
+        row: Row of the vector in the `Vectors` that read it.
+    """
+
+    def __init__(self, path: Path, place: int, row: int) -> None:
+        self.row = row
+        super().__init__(
+            f"Vector {place} of {path} holds NaN, infinite values or values beyond float32. Compute these "
+            "vectors again."
+        )
+
+
 class Vectors:
-    """Vectors in files, read row by row on request.
+    """Vectors in files, read row by row on request; reading one that is not finite is an error.
 
     Indexing with a number gives `(dim,)`, with a slice or a sequence of row numbers `(rows, dim)`, float32 in
     both cases. It can be pickled (for the workers of a data loader); the pickle holds file names, no
@@ -151,7 +177,13 @@ class Vectors:
         vectors = np.empty((len(places), self.dim), dtype=np.float32)
         for part in np.unique(places[:, 0]):
             here = np.flatnonzero(places[:, 0] == part)
-            vectors[here] = self._part(int(part))[places[here, 1], : self.dim]
+            with np.errstate(over="ignore"):  # reported below
+                vectors[here] = self._part(int(part))[places[here, 1], : self.dim]
+        if not (finite := np.isfinite(vectors)).all():
+            first = int(np.flatnonzero(~finite.all(axis=1))[0])
+            part, row = places[first]
+            requested = np.atleast_1d(np.arange(len(self))[rows])
+            raise NotFiniteVectorError(self.parts[part].path, int(row), int(requested[first]))
         if self.normalised:
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return vectors[0] if single else vectors

@@ -110,3 +110,13 @@ def test_triples_without_negatives_are_left_out_with_a_warning(caplog):
     assert not caplog.text
     with pytest.raises(DataError, match="data nli: none of the 1 premises"):
         with_negatives(triples[:1], "nli")
+
+
+@pytest.mark.parametrize("positives", ["one", "all", "one-per-epoch"])
+def test_a_weight_that_leaves_no_row_is_refused(positives):
+    options = {"negatives": 0, "seed": 0, "positives": positives}
+    with pytest.raises(
+        DataError, match=r"A weight of 0\.1 leaves none of 2 rows\. .* at least 0\.5, or leave"
+    ):
+        to_dataset(TRIPLES, weight=0.1, **options)
+    assert len(to_dataset(TRIPLES, weight=2.1, **options)) > 0

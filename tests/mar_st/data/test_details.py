@@ -8,8 +8,7 @@ import json
 import datasets
 import pytest
 
-from mar_st.data import DataError, Source, Triple, locate, read_source, read_triples, to_dataset
-from mar_st.data.content import data_digest
+from mar_st.data import DataError, Triple, locate, read_source, read_triples, to_dataset
 from mar_st.recipes.load import RecipeError, load_recipe
 from mar_st.recipes.schema import Data
 
@@ -147,27 +146,3 @@ def test_a_data_set_is_loaded_by_its_name(tmp_path, monkeypatch):
     ]
     with pytest.raises(DataError, match="a file or a folder is needed"):
         locate("hub:org/nli")
-
-
-def test_the_digest_of_an_entry_covers_its_files_and_what_is_read_of_them(tmp_path):
-    (tmp_path / "inner").mkdir()
-    path = _write(tmp_path / "inner" / "a.jsonl", ROWS)
-    whole = data_digest(str(tmp_path))
-    assert data_digest(_entry(tmp_path)) == whole
-    assert data_digest(_entry(tmp_path, weight=2, negatives=3, prompt="")) == whole
-    others = [
-        {"limit": 3},
-        {"where": {"source": ("a",)}},
-        {"columns": {"query": "positive"}},
-        {"form": "triples"},
-    ]
-    assert len({whole, *(data_digest(_entry(tmp_path, **settings)) for settings in others)}) == 5
-    _write(tmp_path / "inner" / "a.jsonl", ROWS[:5])
-    assert data_digest(str(tmp_path)) != whole
-    assert data_digest(path) != data_digest(str(tmp_path))
-    with pytest.raises(DataError, match="data set of the Hub"):
-        data_digest("hub:org/name")
-
-
-def test_a_source_has_no_omitted_rows_by_default():
-    assert Source(_entry("x"), [Triple("问", ("答",))]).left_out == {}

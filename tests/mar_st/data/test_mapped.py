@@ -11,7 +11,6 @@ import pytest
 
 from mar_st.data import DataError, Triple, cache, distinct_texts, numbered, read, read_source, to_dataset
 from mar_st.data.content import source_digest
-from mar_st.data.records import row_line
 from mar_st.data.sequences import Texts, Triples
 from mar_st.recipes.schema import Data
 from mar_st.stages.samplers import TrainRows, train_batches
@@ -195,10 +194,3 @@ def test_a_text_that_is_not_unicode_is_named(tmp_path):
     path.write_text('{"query": "a", "positive": "\\ud800b"}\n', "utf-8")
     with pytest.raises(DataError, match="not valid Unicode"):
         read_source(Data(name="rows", path=str(path), prompt=""))
-
-
-def test_the_digest_is_computed_over_json_lines():
-    rows = [*read_like(ROWS[:3]), Triple('引"号\\\n', ("a\t",), (), "前\u2028", "源"), '字"']
-    for row in rows:
-        content = row if isinstance(row, str) else vars(row)
-        assert row_line(row) == json.dumps(content, ensure_ascii=False).encode() + b"\n"

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from mar_st.encode import CorpusError, Entry, read_corpus
-from mar_st.encode.scan import ShardReader, scan_corpus
 from mar_st.text.texts import join_document
 
 ROWS: list[dict[str, Any]] = [
@@ -151,52 +150,3 @@ def test_reading_does_not_import_torch(file: Path) -> None:
         "assert not {'torch', 'transformers', 'sentence_transformers'} & set(sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"3\n"
-
-
-def many(number: int) -> list[dict[str, str]]:
-    return [{"_id": f"d{i}", "title": "", "text": f"第{i}份文件"} for i in range(number)]
-
-
-@pytest.mark.parametrize("form", ["jsonl", "jsonl.gz", "parquet"])
-def test_shards_are_read_in_any_order(tmp_path: Path, form: str) -> None:
-    path = tmp_path / f"c.{form}"
-    rows = many(23)
-    if form == "parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    else:
-        text = "\n" + lines(rows).replace("\n", "\n\n", 3)  # empty lines do not count
-        path.write_bytes(gzip.compress(text.encode()) if form.endswith("gz") else text.encode())
-    scan = scan_corpus(path, 5, show_progress=False)
-    assert (scan.count, len(scan.shards), scan.size(4)) == (23, 5, 3)
-    reader = ShardReader(scan)
-    for number in (1, 2, 4, 0, 3, 3):
-        expected = [f"d{i}" for i in range(5 * number, min(5 * number + 5, 23))]
-        assert [entry.id for entry in reader.read(number)] == expected
-    assert scan.digest == scan_corpus(path, 7, show_progress=False).digest
-
-
-def test_a_corpus_that_changes_while_it_is_read_is_noticed(file: Path) -> None:
-    scan = scan_corpus(file, 2, show_progress=False)
-    file.write_text(lines(ROWS).replace("咳嗽", "头晕"), encoding="utf-8")
-    assert ShardReader(scan).read(0)
-    with pytest.raises(CorpusError, match="was changed while"):
-        ShardReader(scan).read(1)
-
-
-def test_digests_tell_rows_apart(tmp_path: Path) -> None:
-    def digest(rows: list[Any]) -> str:
-        path = tmp_path / "c.jsonl"
-        path.write_text(lines(rows), encoding="utf-8")
-        return scan_corpus(path, 10, show_progress=False).digest
-
-    assert len({digest([{"_id": a, "text": b}]) for a, b in (("a", "bc"), ("ab", "c"), ("a", "bd"))}) == 3
-
-
-def test_duplicates_and_an_empty_corpus_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "c.jsonl"
-    path.write_text(lines([*many(10), many(5)[4]]), encoding="utf-8")
-    with pytest.raises(CorpusError, match=r"the id 'd4' occurs twice \(documents 5 and 11\)"):
-        scan_corpus(path, 4, show_progress=False)
-    path.write_text("\n")
-    with pytest.raises(CorpusError, match="holds no documents"):
-        scan_corpus(path, 4, show_progress=False)

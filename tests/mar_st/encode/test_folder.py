@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from mar_st.encode import VectorFolder, VectorsError, write_vectors
-from mar_st.encode.codes import pack, unpack
 from mar_st.encode.folder import text_digests
 from mar_st.encode.shards import check_shard
 from mar_st.errors import MarError
@@ -76,25 +75,6 @@ def test_stored_codes_are_returned_unchanged(tmp_path: Path) -> None:
     assert codes.dtype == np.int8
     assert (np.abs(codes).max(axis=1) == 127).all()
     np.testing.assert_array_equal(codes * scale[:, None], folder[:])
-
-
-def test_a_vector_of_zeros_stays_one() -> None:
-    for dtype in ("int8", "float16"):
-        packed = pack(np.zeros((2, 8), np.float32), dtype)
-        assert (unpack(packed, dtype, slice(None)) == 0).all()
-
-
-def test_values_that_cannot_be_stored_are_refused(tmp_path: Path) -> None:
-    broken = vectors()
-    broken[3, 2] = np.nan
-    for dtype in ("float32", "int8", "binary"):
-        with pytest.raises(MarError, match="Vector 3 holds NaN"):
-            pack(broken, dtype)
-    broken[3, 2] = 1e6
-    with pytest.raises(MarError, match="as float16"):
-        pack(broken, "float16")
-    with pytest.raises(MarError, match="Vectors are stored as"):
-        write_vectors(tmp_path / "v", ids(), vectors(), dtype="int4")
 
 
 def test_lengths_ids_and_folders_are_checked(tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ from sentence_transformers.base.modules import Normalize, Router
 
 from mar_st.errors import MarError
 from mar_st.lookup import fit_lookup
+from mar_st.model.encoders import load_encoder
 from mar_st.model.family import add_query_encoder
 from mar_st.model.loading import check_folder, load_further, load_routes
+from mar_st.model.opening import open_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -134,3 +136,20 @@ def test_only_routes_that_plain_sentence_transformers_does_not_see_are_further_o
     vectors = further["query-lookup"][0].eval()(lookup.preprocess(TEXTS))["sentence_embedding"]
     assert torch.equal(vectors, lookup.eval()(lookup.preprocess(TEXTS))["sentence_embedding"])
     assert set(Router.load_config(str(folder))["structure"]) == {"query", "document"}
+
+
+@pytest.mark.parametrize(
+    ("load", "content"),
+    [
+        (lambda folder: open_model(folder, device="cpu"), slice(0, -100)),
+        (lambda folder: open_model(folder, routes="query", device="cpu"), slice(0, 0)),
+        (lambda folder: open_model(folder / "query_0_Transformer", device="cpu"), slice(0, 50)),
+        (lambda folder: load_encoder(folder / "query_0_Transformer", "query"), slice(100, None)),
+    ],
+    ids=["MAR", "one route", "plain model", "encoder"],
+)
+def test_damaged_weights_are_one_error_that_names_the_file(folder, load, content):
+    path = folder / "query_0_Transformer" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[content])
+    with pytest.raises(MarError, match=rf"{path} holds damaged weights .* save the model again"):
+        load(folder)

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from datasets import Dataset
@@ -17,7 +16,6 @@ from mar_st.losses import AlignmentLoss
 from mar_st.recipes.schema import AlignStage, Data
 from mar_st.stages import align
 from mar_st.stages.align import AlignError, text_groups, train_align, weighted
-from mar_st.stages.labels import labelled
 from mar_st.stages.settings import StageSettings
 from mar_st.stages.trainer import fit
 from mar_st.teachers import ModelTeacher
@@ -146,25 +144,6 @@ def test_the_document_route_does_not_run_in_the_loop(mar, sources, tmp_path, mon
     train_align(mar, sources, _stage(), _settings(tmp_path), {})
     assert inside[0] > 0
     assert inside[0] == inside[1]
-
-
-def test_vectors_are_not_copied_into_memory(mar, tmp_path):
-    vectors = ModelTeacher.of_documents(mar, TeacherStore(tmp_path)).vectors(DOCUMENTS, "document")
-    data = labelled(pa.table({"text": DOCUMENTS}), np.arange(len(DOCUMENTS)), vectors)
-    assert data.data.nbytes < vectors.shape[0] * vectors.shape[1] * 4
-    np.testing.assert_array_equal(data[[5, 2]]["label"][1].numpy(), vectors[2])
-    np.testing.assert_array_equal(data[7]["label"].numpy(), vectors[7])
-    assert len(data._fingerprint) < 100
-
-
-def test_a_row_can_have_several_vectors(mar, tmp_path):
-    vectors = ModelTeacher.of_documents(mar, TeacherStore(tmp_path)).vectors(DOCUMENTS, "document")
-    columns = {"query": QUERIES[:2], "positive": DOCUMENTS[:2]}
-    data = labelled(pa.table(columns), np.array([[0, 9], [1, 8]]), vectors)
-    assert data.column_names == ["query", "positive", "label"]
-    row = data[[1]]
-    assert set(row) == {"query", "label"}
-    np.testing.assert_array_equal(row["label"][0].numpy(), vectors[[1, 8]])
 
 
 @pytest.mark.thorough

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tokenizers import Tokenizer, models
-from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from mar_st.vocabulary.choose import choose, fit_of, script_of, usage_of
+from mar_st.vocabulary.choose import choose, fit_of, usage_of
 from mar_st.vocabulary.errors import VocabularyError
 from mar_st.vocabulary.pieces import Pieces, mapped_rows
 
@@ -110,40 +109,6 @@ def test_the_piece_with_the_lowest_score_is_kept():
     assert pieces.required() == {0, 3}
     cut, order = pieces.cut({1, 2} | pieces.required())
     assert [order[number] for number in cut.encode("xyx").ids] == [2]
-
-
-def test_used_characters_are_kept_first_then_used_pieces_then_the_script():
-    vocab = ["[UNK]", "药", "水", "吃", "吃药", "喝水", "火", "я", "火药", "吃火"]
-    backend = Tokenizer(models.WordPiece({p: n for n, p in enumerate(vocab)}, unk_token="[UNK]"))
-    backend.pre_tokenizer = WhitespaceSplit()
-    pieces = Pieces(backend)
-    usage = usage_of(backend, pieces, ["吃药 吃药 喝水"])
-
-    def kept(keep):
-        return {vocab[number] for number in choose(pieces, usage, keep).kept}
-
-    assert choose(pieces, usage, 4).enough == 6
-    assert kept(3) == {"[UNK]", "吃", "药"}  # characters that occur, most frequent first
-    assert kept(5) == {"[UNK]", "吃", "药", "水", "吃药"}  # then pieces that are used
-    assert kept(6) == {"[UNK]", "吃", "药", "水", "吃药", "喝水"}
-    assert kept(7) == {*kept(6), "火"}  # then characters of the script
-    assert kept(9) == kept(7)  # 火 and я occur nowhere, so what has them is left out
-
-
-def test_characters_of_the_script_come_before_rare_pieces():
-    vocab = ["[UNK]", "药", "吃", "吃药", "药吃", "吃吃", "火"]
-    backend = Tokenizer(models.WordPiece({p: n for n, p in enumerate(vocab)}, unk_token="[UNK]"))
-    backend.pre_tokenizer = WhitespaceSplit()
-    pieces = Pieces(backend)
-    usage = usage_of(backend, pieces, ["吃药"] * 1999 + ["药吃", "吃吃"])
-    choice = choose(pieces, usage, 5)
-    assert {vocab[number] for number in choice.kept} == {"[UNK]", "药", "吃", "吃药", "火"}
-    assert choice.enough == 6
-    assert "吃吃" in {vocab[number] for number in choose(pieces, usage, 6).kept}
-
-
-def test_the_script_of_a_character_is_found():
-    assert [script_of(c) for c in "药aяあ1，"] == ["CJK", "LATIN", "CYRILLIC", "HIRAGANA", None, None]
 
 
 def test_the_share_of_unchanged_tokens_is_measured_and_checked(backend):

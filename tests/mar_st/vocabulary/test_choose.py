@@ -1,0 +1,142 @@
+"""Tests of the choice of the pieces to keep: by use, by character, by script."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models, normalizers
+from tokenizers.pre_tokenizers import WhitespaceSplit
+
+from mar_st.vocabulary import choose as choosing
+from mar_st.vocabulary.choose import choose, fit_of, script_of, usage_of
+from mar_st.vocabulary.errors import VocabularyError
+from mar_st.vocabulary.pieces import Pieces, mapped_rows
+
+VOCABULARY = ["[UNK]", "药", "水", "吃", "吃药", "喝水", "火", "я", "火药", "吃火"]
+TEXTS = ["吃药 吃药 喝水", "药", "吃药"]
+
+
+def _backend(vocabulary=VOCABULARY):
+    backend = Tokenizer(models.WordPiece({p: n for n, p in enumerate(vocabulary)}, unk_token="[UNK]"))
+    backend.pre_tokenizer = WhitespaceSplit()
+    return backend
+
+
+def test_used_characters_are_kept_first_then_used_pieces_then_the_script():
+    vocab = ["[UNK]", "药", "水", "吃", "吃药", "喝水", "火", "я", "火药", "吃火"]
+    backend = Tokenizer(models.WordPiece({p: n for n, p in enumerate(vocab)}, unk_token="[UNK]"))
+    backend.pre_tokenizer = WhitespaceSplit()
+    pieces = Pieces(backend)
+    usage = usage_of(backend, pieces, ["吃药 吃药 喝水"])
+
+    def kept(keep):
+        return {vocab[number] for number in choose(pieces, usage, keep).kept}
+
+    assert choose(pieces, usage, 4).enough == 6
+    assert kept(3) == {"[UNK]", "吃", "药"}  # characters that occur, most frequent first
+    assert kept(5) == {"[UNK]", "吃", "药", "水", "吃药"}  # then pieces that are used
+    assert kept(6) == {"[UNK]", "吃", "药", "水", "吃药", "喝水"}
+    assert kept(7) == {*kept(6), "火"}  # then characters of the script
+    assert kept(9) == kept(7)  # 火 and я occur nowhere, so what has them is left out
+
+
+def test_characters_of_the_script_come_before_rare_pieces():
+    vocab = ["[UNK]", "药", "吃", "吃药", "药吃", "吃吃", "火"]
+    backend = Tokenizer(models.WordPiece({p: n for n, p in enumerate(vocab)}, unk_token="[UNK]"))
+    backend.pre_tokenizer = WhitespaceSplit()
+    pieces = Pieces(backend)
+    usage = usage_of(backend, pieces, ["吃药"] * 1999 + ["药吃", "吃吃"])
+    choice = choose(pieces, usage, 5)
+    assert {vocab[number] for number in choice.kept} == {"[UNK]", "药", "吃", "吃药", "火"}
+    assert choice.enough == 6
+    assert "吃吃" in {vocab[number] for number in choose(pieces, usage, 6).kept}
+
+
+def test_the_script_of_a_character_is_found():
+    assert [script_of(c) for c in "药aяあ1，"] == ["CJK", "LATIN", "CYRILLIC", "HIRAGANA", None, None]
+
+
+def test_pieces_and_characters_are_counted_as_the_texts_hold_them(monkeypatch):
+    backend = _backend()
+    usage = usage_of(backend, Pieces(backend), TEXTS)
+    assert {VOCABULARY[n]: int(count) for n, count in enumerate(usage.counts) if count} == {
+        "吃药": 3, "喝水": 1, "药": 1,
+    }  # fmt: skip
+    assert usage.characters == Counter("".join(TEXTS))
+    assert usage.texts == 3
+    monkeypatch.setattr(choosing, "BLOCK", 2)
+    in_blocks = usage_of(backend, Pieces(backend), TEXTS)
+    np.testing.assert_array_equal(in_blocks.counts, usage.counts)
+    assert in_blocks.characters == usage.characters
+
+
+def test_characters_are_counted_after_normalisation_and_unknown_ones_too():
+    backend = _backend()
+    backend.normalizer = normalizers.NFKC()
+    usage = usage_of(backend, Pieces(backend), ["Ａ药", "\u0000😀"])
+    assert usage.characters == Counter("A药\u0000😀")
+
+
+def test_each_text_is_counted_alone_and_after_each_prompt():
+    backend = _backend()
+    usage = usage_of(backend, Pieces(backend), TEXTS, ["火 ", "", "火 "])
+    assert usage.counts[VOCABULARY.index("火")] == usage.texts // 2 == 3
+    assert usage.counts[VOCABULARY.index("吃药")] == 6
+    assert usage.characters["吃"] == 3  # what a text adds after a prompt is no new character
+    assert usage.characters["火"] > 0
+
+
+def test_without_texts_nothing_can_be_chosen():
+    backend = _backend()
+    with pytest.raises(VocabularyError, match="no texts to choose the vocabulary by"):
+        usage_of(backend, Pieces(backend), [], ["火 "])
+
+
+@pytest.mark.parametrize(
+    ("keep", "message"),
+    [
+        (10, "the vocabulary has 10 pieces; give a smaller"),
+        (11, "give a smaller"),
+        (0, "1 pieces have to stay"),
+        (-1, "1 pieces have to stay"),
+    ],
+)
+def test_numbers_that_cut_nothing_or_too_much_are_refused(keep, message):
+    backend = _backend()
+    pieces = Pieces(backend)
+    with pytest.raises(VocabularyError, match=message):
+        choose(pieces, usage_of(backend, pieces, TEXTS), keep)
+
+
+def test_required_pieces_stay_and_no_more_than_asked_for_are_kept():
+    backend = _backend()
+    pieces = Pieces(backend)
+    usage, required = usage_of(backend, pieces, TEXTS), {VOCABULARY.index("я"), VOCABULARY.index("吃火")}
+    for keep in range(3, 10):
+        choice = choose(pieces, usage, keep, required)
+        assert required | {0} <= choice.kept
+        assert len(choice.kept) <= keep
+        assert choice == choose(pieces, usage, keep, required)
+    with pytest.raises(VocabularyError, match="3 pieces have to stay"):
+        choose(pieces, usage, 2, required)
+
+
+def test_a_piece_that_does_not_fit_with_its_parts_is_skipped():
+    vocabulary = {piece: number for number, piece in enumerate(["a", "b", "c", "d", "ab", "abc"])}
+    backend = Tokenizer(models.BPE(vocabulary, [("a", "b"), ("ab", "c")]))
+    pieces = Pieces(backend)
+    usage = usage_of(backend, pieces, ["abc", "abc", "abc", "d"])
+    assert usage.counts[vocabulary["abc"]] == 3
+    kept = {keep: {piece for piece in vocabulary if vocabulary[piece] in choose(pieces, usage, keep).kept}
+            for keep in (1, 3, 5)}  # fmt: skip
+    assert kept == {1: {"a"}, 3: {"a", "b", "c"}, 5: {"a", "b", "c", "d", "ab"}}
+
+
+def test_the_fit_is_the_share_of_tokens_and_texts_that_stay():
+    backend = _backend()
+    pieces = Pieces(backend)
+    cut, order = pieces.cut(frozenset(VOCABULARY.index(piece) for piece in ("[UNK]", "药", "吃药")))
+    fit = fit_of(backend, mapped_rows(order, pieces.size), cut, TEXTS)
+    assert (fit.tokens, fit.texts) == (4 / 5, 2 / 3)
