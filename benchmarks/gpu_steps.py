@@ -269,7 +269,7 @@ def fresh() -> None:
 
 
 def train_step(context: Context, size: str, length: str) -> None:
-    """Steps of the 4B encoder with LoRA, or of the 305M one with all weights, compiled, and the other trainer's."""
+    """Steps of the 4B encoder with LoRA, or of the 305M one with all weights: both trainers, ours compiled too."""
     require(*TRAINING)
     from train import one, peak
     from train_setups import Case
@@ -303,8 +303,8 @@ def train_step(context: Context, size: str, length: str) -> None:
     )
     _, top = peak(PRODUCT_ROWS)
 
-    def measure(setup: str, *, compile: bool = False) -> dict[str, Any]:
-        row = one(replace(case, setup=setup, compile=compile))
+    def measure(setup: str, *, compiled: bool = False) -> dict[str, Any]:
+        row = one(replace(case, setup=setup, compile=compiled))
         row["mfu"] = row["tflops"] / top
         row["executed_mfu"] = row["executed_tflops"] / top
         if row["reserved_gb"]:
@@ -313,7 +313,7 @@ def train_step(context: Context, size: str, length: str) -> None:
 
     systems = {
         "mar": lambda: measure("mar"),
-        "mar:compile": lambda: measure("mar", compile=True),
+        "mar:compile": lambda: measure("mar", compiled=True),
         "st": lambda: measure("plain"),
     }
     each(context, {}, systems)
