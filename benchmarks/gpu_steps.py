@@ -269,7 +269,7 @@ def fresh() -> None:
 
 
 def train_step(context: Context, size: str, length: str) -> None:
-    """Steps of the 4B encoder with LoRA, or of all weights of the 305M one: ours, ours compiled, and theirs."""
+    """Steps of the 4B encoder with LoRA, or of the 305M one: ours, ours compiled, and the other trainer's."""
     require(*TRAINING)
     from train import one, peak
     from train_setups import Case
