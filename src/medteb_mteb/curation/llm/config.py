@@ -66,10 +66,10 @@ class LLM(BaseModel):
     retries: int = Field(default=8, ge=0)
     backoff: float = Field(default=0.5, gt=0)
     max_pause: float = Field(default=60.0, gt=0)
-    price_in: float = Field(default=0.0, ge=0)
-    price_out: float = Field(default=0.0, ge=0)
+    price_in: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    price_out: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     unreadable: int | None = Field(default=20, ge=1)
-    budget: float | None = Field(default=None, ge=0)
+    budget: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     budget_tokens: int | None = Field(default=None, ge=0)
 
     @field_validator("base_url")

@@ -31,6 +31,7 @@ def test_an_llm_is_read_from_a_file(tmp_path):
         ("llm: {name: a, model: m, base_url: 'http://h', tmperature: 1}", "llm.tmperature"),
         ("llm: {name: a, model: m, base_url: 'http://h', passages: 3}", "llm.passages"),
         ("llm: {name: a, model: m, base_url: 'http://h', budget: 3}", "price_in or price_out"),
+        ("llm: {name: a, model: m, base_url: 'http://h', price_in: .inf}", "llm.price_in.*finite"),
         ("llm: {name: a, model: m, base_url: 'http://h', extra: {n: 2}}", "'n' is set by the step itself"),
         ("llm: {name: a, model: m, base_url: 'https://me:pw@h/v1'}", "leave user, password"),
         ("llm: {name: a, model: m, base_url: 'http://h'}\njudges: []", "judges: Extra inputs"),
