@@ -4,14 +4,34 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gpu_steps import Context
+
 #: Rows of the data that the recipe is made for.
 PAIRS, TEXTS = 30_462, 84_221
+
+
+def run(context: Context) -> None:
+    """Train the recipe, and report its figures with every line that the training says."""
+    from mar_st.runs.train import train
+
+    recipe, made_up = recipe_and_data(context.work, context.data, tiny=context.tiny)
+    folder = context.work / "mar-small-gpu"
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+        context.report(summary(recipe, folder, made_up=made_up))
+
+    started = time.perf_counter()
+    train(recipe, folder, say=say)
+    seconds = time.perf_counter() - started
+    context.report({**summary(recipe, folder, made_up=made_up), "seconds": seconds})
 
 
 def recipe_and_data(work: Path, data: Path | None, *, tiny: bool) -> tuple[Any, bool]:
