@@ -158,7 +158,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-    """They skip what earlier files have left, too: modules that were imported, and what those keep."""
+    """Collections of garbage skip what earlier test files left: imported modules, and what these keep."""
     yield
     if nextitem is not None and nextitem.path != item.path:
         gc.collect()

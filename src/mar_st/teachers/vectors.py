@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from mar_st.errors import MarError
+from mar_st.errors import MarError, NotFiniteVectorError
 from mar_st.files.arrays import load_array
 
 if TYPE_CHECKING:
@@ -112,23 +112,6 @@ class Part:
                 f"{self.path} no longer holds vectors of shape {self.shape} ({error}). Write it again."
             ) from error
         return array[self.field] if self.field else array
-
-
-class NotFiniteVectorError(StoreError):
-    """A stored vector holds NaN, infinite values or values beyond float32.
-
-    Args:
-        path: File of the vector.
-        place: Row of the vector in this file.
-        row: Row of the vector in the `Vectors` that read it.
-    """
-
-    def __init__(self, path: Path, place: int, row: int) -> None:
-        self.row = row
-        super().__init__(
-            f"Vector {place} of {path} holds NaN, infinite values or values beyond float32. Compute these "
-            "vectors again."
-        )
 
 
 class Vectors:

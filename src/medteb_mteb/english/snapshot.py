@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from medteb_mteb.editions import leads_outside, sha256_of
 from medteb_mteb.folders.problems import FolderError
+from medteb_mteb.folders.rows import MAX_CELL_CHARACTERS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,8 +45,6 @@ COLUMNS = {
     "PAIR": ("sentence1", "sentence2", "label"),
     "RET": ("query", "corpus"),
 }
-#: Characters of one cell; notes and articles are long.
-_MAX_CELL_CHARS = 1 << 24
 #: Values of `label` in pairs.
 _LABELS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "False": 0, "True": 1}
 
@@ -153,7 +152,7 @@ def read_rows(folder: Path, task: EnglishTask) -> list[dict[str, Any]]:
         FolderError: A column is missing, a row is malformed, or too few rows are left to score.
     """
     path, columns = file_of(folder, task), COLUMNS[task.type]
-    csv.field_size_limit(_MAX_CELL_CHARS)
+    csv.field_size_limit(MAX_CELL_CHARACTERS)
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from medteb_mteb.folders.judged import read_judged
 from medteb_mteb.folders.layout import alternatives
 from medteb_mteb.folders.problems import Problems, short_repr
-from medteb_mteb.folders.rows import Row, TsvCell, as_id, as_number, as_text, read_rows
+from medteb_mteb.folders.rows import Row, TsvCell, as_id, as_number, as_text, read_rows, writable
 from medteb_mteb.measures.judged import Judged
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _texts(rows: list[Row], problems: Problems, *, with_title: bool) -> Texts:
 def _writable(value: Any) -> str:
     """Return a text as it is; of an unusable one, which is recorded as a problem, what UTF-8 can hold."""
     usable = value == "" or as_text(value) is not None
-    return str(value) if usable else str(value or "").encode("utf-8", "replace").decode("utf-8")
+    return str(value) if usable else writable(str(value or ""))
 
 
 def _qrels(

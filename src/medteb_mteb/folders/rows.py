@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from medteb_mteb.folders.problems import Problems
 
 __all__ = [
+    "MAX_CELL_CHARACTERS",
     "SUFFIXES",
     "TREC_SUFFIXES",
     "Row",
@@ -26,9 +27,12 @@ __all__ = [
     "as_text",
     "iter_rows",
     "read_rows",
+    "writable",
 ]
 
 SUFFIXES = (".jsonl", ".tsv", ".parquet")
+#: Maximum characters of a cell of CSV; the default of the csv module, 131,072, is less than some documents.
+MAX_CELL_CHARACTERS = 1 << 24
 #: Qrels in TREC's format: query, iteration, document, grade, apart by blanks.
 TREC_SUFFIXES = (".trec", ".qrels")
 
@@ -172,6 +176,11 @@ def as_text(value: Any) -> str | None:
     except UnicodeEncodeError:
         return None
     return str(value)
+
+
+def writable(text: str) -> str:
+    """Return a text that files and tokenizers take: JSON can hold lone surrogates, which become `?`."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def as_id(value: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""What callers may ask of any query encoder: its name, origin, side of truncation and prompts."""
+"""Tests of what every query encoder offers: its name, origin, side of truncation and prompts."""
 
 from __future__ import annotations
 

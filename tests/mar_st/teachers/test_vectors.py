@@ -8,6 +8,7 @@ import pickle
 import numpy as np
 import pytest
 
+from mar_st.errors import NotFiniteVectorError
 from mar_st.teachers.vectors import KeyIndex, Part, StoreError, Vectors, text_keys
 
 MATRIX = np.random.default_rng(0).standard_normal((10, 6)).astype(np.float32)
@@ -79,7 +80,8 @@ def test_a_vector_that_is_not_finite_is_named_when_it_is_read(part, dtype, value
     vectors = Vectors([part(), part(broken, "b.npy")], _places((0, 7), (1, 6), (1, 7)))
     assert np.isfinite(vectors[:2]).all()
     with pytest.raises(
-        StoreError, match=r"Vector 7 of .*b\.npy holds NaN, infinite values or values beyond float32"
+        NotFiniteVectorError,
+        match=r"Vector 7 of .*b\.npy holds NaN, infinite values or values",
     ):
         vectors[[2, 0]]
 

@@ -84,7 +84,7 @@ def test_each_text_is_counted_alone_and_after_each_prompt():
     usage = usage_of(backend, Pieces(backend), TEXTS, ["火 ", "", "火 "])
     assert usage.counts[VOCABULARY.index("火")] == usage.texts // 2 == 3
     assert usage.counts[VOCABULARY.index("吃药")] == 6
-    assert usage.characters["吃"] == 3  # what a text adds after a prompt is no new character
+    assert usage.characters["吃"] == 3  # the characters of the prompt are not counted again
     assert usage.characters["火"] > 0
 
 

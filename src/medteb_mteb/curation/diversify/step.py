@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from mar_st.errors import MarError
+from mar_st.errors import NotFiniteVectorError
 from medteb_mteb.curation.diversify.centres import VECTORS_PER_LIST, find_centres, sample_rows
 from medteb_mteb.curation.diversify.core import make_filter
 from medteb_mteb.curation.diversify.vectors import NotFiniteError
@@ -109,12 +109,9 @@ def _named(texts: Sequence[Text]) -> Iterator[None]:
     """Report an unusable vector by the id of its text; its row in a shard would tell the user nothing."""
     try:
         yield
-    except (NotFiniteError, MarError) as error:
-        row = getattr(error, "row", None)  # not of every error of the vectors
-        if row is None:
-            raise
+    except (NotFiniteError, NotFiniteVectorError) as error:
         raise BuildError(
-            f"The vector of the text {texts[row].id!r} has NaN or infinite values; encode it again."
+            f"The vector of the text {texts[error.row].id!r} has NaN or infinite values; encode it again."
         ) from error
 
 

@@ -16,7 +16,7 @@ from mar_st.model.names import check_dataset
 from medteb_mteb.curation.files.records import BuildError, Text
 from medteb_mteb.editions import sha256_of
 from medteb_mteb.folders.problems import Problems
-from medteb_mteb.folders.rows import Row, as_id, as_text, iter_rows
+from medteb_mteb.folders.rows import MAX_CELL_CHARACTERS, Row, as_id, as_text, iter_rows, writable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,8 +37,6 @@ __all__ = [
 ]
 
 HUB_PREFIX = "hub:"
-#: Maximum characters of a cell of CSV; the default of the csv module, 131,072, is less than some documents.
-MAX_CELL_CHARACTERS = 2**31 - 1
 SUFFIXES = (".jsonl", ".csv", ".tsv", ".parquet")
 MANIFEST = "manifest.json"
 STEP_FILE = "step.json"
@@ -214,7 +212,7 @@ def _text(row: Row, problems: Problems, columns: Mapping[str, str], *, built: bo
         problems.add(row.file, row.line, "text", f"{column!r} is empty or not text")
         return None
     title = values.get(named["title"] or "", "") or ""
-    if not isinstance(title, str) or not _encodable(title):
+    if not isinstance(title, str) or writable(title) != title:
         problems.add(row.file, row.line, "title", f"{named['title']!r} is not text")
         return None
     identity = as_id(values[named["id"]]) if named["id"] in values else None
@@ -265,18 +263,9 @@ def _as_json(name: str, value: Any) -> Any:
         raise ValueError(
             f"{name!r} holds {type(value).__name__}, which JSON cannot hold; leave the column out"
         )
-    if isinstance(value, str) and not _encodable(value):
+    if isinstance(value, str) and writable(value) != value:
         raise ValueError(f"{name!a} holds half of a surrogate pair, which no file can hold")
     return value
-
-
-def _encodable(text: str) -> bool:
-    """Return True if UTF-8 can hold a text; JSON, but not UTF-8, can hold half of a surrogate pair."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def concealed(digest: str) -> str:

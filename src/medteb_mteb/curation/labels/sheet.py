@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from medteb_mteb.curation.files.folder import write_text
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.labels.grades import GRADES, POSITIVE_GRADES
+from medteb_mteb.folders.rows import MAX_CELL_CHARACTERS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Mapping, Sequence
@@ -42,8 +43,6 @@ YES_ANSWERS, NO_ANSWERS = ("1", "yes", "y", "是"), ("0", "no", "n", "否")
 #: Some spreadsheets take cells that begin with these, after blanks, for formulas (OWASP, "CSV Injection").
 FORMULA_PREFIXES = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 _CONTROLS = ("\t", "\r", "\n")
-#: Maximum characters of a cell; the default of the csv module, 131,072, is less than some documents.
-_MAX_CELL_CHARACTERS = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +251,7 @@ def read_rows(file: Path) -> list[tuple[int, dict[str, Any]]]:
     Raises:
         BuildError: The file is neither CSV nor JSONL in UTF-8.
     """
-    csv.field_size_limit(_MAX_CELL_CHARACTERS)
+    csv.field_size_limit(MAX_CELL_CHARACTERS)
     try:
         if file.suffix == ".jsonl":
             lines = file.read_text(encoding="utf-8-sig").split("\n")

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from medteb_mteb.folders.rows import writable
+
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Mapping
@@ -60,7 +62,7 @@ def origin_today(model: str = "", fingerprint: str = "") -> Origin:
 
 def _line(text: str) -> str:
     """Return a server's words as one line that any file can hold."""
-    return " ".join(text.encode("utf-8", "replace").decode().split())[:MAX_NAME_CHARACTERS]
+    return " ".join(writable(text).split())[:MAX_NAME_CHARACTERS]
 
 
 def answered(origins: Mapping[Origin, int], what: str) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from medteb_mteb.curation.llm.journal import Answer
 from medteb_mteb.curation.llm.origins import origin_today
 from medteb_mteb.curation.llm.readings import AnswerRequest
 from medteb_mteb.curation.llm.worker import EndpointWorker
+from medteb_mteb.folders.rows import writable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -77,7 +78,7 @@ class Writer(EndpointWorker[AnswerRequest]):
         """Record an answer and parse it; return why it is unusable, or an empty string."""
         ending = "refused" if reply.refused else "cut" if reply.cut else ""
         # Replaces lone surrogates, which JSON can express and UTF-8 cannot.
-        text = (reply.content or "").encode("utf-8", "replace").decode()
+        text = writable(reply.content or "")
         answer = Answer(job.attempt, ending, text)
         cost = self.llm.cost(reply.tokens_in, reply.tokens_out)
         paid = Account(1, reply.tokens_in, reply.tokens_out, cost, int(reply.estimated))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from medteb_mteb.curation.judge.injection import defused, delimiter
 from medteb_mteb.curation.llm import Prompt, Rejected, json_object
 from medteb_mteb.curation.relatives.raw import clean, in_one_line
+from medteb_mteb.folders.rows import writable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -203,7 +204,7 @@ def read_answer(name: str, shown: Mapping[str, str], content: str) -> dict[str, 
     if not all(isinstance(answer[key], str) for key in form.keys):
         raise Rejected("not-strings")
     # Half of a surrogate pair is valid JSON but cannot be encoded as UTF-8.
-    texts = {key: answer[key].encode("utf-8", "replace").decode() for key in form.keys}
+    texts = {key: writable(answer[key]) for key in form.keys}
     tidy = {
         key: clean(defused(text)) if key == "answer" else in_one_line(defused(text))
         for key, text in texts.items()

@@ -21,6 +21,7 @@ from xml.etree import ElementTree as ET
 from mar_st.files import one_line
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.editions import leads_outside, sha256_of
+from medteb_mteb.folders.rows import MAX_CELL_CHARACTERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -310,7 +311,7 @@ def parse_csv(text: str, what: str, columns: tuple[str, ...], delimiter: str = "
     Raises:
         BuildError: A column is missing, or a row and the header differ in their number of cells.
     """
-    csv.field_size_limit(1 << 24)  # the default, 128 KiB, is less than some answers and notes
+    csv.field_size_limit(MAX_CELL_CHARACTERS)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     rows: list[dict[str, str]] = []
     try:

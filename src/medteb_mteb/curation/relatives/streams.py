@@ -15,6 +15,7 @@ from medteb_mteb.curation.relatives.raw import (
     json_of,
     unexpected,
 )
+from medteb_mteb.folders.rows import MAX_CELL_CHARACTERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,8 +25,8 @@ __all__ = ["iter_csv", "parse_jsonl"]
 
 #: Maximum bytes of an unpacked table; the notes of MIMIC-IV have about 3.5 GB.
 MAX_TABLE_BYTES = 64 << 30
-#: Maximum bytes of a line, and characters of a cell, which may span many lines.
-MAX_LINE_BYTES, MAX_CELL_CHARACTERS = 1 << 24, 1 << 24
+#: Maximum bytes of a line; a cell may span many lines.
+MAX_LINE_BYTES = 1 << 24
 
 
 def iter_csv(path: Path, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:

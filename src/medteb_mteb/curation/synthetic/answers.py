@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.llm import Prompt, Rejected, json_object
+from medteb_mteb.folders.rows import writable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,7 +63,7 @@ def strings_of(key: str) -> Callable[[Prompt, str], tuple[str, ...]]:
         (strings,) = _values(json_object(content), (key,))
         if not isinstance(strings, list) or not all(isinstance(line, str) for line in strings):
             raise Rejected("not-strings")
-        return tuple(tidied(_encodable(line)) for line in strings)
+        return tuple(tidied(writable(line)) for line in strings)
 
     return read
 
@@ -77,7 +78,7 @@ def read_example(prompt: Prompt, content: str) -> Example:
     values = _values(json_object(content), PAIR_KEYS)
     if not all(isinstance(value, str) for value in values):
         raise Rejected("not-strings")
-    query, positive, negative = (_encodable(value).strip() for value in values)
+    query, positive, negative = (writable(value).strip() for value in values)
     if not (query and positive and negative):
         raise Rejected("empty")
     return Example(tidied(query), positive, negative)
@@ -101,11 +102,6 @@ def example_schema() -> dict[str, Any]:
         "required": list(PAIR_KEYS),
         "additionalProperties": False,
     }
-
-
-def _encodable(text: str) -> str:
-    """Return a text that a file can hold: JSON can hold half of a surrogate pair, UTF-8 cannot."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def _values(answer: dict[str, Any], keys: Sequence[str]) -> list[Any]:

@@ -24,7 +24,7 @@ def at_similarity(rng, similarity, n, dim):
 
 
 def masks(product, left, right, **options):
-    """Whether each pair is a candidate, and whether it is sure."""
+    """Return which pairs are candidates, and which of them are sure."""
     pairs = product.find(product.round(left), product.round(right), **options)
     candidate, sure = np.zeros((2, len(left), len(right)), dtype=bool)
     candidate[pairs.left, pairs.right] = True

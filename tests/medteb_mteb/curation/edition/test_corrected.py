@@ -42,7 +42,7 @@ def test_missed_positives_are_added_and_refuted_ones_removed(benchmark, tmp_path
     edition = correct(benchmark, tmp_path / "out")
     verify(edition)
     data = read_folder(tmp_path / "out").retrieval
-    # `d6` is no candidate of the list. `d3` of `q2` was not judged.
+    # `d6` is not in the list of candidates, and nobody judged `d3` of `q2`.
     added = {} if benchmark.candidates else {"d6": 1}
     assert data.qrels == {"q1": {"d1": 1, **added}, "q2": {"d3": 1}}
     assert [row["id"] for row in data.queries] == ["q1", "q2"]
