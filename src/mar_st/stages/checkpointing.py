@@ -5,9 +5,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sentence_transformers.base.modules import Transformer
-
 from mar_st.errors import MarError
+from mar_st.stages.compiling import transformers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,9 +17,7 @@ if TYPE_CHECKING:
 @contextmanager
 def gradient_checkpointing(model: SentenceTransformer, *, enabled: bool, stage: str) -> Iterator[None]:
     """Recompute the activations of the trained encoders in the backward pass instead of keeping them."""
-    models = (
-        [module.model for module in model.modules() if isinstance(module, Transformer)] if enabled else []
-    )
+    models = transformers_of(model) if enabled else []
     encoders: list[Any] = [e for e in models if any(p.requires_grad for p in e.parameters())]
     for encoder in encoders:
         try:

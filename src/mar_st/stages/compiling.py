@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from sentence_transformers import SentenceTransformer
 
-__all__ = ["compiled", "compiled_encoders", "has_compiler"]
+__all__ = ["compiled", "compiled_encoders", "has_compiler", "transformers_of"]
 
 logger = logging.get_logger(__name__)
 
@@ -60,11 +60,15 @@ def compiled(model: SentenceTransformer, *, enabled: bool) -> Iterator[None]:
         model: The model, on its device.
         enabled: False: do nothing.
     """
-    models = (
-        [module.model for module in model.modules() if isinstance(module, Transformer)] if enabled else []
-    )
-    with compiled_encoders(list(dict.fromkeys(models)), on_cpu=model.device.type == "cpu"):
+    models = transformers_of(model) if enabled else []
+    with compiled_encoders(models, on_cpu=model.device.type == "cpu"):
         yield
+
+
+def transformers_of(model: SentenceTransformer) -> list[Any]:
+    """Return every transformers model in a sentence-transformers model once."""
+    models = [module.model for module in model.modules() if isinstance(module, Transformer)]
+    return list(dict.fromkeys(models))
 
 
 @contextmanager

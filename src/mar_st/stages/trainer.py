@@ -17,6 +17,7 @@ from transformers.trainer_callback import ProgressCallback
 from transformers.utils import logging
 
 from mar_st.errors import MarError
+from mar_st.kernels.cpu_attention import float32_attention
 from mar_st.planning.launch import pass_sizes
 from mar_st.stages.accumulation import PASSES_KEY, WEIGHT_KEY, AccumulatingTrainer
 from mar_st.stages.arguments import training_arguments
@@ -24,7 +25,7 @@ from mar_st.stages.batches import RECORD_KEY, RecordingCollator, check_mixture
 from mar_st.stages.checkpointing import gradient_checkpointing
 from mar_st.stages.checkpoints import kept_random_state, last_checkpoint, random_state_name
 from mar_st.stages.columns import document_columns
-from mar_st.stages.compiling import compiled
+from mar_st.stages.compiling import compiled, transformers_of
 from mar_st.stages.deepspeed import lend, take_back
 from mar_st.stages.loading import worker_options
 from mar_st.stages.memory import ReturnMemory
@@ -334,6 +335,7 @@ def _train(trainer: StageTrainer, stage: Stage, settings: StageSettings) -> None
     try:
         with (
             gradient_checkpointing(model, enabled=stage.gradient_checkpointing, stage=stage.name),
+            float32_attention(transformers_of(model) if arguments.bf16 and arguments.use_cpu else []),
             compiled(model, enabled=settings.compile),
         ):
             trainer.train(resume_from_checkpoint=checkpoint)
