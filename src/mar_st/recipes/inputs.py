@@ -7,6 +7,7 @@ from typing import Any, Literal, Self, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Side: TypeAlias = Literal["query", "document"]
+Precision: TypeAlias = Literal["fp32", "bf16"]
 Attention: TypeAlias = Literal["eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"]
 
 

@@ -10,7 +10,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from mar_st.recipes.inputs import Backbone, Data, Evaluation, Side, Strict, TokenizerConfig
+from mar_st.recipes.inputs import Backbone, Data, Evaluation, Precision, Side, Strict, TokenizerConfig
 from mar_st.recipes.stage_schema import (
     CROSS_ENCODER_PREFIX,
     STAGE_RANKS,
@@ -32,6 +32,7 @@ __all__ = [
     "DistillStage",
     "Evaluation",
     "JointStage",
+    "Precision",
     "Recipe",
     "RetroMAEStage",
     "Side",
@@ -70,8 +71,10 @@ class Recipe(Strict):
         description="normalisation of all vectors; False: raw dot products (BMRetriever), for symmetric "
         "recipes only",
     )
-    precision: Literal["fp32", "bf16"] = Field(
-        default="fp32", description="precision of the computation; bf16: autocast over float32 weights"
+    precision: Precision = Field(
+        default="fp32",
+        description="precision of the computation; bf16: autocast over float32 weights. A CPU without "
+        "instructions for bfloat16 computes in float32",
     )
     compile: bool = Field(
         default=False, description="compilation of the encoders with torch.compile while they are trained"

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from mar_st.model.native_dtype import is_native
 from mar_st.planning.backbones import BackboneError
 from mar_st.planning.launch import LaunchError, check_launch
 from mar_st.recipes.load import changed
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 
     from mar_st.planning.devices import Device
     from mar_st.planning.launch import Launch
-    from mar_st.recipes.schema import Recipe
+    from mar_st.recipes.schema import Precision, Recipe
 
 #: Key of a run's `recipe.json`: the settings that were changed to fit a device.
 FIT_KEY = "fit"
@@ -84,6 +87,23 @@ def ready(
         for change in changes
     ]
     return new, kept + added
+
+
+def native_precision(precision: Precision, *, on_cpu: bool, say: Callable[[str], None]) -> Precision:
+    """Return the precision that a run computes in: `fp32` on a CPU without instructions for bfloat16.
+
+    Such a CPU would compute the same, less precisely and several times slower, see
+    `mar_st.model.native_dtype`.
+
+    Args:
+        precision: The recipe's precision.
+        on_cpu: True if the run has no GPU.
+        say: Receives a line if the result differs from `precision`.
+    """
+    if precision == "fp32" or not on_cpu or is_native(torch.bfloat16):
+        return precision
+    say("bf16: this processor has no instructions for bfloat16, so the run computes in float32")
+    return "fp32"
 
 
 def _recorded(marker: Path) -> list[dict[str, Any]]:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from mar_st.data import Source
     from mar_st.model.encoders import EncoderSource, Role
-    from mar_st.recipes.schema import Backbone, Recipe, Stage
+    from mar_st.recipes.schema import Backbone, Precision, Recipe, Stage
 
 #: Added to the seed of a recipe to draw random weights, so that no two parts share their random numbers.
 _SEED_OFFSETS = {("encoder", "query"): 0, ("encoder", "document"): 1,
@@ -92,12 +92,14 @@ class Sides:
         sources: Data of the recipe; a tokenizer may be trained on their texts.
         folders: Model folder of the stage that trained a side last.
         cut: Folder of a side's source model after its vocabulary was cut, see `mar_st.vocabulary.backbones`.
+        precision: Precision of the computation; default the recipe's.
     """
 
     recipe: Recipe
     sources: Sequence[Source]
     folders: dict[Role, Path] = field(default_factory=dict)
     cut: dict[Role, Path] = field(default_factory=dict)
+    precision: Precision | None = None
 
     def for_stage(self, stage: Stage) -> SentenceTransformer:
         """Return the model that a stage trains: a MAR if it uses both sides, else one encoder."""
@@ -143,7 +145,7 @@ class Sides:
         """Return one side for a stage, in the dtype that it is trained in.
 
         Weights that an optimiser changes are float32; frozen ones, the base of a LoRA adapter included, stay
-        as they are stored, unless the recipe computes in float32.
+        as they are stored, unless the run computes in float32.
         """
         modules = self.modules(role)
         projection = getattr(self.recipe, role).projection
@@ -151,7 +153,7 @@ class Sides:
             torch.manual_seed(self.recipe.seed + _SEED_OFFSETS["projection", role])
             modules.append(linear_projection(modules[-1].get_embedding_dimension(), projection))
         lora = getattr(stage, "lora_r", None) is not None and not (joins(stage) and role == "query")
-        if self.recipe.precision == "fp32" or (role in trained_sides(stage) and not lora):
+        if (self.precision or self.recipe.precision) == "fp32" or (role in trained_sides(stage) and not lora):
             for module in modules:
                 module.float()
         return modules

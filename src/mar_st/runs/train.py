@@ -29,7 +29,7 @@ from mar_st.recipes.schema import DistillStage, JointStage, RetroMAEStage
 from mar_st.runs import STAGES_VARIABLE
 from mar_st.runs.card import write_card
 from mar_st.runs.lineage import stage_digests
-from mar_st.runs.preflight import FIT_KEY, ready
+from mar_st.runs.preflight import FIT_KEY, native_precision, ready
 from mar_st.runs.sides import Sides, check_models
 from mar_st.runs.stage_folder import DONE_FILE, is_finished, keep_model, link_weights
 from mar_st.stages.dispatch import train_stage
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
     from mar_st.modules.retromae_decoder import MLMHead
-    from mar_st.recipes.schema import Data, Recipe, Stage
+    from mar_st.recipes.schema import Data, Precision, Recipe, Stage
 
 logger = logging.get_logger(__name__)
 
@@ -144,6 +144,7 @@ class RecipeRun:
     sources: list[Source] = field(default_factory=list)
     digests: list[str] = field(default_factory=list)
     sides: Sides = field(init=False)
+    precision: Precision = field(init=False)
     processes: Processes = field(default_factory=Processes)
 
     def position(self, name: str | None) -> int:
@@ -175,15 +176,17 @@ class RecipeRun:
             for index, stage in enumerate(self.recipe.stages[: last + 1])
             if not (self._own_folder(index) / DONE_FILE).is_file()
         ]
+        device = device_here()
         self.recipe, fitted = ready(
-            self.recipe, marker, Launch.here(), device_here(), names=names, fit=self.fit, say=self._say
+            self.recipe, marker, Launch.here(), device, names=names, fit=self.fit, say=self._say
         )
+        self.precision = native_precision(self.recipe.precision, on_cpu=device is None, say=self._say)
         self.processes.wait()  # all have read the marker
         if self.recipe.evaluation is not None:
             check_evaluation(self.recipe.evaluation)
         self._check_dims()
         self.sources = [self.read(entry, self.recipe.seed) for entry in self.recipe.data]
-        self.sides = Sides(self.recipe, self.sources)
+        self.sides = Sides(self.recipe, self.sources, precision=self.precision)
         self.digests = stage_digests(self.recipe, {s.entry.name: source_digest(s) for s in self.sources})
         if self.processes.main:
             self.out.mkdir(parents=True, exist_ok=True)
@@ -304,7 +307,7 @@ class RecipeRun:
         return StageSettings(
             folder,
             stage_seed(recipe, stage),
-            recipe.precision,
+            self.precision,
             self.save_steps,
             recipe.evaluation,
             workers=recipe.workers,

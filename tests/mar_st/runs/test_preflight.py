@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from mar_st.planning.devices import Device
 from mar_st.planning.launch import Launch, LaunchError, check_launch
 from mar_st.planning.plan import plan
 from mar_st.recipes.load import load_recipe
-from mar_st.runs.preflight import FIT_KEY, ready
+from mar_st.runs.preflight import FIT_KEY, native_precision, ready
 from mar_st.runs.train import TrainError, train
 
 CONFIGS = Path(str(files("mar_st") / "configs"))
@@ -70,6 +73,32 @@ def test_nothing_is_read_or_loaded_before_the_launch_is_checked(recipe_file, tmp
     # It is not looked at where the run stops before it.
     with pytest.raises(AssertionError):
         train(recipe, tmp_path / "run", read=read, until="align", say=lambda line: None)
+
+
+# -- precision --
+
+
+def test_a_cpu_without_bfloat16_trains_in_float32(recipe_file, tmp_path, monkeypatch):
+    def trained(precision):
+        recipe = load_recipe(recipe_file, [f"precision={precision}", "stages.query-init.max_steps=3"])
+        folder = train(recipe, tmp_path / precision, until="query-init", say=lines.append)
+        return load_file(next(folder.rglob("model.safetensors")))
+
+    lines = []
+    expected = trained("fp32")
+    monkeypatch.setattr("mar_st.runs.preflight.is_native", lambda dtype: False)
+    weights = trained("bf16")
+    assert "computes in float32" in "\n".join(lines)
+    assert all(torch.equal(weights[name], tensor) for name, tensor in expected.items())
+    monkeypatch.setattr("mar_st.runs.preflight.is_native", lambda dtype: True)
+    shutil.rmtree(tmp_path / "bf16")
+    weights = trained("bf16")
+    assert not all(torch.equal(weights[name], tensor) for name, tensor in expected.items())
+
+
+def test_a_gpu_computes_in_the_precision_of_the_recipe(monkeypatch):
+    monkeypatch.setattr("mar_st.runs.preflight.is_native", lambda dtype: False)
+    assert native_precision("bf16", on_cpu=False, say=pytest.fail) == "bf16"
 
 
 # -- memory --

@@ -13,6 +13,7 @@ import torch
 from sentence_transformers.base.evaluation import BaseEvaluator
 
 from mar_st.errors import MarError
+from mar_st.kernels.cpu_attention import FLOAT32_ATTENTION
 from mar_st.losses import AsymInfoNCELoss
 from mar_st.recipes.schema import Evaluation
 from mar_st.stages import trainer as trainer_module
@@ -278,13 +279,18 @@ def test_stages_in_bf16_follow_each_other_on_one_model(tmp_path):
 
     model = encoder()
     inside = []
-    model[0].register_forward_pre_hook(lambda module, inputs: inside.append(torch.is_autocast_enabled("cpu")))
+
+    def look(module, inputs):
+        inside.append((torch.is_autocast_enabled("cpu"), module.model.config._attn_implementation))
+
+    model[0].register_forward_pre_hook(look)
     for name in "ab":
         train(tmp_path / name, model=model, settings={"precision": "bf16"}, max_steps=1)
-    assert inside
-    assert all(inside)
+    assert set(inside) == {(True, FLOAT32_ATTENTION)}
     model.encode(["头疼"])
-    assert inside[-1] is False
+    assert inside[-1] == (False, "sdpa")
+    train(tmp_path / "fp32", model=model, max_steps=1)
+    assert inside[-1] == (False, "sdpa")
     assert "forward" not in vars(model)
 
 
