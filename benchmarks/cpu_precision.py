@@ -4,7 +4,7 @@
 
 Attention under autocast is computed in bfloat16 (torch's own) or in float32 (as `mar train` does, see
 `mar_st.kernels.cpu_attention`). The set-ups take turns, so that a change of the processor's clock affects all
-of them. Columns: the median of `--repeats` passes, the speed-up, and the cosine between the gradients and those
+of them. Columns: the median of `--repeats` passes, the speed-up, and the cosine between gradients and those
 in float32.
 """
 

@@ -36,7 +36,7 @@ Insecure = Annotated[
 ]
 AllowHost = Annotated[
     list[str] | None,
-    typer.Option(help="Additional name to accept in the Host header of requests; * accepts any."),
+    typer.Option(help="Additional name, without a port, to accept in the Host header; * accepts any."),
 ]
 Name = Annotated[
     str | None, typer.Option(help="Name of the model in the API; default: the name of the encoder's folder.")

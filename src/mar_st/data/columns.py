@@ -82,7 +82,7 @@ def to_dataset(
 
     def drawn() -> Iterator[pa.RecordBatch]:
         rows, documents = _drawn(table, negatives, positives, weight, random.Random(seed))
-        _check_share(len(table), weight, rows)
+        check_share(len(table), weight, rows)
         return _batches(table, rows, documents, schema)
 
     if table.key is None:
@@ -128,11 +128,12 @@ def drawn_rows(number: int, weight: float, rng: random.Random) -> np.ndarray:
         DataError: The share is above 0, but so small that it leaves none of the rows.
     """
     rows = _share(number, weight, rng)
-    _check_share(number, weight, rows)
+    check_share(number, weight, rows)
     return rows
 
 
-def _check_share(number: int, weight: float, rows: np.ndarray) -> None:
+def check_share(number: int, weight: float, rows: np.ndarray) -> None:
+    """Raise `DataError` if a weight above 0 leaves none of the rows."""
     if number and weight > 0 and not len(rows):
         raise DataError(
             f"A weight of {weight:g} leaves none of {number} rows. Give this data entry a weight of at least "

@@ -42,8 +42,8 @@ class Grader:
                 f"{self.folder} holds no {THRESHOLDS_FILE}. Give a folder that 'mar cross-encoder' wrote; a "
                 "cross-encoder without thresholds has scores, but no grades."
             )
-        content = read_json(file)
         try:
+            content = read_json(file)
             labels, bounds = content["labels"], content["bounds"]
             if any(isinstance(one, bool) or not isinstance(one, int) for one in labels):
                 raise TypeError("labels are whole numbers")

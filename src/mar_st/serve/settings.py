@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass, field
 
 from mar_st.errors import MarError
 
 #: Names and addresses by which a page on this machine may call the server.
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+#: A name, an IPv4 address, an IPv6 address with or without brackets, or `*`.
+_HOST_NAME = re.compile(r"\*|[^\s:@/\[\]*]+|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*:[0-9a-fA-F:.]*|\[[0-9a-fA-F:.]+\]")
 
 
 class ServeError(MarError):
@@ -27,7 +31,7 @@ class ServeSettings:
             With the suffix `-document` it names the document encoder.
         api_keys: API keys; a caller must send one of them. Empty: no key is required.
         insecure: Allow a host that other machines can reach without keys.
-        allow_hosts: Additional names allowed in a request's `Host`; `*` allows any.
+        allow_hosts: Additional names, without a port, allowed in a request's `Host`; `*` allows any.
         query: Name of the query encoder, for a model with several; without a query model, in the model
             that encoded the documents.
         backend: Back end of an exported query encoder, see `mar_st.online.load_query_encoder`.
@@ -124,6 +128,12 @@ class ServeSettings:
                 f"The name of the model, {self.model_name!r}, cannot be written as UTF-8, so no response "
                 "could hold it. Give another --name."
             ) from error
+        for name in self.allow_hosts:
+            if not _HOST_NAME.fullmatch(name):
+                raise ServeError(
+                    f"--allow-host takes a name or an address without scheme and port, such as "
+                    f"search.example.org or 192.0.2.1, or * for any; got {name!r}."
+                )
         if not self.api_keys and not self.insecure and not is_loopback(self.host):
             raise ServeError(
                 f"{self.host} can be reached from other machines, and there are no API keys. Give --api-keys "
@@ -140,7 +150,7 @@ class ServeSettings:
         """
         if "*" in self.allow_hosts or (not self.allow_hosts and (self.api_keys or self.insecure)):
             return None
-        return frozenset(name.lower() for name in (*LOOPBACK, self.host, *self.allow_hosts))
+        return frozenset(name.lower().strip("[]") for name in (*LOOPBACK, self.host, *self.allow_hosts))
 
 
 def is_loopback(host: str) -> bool:

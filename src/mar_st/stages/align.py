@@ -13,6 +13,7 @@ import pyarrow as pa
 from sentence_transformers.base.modules import Normalize
 
 from mar_st.data import Texts, dataset_of, distinct, distinct_texts
+from mar_st.data.columns import check_share
 from mar_st.errors import MarError
 from mar_st.losses import AlignmentLoss
 from mar_st.stages.labels import labelled, with_vectors
@@ -274,7 +275,13 @@ def text_groups(sources: Sequence[Source], stage: AlignStage) -> list[TextGroup]
 
 
 def weighted(number: int, weight: float, seed: int) -> np.ndarray:
-    """Return `number * weight` rows: each row `floor(weight)` times, the rest drawn with a seed."""
+    """Return `number * weight` rows: each row `floor(weight)` times, the rest drawn with a seed.
+
+    Raises:
+        DataError: The weight leaves none of the rows.
+    """
     whole, rest = divmod(round(number * weight), number)
     drawn = sorted(random.Random(seed).sample(range(number), rest))
-    return np.concatenate([np.tile(np.arange(number), whole), np.array(drawn, dtype=np.int64)])
+    rows = np.concatenate([np.tile(np.arange(number), whole), np.array(drawn, dtype=np.int64)])
+    check_share(number, weight, rows)
+    return rows

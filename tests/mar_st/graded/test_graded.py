@@ -132,9 +132,10 @@ def test_layers_are_cut_and_the_lowest_label_is_thinned_out(base, tmp_path):
 def test_folders_without_a_grader_are_refused(base, tmp_path):
     with pytest.raises(MarError, match=f"holds no {THRESHOLDS_FILE}"):
         Grader(base)
-    (tmp_path / THRESHOLDS_FILE).write_text('{"labels": ["S"], "bounds": []}', encoding="utf-8")
-    with pytest.raises(MarError, match="is not what 'mar cross-encoder' writes"):
-        Grader(tmp_path)
+    for content in ('{"labels": ["S"], "bounds": []}', '{"labels": [0', "[]"):
+        (tmp_path / THRESHOLDS_FILE).write_text(content, encoding="utf-8")
+        with pytest.raises(MarError, match="is not what 'mar cross-encoder' writes"):
+            Grader(tmp_path)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     with pytest.raises(MarError, match="is not empty"):

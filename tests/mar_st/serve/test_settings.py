@@ -32,6 +32,7 @@ def test_a_loopback_host_needs_no_keys(host):
         ({"allow_hosts": ("Search.Example",)}, ["search.example", "localhost"], ["example"]),
         ({"allow_hosts": ("a.example",), "api_keys": (KEY,)}, ["a.example", "localhost"], ["b.example"]),
         ({"allow_hosts": ("a.example",), "insecure": True}, ["a.example"], ["b.example"]),
+        ({"allow_hosts": ("[FE80::1]", "fe80::2"), "insecure": True}, ["fe80::1", "fe80::2"], ["[fe80::1]"]),
     ],
 )
 def test_only_local_and_allowed_names_may_address_a_server(settings, allowed, refused):
@@ -67,6 +68,14 @@ def test_impossible_settings_are_refused_by_their_names(wrong):
     ((name, value),) = wrong.items()
     with pytest.raises(ServeError, match=rf"{name} is .+; got {value}\."):
         ServeSettings(**wrong)
+
+
+@pytest.mark.parametrize(
+    "name", ["a.example:8000", "http://a.example", "a.example/", "a b", "", "[::1]:80", "u@a", "*.a.example"]
+)
+def test_a_host_that_no_request_could_match_is_refused(name):
+    with pytest.raises(ServeError, match="--allow-host takes a name or an address without scheme and port"):
+        ServeSettings(allow_hosts=("a.example", name))
 
 
 def test_keys_do_not_show_in_the_settings():

@@ -181,17 +181,24 @@ class JudgementJournal(Database[JudgeAccount]):
         return unanswered
 
     def unread(self, settings: bytes) -> list[tuple[Request, str, str]]:
-        """Return the answers that could not be read in full, first attempts first: request, ending, text."""
+        """Return the answers that could not be read in full, first attempts first: request, ending, text.
+
+        Raises:
+            JournalError: The bytes of a stored answer are damaged.
+        """
         with self._errors():
             rows = self._db.execute(
                 "SELECT keys, attempt, control, ending, answer FROM unread WHERE settings = ? "
                 "ORDER BY attempt, id",
                 (settings,),
             ).fetchall()
-        return [
-            (_request(keys, attempt, control), ending, zlib.decompress(answer).decode())
-            for keys, attempt, control, ending, answer in rows
-        ]
+        try:
+            return [
+                (_request(keys, attempt, control), ending, zlib.decompress(answer).decode())
+                for keys, attempt, control, ending, answer in rows
+            ]
+        except (TypeError, UnicodeDecodeError, zlib.error) as error:
+            raise self._damaged(f"a stored answer is damaged: {error}") from error
 
     def reread(
         self,
