@@ -70,6 +70,9 @@ def bootstrap(scores: Scores, *, resamples: int, seed: Sequence[int]) -> Array:
             chunks.append(averaged[index].mean(axis=1))
             continue
         assert scores.gold is not None  # noqa: S101 -- correlations come with gold values
+        if scores.kind == "spearman":
+            chunks.append(_resampled_spearman(scores.values, scores.gold, index))
+            continue
         gold = scores.gold[index]
         chunks.append(np.mean([_correlation(row[index], gold, scores.kind) for row in scores.values], axis=0))
     return np.concatenate(chunks)
@@ -270,6 +273,54 @@ def _correlation(values: Array, gold: Array, kind: Kind) -> Array:
     scale = np.sqrt((values**2).sum(axis=1) * (gold**2).sum(axis=1))
     correlations: Array = (values * gold).sum(axis=1) / np.where(scale > 0, scale, np.inf)
     return correlations
+
+
+def _resampled_spearman(values: Array, gold: Array, index: NDArray[np.intp]) -> Array:
+    """Return Spearman correlations with the gold values for resamples of the items, averaged over the seeds.
+
+    A resample is given by how often it has each item, so its ranks follow from one order of all items.
+    Sorting every resample of 1,157 items takes three times as long.
+
+    Args:
+        values: `(seeds, items)`.
+        gold: `(items,)`.
+        index: Items of each resample, `(draws, items)`.
+
+    Returns:
+        `(draws,)`; 0 where the gold values or the values of a resample are all equal.
+    """
+    draws, items = index.shape
+    cells = index + items * np.arange(draws)[:, None]
+    counts = np.bincount(cells.ravel(), minlength=draws * items).reshape(draws, items)
+    mean = (items + 1) / 2
+    gold_ranks = _weighted_ranks(gold, counts) - mean
+    weighted_gold = counts * gold_ranks
+    gold_scale = (weighted_gold * gold_ranks).sum(axis=1)
+    total = np.zeros(draws)
+    for row in values:
+        ranks = _weighted_ranks(row, counts) - mean
+        scale = np.sqrt(gold_scale * (counts * ranks**2).sum(axis=1))
+        total += (weighted_gold * ranks).sum(axis=1) / np.where(scale > 0, scale, np.inf)
+    return total / len(values)
+
+
+def _weighted_ranks(values: Array, counts: NDArray[np.intp]) -> Array:
+    """Return the rank of every item, `(draws, items)`, if each occurs as often as `counts` says.
+
+    Equal values share the mean of their ranks. The rank of an item that does not occur has no meaning.
+
+    Args:
+        values: `(items,)`.
+        counts: `(draws, items)`.
+    """
+    _, starts, group = np.unique(np.sort(values), return_index=True, return_inverse=True)
+    order = np.argsort(values, kind="stable")
+    sizes = np.add.reduceat(counts[:, order], starts, axis=1)
+    ranks = np.cumsum(sizes, axis=1) - sizes + (sizes + 1) / 2
+    groups = np.empty_like(group)
+    groups[order] = group
+    weighted: Array = ranks[:, groups]
+    return weighted
 
 
 def _ranks(values: Array) -> Array:

@@ -132,6 +132,18 @@ def test_the_bootstrap_of_a_correlation_resamples_pairs(kind):
     np.testing.assert_allclose(resampled, naive, atol=1e-9)
 
 
+def test_resampled_ranks_are_shared_among_equal_values():
+    rng = np.random.default_rng(1)
+    values, gold = rng.integers(0, 4, (1, 12)) / 4, rng.integers(0, 2, 12).astype(float)
+    drawn = bootstrap(Scores(values, gold, "spearman"), resamples=50, seed=(5,))
+    index = np.random.default_rng([5]).integers(0, 12, (50, 12))
+    naive = [_naive_statistic(values[:, row], gold[row], "spearman") for row in index]
+    np.testing.assert_allclose(drawn, naive, atol=1e-12)
+    # Without order there is no correlation.
+    for scores in (Scores(np.ones((1, 12)), gold, "spearman"), Scores(values, np.ones(12), "spearman")):
+        assert not bootstrap(scores, resamples=50, seed=(5,)).any()
+
+
 def test_the_interval_covers_the_truth_about_as_often_as_it_says():
     rng = np.random.default_rng(0)
     hits = 0
