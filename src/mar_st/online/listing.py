@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -58,7 +59,8 @@ class ExportVariant:
         texts = (self.runtime, self.precision, self.graph, self.table, *self.files)
         fits = isinstance(self.files, list) and all(isinstance(text, str) for text in texts)
         fits = fits and isinstance(self.options, dict) and isinstance(self.report, dict)
-        if not fits or not isinstance(self.report.get("p50_ms", 0), int | float):
+        p50 = self.report.get("p50_ms", 0) if fits else 0
+        if not fits or not isinstance(p50, int | float) or not math.isfinite(p50):
             raise TypeError(f"the variant {name!r} has fields of other types")
 
     @property

@@ -82,6 +82,7 @@ def test_a_file_that_is_no_listing_is_refused(tmp_path, content, match):
         ("variants__onnx-fp32__options", []),
         ("variants__onnx-fp32__table", "int4"),
         ("variants__onnx-fp32__report__p50_ms", "fast"),
+        ("variants__onnx-fp32__report__p50_ms", float("nan")),
         ("of_a_later_version", 1),
     ],
 )

@@ -257,8 +257,10 @@ class Endpoint:
         """Return the endpoint's error message, unless it quotes our texts; the key is masked."""
         body = error.body if isinstance(error.body, dict) else {}
         words = " ".join(str(body.get("message") or error.message).split()).replace(self._key, "***")[:300]
-        sent = "\n".join(message["content"] for message in question.messages())
-        if any(words[i : i + 12] in sent for i in range(max(1, len(words) - 11))):
+        # A server may quote a text with other white space.
+        sent = "".join("".join(message["content"].split()) for message in question.messages())
+        quoted = "".join(words.split())
+        if any(quoted[i : i + 12] in sent for i in range(max(1, len(quoted) - 11))):
             return ""
         return f": {words}"
 

@@ -102,9 +102,12 @@ def test_an_unreachable_endpoint_stops_the_run(ask, prompts):
     assert (generation.answers, generation.failed) == ({}, {})
 
 
-def test_a_message_that_repeats_our_texts_is_not_shown(ask, prompts, server):
+@pytest.mark.parametrize("between", ["", " ", "\n"])
+def test_a_message_that_repeats_our_texts_is_not_shown(ask, prompts, server, between):
+    """A server may also break the lines of what it quotes elsewhere."""
     asked = prompts(1)
-    server.instead.append(lambda call: error(403, f"content policy: {asked[0].user}"))
+    quoted = between.join("".join(asked[0].user.split()))
+    server.instead.append(lambda call: error(403, f"content policy: {quoted}"))
     with running(server) as url:
         assert ask(asked, llm_at(url)).stopped.endswith("refuses (status 403)")
 
