@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
@@ -11,12 +12,26 @@ from mar_st.files.reading import one_line
 __all__ = ["YamlError", "parse_yaml"]
 
 
+_SURROGATE = re.compile("[\\ud800-\\udfff]")
+
+
 class YamlError(ValueError):
     """A text that is not YAML; the message says why, in one line."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses repeated keys, of which PyYAML would silently keep the last."""
+    """Refuses repeated keys, of which PyYAML would silently keep the last, and halves of surrogate pairs."""
+
+    def construct_scalar(self, node: Any) -> Any:
+        value = super().construct_scalar(node)
+        if isinstance(value, str) and _SURROGATE.search(value):
+            try:  # JSON escapes a character beyond U+FFFF as a pair, which PyYAML does not join
+                return value.encode("utf-16", "surrogatepass").decode("utf-16")
+            except UnicodeDecodeError as error:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{ascii(value)[:80]} holds half of a surrogate pair", node.start_mark
+                ) from error
+        return value
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -37,7 +52,7 @@ def parse_yaml(text: str) -> Any:
 
     Raises:
         YamlError: The text is not YAML, is nested too deeply, has a key twice, or holds an impossible number
-            or date.
+            or date, or half of a surrogate pair.
     """
     try:
         return yaml.load(text, _Loader)  # noqa: S506 - a safe loader

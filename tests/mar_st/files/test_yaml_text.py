@@ -20,6 +20,8 @@ REFUSED = {
     "two documents": "a: 1\n---\nb: 2",
     "a control character": "a: \x00",
     "open": "a: [1",
+    "half a pair": r'a: ["x\ud83d"]',
+    "the wrong order": r'"\ude00\ud83d": 1',
 }
 
 
@@ -43,3 +45,7 @@ def test_values_anchors_and_merges_are_read():
         "c": {"b": [1, 2.5, True, None]},
         "d": {"b": [1, 2.5, True, None], "e": 1},
     }
+
+
+def test_an_escaped_surrogate_pair_is_one_character():
+    assert parse_yaml(r'"\ud83d\ude00": ["\ud83d\ude00!"]') == {"😀": ["😀!"]}

@@ -238,7 +238,7 @@ def test_a_kept_answer_that_was_damaged_is_left_out_and_others_are_not(tmp_path,
     with closing(sqlite3.connect(path)) as db, db:
         db.execute(f"UPDATE unread SET {change} WHERE id = ?", (requests[0].id(SETTINGS),))
     if change.startswith("answer"):
-        with JudgementJournal(path) as journal, pytest.raises(JournalError, match="damaged.*--repair"):
+        with JudgementJournal(path) as journal, pytest.raises(JournalError, match=r"damaged.*--repair"):
             journal.unread(SETTINGS)
     repair_journal(path)
     with JudgementJournal(path) as journal:
