@@ -199,6 +199,7 @@ def _data(entry: Data) -> dict[str, Any]:
     content = entry.model_dump()
     content |= {"limit": ROWS, "expected_rows": None, "columns": {}, "where": {}, "instruction": None}
     content["negatives"] = min(entry.negatives, NEGATIVES)
+    content["weight"] = max(entry.weight, BATCH_SIZE / ROWS)  # a smaller share has too few rows for a batch
     if entry.form == "texts":
         name = "queries" if entry.role == "query" else "corpus"
         return content | {"path": f"{RETRIEVAL_DATA}/train/{name}.jsonl"}

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 from transformers import AutoConfig, AutoModel
 
-from mar_st.data import locate
+from mar_st.data import locate, read_source
 from mar_st.planning.backbones import known_backbones, shape_of, side_shapes
 from mar_st.recipes.load import load_recipe, recipe_names
 from mar_st.rehearsal.tiny import MAX_LENGTH, TinyError, shrink, small_config, write_evaluation
+from mar_st.stages.columns import read_columns
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -71,6 +72,15 @@ def test_a_pruned_copy_stays_smaller_than_its_original():
     tiny = shrink(load_recipe("kale"))
     assert len(tiny.query.layers_of_document) == 3
     assert shape_of(tiny.query, tiny.document).layers < shape_of(tiny.document).layers
+
+
+def test_a_small_share_of_the_data_still_fills_a_batch():
+    given = {"answers": 0.0001, "open": 3.0, "questions": 0.5}
+    recipe = load_recipe("mar-e5", [f"data.{name}.weight={weight}" for name, weight in given.items()])
+    tiny = {entry.name: entry for entry in shrink(recipe).data}
+    assert {name: tiny[name].weight for name in given} == {"answers": 0.125, "open": 3.0, "questions": 0.5}
+    source = read_source(tiny["answers"], 42)
+    assert len(read_columns(source, 42)) >= shrink(recipe).stages[0].batch_size
 
 
 def test_last_layers_stay_the_last_ones():
