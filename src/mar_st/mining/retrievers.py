@@ -6,7 +6,7 @@ All searches are exact. Documents of equal score are ranked by their place in th
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 import torch
@@ -172,6 +172,18 @@ class Dense:
         self._queries: Any = None
         self._blocks: Callable[[], Iterator[torch.Tensor]] = lambda: iter(())
         self._documents: Any = None
+
+    @classmethod
+    def of_teacher(cls, teacher: ModelTeacher, *, symmetric: bool = False) -> Self:
+        """Return a retriever that encodes as a teacher does and uses its store of vectors.
+
+        Args:
+            teacher: The teacher.
+            symmetric: Encode documents as queries (paraphrases).
+        """
+        dense = cls(teacher.model, store=teacher.store.root, symmetric=symmetric)
+        dense._teacher = teacher
+        return dense
 
     def identity(self) -> dict[str, Any]:
         """Return weights, settings and prompts."""

@@ -24,7 +24,13 @@ from mar_st.planning.needs import Plan, StagePlan
 from mar_st.planning.workload import Group, Workload
 from mar_st.recipes.load import changed
 from mar_st.recipes.rules import reads_documents
-from mar_st.recipes.schema import AlignStage, DistillStage, JointStage, RetroMAEStage
+from mar_st.recipes.schema import (
+    AlignStage,
+    ContrastiveStage,
+    DistillStage,
+    JointStage,
+    RetroMAEStage,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -322,6 +328,8 @@ class Planner:
             return "document"
         if isinstance(stage, DistillStage | JointStage) and stage.taught and stage.teacher in self.shapes:
             return stage.teacher
+        if isinstance(stage, ContrastiveStage) and stage.mine is not None:
+            return stage.side
         return None
 
     def _teacher_width(self, stage: Stage) -> int:

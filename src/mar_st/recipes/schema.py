@@ -113,6 +113,7 @@ class Recipe(Strict):
         self._check_dtypes()
         self._check_data()
         self._check_bigrams()
+        self._check_mining()
         kinds = [stage.stage for stage in self.stages]
         ranks = [STAGE_RANKS[kind] for kind in kinds]
         if ranks != sorted(ranks):
@@ -209,6 +210,16 @@ class Recipe(Strict):
                     )
                 if all(form == "texts" for form in forms.values()):
                     raise ValueError(f"stage {stage.name} needs pairs; all data are single texts")
+
+    def _check_mining(self) -> None:
+        for stage in self.stages:
+            if not isinstance(stage, ContrastiveStage) or stage.mine is None:
+                continue
+            other = next((e for e in self.data_of(stage) if e.form not in ("auto", "triples")), None)
+            if other is not None:
+                raise ValueError(
+                    f"stage {stage.name}: 'mine' needs triples; the data {other.name!r} are {other.form}"
+                )
 
     def _check_bigrams(self) -> None:
         if self.query is None or self.query.bigrams is None:

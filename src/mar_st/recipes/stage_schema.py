@@ -15,6 +15,7 @@ __all__ = [
     "ContrastiveStage",
     "DistillStage",
     "JointStage",
+    "Mining",
     "RetroMAEStage",
     "Stage",
 ]
@@ -168,6 +169,36 @@ class _StartShare(Strict):
     )
 
 
+class Mining(Strict):
+    """Hard negatives that the stage's encoder mines before the first step; filters as in `mar mine`.
+
+    Ranks count from 1, over the documents of a data entry that are no known positive of the query.
+    """
+
+    range_min: int = Field(default=0, ge=0, description="number of best-ranked candidates that are skipped")
+    range_max: int = Field(default=100, gt=0, description="last rank of a candidate")
+    absolute_margin: float | None = Field(
+        default=None, description="amount by which a candidate scores below the lowest positive, at least"
+    )
+    relative_margin: float | None = Field(
+        default=None,
+        description="share of the positive's score by which a candidate scores below it, at least; 0.05 is "
+        "NV-Retriever's TopK-PercPos 95 %",
+    )
+    max_score: float | None = Field(default=None, description="highest score of a candidate")
+    min_score: float | None = Field(default=None, description="lowest score of a candidate")
+    near_duplicate: float | None = Field(
+        default=0.8,
+        gt=0,
+        le=1,
+        description="Jaccard similarity of character 3-grams with the query or a positive from which a "
+        "candidate is dropped; null: none is",
+    )
+    sampling_strategy: Literal["random", "top"] = Field(
+        default="random", description="choice among the remaining candidates"
+    )
+
+
 class ContrastiveStage(_Contrastive, _LoRA, _StartShare):
     """Independent initialisation: one encoder, symmetric, InfoNCE, optionally over Matryoshka dimensions."""
 
@@ -183,6 +214,23 @@ class ContrastiveStage(_Contrastive, _LoRA, _StartShare):
         default=False,
         description="contrastive loss in both directions, which also ranks the queries for each document",
     )
+    mine: Mining | None = Field(
+        default=None,
+        description="mining of 'negatives' hard negatives per query, by the encoder as it enters the stage",
+    )
+
+    @model_validator(mode="after")
+    def _mined(self) -> Self:
+        if self.mine is None:
+            return self
+        if not self.negatives:
+            raise ValueError("mine needs the number of hard negatives per query; give negatives, e.g. 1")
+        if self.mine.range_max - self.mine.range_min < self.negatives:
+            raise ValueError(
+                f"mine: range_min {self.mine.range_min} and range_max {self.mine.range_max} leave fewer than "
+                f"the {self.negatives} negatives asked for"
+            )
+        return self
 
 
 class AlignStage(_Stage):

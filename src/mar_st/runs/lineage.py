@@ -45,7 +45,7 @@ _READING_SETTINGS = {"path", "form", "columns", "where", "limit", "group", "expe
 _LATER_SETTINGS: dict[str, Any] = {
     "lora_merge_dtype": "stored", "dtype": None, "attn_implementation": None, "dropout": None,
     "start_share": 0.0, "mini_batch_tokens": None, "gradient_accumulation": 1,
-    "missing_negatives": "refuse",
+    "missing_negatives": "refuse", "mine": None,
 }  # fmt: skip
 #: Settings of a backbone that are part of its origin instead, see `_backbone`.
 _ORIGIN_SETTINGS = {

@@ -25,10 +25,11 @@ from mar_st.model.saved_modules import with_source_prompts
 from mar_st.planning.devices import device_here
 from mar_st.planning.launch import Launch
 from mar_st.recipes.rules import projects, stage_entries, stage_seed, trained_sides
-from mar_st.recipes.schema import DistillStage, JointStage, RetroMAEStage
+from mar_st.recipes.schema import ContrastiveStage, DistillStage, JointStage, RetroMAEStage
 from mar_st.runs import STAGES_VARIABLE
 from mar_st.runs.card import write_card
 from mar_st.runs.lineage import stage_digests
+from mar_st.runs.mined import forget_work, mined_sources
 from mar_st.runs.preflight import FIT_KEY, native_precision, ready
 from mar_st.runs.sides import Sides, check_models
 from mar_st.runs.stage_folder import DONE_FILE, is_finished, keep_model, link_weights
@@ -327,10 +328,13 @@ class RecipeRun:
         ]
         set_seed(settings.seed)
         model = self.sides.for_stage(stage)
+        if isinstance(stage, ContrastiveStage) and stage.mine is not None:
+            sources = mined_sources(model, sources, stage, settings)
         learns = isinstance(stage, DistillStage | JointStage) and stage.taught
         teacher = self.sides.teacher(stage) if learns else None  # type: ignore[arg-type]
         head = self._source_head(stage) if isinstance(stage, RetroMAEStage) else None
         train_stage(model, sources, stage, settings, recipe.prompts, teacher=teacher, head=head)
+        forget_work(settings)
         return model
 
     def _source_head(self, stage: RetroMAEStage) -> MLMHead | None:
