@@ -158,6 +158,7 @@ EXECUTED: dict[str, list[str | tuple[str, str]]] = {
 #: Blocks that show a part of a recipe, a field that they set, and its length (`test_blocks_recipes.py`).
 PARTS = {
     "how-to/train-on-your-data.md:1": ("stages", 4),
+    "how-to/train-on-your-data.md:6": ("stages", 1),
     "how-to/sts.md:5": ("data", 1),
     "how-to/synthetic-data.md:6": ("data", 2),
     "how-to/training-data.md:0": ("data", 5),
