@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from mar_st.errors import MarError
 from mar_st.files.yaml_text import YamlError, parse_yaml
-from mar_st.recipes.schema import Recipe
+from mar_st.recipes.schema import STAGE_RANKS, Recipe
 
 RECIPES = Path(__file__).parent
 
@@ -122,7 +122,10 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 def _merge_named(key: str, entries: list[dict[str, Any]], over: dict[str, Any]) -> list[dict[str, Any]]:
-    """Change list entries by name; `None` removes an entry, one that gives its own name is added."""
+    """Change list entries by name; `None` removes an entry, one that gives its own name is added.
+
+    Stages are added after the last one that they may follow (`STAGE_RANKS`), other entries at the end.
+    """
     for name, change in over.items():
         if not isinstance(change, dict | None):
             raise KeyError(
@@ -141,7 +144,17 @@ def _merge_named(key: str, entries: list[dict[str, Any]], over: dict[str, Any]) 
         for entry in entries
         if over.get(entry["name"], {}) is not None
     ]
-    return [*kept, *(changes[name] for name in added)]
+    for name in added:
+        rank = _rank(changes[name])
+        places = [place for place, entry in enumerate(kept, start=1) if _rank(entry) <= rank]
+        kept.insert(max(places, default=0), changes[name])
+    return kept
+
+
+def _rank(entry: dict[str, Any]) -> int:
+    """Return the rank of a stage; other entries follow all."""
+    kind = entry.get("stage")
+    return STAGE_RANKS.get(kind, len(STAGE_RANKS)) if isinstance(kind, str) else len(STAGE_RANKS)
 
 
 def _at(content: Any, part: str) -> Any:

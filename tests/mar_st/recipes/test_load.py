@@ -298,6 +298,17 @@ def test_a_mapping_changes_named_entries_of_a_list(tmp_path, content):
         _load(tmp_path, child)
 
 
+def test_an_added_stage_follows_those_that_it_builds_on(tmp_path, content):
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump(content, allow_unicode=True), encoding="utf-8")
+    more = {"stage": "contrastive", "name": "document-harder", "side": "document", "batch_size": 8,
+            "learning_rate": 1.0e-4, "temperature": 0.1}  # fmt: skip
+    recipe = _load(
+        tmp_path, {"extends": "base.yaml", "stages": {"document-harder": more, "query-init": None}}
+    )
+    names = ["document-init", "document-hard", "document-harder", "align", "joint"]
+    assert [stage.name for stage in recipe.stages] == names
+
+
 def test_extending_in_a_circle_is_refused(tmp_path):
     (tmp_path / "a.yaml").write_text("extends: b.yaml\n")
     (tmp_path / "b.yaml").write_text("extends: a.yaml\n")
