@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ import torch
 from torch import nn
 
 from mar_st.export.measure import BATCH_TEXTS, TIMED_TEXTS, timings
-from mar_st.files import finished
+from mar_st.files.figures import drawn
 from mar_st.modules.bigrams import count_values
 from mar_st.modules.layout import saved_chain
 
@@ -153,21 +152,18 @@ def plot(report: Mapping[str, Any], path: Path) -> bool:
             points.append((name, row["p50_ms"], value, bounds))
     if find_spec("matplotlib") is None or not points:
         return False
-    figure = import_module("matplotlib.figure").Figure(figsize=(7, 4.5), layout="constrained")
-    axes = figure.subplots()
-    axes.plot([point[1] for point in points], [point[2] for point in points], color="C0", alpha=0.4)
-    for name, latency, value, bounds in points:
-        error = None if bounds is None else [[max(value - bounds[0], 0)], [max(bounds[1] - value, 0)]]
-        axes.errorbar(latency, value, yerr=error, fmt="o", color="C0", capsize=3)
-        text = f"{name} layer{'s' if name != '1' else ''}" if name.isdigit() else name
-        axes.annotate(text, (latency, value), textcoords="offset points", xytext=(6, -12))
-    axes.set_xscale("log")
-    axes.margins(x=0.12)  # room for the last name
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.set_xlabel("median latency of one query, ms")
-    axes.set_ylabel(f"{label}, 95 % interval")
-    axes.grid(alpha=0.3, which="both")
-    # No date and no version in the file: the same numbers give the same bytes.
-    with finished(path) as part:
-        figure.savefig(part, format="png", dpi=150, metadata={"Software": None})
+    with drawn(path, 7, 4.5) as figure:
+        axes = figure.subplots()
+        axes.plot([point[1] for point in points], [point[2] for point in points], color="C0", alpha=0.4)
+        for name, latency, value, bounds in points:
+            error = None if bounds is None else [[max(value - bounds[0], 0)], [max(bounds[1] - value, 0)]]
+            axes.errorbar(latency, value, yerr=error, fmt="o", color="C0", capsize=3)
+            text = f"{name} layer{'s' if name != '1' else ''}" if name.isdigit() else name
+            axes.annotate(text, (latency, value), textcoords="offset points", xytext=(6, -12))
+        axes.set_xscale("log")
+        axes.margins(x=0.12)  # room for the last name
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.set_xlabel("median latency of one query, ms")
+        axes.set_ylabel(f"{label}, 95 % interval")
+        axes.grid(alpha=0.3, which="both")
     return True

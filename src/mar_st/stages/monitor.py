@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 from transformers.trainer_callback import ProgressCallback
 from transformers.utils import logging
 
-from mar_st.files import finished, write_text
+from mar_st.files import write_text
+from mar_st.files.figures import drawn
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 logger = logging.get_logger(__name__)
@@ -183,32 +184,35 @@ def plot_run(folder: Path) -> Path | None:
     losses = [row for row in rows if "loss" in row]
     if not losses:
         return None
+    target = folder / "loss.png"
     try:
-        figures = import_module("matplotlib.figure")
+        _draw(rows, losses, folder.name, target)
     except ImportError:
         logger.warning_once("No loss.png: matplotlib is not installed (pip install 'medteb[report]').")
         return None
-    figure = figures.Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.add_subplot()
-    names = ["loss", *sorted({key for row in losses for key in row if key.startswith("loss_")})]
-    for name in names:
-        points = [(row["step"], row[name]) for row in losses if isinstance(row.get(name), int | float)]
-        points = [point for point in points if math.isfinite(point[1])]
-        axes.plot(*zip(*points, strict=True), label=name, linewidth=1.6 if name == "loss" else 0.9)
-    axes.set(xlabel="optimiser step", ylabel="loss", title=folder.name)
-    axes.grid(alpha=0.3)
-    results = evaluation_results(rows)
-    if results:
-        right = axes.twinx()
-        for name in sorted({key for _, scores in results for key in scores}):
-            steps = [(step, scores[name]) for step, scores in results if name in scores]
-            right.plot(
-                *zip(*steps, strict=True), "o--", markersize=3, label=name, color="tab:green", alpha=0.7
-            )
-        right.set_ylabel("score on the development set")
-        right.legend(loc="lower right", fontsize="small")
-    axes.legend(loc="upper right", fontsize="small")
-    target = folder / "loss.png"
-    with finished(target) as part:
-        figure.savefig(part, format="png", dpi=120)
     return target
+
+
+def _draw(
+    rows: Sequence[Mapping[str, Any]], losses: Sequence[Mapping[str, Any]], title: str, path: Path
+) -> None:
+    with drawn(path, 7, 4, dpi=120) as figure:
+        axes = figure.add_subplot()
+        names = ["loss", *sorted({key for row in losses for key in row if key.startswith("loss_")})]
+        for name in names:
+            points = [(row["step"], row[name]) for row in losses if isinstance(row.get(name), int | float)]
+            points = [point for point in points if math.isfinite(point[1])]
+            axes.plot(*zip(*points, strict=True), label=name, linewidth=1.6 if name == "loss" else 0.9)
+        axes.set(xlabel="optimiser step", ylabel="loss", title=title)
+        axes.grid(alpha=0.3)
+        results = evaluation_results(rows)
+        if results:
+            right = axes.twinx()
+            for name in sorted({key for _, scores in results for key in scores}):
+                steps = [(step, scores[name]) for step, scores in results if name in scores]
+                right.plot(
+                    *zip(*steps, strict=True), "o--", markersize=3, label=name, color="tab:green", alpha=0.7
+                )
+            right.set_ylabel("score on the development set")
+            right.legend(loc="lower right", fontsize="small")
+        axes.legend(loc="upper right", fontsize="small")

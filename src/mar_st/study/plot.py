@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mar_st.files import finished
+from mar_st.files.figures import drawn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,23 +32,20 @@ def plot(table: Mapping[str, Any], path: Path) -> None:
         half = (1 + label.count("\n") / 2) / 2
         heights.append(top + half)
         top += 2 * half
-    figure = import_module("matplotlib.figure").Figure(figsize=(9, 1.2 + 0.32 * top), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 1))
-    groups = list(dict.fromkeys(row["group"] for row in table["rows"]))
-    for height, row in zip(heights, rows, strict=True):
-        score = row["scores"]["average"]
-        color = f"C{groups.index(row['group']) % 10}"
-        error = [[score["mean"] - score["low"]], [score["high"] - score["mean"]]]
-        left.errorbar(score["mean"], height, xerr=error, fmt="o", color=color, capsize=3)
-        left.plot(score["seeds"], [height] * len(score["seeds"]), "|", color=color, alpha=0.6)
-        right.barh(height, row["cost"].get("flops_per_query", 0) / 1e6, color=color, alpha=0.7)
-        if row["name"] == table["full"]:
-            left.axvline(score["mean"], color=color, linewidth=0.8, linestyle=":")
-    left.set_yticks(heights, labels)
-    left.set_xlabel("average over the tasks, 95 % interval; strokes: seeds")
-    right.set_xlabel("MFLOP per query")
-    for axes in (left, right):
-        axes.grid(axis="x", alpha=0.3)
-    # No date and no version in the file: the same numbers give the same bytes.
-    with finished(path, shared=True) as part:
-        figure.savefig(part, format="png", dpi=150, metadata={"Software": None})
+    with drawn(path, 9, 1.2 + 0.32 * top, shared=True) as figure:
+        left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 1))
+        groups = list(dict.fromkeys(row["group"] for row in table["rows"]))
+        for height, row in zip(heights, rows, strict=True):
+            score = row["scores"]["average"]
+            color = f"C{groups.index(row['group']) % 10}"
+            error = [[score["mean"] - score["low"]], [score["high"] - score["mean"]]]
+            left.errorbar(score["mean"], height, xerr=error, fmt="o", color=color, capsize=3)
+            left.plot(score["seeds"], [height] * len(score["seeds"]), "|", color=color, alpha=0.6)
+            right.barh(height, row["cost"].get("flops_per_query", 0) / 1e6, color=color, alpha=0.7)
+            if row["name"] == table["full"]:
+                left.axvline(score["mean"], color=color, linewidth=0.8, linestyle=":")
+        left.set_yticks(heights, labels)
+        left.set_xlabel("average over the tasks, 95 % interval; strokes: seeds")
+        right.set_xlabel("MFLOP per query")
+        for axes in (left, right):
+            axes.grid(axis="x", alpha=0.3)
