@@ -57,7 +57,7 @@ def drawn(path: Path, width: float, height: float, *, dpi: int = 150, shared: bo
     if len(families) == 1 and any(_CHINESE.search(text.get_text()) for text in texts):
         logger.warning(
             "%s: no font with Chinese characters was found, so they are empty boxes. Install one, such as "
-            "fonts-noto-cjk, delete matplotlib's list of fonts (%s/fontlist-*.json), and draw the figure again.",
+            "fonts-noto-cjk, delete matplotlib's list of fonts (%s/fontlist-*.json), and draw it again.",
             path,
             import_module("matplotlib").get_cachedir(),
         )
