@@ -18,7 +18,7 @@ from pyarrow import ArrowException
 from pyarrow.parquet import ParquetFile
 
 from mar_st.data.records import DataError
-from mar_st.files import one_line
+from mar_st.files import one_line, repeated
 from mar_st.model.names import check_dataset
 
 if TYPE_CHECKING:
@@ -96,6 +96,9 @@ def parquet_rows(path: Path, position: Position | None = None) -> Iterator[tuple
     """
     number = 0
     with _readable(path, "a Parquet file"), ParquetFile(path) as file:
+        column = repeated(file.schema_arrow.names)
+        if column is not None:
+            raise DataError(f"{path}: the column {column!r} occurs twice. Rename one, or leave it out.")
         bytes_per_row = path.stat().st_size / max(file.metadata.num_rows, 1)
         for batch in file.iter_batches(batch_size=2**13):
             for row in batch.to_pylist():

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from mar_st.errors import MarError
-from mar_st.files import printable
+from mar_st.files import printable, repeated
 from mar_st.model.names import check_dataset
 
 if TYPE_CHECKING:
@@ -186,6 +186,9 @@ def _parquet(path: Path) -> Iterator[tuple[str, Any]]:
     number = 0
     try:
         with ParquetFile(path, memory_map=True) as file:
+            column = repeated(file.schema_arrow.names)
+            if column is not None:
+                raise CorpusError(f"{path}: the column {column!r} occurs twice. Rename one, or leave it out.")
             for batch in file.iter_batches(batch_size=4096):
                 for row in batch.to_pylist():
                     number += 1

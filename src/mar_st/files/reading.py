@@ -7,9 +7,10 @@ import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["JsonError", "one_line", "printable", "read_json"]
+__all__ = ["JsonError", "one_line", "printable", "read_json", "repeated"]
 
 #: Characters that control a terminal, and those that change the order of others.
 _CONTROL_CHARACTERS = re.compile(
@@ -39,6 +40,16 @@ def read_json(path: Path) -> Any:
     except ValueError as error:
         raise JsonError(one_line(error)) from error
     return content
+
+
+def repeated(names: Iterable[str]) -> str | None:
+    """Return the first name that occurs twice, such as a column of a table; `None` if each occurs once."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
 
 
 def one_line(error: BaseException, max_characters: int = 300) -> str:

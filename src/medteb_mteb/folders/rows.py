@@ -10,6 +10,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from mar_st.files import repeated
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
@@ -132,6 +134,10 @@ def _read_tsv(file: Path, problems: Problems) -> Iterator[Row]:
         cells = text.split("\t")
         if header is None:
             header = cells
+            column = repeated(header)
+            if column is not None:
+                problems.add(file, number, "cells", f"the column {column!r} occurs twice")
+                return
         elif len(cells) != len(header):
             problems.add(
                 file, number, "cells", f"{len(cells)} tab-separated cells, the header has {len(header)}"
@@ -157,6 +163,10 @@ def _read_parquet(file: Path, problems: Problems) -> Iterator[Row]:
     number = 0
     try:
         with pq.ParquetFile(file) as parquet:
+            column = repeated(parquet.schema_arrow.names)
+            if column is not None:
+                problems.add(file, None, "cells", f"the column {column!r} occurs twice")
+                return
             for batch in parquet.iter_batches():
                 for values in batch.to_pylist():
                     number += 1

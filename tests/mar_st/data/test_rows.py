@@ -164,3 +164,10 @@ def test_rows_before_a_bad_line_are_read(tmp_path):
     assert [next(rows), next(rows)] == [(1, {"query": "a"}), (2, {"query": "b"})]
     with pytest.raises(DataError, match=r"rows\.jsonl:3"):
         next(rows)
+
+
+def test_a_parquet_file_names_each_column_once(tmp_path):
+    columns = [pa.array(["头疼"]), pa.array(["布洛芬"]), pa.array(["休息"])]
+    parquet.write_table(pa.table(columns, names=["query", "positive", "positive"]), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"a\.parquet: the column 'positive' occurs twice"):
+        _read(tmp_path / "a.parquet")

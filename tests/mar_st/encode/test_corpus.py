@@ -150,3 +150,10 @@ def test_reading_does_not_import_torch(file: Path) -> None:
         "assert not {'torch', 'transformers', 'sentence_transformers'} & set(sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"3\n"
+
+
+def test_a_corpus_in_parquet_names_each_column_once(tmp_path: Path) -> None:
+    columns = [pa.array(["1"]), pa.array(["头疼"]), pa.array(["发热"])]
+    pq.write_table(pa.table(columns, names=["_id", "text", "text"]), tmp_path / "a.parquet")
+    with pytest.raises(CorpusError, match=r"a\.parquet: the column 'text' occurs twice"):
+        list(read_corpus(tmp_path / "a.parquet"))

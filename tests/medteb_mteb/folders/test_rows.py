@@ -194,3 +194,18 @@ def test_only_some_values_are_texts_or_ids(value, text, identifier):
 )
 def test_numbers_are_finite_and_only_cells_may_be_text(value, number):
     assert as_number(value) == number
+
+
+def test_a_table_names_each_column_once(read, tmp_path):
+    assert read("a.tsv", "_id\ttext\ttext\n1\t头疼\t发热\n") == (
+        {},
+        ["a.tsv:1: the column 'text' occurs twice"],
+    )
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    columns = [pa.array(["1"]), pa.array(["头疼"]), pa.array(["发热"])]
+    pq.write_table(pa.table(columns, names=["_id", "text", "text"]), tmp_path / "a.parquet")
+    problems = Problems(tmp_path)
+    assert list(iter_rows(tmp_path / "a.parquet", problems)) == []
+    assert problems.shown == ["a.parquet: the column 'text' occurs twice"]

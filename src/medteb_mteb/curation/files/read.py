@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from mar_st.files import repeated
 from mar_st.model.names import check_dataset
 from medteb_mteb.curation.files.records import BuildError, Text
 from medteb_mteb.editions import sha256_of
@@ -144,6 +145,10 @@ def _csv_rows(file: Path, problems: Problems) -> Iterator[Row]:
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
             reader = csv.DictReader(stream, strict=True)
+            column = repeated(reader.fieldnames or ())
+            if column is not None:
+                problems.add(file, 1, "cells", f"the column {column!r} occurs twice")
+                return
             for values in reader:
                 if None in values or None in values.values():
                     expected = len(reader.fieldnames or ())

@@ -141,3 +141,9 @@ def test_the_digest_follows_content_names_and_columns(tmp_path):
     assert source_digest(file, {"text": "title"}) != first
     jsonl(file, ROWS[:1])
     assert source_digest(file) != first
+
+
+def test_a_csv_file_names_each_column_once(tmp_path):
+    (tmp_path / "a.csv").write_text("text,dept,dept\n头疼发热,内科,外科\n", encoding="utf-8")
+    with pytest.raises(FolderError, match=r"a\.csv:1: the column 'dept' occurs twice"):
+        list(read_texts(tmp_path / "a.csv"))
