@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import AutoConfig, AutoModel
 
+from mar_st.kernels.cpu_attention import float32_attention
 from mar_st.planning.backbones import count
 from mar_st.planning.costs import Training, prepare, training_flops
 from mar_st.planning.tried import TrainingSpeed
@@ -47,10 +48,12 @@ def measure(
         dtype=training.dtype,
     )
     bench = _Bench(shape, plain, length, device)
-    if compiled:
-        with compiled_encoders([bench.model], on_cpu=device == "cpu"):
-            return bench.run(seconds)
-    return bench.run(seconds)
+    on_cpu = device == "cpu"
+    with (
+        float32_attention([bench.model] if training.bf16 and on_cpu else []),
+        compiled_encoders([bench.model] if compiled else [], on_cpu=on_cpu),
+    ):
+        return bench.run(seconds)
 
 
 class _Bench:
