@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ import numpy as np
 from mar_st.data import DataError, locate
 from mar_st.evaluation.scored_set import TaskError
 from mar_st.evaluation.statistics import Scores
+from mar_st.files.reading import NotUtf8Error, one_line, utf8_lines
 from mar_st.text.texts import join_document
 
 if TYPE_CHECKING:
@@ -278,21 +280,26 @@ def _type(folder: Path, task: Task) -> Type:
     )
 
 
-def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the objects of a JSONL file, each with its place."""
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a file that are not empty, each with its number."""
     if not path.is_file():
         raise DataError(f"{path} is missing.")
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise DataError(f"{path}:{number}: not a JSON object ({error}).") from error
-            if not isinstance(row, dict):
-                raise DataError(f"{path}:{number}: expected a JSON object, got {type(row).__name__}.")
-            yield f"{path}:{number}", row
+    try:
+        yield from ((number, line) for number, line in utf8_lines(path) if line.strip())
+    except NotUtf8Error as error:
+        raise DataError(str(error)) from error
+
+
+def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the objects of a JSONL file, each with its place."""
+    for number, line in _lines(path):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{path}:{number}: not a JSON object ({one_line(error)}).") from error
+        if not isinstance(row, dict):
+            raise DataError(f"{path}:{number}: expected a JSON object, got {type(row).__name__}.")
+        yield f"{path}:{number}", row
 
 
 def _texts(path: Path) -> dict[str, str]:
@@ -301,6 +308,8 @@ def _texts(path: Path) -> dict[str, str]:
         key = str(row.get("_id", row.get("id", "")))
         if not key or "text" not in row:
             raise DataError(f"{place}: needs '_id' and 'text'; has {sorted(row)}.")
+        if not isinstance(row["text"], str) or not isinstance(row.get("title") or "", str):
+            raise DataError(f"{place}: 'text' and 'title' are strings.")
         if key in texts:
             raise DataError(f"{place}: the id {key!r} occurs twice.")
         texts[key] = join_document(row)
@@ -313,12 +322,10 @@ def _qrels(folder: Path, split: str) -> Iterator[tuple[str, str, str, int]]:
         for place, row in _rows(path.with_suffix(".jsonl")):
             try:
                 yield place, str(row["query-id"]), str(row["corpus-id"]), int(row["score"])
-            except (KeyError, ValueError) as error:
+            except (KeyError, TypeError, ValueError) as error:
                 raise DataError(f"{place}: needs 'query-id', 'corpus-id' and 'score'.") from error
         return
-    if not path.is_file():
-        raise DataError(f"{path} is missing.")
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in _lines(path):
         cells = line.split("\t")
         if number == 1 and cells[0] == "query-id":
             continue
@@ -345,7 +352,10 @@ def _read_retrieval(folder: Path, task: Task, kind: Type) -> dict[str, Any]:
     candidates: dict[str, list[str]] = {}
     if kind == "rerank":
         for place, row in _rows(folder / "top_ranked.jsonl"):
-            listed = [str(key) for key in row.get("corpus-ids", ())]
+            ids = row.get("corpus-ids", [])
+            if not isinstance(ids, list):
+                raise DataError(f"{place}: 'corpus-ids' is a list; got {type(ids).__name__}.")
+            listed = [str(key) for key in ids]
             unknown = [key for key in listed if key not in corpus]
             if unknown or not listed:
                 reason = f"there is no document {unknown[0]!r}" if unknown else "no candidates"
@@ -364,8 +374,9 @@ def _read_sts(folder: Path, task: Task) -> dict[str, Any]:
     pairs, gold = [], []
     for place, row in _rows(folder / f"{task.split}.jsonl"):
         first, second, value = row.get("sentence1"), row.get("sentence2"), row.get("score", row.get("label"))
-        if not first or not second or not isinstance(value, int | float):
-            raise DataError(f"{place}: needs 'sentence1', 'sentence2' and a number 'score'.")
+        known = isinstance(value, int | float) and math.isfinite(value)
+        if not first or not second or not known:
+            raise DataError(f"{place}: needs 'sentence1', 'sentence2' and a finite number 'score'.")
         pairs.append((str(first), str(second)))
         gold.append(float(value))
     if len(set(gold)) < 2:

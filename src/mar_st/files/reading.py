@@ -1,4 +1,4 @@
-"""Reading JSON files that may be damaged or come from an untrusted source."""
+"""Reading text and JSON files that may be damaged or come from an untrusted source."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["JsonError", "one_line", "printable", "read_json", "repeated"]
+__all__ = ["JsonError", "NotUtf8Error", "one_line", "printable", "read_json", "repeated", "utf8_lines"]
 
 #: Characters that control a terminal, and those that change the order of others.
 _CONTROL_CHARACTERS = re.compile(
@@ -20,6 +20,10 @@ _CONTROL_CHARACTERS = re.compile(
 
 class JsonError(ValueError):
     """A file that is not JSON; the message says why, in one line."""
+
+
+class NotUtf8Error(ValueError):
+    """A text file in another encoding; the message names the line."""
 
 
 def read_json(path: Path) -> Any:
@@ -40,6 +44,24 @@ def read_json(path: Path) -> Any:
     except ValueError as error:
         raise JsonError(one_line(error)) from error
     return content
+
+
+def utf8_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a text file, each with its number, without a byte order mark and line ends.
+
+    Raises:
+        NotUtf8Error: A line is not UTF-8.
+        OSError: The file cannot be read.
+    """
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise NotUtf8Error(
+                    f"{path}:{number}: not UTF-8 ({error.reason} at byte {error.start + 1}). Convert it."
+                ) from error
+            yield number, text.rstrip("\r\n")
 
 
 def repeated(names: Iterable[str]) -> str | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
+from mar_st.files.reading import NotUtf8Error, utf8_lines
 from mar_st.index.errors import IndexingError
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ def read_qrels(path: Path) -> Qrels:
     if not path.is_file():
         raise IndexingError(f"There are no qrels {path}. Give a file such as qrels/test.tsv.")
     qrels: Qrels = {}
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
+    try:
+        for number, line in utf8_lines(path):
             parts = line.split()
             if not parts or (number == 1 and not parts[-1].lstrip("-").isdigit()):
                 continue
@@ -68,6 +69,8 @@ def read_qrels(path: Path) -> Qrels:
             if document in grades:
                 raise IndexingError(f"{path}:{number}: {document!r} is judged twice for query {query!r}.")
             grades[document] = grade
+    except NotUtf8Error as error:
+        raise IndexingError(str(error)) from error
     return qrels
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from mar_st.data import DataError, Source, Texts, Triples, locate, read_source
 from mar_st.data.rows import Position, file_rows
+from mar_st.files.reading import NotUtf8Error, utf8_lines
 from mar_st.recipes.inputs import Data
 
 if TYPE_CHECKING:
@@ -50,8 +51,10 @@ def source_texts(source: Source) -> Texts:
 
 
 def _lines(path: Path) -> Texts:
-    with path.open(encoding="utf-8") as lines:
-        texts = Texts.of([text for line in lines if (text := line.strip())])
+    try:
+        texts = Texts.of([text for _, line in utf8_lines(path) if (text := line.strip())])
+    except NotUtf8Error as error:
+        raise DataError(str(error)) from error
     if not len(texts):
         raise DataError(f"{path} holds no texts.")
     return texts

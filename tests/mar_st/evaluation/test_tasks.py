@@ -124,6 +124,17 @@ def _append(path, line):
         ("Retrieval", "qrels/test.tsv", "q1 d1 1", r"test.tsv:6: needs query-id, corpus-id, score"),
         ("Reranking", "top_ranked.jsonl", '{"query-id": "q1", "corpus-ids": ["x"]}', r"no document 'x'"),
         ("STS", "test.jsonl", '{"sentence1": "a"}', r"test.jsonl:7: needs 'sentence1'"),
+        (
+            "STS",
+            "test.jsonl",
+            '{"sentence1": "a", "sentence2": "b", "score": NaN}',
+            "a finite number 'score'",
+        ),
+        ("Retrieval", "corpus.jsonl", "[" * 100_000, r"corpus.jsonl:7: not a JSON object"),
+        ("Retrieval", "corpus.jsonl", '{"_id": "d9", "text": 5}', r"corpus.jsonl:7: 'text' and 'title'"),
+        ("Retrieval", "corpus.jsonl", '{"_id": "d9", "text": "x", "title": [1]}', r":7: 'text' and 'title'"),
+        ("Reranking", "top_ranked.jsonl", '{"query-id": "q1", "corpus-ids": "d1"}', r"is a list; got str"),
+        ("Reranking", "top_ranked.jsonl", '{"query-id": "q1", "corpus-ids": 1}', r"is a list; got int"),
     ],
 )
 def test_broken_data_are_named(make_folder, kind, file, line, message):
@@ -131,6 +142,23 @@ def test_broken_data_are_named(make_folder, kind, file, line, message):
     _append(folder / file, line)
     with pytest.raises(DataError, match=message):
         load_task(Task(name="t", path=str(folder)))
+
+
+@pytest.mark.parametrize("file", ["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"])
+def test_files_in_another_encoding_are_named(make_folder, file):
+    path = make_folder("Retrieval") / file
+    path.write_bytes(path.read_bytes() + "头疼\n".encode("gbk"))
+    with pytest.raises(DataError, match=rf"{path.name}:\d: not UTF-8 .* Convert it"):
+        load_task(Task(name="t", path=str(path.parents[file.count("/")])))
+
+
+def test_a_byte_order_mark_and_windows_line_ends_are_harmless(make_folder):
+    folder = make_folder("Retrieval")
+    expected = load_task(Task(name="t", path=str(folder)))
+    for path in [*folder.glob("*.jsonl"), folder / "qrels/test.tsv"]:
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    again = load_task(Task(name="t", path=str(folder)))
+    assert (again.queries, again.corpus, again.qrels) == (expected.queries, expected.corpus, expected.qrels)
 
 
 def test_invalid_tasks_are_refused(make_folder, tmp_path):

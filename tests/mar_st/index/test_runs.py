@@ -35,6 +35,9 @@ def test_qrels_are_read_with_and_without_a_header(tmp_path):
     path.write_text("q1\ta\t1\nq1\tb\tmuch\n")
     with pytest.raises(IndexingError, match=r"test.tsv:2: expected"):
         read_qrels(path)
+    path.write_bytes("q1\t头疼\t1\n".encode("gbk"))
+    with pytest.raises(IndexingError, match=r"test.tsv:1: not UTF-8"):
+        read_qrels(path)
     with pytest.raises(IndexingError, match="no qrels"):
         read_qrels(tmp_path / "none.tsv")
 

@@ -23,9 +23,7 @@ def gradients(model, *, enabled):
         output.square().mul(torch.arange(1.0, output.shape[1] + 1)).sum().backward()
     for hook in hooks:
         hook.remove()
-    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}, len(
-        calls
-    )
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}, len(calls)
 
 
 @pytest.mark.parametrize("kind", ["gte", "bert", "qwen3"])
