@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from mar_st.commands.options import AsJson, IndexAddress
+from mar_st.files.reading import NotUtf8Error, utf8_lines
 from mar_st.index import kinds
 from mar_st.index.errors import IndexingError
 
@@ -212,7 +213,10 @@ def _lines(path: Path | None) -> list[str]:
         return []
     if not path.is_file():
         raise IndexingError(f"There is no file {path}. Give a text file with an id on each line.")
-    return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    try:
+        return [line.strip() for _, line in utf8_lines(path) if line.strip()]
+    except NotUtf8Error as error:
+        raise IndexingError(str(error)) from error
 
 
 def _update_milvus(

@@ -78,6 +78,9 @@ def test_nothing_to_change_is_refused(library, tmp_path):
         index_update(out, delete=["d1"], corpus="x")
     with pytest.raises(IndexingError, match="no file"):
         index_update(out, delete_from=tmp_path / "none.txt")
+    (tmp_path / "gbk.txt").write_bytes("文档一\n".encode("gbk"))
+    with pytest.raises(IndexingError, match=r"gbk\.txt:1: not UTF-8"):
+        index_update(out, delete_from=tmp_path / "gbk.txt")
     with pytest.raises(typer.BadParameter, match="NAME=VALUE"):
         index_build(library.folder, str(tmp_path / "other"), settings=["M"])
 
