@@ -117,7 +117,7 @@ def test_the_how_to_on_training_mines_triples_and_loads_the_recipe(tmp_path, mon
     (tmp_path / "texts.jsonl").write_text('{"text": "一段文字"}\n', encoding="utf-8")
     (command,) = re.findall(r"^mar (mine .*)$", page, re.MULTILINE)
     mar(shlex.split(command), standalone_mode=False)
-    (recipe,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    recipe, *_ = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "my-mar.yaml").write_text(recipe, encoding="utf-8")
     loaded = load_recipe(tmp_path / "my-mar.yaml")
     triples, texts = (read_source(entry, loaded.seed) for entry in loaded.data)

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 import typer
 
 from mar_st.commands.options import AsJson, IndexAddress
-from mar_st.files.reading import NotUtf8Error, utf8_lines
 from mar_st.index import kinds
 from mar_st.index.errors import IndexingError
 
@@ -209,6 +208,8 @@ def _query_vectors(path: Path) -> Any:
 
 
 def _lines(path: Path | None) -> list[str]:
+    from mar_st.files.reading import NotUtf8Error, utf8_lines  # lazy: numpy
+
     if path is None:
         return []
     if not path.is_file():

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from mar_st.files.reading import NotUtf8Error, utf8_lines
 from mar_st.index.errors import IndexingError
 
 if TYPE_CHECKING:
@@ -50,6 +49,8 @@ def read_qrels(path: Path) -> Qrels:
     Raises:
         IndexingError: The file is missing, or a line is not a grade or repeats a pair; the message names it.
     """
+    from mar_st.files.reading import NotUtf8Error, utf8_lines  # lazy: numpy
+
     if not path.is_file():
         raise IndexingError(f"There are no qrels {path}. Give a file such as qrels/test.tsv.")
     qrels: Qrels = {}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from mar_st.model.native_dtype import is_native
 from mar_st.planning.backbones import BackboneError
 from mar_st.planning.launch import LaunchError, check_launch
@@ -100,6 +98,8 @@ def native_precision(precision: Precision, *, on_cpu: bool, say: Callable[[str],
         on_cpu: True if the run has no GPU.
         say: Receives a line if the result differs from `precision`.
     """
+    import torch  # lazy: torch
+
     if precision == "fp32" or not on_cpu or is_native(torch.bfloat16):
         return precision
     say("bf16: this processor has no instructions for bfloat16, so the run computes in float32")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from medteb_mteb.curation.llm.account import Account
 from medteb_mteb.curation.llm.database import KEY_BYTES
@@ -20,7 +20,9 @@ __all__ = [
     "JudgeAccount",
     "Place",
     "Request",
+    "answer_text",
     "judgement_key",
+    "packed_answer",
     "places_of",
     "proof",
 ]
@@ -43,6 +45,11 @@ class Request:
     keys: tuple[bytes, ...]
     attempt: int = 0
     control: int = 0
+
+    @classmethod
+    def of_row(cls, keys: bytes, attempt: int, control: int) -> Self:
+        """Return the request of a row, whose keys are one after the other."""
+        return cls(tuple(keys[i : i + KEY_BYTES] for i in range(0, len(keys), KEY_BYTES)), attempt, control)
 
     @property
     def controls(self) -> tuple[int, ...]:
@@ -100,3 +107,20 @@ def judgement_key(settings: bytes, query: bytes, passage: bytes) -> bytes:
 def proof(key: bytes, settings: bytes, grade: str) -> bytes:
     """Return the checksum (4 bytes) of a row of `judgements`."""
     return zlib.crc32(key + settings + grade.encode()).to_bytes(4, "big")
+
+
+def packed_answer(text: str) -> bytes:
+    """Return the bytes that keep the text of an answer; what UTF-8 cannot hold becomes `?`."""
+    return zlib.compress(text.encode("utf-8", "replace"), 9)
+
+
+def answer_text(content: Any) -> str:
+    """Return the text of a kept answer.
+
+    Raises:
+        ValueError: The bytes are damaged.
+    """
+    try:
+        return zlib.decompress(content).decode()
+    except (TypeError, UnicodeDecodeError, zlib.error) as error:
+        raise ValueError(f"a stored answer is damaged: {error}") from error

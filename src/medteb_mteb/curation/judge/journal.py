@@ -18,15 +18,14 @@ Entries of the log and rows of `judgements` have their own checksums: `judge.rep
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.curation.judge.entries import JudgeAccount, Place, Request, proof
+from medteb_mteb.curation.judge.entries import JudgeAccount, Place, Request, answer_text, packed_answer, proof
 from medteb_mteb.curation.judge.index import GradeIndex
 from medteb_mteb.curation.judge.log import NO_GRADE, LogEntry, read_entry
 from medteb_mteb.curation.judge.tables import LATER_TABLES, SCHEMA
-from medteb_mteb.curation.llm.database import KEY_BYTES, Database
+from medteb_mteb.curation.llm.database import Database
 from medteb_mteb.curation.llm.origins import Origin, origin_number, write_origin
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class JudgementJournal(Database[JudgeAccount]):
             (last,) = db.execute("SELECT coalesce(max(number), 0) FROM log").fetchone()
             rows = db.execute("SELECT settings, keys, attempt, control FROM requests ORDER BY id").fetchall()
             entries = [
-                _unanswered_entry(last + i, settings, _request(*row))
+                LogEntry.unanswered(last + i, settings, Request.of_row(*row))
                 for i, (settings, *row) in enumerate(rows, start=1)
             ]
             db.executemany("INSERT INTO log VALUES (?, ?)", [(one.number, one.packed()) for one in entries])
@@ -177,7 +176,9 @@ class JudgementJournal(Database[JudgeAccount]):
         if self._older_requests:
             with self._errors():
                 older = "SELECT keys, attempt, control FROM requests WHERE settings = ? ORDER BY id"
-                unanswered += [_request(*row) for row in self._db.execute(older, (settings,)).fetchall()]
+                unanswered += [
+                    Request.of_row(*row) for row in self._db.execute(older, (settings,)).fetchall()
+                ]
         return unanswered
 
     def unread(self, settings: bytes) -> list[tuple[Request, str, str]]:
@@ -193,12 +194,9 @@ class JudgementJournal(Database[JudgeAccount]):
                 (settings,),
             ).fetchall()
         try:
-            return [
-                (_request(keys, attempt, control), ending, zlib.decompress(answer).decode())
-                for keys, attempt, control, ending, answer in rows
-            ]
-        except (TypeError, UnicodeDecodeError, zlib.error) as error:
-            raise self._damaged(f"a stored answer is damaged: {error}") from error
+            return [(Request.of_row(*row[:3]), row[3], answer_text(row[4])) for row in rows]
+        except ValueError as error:
+            raise self._damaged(str(error)) from error
 
     def reread(
         self,
@@ -285,7 +283,7 @@ class JudgementJournal(Database[JudgeAccount]):
             )
             repeats = self._write_requests(db, settings, follow, above=self._last + 1)
             if unread is not None:
-                keys, text = b"".join(request.keys), zlib.compress(unread[1].encode("utf-8", "replace"), 9)
+                keys, text = b"".join(request.keys), packed_answer(unread[1])
                 row = (identity, settings, request.attempt, request.control, keys, unread[0], text)
                 db.execute("INSERT OR REPLACE INTO unread VALUES (?, ?, ?, ?, ?, ?, ?)", row)
                 if origin is not None:
@@ -320,7 +318,7 @@ class JudgementJournal(Database[JudgeAccount]):
         last = self._last if above is None else above
         new = {request.id(settings): request for request in requests}
         missing = (request for one, request in new.items() if one not in self._unanswered)
-        entries = [_unanswered_entry(last + i, settings, request) for i, request in enumerate(missing, 1)]
+        entries = [LogEntry.unanswered(last + i, settings, request) for i, request in enumerate(missing, 1)]
         db.executemany("INSERT INTO log VALUES (?, ?)", [(one.number, one.packed()) for one in entries])
         return entries
 
@@ -394,13 +392,4 @@ def unanswered_requests(
     """
     entries = [entry for _, content in log if (entry := read_entry(content)) is not None]
     unanswered = [(entry.settings, entry.request) for entry in entries if not entry.answered]
-    return unanswered + [(settings, _request(keys, *rest)) for _, settings, *rest, keys in requests]
-
-
-def _unanswered_entry(number: int, settings: bytes, request: Request) -> LogEntry:
-    count = len(request.keys)
-    return LogEntry(number, settings, request, False, bytes((NO_GRADE,)) * count, (0,) * count)
-
-
-def _request(keys: bytes, attempt: int, control: int) -> Request:
-    return Request(tuple(keys[i : i + KEY_BYTES] for i in range(0, len(keys), KEY_BYTES)), attempt, control)
+    return unanswered + [(settings, Request.of_row(keys, *rest)) for _, settings, *rest, keys in requests]

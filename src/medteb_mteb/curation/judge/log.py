@@ -22,6 +22,7 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass
+from typing import Self
 
 from medteb_mteb.curation.judge.entries import Place, Request
 from medteb_mteb.curation.llm.database import KEY_BYTES
@@ -59,6 +60,12 @@ class LogEntry:
     places: tuple[int, ...]
     shown: int = 0
     origin: int = 0
+
+    @classmethod
+    def unanswered(cls, number: int, settings: bytes, request: Request) -> Self:
+        """Return the entry of a request that was not answered yet."""
+        count = len(request.keys)
+        return cls(number, settings, request, False, bytes((NO_GRADE,)) * count, (0,) * count)
 
     def place(self, position: int) -> Place | None:
         """Return the place of a key's passage in its prompt; None if unknown."""

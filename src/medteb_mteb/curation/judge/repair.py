@@ -10,13 +10,12 @@ them are damaged, and accepted if their checksum matches.
 from __future__ import annotations
 
 import re
-import zlib
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.curation.judge.entries import Request, proof
+from medteb_mteb.curation.judge.entries import Request, answer_text, proof
 from medteb_mteb.curation.judge.journal import JudgementJournal, unanswered_requests
 from medteb_mteb.curation.judge.log import MAGIC, LogEntry, entry_size, read_entry
 from medteb_mteb.curation.llm.database import KEY_BYTES, SETTINGS_BYTES
@@ -102,9 +101,9 @@ def _intact(row: tuple[Any, ...]) -> bool:
     """Return True if a row of `unread` has the digest of its request, and its answer can be unpacked."""
     identity, settings, attempt, control, keys, _, answer = row
     try:
-        zlib.decompress(answer).decode()
+        answer_text(answer)
         return bool(Request((keys,), attempt, control).id(settings) == identity)
-    except (zlib.error, TypeError, UnicodeDecodeError):
+    except (TypeError, ValueError):
         return False
 
 

@@ -36,7 +36,7 @@ def test_llms_and_cross_encoders_are_told_apart_by_their_settings(tmp_path):
             "judges: [{name: a, model: m, base_url: 'http://h', extra: {since: 2024-01-01}}]",
             "dates in quotes",
         ),
-        ('judges: [{name: a, model: m, base_url: "http://h", variant: "\\ud800"}]', "values in UTF-8"),
+        ('judges: [{name: a, model: m, base_url: "http://h", variant: "\\ud800"}]', "half of a surrogate"),
         ("judges: [{name: a, cross_encoder: f, model: m}]", "judges.0.cross-encoder.model"),
         ("judges: [qwen]", "judges.0.LLM"),
         ("judges: [null]", "judges.0.LLM"),
