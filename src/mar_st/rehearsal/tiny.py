@@ -16,7 +16,7 @@ from mar_st.planning.backbones import Shape, side_shapes
 from mar_st.recipes.schema import Recipe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from mar_st.recipes.schema import Backbone, Data, Side, Stage
@@ -79,6 +79,9 @@ def shrink(recipe: Recipe, dtype: str | None = None) -> Recipe:
     content["compile"] = False  # compiling takes longer than the training
     content["data"] = [_data(entry) for entry in recipe.data]
     content["stages"] = [_stage(stage, widths) for stage in recipe.stages]
+    for stage, small in zip(recipe.stages, content["stages"], strict=True):
+        if small.get("mine"):
+            _mine(small, recipe.data_of(stage), {entry["name"]: entry["form"] for entry in content["data"]})
     if recipe.evaluation is not None:
         content["evaluation"] |= {"path": RETRIEVAL_DATA, "tasks": None, "split": "test"}
     return Recipe.model_validate(content)
@@ -209,6 +212,12 @@ def _data(entry: Data) -> dict[str, Any]:
         # No packaged data has the three labels of NLI; scored pairs give the same columns.
         return content | {"path": STS_DATA, "form": "scored-pairs"}
     return content | {"path": f"{RETRIEVAL_DATA}/train"}
+
+
+def _mine(stage: dict[str, Any], entries: Sequence[Data], forms: Mapping[str, str]) -> None:
+    """Leave out the entries of a stage whose packaged sample has no triples, which mining needs."""
+    minable = [entry.name for entry in entries if forms[entry.name] in ("auto", "triples")]
+    stage |= {"data": minable} if minable else {"mine": None}
 
 
 def _stage(stage: Stage, widths: dict[int, int]) -> dict[str, Any]:

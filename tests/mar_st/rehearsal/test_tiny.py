@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import yaml
 from transformers import AutoConfig, AutoModel
 
 from mar_st.data import locate, read_source
@@ -81,6 +82,34 @@ def test_a_small_share_of_the_data_still_fills_a_batch():
     assert {name: tiny[name].weight for name in given} == {"answers": 0.125, "open": 3.0, "questions": 0.5}
     source = read_source(tiny["answers"], 42)
     assert len(read_columns(source, 42)) >= shrink(recipe).stages[0].batch_size
+
+
+@pytest.mark.parametrize(
+    ("data", "kept"),
+    [(["answers", "paraphrases"], ["answers"]), (["paraphrases"], None), (None, "all triples")],
+)
+def test_a_stage_that_mines_keeps_the_data_that_have_triples(data, kept, tmp_path):
+    stage = {
+        "stage": "contrastive",
+        "name": "hard",
+        "side": "document",
+        "data": data,
+        "negatives": 4,
+        "mine": {"range_max": 50},
+        "batch_size": 64,
+        "learning_rate": 1.0e-4,
+        "temperature": 0.02,
+    }
+    child = {"extends": "mar-e5", "name": "hard", "description": "hard negatives", "stages": {"hard": stage}}
+    path = tmp_path / "hard.yaml"
+    path.write_text(yaml.safe_dump(child), encoding="utf-8")
+    tiny = next(stage for stage in shrink(load_recipe(path)).stages if stage.name == "hard")
+    if kept is None:
+        assert tiny.mine is None
+    else:
+        everything = ("open", "answers", "questions", "pages")
+        assert tiny.data == (everything if kept == "all triples" else tuple(kept))
+        assert (tiny.mine.range_max, tiny.negatives) == (50, 2)
 
 
 def test_last_layers_stay_the_last_ones():
