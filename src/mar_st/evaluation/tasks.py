@@ -374,8 +374,7 @@ def _read_sts(folder: Path, task: Task) -> dict[str, Any]:
     pairs, gold = [], []
     for place, row in _rows(folder / f"{task.split}.jsonl"):
         first, second, value = row.get("sentence1"), row.get("sentence2"), row.get("score", row.get("label"))
-        known = isinstance(value, int | float) and math.isfinite(value)
-        if not first or not second or not known:
+        if not first or not second or not isinstance(value, int | float) or not math.isfinite(value):
             raise DataError(f"{place}: needs 'sentence1', 'sentence2' and a finite number 'score'.")
         pairs.append((str(first), str(second)))
         gold.append(float(value))

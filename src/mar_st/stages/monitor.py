@@ -14,7 +14,6 @@ from mar_st.files import write_text
 from mar_st.files.figures import drawn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 logger = logging.get_logger(__name__)
@@ -193,9 +192,7 @@ def plot_run(folder: Path) -> Path | None:
     return target
 
 
-def _draw(
-    rows: Sequence[Mapping[str, Any]], losses: Sequence[Mapping[str, Any]], title: str, path: Path
-) -> None:
+def _draw(rows: list[dict[str, Any]], losses: list[dict[str, Any]], title: str, path: Path) -> None:
     with drawn(path, 7, 4, dpi=120) as figure:
         axes = figure.add_subplot()
         names = ["loss", *sorted({key for row in losses for key in row if key.startswith("loss_")})]
