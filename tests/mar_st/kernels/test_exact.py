@@ -160,7 +160,7 @@ def test_running_out_of_memory_raises_memory_error() -> None:
     with pytest.raises(MemoryError, match="10 results of 2 queries"):
         ExactSearch(Kernels, 2).search(made(2, 8, 0), made(5, 8, 1), 10)
     Kernels.mar_exact_open = staticmethod(lambda _: None)
-    with pytest.raises(MemoryError, match="no 2 threads"):
+    with pytest.raises(MemoryError, match="could not start 2 threads"):
         ExactSearch(Kernels, 2)
 
 

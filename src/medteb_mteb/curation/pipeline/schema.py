@@ -5,7 +5,6 @@ Unknown keys, unknown steps and inputs that do not fit fail before anything is r
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 
@@ -84,14 +83,6 @@ def load_pipeline(path: str | Path) -> Pipeline:
         pipeline = Pipeline.model_validate(content)
     except ValidationError as error:
         raise BuildError(f"{file}: {_first(error)}") from error
-    settings = [vars(part) for part in (pipeline, *pipeline.steps)]
-    try:
-        json.dumps(settings, ensure_ascii=False, default=str).encode()
-    except UnicodeEncodeError as error:
-        raise BuildError(
-            f"{file} holds half of a surrogate pair ({error.object[error.start]!a}), which no file can "
-            "hold. Write the whole character."
-        ) from error
     return pipeline
 
 

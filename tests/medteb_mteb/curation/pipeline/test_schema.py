@@ -77,11 +77,11 @@ def test_what_cannot_be_a_path_is_refused(load, key, path):
         f'out: "\\ud800"\nsteps: [{DEDUP}]',
         'steps: [{step: dedup, in: "\\udfff"}]',
         'steps: [{step: dedup, in: a.jsonl, columns: {text: "\\ud800"}}]',
-        'steps: [{step: dedup, in: a.jsonl, columns: {"text": "\\ud83d\\ude00"}}]',
+        'steps: [{step: dedup, in: a.jsonl, columns: {"text": "\\ude00\\ud83d"}}]',
     ],
 )
 def test_half_of_a_surrogate_pair_is_refused(load, text):
-    with pytest.raises(BuildError, match=r"holds half of a surrogate pair \('.ud[8f][03f][0fd]'\)"):
+    with pytest.raises(BuildError, match=r"'.ud[8ef].*' holds half of a surrogate pair"):
         load(text)
 
 
