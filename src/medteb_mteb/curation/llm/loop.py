@@ -20,6 +20,9 @@ __all__ = ["INTERRUPTED", "run_workers"]
 #: Reason of a worker that was stopped by Ctrl-C.
 INTERRUPTED = "interrupted"
 
+#: Seconds after which a waiting thread looks for Ctrl-C; a signal just before it waits does not wake it.
+_WAIT_SECONDS = 0.2
+
 
 class Runs(Protocol):
     """Interface of a worker that runs until it is done or stopped."""
@@ -87,7 +90,8 @@ def _run(main: Coroutine[Any, Any, None], interrupt: Callable[[], None]) -> None
 
     try:
         threading.Thread(target=run, name="llm-workers").start()
-        ended.wait()
+        while not ended.wait(_WAIT_SECONDS):
+            pass
     except KeyboardInterrupt:
         interrupt()
         ended.wait()
