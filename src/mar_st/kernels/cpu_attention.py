@@ -133,7 +133,7 @@ def float32_attention(models: Sequence[Any]) -> Iterator[None]:
     """Compute attention of transformers models in float32 for as long as the context lasts.
 
     For training under bfloat16 autocast on a CPU: torch's fused attention is slower there in bfloat16 than in
-    float32, its backward pass several times. On an AMD EPYC (Zen 4, 2 cores) a training step of
+    float32. On an AMD EPYC (Zen 4, 2 cores) a training step of
     multilingual-e5-small on 64 texts of 96 tokens takes 6.0 s in float32, 3.9 s under autocast and 3.1 s with
     this attention (`benchmarks/cpu_precision.py`).
 

@@ -172,7 +172,7 @@ class _StartShare(Strict):
 class Mining(Strict):
     """Hard negatives that the stage's encoder mines before the first step; filters as in `mar mine`.
 
-    Ranks count from 1, over the documents of a data entry that are no known positive of the query.
+    Ranks count from 1, over the documents of a data entry that are not a known positive of the query.
     """
 
     range_min: int = Field(default=0, ge=0, description="number of best-ranked candidates that are skipped")
@@ -192,7 +192,7 @@ class Mining(Strict):
         gt=0,
         le=1,
         description="Jaccard similarity of character 3-grams with the query or a positive from which a "
-        "candidate is dropped; null: none is",
+        "candidate is dropped; null: no candidate is dropped",
     )
     sampling_strategy: Literal["random", "top"] = Field(
         default="random", description="choice among the remaining candidates"

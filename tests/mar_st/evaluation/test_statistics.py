@@ -139,7 +139,7 @@ def test_resampled_ranks_are_shared_among_equal_values():
     index = np.random.default_rng([5]).integers(0, 12, (50, 12))
     naive = [_naive_statistic(values[:, row], gold[row], "spearman") for row in index]
     np.testing.assert_allclose(drawn, naive, atol=1e-12)
-    # Without order there is no correlation.
+    # The correlation with a constant is 0.
     for scores in (Scores(np.ones((1, 12)), gold, "spearman"), Scores(values, np.ones(12), "spearman")):
         assert not bootstrap(scores, resamples=50, seed=(5,)).any()
 
