@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from mar_st.errors import MarError
+from mar_st.files.packages import need_packages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,10 +71,7 @@ def _left_out(name: str, module: nn.Module) -> bool:
 
 
 def _need_peft() -> None:
-    try:
-        import peft  # noqa: F401  # lazy: peft
-    except ImportError as error:
-        raise ImportError("LoRA needs the peft package: pip install 'medteb[train]'") from error
+    need_packages("peft", extra="train", purpose="LoRA")
 
 
 def has_adapter(transformer: Transformer) -> bool:
@@ -101,7 +99,7 @@ def add_lora(
         targets: Names of the linear layers to adapt; default all of them, see `default_targets`.
 
     Raises:
-        ImportError: peft is not installed.
+        PackageError: peft is not installed.
         LoRAError: The model lacks one of the target layers, or carries an adapter already.
     """
     _need_peft()
@@ -164,7 +162,7 @@ def merge_lora(transformer: Transformer, storage_dtype: torch.dtype | None = Non
         The rounding loss; `None` without an adapter.
 
     Raises:
-        ImportError: The encoder has an adapter and peft is not installed.
+        PackageError: The encoder has an adapter and peft is not installed.
         ValueError: Merging would give weights that are not finite.
     """
     if not has_adapter(transformer):

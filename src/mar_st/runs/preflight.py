@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from mar_st.files.packages import need_packages
 from mar_st.model.native_dtype import is_native
 from mar_st.planning.backbones import BackboneError
 from mar_st.planning.launch import LaunchError, check_launch
@@ -85,6 +86,16 @@ def ready(
         for change in changes
     ]
     return new, kept + added
+
+
+def check_packages(recipe: Recipe) -> None:
+    """Check that the optional packages that a recipe's stages need are installed.
+
+    Raises:
+        PackageError: transformers' trainer lacks accelerate, or a stage trains LoRA and peft is missing.
+    """
+    lora = any(getattr(stage, "lora_r", None) is not None for stage in recipe.stages)
+    need_packages("accelerate", *(["peft"] if lora else []), extra="train", purpose="Training")
 
 
 def native_precision(precision: Precision, *, on_cpu: bool, say: Callable[[str], None]) -> Precision:

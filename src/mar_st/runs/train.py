@@ -30,7 +30,7 @@ from mar_st.runs import STAGES_VARIABLE
 from mar_st.runs.card import write_card
 from mar_st.runs.lineage import stage_digests
 from mar_st.runs.mined import forget_work, mined_sources
-from mar_st.runs.preflight import FIT_KEY, native_precision, ready
+from mar_st.runs.preflight import FIT_KEY, check_packages, native_precision, ready
 from mar_st.runs.sides import Sides, check_models
 from mar_st.runs.stage_folder import DONE_FILE, is_finished, keep_model, link_weights
 from mar_st.stages.dispatch import train_stage
@@ -102,9 +102,11 @@ def train(
         DataError: Training data are missing or broken.
         MarError: A backbone or a teacher does not exist.
         ReportError: An entry is not a callback, or a tracker is unknown or not installed.
+        PackageError: accelerate is not installed, or peft for a stage with LoRA.
     """
     heard = check_callbacks(callbacks), check_reports(report_to)
     shared = None if stages is False else stages or os.environ.get(STAGES_VARIABLE) or None
+    check_packages(recipe)
     check_models(recipe)
     recipe = with_source_prompts(recipe)
     run = RecipeRun(

@@ -15,6 +15,7 @@ from transformers import set_seed
 
 from mar_st.data import Source, column_texts, numbered, read_triples
 from mar_st.files import move_folder, write_digests
+from mar_st.files.packages import need_packages
 from mar_st.losses import StoredInfoNCELoss
 from mar_st.model.encoders import check_source
 from mar_st.model.identity import model_digest
@@ -122,6 +123,7 @@ class SpaceRun:
 
     def do(self) -> dict[str, Any]:
         """Run all phases."""
+        need_packages("accelerate", extra="train", purpose="Training")
         rate = self.options.learning_rate or (1e-3 if self.student is None else 1e-4)
         self._stage(rate)  # bad options are refused before the teacher is asked
         settings = self._settings()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from transformers import set_seed
 
+from mar_st.files.packages import need_packages
 from mar_st.lookup import fit_lookup
 from mar_st.model.context_means import HiddenMeans, sample
 from mar_st.model.family import add_query_encoder
@@ -152,6 +153,8 @@ class LadderRun(SpaceRun):
 
     def do(self) -> dict[str, Any]:
         """Run all phases."""
+        if any(rung.trained for rung in self.rungs):
+            need_packages("accelerate", extra="train", purpose="Training")
         self.side = self._checked_side()
         self._stage(self._rate())  # bad options are refused before the teacher is asked
         settings = self._settings()

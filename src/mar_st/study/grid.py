@@ -169,6 +169,7 @@ class Grid:
                 "mar ablate runs in one process per device. Start it once per device with the same --out and "
                 "another CUDA_VISIBLE_DEVICES; the processes share the work."
             )
+        from mar_st.runs.preflight import check_packages  # lazy: sentence_transformers
         from mar_st.runs.sides import check_models  # lazy: sentence_transformers
 
         self.out.mkdir(parents=True, exist_ok=True)
@@ -179,6 +180,7 @@ class Grid:
         self.recipes = row_recipes(self.study, self.out / "recipes")
         for row, recipes in self.recipes.items():
             self._check_prompts(row, recipes[self.study.seeds[0]])
+            check_packages(recipes[self.study.seeds[0]])
             check_models(recipes[self.study.seeds[0]])
         for name, seed in self.runs:
             if seed == self.study.seeds[0]:

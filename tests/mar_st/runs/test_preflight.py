@@ -9,11 +9,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from mar_st.files.packages import PackageError
 from mar_st.planning.devices import Device
 from mar_st.planning.launch import Launch, LaunchError, check_launch
 from mar_st.planning.plan import plan
 from mar_st.recipes.load import load_recipe
-from mar_st.runs.preflight import FIT_KEY, native_precision, ready
+from mar_st.runs.preflight import FIT_KEY, check_packages, native_precision, ready
 from mar_st.runs.train import TrainError, train
 
 CONFIGS = Path(str(files("mar_st") / "configs"))
@@ -73,6 +74,28 @@ def test_nothing_is_read_or_loaded_before_the_launch_is_checked(recipe_file, tmp
     # It is not looked at where the run stops before it.
     with pytest.raises(AssertionError):
         train(recipe, tmp_path / "run", read=read, until="align", say=lambda line: None)
+
+
+@pytest.mark.parametrize(("package", "settings"), [("accelerate", []), ("peft", ["stages.joint.lora_r=4"])])
+def test_missing_packages_are_named_before_anything_is_read(
+    recipe_file, tmp_path, monkeypatch, package, settings
+):
+    def read(entry, seed):
+        raise AssertionError
+
+    def found(name):
+        return None if name == package else object()
+
+    monkeypatch.setattr("mar_st.files.packages.find_spec", found)
+    message = rf"Training needs the package {package}\. Install: pip install 'medteb\[train\]'"
+    with pytest.raises(PackageError, match=message):
+        train(load_recipe(recipe_file, settings), tmp_path / "run", read=read, say=lambda line: None)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_recipe_without_lora_needs_no_peft(recipe_file, monkeypatch):
+    monkeypatch.setattr("mar_st.files.packages.find_spec", lambda name: None if name == "peft" else object())
+    check_packages(load_recipe(recipe_file))
 
 
 # -- precision --

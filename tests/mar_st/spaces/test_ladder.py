@@ -12,6 +12,7 @@ from sentence_transformers.base.modules import Normalize
 from transformers import TrainerCallback
 
 from mar_st import MAR
+from mar_st.files.packages import PackageError
 from mar_st.model.encoders import load_encoder
 from mar_st.model.family import query_encoders
 from mar_st.modules.bigrams import BigramTransformer
@@ -322,6 +323,14 @@ def test_impossible_ladders_are_refused(tmp_path, files, teacher, ladder, messag
     with pytest.raises(SpaceError, match=message):
         _align(tmp_path, files, ladder)
     assert not (tmp_path / "out.run").exists()
+
+
+def test_only_rungs_with_layers_need_the_packages_of_training(tmp_path, files, teacher, monkeypatch):
+    monkeypatch.setattr("mar_st.files.packages.find_spec", lambda name: None)
+    with pytest.raises(PackageError, match="Training needs the package accelerate"):
+        _align(tmp_path, files, "lookup,1")
+    assert not list(tmp_path.glob("out*"))
+    assert _align(tmp_path, files, "lookup")
 
 
 def test_rungs_are_sorted_and_unknown_defaults_refused(tmp_path, files, teacher, task):
