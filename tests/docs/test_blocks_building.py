@@ -65,7 +65,9 @@ def raw(workspace, rules, monkeypatch):
 
 
 def test_the_tutorial_runs(raw):
-    raw.text("build.yaml", raw.swap((ROOT / "examples" / "build.yaml").read_text(encoding="utf-8")))
+    raw.text(
+        "build.yaml", raw.swap((ROOT / "examples" / "clinic" / "build.yaml").read_text(encoding="utf-8"))
+    )
 
     def stored():
         """Vectors of a teacher that was paid."""
@@ -177,25 +179,27 @@ def test_the_guides_on_whole_builds_run(clean):
         (
             "panel",
             {name: f"rule-{name}" for name in ("words", "generous", "strict")},
-        ),  # of examples/build.yaml
+        ),  # of examples/clinic/build.yaml
     ):
         judges = [f"{{name: {name}, model: {model}, base_url: {url}}}" for name, model in names.items()]
         clean.text(f"{file}.yaml", f"judges: [{', '.join(judges)}]\n")
     clean.text("llm.yaml", (clean.folder / "sorter.yaml").read_text(encoding="utf-8"))
     clean.text(
-        "examples/build.yaml", clean.swap((ROOT / "examples" / "build.yaml").read_text(encoding="utf-8"))
+        "examples/clinic/build.yaml",
+        clean.swap((ROOT / "examples" / "clinic" / "build.yaml").read_text(encoding="utf-8")),
     )
     for name in ("queries.jsonl", "documents.jsonl", "synonyms.tsv"):
-        shutil.copy(clean.folder / name, clean.folder / "examples" / name)
-    clean.swapped["MEDTEB_DATA=build/data"] = "MEDTEB_DATA=examples/build/data"
+        shutil.copy(clean.folder / name, clean.folder / "examples" / "clinic" / name)
+    clean.swapped["MEDTEB_DATA=build/data"] = "MEDTEB_DATA=examples/clinic/build/data"
     clean.before["medteb edition extend"] = lambda: write_run(
-        clean.folder / "examples/build/data/MedTEBRetrieval/queries.jsonl", clean.folder / "runs" / "new.trec"
+        clean.folder / "examples/clinic/build/data/MedTEBRetrieval/queries.jsonl",
+        clean.folder / "runs" / "new.trec",
     )
     clean.swapped |= {
-        "built/build": "examples/build",
+        "built/build": "examples/clinic/build",
         "--judges judges.yaml --depth": "--judges panel.yaml --already-anonymous --depth",
-        "extend data/MedTEBRetrieval": "extend examples/build/data/MedTEBRetrieval",
-        "croissant data/MedTEBRetrieval": "croissant examples/build/data/MedTEBRetrieval",
+        "extend data/MedTEBRetrieval": "extend examples/clinic/build/data/MedTEBRetrieval",
+        "croissant data/MedTEBRetrieval": "croissant examples/clinic/build/data/MedTEBRetrieval",
     }
     clean.swapped["unique queries --kind queries"] = "unique diverse --kind queries --model mar-mini"
     for step in EXECUTED["building"]:

@@ -40,8 +40,8 @@ def test_the_help_of_every_command_is_on_a_page(hooks, program, expected):
 
 
 def test_links_to_files_outside_of_docs_point_to_their_copies(hooks):
-    text = "[build](../../examples/build.yaml) and [card](../../models/mar-zh/README.md)"
-    expected = "[build](../examples/build.yaml) and [card](../models/mar-zh/README.md)"
+    text = "[build](../../examples/clinic/build.yaml) and [card](../../models/mar-zh/README.md)"
+    expected = "[build](../examples/clinic/build.yaml) and [card](../models/mar-zh/README.md)"
     assert hooks.on_page_markdown(text) == expected
     for name in hooks.OUTSIDE:
         assert (ROOT / name).is_file()

@@ -113,9 +113,10 @@ def serve(
     requests.
     """
     from mar_st.serve.keys import read_keys  # lazy: start-up
-    from mar_st.serve.launch import run  # lazy: start-up
+    from mar_st.serve.launch import check_packages, run  # lazy: start-up
     from mar_st.serve.settings import ServeSettings  # lazy: start-up
 
+    check_packages()
     settings = ServeSettings(
         host=host,
         port=port,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mar_st.serve.launch import need_packages
+from mar_st.serve.launch import check_packages
 from mar_st.serve.settings import ServeError, ServeSettings
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ def create_app(*args: Any, **kwargs: Any) -> FastAPI:
     """Return the server as an ASGI application; see `mar_st.serve.app.create_app`.
 
     Raises:
-        ServeError: A package is missing.
+        PackageError: A package is missing.
     """
-    need_packages()
+    check_packages()
     from mar_st.serve.app import create_app as create  # lazy: fastapi
 
     return create(*args, **kwargs)

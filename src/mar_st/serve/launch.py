@@ -14,11 +14,11 @@ import sys
 import tempfile
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
+from mar_st.files.packages import need_packages
 from mar_st.kernels.processor import processors
 from mar_st.serve.aside import SWITCH_SECONDS
 from mar_st.serve.seams import check_uvicorn
@@ -63,7 +63,8 @@ def run(
         say: Receives the address of the server.
 
     Raises:
-        ServeError: The address is taken, a package is missing, or a worker cannot start.
+        ServeError: The address is taken, or a worker cannot start.
+        PackageError: A package is missing.
         MarError: The index or the encoder cannot be opened.
     """
     folders = [index, *([encoder] if encoder is not None else [])]
@@ -87,9 +88,10 @@ def launch(
 
     Raises:
         ServeError: See `run`.
+        PackageError: See `run`.
         UvicornError: The installed uvicorn lacks a piece that the server relies on.
     """
-    need_packages()
+    check_packages()
     check_uvicorn()
     from mar_st.serve.config import ServeConfig  # lazy: uvicorn
     from mar_st.serve.guard import ConnectionLimits  # lazy: orjson
@@ -201,17 +203,13 @@ def _run_workers(
         raise ServeError("A worker could not start; the lines above say why.")
 
 
-def need_packages() -> None:
-    """Check that the optional packages are installed.
+def check_packages() -> None:
+    """Check that the optional packages of the server are installed.
 
     Raises:
-        ServeError: A package is missing; the message holds the pip command.
+        PackageError: A package is missing; the message holds the pip command.
     """
-    missing = [name for name in REQUIRED_PACKAGES if find_spec(name) is None]
-    if missing:
-        raise ServeError(
-            f"mar serve needs {', '.join(missing)}. Install the missing ones: pip install 'medteb[serve]'"
-        )
+    need_packages(*REQUIRED_PACKAGES, extra="serve", purpose="mar serve")
 
 
 def _allow_files(connections: int) -> int:

@@ -12,8 +12,9 @@ import pytest
 from uvicorn.config import STARTUP_FAILURE
 
 from mar_st.errors import MarError
+from mar_st.files.packages import PackageError
 from mar_st.serve import launch as launching
-from mar_st.serve.launch import SPARE_FILES, join_fleet, launch, need_packages, run, worker
+from mar_st.serve.launch import SPARE_FILES, check_packages, join_fleet, launch, run, worker
 from mar_st.serve.settings import ServeError, ServeSettings
 
 
@@ -69,10 +70,12 @@ def test_an_application_that_cannot_be_made_leaves_neither_its_folder_nor_its_po
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch):
-    need_packages()
+    check_packages()
     monkeypatch.setattr(launching, "REQUIRED_PACKAGES", ("fastapi", "no_such_package"))
-    with pytest.raises(ServeError, match=r"needs no_such_package\. .*pip install 'medteb\[serve\]'"):
-        need_packages()
+    with pytest.raises(
+        PackageError, match=r"needs the package no_such_package\. .*pip install 'medteb\[serve\]'"
+    ):
+        check_packages()
 
 
 def test_a_worker_that_cannot_read_the_index_logs_one_line(monkeypatch, caplog, tmp_path):

@@ -46,6 +46,11 @@ _NO_END = regex.compile(r"[·•・．‧∙⋅-]\p{Han}|[氏征症型]|病(?![�
 _MARK = regex.compile(r"[，,。；;、：:（）()\[\]【】《》“”\"'！!？?…—\-/|\n~～<>＜＞·•]")
 
 
+#: Where no name begins: after the label of a product (商品名称：诺和灵), and after a number of weeks (32周).
+_NO_NAME_AT = regex.compile(
+    r"(?<=(?:药品|药物|商品|通用|化学|产品|制剂|成分)名(?:称)?[】\])）]?\s?[:：]?\s?[\"“]?)|(?<=\d)(?=周)"
+)
+
 #: A name of two characters with a blank between them, as in forms.
 _SPACED = regex.compile(
     r"(?<!\p{Han})(?<!\p{Han}[ 　])(?P<name>(?P<surname>\p{Han})[ 　]{1,2}(?P<given>\p{Han}))"
@@ -138,6 +143,8 @@ def candidates(text: str) -> Iterator[NameCandidate]:
         part, offset = run.group(), run.start()
         forward, backward = _paths(part, lexicon)
         for start in range(len(part) - 1):
+            if _NO_NAME_AT.match(text, offset + start):
+                continue
             for first, length in _shapes(part, start, lexicon):
                 end = start + length
                 name = part[start:end]

@@ -33,10 +33,20 @@ def test_names_without_a_label_are_found(text, names):
         "黄连素、陈皮、何首乌可以同服吗",
         "吉兰-巴雷综合征，霍夫曼征阴性",
         "时间安排在周二，于是安静下来",
+        "益玛欣、诺和灵和替诺福韦怎么保存",
+        "母亲患病者应定期查甲功",
+        "明显比怀孕35周小",
     ],
 )
 def test_words_that_begin_with_a_surname_stay(text):
     assert named(text) == set()
+
+
+@pytest.mark.parametrize("label", ["商品名称：", "【药品名称】", "化学名 ", "（通用名：“"])
+def test_no_name_begins_after_the_label_of_a_product(label):
+    assert named(f"{label}陈晓燕。") == set()
+    assert named(f"{label}片剂。陈晓燕血糖不好") == {"陈晓燕"}
+    assert named("账户名称：陈晓燕。") == {"陈晓燕"}
 
 
 def test_strict_mode_finds_more_and_nothing_less():

@@ -159,30 +159,22 @@ def test_an_llm_may_be_in_a_file_of_its_own(write, server, quiet, tmp_path):
 
 
 @pytest.mark.thorough
-def test_the_example_builds_as_it_stands(endpoint, quiet, texts, tmp_path, monkeypatch):
-    """`examples/build.yaml`, but for the address of the server, and with few queries."""
-    monkeypatch.setattr("medteb_mteb.curation.edition.assemble.MIN_TEST_QUERIES", 1)
-    (tmp_path / "synonyms.tsv").write_text(
-        "".join(f"{a}\t{b}\n" for a, b in {"origin": "replace", **SYNONYMS}.items()), encoding="utf-8"
+def test_the_example_builds_as_it_stands(endpoint, quiet, tmp_path):
+    """`examples/clinic`, but for the address of the server."""
+    folder = tmp_path / "clinic"
+    shutil.copytree(
+        Path(rule_judges.__file__).parent / "clinic", folder, ignore=shutil.ignore_patterns("build")
     )
-    documents = tmp_path / "documents.jsonl"
-    long = [json.loads(line) for line in documents.read_text(encoding="utf-8").splitlines()]
-    for number, row in enumerate(long):
-        row["text"] += f"第{number}种情形要看病程长短，必要时到医院复查。"
-    documents.write_text(
-        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in long), encoding="utf-8"
-    )
-    example = Path(rule_judges.__file__).with_name("build.yaml").read_text(encoding="utf-8")
+    path = folder / "build.yaml"
     with rule_judges.serving(endpoint) as url:
-        path = tmp_path / "build.yaml"
-        path.write_text(example.replace("http://127.0.0.1:8900/v1", url), encoding="utf-8")
+        path.write_text(path.read_text("utf-8").replace("http://127.0.0.1:8900/v1", url), encoding="utf-8")
         report = quiet(path)
     assert report.complete
     assert {"assemble", "sts", "triples", "round-trip"} <= {step.name for step in report.steps}
     # No training set has a query of a test, though nearly all are made of the same queries.
-    leakage = json.loads((tmp_path / "build" / "leakage.json").read_text("utf-8"))
+    leakage = json.loads((folder / "build" / "leakage.json").read_text("utf-8"))
     assert leakage == report.leakage
-    assert leakage["tests"] > 0
+    assert leakage["tests"] > 30
     assert leakage["leaks"] == 0, leakage
     assert set(leakage["training"]) == {"assemble", "sts", "triples", "pairs", "asked", "round-trip"}
     assert leakage["training"]["pairs"]["queries"] > 0
