@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 
 from mar_st.data import read_source
@@ -102,6 +106,28 @@ def test_a_killed_stage_resumes_with_the_same_negatives(mining_recipe, tmp_path,
     with monkeypatch.context() as patched:  # nothing is searched again
         patched.setattr(Dense, "search", lambda *args: pytest.fail("searched again"))
         assert equal(expected, weights_of(train(mining, tmp_path / "killed", say=silent)))
+
+
+@pytest.mark.thorough
+def test_two_processes_mine_the_same_negatives(mining_recipe, tmp_path):
+    mining = mining_recipe()
+    path = tmp_path / "two.yaml"
+    path.write_text(yaml.safe_dump(mining.model_dump(mode="json"), allow_unicode=True), encoding="utf-8")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
+    command = [*launch, "-m", "mar_st.cli", "train", str(path), "--out", str(tmp_path / "run")]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert process.returncode == 0, process.stderr
+    source = read_source(mining.data[0], mining.seed)
+    rules = Rules(num_negatives=2, top=20, near_duplicate=None, seed=mining.seed)
+    first = open_model(tmp_path / "run/01-first/model")
+    expected = mine([Dense(first, prompt="检索：")], source.triples, rules=rules)
+    report = json.loads((tmp_path / "run/02-second/mining/answers" / MINING_FILE).read_text(encoding="utf-8"))
+    assert report["counts"] == expected.counts
+    assert report["scores"] == pytest.approx(expected.scores, rel=1e-3)
+    lines = []
+    train(mining, tmp_path / "run", say=lines.append)
+    assert len([line for line in lines if line.endswith("finished before, kept")]) == 2
 
 
 def test_queries_without_candidates_take_the_documents_of_their_batch(mining_recipe, tmp_path):
