@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -28,7 +27,7 @@ from mar_st.commands.serve import serve
 from mar_st.commands.trim import trim
 from mar_st.commands.verify import verify
 from mar_st.commands.version import Version
-from mar_st.errors import MarError
+from mar_st.errors import MarError, os_error_message
 
 app = typer.Typer(
     name="mar",
@@ -269,10 +268,6 @@ def info(
     print(json.dumps(describe(model), ensure_ascii=False, indent=2))
 
 
-#: Errors of a disk that is full, read-only or broken, or of a file that this user may not open.
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM)
-
-
 def main() -> None:
     """Entry point: errors of the user end with one line on stderr and exit code 2."""
     # typer brings its own copy of click in some versions; this is the base of its usage errors.
@@ -292,9 +287,10 @@ def main() -> None:
         print("mar: interrupted; run the same command again to resume a training", file=sys.stderr)
         sys.exit(130)
     except OSError as error:
-        if error.errno not in _DISK_ERRORS:
+        message = os_error_message(error)
+        if message is None:
             raise
-        fail(f"{error}. Free disk space, or give a folder that may be written, and run the command again.")
+        fail(message)
     except Exception as error:
         if isinstance(error, usage_error):
             fail(explain(error) or getattr(error, "format_message", error.__str__)())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,3 +31,22 @@ class NotFiniteVectorError(MarError):
             f"Vector {place} of {path} holds NaN, infinite values or values beyond float32. Compute these "
             "vectors again."
         )
+
+
+#: Errors of a disk that is full, read-only or broken, or of a file that this user may not open.
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM)
+#: Errors of a path that cannot be what it is used as.
+_PATH = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
+
+
+def os_error_message(error: OSError) -> str | None:
+    """Return the error with advice for the user of a command, None if there is none.
+
+    Args:
+        error: An error that a command did not expect.
+    """
+    if error.errno in _DISK:
+        return f"{error}. Free disk space, or give a folder that may be written, and run the command again."
+    if error.errno in _PATH:
+        return f"{error}. Give the path of an existing file or folder, or another path to write to."
+    return None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mar_st.commands.version import Version
+from mar_st.errors import os_error_message
 from medteb_mteb.commands.anonymize import anonymize
 from medteb_mteb.commands.assemble import assemble
 from medteb_mteb.commands.audit import audit
@@ -218,6 +219,8 @@ def main() -> None:
             loaded = sys.modules.get(module)
             if loaded is not None and isinstance(error, getattr(loaded, name)):
                 fail(str(error))
+        if isinstance(error, OSError) and (message := os_error_message(error)) is not None:
+            fail(message)
         raise
 
 

@@ -46,6 +46,7 @@ def test_summaries_in_the_list_of_commands_are_not_cut(run_mar, monkeypatch):
         (["nope"], "No such command"),
         (["train", "--nope"], "No such option"),
         (["info"], "Missing argument"),
+        (["search", "血压高头晕吃什么药" * 12, "x"], "File name too long"),
     ],
 )
 def test_user_errors_are_one_line_and_exit_code_2(run_mar, tmp_path, monkeypatch, args, message):

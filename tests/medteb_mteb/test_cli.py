@@ -359,3 +359,11 @@ def test_the_version_is_printed(medteb):
     code, out, _ = medteb("--version")
     assert code == 0
     assert out.startswith("medteb ")
+
+
+def test_a_text_in_place_of_a_path_is_one_error(medteb):
+    code, out, err = medteb("validate", "血压高头晕吃什么药" * 12)
+    assert (code, out) == (2, "")
+    assert "File name too long" in err
+    assert "Give the path of an existing file or folder" in err
+    assert err.count("\n") == 1

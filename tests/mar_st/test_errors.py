@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from mar_st.errors import MarError, NotFiniteVectorError, os_error_message
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ENOSPC, "Free disk space"),
+        (errno.EACCES, "folder that may be written"),
+        (errno.ENAMETOOLONG, "Give the path of an existing file"),
+        (errno.ENOTDIR, "another path to write to"),
+    ],
+)
+def test_errors_of_disks_and_paths_come_with_advice(number, advice):
+    message = os_error_message(OSError(number, os.strerror(number), "there"))
+    assert os.strerror(number) in message
+    assert "'there'" in message
+    assert advice in message
+
+
+@pytest.mark.parametrize("error", [OSError("no number"), ConnectionResetError(errno.ECONNRESET, "reset")])
+def test_other_errors_have_none(error):
+    assert os_error_message(error) is None
+
+
+def test_a_bad_vector_is_named_by_its_place():
+    error = NotFiniteVectorError(Path("vectors/0.npy"), 7, 1007)
+    assert isinstance(error, MarError)
+    assert error.row == 1007
+    assert str(error).startswith("Vector 7 of vectors/0.npy holds NaN")
