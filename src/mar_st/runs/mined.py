@@ -12,7 +12,7 @@ from mar_st.planning.launch import Launch
 from mar_st.stages.teaching import teacher_vectors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from sentence_transformers import SentenceTransformer
@@ -29,7 +29,11 @@ MINING_FILE = "mining.json"
 
 
 def mined_sources(
-    model: SentenceTransformer, sources: Sequence[Source], stage: ContrastiveStage, settings: StageSettings
+    model: SentenceTransformer,
+    sources: Sequence[Source],
+    stage: ContrastiveStage,
+    settings: StageSettings,
+    say: Callable[[str], None],
 ) -> list[Source]:
     """Return data entries with hard negatives, which the model finds among the documents of each entry.
 
@@ -43,6 +47,7 @@ def mined_sources(
         sources: Data entries of the stage.
         stage: The stage; `mine` is given.
         settings: Settings of the run.
+        say: Receives a line per data entry: how many queries have a hard negative.
 
     Raises:
         MiningError: A data entry does not consist of triples, or the settings are impossible.
@@ -60,6 +65,11 @@ def mined_sources(
         folder = _work(settings, source.entry.name)
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / MINING_FILE, report, shared=True)
+        queries, without = (result.counts[name] for name in ("queries", "queries without a mined negative"))
+        say(
+            f"stage {stage.name}: hard negatives from {source.entry.name} for {queries - without:,} of "
+            f"{queries:,} queries; {result.counts['random negatives']:,} random ones"
+        )
         # Small or strictly filtered data leave queries without a negative; `mining.json` counts them.
         missing = "batch" if result.counts["triples without a negative"] else source.entry.missing_negatives
         entry = source.entry.model_copy(update={"missing_negatives": missing})

@@ -331,7 +331,7 @@ class RecipeRun:
         set_seed(settings.seed)
         model = self.sides.for_stage(stage)
         if isinstance(stage, ContrastiveStage) and stage.mine is not None:
-            sources = mined_sources(model, sources, stage, settings)
+            sources = mined_sources(model, sources, stage, settings, self._say)
         learns = isinstance(stage, DistillStage | JointStage) and stage.taught
         teacher = self.sides.teacher(stage) if learns else None  # type: ignore[arg-type]
         head = self._source_head(stage) if isinstance(stage, RetroMAEStage) else None
