@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mar_st.errors import MarError
-from mar_st.files import move_folder, write_json
+from mar_st.files import JsonError, move_folder, read_json, write_json
+from mar_st.files.checkpoints import last_checkpoint
 from mar_st.files.digests import entry_of
+from mar_st.files.packages import need_packages
 from mar_st.graded.grader import THRESHOLDS_FILE, Grader
 from mar_st.graded.thresholds import Thresholds, fit_thresholds, weighted_kappa
 from mar_st.model.names import model_source
@@ -121,18 +123,16 @@ def train_grader(
 
     Raises:
         MarError: The folder holds something else, the base is missing, or queries or labels are too few.
+        PackageError: accelerate is not installed.
     """
+    need_packages("accelerate", extra="train", purpose="Training")
     settings = settings or GraderSettings()
     folder = Path(out)
     training, held_back = _split(pairs, settings)
     identity = _identity(pairs, base, settings)
     thresholds_file = folder / THRESHOLDS_FILE
     if thresholds_file.is_file():
-        if json.loads(thresholds_file.read_text(encoding="utf-8")).get("identity") != identity:
-            raise MarError(
-                f"{folder} holds a cross-encoder of other data or settings. Choose another folder."
-            )
-        return _report(folder, json.loads(thresholds_file.read_text(encoding="utf-8")))
+        return _report(folder, _content(thresholds_file, identity))
     if folder.exists() and any(folder.iterdir()):
         raise MarError(f"{folder} is not empty. Choose another folder, or delete it.")
     work = folder.with_name(folder.name + ".work")
@@ -162,6 +162,19 @@ def train_grader(
     move_folder(part, folder)
     shutil.rmtree(work)
     return _report(folder, content)
+
+
+def _content(file: Path, identity: str) -> dict[str, Any]:
+    """Return the content of a finished `thresholds.json`."""
+    try:
+        content = read_json(file)
+    except JsonError as error:
+        raise MarError(f"{file} is damaged ({error}). Delete its folder, or choose another one.") from error
+    if not isinstance(content, dict) or content.get("identity") != identity:
+        raise MarError(
+            f"{file.parent} holds a cross-encoder of other data or settings. Choose another folder."
+        )
+    return content
 
 
 def _report(folder: Path, content: dict[str, Any]) -> GraderReport:
@@ -274,8 +287,7 @@ def _trained(
     trainer = CrossEncoderTrainer(
         model=model, args=arguments, train_dataset=data, loss=BinaryCrossEntropyLoss(model)
     )
-    resumes = any(checkpoints.glob("checkpoint-*"))
-    trainer.train(resume_from_checkpoint=resumes or None)
+    trainer.train(resume_from_checkpoint=last_checkpoint(checkpoints))
     return model
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import random
-import shutil
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +11,6 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformerTrainer
-from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from mar_st.errors import MarError
@@ -120,23 +117,3 @@ def kept_random_state() -> Iterator[None]:
     finally:
         random.setstate(python)
         np.random.set_state(of_numpy)  # noqa: NPY002
-
-
-def last_checkpoint(folder: Path, *, delete: bool = True) -> str | None:
-    """Return the newest complete checkpoint below `folder`.
-
-    Args:
-        folder: Folder of the checkpoints.
-        delete: Delete checkpoints that were not written completely; only one process should do so.
-    """
-    numbered = {int(path.name.rpartition("-")[2]): path for path in folder.glob("checkpoint-*")}
-    for _, path in sorted(numbered.items(), reverse=True):
-        try:
-            # The last file to be written.
-            json.loads((path / TRAINER_STATE_NAME).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            if delete:
-                shutil.rmtree(path)
-        else:
-            return str(path)
-    return None

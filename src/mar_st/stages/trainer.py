@@ -17,13 +17,14 @@ from transformers.trainer_callback import ProgressCallback
 from transformers.utils import logging
 
 from mar_st.errors import MarError
+from mar_st.files.checkpoints import last_checkpoint
 from mar_st.kernels.cpu_attention import float32_attention
 from mar_st.planning.launch import pass_sizes
 from mar_st.stages.accumulation import PASSES_KEY, WEIGHT_KEY, AccumulatingTrainer
 from mar_st.stages.arguments import training_arguments
 from mar_st.stages.batches import RECORD_KEY, RecordingCollator, check_mixture
 from mar_st.stages.checkpointing import gradient_checkpointing
-from mar_st.stages.checkpoints import kept_random_state, last_checkpoint, random_state_name
+from mar_st.stages.checkpoints import kept_random_state, random_state_name
 from mar_st.stages.columns import document_columns
 from mar_st.stages.compiling import compiled, transformers_of
 from mar_st.stages.deepspeed import lend, take_back
