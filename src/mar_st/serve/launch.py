@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
-from mar_st.files.packages import need_packages
 from mar_st.kernels.processor import processors
 from mar_st.serve.aside import SWITCH_SECONDS
 from mar_st.serve.seams import check_uvicorn
@@ -209,6 +208,8 @@ def check_packages() -> None:
     Raises:
         PackageError: A package is missing; the message holds the pip command.
     """
+    from mar_st.files.packages import need_packages  # lazy: numpy
+
     need_packages(*REQUIRED_PACKAGES, extra="serve", purpose="mar serve")
 
 
