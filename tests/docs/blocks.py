@@ -96,7 +96,7 @@ EXECUTED: dict[str, list[str | tuple[str, str]]] = {
         ("tutorials/build-a-benchmark.md:11", "rewriter.yaml"),
         *of("tutorials/build-a-benchmark.md", 12, 13),
         *of("concepts/durability.md", 2),
-        *of("tutorials/build-a-benchmark.md", 14),
+        *of("tutorials/build-a-benchmark.md", 14, 15),
         *of("how-to/validate.md", 1),
         *of("how-to/editions.md", 6),
     ],

@@ -69,6 +69,11 @@ def test_the_tutorial_runs(raw):
         "build.yaml", raw.swap((ROOT / "examples" / "clinic" / "build.yaml").read_text(encoding="utf-8"))
     )
 
+    raw.text("examples/clinic/train.yaml", (ROOT / "examples/clinic/train.yaml").read_text(encoding="utf-8"))
+    few = " ".join(f"--set stages.{stage}.max_steps=1" for stage in ("document-init", "align", "joint"))
+    raw.swapped["mar train examples/clinic/train.yaml"] = f"mar train examples/clinic/train.yaml --tiny {few}"
+    raw.swapped["examples/clinic/build/data"] = "build/data"
+
     def stored():
         """Vectors of a teacher that was paid."""
         options = "--epochs 0.2 --batch-size 8 --layers 1 --width 32 --vocabulary 300 --held-out 4"

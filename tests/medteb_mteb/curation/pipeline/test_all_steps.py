@@ -11,6 +11,7 @@ import rule_judges
 import yaml
 
 from mar_st.data import read_source
+from mar_st.recipes.load import load_recipe
 from mar_st.recipes.schema import Data
 from medteb_mteb.curation import pipeline as building
 from medteb_mteb.curation.files.records import BuildError
@@ -178,6 +179,11 @@ def test_the_example_builds_as_it_stands(endpoint, quiet, tmp_path):
     assert leakage["leaks"] == 0, leakage
     assert set(leakage["training"]) == {"assemble", "sts", "triples", "pairs", "asked", "round-trip"}
     assert leakage["training"]["pairs"]["queries"] > 0
+    recipe = load_recipe(str(folder / "train.yaml"))
+    for entry in recipe.data:
+        path = str(tmp_path / Path(entry.path).relative_to("examples"))
+        source = read_source(entry.model_copy(update={"path": path}), recipe.seed)
+        assert len(source.triples or source.texts) > 50
     counts = {step.name: step.result for step in report.steps}["pairs"]
     assert counts["sources"][0]["dropped"][TEST_QUERY] > 0
 
