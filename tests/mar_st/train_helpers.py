@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +17,8 @@ from tests.once import once
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from mar_st.recipes.schema import Recipe
 
 SYMPTOMS = ["头疼", "发热", "咳嗽", "胸闷", "腹泻", "失眠", "乏力", "皮疹"]
 QUESTIONS = {
@@ -34,6 +39,17 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+def train_in_two_processes(recipe: Recipe, file: Path, out: Path) -> subprocess.CompletedProcess[str]:
+    """Run `mar train` under torchrun with two processes; the recipe is written to a file for it."""
+    file.write_text(yaml.safe_dump(recipe.model_dump(mode="json"), allow_unicode=True), encoding="utf-8")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
+    command = [*launch, "-m", "mar_st.cli", "train", str(file), "--out", str(out)]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert process.returncode == 0, process.stderr
+    return process
 
 
 def silent(line: str) -> None:

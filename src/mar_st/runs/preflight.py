@@ -1,4 +1,4 @@
-"""Checks before the first stage of a run: the launch, and whether every stage fits the GPU."""
+"""Checks before the first stage of a run: the packages, the launch, and whether every stage fits the GPU."""
 
 from __future__ import annotations
 

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file
 
 from mar_st.data import read_source
@@ -19,7 +15,7 @@ from mar_st.planning.plan import plan
 from mar_st.recipes.load import RecipeError
 from mar_st.runs.mined import MINING_FILE
 from mar_st.runs.train import train
-from tests.mar_st.train_helpers import QUESTIONS, SYMPTOMS, silent
+from tests.mar_st.train_helpers import QUESTIONS, SYMPTOMS, silent, train_in_two_processes
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -113,13 +109,7 @@ def test_a_killed_stage_resumes_with_the_same_negatives(mining_recipe, tmp_path,
 @pytest.mark.thorough
 def test_two_processes_mine_the_same_negatives(mining_recipe, tmp_path):
     mining = mining_recipe()
-    path = tmp_path / "two.yaml"
-    path.write_text(yaml.safe_dump(mining.model_dump(mode="json"), allow_unicode=True), encoding="utf-8")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
-    command = [*launch, "-m", "mar_st.cli", "train", str(path), "--out", str(tmp_path / "run")]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert process.returncode == 0, process.stderr
+    train_in_two_processes(mining, tmp_path / "two.yaml", tmp_path / "run")
     source = read_source(mining.data[0], mining.seed)
     rules = Rules(num_negatives=2, top=20, near_duplicate=None, seed=mining.seed)
     first = open_model(tmp_path / "run/01-first/model")

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -17,7 +14,7 @@ from mar_st import MAR
 from mar_st.modules import INERT_SCALE
 from mar_st.recipes.load import load_recipe
 from mar_st.runs.train import TrainError, train
-from tests.mar_st.train_helpers import LORA, STAGES, silent, weights
+from tests.mar_st.train_helpers import LORA, STAGES, silent, train_in_two_processes, weights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -228,12 +225,7 @@ def test_two_processes_train_one_run(recipe_file, tmp_path):
     """Both take part in every stage, the first one writes, and the run resumes in a single process."""
     recipe = load_recipe(recipe_file, [f"stages.{index}.epochs=0.4" for index in range(4)])
     path = tmp_path / "short.yaml"
-    path.write_text(yaml.safe_dump(recipe.model_dump(mode="json"), allow_unicode=True), encoding="utf-8")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
-    command = [*launch, "-m", "mar_st.cli", "train", str(path), "--out", str(tmp_path / "run")]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert process.returncode == 0, process.stderr
+    process = train_in_two_processes(recipe, path, tmp_path / "run")
     assert process.stdout.count("stage joint: joint") == 1
     assert MAR.from_pretrained(tmp_path / "run/model", device="cpu").encode_queries(["头疼"]).shape == (1, 32)
     lines = []
