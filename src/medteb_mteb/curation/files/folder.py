@@ -59,7 +59,7 @@ def claim(folder: Path, identity: Mapping[str, Any]) -> None:
         if changed:
             names = ", ".join("shard size" if key == "shard" else key for key in changed)
             raise BuildError(
-                f"{folder} holds a {recorded.get('step')} step with another {names}. Give another folder, or "
+                f"{folder} holds a step {recorded.get('step')} with other {names}. Give another folder, or "
                 "delete it."
             )
         return

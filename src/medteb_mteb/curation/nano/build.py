@@ -220,7 +220,7 @@ def _check_same(out: Path, name: str, before: Mapping[str, Any], now: Mapping[st
     wanted = json.loads(json.dumps(now))
     if changed := [key for key in wanted if before.get(key) != wanted[key]]:
         raise BuildError(
-            f"{out} holds a split {name!r} of another {', '.join(changed)}. Give another folder or name, or "
+            f"{out} holds a split {name!r} with other {', '.join(changed)}. Give another folder or name, or "
             "delete that one."
         )
     for file, digest in before["files"].items():

@@ -67,7 +67,7 @@ def test_another_list_needs_another_folder(source, listed, tmp_path):
     anonymize(source, tmp_path / "out", known=listed, show_progress=False)
     other = tmp_path / "other.txt"
     other.write_text("李四\n", encoding="utf-8")
-    with pytest.raises(BuildError, match="another settings"):
+    with pytest.raises(BuildError, match="other settings"):
         anonymize(source, tmp_path / "out", known=other, show_progress=False)
 
 

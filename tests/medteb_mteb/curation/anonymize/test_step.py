@@ -141,7 +141,7 @@ def test_surrogates_are_the_same_throughout_a_build_and_the_secret_stays_out(sou
     anonymize(source, tmp_path / "again", mode="surrogate", salt=tmp_path / "out.salt", show_progress=False)
     assert [text.text.partition("：")[2] for text in read_texts(tmp_path / "again")] == texts
     (tmp_path / "out.salt").unlink()
-    with pytest.raises(BuildError, match="another settings"):
+    with pytest.raises(BuildError, match="other settings"):
         anonymize(source, tmp_path / "out", mode="surrogate", show_progress=False)
 
 

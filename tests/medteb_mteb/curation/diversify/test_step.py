@@ -214,7 +214,7 @@ def test_the_ids_of_given_vectors_are_part_of_the_steps_identity(source, vectors
     step = Diversify(write(names), SelectionRule(0.8, seed_size=10), Search())
     run_step(step, source, tmp_path / "out", show_progress=False)
     step = Diversify(write(names[::-1]), SelectionRule(0.8, seed_size=10), Search())
-    with pytest.raises(BuildError, match="another settings"):
+    with pytest.raises(BuildError, match="other settings"):
         run_step(step, source, tmp_path / "out", show_progress=False)
     with pytest.raises(BuildError, match="holds 't0' twice"):
         write([*names[:-1], "t0"])

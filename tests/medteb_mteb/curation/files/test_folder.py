@@ -38,11 +38,11 @@ def test_a_claimed_folder_belongs_to_its_step(tmp_path):
     claim(tmp_path, STEP)
     (tmp_path / "records-00000.jsonl").write_text("")
     claim(tmp_path, STEP)
-    with pytest.raises(BuildError, match="holds a dedup step with another settings, shard size"):
+    with pytest.raises(BuildError, match="holds a step dedup with other settings, shard size"):
         claim(tmp_path, STEP | {"settings": {"threshold": 0.8}, "shard": 9})
-    with pytest.raises(BuildError, match="another sources"):
+    with pytest.raises(BuildError, match="other sources"):
         claim(tmp_path, STEP | {"sources": []})
-    with pytest.raises(BuildError, match="another shard size"):
+    with pytest.raises(BuildError, match="other shard size"):
         claim(tmp_path, {name: value for name, value in STEP.items() if name != "shard"})
     assert read_json(tmp_path / "step.json") == STEP
 

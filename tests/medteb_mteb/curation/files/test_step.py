@@ -100,7 +100,7 @@ def test_a_folder_of_something_else_is_refused(source, tmp_path, change):
         step.name = "other"
     if change == "input":
         source.write_text('{"text": "x"}\n', encoding="utf-8")
-    with pytest.raises(BuildError, match=f"holds a unseen step with another {change}"):
+    with pytest.raises(BuildError, match=f"holds a step unseen with other {change}"):
         run_step(step, source, tmp_path / "out", shard=9 if change == "shard size" else 8)
 
 

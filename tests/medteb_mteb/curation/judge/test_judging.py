@@ -230,10 +230,10 @@ def test_a_folder_of_another_judging_is_refused(make_input, make_server, endpoin
     source, server = make_input(1, 4), endpoint()
     url = make_server(server)
     run(source, judges_of(url))
-    with pytest.raises(BuildError, match="another settings"):
+    with pytest.raises(BuildError, match="other settings"):
         run(source, judges_of(url, temperature=1.0))
     source.rewrite("pools", [{"query-id": "q0", "corpus-ids": ["d000"]}])
-    with pytest.raises(BuildError, match="another input"):
+    with pytest.raises(BuildError, match="other input"):
         run(source, judges_of(url))
 
 

@@ -68,7 +68,7 @@ def test_a_repeated_build_is_kept_and_a_different_one_is_refused(tmp_path, sourc
     build_nano(source, out, name="b", settings=NanoSettings(queries=5))
     assert splits_of(out) == ["a", "b"]
     assert {path: path.read_bytes() for path in before} == before
-    with pytest.raises(BuildError, match="a split 'a' of another settings"):
+    with pytest.raises(BuildError, match="a split 'a' with other settings"):
         build_nano(source, out, name="a", settings=NanoSettings(queries=5))
     (out / "bm25" / "a.parquet").write_bytes(b"")
     with pytest.raises(BuildError, match="is not what was built"):

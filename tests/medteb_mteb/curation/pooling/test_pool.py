@@ -114,9 +114,9 @@ def test_bm25_finds_documents_that_share_words(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"queries": QUERIES[:2]}, "holds a pool step with another input"),
-        ({"how": Pooling(size=3)}, "another settings"),
-        ({"retrievers": [Fixed("a", SECOND)]}, "another retrievers"),
+        ({"queries": QUERIES[:2]}, "holds a step pool with other input"),
+        ({"how": Pooling(size=3)}, "other settings"),
+        ({"retrievers": [Fixed("a", SECOND)]}, "other retrievers"),
         ({"retrievers": []}, "need queries, documents and a retriever"),
         (
             {"retrievers": [Fixed("a", FIRST), Fixed("a", SECOND)]},

@@ -280,7 +280,7 @@ def test_a_long_document_is_cut_but_paired_whole(endpoint, tmp_path, rows_of):
 def test_a_folder_of_something_else_is_refused(documents, endpoint, tmp_path):
     _, llm = endpoint(write)
     synthesized(documents, llm, tmp_path / "out")
-    with pytest.raises(BuildError, match="synthesize-queries step with another settings"):
+    with pytest.raises(BuildError, match="step synthesize-queries with other settings"):
         synthesized(documents, llm, tmp_path / "out", QuerySettings(language="en"))
     documents.write_text('{"_id": "d", "text": "短"}', encoding="utf-8")
     with pytest.raises(BuildError, match="None of the 1 documents"):

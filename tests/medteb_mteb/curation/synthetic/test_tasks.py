@@ -180,7 +180,7 @@ def test_tasks_of_a_file_are_used_once_each_in_their_order(endpoint, tmp_path, r
     ] * 2
     assert (report.dropped, server.made) == ({"repeated": 1}, 4)
     file.write_text("另一个任务", encoding="utf-8")
-    with pytest.raises(BuildError, match="another settings"):
+    with pytest.raises(BuildError, match="other settings"):
         synthesized(tmp_path / "out", llm, tasks_from=file, pairs_per_task=2)
     file.write_text("\n", encoding="utf-8")
     with pytest.raises(BuildError, match="holds no task"):

@@ -163,7 +163,7 @@ def test_resumed_equals_uninterrupted(pairs, tmp_path, content, stop):
     finished = Table()
     report = round_trip(pairs, tmp_path / "out", finished, how, **options)
     assert (finished.prepared, report.read) == (0, 60)
-    with pytest.raises(BuildError, match="round-trip step with another settings"):
+    with pytest.raises(BuildError, match="step round-trip with other settings"):
         round_trip(pairs, tmp_path / "out", Table(), RoundTrip(depth=8), **options)
 
 

@@ -66,9 +66,9 @@ def test_other_settings_need_another_folder(given, tmp_path, sort, make):
     with serving(sort) as url:
         make(given, tmp_path / "out", url)
         for how, options in ((TwoLists(negatives=3), {}), (None, {"llm": {"temperature": 0.1}})):
-            with pytest.raises(BuildError, match="holds a triples step with another settings"):
+            with pytest.raises(BuildError, match="holds a step triples with other settings"):
                 make(given, tmp_path / "out", url, how, **options)
-        with pytest.raises(BuildError, match="another input"):
+        with pytest.raises(BuildError, match="other input"):
             make(given, tmp_path / "out", url, held_out=read_held_out([given[0]]))
 
 
