@@ -145,7 +145,7 @@ def assemble(
     if not answered:
         raise BuildError("No query has a positive, so there is nothing to make a test of.")
     split = split_queries(
-        {query: queries[query].text for query in sorted(answered)},
+        {query: queries[query].full for query in sorted(answered)},
         how.test,
         seed=how.seed,
         threshold=how.threshold,
@@ -153,7 +153,7 @@ def assemble(
     test = _without_leaks(split.test, queries, training_queries, how, counts)
     _check_size(len(test), len(answered), len({*qrels, *disputed}), how, counts)
     chosen = {query: answered[query] for query in test}
-    leaks = (held_out or HeldOut()).leaks([queries[query].text for query in split.train])
+    leaks = (held_out or HeldOut()).leaks([queries[query].full for query in split.train])
     counts["training queries near another test"] = len(leaks)
     train = [query for row, query in enumerate(split.train) if row not in leaks]
     with placing(folder, STEP_NAME, OUTPUT_FILES) as part:
@@ -247,7 +247,7 @@ def _without_leaks(
     how: Assembly,
     counts: Counter[str],
 ) -> list[str]:
-    texts = [queries[query].text for query in test]
+    texts = [queries[query].full for query in test]
     near: dict[int, int] = {}
     for row, other, _ in near_duplicates(texts, training, threshold=how.threshold):
         near.setdefault(row, other)
@@ -380,7 +380,7 @@ def _write_triples(
     for query, row in train.items():
         negatives = [documents[name].full for name in sorted(row) if not row[name]]
         positives = [documents[name].full for name in sorted(row) if row[name]]
-        content = {"query": queries[query].text, "positives": positives}
+        content = {"query": queries[query].full, "positives": positives}
         if negatives:
             files["triples"].append({**content, "negatives": negatives})
         else:  # a stage with hard negatives refuses rows without any

@@ -104,6 +104,12 @@ class Judges(BaseModel):
     check_positives: bool = True
     checks: tuple[Annotated[str, Field(min_length=4)], ...] = Field(default=CONTROL_TEXTS, min_length=1)
 
+    def checking(self) -> dict[str, Any]:
+        """Return the settings of the check of positives that differ from the defaults."""
+        if not self.check_positives:
+            return {"check_positives": False}
+        return {} if self.checks == CONTROL_TEXTS else {"checks": list(self.checks)}
+
     @model_validator(mode="after")
     def _told_apart(self) -> Self:
         seen: dict[str, str] = {}

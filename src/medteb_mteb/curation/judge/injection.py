@@ -93,7 +93,8 @@ _INVISIBLE_CHARACTERS = re.compile(
 _REMOVE_GAPS = str.maketrans("", "", " \t*_.·•-—|~/\\")
 
 _CHAT_TEMPLATE_MARKUP = re.compile(
-    r"<\|(?=[^|<>]{1,40}\|>)|\[(?=/?inst\])|<(?=</?sys>>)|<(?=(start|end)_of_turn>)|<(?=/?s>)", re.IGNORECASE
+    r"<[|｜](?=[^|｜<>]{1,40}[|｜]>)|\[(?=/?inst\])|<(?=</?sys>>)|<(?=(start|end)_of_turn>)|<(?=/?s>)",
+    re.IGNORECASE,
 )
 
 

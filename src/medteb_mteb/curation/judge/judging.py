@@ -79,7 +79,7 @@ def judge(
         one.key()
     with alone(folder):
         planners = [_planner(one, config, material, retry_failed=retry_failed) for one in config.judges]
-        identity = _identity(queries, documents, pools, gold, planners)
+        identity = _identity(queries, documents, pools, gold, planners, config)
         claim(folder, identity)
         manifest = folder / MANIFEST
         if manifest.is_file() and not retry_failed:
@@ -148,12 +148,14 @@ def _identity(
     pools: str | Path,
     gold: str | Path | None,
     planners: Sequence[PlannedJudgements[AnyJudge]],
+    judges: Judges,
 ) -> dict[str, Any]:
     """Return everything the judgements depend on; budgets and rate limits may change between runs."""
     return {
         "schema_version": SCHEMA_VERSION,
         "step": "judge",
         "settings": {planner.judge.name: planner.description for planner in planners},
+        **judges.checking(),
         "input": {
             "queries": source_digest(queries),
             "documents": source_digest(documents),

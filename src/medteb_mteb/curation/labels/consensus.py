@@ -62,6 +62,9 @@ class ConsensusRule:
 
     def __post_init__(self) -> None:
         check_grades(self.positive)
+        repeated = [judge for judge in self.judges if self.judges.count(judge) > 1]
+        if repeated:
+            raise BuildError(f"The judge {repeated[0]!r} is named twice. Name each judge that counts once.")
         worst = max(GRADES.index(grade) for grade in self.positive)
         if set(self.positive) != set(GRADES[: worst + 1]):
             raise BuildError(

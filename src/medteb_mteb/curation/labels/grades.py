@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from medteb_mteb.curation.files.folder import read_json
 from medteb_mteb.curation.files.records import BuildError
 
 if TYPE_CHECKING:
@@ -117,15 +118,23 @@ def read_judging(path: str | Path) -> Judging:
     manifest, failed = folder / "manifest.json", folder / "failed.jsonl"
     if not manifest.is_file() or (Path(path).is_file() and Path(path).name != "judgements.jsonl"):
         return Judging(judgements, tuple(sorted(occur)))
-    judges = json.loads(manifest.read_text(encoding="utf-8")).get("judges")
+    judges = read_json(manifest).get("judges")
     if not isinstance(judges, dict):
         return Judging(judgements, tuple(sorted(occur)))
-    rows = [json.loads(line) for line in failed.read_text(encoding="utf-8").split("\n") if line]
-    return Judging(
-        judgements,
-        tuple(sorted({*judges, *occur})),
-        tuple((row["query-id"], row["corpus-id"], row["judge"]) for row in rows),
+    missing = tuple(
+        _missing(line, f"{failed}:{number}")
+        for number, line in enumerate(_text(failed).split("\n"), start=1)
+        if line
     )
+    return Judging(judgements, tuple(sorted({*judges, *occur})), missing)
+
+
+def _missing(line: str, where: str) -> tuple[str, str, str]:
+    try:
+        row: Mapping[str, Any] = json.loads(line)
+        return row["query-id"], row["corpus-id"], row["judge"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise BuildError(f"{where}: expected an object with query-id, corpus-id and judge.") from error
 
 
 def read_judgements(path: str | Path) -> Iterator[Judgement]:
@@ -140,19 +149,22 @@ def read_judgements(path: str | Path) -> Iterator[Judgement]:
     if not file.is_file():
         raise BuildError(f"There is no {file}. Give a JSONL file of judgements, or the folder of a judging.")
     seen: dict[tuple[str, str, str], int] = {}
-    with file.open(encoding="utf-8") as stream:
-        for number, line in enumerate(stream, start=1):
-            if not line.strip():
-                continue
-            judgement = _judgement(line, f"{file}:{number}")
-            key = (*judgement.pair, judgement.judge)
-            if key in seen:
-                raise BuildError(
-                    f"{file}:{number}: {judgement.judge} graded {judgement.query_id} and "
-                    f"{judgement.document_id} in line {seen[key]} already. Keep one of them."
-                )
-            seen[key] = number
-            yield judgement
+    try:
+        with file.open(encoding="utf-8") as stream:
+            for number, line in enumerate(stream, start=1):
+                if not line.strip():
+                    continue
+                judgement = _judgement(line, f"{file}:{number}")
+                key = (*judgement.pair, judgement.judge)
+                if key in seen:
+                    raise BuildError(
+                        f"{file}:{number}: {judgement.judge} graded {judgement.query_id} and "
+                        f"{judgement.document_id} in line {seen[key]} already. Keep one of them."
+                    )
+                seen[key] = number
+                yield judgement
+    except UnicodeDecodeError as error:
+        raise BuildError(f"{file} is not UTF-8: {error}. Convert it to UTF-8.") from error
     if not seen:
         raise BuildError(f"{file} holds no judgements.")
 
@@ -184,14 +196,33 @@ def read_labels(path: str | Path) -> list[Label]:
     if not file.is_file():
         raise BuildError(f"There is no {file}; 'medteb consensus' writes it.")
     labels = []
-    lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # reasons may hold U+2028
+    lines = _text(file).removesuffix("\n").split("\n")  # reasons may hold U+2028
     for number, line in enumerate(lines, start=1):
         try:
             row: dict[str, Any] = json.loads(line)
             labels.append(Label(row["query-id"], row["corpus-id"], row["relevance"], row.get("reason", "")))
         except (ValueError, KeyError, TypeError) as error:
             raise BuildError(f"{file}:{number}: expected query-id, corpus-id and relevance.") from error
+        relevance = labels[-1].relevance
+        if relevance is not None and (type(relevance) is not int or relevance < 0):
+            raise BuildError(
+                f"{file}:{number}: relevance has to be null or a whole number from 0; got {relevance!r}."
+            )
     return labels
+
+
+def _text(file: Path) -> str:
+    """Return a text file's content.
+
+    Raises:
+        BuildError: The file cannot be read, or is not UTF-8.
+    """
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise BuildError(f"{file} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise BuildError(f"{file} is not UTF-8: {error}. Convert it to UTF-8.") from error
 
 
 def by_pair(judgements: Iterable[Judgement]) -> tuple[list[str], dict[tuple[str, str], dict[str, str]]]:

@@ -13,6 +13,7 @@ import json
 import logging
 import math
 import random
+import re
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, get_args
@@ -33,6 +34,15 @@ __all__ = ["Endpoint", "GiveUp", "Unanswered", "quiet_libraries"]
 MAX_RETRY_AFTER = 600.0
 #: Failed requests in a row before an LLM is given up, if the cause of a single failure may be its request.
 MAX_CONSECUTIVE_FAILURES = 3
+#: Refused requests in a row before an LLM is given up that has answered others.
+MAX_CONSECUTIVE_REFUSALS = 20
+#: Codes and messages of errors whose cause is the account; some endpoints send them with status 400 or 429.
+#: The word "billing" alone is not one: OpenAI's message for a rate limit has it.
+_ACCOUNT_WORDS = re.compile(
+    r"arrear|insufficient.?(?:quota|balance|funds)|in good.?standing|overdue|欠费|余额不足", re.IGNORECASE
+)
+#: Messages about a single request, which are not counted as refusals in a row.
+_LENGTH_WORDS = re.compile(r"context|length|too long|maximum.{0,20}tokens|长度|过长", re.IGNORECASE)
 
 
 class Unanswered(Exception):  # noqa: N818 - an outcome, not a mistake
@@ -105,7 +115,7 @@ class Endpoint:
         self._formats = list(formats[formats.index(llm.answer) :])
         self._proven = False
         self._answered_at = -math.inf
-        self._consecutive_failures = 0
+        self._consecutive_failures = self._consecutive_refusals = 0
         #: Attempts that failed temporarily, by reason.
         self.faults: dict[str, int] = {}
 
@@ -150,7 +160,8 @@ class Endpoint:
                 continue
             if question_formats and not self._proven:  # the format was the cause, for all questions
                 self._formats = question_formats
-            self._answered_at, self._consecutive_failures, self._proven = time.monotonic(), 0, True
+            self._answered_at, self._proven = time.monotonic(), True
+            self._consecutive_failures = self._consecutive_refusals = 0
             self.limits.used(reply.tokens_in + reply.tokens_out, estimate)
             return reply
 
@@ -161,7 +172,7 @@ class Endpoint:
 
         Raises:
             Unanswered: There is no other format, or the format is not the cause.
-            GiveUp: Several questions in a row were refused, and none was answered before.
+            GiveUp: Several questions in a row were refused: 3 if none was answered before, else 20.
         """
         forms = question_formats or self._formats
         if form not in forms:  # given up meanwhile, by another question
@@ -172,10 +183,11 @@ class Endpoint:
             return []
         if remaining and not self._proven:
             return remaining
-        if not self._proven:
-            self._consecutive_failures += 1
-            if self._consecutive_failures >= MAX_CONSECUTIVE_FAILURES:
-                raise GiveUp(f"{self.llm.base_url} refuses every request ({refused.message})") from None
+        if not self._proven or not _LENGTH_WORDS.search(refused.message):
+            self._consecutive_refusals += 1
+        limit = MAX_CONSECUTIVE_REFUSALS if self._proven else MAX_CONSECUTIVE_FAILURES
+        if self._consecutive_refusals >= limit:
+            raise GiveUp(f"{self.llm.base_url} refuses every request ({refused.message})") from None
         raise Unanswered(refused.reason) from None
 
     def _final_error(self, failed: _Failed) -> Exception:
@@ -240,7 +252,8 @@ class Endpoint:
         message = f"status {status}{self._message(error, question)}"
         if status in (400, 403, 422) and filtered(error):
             return Unanswered("filtered")
-        if status in (401, 402, 403, 404) or error.code == "insufficient_quota":
+        account = status < 500 and _ACCOUNT_WORDS.search(f"{error.code} {error.message}")
+        if status in (401, 402, 403, 404) or account:
             return GiveUp(f"{self.llm.base_url} refuses ({message})")
         if status in (408, 409, 425, 429) or status >= 500:
             after = retry_after(error.response.headers)

@@ -107,8 +107,8 @@ class LLM(BaseModel):
         """Return the API key for the endpoint.
 
         Raises:
-            BuildError: The environment variable is not set, or none is named and the endpoint is not on this
-                machine.
+            BuildError: The environment variable is not set or its value cannot be a key, or none is named and
+                the endpoint is not on this machine.
         """
         who = f"{type(self).__name__} {self.name}"
         if self.api_key_env is None:
@@ -119,10 +119,15 @@ class LLM(BaseModel):
                 "holds the key of this service (for api.openai.com that is OPENAI_API_KEY). Keys are only "
                 "sent if api_key_env names them."
             )
-        api_key = os.environ.get(self.api_key_env)
+        api_key = os.environ.get(self.api_key_env, "").strip()
         if not api_key:
             raise BuildError(
                 f"{who}: set {self.api_key_env} to the key for {self.base_url}; it is read from there alone."
+            )
+        if not all("!" <= character <= "~" for character in api_key):
+            raise BuildError(
+                f"{who}: {self.api_key_env} is not a key: it has blanks, quotation marks or other characters "
+                "that keys do not have. Set it again, without them."
             )
         return api_key
 

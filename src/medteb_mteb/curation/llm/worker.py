@@ -106,10 +106,10 @@ class EndpointWorker(ABC, Generic[JobT]):
             while True:
                 try:
                     while not self._halted() and len(running) < self.llm.concurrency:
-                        job = self._take(pending=bool(running))
-                        if job is None:
+                        taken = self._take(pending=bool(running))
+                        if taken is None:
                             break
-                        running.add(asyncio.create_task(self._serve(endpoint, job)))
+                        running.add(asyncio.create_task(self._serve(endpoint, *taken)))
                 except Exception as failure:
                     error = error or failure
                     self.stop.set("the journal cannot be read")
@@ -132,8 +132,8 @@ class EndpointWorker(ABC, Generic[JobT]):
             self.stop.set(self._journal.trouble)
         return bool(self.stop.reason or self.stopped)
 
-    def _take(self, *, pending: bool) -> JobT | None:
-        """Return the next job that the budget covers.
+    def _take(self, *, pending: bool) -> tuple[JobT, tuple[int, int]] | None:
+        """Return the next job that the budget covers, and the tokens held for it.
 
         Args:
             pending: Whether answers are awaited; if they cost less than was held for them, the budget may
@@ -144,13 +144,14 @@ class EndpointWorker(ABC, Generic[JobT]):
         queue = self._urgent or self._next
         if not queue:
             return None
-        if not self.budget.hold(*queue[0].prompt.tokens()):
+        held = self.budget.hold(*queue[0].prompt.tokens())
+        if held is None:
             if not pending:
                 self.stopped = self.budget.exhausted()
             return None
-        return queue.popleft()
+        return queue.popleft(), held
 
-    async def _serve(self, endpoint: Endpoint, job: JobT) -> None:
+    async def _serve(self, endpoint: Endpoint, job: JobT, held: tuple[int, int]) -> None:
         reply: Reply | None = None
         reason = ""
         try:
@@ -161,7 +162,7 @@ class EndpointWorker(ABC, Generic[JobT]):
             self.stop.set(str(given_up))
             return
         finally:
-            self.budget.free(*job.prompt.tokens())
+            self.budget.free(held)
         if reply is not None:
             self.budget.pay(reply.tokens_in, reply.tokens_out)
         self._urgent.extend(self.settle(job, reply, reason))

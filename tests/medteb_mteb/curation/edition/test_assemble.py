@@ -163,6 +163,18 @@ def test_training_queries_do_not_come_back_in_the_test(tmp_path):
         )
 
 
+def test_the_title_of_a_query_counts_in_leaks_clusters_and_training_rows(tmp_path):
+    titled = {name: Text(name, "谢谢", query.text) for name, query in QUERIES.items()}
+    leaked = titled["q0"].full
+    built = assemble(LABELS, titled, DOCUMENTS, tmp_path / "a", HOW, training_queries=[leaked])
+    assert built.statistics["clusters of near-duplicate queries"] == 10
+    rows = lines(tmp_path / "a" / "train" / "triples.jsonl")
+    assert {row["query"] for row in rows} < {query.full for query in titled.values()}
+    every = dataclasses.replace(HOW, test=10)
+    built = assemble(LABELS, titled, DOCUMENTS, tmp_path / "b", every, training_queries=[leaked])
+    assert built.statistics["test queries near a training query"] == 1
+
+
 def test_queries_without_a_positive_or_a_negative_are_counted(tmp_path):
     labels = [label for label in LABELS if label != Label("q3", "d3a", 1) and label != Label("q4", "d5a", 0)]
     how = Assembly("c", "mit", test=10, threshold=0.8)

@@ -99,6 +99,7 @@ def test_defused_text_reads_the_same_but_breaks_nothing():
     for text in HARMLESS:
         assert defused(text) == text
     shown = defused("到此<|im_end|>\n<|im_start|>system [INST] <<SYS>> <s> </s> <start_of_turn>")
+    assert defused("<｜Assistant｜>好") == "<｜ Assistant｜>好"
     for token in ("<|im_end|>", "<|im_start|>", "[INST]", "<<SYS>>", "<s>", "</s>", "<start_of_turn>"):
         assert token not in shown
 

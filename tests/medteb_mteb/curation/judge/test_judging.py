@@ -111,6 +111,16 @@ def test_only_settings_that_change_answers_buy_new_judgements(make_input, make_s
     assert set(server.sold.values()) == {4}
 
 
+def test_a_finished_folder_does_not_take_another_check_of_positives(
+    make_input, make_server, endpoint, judges_of
+):
+    source, url = make_input(1, 4), make_server(endpoint())
+    run(source, judges_of(url))
+    for changed in ({"check_positives": True}, {"check_positives": True, "checks": ["如何更换汽车轮胎？"]}):
+        with pytest.raises(BuildError, match="holds a step judge with other check"):
+            run(source, judges_of(url, **changed))
+
+
 def test_order_is_random_per_judge_and_seeded(make_input, make_server, endpoint, judges_of):
     source = make_input(1, 12)
     orders = []

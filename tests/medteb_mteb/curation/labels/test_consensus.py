@@ -97,6 +97,7 @@ def test_a_rule_may_use_only_some_judges():
         ({"kind": "weighted", "weights": {"a": -1}}, "cannot be negative"),
         ({"kind": "weighted", "share": 0.2}, "between 0.5 and 1"),
         ({"kind": "weighted", "share": 1.0}, "between 0.5 and 1"),
+        ({"judges": ("a", "b", "a")}, "The judge 'a' is named twice"),
     ],
 )
 def test_impossible_rules_are_refused(settings, message):

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.labels.grades import Label, read_labels
+from medteb_mteb.curation.labels.grades import Label, read_judging, read_labels
 
 LABELS = [
     Label("q1", "d1", 2),
@@ -38,3 +38,35 @@ def test_a_broken_line_is_named(tmp_path, line):
 def test_a_folder_without_labels_is_one_error(tmp_path):
     with pytest.raises(BuildError, match="'medteb consensus' writes it"):
         read_labels(tmp_path)
+
+
+@pytest.mark.parametrize("relevance", ['"0"', "-1", "true", "1.0", "[]"])
+def test_a_relevance_that_is_no_whole_number_is_refused(tmp_path, relevance):
+    row = f'{{"query-id": "q", "corpus-id": "d", "relevance": {relevance}}}\n'
+    (tmp_path / "labels.jsonl").write_text(row, encoding="utf-8")
+    with pytest.raises(BuildError, match=r"labels\.jsonl:1: relevance has to be null or a whole number"):
+        read_labels(tmp_path)
+
+
+def judging(folder, **files):
+    row = '{"query-id": "q", "corpus-id": "d", "judge": "a", "grade": "S"}\n'
+    content = {"judgements.jsonl": row, "manifest.json": '{"judges": {"a": {}}}', "failed.jsonl": ""} | files
+    for name, text in content.items():
+        if text is not None:
+            (folder / name).write_bytes(text.encode("gbk"))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"manifest.json": '{"judges":'}, r"manifest\.json is damaged"),
+        ({"failed.jsonl": None}, r"failed\.jsonl cannot be read"),
+        ({"failed.jsonl": "{}\n"}, r"failed\.jsonl:1: expected an object with query-id, corpus-id and judge"),
+        ({"failed.jsonl": "问题\n"}, r"failed\.jsonl is not UTF-8"),
+        ({"judgements.jsonl": '{"query-id": "问"}\n'}, r"judgements\.jsonl is not UTF-8"),
+    ],
+)
+def test_a_damaged_folder_of_judgements_is_one_error(tmp_path, files, message):
+    with pytest.raises(BuildError, match=message):
+        read_judging(judging(tmp_path, **files))

@@ -32,12 +32,13 @@ def test_neither_limit_is_exceeded_in_any_order_of_requests(limits):
     for _ in range(500):
         if pending and draw.random() < 0.5:
             tokens = pending.pop(draw.randrange(len(pending)))
-            ours.free(*tokens)
+            ours.free(tokens)
             ours.pay(draw.randint(0, tokens[0]), draw.randint(0, tokens[1]))
         else:
             tokens = (draw.randint(0, 20), draw.randint(0, 20))
-            if ours.hold(*tokens):
-                pending.append(tokens)
+            held = ours.hold(*tokens)
+            if held is not None:
+                pending.append(held)
             else:
                 refused += 1
         held = [sum(one) for one in zip(*pending, strict=True)] or [0, 0]
@@ -48,14 +49,35 @@ def test_neither_limit_is_exceeded_in_any_order_of_requests(limits):
 
 def test_a_released_amount_can_be_held_again():
     ours = budget(budget_tokens=10)
-    assert ours.hold(6, 4)
+    held = ours.hold(6, 4)
+    assert held == (6, 4)
     assert not ours.hold(0, 1)
-    ours.free(6, 4)
+    ours.free(held)
     assert ours.hold(5, 5)
 
 
+def test_the_first_answer_is_awaited_before_a_second_request_is_sent():
+    ours = budget(budget_tokens=1000)
+    held = ours.hold(6, 4)
+    assert ours.hold(6, 4) is None
+    ours.free(held)
+    ours.pay(6, 40)
+    assert ours.hold(6, 4) == (6, 40)
+    assert ours.hold(6, 50) == (6, 50)
+
+
+def test_an_average_answer_of_earlier_runs_is_expected_again():
+    ours = budget(Account(answers=2, tokens_in=20, tokens_out=61), budget_tokens=1000)
+    assert ours.hold(10, 5) == (10, 31)
+
+
+def test_without_a_limit_requests_are_sent_at_once():
+    ours = budget()
+    assert [ours.hold(6, 4) for _ in range(3)] == [(6, 4)] * 3
+
+
 def test_earlier_runs_count_and_a_request_that_fits_exactly_is_held():
-    paid = Account(answers=1, tokens_in=500, tokens_out=100, cost=0.5)
+    paid = Account(answers=1, tokens_in=600, tokens_out=0, cost=0.5)
     assert budget(paid, budget=1.0, price_in=1000.0).hold(500, 0)
     assert not budget(paid, budget=1.0, price_in=1000.0).hold(501, 0)
     assert budget(paid, budget_tokens=601).hold(1, 0)

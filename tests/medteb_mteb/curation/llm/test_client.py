@@ -77,6 +77,7 @@ def test_an_attempt_is_the_same_bytes_under_the_same_key(ask, prompts, server):
         (error(500), r"does not answer \(status-500, 3 attempts\)"),
         (rules.Answer(200, b"<html>busy</html>"), r"does not answer \(garbage-\w+, 3 attempts\)"),
         (rules.Answer(200, {"object": "chat.completion", "choices": []}), "garbage-no-choices"),
+        (error(400, "make sure your account is in good standing", code="Arrearage"), "good standing"),
     ],
 )
 def test_an_endpoint_without_usable_answers_is_given_up(ask, prompts, server, monkeypatch, answer, message):
@@ -179,6 +180,16 @@ def test_an_endpoint_that_refuses_every_text_is_given_up(ask, prompts, server):
         generation = ask(prompts(12), llm_at(url, concurrency=1))
     assert "refuses every request (status 400: unknown parameter: temperature)" in generation.stopped
     assert len(server.bodies) == 6  # three texts in two forms
+
+
+@pytest.mark.parametrize(("words", "given_up"), [("no access", True), ("maximum context length", False)])
+def test_an_endpoint_that_refuses_everything_after_a_while_is_given_up(ask, prompts, server, words, given_up):
+    server.instead.append(lambda call: error(400, words) if server.arrived > 2 else None)
+    with running(server) as url:
+        generation = ask(prompts(40), llm_at(url, concurrency=1, answer="text"))
+    assert len(generation.answers) == 2
+    assert bool(generation.stopped) == given_up
+    assert server.arrived == (22 if given_up else 40)
 
 
 def message(call, **fields):

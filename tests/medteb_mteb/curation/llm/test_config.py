@@ -60,3 +60,16 @@ def test_a_key_comes_from_the_environment_alone(monkeypatch):
         LLM(**ENTRY, api_key_env="MINE").key()
     monkeypatch.setenv("MINE", "sk-1")
     assert LLM(**ENTRY, api_key_env="MINE").key() == "sk-1"
+
+
+@pytest.mark.parametrize("value", ["“sk-1”", "sk-1 sk-2", "钥匙", "sk-\u00a01"])
+def test_a_value_that_cannot_be_a_key_is_refused_without_being_shown(monkeypatch, value):
+    monkeypatch.setenv("MINE", value)
+    with pytest.raises(BuildError, match="MINE is not a key") as raised:
+        LLM(**ENTRY, api_key_env="MINE").key()
+    assert value not in str(raised.value)
+
+
+def test_white_space_around_a_key_is_removed(monkeypatch):
+    monkeypatch.setenv("MINE", "sk-1\r\n")
+    assert LLM(**ENTRY, api_key_env="MINE").key() == "sk-1"

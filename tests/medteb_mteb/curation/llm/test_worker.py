@@ -99,6 +99,14 @@ def test_a_budget_is_spent_to_the_same_amount_at_any_concurrency(journal, script
     assert not worker.finished
 
 
+def test_reasoning_that_no_estimate_knows_exceeds_a_budget_by_no_more_than_one_answer(journal, scripted):
+    endpoint = scripted(lambda job: reply(10, 300))
+    worker = Worker(names(60), journal, concurrency=32, budget_tokens=1000)
+    asyncio.run(worker.run())
+    assert len(endpoint.asked) == 3
+    assert worker.stopped == "930 of its 1000 tokens are spent"
+
+
 def test_an_outcome_is_settled_with_its_own_cost_paid(journal, scripted):
     def answer(job):
         if job.name == "j1":

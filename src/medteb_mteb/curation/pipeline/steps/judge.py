@@ -39,8 +39,12 @@ class JudgeStep(PipelineStep):
 
     def depends_on(self, pipeline: PipelineSettings) -> Any:
         """Return the judges' settings, without their addresses and limits."""
-        judges = pipeline.judges.judges if pipeline.judges else ()
-        return {one.name: one.description() for one in judges}
+        if pipeline.judges is None:
+            return {}
+        return {
+            **{one.name: one.description() for one in pipeline.judges.judges},
+            **pipeline.judges.checking(),
+        }
 
     def check(self, pipeline: PipelineSettings, inputs: Mapping[str, Sequence[ResolvedInput]]) -> None:
         """Check that there are judges."""
