@@ -81,7 +81,7 @@ class Landline(Recogniser):
         IdentifierPattern("from abroad", rf"(?<!\d)(?:\+|00)86[-\s]?{_AREA}[-\s]{_LOCAL}(?!\d)"),
         IdentifierPattern(
             "label",
-            r"(?i:电话|座机|固话|家电|宅电|办电|传真|热线|\btel|\bfax)(?:号码?)?\.?\s*(?:[:：]|是|为)?\s*"
+            r"(?i:电话|座机|固话|家电|宅电|办电|传真|热线|\btel|\bfax)(?:号码?)?\.?\s*(?:(?:是|为)?\s*[:：|]|是|为)?\s*"
             rf"\K(?!400|800){_LOCAL}(?!\d|{_UNIT})",
             0.7,
         ),
@@ -158,7 +158,7 @@ class MessengerAccount(Recogniser):
         IdentifierPattern(
             "messenger",
             r"(?i:微\s?信|薇信|威信|(?<![a-z])v信|we\s?chat|weixin|(?<![a-z])[vw]x|加\s?v(?=[\s:：]))"
-            rf"(?:号码?|(?i:\s?id)|账号|同号)?\s*(?:[:：]|是|为|号)?\s*\K(?=[A-Za-z0-9_-]{{0,24}}[\d_-]){_NAME}",
+            rf"(?:号码?|(?i:\s?id)|账号|同号)?\s*(?:(?:是|为)?\s*[:：|]|是|为|号)?\s*\K(?=[A-Za-z0-9_-]{{0,24}}[\d_-]){_NAME}",
         ),
         IdentifierPattern(
             "reversed",
@@ -170,7 +170,8 @@ class MessengerAccount(Recogniser):
         ),
         IdentifierPattern(
             "named",
-            r"(?:(?:微信|抖音|快手|小红书|支付宝|微博)(?:号|账号|ID)|(?i:we\s?chat\sid))\s*(?:[:：]|是|为)?\s*"
+            r"(?:(?:(?:微信|抖音|快手|小红书|支付宝|微博)(?:号|账号|ID)|(?i:we\s?chat\sid))\s*(?:(?:是|为)?\s*[:：|]|是|为)?"
+            r"|微信\s*[:：])\s*"
             rf"\K(?=[A-Za-z0-9_.-]{{5}}){_NAME}",
         ),
         IdentifierPattern("letter", r"(?<![A-Za-z0-9])[qQ]\s?[:：]?\s?\K[1-9]\d{6,10}(?!\d|@)", 0.6),

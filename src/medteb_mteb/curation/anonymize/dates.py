@@ -39,7 +39,7 @@ class BirthDate(Recogniser):
         IdentifierPattern(
             "label",
             r"(?:出生(?:年月日?|日期|时间)?|生日|生于|(?i:\bDOB\b|\bD\.O\.B\.?|date of birth"
-            r"|birth\s?date|birthday|\bborn(?:\son)?))(?:[（(][^（）()\n]{0,6}[)）])?\s*(?:[:：=#]|是|为|于|在|(?i:is|was))?\s*"
+            r"|birth\s?date|birthday|\bborn(?:\son)?))(?:[（(][^（）()\n]{0,6}[)）])?\s*(?:(?:是|为)?\s*[:：=#|]|是|为|于|在|(?i:is|was))?\s*"
             rf"(?:公历|农历|阴历|阳历)?\s*\K{_DATE}",
             0.9,
         ),

@@ -77,6 +77,28 @@ def test_a_bank_card_is_found_by_its_luhn_digit(finder):
 
 
 @pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [
+        ("住院号为：00123456", "RECORD_NUMBER", "00123456"),
+        ("医保卡号是：A123456789", "RECORD_NUMBER", "A123456789"),
+        ("| 住院号 | 00123456 | 女 |", "RECORD_NUMBER", "00123456"),
+        ("住院号:【00123456】", "RECORD_NUMBER", "00123456"),
+        ("病历号：2023 0017，女", "RECORD_NUMBER", "2023 0017"),
+        ("病历号：ZY 2023 0017", "RECORD_NUMBER", "ZY 2023 0017"),
+        ("住院号：123456 2023年3月入院", "RECORD_NUMBER", "123456"),
+        ("病历号：123456 1230:45", "RECORD_NUMBER", "123456"),
+        ("护照号为：E12345678", "PASSPORT", "E12345678"),
+        ("电话为：62345678", "LANDLINE", "62345678"),
+        ("出生日期为：1990年3月7日", "BIRTH_DATE", "1990年3月7日"),
+        ("微信：wangxiulan", "ACCOUNT", "wangxiulan"),
+        ("微信号为：wangxiulan", "ACCOUNT", "wangxiulan"),
+    ],
+)
+def test_a_value_is_found_whole_however_its_label_is_separated(finder, text, kind, value):
+    assert identifiers(finder, text) == [(kind, value)]
+
+
+@pytest.mark.parametrize(
     ("kind", "text", "value"),
     [
         (SocialSecurity, "SSN 123-45-6789.", "123-45-6789"),
