@@ -51,7 +51,8 @@ def ablate(
     if tiny and not rehearse:
         raise MarError("--tiny goes with --rehearse; a study of small encoders is 'mar ablate mini'.")
     if rehearse:
-        _rehearse(loaded, out or Path("runs") / f"{loaded.name}-rehearsal", tiny=tiny)
+        place = Path("runs") / f"{loaded.name}-rehearsal" if out is None else out / "rehearsal"
+        _rehearse(loaded, place, tiny=tiny)
         return
     folder = out or Path("runs") / loaded.name
     store = stages or os.environ.get(STAGES_VARIABLE) or folder / "stages"
@@ -64,10 +65,15 @@ def ablate(
 
 
 def _rehearse(study: Study, folder: Path, *, tiny: bool) -> None:
-    """Rehearse the recipe of every row; one error at the end names all rows that failed."""
+    """Rehearse the recipe of every row in a folder of its own, which is deleted if all of them pass.
+
+    One error at the end names all rows that failed.
+    """
     from mar_st.commands.rehearse import run  # lazy: torch
+    from mar_st.rehearsal.rehearse import start_folder  # lazy: torch
     from mar_st.study.schema import row_recipes  # lazy: numpy
 
+    start_folder(folder, study.name)
     failed = []
     recipes = row_recipes(study, folder / "recipes")
     for name, by_seed in recipes.items():

@@ -340,17 +340,48 @@ _READERS: dict[str, Callable[[_Rows], Iterable[Any]]] = {
 
 
 def _from_folder(path: Path) -> Iterator[Triple]:
-    def texts(file: str) -> dict[str, str]:
-        return {str(row["_id"]): join_document(row) for _, row in json_rows(path / file)}
-
-    corpus, queries = texts("corpus.jsonl"), texts("queries.jsonl")
+    corpus, queries = (_texts_by_id(path / name) for name in ("corpus.jsonl", "queries.jsonl"))
     listing = path / "triples.jsonl"
     for number, row in json_rows(listing):
-        try:
-            yield Triple(
-                queries[str(row["query-id"])],
-                tuple(corpus[str(key)] for key in row["positives"]),
-                tuple(corpus[str(key)] for key in row.get("negatives", ())),
-            )
-        except KeyError as error:
-            raise DataError(f"{listing}:{number}: {error} is not a column or not a known id.") from error
+        place = f"{listing}:{number}"
+        if row.get("query-id") is None:
+            raise DataError(f"{place}: needs 'query-id' and 'positives'; has {sorted(row)}.")
+        positives = _ids(place, row, "positives")
+        if not positives:
+            raise DataError(f"{place}: 'positives' should list at least one _id of corpus.jsonl.")
+        yield Triple(
+            _text_of(place, queries, row["query-id"], "queries.jsonl"),
+            tuple(_text_of(place, corpus, key, "corpus.jsonl") for key in positives),
+            tuple(_text_of(place, corpus, key, "corpus.jsonl") for key in _ids(place, row, "negatives")),
+        )
+
+
+def _texts_by_id(file: Path) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for number, row in json_rows(file):
+        key, text = row.get("_id"), row.get("text")
+        if key is None or not isinstance(text, str):
+            raise DataError(f"{file}:{number}: needs an '_id' and a 'text'; has {sorted(row)}.")
+        if str(key) in texts:
+            raise DataError(f"{file}:{number}: the _id {str(key)!r} occurs twice; each text needs its own.")
+        texts[str(key)] = join_document({"text": text, "title": row.get("title") or ""})
+    return texts
+
+
+def _ids(place: str, row: dict[str, Any], column: str) -> list[Any]:
+    """Return the ids in a column; none if it is missing or null."""
+    keys = row.get(column)
+    if keys is None:
+        return []
+    if not isinstance(keys, list):
+        raise DataError(f"{place}: {column!r} should be a list of ids; it is {keys!r}.")
+    return keys
+
+
+def _text_of(place: str, texts: dict[str, str], key: Any, file: str) -> str:
+    text = texts.get(str(key))
+    if text is None:
+        raise DataError(f"{place}: {str(key)!r} is not an _id in {file}.")
+    if not text.strip():
+        raise DataError(f"{place}: the text of {str(key)!r} in {file} is empty.")
+    return text

@@ -68,6 +68,8 @@ class GraderSettings:
     def __post_init__(self) -> None:
         if not 0 < self.calibration < 1:
             raise MarError(f"calibration is a share between 0 and 1; got {self.calibration}.")
+        if not 0 <= self.seed < 2**32:
+            raise MarError(f"seed is a number from 0 to {2**32 - 1}; got {self.seed}.")
         if self.folds < 2:
             raise MarError(f"folds: two parts at least; got {self.folds}.")
         for name in ("layers", "max_length", "epochs", "batch_size", "learning_rate", "lowest", "save_steps"):
@@ -135,6 +137,8 @@ def train_grader(
         return _report(folder, _content(thresholds_file, identity))
     if folder.exists() and any(folder.iterdir()):
         raise MarError(f"{folder} is not empty. Choose another folder, or delete it.")
+    if settings.layers is not None:
+        _check_layers(base, settings.layers)
     work = folder.with_name(folder.name + ".work")
     if work.exists() and not (work / identity).is_file():
         shutil.rmtree(work)
@@ -306,3 +310,15 @@ def _model(base: str | Path, settings: GraderSettings) -> CrossEncoder:
         model_kwargs={"dtype": "float32"},
     )
     return model
+
+
+def _check_layers(base: str | Path, layers: int) -> None:
+    """Raise an error if a base has fewer layers than are kept; further ones would have random weights."""
+    from transformers import AutoConfig  # lazy: transformers
+
+    from mar_st.model.encoders import check_source  # lazy: torch
+
+    check_source(str(base), what="base")
+    own = getattr(AutoConfig.from_pretrained(model_source(str(base))), "num_hidden_layers", layers)
+    if layers > own:
+        raise MarError(f"{base} has {own} layers, so {layers} cannot be kept. Give at most {own}.")

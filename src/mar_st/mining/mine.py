@@ -65,6 +65,7 @@ def mine(
     rules: Rules | None = None,
     scorer: Scorer | None = None,
     symmetric: bool = False,
+    instructed: bool = False,
     work: Path | None = None,
     show_progress: bool = True,
 ) -> Mined:
@@ -81,13 +82,17 @@ def mine(
         rules: Rules that filter and choose candidates.
         scorer: Computes the scores that margins apply to; default the first retriever.
         symmetric: Queries are documents as well (paraphrases).
+        instructed: Search for each query after the instruction of its first triple, as in training. Rules
+            compare the bare query.
         work: Folder for finished blocks, from which a killed call resumes. Default: none is kept.
         show_progress: Show a progress bar.
 
     Raises:
         MiningError: Retrievers or triples are missing, or a model scores by neither cosine nor dot product.
     """
-    miner = Miner(retrievers, triples, corpus, rules=rules, scorer=scorer, symmetric=symmetric)
+    miner = Miner(
+        retrievers, triples, corpus, rules=rules, scorer=scorer, symmetric=symmetric, instructed=instructed
+    )
     return miner.run(work, show_progress=show_progress)
 
 
@@ -103,6 +108,7 @@ class Miner:
         rules: Rules | None = None,
         scorer: Scorer | None = None,
         symmetric: bool = False,
+        instructed: bool = False,
     ) -> None:
         if not retrievers or not triples:
             raise MiningError(
@@ -110,9 +116,11 @@ class Miner:
             )
         self.retrievers, self.triples, self.rules = list(retrievers), triples, rules or Rules()
         self.scorer: Scorer = scorer or retrievers[0]
-        self.symmetric = symmetric
+        self.symmetric, self.instructed = symmetric, instructed
         self.corpus = Texts([])
         self.questions: list[MinedQuery] = []
+        #: Instruction of each query; empty if none is searched for.
+        self.instructions: list[str] = []
         self._number(corpus)
 
     def run(self, work: Path | None = None, *, show_progress: bool = True) -> Mined:
@@ -152,6 +160,9 @@ class Miner:
         queries, (of_triple, as_query) = numbered(table.queries, positives)
         query_count = int(of_triple.max()) + 1  # the first texts; the others are positives alone
         queries = queries.select(np.arange(query_count))
+        if self.instructed and table.instructed:
+            firsts = np.unique(of_triple, return_index=True)[1]
+            self.instructions = list(table.instructions.select(firsts))
         searched: list[Sequence[str]] = [table.documents] if corpus is None else [corpus, positives]
         if self.symmetric:
             searched.append(queries)
@@ -198,11 +209,16 @@ class Miner:
             "scorer": self.scorer.identity(),
             "data": digest.hexdigest(),
         }
+        if self.instructions:
+            instructions = json.dumps(self.instructions, ensure_ascii=False).encode()
+            content["instructions"] = hashlib.sha256(instructions).hexdigest()
         recorded: dict[str, Any] = json.loads(json.dumps(content))
         return recorded
 
     def _prepare(self) -> None:
         queries = [question.text for question in self.questions]
+        if self.instructions:
+            queries = [before + text for before, text in zip(self.instructions, queries, strict=True)]
         for part in dict.fromkeys([*self.retrievers, self.scorer]):
             part.prepare(queries, self.corpus)
 

@@ -87,7 +87,9 @@ def _expected(entry: Data) -> EntryStats:
 def _sampled(entry: Data, path: Path) -> EntryStats:
     """Read evenly spaced lines of a large file as if they were the file."""
     with path.open("rb") as stream:
-        lines = sum(block.count(b"\n") for block in iter(lambda: stream.read(2**24), b""))
+        # A file without line breaks, such as an array of JSON, is one line.
+        breaks = sum(block.count(b"\n") for block in iter(lambda: stream.read(2**24), b""))
+        lines = max(1, breaks)
     step = max(1, lines // SAMPLE_TEXTS)
     with tempfile.TemporaryDirectory() as folder, path.open("rb") as stream:
         part = Path(folder) / path.name

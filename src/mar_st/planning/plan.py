@@ -73,7 +73,7 @@ def plan(
         trials: Measurements of each stage in a trial, by name; time and memory are computed from them.
 
     Raises:
-        PlanError: Unknown device.
+        PlanError: Unknown device, fewer than one of them, or a share `mfu` that is not above 0 and at most 1.
         LaunchError: A stage cannot be trained, for instance because the devices cannot share its batch.
         BackboneError: The shape of a backbone is not known.
         DataError: Data exist but cannot be read.
@@ -82,6 +82,8 @@ def plan(
         raise PlanError(f"No device {device!r}; known are {', '.join(DEVICES)}.")
     if world < 1:
         raise PlanError(f"A run needs at least one device; got world={world}.")
+    if not 0 < mfu <= 1:
+        raise PlanError(f"mfu is a share of the device's peak, above 0 and at most 1; got {mfu}.")
     launch = Launch(world, deepspeed)
     check_launch(recipe, launch)
     needs = Planner(recipe, DEVICES[device], launch, mfu, measure)

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 Side: TypeAlias = Literal["query", "document"]
 Precision: TypeAlias = Literal["fp32", "bf16"]
 Attention: TypeAlias = Literal["eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"]
 
 
+#: Seeds that all libraries take (numpy: 32 bits).
+Seed: TypeAlias = Annotated[int, Field(ge=0, le=2**32 - 1)]
+
+
 class Strict(BaseModel):
     """Immutable settings that forbid unknown keys and infinite numbers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def _different(dims: tuple[int, ...]) -> tuple[int, ...]:
+    if any(dim < 1 for dim in dims) or len(set(dims)) < len(dims):
+        raise ValueError(f"dims are different numbers above 0; got {list(dims)}")
+    return dims
+
+
+#: Matryoshka dimensions.
+Dims: TypeAlias = Annotated[tuple[int, ...], AfterValidator(_different)]
 
 
 class TokenizerConfig(Strict):
@@ -52,7 +66,9 @@ class Backbone(Strict):
         default=None, description="settings of a tokenizer trained for the encoder of 'config'"
     )
     tokenizer_data: tuple[str, ...] | None = Field(
-        default=None, description="data entries whose texts the tokenizer is trained on; default: all"
+        default=None,
+        min_length=1,
+        description="data entries whose texts the tokenizer is trained on; default: all",
     )
     layers_of_document: tuple[int, ...] | None = Field(
         default=None, description="layers that are kept in a copy of the document encoder (KALE, Wang & Lyu)"

@@ -102,6 +102,8 @@ def _read(path: Path, chain: tuple[Path, ...]) -> dict[str, Any]:
     base = content.pop("extends", None)
     if base is None:
         return content
+    if not isinstance(base, str):
+        raise RecipeError(f"{path}: extends should be the name or the file of one recipe; got {base!r}.")
     try:
         return _merge(_read(_find(base, path.parent), (*chain, path.resolve())), content)
     except KeyError as error:
@@ -171,8 +173,12 @@ def _apply(content: Any, override: str) -> None:
         raise RecipeError(f"--set takes KEY=VALUE, for instance stages.0.epochs=2; got {override!r}.")
     *parents, last = key.split(".")
     try:
+        parsed = parse_yaml(value)
+    except YamlError as error:
+        raise RecipeError(f"--set {override}: {value!r} is not valid YAML: {error}") from error
+    try:
         for part in parents:
             content = content[_at(content, part)]
-        content[_at(content, last)] = parse_yaml(value)
+        content[_at(content, last)] = parsed
     except (KeyError, IndexError, ValueError, TypeError) as error:
         raise RecipeError(f"--set {override}: the recipe has no {key!r} ({error}).") from error

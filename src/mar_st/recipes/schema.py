@@ -10,7 +10,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from mar_st.recipes.inputs import Backbone, Data, Evaluation, Precision, Side, Strict, TokenizerConfig
+from mar_st.recipes.inputs import Backbone, Data, Evaluation, Precision, Seed, Side, Strict, TokenizerConfig
 from mar_st.recipes.stage_schema import (
     CROSS_ENCODER_PREFIX,
     STAGE_RANKS,
@@ -49,7 +49,9 @@ class Recipe(Strict):
     """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", description="name of the recipe and its run folder")
-    description: str = Field(description="one-line summary for `mar recipes` and the model card")
+    description: str = Field(
+        min_length=1, description="one-line summary for `mar recipes` and the model card"
+    )
     licence: str | None = Field(
         default=None,
         min_length=1,
@@ -59,7 +61,7 @@ class Recipe(Strict):
         default=(), description="languages of the texts, as the Hub spells them: zh, en"
     )
     released: date | None = Field(default=None, description="day on which the weights were published")
-    seed: int = Field(default=42, description="seed of random weights, of the order of rows and of dropout")
+    seed: Seed = Field(default=42, description="seed of random weights, of the order of rows and of dropout")
     dim: int = Field(gt=0, description="width of the finished model's vectors")
     renormalise: bool = Field(
         default=True,

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
-from mar_st.recipes.inputs import Side, Strict
+from mar_st.recipes.inputs import Dims, Seed, Side, Strict
 
 __all__ = [
     "CROSS_ENCODER_PREFIX",
@@ -27,7 +27,7 @@ STAGE_RANKS = {"retromae": 0, "contrastive": 1, "align": 2, "distill": 2, "joint
 class _Stage(Strict):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", description="name of the stage and its folder")
     data: tuple[str, ...] | None = Field(
-        default=None, description="names of the data entries to train on; default: all that fit"
+        default=None, min_length=1, description="names of the data entries to train on; default: all that fit"
     )
     epochs: float = Field(default=1.0, gt=0, description="passes over the data; fractions are allowed")
     max_steps: int | None = Field(
@@ -74,7 +74,7 @@ class _Stage(Strict):
         default=False,
         description="recomputation of activations in the backward pass, which needs less memory",
     )
-    seed: int | None = Field(
+    seed: Seed | None = Field(
         default=None,
         description="seed of the stage; default: that of the recipe. All seeds of a study share a stage that "
         "has its own",
@@ -207,9 +207,7 @@ class ContrastiveStage(_Contrastive, _LoRA, _StartShare):
     learnable_temperature: bool = Field(
         default=False, description="training of the temperature together with the weights"
     )
-    dims: tuple[int, ...] = Field(
-        default=(), description="Matryoshka dimensions; empty means the full width alone"
-    )
+    dims: Dims = Field(default=(), description="Matryoshka dimensions; empty means the full width alone")
     both_directions: bool = Field(
         default=False,
         description="contrastive loss in both directions, which also ranks the queries for each document",
@@ -220,7 +218,9 @@ class ContrastiveStage(_Contrastive, _LoRA, _StartShare):
     )
 
     @model_validator(mode="after")
-    def _mined(self) -> Self:
+    def _possible(self) -> Self:
+        if self.learnable_temperature and not 0.001 <= self.temperature <= 1:
+            raise ValueError(f"a learnable temperature starts from 0.001 to 1; got {self.temperature}")
         if self.mine is None:
             return self
         if not self.negatives:
@@ -371,7 +371,7 @@ class JointStage(_Contrastive, _LoRA, _StartShare, _Taught):
     document_learning_rate: float | None = Field(
         default=None, gt=0, description="peak learning rate of the document encoder; default: learning_rate"
     )
-    dims: tuple[int, ...] = Field(default=(), description="Matryoshka dimensions of the shared space")
+    dims: Dims = Field(default=(), description="Matryoshka dimensions of the shared space")
 
     @model_validator(mode="after")
     def _frozen(self) -> Self:

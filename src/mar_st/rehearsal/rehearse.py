@@ -7,6 +7,7 @@ call resumes with it.
 
 from __future__ import annotations
 
+import json
 import math
 import resource
 import shutil
@@ -24,6 +25,7 @@ from transformers.utils import logging
 
 from mar_st.data import Source, read_source
 from mar_st.errors import MarError
+from mar_st.files import JsonError, read_json, write_text
 from mar_st.modules.layout import own_modules
 from mar_st.rehearsal.shorten import Shortened, shorten
 from mar_st.runs.train import train
@@ -44,6 +46,9 @@ STOP_STEP = 12
 BATCHES = 2
 
 REHEARSAL_LIMITS = Shortened(steps=STEPS, rows=BATCHES, batches=BATCHES, every=SAVE_STEPS)
+
+#: First file of a rehearsal's folder; only folders with it are replaced.
+MARKER_FILE = "rehearsal.json"
 
 #: Settings of a data entry that do not change its rows.
 SETTINGS_AFTER_READING = {"name", "expected_rows", "weight", "negatives", "positives", "symmetric", "role"}
@@ -198,14 +203,12 @@ def rehearse(recipe: Recipe, out: str | Path, *, say: Callable[[str], None] = pr
         A report per stage, in order.
 
     Raises:
-        RehearsalError: A stage failed, did not resume, had a non-finite loss, was not evaluated, or left a
-            model that sentence-transformers alone cannot load and use.
+        RehearsalError: The folder holds something else than a rehearsal. Or a stage failed, did not resume,
+            had a non-finite loss, was not evaluated, or left a model that sentence-transformers alone cannot
+            load and use.
     """
     out, short = Path(out), shorten(recipe, REHEARSAL_LIMITS)
-    if out.exists():
-        if any(out.iterdir()) and not (out / "recipe.json").is_file():
-            raise RehearsalError(f"{out} is not a run folder (it has no recipe.json); choose another --out.")
-        shutil.rmtree(out)
+    start_folder(out, recipe.name)
     watch, read = Watch(evaluated=short.evaluation is not None, say=say), _reader()
     finished = False
     with without_loading_bars():
@@ -233,6 +236,40 @@ def rehearse(recipe: Recipe, out: str | Path, *, say: Callable[[str], None] = pr
                     where = f"stage {watch.current.name}"
                 raise RehearsalError(f"{where}: {type(error).__name__}: {error}") from error
     return watch.checked
+
+
+def start_folder(folder: Path, name: str) -> None:
+    """Make an empty folder with the marker of a rehearsal; an earlier rehearsal there is deleted.
+
+    Args:
+        folder: The folder.
+        name: Name of what is rehearsed.
+
+    Raises:
+        RehearsalError: The folder holds something else than a rehearsal.
+    """
+    if folder.exists():
+        if not folder.is_dir() or (any(folder.iterdir()) and not _is_rehearsal(folder)):
+            raise RehearsalError(
+                f"{folder} holds something else than a rehearsal, which would be deleted. Choose another "
+                "--out, or delete it yourself."
+            )
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    write_text(folder / MARKER_FILE, json.dumps({"rehearsal": name}) + "\n")
+
+
+def _is_rehearsal(folder: Path) -> bool:
+    """Return True if a folder was started as a rehearsal and no real run has used it since."""
+    if not (folder / MARKER_FILE).is_file():
+        return False
+    if not (folder / "recipe.json").is_file():
+        return True
+    try:
+        stages = read_json(folder / "recipe.json")["stages"]
+        return all(stage["max_steps"] == STEPS for stage in stages)
+    except (JsonError, KeyError, TypeError):
+        return False
 
 
 def _reader() -> Callable[[Data, int], Source]:

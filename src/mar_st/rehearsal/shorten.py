@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from mar_st.recipes.schema import Recipe
@@ -16,7 +17,7 @@ class Shortened:
     Attributes:
         steps: Steps of each stage.
         rows: Minimum rows of each data entry.
-        batches: Minimum rows of each data entry, in batches of its largest stage.
+        batches: Minimum rows that each data entry gives a stage, in batches of its largest stage.
         every: Steps between two evaluations.
     """
 
@@ -38,7 +39,9 @@ def shorten(recipe: Recipe, to: Shortened) -> Recipe:
         stage["max_steps"] = to.steps
     for entry in content["data"]:
         using = [stage for stage in recipe.stages if entry["name"] in {e.name for e in recipe.data_of(stage)}]
-        wanted = max([to.rows, *(to.batches * stage.batch_size for stage in using)])
+        needed = max([to.rows, *(to.batches * stage.batch_size for stage in using)])
+        # A weight below 1 keeps only this share of the rows.
+        wanted = math.ceil(needed / min(entry["weight"], 1))
         entry["limit"] = min(entry["limit"] or wanted, wanted)
     if recipe.evaluation is not None:
         content["evaluation"]["every"] = to.every

@@ -54,7 +54,7 @@ def write_card(
         "n_parameters": parameters,
         "training_code": f"mar train {recipe.name}",
     }
-    content = recipe.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    content = recipe.model_dump(mode="json", exclude_defaults=True)
     data = "\n".join(
         f"| {source.name} | `{source.path}` | `{digest}` |"
         for source, digest in zip(recipe.data, data_digests, strict=True)

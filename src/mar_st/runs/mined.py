@@ -94,6 +94,7 @@ def _mine(
         source.triples,
         rules=rules_of(stage, settings.seed),
         symmetric=entry.symmetric,
+        instructed=True,
         work=work / "blocks" if Launch.here().world == 1 else None,
     )
 

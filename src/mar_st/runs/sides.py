@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoModel
 
 from mar_st.data import Texts, Triples, distinct, distinct_texts
 from mar_st.errors import MarError
+from mar_st.files import one_line
 from mar_st.model.context_means import HiddenMeans, sample
 from mar_st.model.dropout import set_dropout
 from mar_st.model.encoders import (
@@ -61,9 +62,9 @@ def check_models(recipe: Recipe) -> None:
     """Check that all models a recipe starts from or learns from exist, before anything is trained.
 
     Raises:
-        MarError: A backbone or a teacher is neither a model folder nor a model on the Hub, a backbone has
-            unsupported modules or lacks the requested attention implementation, a vocabulary cannot be cut
-            as requested, or a `resume_head` is not a file.
+        MarError: A backbone or a teacher is neither a model folder nor a model on the Hub, a `config` makes
+            no encoder, a backbone has unsupported modules or lacks the requested attention implementation, a
+            vocabulary cannot be cut as requested, or a `resume_head` is not a file.
     """
     sides: tuple[Role, ...] = ("query", "document")
     for name in sides:
@@ -74,6 +75,8 @@ def check_models(recipe: Recipe) -> None:
             check_source(backbone.source, backbone.revision, what=f"{name} backbone")
             saved_modules(backbone.source, backbone.revision)
             check_cut(recipe, name)
+        if backbone.config is not None:
+            _check_config(name, backbone.config)
         if backbone.attn_implementation is not None:
             check_attention(shape_of(backbone, recipe.document), backbone.attn_implementation)
     for stage in recipe.stages:
@@ -81,6 +84,24 @@ def check_models(recipe: Recipe) -> None:
             check_source(stage.teacher_source, what=f"teacher of stage {stage.name}")
         if isinstance(stage, RetroMAEStage) and stage.resume_head is not None:
             head_file(stage.resume_head)
+
+
+def _check_config(name: Role, settings: dict[str, Any]) -> None:
+    """Raise an error if transformers makes no encoder of a configuration."""
+    try:
+        config = AutoConfig.for_model(**settings)
+        with torch.device("meta"):  # without weights
+            AutoModel.from_config(config)  # type: ignore[no-untyped-call]
+    except Exception as error:
+        reason = one_line(error, 120)
+        raise MarError(f"{name} backbone: transformers makes no encoder of 'config': {reason}") from error
+    width, heads = (getattr(config, key, None) for key in ("hidden_size", "num_attention_heads"))
+    own_width = any(getattr(config, key, None) for key in ("head_dim", "d_kv"))
+    if width and heads and width % heads and not own_width:
+        raise MarError(
+            f"{name} backbone: hidden_size {width} of 'config' is not a multiple of its {heads} attention "
+            "heads. Change one of the two."
+        )
 
 
 @dataclass

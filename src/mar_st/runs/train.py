@@ -264,7 +264,14 @@ class RecipeRun:
         ):
             return
         shutil.rmtree(folder, ignore_errors=True)
-        shutil.move(own, folder)
+        try:
+            own.rename(folder)
+        except OSError:  # another file system: a killed copy must not look like a finished stage
+            part = folder.with_name(f"{folder.name}.part")
+            shutil.rmtree(part, ignore_errors=True)
+            shutil.copytree(own, part, symlinks=True)
+            move_folder(part, folder)
+            shutil.rmtree(own)
 
     def _folder(self, index: int) -> Path:
         if self.store is not None:

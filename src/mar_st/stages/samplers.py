@@ -19,9 +19,10 @@ from mar_st.data import column_texts, digests
 from mar_st.data.arrow import forget_pages
 from mar_st.data.redrawn import RedrawnDataset
 from mar_st.errors import MarError
+from mar_st.stages.first_fit import FirstFit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import datasets
 
@@ -144,6 +145,9 @@ class BatchPlan:
         lengths: Length of each row, `(rows,)`, any unit; needed for `groups`.
         groups: Batches that are sorted by length together and cut from the sorted rows; 0 for none.
         seed: Determines the batches together with the epoch, so a resumed run draws the same ones.
+
+    Raises:
+        BatchError: A column has fewer different keys than a batch has rows.
     """
 
     def __init__(
@@ -160,6 +164,21 @@ class BatchPlan:
         self.keys, self.groups = keys, groups
         self.lengths = lengths if groups else None
         self.seed = [seed] if isinstance(seed, int) else list(seed)
+        if len(self) and keys is not None:
+            self._check_distinct(keys)
+
+    def _check_distinct(self, keys: np.ndarray) -> None:
+        """Raise `BatchError` if a column holds fewer different texts than a batch needs."""
+        for column in keys.T:
+            # The first rows nearly always suffice.
+            if len(np.unique(column[: 16 * self.batch_size])) >= self.batch_size:
+                continue
+            distinct = len(np.unique(column))
+            if distinct < self.batch_size:
+                raise BatchError(
+                    f"Equal texts must not meet in a batch, and a column of the data holds only {distinct} "
+                    f"different texts for a batch of {self.batch_size}. Choose a smaller batch_size."
+                )
 
     def __len__(self) -> int:
         return self.rows // self.batch_size
@@ -172,79 +191,64 @@ class BatchPlan:
         """
         rng = np.random.default_rng([*self.seed, epoch])
         order = self._permutation(rng)
-        together = max(self.groups, 1) * self.batch_size
+        # Rows that are not sorted by length are one pool.
+        together = self.groups * self.batch_size or max(self.rows, 1)
         waiting = order[:0]
         yielded = 0
         for number, start in enumerate(range(0, self.rows, together)):
             pool = np.concatenate([waiting, order[start : start + together]])
             # Alternate short and long rows at the end of the pool, where rows are left over.
-            batches, waiting = self._cut(pool, longest_first=number % 2 == 1)
-            for index in rng.permutation(len(batches)) if self.groups else range(len(batches)):
+            pool, left = self._whole(pool, longest_first=number % 2 == 1)
+            if self.keys is None:
+                batches, waiting = (batch.tolist() for batch in pool.reshape(-1, self.batch_size)), left
+                for batch in self._shuffled(batches, rng):
+                    yielded += 1
+                    yield batch
+                continue
+            fitting = FirstFit(pool, self.keys, self.batch_size)
+            for batch in self._shuffled(fitting, rng):
                 yielded += 1
-                yield batches[index]
+                yield batch
+            waiting = np.concatenate([fitting.left(), left])
         yield from self._missing(len(self) - yielded, waiting, rng)
 
     def _permutation(self, rng: np.random.Generator) -> np.ndarray:
         """Return all rows in a random order; 4 bytes each."""
         return rng.permutation(np.arange(self.rows, dtype=np.int32))
 
-    def _cut(self, pool: np.ndarray, *, longest_first: bool) -> tuple[list[list[int]], np.ndarray]:
-        """Return full batches from a pool of rows, and the remaining rows."""
-        size = self.batch_size
-        full = len(pool) // size * size
+    def _whole(self, pool: np.ndarray, *, longest_first: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows of a pool that make whole batches, sorted by length, and the remaining rows."""
+        full = len(pool) // self.batch_size * self.batch_size
         pool, left = pool[:full], pool[full:]
         if self.lengths is not None:
             lengths = self.lengths[pool]
             pool = pool[np.argsort(-lengths if longest_first else lengths, kind="stable")]
-        if self.keys is None:
-            return pool.reshape(-1, size).tolist(), left
-        batches = []
-        while len(pool) >= size:
-            batch, rest = self._take(pool)
-            if len(batch) < size:
-                break
-            batches.append(batch)
-            pool = rest
-        return batches, np.concatenate([pool, left])
+        return pool, left
 
-    def _take(self, pool: np.ndarray) -> tuple[list[int], np.ndarray]:
-        """Return the first rows of a pool that share no text, at most a batch, and all other rows."""
-        assert self.keys is not None  # noqa: S101 -- without keys nothing is refused
-        batch: list[int] = []
-        seen: set[int] = set()
-        refused: list[int] = []
-        for start in range(0, len(pool), self.batch_size):
-            block = pool[start : start + self.batch_size]
-            for position, (row, keys) in enumerate(
-                zip(block.tolist(), self.keys[block].tolist(), strict=True)
-            ):
-                if seen.isdisjoint(keys):
-                    batch.append(row)
-                    seen.update(keys)
-                    if len(batch) == self.batch_size:
-                        end = start + position + 1
-                        return batch, np.concatenate([np.array(refused, dtype=pool.dtype), pool[end:]])
-                else:
-                    refused.append(row)
-        return batch, np.array(refused, dtype=pool.dtype)
+    def _shuffled(self, batches: Iterable[list[int]], rng: np.random.Generator) -> Iterable[list[int]]:
+        """Return batches in a random order if they are sorted by length."""
+        if not self.groups:
+            return batches
+        made = list(batches)
+        return (made[index] for index in rng.permutation(len(made)))
 
     def _missing(self, number: int, waiting: np.ndarray, rng: np.random.Generator) -> Iterator[list[int]]:
         """Yield the last batches of an epoch if rows with equal texts were left over."""
-        if number <= 0:
+        if number <= 0 or self.keys is None:
             return
         logger.warning_once(
             f"Equal texts must not meet in a batch, so {number} of {len(self)} batches of an epoch are "
             "filled up with rows that were used before."
         )
+        fitting = FirstFit(waiting, self.keys, self.batch_size)
         for _ in range(number):
-            batch, rest = self._take(np.concatenate([waiting, self._permutation(rng)]))
-            if len(batch) < self.batch_size:
+            others = self._permutation(rng)
+            if not fitting.fill() and not fitting.fill_with(others):
                 raise BatchError(
-                    f"Equal texts must not meet in a batch, and only {len(batch)} rows without a common text "
-                    f"were found for a batch of {self.batch_size}. Choose a smaller batch_size."
+                    f"Equal texts must not meet in a batch, and only {len(fitting)} rows without a common "
+                    f"text were found for a batch of {self.batch_size}. Choose a smaller batch_size."
                 )
-            waiting = np.array([row for row in waiting.tolist() if row not in set(batch)], dtype=rest.dtype)
-            yield batch
+            yield fitting.take()
 
 
 class TrainBatches(BatchSampler):
@@ -312,7 +316,8 @@ def train_batches(
         world: Processes that share a batch.
 
     Raises:
-        BatchError: A dataset has fewer rows than a batch and would never be used.
+        BatchError: A dataset has fewer rows than a batch and would never be used, or a column with fewer
+            different texts than a batch.
     """
     if mixed:
         pools = [("all data entries together", list(data))]

@@ -249,7 +249,7 @@ def row_recipes(study: Study, folder: Path) -> dict[str, dict[int, Recipe]]:
             seed: load_recipe(path, [*settings, f"seed={seed}"]) for seed in study.seeds_of(row)
         }
         if row.set:  # a file that extends another cannot hold settings by dotted key
-            whole = recipes[row.name][study.seeds[0]].model_dump(mode="json", exclude_none=True)
+            whole = recipes[row.name][study.seeds[0]].model_dump(mode="json", exclude_defaults=True)
             _dump(path, whole)
     return recipes
 

@@ -60,13 +60,29 @@ def test_a_rehearsal_tries_every_row_and_names_those_that_fail(command, tmp_path
     code, out, err = command("ablate", "two.yaml", "--rehearse")
     assert code == 2
     assert "rehearsed whole: all stages trained, resumed, and left a model that loads" in out
-    assert "row broken: stage symmetric: DataError" in err
+    assert "row broken: before the first stage: DataError" in err
     assert err.splitlines()[-1].startswith("mar: error: 1 of 2 rows failed: broken.")
     assert (tmp_path / "runs" / "two-rehearsal" / "recipes" / "broken.yaml").is_file()
     code, out, _ = command("ablate", "two.yaml", "--rehearse", "--tiny")  # with data of the package
     assert code == 0
     assert out.count("all stages trained") == 2
     assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_rehearsal_leaves_all_else_in_the_folder_of_the_study(command, tmp_path, monkeypatch):
+    monkeypatch.setattr("mar_st.commands.rehearse.run", lambda recipe, out, **_: out.mkdir())
+    study = tmp_path / "study"
+    (study / "stages").mkdir(parents=True)
+    (study / "table.md").write_text("| row |")
+    code, _, err = command("ablate", "mini", "--rehearse", "--tiny", "--out", study)
+    assert (code, err) == (0, "")
+    assert {path.name for path in study.iterdir()} == {"stages", "table.md"}
+    (study / "rehearsal").mkdir()
+    (study / "rehearsal" / "notes.txt").write_text("mine")
+    code, _, err = command("ablate", "mini", "--rehearse", "--tiny", "--out", study)
+    assert code == 2
+    assert "something else than a rehearsal" in err
+    assert (study / "rehearsal" / "notes.txt").is_file()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -74,6 +75,51 @@ def test_unknown_ids_and_missing_files_are_named(folder):
     (folder / "corpus.jsonl").unlink()
     with pytest.raises(DataError, match=r"corpus\.jsonl is missing"):
         read_triples(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("file", "row", "message"),
+    [
+        ("triples", {"positives": ["d0"]}, "triples.jsonl:1: needs 'query-id'"),
+        (
+            "triples",
+            {"query-id": "q0", "positives": None},
+            "triples.jsonl:1: 'positives' should list at least",
+        ),
+        ("triples", {"query-id": "q0", "positives": []}, "triples.jsonl:1: 'positives' should list at least"),
+        ("triples", {"query-id": "q0", "positives": "d0"}, "'positives' should be a list of ids; it is 'd0'"),
+        (
+            "triples",
+            {"query-id": "q0", "positives": ["d0"], "negatives": "d1"},
+            "'negatives' should be a list",
+        ),
+        ("triples", {"query-id": "q0", "positives": ["d9"]}, "triples.jsonl:1: 'd9' is not an _id in corpus"),
+        ("corpus", {"text": "x"}, "corpus.jsonl:1: needs an '_id' and a 'text'"),
+        ("corpus", {"_id": "d0"}, "corpus.jsonl:1: needs an '_id' and a 'text'"),
+        ("corpus", {"_id": "d0", "text": None}, "corpus.jsonl:1: needs an '_id' and a 'text'"),
+        (
+            "queries",
+            {"_id": "q0", "text": " "},
+            "triples.jsonl:1: the text of 'q0' in queries.jsonl is empty",
+        ),
+    ],
+)
+def test_broken_rows_of_a_folder_are_named(folder, file, row, message):
+    _write(folder / f"{file}.jsonl", [row])
+    with pytest.raises(DataError, match=re.escape(message)):
+        read_triples(str(folder))
+
+
+def test_an_id_that_occurs_twice_is_refused(folder):
+    _write(folder / "queries.jsonl", [{"_id": "q0", "text": "一"}, {"_id": "q0", "text": "二"}])
+    with pytest.raises(DataError, match=r"queries\.jsonl:2: the _id 'q0' occurs twice"):
+        read_triples(str(folder))
+
+
+@pytest.mark.parametrize("negatives", [{}, {"negatives": None}, {"negatives": []}])
+def test_rows_of_a_folder_may_have_no_negatives(folder, negatives):
+    _write(folder / "triples.jsonl", [{"query-id": "q0", "positives": ["d0"], **negatives}])
+    assert read_triples(str(folder)) == [Triple("问零", ("题0\n文0",))]
 
 
 def test_missing_and_empty_sources_are_refused(tmp_path):

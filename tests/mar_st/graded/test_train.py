@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from sentence_transformers import CrossEncoder
@@ -110,6 +112,13 @@ def test_unusable_input_is_refused(base, tmp_path, monkeypatch):
     (tmp_path / "torn" / THRESHOLDS_FILE).write_text('{"identity": ', encoding="utf-8")
     with pytest.raises(MarError, match=r"thresholds\.json is damaged \(.*Delete its folder"):
         train_grader(pairs(), base, tmp_path / "torn", HOW)
+    layers = make_config("bert").num_hidden_layers
+    more = dataclasses.replace(HOW, layers=layers + 1)
+    with pytest.raises(MarError, match=rf"has {layers} layers, so {layers + 1} cannot be kept"):
+        train_grader(pairs(), base, tmp_path / "new", more)
+    assert not list(tmp_path.glob("new*"))
+    with pytest.raises(MarError, match="seed is a number from 0 to 4294967295; got -1"):
+        GraderSettings(seed=-1)
     monkeypatch.setattr("mar_st.files.packages.find_spec", lambda name: None)
     with pytest.raises(PackageError, match="Training needs the package accelerate"):
         train_grader(pairs(), base, tmp_path / "new", HOW)

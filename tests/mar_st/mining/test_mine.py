@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from mar_st.data import Triple, to_dataset
 from mar_st.mining import BM25, MiningError, Rules, mine
 from mar_st.mining import mine as mine_function
+from mar_st.mining.mine import Miner
+from mar_st.mining.retrievers import Retrieved
 from mar_st.mining.rules import REASONS, grams
 from tests.mar_st.mining.conftest import Table
 
@@ -206,3 +210,41 @@ def test_no_retriever_or_no_triples_are_refused(triples, table):
         mine_function([], triples)
     with pytest.raises(MiningError, match="got 1 and 0"):
         mine_function([table], [])
+
+
+class Asked:
+    """A retriever that records the queries that it is asked."""
+
+    name = "asked"
+
+    def __init__(self):
+        self.queries = []
+
+    def identity(self):
+        return {}
+
+    def prepare(self, queries, corpus):
+        self.queries = list(queries)
+
+    def search(self, rows, k, also):
+        documents = np.full((len(rows), k), -1)
+        return Retrieved(documents, documents.astype(np.float32), [np.zeros(len(some)) for some in also])
+
+
+@pytest.mark.parametrize("instructed", [True, False])
+def test_queries_are_searched_for_after_their_instruction_if_asked(instructed, tmp_path):
+    triples = [
+        Triple("头疼", ("休息",), instruction="查医嘱："),
+        Triple("发热", ("喝水",), instruction="查护理："),
+        Triple("头疼", ("服药",), instruction="查用药："),
+    ]
+    retriever = Asked()
+    mined = mine([retriever], triples, instructed=instructed, work=tmp_path, show_progress=False)
+    assert retriever.queries == (["查医嘱：头疼", "查护理：发热"] if instructed else ["头疼", "发热"])
+    assert [triple.query for triple in mined.triples] == ["头疼", "发热", "头疼"]
+    bare = [replace(triple, instruction="") for triple in triples]
+    identity, without = (
+        Miner([retriever], rows, instructed=instructed).identity() for rows in (triples, bare)
+    )
+    assert (identity == without) == (not instructed)
+    assert without == Miner([retriever], bare).identity()

@@ -117,6 +117,23 @@ def test_a_stage_that_cannot_be_made_to_fit_is_reported(recipe):
         fitted(pretrained, small, Launch())
 
 
+def test_a_large_file_without_line_breaks_is_planned(tmp_path, recipe, monkeypatch):
+    import mar_st.planning.lengths as lengths
+
+    (entry,) = recipe.data[:1]
+    file = tmp_path / "one.jsonl"
+    file.write_text('{"query": "头疼", "positive": "休息"}', encoding="utf-8")
+    monkeypatch.setattr(lengths, "MAX_READ_BYTES", 10)
+    changes = {"path": str(file), "form": "auto", "columns": {}, "where": {}, "limit": None, "role": None}
+    assert lengths.entry_stats(entry.model_copy(update=changes)).triples == 1
+
+
+@pytest.mark.parametrize("mfu", [0.0, -1.0, float("nan"), 1.5])
+def test_an_impossible_share_of_the_peak_is_refused(recipe, mfu):
+    with pytest.raises(PlanError, match="mfu is a share of the device's peak"):
+        plan(recipe, mfu=mfu)
+
+
 def test_unknown_devices_and_indivisible_batches_are_refused():
     recipe = load_recipe("medical-embedder-4b")
     with pytest.raises(PlanError, match="No device 'H1000'; known are H200, H200-NVL, H100"):

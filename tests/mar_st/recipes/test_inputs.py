@@ -20,6 +20,7 @@ ENTRY = {"name": "qa", "path": "rows.jsonl"}
         ({"config": RANDOM["config"]}, "'tokenizer' goes with 'config'"),
         ({"source": "x", "tokenizer": {"vocab_size": 100}}, "'tokenizer' goes with 'config'"),
         ({"source": "x", "tokenizer_data": ["qa"]}, "'tokenizer_data' goes with 'tokenizer'"),
+        ({**RANDOM, "tokenizer_data": []}, "at least 1 item"),
         ({"source": "x", "context_means": ["qa"]}, "first layer must be 1 or higher"),
         ({"layers_of_document": [0, 1], "context_means": ["qa"]}, "first layer must be 1 or higher"),
         ({"layers_of_document": [1], "context_means": []}, "at least 1 item"),

@@ -154,6 +154,9 @@ def test_overrides_change_fields_and_unknown_ones_are_refused(tmp_path, content)
         ({"query": None}, "needs a 'query' backbone"),
         ({"prompts": {}}, "prompts' does not define"),
         ({"stages": []}, "stages"),
+        ({"description": ""}, "description: String should have at least 1 character"),
+        ({"seed": -1}, "seed: Input should be greater than or equal to 0"),
+        ({"seed": 5_000_000_000}, "seed: Input should be less than or equal to 4294967295"),
     ],
 )
 def test_impossible_recipes_are_refused(tmp_path, content, change, message):
@@ -321,3 +324,37 @@ def test_a_recipe_name_too_long_for_a_file_is_refused(name):
     with pytest.raises(RecipeError, match=r"No recipe '[xa]") as caught:
         load_recipe(name)
     assert len(str(caught.value)) < 2000
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("data=[]", "data: Tuple should have at least 1 item"),
+        ("seed=-1", "seed: Input should be greater than or equal to 0"),
+        ("dims=[0]", r"dims are different numbers above 0; got \[0\]"),
+        ("dims=[8, 8]", r"dims are different numbers above 0; got \[8, 8\]"),
+        ("dims=[8, -8]", "dims are different numbers above 0"),
+    ],
+)
+def test_impossible_settings_of_a_stage_are_refused(setting, message):
+    with pytest.raises(RecipeError, match=message):
+        load_recipe("mar-mini", [f"stages.document-init.{setting}"])
+
+
+@pytest.mark.parametrize("temperature", [2, 0.0005])
+def test_a_learnable_temperature_starts_within_its_bounds(temperature):
+    settings = ["stages.document-init.learnable_temperature=true"]
+    assert load_recipe("mar-mini", settings)
+    with pytest.raises(RecipeError, match=r"a learnable temperature starts from 0\.001 to 1; got"):
+        load_recipe("mar-mini", [*settings, f"stages.document-init.temperature={temperature}"])
+
+
+@pytest.mark.parametrize("base", [3, ["mar-mini"], {"name": "mar-mini"}])
+def test_a_recipe_extends_one_name(tmp_path, base):
+    with pytest.raises(RecipeError, match="extends should be the name or the file of one recipe"):
+        _load(tmp_path, {"extends": base, "name": "mine"})
+
+
+def test_a_setting_that_is_not_yaml_is_named():
+    with pytest.raises(RecipeError, match=r"--set query\.source=\[: '\[' is not valid YAML"):
+        load_recipe("mar-mini", ["query.source=["])

@@ -11,7 +11,14 @@ from transformers.utils import logging
 import mar_st.rehearsal.rehearse as module
 from mar_st.recipes.load import load_recipe, recipe_names
 from mar_st.recipes.schema import Recipe
-from mar_st.rehearsal.rehearse import REHEARSAL_LIMITS, SAVE_STEPS, STEPS, RehearsalError, rehearse
+from mar_st.rehearsal.rehearse import (
+    REHEARSAL_LIMITS,
+    SAVE_STEPS,
+    STEPS,
+    RehearsalError,
+    rehearse,
+    start_folder,
+)
 from mar_st.rehearsal.shorten import shorten
 from mar_st.rehearsal.tiny import shrink, write_evaluation
 
@@ -196,11 +203,35 @@ def test_unreadable_data_are_reported_before_the_first_stage(tmp_path):
         rehearse(recipe.model_copy(update={"data": (missing,)}), tmp_path / "run")
 
 
-def test_folders_other_than_run_folders_are_not_touched(tmp_path):
-    (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(RehearsalError, match="not a run folder"):
+@pytest.mark.parametrize("name", ["thesis.txt", "recipe.json"])
+def test_folders_other_than_rehearsals_are_not_touched(tmp_path, name):
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(RehearsalError, match="something else than a rehearsal"):
         rehearse(_one_stage(), tmp_path)
-    assert (tmp_path / "thesis.txt").exists()
+    assert (tmp_path / name).exists()
+
+
+def test_only_a_rehearsal_is_replaced_by_the_next_one(tmp_path):
+    folder = tmp_path / "run"
+    start_folder(folder, "first")
+    (folder / "left.txt").write_text("of the first")
+    start_folder(folder, "second")
+    assert [path.name for path in folder.iterdir()] == ["rehearsal.json"]
+    real = load_recipe("mini-symmetric-query")
+    (folder / "recipe.json").write_text(shorten(real, REHEARSAL_LIMITS).model_dump_json())
+    start_folder(folder, "third")
+    (folder / "recipe.json").write_text(real.model_dump_json())  # a real run in the folder of a rehearsal
+    with pytest.raises(RehearsalError, match="something else than a rehearsal"):
+        start_folder(folder, "fourth")
+    assert (folder / "recipe.json").is_file()
+
+
+def test_an_entry_of_small_weight_gives_enough_rows_for_its_batches():
+    recipe = load_recipe("mini-symmetric-query", ["data.sts.weight=0.3", "data.sts.limit=100000"])
+    (size,) = {stage.batch_size for stage in recipe.stages}
+    (limit,) = (entry.limit for entry in shorten(recipe, REHEARSAL_LIMITS).data if entry.name == "sts")
+    assert int(0.3 * limit) >= 2 * size
+    assert 0.3 * (limit - 1) < 2 * size
 
 
 def test_the_real_recipe_is_shortened_and_nothing_else():

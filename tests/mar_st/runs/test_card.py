@@ -9,6 +9,7 @@ from mar_st.data.content import data_digest
 from mar_st.model.describe import count_parameters
 from mar_st.model.names import packaged_folder
 from mar_st.recipes.load import load_recipe
+from mar_st.recipes.schema import Recipe
 from mar_st.runs.card import write_card
 
 
@@ -91,3 +92,13 @@ def test_card_states_results_and_versions(mar, tmp_path):
     # Without records there is nothing to tell.
     write_card(tmp_path / "model", recipe, ["a" * 64, "b" * 64])
     assert "## Results" not in (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_setting_of_null_in_place_of_a_default_stays_in_the_recipe(mar, tmp_path):
+    mar.save_pretrained(str(tmp_path))
+    mining = ["stages.document-init.negatives=1", "stages.document-init.mine={near_duplicate: null}"]
+    recipe = load_recipe("mar-mini", mining)
+    write_card(tmp_path, recipe, ["a" * 64, "b" * 64])
+    text = (tmp_path / "README.md").read_text(encoding="utf-8")
+    kept = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
+    assert Recipe.model_validate(kept) == recipe

@@ -85,11 +85,15 @@ def test_the_dropout_of_a_backbone_reaches_every_load(recipe, tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
+        (["query.config.model_type=nosuch"], "query backbone: transformers makes no encoder of 'config'"),
+        (["query.config.num_attention_heads=3"], "hidden_size 16 of 'config' is not a multiple of its 3"),
         (["document.dtype=bfloat16"], "precision fp32 computes in float32"),
         (["precision=bf16", "document.attn_implementation=flash_attention_2"], "cannot run with flash_att"),
     ],
 )
-def test_an_unusable_dtype_or_attention_is_refused_before_training(recipe, tmp_path, overrides, message):
+def test_an_unusable_config_dtype_or_attention_is_refused_before_training(
+    recipe, tmp_path, overrides, message
+):
     with pytest.raises(MarError, match=message):
         train(recipe(*overrides, stages=[ALIGN]), tmp_path / "out", say=silent)
     assert not (tmp_path / "out").exists()

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import errno
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +13,11 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 from mar_st import MAR
+from mar_st.data import read_source
 from mar_st.modules import INERT_SCALE
 from mar_st.recipes.load import load_recipe
-from mar_st.runs.train import TrainError, train
+from mar_st.runs.sides import Sides
+from mar_st.runs.train import RecipeRun, TrainError, train
 from tests.mar_st.train_helpers import LORA, STAGES, silent, train_in_two_processes, weights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -256,3 +260,35 @@ def test_one_backbone_gives_a_symmetric_model(recipe_file, tmp_path, absent, sid
     )
     scores = model.similarity(model.encode_query(queries), model.encode_document(positives)).numpy()
     assert (scores.argmax(axis=1) == np.arange(40)).mean() > 0.5
+
+
+def test_a_stage_moves_whole_into_a_store_on_another_file_system(tmp_path, monkeypatch):
+    recipe = load_recipe("mini-symmetric-query")
+    run = RecipeRun(recipe, tmp_path / "run", 10, silent, tmp_path / "store", read_source, digests=["d1"])
+    run.sides = Sides(recipe, [])
+    own, stored = tmp_path / "run" / "01-symmetric", tmp_path / "store" / "d1"
+    (own / "model").mkdir(parents=True)
+    (own / "model" / "weights").write_text("weights")
+    (own / "done.json").write_text(json.dumps({"digest": "d1", "stage": "symmetric"}))
+    stored.parent.mkdir()
+    rename = Path.rename
+
+    def other_file_system(path, target):
+        if path == own:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        return rename(path, target)
+
+    def killed(part, folder):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "rename", other_file_system)
+    with monkeypatch.context() as patch:
+        patch.setattr("mar_st.runs.train.move_folder", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run.stage(0)
+    assert not stored.exists()
+    assert (own / "done.json").is_file()
+    run.stage(0)
+    assert (stored / "model" / "weights").read_text() == "weights"
+    assert (stored / "done.json").is_file()
+    assert own.resolve() == stored

@@ -140,8 +140,14 @@ def test_the_last_batches_are_filled_up_where_equal_texts_are_left_over(monkeypa
 
 
 def test_too_few_distinct_texts_are_an_error():
-    plan = BatchPlan(64, 8, keys=np.arange(64)[:, None] % 5)
-    with pytest.raises(BatchError, match=r"only 5 rows .* batch of 8"):
+    with pytest.raises(BatchError, match=r"only 5 different texts for a batch of 8"):
+        BatchPlan(64, 8, keys=np.arange(64)[:, None] % 5)
+    with pytest.raises(BatchError, match=r"only 5 different texts for a batch of 8"):
+        train_batches({"a": pairs(64, distinct=5)}, 8)
+    # Each column has enough different texts, but they meet in other columns.
+    one, other = np.arange(64) % 8, np.arange(64) % 8 // 4
+    plan = BatchPlan(64, 8, keys=np.stack([one, np.where(np.arange(64) < 8, one, other)], axis=1)[:, ::-1])
+    with pytest.raises(BatchError, match=r"only . rows .* batch of 8"):
         list(plan.epoch(0))
 
 

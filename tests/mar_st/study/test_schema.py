@@ -95,3 +95,25 @@ def test_shipped_studies_have_possible_recipes(tmp_path):
         recipes = row_recipes(study, tmp_path / name)
         assert recipes[study.full][study.seeds[0]].asymmetric
     assert not [name for name in recipe_names() if "studies" in name]
+
+
+def test_a_setting_of_null_in_place_of_a_default_stays_in_the_file_of_a_row(tmp_path):
+    study = {
+        "name": "mined",
+        "base": "mar-mini",
+        "full": "full",
+        "seeds": 1,
+        "rows": [
+            {
+                "name": "full",
+                "set": {
+                    "stages.document-init.negatives": 1,
+                    "stages.document-init.mine": {"near_duplicate": None},
+                },
+            }
+        ],
+        "tasks": [{"name": "sts", "path": "MedTEBSTS"}],
+    }
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study), encoding="utf-8")
+    recipes = row_recipes(load_study(tmp_path / "study.yaml"), tmp_path / "recipes")
+    assert load_recipe(tmp_path / "recipes" / "full.yaml") == recipes["full"][42]
