@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from mar_st.encode.corpus import CorpusError, Entry, read_corpus
     from mar_st.encode.encoding import encode_corpus
     from mar_st.encode.engine import Engine
-    from mar_st.encode.folder import VectorFolder, VectorsError, write_vectors
+    from mar_st.encode.folder import VectorFolder, VectorsError
     from mar_st.encode.settings import EncodeSettings
+    from mar_st.encode.write import write_vectors
 
 __all__ = [
     "CorpusError",
@@ -36,7 +37,7 @@ _HOMES = {
     "VectorsError": "folder",
     "encode_corpus": "encoding",
     "read_corpus": "corpus",
-    "write_vectors": "folder",
+    "write_vectors": "write",
 }
 
 

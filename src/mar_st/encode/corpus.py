@@ -34,6 +34,10 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+){0,2}")
 _SPLITS = ("corpus", "train", "test")
 
 
+#: Largest absolute value of an integer of metadata; twice as much would be infinite as a float.
+_LARGEST_INTEGER = 10**308
+
+
 class CorpusError(MarError):
     """A corpus that cannot be read; the message names the file and the line."""
 
@@ -261,13 +265,21 @@ def _entry(place: str, row: Any) -> Entry:
         raise CorpusError(f"{place}: 'title' of document {shown} is {_kind(title)}; it should be a string.")
     if not text.strip() and not (title or "").strip():
         raise CorpusError(f"{place}: document {shown} is empty: it has neither a text nor a title.")
+    metadata = _metadata(row)
+    for value in metadata.values():
+        if type(value) is int and abs(value) > _LARGEST_INTEGER:
+            raise CorpusError(
+                f"{place}: document {shown} has an integer of more than 308 digits in its metadata. "
+                "Write it as a string."
+            )
+    strings = [value for value in metadata.values() if isinstance(value, str)]
     try:
-        f"{identity}{title or ''}{text}".encode()
+        "".join([str(identity), title or "", text, *metadata, *strings]).encode()
     except UnicodeEncodeError as error:
         raise CorpusError(
             f"{place}: document {shown} holds half a surrogate pair, so it is not valid text ({error})."
         ) from error
-    return Entry(str(identity), title or "", text, _metadata(row))
+    return Entry(str(identity), title or "", text, metadata)
 
 
 def _kind(value: Any) -> str:

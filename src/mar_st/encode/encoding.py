@@ -9,6 +9,7 @@ the new documents.
 from __future__ import annotations
 
 import json
+import re
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -34,7 +35,7 @@ from mar_st.encode.settings import EncodeSettings
 from mar_st.encode.shards import check_shard, read_header, read_table, shard_name
 from mar_st.encode.worker import EncodeJob, remove_parts
 from mar_st.errors import MarError
-from mar_st.files import check_file, make_folder, refuse_links, write_json
+from mar_st.files import check_file, make_folder, read_json, refuse_links, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -45,6 +46,9 @@ Executor: TypeAlias = Literal["local", "ray"]
 
 #: File with the model and the settings that a folder was started with.
 ENCODE_FILE = "encode.json"
+
+#: Name of a shard's vectors, see `shard_name`; copies that other programs make have other names.
+_VECTORS_FILE = re.compile(r"[0-9]{6,}\.safetensors")
 
 
 class EncodeError(MarError):
@@ -196,9 +200,8 @@ def _kernel(root: Path, settings: EncodeSettings, kinds: set[str]) -> Kernel:
     """Return the kernel for linear layers; a folder started with one kernel is finished with the same."""
     if kinds != {"cpu"} or settings.dtype == "float32":
         return "torch"
-    begun = root / ENCODE_FILE
-    if begun.is_file():
-        kernel: Kernel = json.loads(begun.read_text(encoding="utf-8"))["settings"].get("kernel", "torch")
+    if _is_begun(root):
+        kernel: Kernel = _begun(root)["settings"].get("kernel", "torch")
         return kernel
     import torch  # lazy: torch
 
@@ -207,16 +210,39 @@ def _kernel(root: Path, settings: EncodeSettings, kinds: set[str]) -> Kernel:
     return best_kernel(torch.bfloat16 if settings.dtype == "bfloat16" else torch.float32)
 
 
+def _is_begun(root: Path) -> bool:
+    """Return True if a folder holds vectors; without any, a failed start binds it to no settings."""
+    return (root / MANIFEST).is_file() or any((root / SHARDS).glob("*.safetensors"))
+
+
+def _begun(root: Path) -> dict[str, Any]:
+    """Return the record of model and settings that the vectors of a folder were computed with.
+
+    Raises:
+        EncodeError: There is none, or it is damaged.
+    """
+    path = root / ENCODE_FILE
+    if not path.is_file():
+        raise EncodeError(f"{root} holds vectors that 'mar encode' did not write. Give another folder.")
+    try:
+        record: dict[str, Any] = read_json(path)
+        if not isinstance(record["settings"], dict):
+            raise TypeError("its settings are not an object")
+        _ = record["model"]["digest"], record["model"]["name"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise EncodeError(
+            f"{path} is damaged ({error!r}). Copy it from a backup, or give another folder."
+        ) from error
+    return record
+
+
 def _begin(root: Path, record: dict[str, Any]) -> None:
     """Record model and settings of a new folder, or compare them with the record."""
-    path = root / ENCODE_FILE
     record = json.loads(json.dumps(record))
-    if not path.is_file():
-        if (root / MANIFEST).is_file() or any((root / SHARDS).glob("*.safetensors")):
-            raise EncodeError(f"{root} holds vectors that 'mar encode' did not write. Give another folder.")
-        write_json(path, record)
+    if not _is_begun(root):
+        write_json(root / ENCODE_FILE, record)
         return
-    begun = json.loads(path.read_text(encoding="utf-8"))
+    begun = _begun(root)
     changes = []
     if begun["model"]["digest"] != record["model"]["digest"]:
         names = [content["model"]["name"] for content in (begun, record)]
@@ -246,7 +272,9 @@ def _missing(root: Path, scan: Scan, say: Callable[[str], None]) -> list[int]:
     Raises:
         EncodeError: The folder was started with another corpus.
     """
-    existing = sorted(int(path.stem) for path in (root / SHARDS).glob("[0-9]*.safetensors"))
+    existing = sorted(
+        int(path.stem) for path in (root / SHARDS).glob("*.safetensors") if _VECTORS_FILE.fullmatch(path.name)
+    )
     if existing and existing[-1] >= len(scan.shards):
         raise EncodeError(
             f"{root} was started with a longer corpus: {scan.source} has {scan.count:,} documents now. "
@@ -316,7 +344,7 @@ def _finish(root: Path, scan: Scan, identity: dict[str, Any], settings: EncodeSe
     facts.pop("digest")
     recorded = settings.to_json()
     chosen = {name: recorded[name] for name in ("dtype", "precision", "tokens", "shard")}
-    begun = json.loads((root / ENCODE_FILE).read_text(encoding="utf-8"))["settings"]
+    begun = _begun(root)["settings"]
     computed = {name: begun[name] for name in ("device", "kernel")}
     write_manifest(
         root,

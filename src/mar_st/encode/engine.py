@@ -19,6 +19,7 @@ import numpy as np
 import torch
 import torch.nn.functional as functional
 from sentence_transformers.base.modules import Normalize, Transformer
+from torch import nn
 from tqdm import tqdm
 
 from mar_st.encode.pipeline import ahead
@@ -79,8 +80,8 @@ class Engine:
         is_packed: Whether texts are laid end to end.
 
     Raises:
-        MarError: `dim` exceeds the model's dimensions, the model has no such route, or its backbone does not
-            support packed texts and `packed` is true.
+        MarError: `dim` exceeds the model's dimensions or `max_length` its positions, the model has no such
+            route, or its backbone does not support packed texts and `packed` is true.
     """
 
     def __init__(
@@ -103,6 +104,12 @@ class Engine:
         self.max_length, self._rows = max_length, rows
         self._set_width(dim)
         first = self._chain[0]
+        most = _positions(first)
+        if max_length is not None and most is not None and max_length > most:
+            raise MarError(
+                f"The model has positions for {most} tokens; max_length {max_length} exceeds them. Give at "
+                f"most {most}, or leave it out."
+            )
         self.threads = max(1, threads or torch.get_num_threads()) if self._on_cpu else 1
         self.tokens = tokens or (default_tokens(first) if self._on_cpu else GPU_TOKENS)
         self.is_packed = False
@@ -230,6 +237,16 @@ def _full_precision(module: Any) -> Any:
     if isinstance(module, Transformer) or all(p.dtype == torch.float32 for p in module.parameters()):
         return module
     return copy.deepcopy(module).float()
+
+
+def _positions(module: Any) -> int | None:
+    """Return the number of tokens that a table of positions has rows for; `None` if there is no table."""
+    for part in module.modules():
+        table = getattr(part, "position_embeddings", None)
+        if isinstance(table, nn.Embedding):
+            padding = getattr(part, "padding_idx", None)  # RoBERTa models count from the row after it
+            return table.num_embeddings - (padding + 1 if isinstance(padding, int) else 0)
+    return None
 
 
 def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from mar_st.encode.codes import NUMPY_TYPES, check_type, unpack
-from mar_st.encode.shards import Shard, check_shard, read_header, shard_name, write_shard
+from mar_st.encode.shards import Shard, check_shard, read_header, shard_name
 from mar_st.errors import MarError
-from mar_st.files import check_file, entry_of, listed_path, make_folder, read_json, write_json
+from mar_st.files import check_file, entry_of, listed_path, read_json, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -114,9 +114,7 @@ class VectorFolder:
     def __getitem__(self, rows: int | slice | Sequence[int] | np.ndarray) -> np.ndarray:
         if isinstance(rows, slice):
             return self._range(*rows.indices(len(self)))
-        index = np.asarray(rows)
-        if index.dtype == bool:
-            index = np.flatnonzero(index)
+        index = _row_numbers(rows, len(self))
         places = index.astype(np.int64).reshape(-1)
         places = np.where(places < 0, places + len(self), places)
         if places.size and (places.min() < 0 or places.max() >= len(self)):
@@ -205,72 +203,21 @@ class VectorFolder:
         return pa.chunked_array([chunk for column in chunks for chunk in column.chunks], type=kind)
 
 
-def write_vectors(
-    out: str | Path,
-    ids: Sequence[str],
-    vectors: np.ndarray,
-    *,
-    model: str | None = None,
-    space: str | None = None,
-    dtype: str = "float32",
-    texts: Sequence[str] | None = None,
-    normalised: bool | None = None,
-    similarity: str = "cosine",
-    shard: int = SHARD_ROWS,
-) -> VectorFolder:
-    """Write vectors from another source as a folder of vectors.
-
-    Args:
-        out: The folder; it must hold no vectors yet.
-        ids: Ids, all different.
-        vectors: `(len(ids), dim)` floats.
-        model: Name of the model that computed the vectors.
-        space: Digest of its document space, if it is known.
-        dtype: Type to store the vectors in.
-        texts: The texts, from which digests are computed; without them, the digests are zeros.
-        normalised: Whether the vectors have length 1; by default this is measured.
-        similarity: `cosine` or `dot`.
-        shard: Vectors per shard.
+def _row_numbers(rows: Any, count: int) -> np.ndarray:
+    """Return a number, a sequence of numbers or a mask as row numbers.
 
     Raises:
-        VectorsError: Lengths differ, ids repeat, or the folder holds vectors.
-        MarError: The type is unknown, or a value is not finite.
+        IndexError: It is none of these, or a mask of another length.
     """
-    root, vectors = Path(out), np.asarray(vectors)
-    names = [str(name) for name in ids]
-    if vectors.ndim != 2 or len(vectors) != len(names) or (texts is not None and len(texts) != len(names)):
-        raise VectorsError(
-            f"Expected a vector (and a text) for each of {len(names)} ids; the vectors have shape "
-            f"{vectors.shape}{'' if texts is None else f', the texts are {len(texts)}'}."
-        )
-    if len(set(names)) < len(names):
-        raise VectorsError("The ids repeat; every document needs an id of its own.")
-    if (root / SHARDS).exists() or (root / MANIFEST).exists():
-        raise VectorsError(f"{root} holds vectors already; give another folder.")
-    check_type(dtype, vectors.shape[1])
-    make_folder(root / SHARDS)
-    entries = []
-    for number, start in enumerate(range(0, len(names), shard)):
-        rows = slice(start, start + shard)
-        digests = text_digests(texts[rows]) if texts is not None else [bytes(16)] * len(names[rows])
-        write_shard(root / SHARDS, number, names[rows], digests, vectors[rows], dtype)
-        entries.append(shard_entry(root, number))
-    if normalised is None:
-        lengths = np.linalg.norm(vectors.astype(np.float32), axis=1)
-        normalised = bool(len(lengths)) and bool(np.abs(lengths - 1).max() < 1e-3)
-    settings = {
-        "dim": vectors.shape[1], "dtype": dtype, "normalised": normalised, "similarity": similarity,
-        "prompt": "",
-    }  # fmt: skip
-    write_manifest(
-        root,
-        model={"name": model, "digest": None},
-        space=space,
-        settings=settings,
-        corpus={"path": None, "digest": None},
-        shards=entries,
+    index = np.asarray(rows)
+    if index.dtype == bool and index.shape == (count,):
+        return np.flatnonzero(index)
+    if index.ndim <= 1 and (index.dtype.kind in "iu" or not index.size):
+        return index
+    raise IndexError(
+        f"Rows are given by a number, a slice, a sequence of numbers or a mask of {count}; got an array of "
+        f"{index.dtype} with shape {index.shape}."
     )
-    return VectorFolder.open(root)
 
 
 def text_digests(texts: Sequence[str]) -> list[bytes]:

@@ -6,7 +6,6 @@ import gc
 import logging
 import os
 import platform
-import shutil
 import sys
 import warnings
 from contextlib import contextmanager, redirect_stdout
@@ -24,7 +23,7 @@ from mar_st.export.graph import ExportError, PackedEncoder
 from mar_st.export.judge import LossTask, open_judge
 from mar_st.export.measure import cosines, measure
 from mar_st.export.source import check_tokens, open_source, write_front
-from mar_st.files import entry_of, move_folder
+from mar_st.files import entry_of, finished_folder
 from mar_st.kernels.processor import processors
 from mar_st.model.names import model_source
 from mar_st.online.front import TextPacker
@@ -122,32 +121,31 @@ def export(
             f"Queries to calibrate on are for int8; the weight formats are {', '.join(weight_formats)}."
         )
     name = model_source(model)
-    part = Path(out).with_name(f"{Path(out).name}.part")
-    shutil.rmtree(part, ignore_errors=True)  # left over from a killed export
-    part.mkdir(parents=True)
     source = open_source(name, query)
     cosine = source.encoder.model.similarity_fn_name != "dot"
     judge = open_judge(task, name, split=split, vectors=vectors, cosine=cosine) if task is not None else None
     texts = list(judge.queries.values()) if judge else list(calibrate)[:_MAX_COMPARED] or packaged_queries()
     original = source.encoder.encode(texts)
-    listing, exact = write_front(source, part, exact="fp32" in weight_formats)
-    check_tokens(source, part, listing, texts[:100])
-    listing = replace(listing, model={**listing.model, "source": str(model)}, task=_task(judge, original))
-    wanted = _wanted(formats, weight_formats, calibrated=bool(calibrate))
-    example, inputs = _inputs(part, listing, calibrate[:_MAX_CALIBRATION])
-    graph = PackedEncoder(source.parts).eval()
-    del source
-    gc.collect()
-    with _quiet():
-        listing = _write(graph, example, part, listing, wanted, exact, inputs, show_progress=show_progress)
-    del graph
-    gc.collect()
-    reporter = _Reporter(part, texts, original, judge, threads)
-    listing = _measured(listing, reporter, show_progress=show_progress)
-    listing = replace(listing, chosen=choose(listing, limits or LossLimits()), machine=_machine(threads))
-    _tidy(part, listing)
-    listing.write(part)
-    move(part, Path(out))
+    with finished_folder(Path(out)) as part:
+        listing, exact = write_front(source, part, exact="fp32" in weight_formats)
+        check_tokens(source, part, listing, texts[:100])
+        listing = replace(listing, model={**listing.model, "source": str(model)}, task=_task(judge, original))
+        wanted = _wanted(formats, weight_formats, calibrated=bool(calibrate))
+        example, inputs = _inputs(part, listing, calibrate[:_MAX_CALIBRATION])
+        graph = PackedEncoder(source.parts).eval()
+        del source
+        gc.collect()
+        with _quiet():
+            listing = _write(
+                graph, example, part, listing, wanted, exact, inputs, show_progress=show_progress
+            )
+        del graph
+        gc.collect()
+        reporter = _Reporter(part, texts, original, judge, threads)
+        listing = _measured(listing, reporter, show_progress=show_progress)
+        listing = replace(listing, chosen=choose(listing, limits or LossLimits()), machine=_machine(threads))
+        _tidy(part, listing)
+        listing.write(part)
     return listing
 
 
@@ -158,16 +156,6 @@ def _tidy(part: Path, listing: Listing) -> None:
             path.unlink()
         else:
             path.chmod(0o644)  # some writers restrict reading to the owner; the server may be another user
-
-
-def move(part: Path, out: Path) -> None:
-    """Move a finished folder into place; an existing one is deleted only after that."""
-    old = out.with_name(f"{out.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if out.exists():
-        out.rename(old)
-    move_folder(part, out)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _check(formats: Sequence[str], weight_formats: Sequence[str], out: Path, *, overwrite: bool) -> None:

@@ -107,8 +107,8 @@ class PackedEncoder(nn.Module):
         config = model.config
         self.causal = is_causal(model)
         kinds = set(getattr(config, "layer_types", None) or ())
-        self.window = config.sliding_window if "sliding_attention" in kinds else None
         self.by_kind = bool(kinds - {"full_attention"})
+        self.reach = _reach(config, kinds, causal=self.causal)
         takes = inspect.signature(type(model).forward).parameters
         if "inputs_embeds" not in takes or "position_ids" not in takes:
             raise ExportError(
@@ -140,15 +140,29 @@ class PackedEncoder(nn.Module):
         if self.causal:
             rows = torch.arange(segments.shape[0], device=segments.device)
             same = same & (rows[:, None] >= rows[None, :])
-        full = _additive(same)
-        if not self.by_kind:
-            return full
-        masks = {"full_attention": full}
-        if self.window is not None:
+        near = same
+        if self.reach is not None:
             rows = torch.arange(segments.shape[0], device=segments.device)
-            near = (rows[:, None] - rows[None, :]).abs() <= self.window
-            masks["sliding_attention"] = _additive(same & near)
+            near = same & ((rows[:, None] - rows[None, :]).abs() <= self.reach)
+        if not self.by_kind:
+            return _additive(near)
+        masks = {"full_attention": _additive(same)}
+        if self.reach is not None:
+            masks["sliding_attention"] = _additive(near)
         return masks
+
+
+def _reach(config: Any, kinds: set[str], *, causal: bool) -> int | None:
+    """Return the largest distance between tokens that see each other in a sliding window, if there is one.
+
+    Models without `layer_types` (Mistral) apply the window in all layers. The window counts a token itself,
+    except in models made for both directions (ModernBERT), where it is the distance on each side.
+    """
+    window = getattr(config, "sliding_window", None)
+    if window is None or (kinds and "sliding_attention" not in kinds) or (not kinds and not causal):
+        return None
+    made_causal = causal or bool(getattr(config, "use_bidirectional_attention", False))  # EmbeddingGemma
+    return int(window) - 1 if made_causal else int(window)
 
 
 def _additive(seen: torch.Tensor) -> torch.Tensor:

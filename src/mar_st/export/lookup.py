@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sentence_transformers.base.modules import Normalize
 
-from mar_st.export.exporting import check_place, move, packaged_queries
+from mar_st.export.exporting import check_place, packaged_queries
 from mar_st.export.formats import GRAPHS, LOOKUPS
 from mar_st.export.graph import ExportError
 from mar_st.export.measure import TIMED_TEXTS, cosines, timings
 from mar_st.export.rows import int8_rows
-from mar_st.files import entry_of
+from mar_st.files import entry_of, finished_folder
 from mar_st.lookup.module import LookupEncoder
 from mar_st.model.names import model_source
 from mar_st.online.lookup import DICTIONARY, TABLE_DTYPES, TABLE_FILE, LookupListing, NumpyLookupEncoder
@@ -66,32 +65,29 @@ def export_lookup(
     check_place(Path(out), overwrite=overwrite)
     encoder = TorchEncoder.open(model_source(model), query=query, device="cpu")
     lookup = _lookup(encoder, str(model))
-    part = Path(out).with_name(f"{Path(out).name}.part")
-    shutil.rmtree(part, ignore_errors=True)  # of an export that was killed
-    part.mkdir(parents=True)
-    (part / DICTIONARY).write_text(lookup.features.to_json(), encoding="utf-8")
-    _write_weights(lookup, weight_format, part / TABLE_FILE)
-    names = [DICTIONARY, TABLE_FILE]
-    more, count = LOOKUPS.classes()[form].write(encoder, part, vectors, documents)
-    names += more
-    listing = LookupListing(
-        model={"source": str(model), "identity": encoder.identity, "query": encoder.query},
-        features=len(lookup.features),
-        dim=encoder.dim,
-        normalised=encoder.normalised,
-        similarity=encoder.model.similarity_fn_name,
-        lengths=list(lookup.lengths),
-        max_length=lookup.max_length,
-        precision=weight_format,
-        prompts=dict(encoder.prompts),
-        files={name: entry_of(part / name) for name in names},
-        space=encoder.space,
-        documents=count,
-    )
-    listing.write(part)
-    listing = replace(listing, report=_measured(encoder, part))
-    listing.write(part)
-    move(part, Path(out))
+    with finished_folder(Path(out)) as part:
+        (part / DICTIONARY).write_text(lookup.features.to_json(), encoding="utf-8")
+        _write_weights(lookup, weight_format, part / TABLE_FILE)
+        names = [DICTIONARY, TABLE_FILE]
+        more, count = LOOKUPS.classes()[form].write(encoder, part, vectors, documents)
+        names += more
+        listing = LookupListing(
+            model={"source": str(model), "identity": encoder.identity, "query": encoder.query},
+            features=len(lookup.features),
+            dim=encoder.dim,
+            normalised=encoder.normalised,
+            similarity=encoder.model.similarity_fn_name,
+            lengths=list(lookup.lengths),
+            max_length=lookup.max_length,
+            precision=weight_format,
+            prompts=dict(encoder.prompts),
+            files={name: entry_of(part / name) for name in names},
+            space=encoder.space,
+            documents=count,
+        )
+        listing.write(part)
+        listing = replace(listing, report=_measured(encoder, part))
+        listing.write(part)
     return listing
 
 

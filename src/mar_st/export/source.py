@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 
 from mar_st.export.graph import ExportError, Parts, parts_of, position_offset
 from mar_st.files import open_reserved
@@ -15,7 +16,7 @@ from mar_st.online.listing import BIGRAM_FILES, EMBEDDING_TABLES, TOKENIZER, Lis
 from mar_st.online.torch_encoder import TorchEncoder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
 #: Texts on which the exported tokenizer must agree with the original, in addition to those of the user.
@@ -94,7 +95,7 @@ def write_front(source: ExportSource, folder: Path, *, exact: bool) -> tuple[Lis
         )
     content = json.loads(backend.to_str()) | {"padding": None, "truncation": None}
     (folder / TOKENIZER).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
-    lossless = _write_table(model.get_input_embeddings().weight.detach().numpy(), folder, exact=exact)
+    lossless = _write_table(model.get_input_embeddings(), folder, exact=exact)
     paired = isinstance(transformer, BigramTransformer)
     if paired:
         _write_bigrams(transformer, folder, exact=exact)
@@ -128,8 +129,10 @@ def write_front(source: ExportSource, folder: Path, *, exact: bool) -> tuple[Lis
     return listing, "float16" if lossless else "float32"
 
 
-def _write_table(weight: np.ndarray, folder: Path, *, exact: bool) -> bool:
+def _write_table(embedding: Any, folder: Path, *, exact: bool) -> bool:
     """Write token embeddings as float16, and also unchanged if float16 loses something and `exact` is set.
+
+    They are the outputs of the layer, not its weight: the layers of Gemma models scale it.
 
     Returns:
         Whether float16 loses nothing.
@@ -137,10 +140,23 @@ def _write_table(weight: np.ndarray, folder: Path, *, exact: bool) -> bool:
     Raises:
         ExportError: A value is not finite, or too large for float16.
     """
-    lossless = _write_half(weight, folder / EMBEDDING_TABLES["float16"])
+    shape = tuple(embedding.weight.shape)
+    lossless = _write_half(_outputs(embedding), shape, folder / EMBEDDING_TABLES["float16"])
     if exact and not lossless:
-        np.save(folder / EMBEDDING_TABLES["float32"], weight.astype(np.float32, copy=False))
+        table = open_reserved(folder / EMBEDDING_TABLES["float32"], np.float32, shape)
+        start = 0
+        for block in _outputs(embedding):
+            table[start : start + len(block)] = block
+            start += len(block)
+        table.flush()
     return lossless
+
+
+def _outputs(embedding: Any) -> Iterator[np.ndarray]:
+    """Yield the vectors of all tokens, a block at a time; a copy of all would be most of the memory."""
+    for block in torch.split(torch.arange(len(embedding.weight)), _BLOCK_ROWS):
+        with torch.inference_mode():
+            yield embedding(block).float().numpy()
 
 
 def _write_bigrams(transformer: BigramTransformer, folder: Path, *, exact: bool) -> None:
@@ -153,12 +169,19 @@ def _write_bigrams(transformer: BigramTransformer, folder: Path, *, exact: bool)
     keys, *paths = (folder / name for name in BIGRAM_FILES)
     np.save(keys, pair_keys(bigrams.pairs[:, 0].long(), bigrams.pairs[:, 1].long()).numpy())
     for vectors, path in zip((bigrams.first, bigrams.second), paths, strict=True):
-        if not _write_half(vectors.numpy(), path) and exact:
-            np.save(path, vectors.numpy())
+        array: np.ndarray = vectors.numpy()
+        blocks = (array[start : start + _BLOCK_ROWS] for start in range(0, len(array), _BLOCK_ROWS))
+        if not _write_half(blocks, array.shape, path) and exact:
+            np.save(path, array)
 
 
-def _write_half(weight: np.ndarray, path: Path) -> bool:
+def _write_half(blocks: Iterable[np.ndarray], shape: tuple[int, ...], path: Path) -> bool:
     """Write an array `(rows, width)` as float16.
+
+    Args:
+        blocks: Blocks of its rows, in order, float32.
+        shape: Shape of the array.
+        path: File to write.
 
     Returns:
         Whether this loses nothing.
@@ -166,18 +189,18 @@ def _write_half(weight: np.ndarray, path: Path) -> bool:
     Raises:
         ExportError: A value is not finite, or too large for float16.
     """
-    half = open_reserved(path, np.float16, weight.shape)
-    lossless = True
-    for start in range(0, len(weight), _BLOCK_ROWS):  # a copy of the whole table would be most of the memory
-        rows = weight[start : start + _BLOCK_ROWS]
+    half = open_reserved(path, np.float16, shape)
+    lossless, start = True, 0
+    for block in blocks:
+        written = half[start : start + len(block)]
+        start += len(block)
         with np.errstate(over="ignore"):
-            half[start : start + _BLOCK_ROWS] = rows
-        written = half[start : start + _BLOCK_ROWS]
+            written[:] = block
         if not np.isfinite(written).all():
             raise ExportError(
                 "The token embeddings hold values that are not finite, or too large for float16."
             )
-        lossless = lossless and bool((written.astype(np.float32) == rows).all())
+        lossless = lossless and bool((written.astype(np.float32) == block).all())
     half.flush()
     return lossless
 

@@ -16,9 +16,11 @@ from mar_st.files.reading import JsonError, one_line, printable, read_json, repe
 from mar_st.files.reserve import open_reserved, reserve
 from mar_st.files.writing import (
     finished,
+    finished_folder,
     make_folder,
     move_file,
     move_folder,
+    replace_folder,
     sync_file,
     sync_folder,
     write_json,
@@ -34,6 +36,7 @@ __all__ = [
     "entry_of",
     "files_below",
     "finished",
+    "finished_folder",
     "listed_path",
     "make_folder",
     "move_file",
@@ -46,6 +49,7 @@ __all__ = [
     "refresh_digests",
     "refuse_links",
     "repeated",
+    "replace_folder",
     "reserve",
     "sample_of",
     "sync_file",

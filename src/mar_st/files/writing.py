@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
 import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -57,12 +59,53 @@ def move_file(part: Path, path: Path) -> None:
 
 def move_folder(part: Path, path: Path) -> None:
     """Move a temporary folder into place, where nothing may exist; see `move_file`."""
-    for place, _, names in os.walk(part):
+    _sync_below(part)
+    part.rename(path)
+    sync_folder(path.parent)
+
+
+def replace_folder(part: Path, path: Path) -> None:
+    """Move a temporary folder into place; an existing one is set aside first, and deleted last.
+
+    The old folder is set aside under a new hidden name, so nothing else is deleted. It comes back if the new
+    one cannot be moved.
+    """
+    if not path.exists():
+        move_folder(part, path)
+        return
+    _sync_below(part)
+    aside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}-", suffix=".old"))
+    old = path.rename(aside / path.name)
+    try:
+        part.rename(path)
+    except BaseException:
+        old.rename(path)
+        aside.rmdir()
+        raise
+    sync_folder(path.parent)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextmanager
+def finished_folder(path: Path) -> Iterator[Path]:
+    """Provide a new empty folder to write to, and move it into place if the block succeeds.
+
+    It is inside a hidden folder beside `path` (`.NAME-*.part`), which is deleted in any case. An existing
+    folder at `path` is replaced, see `replace_folder`; the caller makes sure that it may be.
+    """
+    make_folder(path.parent)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-", suffix=".part") as own:
+        part = Path(own, path.name)
+        part.mkdir()
+        yield part
+        replace_folder(part, path)
+
+
+def _sync_below(folder: Path) -> None:
+    for place, _, names in os.walk(folder):
         for name in names:
             sync_file(Path(place, name))
         sync_folder(Path(place))
-    part.rename(path)
-    sync_folder(path.parent)
 
 
 @contextmanager

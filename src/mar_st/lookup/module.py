@@ -172,10 +172,10 @@ class LookupEncoder(InputModule):
         init_defaults: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Load the module in the dtype that it was saved in, or `model_kwargs["dtype"]`.
+        """Load the module in the dtype that it was saved in, or `model_kwargs["dtype"]` (`"torch_dtype"`).
 
         Raises:
-            LookupEncoderError: A file is missing, or the files do not fit each other.
+            LookupEncoderError: A file is missing or damaged, or the files do not fit each other.
         """
         del init_defaults
         hub: dict[str, Any] = {
@@ -183,20 +183,36 @@ class LookupEncoder(InputModule):
             "local_files_only": local_files_only,
         }  # fmt: skip
         place = f"{model_name_or_path}/{subfolder}".rstrip("/")
-        config = cls.load_config(model_name_or_path, **hub)
         dictionary = cls.load_file_path(model_name_or_path, filename=DICTIONARY, **hub)
         dictionary_path = None if dictionary is None else Path(dictionary)
         try:
+            config = cls.load_config(model_name_or_path, **hub)
             weights = cls.load_torch_weights(model_name_or_path, **hub)
         except ValueError as error:
             raise LookupEncoderError(f"{place} cannot be read ({error}); copy the encoder again.") from error
         shape = tuple(weights["embedding.weight"].shape) if "embedding.weight" in weights else None
         features = saved_features(place, config, dictionary_path, shape)
         module = cls(features, config["embedding_dimension"])
-        dtype = (kwargs.get("model_kwargs") or {}).get("dtype")
+        _check_weights(place, weights, module.state_dict())
+        options = kwargs.get("model_kwargs") or {}
+        dtype = options.get("dtype") or options.get("torch_dtype")
         module.to(weights["embedding.weight"].dtype if dtype in (None, "auto") else _dtype(dtype))
         module.load_state_dict(weights)
         return module
+
+
+def _check_weights(place: str, weights: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    """Refuse saved weights that are missing, of another form or not finite."""
+    for name, own in expected.items():
+        saved = weights.get(name)
+        if saved is None or saved.shape != own.shape or not saved.is_floating_point():
+            got = "nothing" if saved is None else f"{saved.dtype} {tuple(saved.shape)}"
+            reason = f"{name} should be floats {tuple(own.shape)}, but is {got}"
+        elif not torch.isfinite(saved).all():
+            reason = f"{name} has values that are not finite"
+        else:
+            continue
+        raise LookupEncoderError(f"The weights of {place} are damaged: {reason}. Copy the encoder again.")
 
 
 def _dtype(value: Any) -> torch.dtype:

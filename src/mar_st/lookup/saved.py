@@ -34,6 +34,15 @@ def saved_features(
     """
     if not set(CONFIG_KEYS) <= set(config) or dictionary is None:
         raise LookupEncoderError(f"{place} lacks config.json or {DICTIONARY}; copy the encoder again.")
+    numbers = [config["embedding_dimension"], config["max_length"]]
+    if isinstance(config["lengths"], list | tuple) and len(config["lengths"]) == 2:
+        numbers += config["lengths"]
+    if len(numbers) < 4 or not all(type(number) is int for number in numbers):
+        raise LookupEncoderError(
+            f"config.json of {place} is damaged: embedding_dimension and max_length are whole numbers, and "
+            f"lengths are two; got {numbers[0]!r}, {numbers[1]!r} and {config['lengths']!r}. Copy the "
+            "encoder again."
+        )
     try:
         names = read_json(dictionary)
     except ValueError as error:

@@ -10,7 +10,7 @@ from safetensors import safe_open
 
 from mar_st.errors import MarError
 from mar_st.model.names import KNOWN_MODELS, model_folder
-from mar_st.modules.layout import saved_chain
+from mar_st.modules.layout import read_router, saved_chain
 
 
 def describe(folder: str | Path) -> dict[str, Any]:
@@ -34,29 +34,34 @@ def describe(folder: str | Path) -> dict[str, Any]:
             f"{root} has no router_config.json, so it is not a saved MAR. Train one with 'mar train'."
         )
     try:
-        return _describe(root, listing)
+        return _describe(root)
     except (OSError, ValueError, KeyError) as error:
         raise MarError(
             f"{root} is an incomplete or broken MAR ({type(error).__name__}: {error}). Save or copy it again."
         ) from error
 
 
-def _describe(root: Path, listing: Path) -> dict[str, Any]:
+def _describe(root: Path) -> dict[str, Any]:
     settings = json.loads((root / "config_sentence_transformers.json").read_text(encoding="utf-8"))
     routes = {}
-    names = json.loads(listing.read_text(encoding="utf-8"))["structure"]
+    names = read_router(root)["structure"]
     for route in sorted(names, key=lambda name: (name == "document", name != "query")):
-        modules = [part.path for part in saved_chain(root, route) if part.path != root]
+        chain = [part for part in saved_chain(root, route) if part.path != root]
+        modules = [part.path for part in chain]
         present = all(path.is_dir() for path in modules)
         routes[route] = {
             "modules": [path.relative_to(root).as_posix() for path in modules],
             "present": present,
         }
         if present:
-            config = json.loads((modules[0] / "config.json").read_text(encoding="utf-8"))
+            kind = chain[0].type.rpartition(".")[2]
+            file = modules[0] / "config.json"
+            config = {}
+            if file.is_file() or kind.endswith("Transformer"):  # other modules may have none
+                config = json.loads(file.read_text(encoding="utf-8"))
             routes[route] |= {
-                "model_type": config["model_type"],
-                "hidden_size": config.get("hidden_size"),
+                "model_type": config.get("model_type") or kind,
+                "hidden_size": config.get("hidden_size") or config.get("embedding_dimension"),
                 "layers": config.get("num_hidden_layers"),
                 "parameters": sum(count_parameters(path) for path in modules if "Dense" not in path.name),
             }

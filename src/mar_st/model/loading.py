@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
+from sentence_transformers import __version__ as version
 from sentence_transformers.base.modules import Router
-from sentence_transformers.util import load_file_path
+from sentence_transformers.util import import_module_class, load_file_path
 from torch import nn
 
 from mar_st.errors import MarError
@@ -27,7 +28,7 @@ from mar_st.modules.layout import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 
 @contextmanager
@@ -68,8 +69,8 @@ def load_routes(
         path: Folder or Hub name.
         wanted: Saved name of each route, by the name that the route gets in the loaded model.
         hub: Options for finding files: `token`, `cache_folder`, `revision`, `local_files_only`.
-        loading: Passed to the modules of the routes: `model_kwargs`, `processor_kwargs`, `config_kwargs`,
-            `backend`.
+        loading: Passed to the modules: `model_kwargs`, `processor_kwargs`, `config_kwargs`, `backend`,
+            `trust_remote_code`.
 
     Returns:
         The modules, and the content of `config_sentence_transformers.json`.
@@ -83,13 +84,14 @@ def load_routes(
         return json.loads(Path(file).read_text(encoding="utf-8")) if file else None
 
     modules: list[Any] = []
+    trusted = bool(loading.get("trust_remote_code"))
     for entry in read("modules.json"):
         module_path(Path(path), entry["path"], f"{path}/modules.json")
-        kind: Any = module_class(entry["type"], path, **hub)
+        kind: Any = module_class(entry["type"], path, trust_remote_code=trusted, **hub)
         if issubclass(kind, Router):
             modules.append(_load_router(path, entry["path"], wanted, hub, loading))
         else:
-            modules.append(kind.load(path, subfolder=entry["path"], **hub))
+            modules.append(kind.load(path, subfolder=entry["path"], **hub, **loading))
     return modules, read("config_sentence_transformers.json") or {}
 
 
@@ -98,11 +100,12 @@ def _load_router(
 ) -> Router:
     listing = with_further(Router.load_config(path, subfolder=subfolder, **hub), Path(path, subfolder))
     chains: dict[str, Any] = {}
+    trusted = bool(loading.get("trust_remote_code"))
     for route, saved in wanted.items():
         check_route(path, route, saved, list(listing["structure"]))
         chains[route] = []
         for key in listing["structure"][saved]:
-            part: Any = module_class(listing["types"][key], path, **hub)
+            part: Any = module_class(listing["types"][key], path, trust_remote_code=trusted, **hub)
             inner = (Path(subfolder) / key).as_posix()
             if Path(path).is_dir() and not (Path(path) / inner).is_dir():
                 raise MarError(f"{path} lacks {inner}, a part of its {saved!r} route; copy it there again.")
@@ -119,22 +122,24 @@ def load_further(source: str, options: Mapping[str, Any]) -> dict[str, nn.Sequen
 
     Args:
         source: Folder or Hub name of a model that starts with a Router.
-        options: Options of `SentenceTransformer`; `token`, `cache_folder`, `revision`, `local_files_only` and
-            `model_kwargs` are used.
+        options: Options of `SentenceTransformer`; those for finding files and for loading modules are used.
 
     Returns:
         The modules of each route by its name.
     """
     hub: dict[str, Any] = {name: options.get(name) for name in ("token", "cache_folder", "revision")}
     hub["local_files_only"] = bool(options.get("local_files_only"))
+    loading = {name: options.get(name) for name in ("model_kwargs", "processor_kwargs", "config_kwargs")}
+    loading["backend"] = options.get("backend") or "torch"
+    loading["trust_remote_code"] = trusted = bool(options.get("trust_remote_code"))
     listing = Router.load_config(source, **hub)
     types = with_further(listing, Path(source))["types"]
     chains: dict[str, nn.Sequential] = {}
     for name, keys in (listing.get(FURTHER_KEY) or {"structure": {}})["structure"].items():
         chain: list[Any] = []
         for key in keys:
-            kind: Any = module_class(types[key], source, **hub)
-            chain.append(kind.load(source, subfolder=key, **hub, model_kwargs=options.get("model_kwargs")))
+            kind: Any = module_class(types[key], source, trust_remote_code=trusted, **hub)
+            chain.append(kind.load(source, subfolder=key, **hub, **loading))
         chains[name] = nn.Sequential(*chain)
     return chains
 
@@ -156,6 +161,23 @@ def check_folder(path: Path) -> None:
             f"{path} is a sentence-transformers model without routes ({names}); "
             "a MAR has a Router. Load it with SentenceTransformer instead."
         )
+    _check_types(listing, types)
+    for router in routers(path):
+        _check_types(router / ROUTER_FILE, read_router(router)["types"].values())
+
+
+def _check_types(listing: Path, types: Iterable[str]) -> None:
+    """Refuse classes that sentence-transformers does not have; it asks for consent to load other code."""
+    for kind in types:
+        if not kind.startswith("sentence_transformers."):
+            continue
+        try:
+            import_module_class(kind)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise MarError(
+                f"{listing} names the class {kind}, which sentence-transformers {version} does not have. "
+                "Update sentence-transformers, or save or copy the model again."
+            ) from error
 
 
 def _check_router(folder: Path) -> None:
@@ -175,8 +197,9 @@ def _check_config(file: Path) -> None:
         content = read_json(file)
     except JsonError as error:
         raise MarError(f"{file} is damaged ({error}). Save or copy the model again.") from error
-    if not isinstance(content, dict) or not isinstance(content.get("prompts", {}), dict):
+    prompts = content.get("prompts", {}) if isinstance(content, dict) else None
+    if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
         raise MarError(
-            f"{file} is damaged: it should be an object whose 'prompts' are one, too. Save or copy the model "
-            "again."
+            f"{file} is damaged: it should be an object whose 'prompts' are an object of texts. Save or copy "
+            "the model again."
         )

@@ -14,6 +14,7 @@ from sentence_transformers.base.modules import Dense, Normalize, Router
 from sentence_transformers.util.decorators import deprecated_kwargs
 
 from mar_st.errors import MarError
+from mar_st.files import DIGESTS, write_digests
 from mar_st.model.encoders import load_encoder
 from mar_st.model.loading import check_folder, load_further, load_routes, readable_weights
 from mar_st.model.names import model_folder, model_source
@@ -58,6 +59,7 @@ class MAR(SentenceTransformer):
     #: Modules of this package that sentence-transformers may load without `trust_remote_code`.
     _module_classes = OWN_MODULES
 
+    @deprecated_kwargs(tokenizer_kwargs="processor_kwargs")
     def __init__(self, model_name_or_path: str | Path | None = None, **kwargs: Any) -> None:
         source = model_source(model_name_or_path) if model_name_or_path else None
         super().__init__(source, **kwargs)
@@ -190,6 +192,7 @@ class MAR(SentenceTransformer):
         ).eval()
 
     @classmethod
+    @deprecated_kwargs(tokenizer_kwargs="processor_kwargs")
     def from_pretrained(
         cls, path: str | Path, *, routes: Routes = "both", query: str | None = None, **kwargs: Any
     ) -> Self:
@@ -227,10 +230,13 @@ class MAR(SentenceTransformer):
             key: kwargs.pop(key, None) for key in ("model_kwargs", "processor_kwargs", "config_kwargs")
         }
         loading["backend"] = kwargs.get("backend", "torch")
+        loading["trust_remote_code"] = bool(kwargs.get("trust_remote_code"))
         with readable_weights(path):
             modules, config = load_routes(str(path), wanted, hub=hub, loading=loading)
         prompts = {**config.get("prompts", {}), **(kwargs.pop("prompts", None) or {})}
-        kwargs.setdefault("similarity_fn_name", config.get("similarity_fn_name"))
+        for name in ("similarity_fn_name", "default_prompt_name"):
+            if kwargs.get(name) is None:
+                kwargs[name] = config.get(name)
         return cls(modules=modules, prompts=prompts, **kwargs).eval()
 
     # -- its parts --
@@ -269,10 +275,15 @@ class MAR(SentenceTransformer):
         return SentenceTransformer(modules=[*modules, Normalize()], device=str(self.device))
 
     def save(self, path: str, *args: Any, **kwargs: Any) -> None:
-        """Save as sentence-transformers does; see `mar_st.modules.layout` for modules of this package."""
+        """Save as sentence-transformers does; see `mar_st.modules.layout` for modules of this package.
+
+        If the folder has digests (`digests.json`), they are those of the new files afterwards.
+        """
         super().save(path, *args, **kwargs)
         for folder in routers(Path(path)):
             write_router(folder, read_router(folder))
+        if (Path(path) / DIGESTS).is_file():
+            write_digests(Path(path))
 
     def _check_widths(self) -> None:
         widths = {}
@@ -292,6 +303,7 @@ class MAR(SentenceTransformer):
 
     # -- encoding --
 
+    @deprecated_kwargs(sentences="inputs")
     def encode(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Encode texts as `SentenceTransformer.encode` does, but always return float32.
 
@@ -311,6 +323,7 @@ class MAR(SentenceTransformer):
             queries: One text or several.
             task: Chooses the stored prompt: `retrieval`, `rerank` or `sts`.
             **kwargs: As for `SentenceTransformer.encode` (`batch_size`, `convert_to_tensor`, `prompt`, ...).
+                `prompt=""` leaves the stored prompt out.
 
         Returns:
             float32 array `(len(queries), dim)`, or `(dim,)` for a single text.
@@ -322,8 +335,8 @@ class MAR(SentenceTransformer):
         if task not in PROMPT_NAMES:
             raise MarError(f"Unknown task {task!r}; choose one of {', '.join(PROMPT_NAMES)}.")
         name = PROMPT_NAMES[task]
-        if "prompt" not in kwargs and name in self.prompts:
-            kwargs.setdefault("prompt_name", name)
+        if name in self.prompts:
+            _use_prompt(kwargs, name)
         vectors: np.ndarray = self.encode(queries, task="query", **kwargs)
         return vectors
 
@@ -341,7 +354,7 @@ class MAR(SentenceTransformer):
 
         Args:
             documents: One document or several; each a string or a `{title, text}` dict (joined by a newline).
-            **kwargs: As for `SentenceTransformer.encode`.
+            **kwargs: As for `SentenceTransformer.encode`; `prompt=""` leaves the stored prompt out.
 
         Returns:
             float32 array `(len(documents), dim)`, or `(dim,)` for a single document.
@@ -350,13 +363,19 @@ class MAR(SentenceTransformer):
             MarError: The document route is not loaded.
         """
         self.route_modules("document")
-        if "prompt" not in kwargs and self.prompts.get("document"):
-            kwargs.setdefault("prompt_name", "document")
+        if self.prompts.get("document"):
+            _use_prompt(kwargs, "document")
         single = isinstance(documents, str) or hasattr(documents, "get")
         entries: Any = [documents] if single else documents
         vectors = self.encode([join_document(entry) for entry in entries], task="document", **kwargs)
         encoded: np.ndarray = vectors[0] if single else vectors
         return encoded
+
+
+def _use_prompt(options: dict[str, Any], name: str) -> None:
+    """Choose a stored prompt, unless the options of an `encode` call give another."""
+    if options.get("prompt") is None and options.get("prompt_name") is None:
+        options["prompt_name"] = name
 
 
 def _float32(vectors: Any) -> Any:

@@ -130,9 +130,9 @@ def _installed(short: str) -> Path:
     packed = installed_folder(short)
     if packed is None:
         raise MarError(
-            f"{short} is not on this machine. Install its package (pip install {short}, or ./models/{short} "
-            f"of the repository), or train it with `mar train mar-zh` and put the model's folder at "
-            f"${HOME_VARIABLE}/{short}."
+            f"{short} is not on this machine. In a clone of the repository, run "
+            f"`pip install ./models/{short}`, or train it with `mar train {short}` and put the model's "
+            f"folder at ${HOME_VARIABLE}/{short}."
         )
     from mar_st.model.packed import unpacked_folder  # lazy: numpy
 

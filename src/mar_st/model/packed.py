@@ -60,6 +60,7 @@ def pack(model: str | Path, out: str | Path) -> None:
     weights = [path for path in files if path.suffix == ".safetensors"]
     if not weights:
         raise PackedError(f"{source} is not a model folder: it holds no .safetensors file.")
+    target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as folder:
         part = Path(folder) / "packed"
         part.mkdir()

@@ -8,7 +8,10 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from mar_st.errors import MarError
 from mar_st.files import finished, refresh_digests
+
+DTYPES = ("float16", "bfloat16", "float32")
 
 
 def store_as(folder: str | Path, dtype: str = "float16") -> int:
@@ -24,7 +27,14 @@ def store_as(folder: str | Path, dtype: str = "float16") -> int:
 
     Returns:
         Bytes of all safetensors files afterwards.
+
+    Raises:
+        MarError: The dtype is another one; nothing is changed.
     """
+    if dtype not in DTYPES:
+        raise MarError(
+            f"Weights are stored as {', '.join(DTYPES)}; got {dtype!r}. For 8 bits see mar_st.model.packed."
+        )
     target: torch.dtype = getattr(torch, dtype)
     size = 0
     for path in sorted(Path(folder).rglob("*.safetensors")):

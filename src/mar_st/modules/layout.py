@@ -74,7 +74,8 @@ def read_router(folder: Path) -> dict[str, Any]:
     try:
         listing = with_further(read_json(path), folder)
         for keys in listing["structure"].values():
-            if not isinstance(keys, list) or not all(isinstance(listing["types"][key], str) for key in keys):
+            chained = isinstance(keys, list) and keys
+            if not chained or not all(isinstance(listing["types"][key], str) for key in keys):
                 raise TypeError("'structure' names lists of modules, and 'types' their classes")
         return listing
     except (OSError, KeyError, TypeError, AttributeError, JsonError) as error:

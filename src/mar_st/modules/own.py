@@ -24,16 +24,20 @@ OWN_MODULES: Mapping[str, type[nn.Module]] = {
 }
 
 
-def module_class(name: str, source: str, **hub: Any) -> type[nn.Module]:
+def module_class(name: str, source: str, *, trust_remote_code: bool = False, **hub: Any) -> type[nn.Module]:
     """Return the class of a saved module.
 
     Args:
         name: Full class name, including its module.
         source: Folder or Hub name of the model that contains it.
+        trust_remote_code: Also load classes of the model itself or of other packages.
         **hub: `token`, `cache_folder`, `revision`, `local_files_only`.
 
     Raises:
-        ValueError: The class is neither of this package nor of sentence-transformers.
+        ValueError: The class is neither of this package nor of sentence-transformers, and `trust_remote_code`
+            is False.
     """
-    saved_class: type[nn.Module] = OWN_MODULES.get(name) or import_module_class(name, source, **hub)
+    saved_class: type[nn.Module] = OWN_MODULES.get(name) or import_module_class(
+        name, source, trust_remote_code=trust_remote_code, **hub
+    )
     return saved_class

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -64,8 +65,9 @@ def read_rows(path: Path) -> Iterator[tuple[int, TextRow]]:
         raise TextsError(f"There is no file {path}. Give a JSONL file with 'text', or a text file.")
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
-            if line.strip():
-                yield number, _row(path, number, line)
+            content = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+            if content.strip():
+                yield number, _row(path, number, content)
 
 
 def _row(path: Path, number: int, raw: bytes) -> TextRow:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import AutoTokenizer
 
-from mar_st.files import move_folder, refresh_digests
+from mar_st.files import finished_folder, refresh_digests
 from mar_st.model.native_gte import fetch, native
 from mar_st.model.tokenizers import with_backend
 from mar_st.modules.layout import routers, saved_chain
@@ -93,13 +93,13 @@ def trim(
 
     Args:
         source: Folder or Hub name of a transformers or sentence-transformers model, or a saved MAR.
-        out: Output folder; written as `OUT.part` first, then moved.
+        out: Output folder; it is moved into place when it is complete.
         keep: Maximum number of pieces of a vocabulary that are kept, see `mar_st.vocabulary.choose`.
         texts: Texts that decide which pieces are kept.
         routes: Encoders of a saved MAR; default all with more than `keep` pieces.
         revision: Branch, tag or commit of a Hub name.
         prompts: Possible prefixes of a text; default the prompts that the model was saved with.
-        overwrite: Replace `out`.
+        overwrite: Replace the model in `out`.
         show_progress: Show progress bars.
 
     Returns:
@@ -107,12 +107,11 @@ def trim(
 
     Raises:
         VocabularyError: The route does not exist, a vocabulary or model cannot be cut, `keep` is out of
-            range, or `out` exists.
+            range, or `out` exists and may not be replaced.
         MarError: The model does not exist.
     """
     root, out = fetch(source, revision), Path(out)
-    if out.exists() and not overwrite and (not out.is_dir() or any(out.iterdir())):
-        raise VocabularyError(f"{out} exists; give another folder, or --overwrite.")
+    _check_place(out, overwrite=overwrite)
     if out.exists() and root.resolve().is_relative_to(out.resolve()):
         raise VocabularyError(f"{out} holds the model to cut; give another folder.")
     wanted = _encoders(root, routes)
@@ -124,19 +123,37 @@ def trim(
         cuts = larger or cuts
     for cut in cuts:
         cut.choose(keep, texts, prompts, show_progress=show_progress)
-    part = out.with_name(f"{out.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
     places = {cut.folder.resolve() for cut in cuts}
-    shutil.copytree(root, part, ignore=lambda folder, names: _left_out(Path(folder), names, places))
     done = []
-    for cut in cuts:
-        below = cut.folder.relative_to(root).as_posix()
-        done.append(cut.write(part / below, "" if below == "." else below, texts, prompts, show_progress))
-    refresh_digests(part, lambda name: any(name.startswith(cut.folder) for cut in done))
-    if out.exists():
-        shutil.rmtree(out)
-    move_folder(part, out)
+    with finished_folder(out) as part:
+        shutil.copytree(
+            root,
+            part,
+            ignore=lambda folder, names: _left_out(Path(folder), names, places),
+            dirs_exist_ok=True,
+        )
+        for cut in cuts:
+            below = cut.folder.relative_to(root).as_posix()
+            done.append(cut.write(part / below, "" if below == "." else below, texts, prompts, show_progress))
+        refresh_digests(part, lambda name: any(name.startswith(cut.folder) for cut in done))
     return done
+
+
+def _check_place(out: Path, *, overwrite: bool) -> None:
+    """Make sure that a model may be written to a folder.
+
+    Raises:
+        VocabularyError: There is something other than an empty folder, or than a model to overwrite.
+    """
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    is_model = (out / "modules.json").is_file() or (
+        (out / "config.json").is_file() and any(out.glob("*.safetensors"))
+    )
+    if not is_model:
+        raise VocabularyError(f"{out} holds no model, so it is not replaced. Give another folder.")
+    if not overwrite:
+        raise VocabularyError(f"{out} exists; give another folder, or --overwrite.")
 
 
 class _Cut:

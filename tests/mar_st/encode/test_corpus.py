@@ -97,6 +97,10 @@ def test_title_and_text_are_joined_as_the_model_joins_them(entry: Entry) -> None
         ('{"_id": "x", "text": "a", "title": 5}', "'title' of document x is of type int"),
         ('{"_id": "x", "text": "  "}', "document x is empty"),
         ('{"_id": "x", "text": "\\ud800"}', "half a surrogate pair"),
+        ('{"_id": "x", "text": "a", "year": "\\ud800"}', "half a surrogate pair"),
+        ('{"_id": "x", "text": "a", "\\ud800": 1}', "half a surrogate pair"),
+        ('{"_id": "x", "text": "a", "metadata": {"\\ud800": 1}}', "half a surrogate pair"),
+        ('{"_id": "x", "text": "a", "year": 1' + 400 * "0" + "}", "an integer of more than 308 digits"),
         ('{"_id": "a\\nb\\u001b[2J"}', r"'text' of document a\\nb\\x1b\[2J is missing"),
     ],
 )

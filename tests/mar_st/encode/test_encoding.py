@@ -276,3 +276,32 @@ def test_killed_at_any_moment_it_gives_the_same_files(model: Path, tmp_path: Pat
     assert kills >= 4
     subprocess.run(command(model, corpus, tmp_path / "v", workers), check=True)
     assert files(tmp_path / "v") == whole
+
+
+@pytest.mark.parametrize("record", [None, "", "{}"])
+def test_a_failed_start_binds_the_folder_to_no_settings(
+    model: Path, corpus: Path, tmp_path: Path, record: str | None
+) -> None:
+    with pytest.raises(CorpusError, match="no corpus"):
+        encode(model, tmp_path / "none.jsonl", tmp_path / "v", EncodeSettings(shard=64, dim=8))
+    with pytest.raises(MarError, match="999 of them cannot be kept"):
+        encode(model, corpus, tmp_path / "v", EncodeSettings(dim=999))
+    if record is not None:
+        (tmp_path / "v" / "encode.json").write_text(record)
+    assert encode(model, corpus, tmp_path / "v", EncodeSettings(shard=64)).dim == 32
+
+
+def test_damaged_and_copied_files_of_a_folder_are_one_error_or_left_alone(
+    model: Path, tmp_path: Path
+) -> None:
+    corpus, out = write(tmp_path / "corpus.jsonl", rows(20)), tmp_path / "v"
+    settings = EncodeSettings(shard=16)
+    encode(model, corpus, out, settings)
+    first = out / "shards" / "000000.safetensors"
+    copy = out / "shards" / "000000 (conflicted copy).safetensors"
+    copy.write_bytes(first.read_bytes())
+    assert len(encode(model, corpus, out, settings)) == 20
+    for record in ("", "{}", '{"model": {}, "settings": []}'):
+        (out / "encode.json").write_text(record)
+        with pytest.raises(EncodeError, match=r"encode\.json is damaged"):
+            encode(model, corpus, out, settings)

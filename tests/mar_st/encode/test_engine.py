@@ -218,3 +218,11 @@ def test_an_error_while_writing_is_raised() -> None:
         write()
     assert seen == [0, 1, 2]
     assert not [thread for thread in threading.enumerate() if thread.name in ("ahead", "behind")]
+
+
+@pytest.mark.parametrize(("kind", "most"), [("bert", 64), ("xlm-roberta", 63)])
+def test_more_tokens_than_positions_are_refused(kind: str, most: int) -> None:
+    model = symmetric(kind)
+    assert Engine(model, max_length=most).encode(["头" * 200]).shape == (1, 64)
+    with pytest.raises(MarError, match=f"positions for {most} tokens; max_length {most + 1}"):
+        Engine(model, max_length=most + 1)

@@ -203,3 +203,12 @@ def test_rows_that_do_not_exist_are_refused(tmp_path: Path) -> None:
     with pytest.raises(IndexError, match="50 vectors"):
         folder[[50]]
     assert folder[10:10].shape == (0, 16)
+
+
+def test_indices_that_are_no_rows_are_refused(tmp_path: Path) -> None:
+    folder = write_vectors(tmp_path / "v", ["a", "b", "c"], np.eye(3))
+    assert folder[[]].shape == (0, 3)
+    assert folder[np.array([True, False, True])].tolist() == [[1, 0, 0], [0, 0, 1]]
+    for rows in ([True, False], True, [0.5], "a", [[0, 1]], np.ones((3, 3), dtype=bool)):
+        with pytest.raises(IndexError, match="Rows are given by a number"):
+            folder[rows]

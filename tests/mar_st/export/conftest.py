@@ -38,10 +38,12 @@ FAMILIES = [
 ]
 
 
-def make_model(model_type="gte", pooling="cls", *, dense=None, prompts=None, include_prompt=True, seed=0):
+def make_model(
+    model_type="gte", pooling="cls", *, config=None, dense=None, prompts=None, include_prompt=True, seed=0
+):
     torch.manual_seed(seed)
     role = "document" if pooling == "lasttoken" else "query"
-    source = (make_config(model_type), make_tokenizer(role))
+    source = (config or make_config(model_type), make_tokenizer(role))
     modules = load_encoder(source, role, pooling="cls" if pooling not in ("cls", "lasttoken") else pooling)
     modules[0].max_seq_length = 24
     modules[1] = Pooling(32, pooling, include_prompt=include_prompt)

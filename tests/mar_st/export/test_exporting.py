@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mar_st.export import ExportError, export
-from mar_st.export.exporting import LossLimits, choose, move
+from mar_st.export.exporting import LossLimits, choose
 from mar_st.export.judge import LossTask
 from mar_st.export.measure import CrashError, cosines, measure
 from mar_st.kernels.processor import processor
@@ -104,25 +104,17 @@ def test_the_loss_is_measured_on_a_task(gte_folder, tmp_path):
     (task / "queries.jsonl").write_text("\n".join(lines), encoding="utf-8")
     rows = ["query-id\tcorpus-id\tscore", *(f"q{i}\td{i}\t1" for i in range(4))]
     (task / "qrels" / "test.tsv").write_text("\n".join(rows), encoding="utf-8")
-    (tmp_path / "out.part").mkdir()
-    (tmp_path / "out.part" / "junk").write_text("of an export that was killed", encoding="utf-8")
+    for name in ("out.part", "out.old"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "notes").write_text("of the user", encoding="utf-8")
     listing = export(gte_folder, tmp_path / "out", weight_formats=("fp32",), task=str(task), threads=1,
                      show_progress=False)  # fmt: skip
     report = listing.variants["openvino-fp32"].report
     assert report["ndcg_loss"] == 0
     assert report["ndcg@10"] == listing.task["ndcg@10"] > 0.3
     assert (listing.task["queries"], listing.task["documents"]) == (4, 6)
-    assert not (tmp_path / "out.part").exists()
-    assert not (tmp_path / "out" / "junk").exists()
-
-
-def test_a_finished_folder_replaces_the_old_one(tmp_path):
-    out, part = tmp_path / "out", tmp_path / "out.part"
-    for folder in (out, part, tmp_path / "out.old"):
-        folder.mkdir()
-        (folder / folder.name).write_text("x", encoding="utf-8")
-    move(part, out)
-    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["out", "out/out.part"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.old", "out.part", "task"]
+    assert all((tmp_path / name / "notes").is_file() for name in ("out.part", "out.old"))
 
 
 def test_an_existing_folder_is_kept(exported, gte_folder, tmp_path):

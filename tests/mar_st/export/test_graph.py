@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from transformers import AutoConfig
 
 from mar_st.export.graph import ExportError, PackedEncoder, merge_siblings, parts_of
 from mar_st.export.source import ExportSource, check_tokens, open_source, write_front
@@ -12,6 +13,12 @@ from mar_st.online.front import TextPacker
 from mar_st.online.torch_encoder import TorchEncoder
 from tests.mar_st.conftest import make_config
 from tests.mar_st.export.conftest import FAMILIES, TEXTS, make_model, with_pairs
+
+#: Settings of a tiny decoder that all families know.
+SHARED = (
+    "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+    "intermediate_size", "max_position_embeddings", "pad_token_id", "initializer_range", "head_dim",
+)  # fmt: skip
 
 
 def packed_vectors(model, folder, texts, prompt=""):
@@ -70,6 +77,25 @@ def test_sliding_windows_are_those_of_the_model(tmp_path):
     expected = model.encode(TEXTS)
     assert np.abs(wide - expected).max() > 1e-4  # the window matters for these texts
     np.testing.assert_allclose(packed_vectors(model, tmp_path, TEXTS)[0], expected, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "settings"),
+    [
+        ("qwen3", {"sliding_window": 4, "use_sliding_window": True, "max_window_layers": 0}),
+        ("mistral", {"sliding_window": 4}),
+        ("gemma3_text", {"sliding_window": 4}),
+        ("gemma3_text", {"sliding_window": 8, "use_bidirectional_attention": True}),
+        ("gemma", {}),
+    ],
+)
+def test_windows_and_embeddings_of_decoders_are_those_of_the_model(model_type, settings, tmp_path):
+    plain = {name: value for name, value in make_config("qwen3").to_dict().items() if name in SHARED}
+    config = AutoConfig.for_model(model_type, **plain, **settings)
+    texts = [*TEXTS, "感冒发热怎么办呢高血压医生你好"]
+    model = make_model(pooling="lasttoken", config=config)
+    expected = np.stack([model.encode(text, task="query") for text in texts])
+    np.testing.assert_allclose(packed_vectors(model, tmp_path, texts)[0], expected, atol=2e-6)
 
 
 @pytest.mark.thorough

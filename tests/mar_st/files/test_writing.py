@@ -14,7 +14,7 @@ import pytest
 
 from mar_st.encode import VectorFolder, write_vectors
 from mar_st.errors import MarError
-from mar_st.files import finished, move_folder, write_json
+from mar_st.files import finished, finished_folder, move_folder, replace_folder, write_json
 from mar_st.index import Index, add, build_index, compact, delete
 from mar_st.integrity.verify import verify
 from tests.mar_st.index.conftest import make_library
@@ -105,6 +105,41 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
         aside.unlink()
     assert json.loads(path.read_text()) == {"a": 2}
     assert [one.name for one in tmp_path.iterdir()] == ["manifest.json"]
+
+
+def test_a_finished_folder_replaces_only_the_old_one(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for folder in (out, tmp_path / "out.old", tmp_path / "out.part"):
+        folder.mkdir()
+        (folder / "mine").touch()
+    with finished_folder(out) as part:
+        (part / "new").touch()
+        assert (out / "mine").is_file()
+    names = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*"))
+    assert names == ["out", "out.old", "out.old/mine", "out.part", "out.part/mine", "out/new"]
+    with pytest.raises(ZeroDivisionError), finished_folder(out):
+        _ = 1 / 0
+    assert sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")) == names
+
+
+def test_an_old_folder_comes_back_if_the_new_one_cannot_be_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, part = tmp_path / "out", tmp_path / "part"
+    for folder in (out, part):
+        folder.mkdir()
+    (out / "mine").touch()
+    rename = Path.rename
+
+    def failing(self: Path, target: Path) -> Path:
+        if self == part:
+            raise OSError(errno.EXDEV, "no")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(OSError, match="no"):
+        replace_folder(part, out)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["mine", "out", "part"]
 
 
 def test_a_planted_link_is_replaced(tmp_path: Path) -> None:

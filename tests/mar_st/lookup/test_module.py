@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 
@@ -145,3 +146,48 @@ def test_it_may_be_the_only_query_encoder(mar, fitted, queries, documents, tmp_p
     np.testing.assert_array_equal(loaded.encode_corpus(documents), built.encode_corpus(documents))
     plain = SentenceTransformer(str(tmp_path / "mar"), device="cpu", trust_remote_code=True)
     np.testing.assert_array_equal(plain.encode_query(queries), built.encode_queries(queries))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"lengths": 3},
+        {"lengths": [1, "3"]},
+        {"lengths": [1]},
+        {"max_length": "9"},
+        {"embedding_dimension": None},
+    ],
+)
+def test_settings_of_the_wrong_type_are_one_error(fitted, tmp_path, change):
+    fitted.save(str(tmp_path))
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | change))
+    with pytest.raises(LookupEncoderError, match=r"config\.json of .* is damaged"):
+        LookupEncoder.load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda weights: weights.pop("bias"), "bias should be floats .* but is nothing"),
+        (lambda weights: weights.update(bias=weights["bias"][:1].clone()), "bias should be floats"),
+        (
+            lambda weights: weights.update({"embedding.weight": weights["embedding.weight"].to(torch.int8)}),
+            r"embedding\.weight should be floats .* but is torch\.int8",
+        ),
+        (lambda weights: weights["embedding.weight"].fill_(float("nan")), "not finite"),
+    ],
+)
+def test_damaged_weights_are_one_error(fitted, tmp_path, change, message):
+    fitted.save(str(tmp_path))
+    weights = load_file(tmp_path / "model.safetensors")
+    change(weights)
+    save_file(weights, tmp_path / "model.safetensors")
+    with pytest.raises(LookupEncoderError, match=message):
+        LookupEncoder.load(str(tmp_path))
+
+
+def test_torch_dtype_is_another_name_for_dtype(fitted, tmp_path):
+    fitted.save(str(tmp_path))
+    loaded = LookupEncoder.load(str(tmp_path), model_kwargs={"torch_dtype": torch.float16})
+    assert loaded.embedding.weight.dtype == torch.float16

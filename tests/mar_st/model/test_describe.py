@@ -6,7 +6,9 @@ import shutil
 import pytest
 
 from mar_st.errors import MarError
+from mar_st.lookup import fit_lookup
 from mar_st.model.describe import count_parameters, describe
+from mar_st.model.family import add_query_encoder
 
 
 def _parameters(mar, route):
@@ -53,3 +55,15 @@ def test_other_folders_are_refused(mar, tmp_path):
     mar.encoder("query").save_pretrained(str(tmp_path))
     with pytest.raises(MarError, match=r"no router_config\.json"):
         describe(tmp_path)
+
+
+def test_a_lookup_encoder_and_further_query_encoders_are_described(mar, tmp_path):
+    texts = [f"头疼{i}" for i in range(30)]
+    fitted = fit_lookup(texts, mar.encode_queries(texts), ridge=1.0, show_progress=False)
+    mar.save_pretrained(str(tmp_path / "mar"))
+    add_query_encoder(tmp_path / "mar", [fitted], "query-lookup")
+    routes = describe(tmp_path / "mar")["routes"]
+    assert sorted(routes) == ["document", "query", "query-lookup"]
+    lookup = routes["query-lookup"]
+    assert (lookup["model_type"], lookup["hidden_size"], lookup["layers"]) == ("LookupEncoder", 32, None)
+    assert lookup["parameters"] == sum(parameter.numel() for parameter in fitted.parameters())

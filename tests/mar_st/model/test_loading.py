@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers.base.modules import Normalize, Router
+from sentence_transformers.sentence_transformer.modules import Pooling
 
+from mar_st import MAR
 from mar_st.errors import MarError
 from mar_st.lookup import fit_lookup
 from mar_st.model.encoders import load_encoder
 from mar_st.model.family import add_query_encoder
 from mar_st.model.loading import check_folder, load_further, load_routes
 from mar_st.model.opening import open_model
+from tests.mar_st.conftest import make_config, make_tokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,11 +76,37 @@ def test_a_router_without_parameters_is_refused(listings):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b'{"prompts": ', b"[]", b"null", b'{"prompts": null}', b"\xff", b'{"prompts": ["a"]}']
+    "content",
+    [
+        b"",
+        b'{"prompts": ',
+        b"[]",
+        b"null",
+        b'{"prompts": null}',
+        b"\xff",
+        b'{"prompts": ["a"]}',
+        b'{"prompts": {"a": 1}}',
+    ],
 )
 def test_a_damaged_file_of_prompts_is_refused(listings, content):
     (listings / "config_sentence_transformers.json").write_bytes(content)
     with pytest.raises(MarError, match=r"config_sentence_transformers\.json is damaged"):
+        check_folder(listings)
+
+
+@pytest.mark.parametrize("structure", [{"query": []}, {"query": "query_0"}])
+def test_a_route_without_modules_is_refused(listings, structure):
+    rewrite(listings / "router_config.json", structure=structure)
+    with pytest.raises(MarError, match=r"router_config\.json is damaged"):
+        check_folder(listings)
+
+
+@pytest.mark.parametrize(
+    "kind", ["sentence_transformers.base.modules.Unknown", "sentence_transformers.no.Kind"]
+)
+def test_a_class_that_sentence_transformers_does_not_have_is_refused(listings, kind):
+    rewrite(listings / "router_config.json", types={"query_0": kind})
+    with pytest.raises(MarError, match=f"names the class {kind}, which sentence-transformers"):
         check_folder(listings)
 
 
@@ -153,3 +182,30 @@ def test_damaged_weights_are_one_error_that_names_the_file(folder, load, content
     path.write_bytes(path.read_bytes()[content])
     with pytest.raises(MarError, match=rf"{path} holds damaged weights .* save the model again"):
         load(folder)
+
+
+class CustomPooling(Pooling):
+    """A module of another package than sentence-transformers."""
+
+
+@pytest.mark.parametrize("routes", ["query", "both"])
+def test_modules_of_other_packages_need_consent(folder, routes):
+    name = f"{CustomPooling.__module__}.CustomPooling"
+    types = json.loads((folder / "router_config.json").read_text())["types"]
+    rewrite(folder / "router_config.json", types=types | {"query_1_Pooling": name})
+    with pytest.raises(ValueError, match="trust_remote_code"):
+        MAR.from_pretrained(folder, routes=routes, device="cpu")
+    model = MAR.from_pretrained(folder, routes=routes, device="cpu", trust_remote_code=True)
+    assert isinstance(model.route_modules("query")[1], CustomPooling)
+
+
+def test_further_routes_are_loaded_with_the_options_of_the_others(folder):
+    texts = [f"头疼{i}" for i in range(30)]
+    fitted = fit_lookup(texts, np.eye(30, 32, dtype=np.float32), ridge=1.0, show_progress=False)
+    encoder = load_encoder((make_config("gte"), make_tokenizer("query")), "query")
+    add_query_encoder(folder, [fitted], "query-lookup")
+    add_query_encoder(folder, encoder, "query-other")
+    options = {"model_kwargs": {"torch_dtype": torch.float16}, "processor_kwargs": {"model_max_length": 7}}
+    model = MAR.from_pretrained(folder, device="cpu", **options)
+    assert model.route_modules("query-lookup")[0].embedding.weight.dtype == torch.float16
+    assert model.route_modules("query-other")[0].tokenizer.model_max_length == 7

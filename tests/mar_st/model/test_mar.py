@@ -11,6 +11,7 @@ from sentence_transformers import SentenceTransformer
 
 from mar_st import MAR
 from mar_st.errors import MarError
+from mar_st.files import check_file, read_digests, write_digests
 from mar_st.modules import is_truncation
 from tests.mar_st.conftest import make_config, make_tokenizer
 
@@ -215,3 +216,42 @@ def test_truncation_stays_frozen_after_loading(mar, tmp_path):
     cuts = [module for module in loaded.route_modules("document") if is_truncation(module)]
     assert len(cuts) == 1
     assert not any(parameter.requires_grad for parameter in cuts[0].parameters())
+
+
+def test_sentences_are_another_name_for_inputs(mar, queries):
+    np.testing.assert_array_equal(
+        mar.encode(sentences=queries, task="query"), mar.encode(queries, task="query")
+    )
+
+
+@pytest.mark.parametrize("given", [{"prompt": None}, {"prompt_name": None}])
+def test_no_prompt_given_means_the_stored_one(mar, queries, documents, given):
+    mar.prompts |= {"query": "吃什么", "document": "高血压"}
+    np.testing.assert_array_equal(mar.encode_queries(queries, **given), mar.encode_queries(queries))
+    np.testing.assert_array_equal(mar.encode_corpus(documents, **given), mar.encode_corpus(documents))
+    plain = mar.encode_queries(queries, prompt="")
+    np.testing.assert_array_equal(plain, mar.encode(queries, task="query", prompt=""))
+    assert np.abs(plain - mar.encode_queries(queries)).max() > 1e-3
+
+
+def test_one_route_is_loaded_with_the_options_of_both(mar, queries, tmp_path):
+    mar.prompts["query"] = "吃什么"
+    mar.default_prompt_name = "query"
+    mar.save_pretrained(str(tmp_path))
+    loaded = [
+        MAR.from_pretrained(tmp_path, routes=routes, device="cpu", tokenizer_kwargs={"model_max_length": 7})
+        for routes in ("both", "query")
+    ]
+    assert [model.default_prompt_name for model in loaded] == ["query", "query"]
+    assert [model.route_modules("query")[0].tokenizer.model_max_length for model in loaded] == [7, 7]
+    np.testing.assert_array_equal(*(model.encode(queries, task="query") for model in loaded))
+
+
+def test_saving_over_a_folder_renews_its_digests(mar, tmp_path):
+    mar.save_pretrained(str(tmp_path))
+    write_digests(tmp_path)
+    with torch.no_grad():
+        mar.route_modules("query")[0].model.get_input_embeddings().weight.add_(1)
+    mar.save_pretrained(str(tmp_path))
+    for name, entry in read_digests(tmp_path).items():
+        assert check_file(tmp_path / name, entry) is None, name

@@ -121,3 +121,8 @@ def test_an_unpacked_model_gives_finite_vectors(saved, tmp_path):
     pack(saved, tmp_path / "packed")
     unpack(tmp_path / "packed", tmp_path / "out")
     assert np.isfinite(SentenceTransformer(str(tmp_path / "out")).encode_query(["头痛"])).all()
+
+
+def test_missing_parents_of_a_packed_folder_are_made(saved, tmp_path):
+    pack(saved, tmp_path / "a" / "b" / "packed")
+    assert (tmp_path / "a" / "b" / "packed" / MANIFEST).is_file()

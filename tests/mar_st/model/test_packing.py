@@ -9,6 +9,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from mar_st import MAR
+from mar_st.errors import MarError
 from mar_st.model.packing import store_as
 
 
@@ -61,3 +62,12 @@ def test_packing_twice_changes_nothing(mar, tmp_path):
     once = {path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")}
     store_as(tmp_path)
     assert once == {path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int64", "bool", "float8"])
+def test_other_dtypes_are_refused_before_anything_is_written(tmp_path, dtype):
+    save_file({"weight": torch.rand(3, 2)}, str(tmp_path / "model.safetensors"))
+    before = (tmp_path / "model.safetensors").read_bytes()
+    with pytest.raises(MarError, match="stored as float16, bfloat16, float32"):
+        store_as(tmp_path, dtype)
+    assert (tmp_path / "model.safetensors").read_bytes() == before

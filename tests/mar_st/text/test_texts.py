@@ -50,3 +50,12 @@ def test_files_without_texts_are_refused(tmp_path):
         read_texts(tmp_path / "none.jsonl")
     with pytest.raises(TextsError, match="holds no texts"):
         read_texts(_write(tmp_path / "empty.jsonl", []))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("q.txt", "头疼\r\n发热\r\n"), ("q.jsonl", '{"text": "头疼"}\r\n{"text": "发热"}\r\n')],
+)
+def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content.encode("utf-8-sig"))
+    assert list(read_texts(tmp_path / name)) == ["头疼", "发热"]

@@ -188,9 +188,26 @@ def test_equal_input_gives_equal_files(tmp_path):
     assert done.pieces == (90, 85)
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_only_a_model_is_overwritten(overwrite, tmp_path):
+    folder = encoder_folder(tmp_path / "full")
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "thesis.txt").write_text("x")
+    (project / "config.json").write_text("{}")
+    for out in (project, project / "thesis.txt"):
+        with pytest.raises(VocabularyError, match="holds no model, so it is not replaced"):
+            trim(folder, out, keep=90, texts=OURS, overwrite=overwrite)
+    assert (project / "thesis.txt").read_text() == "x"
+    (tmp_path / "cut.part").mkdir()
+    (tmp_path / "cut.part" / "notes.txt").write_text("x")
+    trim(folder, tmp_path / "cut", keep=90, texts=OURS, overwrite=overwrite)
+    assert (tmp_path / "cut.part" / "notes.txt").is_file()
+
+
 def test_unsupported_models_are_refused(tmp_path):
     folder = encoder_folder(tmp_path / "full")
-    (tmp_path / "out").mkdir()
+    trim(folder, tmp_path / "out", keep=90, texts=OURS)
     (tmp_path / "out" / "file").write_text("")
     with pytest.raises(VocabularyError, match="exists"):
         trim(folder, tmp_path / "out", keep=90, texts=OURS)
