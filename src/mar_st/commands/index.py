@@ -112,9 +112,11 @@ def index_update(
 ) -> None:
     """Add, replace or delete documents of an index.
 
-    Each change is applied completely or not at all.
+    Each change of a folder is applied completely or not at all.
     """
     deleted = [*(delete or []), *_lines(delete_from)]
+    if delete_from is not None and not deleted:
+        raise IndexingError(f"{delete_from} lists no ids. Give a text file with an id on each line.")
     if not (add or update or deleted or compact):
         raise typer.BadParameter("give --add, --update, --delete, --delete-from or --compact.")
     if corpus is not None and (add is None) == (update is None):
@@ -126,7 +128,7 @@ def index_update(
     if index.startswith(MILVUS_PREFIX):
         if compact:
             raise IndexingError("Milvus compacts by itself; --compact is for an index folder.")
-        _update_milvus(index, add, update, deleted, corpus)
+        _update_milvus(index, add, update, deleted, corpus, as_json=as_json)
         return
     from mar_st.index import update as updating  # lazy: pyarrow
 
@@ -190,7 +192,7 @@ def _settings(given: list[str]) -> dict[str, Any]:
         name, sign, value = setting.partition("=")
         if not sign or not value:
             raise typer.BadParameter(f"--set takes NAME=VALUE, such as M=16; got {setting!r}.")
-        settings[name] = int(value) if value.isdigit() else value
+        settings[name] = int(value) if re.fullmatch(r"-?[0-9]{1,18}", value) else value
     return settings
 
 
@@ -221,7 +223,13 @@ def _lines(path: Path | None) -> list[str]:
 
 
 def _update_milvus(
-    target: str, add: Path | None, update: Path | None, gone: list[str], corpus: str | None
+    target: str,
+    add: Path | None,
+    update: Path | None,
+    gone: list[str],
+    corpus: str | None,
+    *,
+    as_json: bool,
 ) -> None:
     from mar_st.encode import VectorFolder  # lazy: pyarrow
     from mar_st.index.corpus import encoded_corpus  # lazy: pyarrow
@@ -234,6 +242,9 @@ def _update_milvus(
         if path is not None:
             folder = VectorFolder.open(path)
             opened.add(folder, corpus=corpus or encoded_corpus(folder), replace=replace)
+    if as_json:
+        typer.echo(json.dumps({**opened.about, "count": len(opened)}, ensure_ascii=False, indent=2))
+        return
     typer.echo(f"{target}: {len(opened)} documents")
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mar_st.commands.options import AsJson, Encoder, IndexFolder, QueryEncoders, Threads
+from mar_st.commands.options import AsJson, Encoder, IndexAddress, QueryEncoders, Threads
 
 Queries = Annotated[
     str | None,
@@ -26,7 +26,7 @@ FalseReject = Annotated[
 
 
 def index_match(
-    index: IndexFolder,
+    index: IndexAddress,
     queries: Queries = None,
     others: Others = None,
     encoder: Encoder = None,

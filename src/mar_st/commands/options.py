@@ -40,7 +40,8 @@ Store = Annotated[
 ]
 
 # Indexes and searching.
-IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX", help="Folder of the index.")]
+# Strings, since a Path would turn the // of milvus:http://HOST into a single one.
+IndexFolder = Annotated[str, typer.Argument(metavar="INDEX", help="Folder of the index.")]
 IndexAddress = Annotated[
     str, typer.Argument(metavar="INDEX", help="Folder of the index, or its milvus: address.")
 ]

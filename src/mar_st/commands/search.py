@@ -24,7 +24,7 @@ Where = Annotated[
 ]
 Hybrid = Annotated[bool, typer.Option("--hybrid", help="Fuse the results with BM25.")]
 Rerank = Annotated[str | None, typer.Option(help="Cross-encoder that reranks the best documents.")]
-RerankTop = Annotated[int, typer.Option(help="Number of documents to rerank.", min=1)]
+RerankTop = Annotated[int | None, typer.Option(help="Number of documents to rerank; default: 50.", min=1)]
 Queries = Annotated[str | None, typer.Option(help="JSONL of queries (_id, text) to search for.")]
 Out = Annotated[
     Path | None, typer.Option(help="File to write the run of --queries to: *.trec (TREC) or *.json.")
@@ -43,7 +43,7 @@ def search(
     where: Where = None,
     hybrid: Hybrid = False,
     rerank: Rerank = None,
-    rerank_top: RerankTop = 50,
+    rerank_top: RerankTop = None,
     queries: Queries = None,
     out: Out = None,
     qrels: Qrels = None,
@@ -58,6 +58,8 @@ def search(
         raise typer.BadParameter("give a query or --queries FILE.")
     if queries is None and (out is not None or qrels is not None):
         raise typer.BadParameter("--out and --qrels require --queries.")
+    if rerank_top is not None and rerank is None:
+        raise typer.BadParameter("--rerank-top requires --rerank MODEL.")
     if out is not None:
         from mar_st.data.trec import check_run_name  # lazy: transformers
 
@@ -73,11 +75,12 @@ def search(
         reranker=rerank,
         threads=threads,
     )
-    top = rerank_top if rerank is not None else None
     if queries is not None:
-        _run(searcher, queries, k or 100, where, out, qrels, hybrid=hybrid, rerank=top, as_json=as_json)
+        _run(
+            searcher, queries, k or 100, where, out, qrels, hybrid=hybrid, rerank=rerank_top, as_json=as_json
+        )
         return
-    hits = searcher.search([query or ""], k or 10, where=where, hybrid=hybrid, rerank=top)[0]
+    hits = searcher.search([query or ""], k or 10, where=where, hybrid=hybrid, rerank=rerank_top)[0]
     _print(hits, searcher, as_json=as_json)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from mar_st.encode import VectorFolder
     from mar_st.index.documents import Stored
     from mar_st.index.filters import FieldType, Filter
 
@@ -206,6 +207,30 @@ class Index(ABC):
         if self.model is None:
             raise IndexingError(f"{self.name} does not say which model it was made with. Give --encoder.")
         return self.model
+
+    def check_addition(self, vectors: VectorFolder, corpus: str | Path | None) -> None:
+        """Check that vectors, and the corpus of their documents, fit the vectors and texts of the index.
+
+        Args:
+            vectors: Folder of the vectors of documents to add or to replace.
+            corpus: The documents, if there is a corpus.
+
+        Raises:
+            IndexingError: The vectors have other dimensions or another similarity, or were encoded by another
+                model; or the index keeps texts and there is no corpus.
+        """
+        if (vectors.dim, vectors.similarity) != (self.dim, self.similarity):
+            raise IndexingError(
+                f"{vectors.path} has {vectors.dim} dimensions compared by {vectors.similarity}; the index "
+                f"{self.name} has {self.dim} by {self.similarity}. Encode with the same settings."
+            )
+        if vectors.space and self.space and vectors.space != self.space:
+            raise IndexingError(
+                f"{vectors.path} was encoded by another model than the index {self.name}. Encode it with "
+                f"{self.model or 'the model of the index'}, or build a new index."
+            )
+        if self.has_texts and corpus is None:
+            raise IndexingError(f"The index {self.name} keeps texts, so give the corpus of the additions.")
 
     def checked(self, vectors: np.ndarray) -> np.ndarray:
         """Return query vectors as the index compares them, `(n, dim)` float32, C-contiguous.

@@ -99,6 +99,11 @@ def build_index(
     to_milvus = str(out).startswith(MILVUS_PREFIX)
     if not to_milvus and (Path(out) / MANIFEST).is_file():
         raise IndexingError(f"{out} holds an index already. Give another folder, or use 'mar index update'.")
+    if kind == AUTO and params and not to_milvus:
+        raise IndexingError(
+            f"The settings {', '.join(map(str, params))} belong to one kind of index; {AUTO} chooses a kind "
+            "and its settings. Name the kind, or leave the settings out."
+        )
     folder.verify()  # damage would be copied, and get a valid digest
     if to_milvus:
         return build_milvus(

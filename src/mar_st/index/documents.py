@@ -227,7 +227,11 @@ class Documents:
 
     def find(self, ids: Iterable[str]) -> np.ndarray:
         """Return rows whose id is one of the given ones, ascending int64."""
-        wanted = pa.array(list(ids), type=pa.large_string())
+        names = list(ids)
+        try:
+            wanted = pa.array(names, type=pa.large_string())
+        except UnicodeEncodeError as error:
+            raise IndexingError(f"An id is not valid Unicode ({one_line(error)}).") from error
         return np.flatnonzero(pc.is_in(self.ids, value_set=wanted).to_numpy(zero_copy_only=False))
 
     def mask(self, where: Filter) -> np.ndarray:

@@ -34,6 +34,12 @@ MIN_INTEGER, MAX_INTEGER = -(2**63), 2**63 - 1
 #: Maximum number of conditions of a filter, and of values of one condition.
 MAX_CONDITIONS, MAX_VALUES = 64, 10_000
 
+#: Maximum characters of the name of a field, and of one that is compared with the names of the fields.
+MAX_NAME_CHARACTERS, _MAX_COMPARED_CHARACTERS = 1000, 100
+
+#: Maximum characters of a name or value in a message.
+_MAX_SHOWN_CHARACTERS = 40
+
 _VALUE_FORMS = 'a value, a list of values (any of them), or a range such as {"gte": 2020, "lt": 2024}'
 _CONDITION = re.compile(r"\s*(?P<field>[^=<>!|]+?)\s*(?P<sign>>=|<=|=|>|<)\s*(?P<value>[^=<>].*|)", re.DOTALL)
 
@@ -126,12 +132,13 @@ def _filter_of(conditions: Iterable[FieldCondition]) -> Filter | None:
 
 def _condition(field: Any, wanted: Any) -> FieldCondition:
     if not isinstance(field, str) or not field:
-        raise FilterError(f"Fields of a filter must be strings that are not empty; got {field!r}.")
+        raise FilterError(f"Fields of a filter must be strings that are not empty; got {_shown(field)}.")
+    _check_name(field)
     if isinstance(wanted, Mapping):
         unknown = [name for name in wanted if name not in BOUND_SIGNS]
         if unknown or not wanted:
             raise FilterError(
-                f"The range of {field!r} has {', '.join(map(repr, unknown)) or 'nothing'}; "
+                f"The range of {_shown(field)} has {', '.join(map(_shown, unknown[:3])) or 'nothing'}; "
                 f"it takes {', '.join(BOUND_SIGNS)}."
             )
         return FieldCondition(
@@ -139,9 +146,28 @@ def _condition(field: Any, wanted: Any) -> FieldCondition:
         )
     if isinstance(wanted, Sequence) and not isinstance(wanted, str | bytes):
         if not wanted or len(wanted) > MAX_VALUES:
-            raise FilterError(f"{field!r} lists {len(wanted)} values; 1 to {MAX_VALUES} are allowed.")
+            raise FilterError(f"{_shown(field)} lists {len(wanted)} values; 1 to {MAX_VALUES} are allowed.")
         return FieldCondition(field, any_of=tuple(dict.fromkeys(_value(field, value) for value in wanted)))
     return FieldCondition(field, any_of=(_value(field, wanted),))
+
+
+def _check_name(field: str) -> None:
+    if len(field) > MAX_NAME_CHARACTERS:
+        raise FilterError(
+            f"The name of the field {_shown(field)} has {len(field)} characters; at most "
+            f"{MAX_NAME_CHARACTERS} are allowed."
+        )
+
+
+def _shown(given: Any) -> str:
+    """Return a name or value for a message: cut, and only the type of what holds other values."""
+    if isinstance(given, str):
+        return repr(given[:_MAX_SHOWN_CHARACTERS]) + ("..." if len(given) > _MAX_SHOWN_CHARACTERS else "")
+    if given is None or isinstance(given, bool | float):
+        return repr(given)
+    if isinstance(given, int):
+        return str(given) if given.bit_length() <= 128 else "an integer of more than 128 bits"
+    return f"a value of type {type(given).__name__}"
 
 
 def _value(field: str, value: Any) -> Scalar:
@@ -152,12 +178,12 @@ def _value(field: str, value: Any) -> Scalar:
             value.encode()
         except UnicodeEncodeError as error:
             raise FilterError(
-                f"{field!r} is compared with a string that is not valid Unicode ({error})."
+                f"{_shown(field)} is compared with a string that is not valid Unicode ({error})."
             ) from error
         return value
     if isinstance(value, int) and MIN_INTEGER <= value <= MAX_INTEGER:
         return value
-    raise FilterError(f"{field!r} is compared with {value!r}; expected {_VALUE_FORMS}.")
+    raise FilterError(f"{_shown(field)} is compared with {_shown(value)}; expected {_VALUE_FORMS}.")
 
 
 def _from_text(line: str) -> Filter | None:
@@ -172,13 +198,16 @@ def _from_text(line: str) -> Filter | None:
         match = _CONDITION.fullmatch(part)
         if not match or not match["value"].strip():
             raise FilterError(
-                f"{part.strip()!r} is not a condition. Write field=value, field=one|other, field>=value, "
-                'separated by commas, or JSON such as {"field": "a, b"}.'
+                f"{_shown(part.strip())} is not a condition. Write field=value, field=one|other, "
+                'field>=value, separated by commas, or JSON such as {"field": "a, b"}.'
             )
         field, sign, value = match["field"], match["sign"], match["value"].strip()
+        _check_name(field)
         if sign == "=":
             if field in conditions:
-                raise FilterError(f"{field!r} is named twice; write {field}=one|other for any of them.")
+                raise FilterError(
+                    f"{_shown(field)} is named twice; for any of several values, write field=one|other."
+                )
             values = (_TextValue(one.strip()) for one in value.split("|"))
             conditions[field] = FieldCondition(
                 field, any_of=tuple(dict.fromkeys(one for one in values if one))
@@ -187,7 +216,7 @@ def _from_text(line: str) -> Filter | None:
         earlier = conditions.get(field, FieldCondition(field))
         name = next(name for name, written in BOUND_SIGNS.items() if written == sign)
         if earlier.any_of is not None or name in dict(earlier.bounds):
-            raise FilterError(f"{field!r} is named twice in {line!r}.")
+            raise FilterError(f"{_shown(field)} is named twice in {_shown(line)}.")
         conditions[field] = FieldCondition(field, bounds=(*earlier.bounds, (name, _TextValue(value))))
     return _filter_of(conditions.values())
 
@@ -195,16 +224,17 @@ def _from_text(line: str) -> Filter | None:
 def _typed(condition: FieldCondition, fields: Mapping[str, FieldType]) -> FieldCondition:
     field = condition.field
     if field not in fields:
-        near = get_close_matches(field, fields, n=1)
+        # The time grows with the length of the name.
+        near = get_close_matches(field, fields, n=1) if len(field) <= _MAX_COMPARED_CHARACTERS else ()
         hint = f" Did you mean {near[0]!r}?" if near else ""
         known = f"It has {', '.join(sorted(fields))}." if fields else "Its documents have no metadata."
-        raise FilterError(f"The index has no metadata field {field!r}.{hint} {known}")
+        raise FilterError(f"The index has no metadata field {_shown(field)}.{hint} {known}")
     kind = fields[field]
     if condition.any_of is not None:
         values = [_converted(kind, field, value) for value in condition.any_of]
         return FieldCondition(field, any_of=tuple(_integers(values) if kind == "integer" else values))
     if kind == "boolean":
-        raise FilterError(f"{field!r} is boolean and cannot be filtered by a range.")
+        raise FilterError(f"{_shown(field)} is boolean and cannot be filtered by a range.")
     bounds = tuple((name, _converted(kind, field, value)) for name, value in condition.bounds)
     return _integer_range(field, bounds) if kind == "integer" else FieldCondition(field, bounds=bounds)
 
@@ -246,7 +276,9 @@ def _converted(kind: FieldType, field: str, value: Scalar) -> Scalar:
             return value
     elif isinstance(value, int | float) and not isinstance(value, bool):
         return float(value) + 0.0 if kind == "number" else value  # 0 and not -0
-    raise FilterError(f"{field!r} is compared with {str(value)!r}, but the field is of type {kind}.")
+    raise FilterError(
+        f"{_shown(field)} is compared with {_shown(str(value))}, but the field is of type {kind}."
+    )
 
 
 def _parsed(kind: FieldType, text: str) -> Scalar | None:

@@ -180,8 +180,7 @@ def _products(
         if not max_count:
             continue
         if max_count > 4 * k:
-            size = min(k, scores.shape[1])
-            places = np.argpartition(scores, -size, axis=1)[:, -size:]
+            places = _best_places(scores, min(k, scores.shape[1]))
             candidates = np.take_along_axis(scores, places, axis=1), chosen[places]
         else:
             query, place = np.nonzero(better)
@@ -191,6 +190,20 @@ def _products(
             candidates[1][query, slot] = chosen[place]
         best = merge([best, candidates], k)
     return best
+
+
+def _best_places(scores: np.ndarray, k: int) -> np.ndarray:
+    """Return the columns of the `k` highest scores of each row in any order; of equal scores, the first."""
+    places = np.argpartition(scores, -k, axis=1)[:, -k:]
+    kept = np.take_along_axis(scores, places, axis=1)
+    lowest = kept.min(axis=1, keepdims=True)
+    # argpartition keeps any of the columns that share the lowest score.
+    cut = np.count_nonzero(scores == lowest, axis=1) > np.count_nonzero(kept == lowest, axis=1)
+    for row in np.flatnonzero(cut):
+        higher = np.flatnonzero(scores[row] > lowest[row])
+        equal = np.flatnonzero(scores[row] == lowest[row])
+        places[row] = np.concatenate([higher, equal[: k - len(higher)]])
+    return places
 
 
 def _blocks(

@@ -116,7 +116,7 @@ def _check_settings(content: dict[str, Any]) -> None:
     """Check that the fields that a search reads hold what a build writes."""
     forms: dict[str, tuple[type, ...]] = {
         "space": (str, type(None)), "model": (dict, type(None)), "fields": (dict,), "texts": (bool,),
-        "search": (dict,), "bm25": (dict, type(None)), "kind": (str,),
+        "search": (dict,), "bm25": (dict, type(None)), "kind": (str,), "params": (dict,),
     }  # fmt: skip
     for name, kinds in forms.items():
         if not isinstance(content[name], kinds):
@@ -129,20 +129,31 @@ def _check_settings(content: dict[str, Any]) -> None:
         raise _InvalidFieldError(f"types of fields are {', '.join(get_args(FieldType))}")
     if content["model"] is not None and not isinstance(content["model"].get("name"), str | None):
         raise _InvalidFieldError("the name of the model is not text")
-    settings = [content["search"], *(effort["search"] for effort in content.get("efforts", {}).values())]
+    efforts, matches = content.get("efforts", {}), content.get("matches", {})
+    if not has_names(efforts) or not has_names(matches):
+        raise _InvalidFieldError("'efforts' and 'matches' name the query encoder of each entry")
+    settings = [content["search"], *(effort["search"] for effort in efforts.values())]
     if not all(type(value) is int and value >= 1 for one in settings for value in one.values()):
         raise _InvalidFieldError("search settings are whole numbers from 1")
-    if not has_thresholds(content.get("matches", {})):
+    if not has_thresholds(matches):
         raise _InvalidFieldError("thresholds of matches are numbers")
 
 
+def has_names(measurements: Any) -> bool:
+    """Return True if every entry of `efforts` or `matches` has the name of its query encoder, or null."""
+    return isinstance(measurements, dict) and all(
+        isinstance(entry, dict) and "query" in entry and isinstance(entry["query"], str | None)
+        for entry in measurements.values()
+    )
+
+
 def has_thresholds(matches: Any) -> bool:
-    """Return True if every entry of `matches` has a finite threshold."""
+    """Return True if every entry of `matches` has a finite threshold and the share that it may reject."""
     try:
-        thresholds = [match["threshold"] for match in matches.values()]
+        numbers = [match[name] for match in matches.values() for name in ("threshold", "false_reject")]
     except (AttributeError, KeyError, TypeError):
         return False
-    return all(isinstance(one, float) and math.isfinite(one) for one in thresholds)
+    return all(isinstance(number, float) and math.isfinite(number) for number in numbers)
 
 
 def finish_segment(folder: Path) -> dict[str, dict[str, Any]]:

@@ -36,7 +36,8 @@ class Hit:
 
     Attributes:
         id: Its id.
-        score: Score that it is ranked by: that of the only leg, the fused one, or that of the reranker.
+        score: Score that it is ranked by: that of the only leg, the fused one, or that of the reranker (below
+            the reranker's lowest for documents that were not reranked).
         rank: Its rank, from 1.
         title: Its title.
         snippet: The part of its text that holds most of the query.
@@ -70,11 +71,15 @@ class Hits(list[Hit]):
     Attributes:
         nearest: Score of the nearest document by vectors, whatever the hits are ranked by; `None` if no
             vectors were compared or no document passed the filter.
+        compared: Whether vectors were compared.
     """
 
-    def __init__(self, hits: Iterable[Hit] = (), *, nearest: float | None = None) -> None:
+    def __init__(
+        self, hits: Iterable[Hit] = (), *, nearest: float | None = None, compared: bool | None = None
+    ) -> None:
         super().__init__(hits)
         self.nearest = nearest
+        self.compared = nearest is not None if compared is None else compared
 
 
 class Ranked(NamedTuple):

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 #: Queries that are encoded and searched at once.
 QUERIES_PER_BATCH = 64
 
+#: Names of the first and of the last column in the header of a file of qrels.
+_QUERY_COLUMNS = frozenset({"query-id", "query_id", "query", "q_id", "qid"})
+_GRADE_COLUMNS = frozenset({"score", "grade", "relevance", "rel", "label"})
+
 Run = dict[str, dict[str, float]]
 Qrels = dict[str, dict[str, int]]
 
@@ -44,7 +48,8 @@ def read_queries(source: str | Path) -> dict[str, str]:
 def read_qrels(path: Path) -> Qrels:
     """Return the grades by query and document of a tab-separated file (`query-id`, `corpus-id`, `score`).
 
-    Lines in TREC's format (`query 0 document grade`) are also read.
+    A first line of column names is skipped. In lines with tabs, ids may hold spaces; other lines are split at
+    white space. Lines of TREC's format (`query 0 document grade`) are also read.
 
     Raises:
         IndexingError: The file is missing, or a line is not a grade or repeats a pair; the message names it.
@@ -56,15 +61,15 @@ def read_qrels(path: Path) -> Qrels:
     qrels: Qrels = {}
     try:
         for number, line in utf8_lines(path):
-            parts = line.split()
-            if not parts or (number == 1 and not parts[-1].lstrip("-").isdigit()):
+            parts = [part.strip() for part in line.split("\t")] if "\t" in line else line.split()
+            if not any(parts) or (number == 1 and _is_header(parts)):
                 continue
             try:
-                query, document, grade = (parts[0], parts[-2], int(parts[-1]))
-            except (ValueError, IndexError) as error:
+                query, document, grade = _judgement(parts)
+            except ValueError as error:
                 raise IndexingError(
-                    f"{path}:{number}: expected query, document and a whole-number grade; got "
-                    f"{line.strip()!r}."
+                    f"{path}:{number}: expected query, document and a whole-number grade, separated by tabs, "
+                    f"or a line of TREC (query 0 document grade); got {line.strip()!r}."
                 ) from error
             grades = qrels.setdefault(query, {})
             if document in grades:
@@ -73,6 +78,25 @@ def read_qrels(path: Path) -> Qrels:
     except NotUtf8Error as error:
         raise IndexingError(str(error)) from error
     return qrels
+
+
+def _is_header(parts: list[str]) -> bool:
+    return parts[0].lower() in _QUERY_COLUMNS and parts[-1].lower() in _GRADE_COLUMNS
+
+
+def _judgement(parts: list[str]) -> tuple[str, str, int]:
+    """Return query, document and grade of a line.
+
+    Raises:
+        ValueError: There are too few or too many parts, or the grade is not a whole number.
+    """
+    if len(parts) == 4:  # TREC
+        query, _, document, grade = parts
+    else:
+        query, document, grade = parts
+    if not (query and document):
+        raise ValueError("an id is empty")
+    return query, document, int(grade)
 
 
 def search_all(

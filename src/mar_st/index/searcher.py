@@ -105,7 +105,8 @@ class Searcher:
             k: Documents per query.
             where: Filter on the metadata, see `mar_st.index.filters`.
             hybrid: Fuse the vectors' ranking with BM25's.
-            rerank: Number of best documents to rerank; default 50 if there is a reranker, 0: none.
+            rerank: Number of best documents to rerank; default 50 if there is a reranker, 0: none. With a
+                larger `k`, the other documents follow in their order, with scores below the reranker's.
 
         Returns:
             For each query its hits by descending score.
@@ -168,7 +169,7 @@ class Searcher:
             ]
         hits_per_query = self._hits(ranked, texts, k, rerank_count, deadline)
         return [
-            Hits(hits, nearest=float(scores[0]) if keys else None)
+            Hits(hits, nearest=float(scores[0]) if keys else None, compared=True)
             for hits, keys, scores in zip(hits_per_query, dense.keys, dense.scores, strict=True)
         ]
 
@@ -196,7 +197,7 @@ class Searcher:
             `good` or `doubtful`; `None` if nothing was calibrated for the encoder, or no vectors were
             compared.
         """
-        if self.calibrated is None or (hits and hits.nearest is None):
+        if self.calibrated is None or not hits.compared:
             return None
         near = hits.nearest is not None and hits.nearest >= self.calibrated["threshold"]
         return "good" if near else "doubtful"
@@ -230,6 +231,11 @@ class Searcher:
             raise IndexingError(
                 "Queries are texts, but there is no encoder. Give one, e.g. encoder='mar-mini'."
             )
+        for text in texts:
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:  # such as bytes of a command line that are not UTF-8
+                raise IndexingError(f"A query is not valid Unicode ({error}).") from error
         return self.encoder.encode(texts)
 
     def _cut(self, vectors: np.ndarray) -> np.ndarray:
@@ -256,12 +262,16 @@ class Searcher:
         deadline: float | None = None,
     ) -> list[list[Hit]]:
         check_deadline(deadline)
-        rerank_count = max(k, rerank_count) if rerank_count else 0
-        candidates = [documents[: rerank_count or k] for documents in ranked]
+        candidates = [documents[: max(k, rerank_count)] for documents in ranked]
         keys = list(dict.fromkeys(document.key for documents in candidates for document in documents))
         stored = dict(zip(keys, self.index.documents(keys), strict=True))
         if rerank_count and self.reranker is not None and texts is not None:
-            candidates = _reordered(self.reranker, candidates, texts, stored, deadline)
+            best = [documents[:rerank_count] for documents in candidates]
+            reordered = _reordered(self.reranker, best, texts, stored, deadline)
+            candidates = [
+                [*first, *_below(first, documents[rerank_count:])]
+                for first, documents in zip(reordered, candidates, strict=True)
+            ]
         return [
             [
                 _hit(rank, document, stored[document.key], None if texts is None else texts[number], deadline)
@@ -301,6 +311,16 @@ def _reordered(
             ]
         )
     return reordered
+
+
+def _below(reranked: list[Ranked], others: list[Ranked]) -> list[Ranked]:
+    """Return documents that were not reranked, in their order, with scores below those of the reranker.
+
+    The scores of the two rankings cannot be compared, so these documents get the lowest score of the reranker
+    minus 1, 2, 3, ...; `legs` holds their own scores.
+    """
+    lowest = reranked[-1].score if reranked else 0.0
+    return [document._replace(score=lowest - place) for place, document in enumerate(others, 1)]
 
 
 def _hit(rank: int, document: Ranked, stored: Stored, query: str | None, deadline: float | None) -> Hit:

@@ -70,7 +70,7 @@ def add(
     folder.verify()
     with writing(root):
         opened = FolderIndex.open_folder(root)
-        _check(opened, folder, corpus)
+        opened.check_addition(folder, corpus)
         ids = folder.ids.to_pylist()
         rows_per_segment = opened.locate(ids)
         present = sum(map(len, rows_per_segment))
@@ -271,22 +271,6 @@ def _live(segment: Segment) -> tuple[Segment, np.ndarray]:
 
 def _documents(parts: Iterable[tuple[Segment, np.ndarray]]) -> Iterable[Stored]:
     return (segment.documents.document(row) for segment, rows in parts for row in rows.tolist())
-
-
-def _check(opened: FolderIndex, folder: VectorFolder, corpus: str | Path | None) -> None:
-    manifest = opened.manifest
-    if (folder.dim, folder.similarity) != (opened.dim, opened.similarity):
-        raise IndexingError(
-            f"{folder.path} has {folder.dim} dimensions compared by {folder.similarity}; the index "
-            f"{opened.name} has {opened.dim} by {opened.similarity}. Encode with the same settings."
-        )
-    if folder.space and opened.space and folder.space != opened.space:
-        raise IndexingError(
-            f"{folder.path} was encoded by another model than the index {opened.name}. Encode it with "
-            f"{(manifest['model'] or {}).get('name') or 'the model of the index'}, or build a new index."
-        )
-    if manifest["texts"] and corpus is None:
-        raise IndexingError(f"The index {opened.name} keeps texts, so give the corpus of the additions.")
 
 
 def _listed(names: Sequence[str], count: int | None = None) -> str:

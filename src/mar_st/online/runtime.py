@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from mar_st.files import one_line
 from mar_st.files.registered import Registered
 from mar_st.kernels.processor import processors
 from mar_st.online.protocol import EncoderError
@@ -65,10 +66,19 @@ def open_runtime(folder: Path, variant: ExportVariant, threads: int | None) -> R
     """Load the graph of a variant.
 
     Raises:
-        EncoderError: The runtime is not known or not installed.
+        EncoderError: The runtime is not known or not installed, or cannot load the graph.
     """
     runtime_class = RUNTIMES.get(variant.runtime)
     if runtime_class is None:
         known = ", ".join(RUNTIMES.names())
         raise EncoderError(f"{variant.graph} is for {variant.runtime!r}; known are {known}.")
-    return runtime_class(folder / variant.graph, variant.options, threads or processors())
+    path = folder / variant.graph
+    try:
+        return runtime_class(path, variant.options, threads or processors())
+    except EncoderError:
+        raise
+    except Exception as error:  # the runtimes have exceptions of their own for damaged and unsupported graphs
+        raise EncoderError(
+            f"{variant.runtime} cannot load {path} ({type(error).__name__}: {one_line(error)}). Export the "
+            "encoder again, or choose another variant."
+        ) from error

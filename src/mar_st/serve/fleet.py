@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -77,6 +78,7 @@ class Fleet:
         Returns:
             The new number.
         """
+        self._restore()
         with (self.folder / "lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             number = self.wanted + 1
@@ -115,13 +117,25 @@ class Fleet:
 
     def _write(self, name: str, content: bytes) -> None:
         # Not synced: the folder ends with the server, and a sync would hold up the worker's event loop.
+        self._restore()
         part = self.folder / f"{name}.{os.getpid()}.part"
         part.write_bytes(content)
         part.replace(self.folder / name)
 
+    def _restore(self) -> None:
+        """Create the folder again if it was deleted, as some systems do with old temporary files.
+
+        Raises:
+            MarError: Another user has created a folder of this name.
+        """
+        with suppress(FileExistsError):
+            self.folder.mkdir(mode=0o700)
+        if self.folder.lstat().st_uid != os.geteuid():
+            raise MarError(f"{self.folder} was deleted, and now belongs to another user. Restart the server.")
+
 
 async def follow(fleet: Fleet, generations: Generations, *, seen: int, watch: bool) -> None:
-    """Reload whenever the fleet's number rises, and with `watch` whenever the folder changes; never ends.
+    """Reload whenever the fleet's number changes, and with `watch` whenever the folder changes; never ends.
 
     Args:
         fleet: The folder shared by the workers.
@@ -129,32 +143,50 @@ async def follow(fleet: Fleet, generations: Generations, *, seen: int, watch: bo
         seen: The fleet's number before the index was opened.
         watch: Watch the folder of the index, too.
     """
-    pid = os.getpid()
-    fleet.report(WorkerReport(pid, seen, True, generations.current.documents))
-    refused: object = None
-    looked = time.monotonic()
+    follower = _Follower(fleet, generations, seen, watch=watch)
+    logged = ""
+    fleet.report(WorkerReport(os.getpid(), seen, True, generations.current.documents))
     while True:
         await asyncio.sleep(POLL_SECONDS)
         if fleet.parent is not None and os.getppid() != fleet.parent:
             _LOG.error("the supervising process is gone, so this worker stops")
-            os.kill(pid, signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
             return
-        wanted = fleet.wanted
-        requested = wanted > seen
-        if not requested:
-            if not watch or time.monotonic() - looked < WATCH_SECONDS:
-                continue
-            looked = time.monotonic()
-            if not generations.changed() or generations.stamp == refused:
-                continue
-        ok, message, refused = True, "", None
+        try:
+            await follower.look()
+            logged = ""
+        except Exception as error:  # the next look may succeed
+            message = f"{type(error).__name__}: {error}"
+            if message != logged:
+                _LOG.error("it is not known whether the index should be reopened (%s)", message)
+            logged = message
+
+
+class _Follower:
+    """Reloads when it should; see `follow`."""
+
+    def __init__(self, fleet: Fleet, generations: Generations, seen: int, *, watch: bool) -> None:
+        self.fleet, self.generations, self.seen, self.watch = fleet, generations, seen, watch
+        self._refused: object = None
+        self._looked = time.monotonic()
+
+    async def look(self) -> None:
+        """Reload if the fleet's number or the folder has changed, and report."""
+        generations, wanted = self.generations, self.fleet.wanted
+        if wanted == self.seen:  # the number is lower if the folder was deleted meanwhile
+            if not self.watch or time.monotonic() - self._looked < WATCH_SECONDS:
+                return
+            self._looked = time.monotonic()
+            if not generations.changed() or generations.stamp == self._refused:
+                return
+        ok, message, self._refused = True, "", None
         try:
             await generations.reload()
         except MarError as error:
-            ok, message, refused = False, str(error), generations.stamp
+            ok, message, self._refused = False, str(error), generations.stamp
             _LOG.error("the index was not reopened, the old one still answers: %s", message)
-        seen = wanted
-        fleet.report(WorkerReport(pid, seen, ok, generations.current.documents, message))
+        self.seen = wanted
+        self.fleet.report(WorkerReport(os.getpid(), wanted, ok, generations.current.documents, message))
 
 
 def _is_running(pid: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,7 +99,10 @@ class OpenedSearcher:
 
 def stamp(source: str | Path) -> object:
     """Return a value that changes with a folder: its resolved path and its listing's inode, time and size."""
-    folder = Path(source).resolve()
+    try:
+        folder = Path(source).resolve()
+    except (OSError, RuntimeError):  # symbolic links in a circle
+        folder = Path(source).absolute()
     for name in _LISTINGS:
         try:
             status = (folder / name).stat()
@@ -106,6 +110,24 @@ def stamp(source: str | Path) -> object:
             continue
         return str(folder), name, status.st_ino, status.st_mtime_ns, status.st_size
     return str(folder)
+
+
+async def _retire(engine: SearchEngine) -> None:
+    """Close an engine when its last request has left, and free its memory."""
+    await engine.retire()
+    del engine
+    if gc.get_freeze_count():
+        await asyncio.to_thread(_collect_frozen)
+
+
+def _collect_frozen() -> None:
+    """Free objects that were frozen (see `mar_st.serve.launch.worker`) and are no longer used.
+
+    An engine refers to itself, so only garbage collection frees it, and that skips frozen objects.
+    """
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 class Generations:
@@ -157,7 +179,7 @@ class Generations:
             old, self.current, self._opened = self.current, engine, opened
             self.metrics.reloads.labels("ok").inc()
             self._switched()
-            task = asyncio.create_task(old.retire())
+            task = asyncio.create_task(_retire(old))
             self._retiring.add(task)
             task.add_done_callback(self._retiring.discard)
 

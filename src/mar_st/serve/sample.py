@@ -45,8 +45,8 @@ def sample_index(say: Callable[[str], None]) -> tuple[str, str]:
     if sample is None:
         raise MarError(
             f"mar serve without an index shows the sample that comes with {SAMPLE_MODEL}, which is not "
-            f"installed. Install it (pip install {SAMPLE_MODEL}, or ./models/{SAMPLE_MODEL} of the "
-            "repository), or give an index that `mar index build` made."
+            f"installed. In a clone of the repository, run `pip install ./models/{SAMPLE_MODEL}`, or give an "
+            "index that `mar index build` made."
         )
     model = model_folder(SAMPLE_MODEL)
     assert model is not None  # noqa: S101 -- a name of this project is a folder or an error

@@ -10,6 +10,7 @@ from uvicorn import Server
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
+from mar_st.errors import MarError
 from mar_st.serve.fleet import Fleet
 from mar_st.serve.postmortem import tell
 
@@ -36,7 +37,7 @@ class LoneServer(Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and log the address."""
-        signal.signal(signal.SIGHUP, lambda *_: self._fleet.raise_wanted())
+        signal.signal(signal.SIGHUP, lambda *_: _ask(self._fleet))
         await super().startup(sockets)
         if self.started:
             self._ready()
@@ -88,7 +89,7 @@ class Workers(Multiprocess):
     def handle_hup(self) -> None:
         """Let all workers reopen the index."""
         _LOG.info("SIGHUP: the index is being reopened")
-        self._fleet.raise_wanted()
+        _ask(self._fleet)
 
     def terminate_all(self) -> None:
         """Stop the workers, the socket first, so that new clients are refused at once."""
@@ -101,3 +102,11 @@ class Workers(Multiprocess):
 
         self._fleet.forget(pid)
         mark_process_dead(pid, str(self._fleet.folder))  # type: ignore[no-untyped-call]
+
+
+def _ask(fleet: Fleet) -> None:
+    """Have all workers reload; a failure is logged, since an error in a signal handler ends the server."""
+    try:
+        fleet.raise_wanted()
+    except (MarError, OSError, ValueError) as error:
+        _LOG.error("the index cannot be reopened (%s)", error)

@@ -83,6 +83,27 @@ def test_nothing_to_change_is_refused(library, tmp_path):
         index_update(out, delete_from=tmp_path / "gbk.txt")
     with pytest.raises(typer.BadParameter, match="NAME=VALUE"):
         index_build(library.folder, str(tmp_path / "other"), settings=["M"])
+    (tmp_path / "empty.txt").write_text("\n")
+    with pytest.raises(IndexingError, match=r"empty\.txt lists no ids"):
+        index_update(out, delete_from=tmp_path / "empty.txt")
+
+
+def test_settings_without_a_kind_are_refused(library, tmp_path):
+    with pytest.raises(IndexingError, match=r"The settings M belong to one kind .* Name the kind"):
+        index_build(library.folder, str(tmp_path / "index"), settings=["M=16"])
+
+
+@pytest.mark.parametrize("setting", ["M=abc", "M=-5", "M=1000000000", "M=²", "efConstruction=abc"])
+def test_settings_of_a_graph_that_cannot_be_built_are_refused(library, tmp_path, setting):
+    with pytest.raises(IndexingError, match="of hnsw is a whole number from"):
+        index_build(library.folder, str(tmp_path / "index"), kind="hnsw", settings=[setting])
+
+
+def test_an_id_that_is_not_unicode_is_refused(library, tmp_path):
+    out = str(tmp_path / "index")
+    index_build(library.folder, out, kind="exact")
+    with pytest.raises(IndexingError, match="An id is not valid Unicode"):
+        index_update(out, delete=["\udcff"])
 
 
 @pytest.mark.parametrize(

@@ -45,3 +45,16 @@ def test_every_encoder_gets_its_threshold_and_searches_are_judged_by_it(index, f
     assert "everyday-zh" in report["detected"]
     with pytest.raises(MarError, match=r"keeps no texts .*\. Give --queries"):
         call("index", "match", index)
+
+
+def test_the_address_of_a_server_is_passed_on_unchanged(monkeypatch):
+    asked = []
+
+    def calibrate(index, *arguments, **options):
+        asked.append(index)
+        raise MarError("no server here")
+
+    monkeypatch.setattr("mar_st.index.calibrate_match", calibrate, raising=False)
+    with pytest.raises(MarError, match="no server here"):
+        call("index", "match", "milvus:http://localhost:19530/passages")
+    assert asked == ["milvus:http://localhost:19530/passages"]

@@ -123,6 +123,8 @@ def test_options_that_do_not_go_together_are_refused(data):
     for options in ({}, {"query": "x", "queries": "y"}, {"query": "x", "out": root / "run.json"}):
         with pytest.raises(typer.BadParameter, match="quer"):
             search(str(root / "index"), **options)
+    with pytest.raises(typer.BadParameter, match="--rerank-top requires --rerank"):
+        search(str(root / "index"), "x", rerank_top=5)
     with pytest.raises(IndexingError, match="not an index"):
         search(str(root), "x")
 

@@ -70,6 +70,15 @@ def test_equal_scores_are_ranked_by_row():
     assert rows.tolist() == [[0, 1, 2, 3]]
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_a_query_finds_the_same_of_equal_vectors_alone_and_among_others(dtype):
+    vectors = np.repeat(VECTORS[:40], 10, axis=0).astype(dtype)
+    queries = VECTORS[:12] + 0.01
+    _, together = flat.search(queries, vectors, 5)
+    alone = [flat.search(query[None], vectors, 5)[1][0].tolist() for query in queries]
+    assert together.tolist() == alone == [[10 * copy + row for row in range(5)] for copy in range(12)]
+
+
 def test_more_results_than_the_kernel_supports_are_found():
     many = MAX_K + 1
     scores, rows = flat.search(QUERIES[:9], VECTORS, many)

@@ -127,13 +127,16 @@ def test_filters_hold_after_more_of_them_than_are_kept(whole, index):
 
 def test_measurements_are_seen_by_new_readers_only_and_keep_each_other(copied):
     reader = Index.open(copied)
-    reader.keep("matches", "a", {"threshold": 0.5})
-    reader.keep("efforts", "a", {"search": {"ef": 16}})
-    reader.keep("matches", "b", {"threshold": 0.25})
-    reader.keep("matches", "a", {"threshold": 0.75})
+    reader.keep("matches", "a", {"query": None, "threshold": 0.5, "false_reject": 0.05})
+    reader.keep("efforts", "a", {"query": None, "search": {"ef": 16}})
+    reader.keep("matches", "b", {"query": None, "threshold": 0.25, "false_reject": 0.05})
+    reader.keep("matches", "a", {"query": None, "threshold": 0.75, "false_reject": 0.05})
     now = Index.open(copied)
-    assert now.matches == {"a": {"threshold": 0.75}, "b": {"threshold": 0.25}}
-    assert now.efforts == {"a": {"search": {"ef": 16}}}
+    assert now.matches == {
+        "a": {"query": None, "threshold": 0.75, "false_reject": 0.05},
+        "b": {"query": None, "threshold": 0.25, "false_reject": 0.05},
+    }
+    assert now.efforts == {"a": {"query": None, "search": {"ef": 16}}}
     assert (reader.matches, reader.efforts) == ({}, {})
     assert (reader.changed(), now.changed()) == (True, False)
     assert now.generation == reader.generation + 4

@@ -181,7 +181,11 @@ def test_the_memory_estimate_is_near_the_size_of_the_files(folder):
         ("flat", {}, "exact, int8, binary, hnsw, ivf-pq"),
         ("exact", {"M": 3}, "no setting 'M'; it has none"),
         ("hnsw", {"m": 3}, "it has M, efConstruction, storage"),
-        ("hnsw", {"storage": "float16"}, "storage float32 or int8"),
+        ("hnsw", {"storage": "float16"}, "float32 or int8; got 'float16'"),
+        ("hnsw", {"M": "abc"}, "M of hnsw is a whole number from 2 to 2048; got 'abc'"),
+        ("hnsw", {"M": -5}, "M of hnsw .* got -5"),
+        ("hnsw", {"M": 10**9}, "M of hnsw .* got 1000000000"),
+        ("hnsw", {"efConstruction": "abc"}, "efConstruction of hnsw is a whole number from 1"),
         ("ivf-pq", {"m": 5}, "must divide the 32 dimensions"),
     ],
 )

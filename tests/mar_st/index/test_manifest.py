@@ -118,12 +118,20 @@ def test_a_linked_file_is_not_read(index: Path, tmp_path: Path) -> None:
      ("model", {"name": 3}), ("fields", {"a": "date"}), ("texts", 1), ("bm25", {"tokens": "x"}), ("bm25", 7),
      ("search", {"ef": "9"}), ("efforts", {"a": {}}), ("efforts", {"a": {"search": {"ef": -1}}}),
      ("matches", {"a": {}}), ("matches", {"a": {"threshold": "0.5"}}), ("matches", []),
-     ("matches", {"a": {"threshold": float("nan")}}), ("space", 3)],
+     ("matches", {"a": {"threshold": float("nan")}}), ("space", 3), ("efforts", {"a": {"search": {}}}),
+     ("matches", {"a": {"threshold": 0.5}}), ("matches", {"a": {"threshold": 0.5, "query": None}}),
+     ("params", None)],
 )  # fmt: skip
 def test_a_damaged_manifest_is_one_error(index: Path, field: str, value: object) -> None:
     rewrite(index, lambda content: content.update({field: value}))
     with pytest.raises(IndexingError, match=r"manifest\.json is damaged"):
         Index.open(index)
+
+
+def test_a_manifest_without_build_settings_is_one_error(index: Path) -> None:
+    rewrite(index, lambda content: content.pop("params"))
+    with pytest.raises(IndexingError, match=r"manifest\.json is damaged"):
+        compact(index, progress=False)
 
 
 @pytest.mark.parametrize(

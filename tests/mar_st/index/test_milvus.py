@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
 import pymilvus
 import pytest
 
-from mar_st.encode import write_vectors
+from mar_st.commands.index import index_update
+from mar_st.encode import VectorFolder, write_vectors
 from mar_st.index import Index, IndexingError, Searcher, build_index
 from mar_st.index.milvus import rows
 from mar_st.index.milvus.client import connect, is_newer
@@ -88,6 +90,58 @@ def test_documents_are_added_replaced_and_deleted(tmp_path, address):
     milvus.client.drop_collection(milvus.collection)
     with pytest.raises(IndexingError, match=r"Milvus \(.*\) answered: .+"):
         milvus.search(newer.vectors[:1], 1)
+
+
+def test_an_update_is_reported_as_json(tmp_path, address, capsys):
+    library = make_library(tmp_path / "library", count=20)
+    target = address()
+    build_index(library.open, target, corpus=library.corpus, kind="exact", progress=False)
+    index_update(target, delete=["d3"], as_json=True)
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["count"], shown["dim"], shown["kind"]) == (19, 32, "exact")
+    with pytest.raises(IndexingError, match="An id is not valid Unicode"):
+        index_update(target, delete=["\udcff"])
+
+
+def test_vectors_of_another_model_are_refused(tmp_path, address):
+    library = make_library(tmp_path / "library", count=20)
+    target = address()
+    build_index(library.open, target, corpus=library.corpus, kind="exact", progress=False)
+    milvus = Index.open(target)
+    foreign = write_vectors(tmp_path / "foreign", ["d3"], clustered(1, 32), space="b" * 64)
+    for replace in (False, True):
+        with pytest.raises(IndexingError, match="another model"):
+            milvus.add(foreign, corpus=library.corpus, replace=replace, progress=False)
+
+
+def test_an_addition_with_a_document_that_does_not_fit_changes_nothing(tmp_path, address, monkeypatch):
+    monkeypatch.setattr(rows, "_ROWS_PER_UPSERT", 2)
+    library = make_library(tmp_path / "library", count=20)
+    target = address()
+    build_index(library.open, target, corpus=library.corpus, kind="exact", progress=False)
+    milvus = Index.open(target)
+    long = [json.dumps({"_id": f"n{row}", "text": "x" * (70_000 if row == 4 else 1)}) for row in range(5)]
+    (tmp_path / "long.jsonl").write_text("\n".join(long))
+    vectors = write_vectors(tmp_path / "long", [f"n{row}" for row in range(5)], clustered(5, 32))
+    with pytest.raises(IndexingError, match="text of document 'n4' has 70000 bytes"):
+        milvus.add(vectors, corpus=tmp_path / "long.jsonl", progress=False)
+    assert len(milvus) == 20
+
+
+def test_an_interrupted_addition_is_repeated(tmp_path, address):
+    library = make_library(tmp_path / "library", count=20)
+    target = address()
+    build_index(library.open, target, corpus=library.corpus, kind="exact", progress=False)
+    milvus = Index.open(target)
+    part = make_library(tmp_path / "part", count=1, start=20, seed=3)
+    more = make_library(tmp_path / "more", count=3, start=20, seed=3)
+    write_vectors(tmp_path / "one", ["d20"], more.vectors[:1])
+    milvus.add(VectorFolder.open(tmp_path / "one"), corpus=part.corpus, progress=False)
+    milvus.add(more.open, corpus=more.corpus, progress=False)
+    assert len(milvus) == 23
+    other = make_library(tmp_path / "other", count=3, start=20, seed=4)
+    with pytest.raises(IndexingError, match=r"'d20' is in .* already"):
+        milvus.add(other.open, corpus=other.corpus, progress=False)
 
 
 def test_another_client_sees_changes_at_once(tmp_path, address):

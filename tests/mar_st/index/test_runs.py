@@ -42,6 +42,23 @@ def test_qrels_are_read_with_and_without_a_header(tmp_path):
         read_qrels(tmp_path / "none.tsv")
 
 
+def test_ids_in_qrels_may_hold_spaces(tmp_path):
+    path = tmp_path / "test.tsv"
+    path.write_text("query-id\tcorpus-id\tscore\nq 1\tArticle 12\t1\nq2\tArticle 13 b\t1\n")
+    assert read_qrels(path) == {"q 1": {"Article 12": 1}, "q2": {"Article 13 b": 1}}
+    path.write_text("q1 Article 12 b 1\n")
+    with pytest.raises(IndexingError, match=r"test.tsv:1: expected .* separated by tabs"):
+        read_qrels(path)
+
+
+@pytest.mark.parametrize("line", ["q1\td1\t1.0", "q1\td1\thigh", "q1 0 d1 1.0"])
+def test_a_first_line_with_another_grade_is_no_header(tmp_path, line):
+    path = tmp_path / "test.tsv"
+    path.write_text(f"{line}\nq1\td2\t1\n")
+    with pytest.raises(IndexingError, match=r"test.tsv:1: expected .* whole-number grade"):
+        read_qrels(path)
+
+
 def test_queries_are_read_from_a_file_or_a_folder(tmp_path):
     path = tmp_path / "queries.jsonl"
     path.write_text('{"_id": "q1", "text": "头疼"}\n{"_id": "q2", "text": "发热"}\n')

@@ -143,6 +143,33 @@ def test_the_reranker_orders_the_best(folder, library):
     assert len(searcher.search(["编号17", "编号3"], 30, rerank=5)[1]) == 30
 
 
+def test_only_the_given_number_of_documents_is_reranked(folder, library):
+    model = FakeReranker()
+    searcher = Searcher.open(folder, FakeEncoder(library), reranker=model)
+    before = [hit.id for hit in searcher.search(["编号17"], 30, rerank=0)[0]]
+    hits = searcher.search(["编号17"], 30, rerank=10)[0]
+    assert len(model.pairs) == 10
+    assert {hit.id for hit in hits[:10]} == set(before[:10])
+    assert [hit.id for hit in hits[10:]] == before[10:]
+    assert ["rerank" in hit.legs for hit in hits] == [True] * 10 + [False] * 20
+    scores = [hit.score for hit in hits]
+    assert scores == sorted(scores, reverse=True)
+    assert len(set(scores[9:])) == 21
+    assert searcher.run(["编号17"], 30, rerank=10) == [{hit.id: hit.score for hit in hits}]
+
+
+def test_a_search_by_words_alone_has_no_match(searcher):
+    searcher.calibrated = {"threshold": 0.5}
+    assert searcher.match(searcher.search_words(["xyz"], 5)[0]) is None
+    assert searcher.match(searcher.search_words([WORDS[4]], 5)[0]) is None
+    assert searcher.match(searcher.search(["x"], 5, where="year=1900")[0]) == "doubtful"
+
+
+def test_a_query_that_is_not_unicode_is_refused(searcher):
+    with pytest.raises(IndexingError, match="query is not valid Unicode"):
+        searcher.search(["头\udcff"])
+
+
 def test_a_reranker_with_several_scores_is_refused(folder, library):
     class Classes(FakeReranker):
         def predict(self, pairs, batch_size, show_progress_bar):

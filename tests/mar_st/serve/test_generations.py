@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import shutil
 import threading
+import weakref
 
 import pytest
 
 from mar_st.errors import MarError
 from mar_st.serve import ServeSettings, create_app
 from mar_st.serve.fleet import Fleet, WorkerReport
+from mar_st.serve.generations import stamp
 from tests.mar_st.serve.conftest import Client
 from tests.mar_st.serve.fakes import DOCUMENTS, FakeEncoder, FakeSearcher
 from tests.mar_st.serve.servers import make_index
@@ -48,6 +51,35 @@ def test_the_old_index_answers_accepted_requests_and_is_then_closed(tmp_path):
     assert not any(lane._thread.is_alive() for lane in (old.stage.small, old.stage.large))
     with pytest.raises(MarError):
         old.encoding.batcher.submit(["x"])
+
+
+@pytest.fixture
+def thawed():
+    """Objects that a test freezes are collected again."""
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("thawed")
+def test_the_first_searcher_is_freed_after_a_reload_although_it_was_frozen(tmp_path):
+    app = create_app(make_index(tmp_path, DOCUMENTS), ServeSettings(), encoder=FakeEncoder())
+    generations = app.state.generations
+    gc.freeze()
+    first = weakref.ref(generations.current.searcher)
+
+    async def play():
+        await generations.reload()
+        await generations.close()
+
+    asyncio.run(play())
+    assert first() is None
+    assert gc.get_freeze_count()
+
+
+def test_links_in_a_circle_have_a_stamp(tmp_path):
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    assert stamp(tmp_path / "a") == str(tmp_path / "a")
 
 
 def test_bm25_is_warmed_up_before_the_first_request():

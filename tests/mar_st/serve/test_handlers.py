@@ -80,6 +80,14 @@ def test_what_the_index_cannot_do_is_refused_and_the_rest_answered(make_client, 
     assert client.post("/search", {"query": "头疼"}).status_code == 200
 
 
+@pytest.mark.parametrize("where", ['{"year":' + "[" * 1000 + "]" * 1000 + "}", '{"' + "x" * 500_000 + '":1}'])
+def test_a_hostile_filter_is_refused_without_an_echo(client, where):
+    body = '{"query":"头疼","where":' + where + "}"
+    refused = client("POST", "/search", content=body.encode(), headers={"content-type": "application/json"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_filter")
+    assert len(refused.content) < 1000
+
+
 def test_a_document_that_cannot_be_read_is_one_refusal(make_client):
     client = make_client()
     index = client.app.state.generations.current.searcher.index

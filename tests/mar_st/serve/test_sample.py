@@ -87,7 +87,7 @@ def test_model_names_resolve_to_the_installed_model(installed):
 def test_without_the_model_it_says_how_to_get_it(monkeypatch, tmp_path):
     monkeypatch.setattr("mar_st.model.names.find_spec", lambda name: None)
     monkeypatch.delenv("MAR_HOME", raising=False)
-    with pytest.raises(MarError, match=r"pip install mar-zh.*or give an index"):
+    with pytest.raises(MarError, match=r"pip install \./models/mar-zh`, or give an index"):
         sample_index(print)
-    with pytest.raises(MarError, match="pip install mar-zh"):
+    with pytest.raises(MarError, match=r"pip install \./models/mar-zh`, or train it"):
         model_folder("mar-zh")

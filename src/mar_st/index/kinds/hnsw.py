@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 #: Seconds between two saves of an unfinished graph.
 SAVE_EVERY = 300.0
 
+#: Smallest and largest numbers of links per vector, and of neighbours that are considered for them.
+_RANGES = {"M": (2, 2048), "efConstruction": (1, 65_536)}
+
 
 @kind("hnsw", after="binary")
 class HnswIndex(IndexKind):
@@ -39,10 +42,16 @@ class HnswIndex(IndexKind):
 
     @classmethod
     def fit(cls, params: dict[str, Any], dim: int, count: int) -> dict[str, Any]:
-        """Refuse a graph without links, and an unknown storage."""
+        """Refuse numbers of links and neighbours that FAISS cannot build with, and an unknown storage."""
         del dim, count
-        if params["storage"] not in ("float32", "int8") or params["M"] < 2:
-            raise IndexingError(f"hnsw takes M from 2 and storage float32 or int8; got {params}.")
+        for name, (least, most) in _RANGES.items():
+            value = params[name]
+            if type(value) is not int or not least <= value <= most:
+                raise IndexingError(
+                    f"{name} of hnsw is a whole number from {least} to {most}; got {value!r}."
+                )
+        if params["storage"] not in ("float32", "int8"):
+            raise IndexingError(f"The storage of hnsw is float32 or int8; got {params['storage']!r}.")
         return params
 
     @classmethod

@@ -11,10 +11,10 @@ import numpy as np
 from mar_st.index.base import Index, ScoredKeys, store
 from mar_st.index.documents import Stored
 from mar_st.index.errors import IndexingError
-from mar_st.index.manifest import has_thresholds
+from mar_st.index.manifest import has_names, has_thresholds
 from mar_st.index.milvus.client import connect, failures_of, is_lite, is_newer, parse_address
 from mar_st.index.milvus.expressions import of_filter, of_ids
-from mar_st.index.milvus.rows import PROPERTY, send
+from mar_st.index.milvus.rows import PROPERTY, rows_of, send, takes_nulls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -55,7 +55,7 @@ class MilvusIndex(Index):
         self.model = self.about["model"]
         self.settings, self.efforts = self.about.get("search", {}), {}
         self.matches: dict[str, dict[str, Any]] = self.about.get("matches", {})
-        if not has_thresholds(self.matches):
+        if not (has_names(self.matches) and has_thresholds(self.matches)):
             raise IndexingError(f"The thresholds of matches in {name} are damaged. Build the index again.")
 
     @classmethod
@@ -185,25 +185,24 @@ class MilvusIndex(Index):
     ) -> None:
         """Add documents, or replace them, see `mar_st.index.update.add`.
 
+        All documents are checked before the first is sent. An addition that was interrupted may be repeated:
+        documents that the collection holds unchanged may be added again.
+
         Raises:
-            IndexingError: The vectors do not fit, or ids exist (without `replace`) or do not (with it).
+            IndexingError: The vectors do not fit, or ids exist (without `replace`) or do not (with it), or a
+                document does not fit the collection.
         """
-        if (vectors.dim, vectors.similarity) != (self.dim, self.similarity):
-            raise IndexingError(
-                f"{vectors.path} has {vectors.dim} dimensions compared by {vectors.similarity}; {self.name} "
-                f"has {self.dim} by {self.similarity}."
-            )
-        if self.has_texts and corpus is None:
-            raise IndexingError(f"The index {self.name} keeps texts, so give the corpus of the additions.")
+        self.check_addition(vectors, corpus)
         vectors.verify()
         ids = vectors.ids.to_pylist()
         present = self._present(ids)
         if replace and len(present) < len(ids):
             odd = next(name for name in ids if name not in present)
             raise IndexingError(f"{odd!r} is not in {self.name}; add instead of updating.")
-        if present and not replace:
-            raise IndexingError(f"{min(present)!r} is in {self.name} already; update instead of adding.")
         with failures_of(self.name):
+            nulls = takes_nulls(self.client, self.collection)
+            for rows in rows_of(vectors, corpus, self.fields, nulls=nulls):
+                self._refuse_changed([] if replace else [row for row in rows if row["id"] in present])
             send(self.client, self.collection, vectors, corpus, fields=self.fields, progress=progress)
 
     def delete(self, ids: Iterable[str]) -> None:
@@ -220,6 +219,19 @@ class MilvusIndex(Index):
         for start in range(0, len(names), _BATCH_SIZE):
             with failures_of(self.name):
                 self.client.delete(self.collection, **self._named(names[start : start + _BATCH_SIZE]))
+
+    def _refuse_changed(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Refuse to add documents whose ids the collection has with other content."""
+        columns = ["title", "text", *(f"metadata_{place}" for place in range(len(self.fields)))]
+        ids = [row["id"] for row in rows]
+        stored = {
+            row["id"]: row for row in self._rows(ids, ["id", "vector", *columns], consistency_level="Strong")
+        }
+        for row in rows:
+            kept = stored.get(row["id"], row)
+            same = all(kept.get(column) == row.get(column) for column in columns)
+            if not same or not np.array_equal(np.asarray(kept["vector"], dtype=np.float32), row["vector"]):
+                raise IndexingError(f"{row['id']!r} is in {self.name} already; update instead of adding.")
 
     def _present(self, ids: Sequence[str]) -> set[str]:
         # Includes what others wrote a moment ago: searches of a server may lag behind.

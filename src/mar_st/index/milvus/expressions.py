@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mar_st.index.errors import IndexingError
 from mar_st.index.filters import BOUND_SIGNS
 
 if TYPE_CHECKING:
@@ -52,7 +53,15 @@ class Expression:
 
 
 def of_ids(ids: Sequence[str], *, templates: bool) -> Expression:
-    """Return the expression that holds for documents with these ids."""
+    """Return the expression that holds for documents with these ids.
+
+    Raises:
+        IndexingError: An id is not valid Unicode.
+    """
+    try:
+        "".join(ids).encode()
+    except UnicodeEncodeError as error:
+        raise IndexingError(f"An id is not valid Unicode ({error}).") from error
     expression = Expression(templates)
     expression.text = f"id in {expression.value(ids)}"
     return expression

@@ -13,7 +13,7 @@ from mar_st.index.errors import IndexingError
 from mar_st.index.source import FolderSource
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     import numpy as np
@@ -70,21 +70,36 @@ def send(
     Raises:
         IndexingError: A document is too long, or has metadata that the collection has no field for.
     """
-    described = client.describe_collection(collection)
-    nulls = not described.get("enable_dynamic_field")
-    documents = documents_of(folder, corpus)
-    rows: list[dict[str, Any]] = []
+    nulls = takes_nulls(client, collection)
     with tqdm(total=len(folder), desc="milvus", unit="documents", disable=not progress) as bar:
-        for block in FolderSource(folder).blocks():
-            for vector in block:
-                rows.append(row_of(next(documents), vector, fields, nulls=nulls))
-                if len(rows) >= _ROWS_PER_UPSERT:
-                    client.upsert(collection, rows)
-                    bar.update(len(rows))
-                    rows = []
-        if rows:
+        for rows in rows_of(folder, corpus, fields, nulls=nulls):
             client.upsert(collection, rows)
             bar.update(len(rows))
+
+
+def takes_nulls(client: Any, collection: str) -> bool:
+    """Return True if the metadata fields of a collection may be without a value (see `schema_of`)."""
+    return not client.describe_collection(collection).get("enable_dynamic_field")
+
+
+def rows_of(
+    folder: VectorFolder, corpus: str | Path | None, fields: Mapping[str, FieldType], *, nulls: bool
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield all documents as rows, in batches that are sent at once.
+
+    Raises:
+        IndexingError: See `row_of`; or corpus and vectors do not belong together.
+    """
+    documents = documents_of(folder, corpus)
+    rows: list[dict[str, Any]] = []
+    for block in FolderSource(folder).blocks():
+        for vector in block:
+            rows.append(row_of(next(documents), vector, fields, nulls=nulls))
+            if len(rows) >= _ROWS_PER_UPSERT:
+                yield rows
+                rows = []
+    if rows:
+        yield rows
 
 
 def row_of(
