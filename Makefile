@@ -15,7 +15,7 @@ run: $(VENV)/.run
 	$(BIN)/medteb run -b "MedTEB(cmn, mini)" -m mar-mini -m bm25-jieba
 	$(BIN)/medteb run --data models/mar-zh/src/mar_zh/sample -m mar-zh -m mar-mini -m bm25-char-bigram
 
-## test: install what the tests need and run them; with THOROUGH=1, the thorough ones, too
+## test: install what the tests need and run them; with THOROUGH=1, the default suite and the thorough tests together, as CI does
 test: $(VENV)/.test
 	$(PYTEST) $(if $(THOROUGH),-m "not slow and not network and not gpu")
 
@@ -28,13 +28,13 @@ SLOW_ARGS ?=
 slow: $(VENV)/.test
 	$(BIN)/python -m pytest -m slow -rs $(SLOW_ARGS)
 
-## fuzz: change what comes from outside for so many seconds: folders, journals, recipes, requests, answers, native encoders
+## fuzz: mutate untrusted input for SECONDS and look for crashes: folders, journals, recipes, requests, answers, native encoders
 SECONDS ?= 120
 FUZZ_ARGS ?=
 fuzz: $(VENV)/.test
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(FUZZ_ARGS)
 
-## fake-gpu: tests with a device that stands in for a GPU: it finds code that forgets where a tensor is
+## fake-gpu: run tests on a simulated GPU (tests/fake_gpu), to find tensors on the wrong device
 FAKE_GPU_TESTS ?= tests/mar_st/study tests/mar_st/export tests/mar_st/evaluation tests/mar_st/model/test_context_means.py
 fake-gpu: $(VENV)/.test
 	$(PYTEST) -p tests.fake_gpu.plugin $(FAKE_GPU_TESTS)

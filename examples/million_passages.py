@@ -3,7 +3,7 @@
 python examples/million_passages.py                       # 5,000 passages of the packaged edition
 python examples/million_passages.py CORPUS.jsonl FOLDER   # your own: _id, text, optional title; resumable
 
-Needs `pip install 'medteb[serve,export]'`. Then: `mar serve FOLDER/index --encoder FOLDER/encoder`.
+Needs `pip install '.[serve,export]'`. Then: `mar serve FOLDER/index --encoder FOLDER/encoder`.
 """
 
 from __future__ import annotations

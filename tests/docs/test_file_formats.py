@@ -33,7 +33,7 @@ from medteb_mteb.editions.manifest import _RESERVED_KEYS
 from medteb_mteb.english.snapshot import SnapshotOptions
 from medteb_mteb.folders.judged import _COLUMN_BY_FILE as JUDGED
 from medteb_mteb.folders.labelled import _COLUMNS as LABELLED
-from medteb_mteb.folders.layout import _SETTING_KEYS, TaskType
+from medteb_mteb.folders.settings import _SETTING_KEYS, TaskType
 from medteb_mteb.nano.rankings import KeptRankings
 from tests.docs.formats_page import (
     BUILD,

@@ -18,7 +18,8 @@ EPOCHS, BATCH, RATE, SEED = 1, 16, 2e-5, 42
 def fine_tuned(encoder: Any, texts: Sequence[str], labels: Sequence[int]) -> Any:
     """Return a copy of an encoder whose model was fine-tuned with a linear head on labelled texts.
 
-    One epoch of cross entropy with AdamW, learning rate 2e-5, batches of 16, seed 42. The head is dropped.
+    One epoch of cross entropy with AdamW, learning rate 2e-5, batches of 16, seed 42. The copy is in float32,
+    as a step of that size is lost in half precision. The head is dropped.
 
     Args:
         encoder: mteb's wrapper of a sentence-transformers model.
@@ -39,7 +40,7 @@ def fine_tuned(encoder: Any, texts: Sequence[str], labels: Sequence[int]) -> Any
         )
     with torch.random.fork_rng():
         torch.manual_seed(SEED)
-        tuned = copy.deepcopy(model).train()
+        tuned = copy.deepcopy(model).float().train()
         width = tuned.get_embedding_dimension() or 0
         head = torch.nn.Linear(width, max(labels) + 1, device=tuned.device)
         optimiser = torch.optim.AdamW([*tuned.parameters(), *head.parameters()], lr=RATE)

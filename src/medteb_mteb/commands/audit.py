@@ -111,26 +111,22 @@ def audit(
     }
     if len(graded.judges) > 1:
         content["agreement"] = agreement(graded.judgements).to_json()
+    report_text = json.dumps(content, ensure_ascii=False, indent=2)
+    write_text(out / "audit.json", report_text + "\n")
     edition = out / f"{folder.resolve().name}-corrected"
-    if not edition.exists():
-        judged = out / "judged"
-        _write_edition(edition, benchmark, labels, judged, consensus_rule, content, keep_false_positives)
-    write_text(out / "audit.json", json.dumps(content, ensure_ascii=False, indent=2) + "\n")
-    typer.echo(
-        json.dumps(content, ensure_ascii=False, indent=2) if as_json else _summary(comparison, out, edition)
-    )
+    provenance = _provenance(out / "judged", consensus_rule, labels, content)
+    written = _write_edition(edition, benchmark, labels, provenance, keep_false_positives)
+    typer.echo(report_text if as_json else _summary(comparison, out, edition if written else None))
 
 
 def _write_edition(
     edition: Path,
     benchmark: Benchmark,
     labels: Sequence[Label],
-    judged: Path,
-    rule: ConsensusRule,
-    content: Mapping[str, Any],
+    provenance: Mapping[str, Any],
     keep_false_positives: bool,
-) -> None:
-    """Write the corrected edition, or say why it cannot be written."""
+) -> bool:
+    """Write the corrected edition and return True; otherwise say why it cannot be written."""
     from medteb_mteb.curation.edition.corrected import write_corrected  # lazy: numpy
     from medteb_mteb.curation.files.records import BuildError  # lazy: start-up
 
@@ -140,11 +136,14 @@ def _write_edition(
             labels,
             edition,
             name=edition.name,
-            provenance=_provenance(judged, rule, labels, content),
+            provenance=provenance,
             keep_false_positives=keep_false_positives,
         )
     except BuildError as error:
-        typer.echo(f"medteb: no corrected edition: {error}", err=True)
+        stale = f" {edition} is of an earlier audit." if edition.exists() else ""
+        typer.echo(f"medteb: no corrected edition: {error}{stale}", err=True)
+        return False
+    return True
 
 
 def _provenance(
@@ -178,7 +177,7 @@ def _write_texts(benchmark: Benchmark, folder: Path) -> tuple[Path, Path]:
     return queries, documents
 
 
-def _summary(comparison: Audit, out: Path, edition: Path) -> str:
+def _summary(comparison: Audit, out: Path, edition: Path | None) -> str:
     names = {
         "judged": "judged, with a label",
         "undecided": "judges disagree",
@@ -193,6 +192,6 @@ def _summary(comparison: Audit, out: Path, edition: Path) -> str:
         lines.append(f"  {shown:26} {mean:7.2f} [{low:.2f}, {high:.2f}]")
     lines.append(f"queries with a false negative: {comparison.affected:.1%}")
     lines.append(f"query by query: {out / 'audit.json'}")
-    if edition.exists():
+    if edition is not None:
         lines.append(f"corrected edition: {edition}")
     return "\n".join(lines)

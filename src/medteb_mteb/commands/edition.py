@@ -47,12 +47,15 @@ def verify_all(names: list[str]) -> list[tuple[Edition, str]]:
 
 
 def write(folder: Path, task: str | None, name: str, version: str, licence: str) -> Edition:
-    """Check a folder's data and write its manifest, with the counts found."""
+    """Check a folder's data and write its manifest, with the counts found and the settings of its card."""
     from medteb_mteb.folders import read_folder  # lazy: yaml
+    from medteb_mteb.folders.settings import PINNED_SETTINGS  # lazy: yaml
 
     # The extra fields of an earlier manifest are kept; its files are expected to have changed.
     kept: dict[str, Any] = load_edition(folder).extra if (folder / MANIFEST_NAME).is_file() else {}
-    content = read_folder(folder, check_manifest=False)
+    content = read_folder(folder, check_manifest=False, card_first=True)
+    settings = content.layout.settings
+    pinned = {key: value for key in PINNED_SETTINGS if (value := getattr(settings, key)) is not None}
     if content.retrieval is not None:
         data = content.retrieval
         counts = {
@@ -64,12 +67,12 @@ def write(folder: Path, task: str | None, name: str, version: str, licence: str)
         counts = {split: len(rows) for split, rows in content.records.items()}
     return write_manifest(
         folder,
-        task=task or folder.resolve().name,
+        task=task or settings.name or folder.resolve().name,
         name=name,
         version=version,
         licence=licence,
         counts=counts,
-        **kept,
+        **{**kept, **pinned},
     )
 
 

@@ -125,7 +125,9 @@ def edition_verify(
 def edition_write(
     folder: Annotated[Path, typer.Argument(help="Folder of the data files.")],
     licence: License,
-    task: Annotated[str | None, typer.Option(help="Task name; default: the folder's name.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="Task name; default: the card's, or the folder's name.")
+    ] = None,
     name: EditionName = "local",
     edition_version: EditionVersion = "1",
 ) -> None:

@@ -21,6 +21,7 @@ from medteb_mteb.editions import EditionError
 from medteb_mteb.folders import FolderError
 from medteb_mteb.nano.rankings import SUFFIX, KeptRankings, write_rankings
 from medteb_mteb.report import (
+    DATA_UNREADABLE,
     Holes,
     NoItemScoresError,
     ScoreEntry,
@@ -301,7 +302,12 @@ def _holes(task: AbsTask, result: TaskResult) -> Holes | None:
     scores = result.scores[task.eval_splits[0]][0]
     if "bpref" in scores:
         return Holes.of_scores(scores, known=True)
-    task.load_data()  # a result without these scores does not say whether the data list the negatives
+    if getattr(task, "local_copy", task) is None:
+        return Holes()  # the Hub's data list no negatives
+    try:
+        task.load_data()  # a result without these scores does not say whether the data list the negatives
+    except Exception:  # the result is complete, whether or not its data can be read again
+        return Holes(reason=DATA_UNREADABLE)
     return Holes.of_scores(scores, task.judged.known)
 
 

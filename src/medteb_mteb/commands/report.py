@@ -38,7 +38,7 @@ def sources(
     results: Annotated[Path | None, typer.Option(help="Output folder of `medteb run`.")] = None,
     published: Annotated[bool, typer.Option("--published", help="Draw the paper's models too.")] = False,
 ) -> None:
-    """Draw means by source over the tasks of English MedTEB.
+    """Plot mean scores by source of the English MedTEB tasks.
 
     A mean covers the measured tasks only; their number is in the .json file.
     """
@@ -67,7 +67,7 @@ def sources(
 
 @report_app.command("time", no_args_is_help=True)
 def time(results: _Results, out: _Figure) -> None:
-    """Draw scores over evaluation times.
+    """Plot scores against evaluation time.
 
     Both are means over the tasks that all models were measured on; times are those that mteb saved.
     """

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any, cast
 
 import mteb
 from mteb.cache import ResultCache
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mteb.abstasks.abstask import AbsTask
+    from mteb.abstasks.aggregated_task import AbsTaskAggregate
     from mteb.models import ModelMeta
 
 __all__ = ["RunOptions", "RunOutcome", "quieten", "run"]
@@ -80,10 +82,19 @@ def run(options: RunOptions) -> RunOutcome:
 
 
 def _averages(options: RunOptions) -> dict[str, Sequence[Sequence[str]]]:
-    """Return the averages that the benchmarks' papers report, named by benchmark if there are several."""
-    all_averages: dict[str, Sequence[Sequence[str]]] = {}
-    for name in options.benchmarks:
-        averages = getattr(mteb.get_benchmark(name), "averages", {})
+    """Return the averages that the benchmarks' papers report, named by benchmark if there are several.
+
+    The tasks that mteb makes of several others are averages, too: mteb defines their score as the mean.
+    """
+    benchmarks = [mteb.get_benchmark(name) for name in options.benchmarks]
+    tasks = [mteb.get_task(name) for name in options.tasks]
+    all_averages: dict[str, Sequence[Sequence[str]]] = {
+        task.metadata.name: [[part.metadata.name for part in _parts(task)]]
+        for task in chain(tasks, *(benchmark.tasks for benchmark in benchmarks))
+        if task.is_aggregate
+    }
+    for name, benchmark in zip(options.benchmarks, benchmarks, strict=True):
+        averages = getattr(benchmark, "averages", {})
         prefix = f"{name}, " if len(options.benchmarks) > 1 else ""
         all_averages |= {f"{prefix}{one}": groups for one, groups in averages.items()}
     return all_averages
@@ -118,11 +129,16 @@ def _tasks(options: RunOptions) -> tuple[list[AbsTask], frozenset[str]]:
 
 
 def _add(tasks: dict[str, AbsTask], task: AbsTask) -> None:
-    known = tasks.setdefault(task.metadata.name, task)
-    if known.metadata.revision != task.metadata.revision:
-        raise UserError(
-            f"task {task.metadata.name}: given twice with different data; run them one after the other"
-        )
+    for part in _parts(task):
+        name = part.metadata.name
+        known = tasks.setdefault(name, part)
+        if known.metadata.revision != part.metadata.revision:
+            raise UserError(f"task {name}: given twice with different data; run them one after the other")
+
+
+def _parts(task: AbsTask) -> Sequence[AbsTask]:
+    """Return the tasks that mteb averages for a task such as `CQADupstackRetrieval`; else the task itself."""
+    return cast("AbsTaskAggregate", task).tasks if task.is_aggregate else [task]
 
 
 def _register(tasks: Any) -> None:

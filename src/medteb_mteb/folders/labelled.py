@@ -10,8 +10,9 @@ from medteb_mteb.folders.rows import Row, TsvCell, as_id, as_number, as_text, re
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from medteb_mteb.folders.layout import Layout, TaskType
+    from medteb_mteb.folders.layout import Layout
     from medteb_mteb.folders.problems import Problems
+    from medteb_mteb.folders.settings import TaskType
 
 __all__ = ["guess_type", "read_labelled"]
 

@@ -6,9 +6,9 @@ import glob
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, get_args
+from typing import Any
 
 import yaml
 
@@ -24,11 +24,11 @@ from medteb_mteb.editions import (
 from medteb_mteb.folders.judged import judged_files
 from medteb_mteb.folders.problems import FolderError
 from medteb_mteb.folders.rows import SUFFIXES, TREC_SUFFIXES
+from medteb_mteb.folders.settings import FolderSettings, read_settings
 
 __all__ = [
-    "FolderSettings",
+    "QRELS_CONFIGS",
     "Layout",
-    "TaskType",
     "alternatives",
     "card_header",
     "config_files",
@@ -37,28 +37,14 @@ __all__ = [
     "inspect_folder",
 ]
 
-TaskType = Literal["Retrieval", "Reranking", "STS", "PairClassification", "Classification", "Clustering"]
-
-_SETTING_KEYS = ("name", "type", "prompt", "main_score", "languages", "domains", "description")
+#: Configurations that may hold the qrels on the Hub; the first that a card declares is used.
+QRELS_CONFIGS = ("qrels", "default")
 #: Values of a card's header. A few lines of aliases can expand to billions, too many for any message.
 _MAX_HEADER_VALUES = 100_000
 _EXPECTED = (
     "Expected corpus, queries and qrels/<split> (retrieval; reranking with top_ranked), or <split> with the "
     f"columns of STS, pair classification, classification or clustering, as {', '.join(SUFFIXES)}"
 )
-
-
-@dataclass(frozen=True)
-class FolderSettings:
-    """Settings of a task from the manifest, or from the ``medteb:`` mapping of the README header."""
-
-    name: str | None = None
-    type: TaskType | None = None
-    prompt: str | dict[str, str] | None = None
-    main_score: str | None = None
-    languages: list[str] = field(default_factory=list)
-    domains: list[str] | None = None
-    description: str | None = None
 
 
 @dataclass(frozen=True)
@@ -108,13 +94,17 @@ class Layout:
         return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def inspect_folder(path: Path | str, split: str = "test", *, check_manifest: bool = True) -> Layout:
+def inspect_folder(
+    path: Path | str, split: str = "test", *, check_manifest: bool = True, card_first: bool = False
+) -> Layout:
     """Find the tables of a folder; with a manifest, verify every file against it.
 
     Args:
         path: The folder.
         split: The split to evaluate.
         check_manifest: Whether to compare the files with the manifest; False, e.g., to write a new one.
+        card_first: Whether the card's settings replace the manifest's, to write a new manifest; otherwise
+            the two must agree.
 
     Raises:
         FolderError: If the folder, a table or a declaration is missing or malformed.
@@ -131,7 +121,7 @@ def inspect_folder(path: Path | str, split: str = "test", *, check_manifest: boo
         except EditionError as error:
             raise FolderError(folder, [str(error)]) from None
     header = card_header(folder)
-    settings = _settings(folder, header, edition)
+    settings = read_settings(folder, header, edition, card_first)
     tables = _tables(folder, header, split)
     licence = edition.licence if edition else header.get("license")
     return Layout(folder, split, tables, settings, str(licence) if licence else None, edition)
@@ -229,54 +219,6 @@ def _values(content: Any, seen: dict[int, int]) -> int:
     return seen[id(content)]
 
 
-def _settings(folder: Path, header: dict[str, Any], edition: Edition | None) -> FolderSettings:
-    declared = header.get("medteb") or {}
-    if not isinstance(declared, dict) or set(declared) - set(_SETTING_KEYS):
-        raise FolderError(
-            folder, [f"README.md: 'medteb' must be a mapping with keys among {', '.join(_SETTING_KEYS)}"]
-        )
-    source = "README.md"
-    if edition is not None:
-        # The manifest pins everything that changes scores, so the card may not say otherwise.
-        source = MANIFEST_NAME
-        pinned = {key: edition.extra[key] for key in _SETTING_KEYS if key in edition.extra}
-        for key in ("type", "prompt", "main_score"):
-            if key in declared and declared[key] != pinned.get(key):
-                message = (
-                    f"README.md: {key} is {declared[key]!r}, but {MANIFEST_NAME} says {pinned.get(key)!r}"
-                )
-                raise FolderError(folder, [message])
-        declared = {**declared, **pinned}
-    values = {key: declared[key] for key in _SETTING_KEYS if declared.get(key) is not None}
-    values["languages"] = _string_list(values.get("languages") or header.get("language") or [])
-    if "domains" in values:
-        values["domains"] = _string_list(values["domains"])
-    wrong = [key for key in ("name", "main_score", "description") if not isinstance(values.get(key, ""), str)]
-    wrong += [key for key in ("languages", "domains") if values.get(key, []) is None]
-    if not _is_prompt(values.get("prompt", "")):
-        wrong.append("prompt")
-    if "type" in values and values["type"] not in get_args(TaskType):
-        raise FolderError(
-            folder, [f"{source}: type {values['type']!r} is not one of {', '.join(get_args(TaskType))}"]
-        )
-    if wrong:
-        raise FolderError(folder, [f"{source}: {key} has the wrong type: {values[key]!r}" for key in wrong])
-    return FolderSettings(**values)
-
-
-def _string_list(value: Any) -> list[str] | None:
-    values = [value] if isinstance(value, str) else value
-    if isinstance(values, list) and all(isinstance(item, str) for item in values):
-        return values
-    return None
-
-
-def _is_prompt(value: Any) -> bool:
-    if isinstance(value, dict):
-        return set(value) <= {"query", "document"} and all(isinstance(text, str) for text in value.values())
-    return isinstance(value, str)
-
-
 def _tables(folder: Path, header: dict[str, Any], split: str) -> dict[str, list[Path]]:
     configs = _configs(folder, header)
     if "instruction" in configs:
@@ -288,7 +230,7 @@ def _tables(folder: Path, header: dict[str, Any], split: str) -> dict[str, list[
         if files:
             tables[role] = files
     if "corpus" in tables or "queries" in tables:
-        tables["qrels"] = _find(folder, configs, "qrels", ("qrels", "default"), split, any_split=False)
+        tables["qrels"] = _find(folder, configs, "qrels", QRELS_CONFIGS, split, any_split=False)
         missing = [role for role in ("corpus", "queries", "qrels") if not tables.get(role)]
         if missing:
             raise FolderError(folder, [f"no {' and no '.join(missing)} for split {split!r}. {_EXPECTED}"])

@@ -50,7 +50,7 @@ class Problems:
         self.folder = folder
         self.limit = limit
         self.per_kind = per_kind
-        self.shown: list[str] = []
+        self.examples: list[tuple[str, str]] = []  # kind and text, of every kind
         self.counts: Counter[tuple[str, str]] = Counter()
 
     def add(self, file: Path | str, line: int | None, kind: str, message: str) -> None:
@@ -64,15 +64,20 @@ class Problems:
         """
         name = self.name(file)
         self.counts[name, kind] += 1
-        if self.counts[name, kind] <= self.per_kind and len(self.shown) < self.limit:
+        if self.counts[name, kind] <= self.per_kind:
             unit = "row " if name.endswith(".parquet") else ""
             where = name if line is None else f"{name}:{unit}{line}"
-            self.shown.append(f"{where}: {message}")
+            self.examples.append((kind, f"{where}: {message}"))
 
     def name(self, file: Path | str) -> str:
         """Return a file's path relative to the folder."""
         path = Path(file)
         return path.relative_to(self.folder).as_posix() if path.is_relative_to(self.folder) else str(file)
+
+    @property
+    def shown(self) -> list[str]:
+        """Return the problems to show, with file and line."""
+        return [text for _, text in self.examples[: self.limit]]
 
     @property
     def total(self) -> int:

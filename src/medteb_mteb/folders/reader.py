@@ -14,7 +14,7 @@ from medteb_mteb.folders.rows import read_rows
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from medteb_mteb.folders.layout import TaskType
+    from medteb_mteb.folders.settings import TaskType
 
 __all__ = ["TaskFolder", "detect_type", "read_folder"]
 
@@ -48,7 +48,9 @@ class TaskFolder:
         return self.layout.split
 
 
-def read_folder(path: Path | str, split: str = "test", *, check_manifest: bool = True) -> TaskFolder:
+def read_folder(
+    path: Path | str, split: str = "test", *, check_manifest: bool = True, card_first: bool = False
+) -> TaskFolder:
     """Check a folder in the Hub layout and read it, straight from its files.
 
     The task type (retrieval, reranking, STS, pair classification, classification or clustering) follows from
@@ -60,11 +62,12 @@ def read_folder(path: Path | str, split: str = "test", *, check_manifest: bool =
         path: The folder.
         split: The split to evaluate.
         check_manifest: Whether to compare the files with the manifest; False, e.g., to write a new one.
+        card_first: Whether the card's settings replace the manifest's; see `inspect_folder`.
 
     Raises:
         FolderError: With every problem found, each with file and line.
     """
-    layout = inspect_folder(path, split, check_manifest=check_manifest)
+    layout = inspect_folder(path, split, check_manifest=check_manifest, card_first=card_first)
     revision = layout.revision()
     problems = Problems(layout.path)
     declared = layout.settings.type

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.folders.judged import read_judged
-from medteb_mteb.folders.layout import alternatives
-from medteb_mteb.folders.problems import Problems, short_repr
+from medteb_mteb.folders.layout import QRELS_CONFIGS, alternatives, config_files, config_splits
+from medteb_mteb.folders.problems import FolderError, Problems, short_repr
 from medteb_mteb.folders.rows import Row, TsvCell, as_id, as_number, as_text, read_rows, writable
 from medteb_mteb.measures.judged import Judged
 
@@ -191,14 +192,28 @@ def _compare_alternatives(
 
 
 def _judged_elsewhere(layout: Layout) -> set[str]:
-    """Return the ids of the queries judged in other splits (``qrels/<other split>.*``)."""
+    """Return the ids of the queries judged in other splits: files in `qrels/`, or as the card declares."""
     used = {*layout.tables["qrels"], *alternatives(layout, "qrels")}
-    others = [
-        file for file in sorted((layout.path / "qrels").glob("*")) if file.is_file() and file not in used
-    ]
-    rows = read_rows((file for file in others if not file.name.startswith(".")), Problems(layout.path))
+    inside = [path for path in sorted((layout.path / "qrels").glob("*")) if path.is_file()]
+    others = [path for path in [*inside, *_declared_elsewhere(layout)] if path not in used]
+    unhidden = dict.fromkeys(file for file in others if not file.name.startswith("."))
+    rows = read_rows(unhidden, Problems(layout.path))
     query_ids = (as_id(row.values.get("query-id", row.values.get(_C_MTEB_COLUMNS[0]))) for row in rows)
     return {identifier for identifier in query_ids if identifier is not None}
+
+
+def _declared_elsewhere(layout: Layout) -> list[Path]:
+    """Return the qrels of other splits that the card declares and that are there."""
+    files: list[Path] = []
+    for config in QRELS_CONFIGS:
+        splits = config_splits(layout.path, config)
+        for split in splits:
+            if split != layout.split:
+                with contextlib.suppress(FolderError):  # a download of one split lacks the others' files
+                    files += config_files(layout.path, config, split)
+        if splits:
+            break
+    return files
 
 
 def _top_ranked(rows: list[Row], problems: Problems, queries: Texts, corpus: Texts) -> dict[str, list[str]]:

@@ -16,12 +16,12 @@ from mteb.abstasks import (
 )
 from mteb.abstasks.clustering_legacy import AbsTaskClusteringLegacy
 from mteb.abstasks.task_metadata import TaskDomain, TaskMetadata
-from mteb.languages import check_language_code
 from mteb.types import Licenses
 
 from medteb_mteb.abstasks.judged import JudgedRetrieval
 from medteb_mteb.abstasks.statistics import LocalMetadata, LocalStatistics
-from medteb_mteb.folders.layout import Layout, TaskType, inspect_folder
+from medteb_mteb.folders.languages import eval_languages
+from medteb_mteb.folders.layout import Layout, inspect_folder
 from medteb_mteb.folders.problems import FolderError, Problems
 from medteb_mteb.folders.reader import TaskFolder, detect_type, read_folder
 from medteb_mteb.folders.rows import read_rows
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from mteb.abstasks.retrieval_dataset_loaders import RetrievalSplitData
     from mteb.timing import TimingStack
+
+    from medteb_mteb.folders.settings import TaskType
 
 __all__ = ["FolderTask", "load_into", "task_from_folder"]
 
@@ -64,12 +66,6 @@ _KNOWN_SCORES: dict[TaskType, str] = {
     "Classification": r"accuracy|(f1|precision|recall)(_weighted)?",
     "Clustering": r"v_measure",
 }
-_LANGUAGES = {
-    "zh": "cmn-Hans", "zho": "cmn-Hans", "cmn": "cmn-Hans", "zh-cn": "cmn-Hans", "zh-hans": "cmn-Hans",
-    "zh-tw": "cmn-Hant", "zh-hant": "cmn-Hant", "en": "eng-Latn", "eng": "eng-Latn", "de": "deu-Latn",
-    "fr": "fra-Latn", "es": "spa-Latn", "pt": "por-Latn", "it": "ita-Latn", "ja": "jpn-Jpan",
-    "ko": "kor-Hang", "ru": "rus-Cyrl", "ar": "arb-Arab", "vi": "vie-Latn",
-}  # fmt: skip
 
 
 class FolderTask(LocalStatistics):
@@ -242,7 +238,7 @@ def _metadata(layout: Layout, kind: TaskType, name: str) -> TaskMetadata:
         "category": "t2c" if kind in ("Classification", "Clustering") else "t2t",
         "dataset": {"path": layout.path.as_posix(), "revision": layout.revision()},
         "eval_splits": [layout.split],
-        "eval_langs": [_language(layout, code) for code in settings.languages] or ["und-Zyyy"],
+        "eval_langs": eval_languages(layout),
         "main_score": main_score,
         "prompt": prompt,
         "domains": settings.domains,
@@ -250,15 +246,3 @@ def _metadata(layout: Layout, kind: TaskType, name: str) -> TaskMetadata:
         "is_public": False,
     }
     return LocalMetadata.in_folder(layout.path, values)
-
-
-def _language(layout: Layout, code: str) -> str:
-    known = _LANGUAGES.get(code.lower(), code)
-    try:
-        if "-" not in known:
-            raise ValueError
-        check_language_code(known)
-    except ValueError:
-        message = f"unknown language {code!r}; write it like 'cmn-Hans' (ISO 639-3, ISO 15924)"
-        raise FolderError(layout.path, [message]) from None
-    return known

@@ -21,6 +21,8 @@ LOCAL = "local"
 
 _PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _CONFIG_FILES = ("modules.json", "config.json")
+#: Heads of plain transformers models that score texts or words instead of embedding them.
+_HEADS = {"ForSequenceClassification": "CrossEncoder", "ForTokenClassification": "token classifier"}
 
 
 class ModelFolderError(ValueError):
@@ -141,10 +143,23 @@ def _check(folder: Path) -> bool:
         raise ModelFolderError(
             f"model {folder}: holds only pickled weights, which can run code; convert them to safetensors"
         )
-    kind = read_object(folder / "config_sentence_transformers.json").get("model_type")
+    kind = read_object(folder / "config_sentence_transformers.json").get("model_type") or _head(folder)
     if kind not in (None, "SentenceTransformer"):
         raise ModelFolderError(f"model {folder}: is a {kind}; expected a SentenceTransformer")
     return has_weights
+
+
+def _head(folder: Path) -> str | None:
+    """Return the kind of a plain transformers folder whose model has a head; None for an encoder."""
+    if (folder / "modules.json").is_file():
+        return None
+    architectures = read_object(folder / "config.json").get("architectures")
+    names = architectures if isinstance(architectures, list) else []
+    # The configuration of an encoder may list a head beside it.
+    kinds = [
+        next((kind for head, kind in _HEADS.items() if str(name).endswith(head)), None) for name in names
+    ]
+    return kinds[0] if kinds and None not in kinds else None
 
 
 def _load(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from medteb_mteb.report.holes import Holes
+from medteb_mteb.report.holes import DATA_UNREADABLE, Holes
 from medteb_mteb.report.intervals import (
     AveragePrecisionSample,
     Comparison,
@@ -25,6 +25,7 @@ from medteb_mteb.report.scores import (
 from medteb_mteb.report.table import ResultTable, ScoreEntry
 
 __all__ = [
+    "DATA_UNREADABLE",
     "AveragePrecisionSample",
     "Comparison",
     "CorrelationSample",

@@ -10,12 +10,13 @@ from medteb_mteb.measures.rankings import ENOUGH_JUDGED
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["HEADERS", "Holes"]
+__all__ = ["DATA_UNREADABLE", "HEADERS", "Holes"]
 
 #: Columns of a table, see `Holes.cells`.
 HEADERS = ("judged@10", "condensed nDCG@10", "bpref")
 
 NEGATIVES_UNKNOWN = "not known: the data list no judged negatives"
+DATA_UNREADABLE = "not known: the data of the saved result cannot be read"
 OLD_RESULT = "not in the saved result; run again with --overwrite"
 
 

@@ -25,13 +25,13 @@ class SavedScore:
         model: Name of the model.
         task: Name of the task.
         score: The main score.
-        seconds: Time of the evaluation.
+        seconds: Time of the evaluation; None if the result does not say.
     """
 
     model: str
     task: str
     score: float
-    seconds: float
+    seconds: float | None
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,12 @@ def read_saved(folder: Path) -> list[SavedScore]:
         try:
             content = read_json(path)
             scores = [one["main_score"] for split in content["scores"].values() for one in split]
+            seconds = content.get("evaluation_time")
             one = SavedScore(
                 path.parts[-3].replace("__", "/"),
                 str(content["task_name"]),
                 fmean(map(_number, scores)),
-                _number(content["evaluation_time"]),
+                None if seconds is None else _number(seconds),
             )
         except (JsonError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ValueError(f"{path} is not a result that mteb saved ({error})") from None
@@ -120,7 +121,7 @@ def against_time(saved: Sequence[SavedScore]) -> dict[str, TimedScore]:
     """Return mean time and mean score of every model over the tasks that all of them have.
 
     Raises:
-        ValueError: There is no task that all models have.
+        ValueError: There is no task that all models have, or a result on such a task states no time.
     """
     by_model: dict[str, dict[str, SavedScore]] = {}
     for one in saved:
@@ -130,14 +131,23 @@ def against_time(saved: Sequence[SavedScore]) -> dict[str, TimedScore]:
     if not common:
         raise ValueError("no task was measured with all models; run them on the same tasks")
 
-    def means(results: Mapping[str, Any]) -> TimedScore:
+    def means(results: Mapping[str, SavedScore]) -> TimedScore:
         return TimedScore(
-            fmean(results[task].seconds for task in common),
+            fmean(_seconds(results[task]) for task in common),
             fmean(results[task].score for task in common),
             len(common),
         )
 
     return {model: means(results) for model, results in by_model.items()}
+
+
+def _seconds(one: SavedScore) -> float:
+    if one.seconds is None:
+        raise ValueError(
+            f"the result of {one.model} on {one.task} states no evaluation_time; run it again with "
+            "--overwrite"
+        )
+    return one.seconds
 
 
 def _number(value: Any) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +111,12 @@ class ResultTable:
 
     def comparisons(self) -> list[tuple[str, str, str, Comparison]]:
         """Compare the first model with every other, paired: (task, first, other, first - other)."""
-        comparisons = []
+        return [(*key, compared) for key, compared in self._compared.items() if compared is not None]
+
+    @functools.cached_property
+    def _compared(self) -> dict[tuple[str, str, str], Comparison | None]:
+        """The comparisons by task, first and other model; None for one that is undefined."""
+        compared: dict[tuple[str, str, str], Comparison | None] = {}
         for task in self.tasks:
             first = self.entry(self.models[0], task)
             for model in self.models[1:]:
@@ -119,8 +125,12 @@ class ResultTable:
                     continue
                 same = first.dataset_revision == other.dataset_revision and first.metric == other.metric
                 if same and len(first.sample) == len(other.sample) > 1:
-                    comparisons.append((task, first.model, model, compare(first.sample, other.sample)))
-        return comparisons
+                    try:
+                        comparison = compare(first.sample, other.sample)
+                    except ValueError:  # a score is undefined in most resamples
+                        comparison = None
+                    compared[task, first.model, model] = comparison
+        return compared
 
     def to_rich(self, title: str | None = None) -> Table:
         """Return the table for a terminal."""
@@ -180,9 +190,15 @@ class ResultTable:
         ]
 
     def notes(self) -> list[str]:
-        """Return which tasks have other data than published, and why scores have no interval."""
+        """Return which tasks have other data than published, and why intervals or comparisons are missing."""
         differs = [f"{task}: not the published data: {text}" for task, text in self.differs.items()]
-        return differs + [f"{e.task}, {e.model}: no interval, {e.note}" for e in self.entries if e.note]
+        undefined = [
+            f"{task}: {first} - {other}: no comparison, a score is undefined in most resamples"
+            for (task, first, other), comparison in self._compared.items()
+            if comparison is None
+        ]
+        no_interval = [f"{e.task}, {e.model}: no interval, {e.note}" for e in self.entries if e.note]
+        return differs + no_interval + undefined
 
     def warnings(self) -> list[str]:
         """Return one line for each score based on too few judgements, or on an unknown number."""

@@ -20,6 +20,7 @@ from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.timing import TimingStack
 
 from medteb_mteb.abstasks.local_copy import LocalCopy, copy_of
+from medteb_mteb.folders.layout import config_files
 from medteb_mteb.folders.problems import FolderError
 from medteb_mteb.measures.rankings import ranked
 from medteb_mteb.nano.layout import (
@@ -290,8 +291,8 @@ def nano_names(set_name: str, suffix: str = "Retrieval") -> list[str]:
 def nano_tasks_from_folder(folder: Path | str, prompt: str | None = None) -> list[NanoTask]:
     """Make the tasks of every split of a folder in the published layout.
 
-    Their names begin with the folder's name and the split's. There is a task for every candidate list, and
-    for hybrid lists one more without the safeguards.
+    Their names begin with the folder's name and the split's. There is a task for every candidate list of
+    a split, and for hybrid lists one more without the safeguards.
 
     Args:
         folder: The folder.
@@ -305,7 +306,8 @@ def nano_tasks_from_folder(folder: Path | str, prompt: str | None = None) -> lis
     if not folder.is_dir() or not splits_of(folder):
         raise FolderError(folder, ["expected a Nano set: corpus, queries and qrels, each with SPLIT.parquet"])
     for split in splits_of(folder):
-        for variant in _variants(list_names(folder)):
+        lists = [name for name in list_names(folder) if config_files(folder, name, split)]
+        for variant in _variants(lists):
             metadata = TaskMetadata(
                 name=f"{folder.name}-{split}-{variant.suffix}",
                 description=f"Split {split} of the Nano set in {folder.name}, {variant.about}.",

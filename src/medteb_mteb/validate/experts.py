@@ -86,7 +86,7 @@ def precision_of_systems(material: Material) -> Finding:
 
     Documents without a label are left out, since their relevance is unknown.
     """
-    key, title = "label error", "Labels tell the truth about systems"
+    key, title = "label error", "Scores agree with experts' labels"
     if material.experts is None:
         reason = "no sheet that experts have filled in was given (--review with --answered)"
         return Finding(key, title, "not known", reason)

@@ -35,18 +35,19 @@ def files(material: Material) -> Finding:
 
 def rows(material: Material) -> Finding:
     """Look for unusable rows: broken JSON or UTF-8, wrong columns, repeated ids, empty texts."""
-    key, title = "rows", "Rows can be used"
+    key, title = "rows", "Rows are valid"
     bad = material.problems.total - material.problems_of(*_IDS, *_POSITIVES)
     numbers = {"unusable rows": bad}
     if not bad:
         return Finding(key, title, "ok", "every row of every table can be used", {**numbers})
-    shown = "; ".join(material.problems.shown[:3])
+    of_rows = [text for kind, text in material.problems.examples if kind not in (*_IDS, *_POSITIVES)]
+    shown = "; ".join(of_rows[:3])
     return Finding(key, title, "fail", f"{bad} rows cannot be used, for example {shown}", {**numbers})
 
 
 def identifiers(material: Material) -> Finding:
     """Look for unknown ids in the qrels, in lists of candidates and in files of judged pairs."""
-    key, title = "ids", "Ids lead somewhere"
+    key, title = "ids", "All ids exist"
     judged = material.data.judged
     dangling, unjudged = (
         material.problems_of("query", "document", "candidates"),
@@ -77,5 +78,8 @@ def positives(material: Material) -> Finding:
     numbers = {"queries": queries, "queries without a positive": queries - answered}
     if answered == queries:
         return Finding(key, title, "ok", f"all {queries} queries have a positive", {**numbers})
-    reason = f"{queries - answered} of {queries} queries have no positive, so every model scores 0 there"
+    reason = (
+        f"{queries - answered} of {queries} queries have no positive; mteb leaves them out, and medteb run "
+        "refuses the folder"
+    )
     return Finding(key, title, "fail", reason, {**numbers})

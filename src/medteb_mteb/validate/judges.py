@@ -90,7 +90,9 @@ def self_consistency(material: Material) -> Finding:
     """
     key, title = "self-consistency", "Judges agree with themselves"
     if material.judgements is None or material.second is None:
-        return Finding(key, title, "not known", "no second asking was given (--judgements with --second)")
+        return Finding(
+            key, title, "not known", "no second run of the judges was given (--judgements with --second)"
+        )
     names = sorted({one.judge for one in material.judgements} & {one.judge for one in material.second})
     rows, numbers, outcomes = [], dict[str, "Number"](), list[tuple["Verdict", float, float, str]]()
     for name in names:

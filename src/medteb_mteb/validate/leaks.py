@@ -16,7 +16,7 @@ __all__ = ["leaks"]
 
 def leaks(material: Material) -> Finding:
     """Look for queries and positive documents of the test among the texts of training sets."""
-    key, title = "leakage", "Training sets do not hold the test"
+    key, title = "leakage", "Training sets do not contain test queries"
     if material.training is None:
         return Finding(key, title, "not known", "no training sets were given (--against)")
     relevant = {name for row in material.qrels.values() for name in row}

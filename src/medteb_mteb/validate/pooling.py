@@ -29,7 +29,7 @@ SMALL_BIAS, LARGE_BIAS = 0.02, 0.05
 
 def holes(material: Material) -> Finding:
     """Measure the judged share of the first 10 documents of each run; the worst run decides."""
-    key, title = "judged@10", "What systems retrieve was judged"
+    key, title = "judged@10", "Retrieved documents were judged"
     known = material.data.judged.known
     table = _table(material, known)
     if not known:
@@ -73,7 +73,7 @@ def pool_bias(material: Material) -> Finding:
     their last positive are left out of both means. Losses are paired by query, and their intervals are over
     clusters of near-duplicate queries.
     """
-    key, title = "pool bias", "A new system is not marked down"
+    key, title = "pool bias", "New systems are scored fairly (pool bias)"
     ranks = material.ranks
     if ranks is None:
         reason = "no pools were given (--pools), so it is unknown which retriever found which document"

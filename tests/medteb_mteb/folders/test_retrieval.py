@@ -84,6 +84,22 @@ def test_a_candidate_list_is_read_in_its_order_and_only_for_judged_queries(make_
     assert read_folder(folder, "dev").retrieval.top_ranked == {"q9": ["d2", "d1"]}
 
 
+@pytest.mark.parametrize("config", ["default", "qrels"])
+def test_queries_of_other_declared_splits_are_left_out(make_folder, config):
+    folder = make_folder("Retrieval")
+    expected = read_folder(folder).retrieval
+    (folder / "data").mkdir()
+    (folder / "qrels" / "test.tsv").rename(folder / "data" / "test-0.tsv")
+    (folder / "data" / "train-0.tsv").write_text("query-id\tcorpus-id\tscore\nq9\td1\t1\n")
+    splits = [{"split": name, "path": f"data/{name}-*"} for name in ("train", "test", "dev")]
+    card = {"configs": [{"config_name": config, "data_files": splits}]}
+    (folder / "README.md").write_text(f"---\n{json.dumps(card)}\n---\n")
+    append(folder / "queries.jsonl", '{"_id": "q9", "text": "问"}\n')
+    assert read_folder(folder).retrieval == expected
+    append(folder / "queries.jsonl", '{"_id": "q10", "text": "问"}\n')
+    assert problems_of(folder).problems == ["queries.jsonl:5: query 'q10' has no judgement in the qrels"]
+
+
 @pytest.mark.parametrize("ids", [[], "d1", None, [None], [["d1"]], [""], {"d1": 1}, [1.5]])
 def test_candidates_are_a_list_of_ids(make_folder, ids):
     folder = make_folder("Reranking")

@@ -60,7 +60,6 @@ def changed(**fields):
         changed(scores={"test": [{"ndcg_at_10": 0.5}]}),
         changed(scores={"test": [{"main_score": None}]}),
         changed(scores={"test": [{"main_score": 10**400}]}),
-        changed(evaluation_time=None),
         changed(evaluation_time=10**400),
     ],
 )
@@ -70,6 +69,18 @@ def test_a_file_that_is_no_result_is_named(tmp_path, content):
     with pytest.raises(ValueError, match=r"X\.json is not a result that mteb saved \(") as caught:
         read_saved(tmp_path)
     assert len(str(caught.value)) < 500 + len(str(tmp_path))
+
+
+WITHOUT_TIME = json.dumps({key: value for key, value in WHOLE.items() if key != "evaluation_time"}).encode()
+
+
+@pytest.mark.parametrize("content", [changed(evaluation_time=None), WITHOUT_TIME])
+def test_only_times_need_the_time_of_a_result(tmp_path, content):
+    write_result(tmp_path, "a/one", "X", 0.5).write_bytes(content)
+    saved = read_saved(tmp_path)
+    assert saved == [SavedScore("a/one", "X", 0.5, None)]
+    with pytest.raises(ValueError, match="of a/one on X states no evaluation_time"):
+        against_time(saved)
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])

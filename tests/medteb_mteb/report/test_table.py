@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from medteb_mteb.report import Holes, MeanSample, ResultTable, ScoreEntry
+from medteb_mteb.report import CorrelationSample, Holes, MeanSample, ResultTable, ScoreEntry
 
 
 def entry(model, task, values, **changes):
@@ -131,3 +131,16 @@ def test_an_average_is_the_mean_of_the_means_of_its_groups():
     assert first.endswith("| 0.5000 | 0.3000 | 0.6000 | - |")
     assert second.endswith("| - | - | - | - |")
     assert table.to_json()["rows"][1]["averages"] == {"two": None, "types": None, "more": None}
+
+
+def test_a_comparison_that_is_undefined_is_left_out_with_a_note():
+    gold = np.arange(6.0)
+    samples = {"a": gold, "b": np.ones(6), "c": -gold}
+    entries = [
+        entry(model, "T", [0.5], sample=CorrelationSample(gold, values, "spearman"))
+        for model, values in samples.items()
+    ]
+    table = ResultTable(["a", "b", "c"], ["T"], entries)
+    assert [other for _, _, other, _ in table.comparisons()] == ["c"]
+    assert "T: a - b: no comparison, a score is undefined in most resamples" in table.notes()
+    assert len(table.to_json()["comparisons"]) == 1

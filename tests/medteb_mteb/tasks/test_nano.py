@@ -264,3 +264,15 @@ def test_a_users_own_set_runs_like_a_data_folder(tmp_path, medteb):
     assert len(json.loads(out)["tasks"]) == 5
     with pytest.raises(FolderError, match="expected a Nano set"):
         nano_tasks_from_folder(tmp_path)
+
+
+def test_each_split_of_a_folder_has_the_tasks_of_its_own_lists(tmp_path):
+    write_split(tmp_path / "NanoOwn", "heart")
+    folder = write_split(tmp_path / "NanoOwn", "lung", {k: v for k, v in tables().items() if k != HYBRID})
+    names = [task.metadata.name.removeprefix("NanoOwn-") for task in nano_tasks_from_folder(folder)]
+    assert [name for name in names if name.startswith("lung")] == [
+        "lung-Retrieval",
+        "lung-BM25Reranking",
+        f"lung-{DENSE}-Reranking",
+    ]
+    assert len(names) == 3 + 5

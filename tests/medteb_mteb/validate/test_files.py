@@ -55,4 +55,14 @@ def test_queries_without_a_positive_fail(look, folder):
     path.write_text(path.read_text().replace("q3\tp3\t1", "q3\tp3\t0"))
     finding = look(positives)
     assert (finding.verdict, finding.numbers["queries without a positive"]) == ("fail", 1)
-    assert "1 of 12 queries" in finding.reason
+    assert "1 of 12 queries have no positive; mteb leaves them out" in finding.reason
+
+
+def test_the_examples_of_unusable_rows_are_such_rows(look, add):
+    for number in range(30):
+        add("qrels/test.tsv", f"gone{number}\tp0\t1")
+        add("qrels/test.tsv", f"q0\tgone{number}\t1")
+    add("corpus.jsonl", '{"_id": "p0", "text": "noch einmal"}')
+    reason = look(rows).reason
+    assert reason.startswith("1 rows cannot be used, for example corpus.jsonl:")
+    assert "gone" not in reason

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +18,8 @@ import numpy as np
 
 from mar_st.text.normalisation import normalise
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.labels.intervals import interval
 from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, near_duplicates
-from medteb_mteb.report.intervals import CorrelationSample
+from medteb_mteb.report.intervals import CorrelationSample, bootstrap_interval
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -74,7 +74,8 @@ def correlation(
         right: Tasks of the other group.
 
     Raises:
-        BuildError: A task has no score or is in both groups, or there are too few models.
+        BuildError: A task has no score or is in both groups, or there are too few models, or too many of
+            them have the same average.
     """
     known = {task for row in scores.values() for task in row}
     unknown = [task for task in (*left, *right) if task not in known]
@@ -95,8 +96,14 @@ def correlation(
     )
     from scipy import stats  # lazy: scipy
 
+    try:
+        bounds = bootstrap_interval(CorrelationSample(first, second, "spearman"))
+    except ValueError as error:
+        raise BuildError(
+            f"Too many of the {len(models)} models have equal averages over {', '.join(left)} or over "
+            f"{', '.join(right)}, so their order says nothing. Add models, or choose other tasks."
+        ) from error
     rho, p = stats.spearmanr(first, second)
-    low, high = interval(CorrelationSample(first, second, "spearman"))
     return Correlation(
         tuple(left),
         tuple(right),
@@ -104,8 +111,8 @@ def correlation(
         tuple(model for model in scores if model not in models),
         float(rho),
         float(p),
-        float(low),
-        float(high),
+        bounds.low,
+        bounds.high,
         float(stats.kendalltau(first, second).statistic),
     )
 
@@ -116,35 +123,46 @@ def read_scores(source: str | Path) -> Scores:
     A table has a column `model` and a column per task; an empty cell is not a score.
 
     Raises:
-        BuildError: The source is neither, or a cell is not a number; its line is named.
+        BuildError: The source is neither, a score is not a number (its line or file is named), or the
+            folder holds results of several revisions of a model.
     """
     path = Path(source)
     if path.is_dir():
         return _of_results(path)
     if not path.is_file():
         raise BuildError(f"There is no {path}. Give a CSV table, or a results folder of mteb.")
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            return _of_table(path, csv.DictReader(stream))
+    except UnicodeDecodeError as error:
+        raise BuildError(f"{path} is not valid UTF-8 ({error.reason}); save it as UTF-8.") from error
+    except csv.Error as error:
+        raise BuildError(f"{path} is not a CSV table ({error}).") from error
+
+
+def _of_table(path: Path, reader: csv.DictReader[str]) -> Scores:
+    """Return the scores of a CSV table."""
     scores: Scores = {}
-    with path.open(encoding="utf-8-sig", newline="") as stream:
-        reader = csv.DictReader(stream)
-        if "model" not in (reader.fieldnames or ()):
-            raise BuildError(f"{path} has no column 'model'; it has {', '.join(reader.fieldnames or ())}.")
-        for row in reader:
-            where = f"{path}:{reader.line_num}"
-            model = row.pop("model")
-            if not model or model in scores:
-                raise BuildError(f"{where}: the model {model!r} is {'given twice' if model else 'empty'}.")
-            try:
-                scores[model] = {task: float(cell) for task, cell in row.items() if cell and cell.strip()}
-            except ValueError as error:
-                raise BuildError(f"{where}: {error}; a score is a number.") from error
+    columns = reader.fieldnames or ()
+    if "model" not in columns:
+        raise BuildError(f"{path} has no column 'model'; it has {', '.join(columns)}.")
+    for row in reader:
+        where = f"{path}:{reader.line_num}"
+        if None in row:
+            raise BuildError(f"{where}: the row has more cells than the {len(columns)} columns.")
+        model = row.pop("model")
+        if not model or model in scores:
+            raise BuildError(f"{where}: the model {model!r} is {'given twice' if model else 'empty'}.")
+        scores[model] = {task: _score(cell, where) for task, cell in row.items() if cell and cell.strip()}
     return scores
 
 
 def _of_results(folder: Path) -> Scores:
-    """Return the main scores of the newest revision of each model below `results/`."""
+    """Return the main scores of each model below `results/`."""
     root = folder / "results" if (folder / "results").is_dir() else folder
     scores: Scores = {}
-    for file in sorted(root.glob("*/*/*.json"), key=lambda path: path.stat().st_mtime):
+    revisions: dict[str, str] = {}
+    for file in sorted(root.glob("*/*/*.json")):
         if file.stem == "model_meta":
             continue
         try:
@@ -153,10 +171,28 @@ def _of_results(folder: Path) -> Scores:
             task = content["task_name"]
         except (ValueError, KeyError, AttributeError, TypeError):
             continue  # some other JSON file
-        scores.setdefault(file.parts[-3].replace("__", "/"), {})[task] = float(np.mean(values))
+        model, revision = file.parts[-3].replace("__", "/"), file.parts[-2]
+        if revisions.setdefault(model, revision) != revision:
+            raise BuildError(
+                f"{folder} holds results of several revisions of {model} ({revisions[model]}, {revision}); "
+                "keep one."
+            )
+        mean = float(np.mean([_score(value, str(file)) for value in values]))
+        scores.setdefault(model, {})[task] = mean
     if not scores:
         raise BuildError(f"{folder} holds no results of mteb.")
     return scores
+
+
+def _score(value: Any, where: str) -> float:
+    """Return a score as a finite number; `where` names its place in the error."""
+    try:
+        score = float(value)
+        if not math.isfinite(score):
+            raise ValueError(f"{value} is not finite")
+    except (TypeError, ValueError) as error:
+        raise BuildError(f"{where}: {error}; a score is a number.") from error
+    return score
 
 
 @dataclass(frozen=True)

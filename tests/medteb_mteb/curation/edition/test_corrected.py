@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +11,9 @@ from medteb_mteb.curation.edition.corrected import write_corrected
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.labels.audit import read_benchmark
 from medteb_mteb.curation.labels.grades import Label
-from medteb_mteb.editions import verify
+from medteb_mteb.editions import load_edition, verify
 from medteb_mteb.editions.croissant import croissant
-from medteb_mteb.folders import inspect_folder, read_folder
+from medteb_mteb.folders import inspect_folder, read_folder, task_from_folder
 
 LABELS = [
     Label("q1", "d1", 1),  # released and confirmed
@@ -68,6 +69,33 @@ def test_the_judges_are_added_to_the_benchmarks_own_provenance(benchmark, tmp_pa
     content = json.loads((tmp_path / "out" / "provenance.json").read_text())
     assert content == {**own, "judges": [{"name": "first"}, {"name": "second"}]}
     assert json.loads((tmp_path / "out" / "croissant.json").read_text("utf-8")) == croissant(edition)
+
+
+def test_the_task_keeps_its_settings(benchmark, tmp_path):
+    settings = {"name": "Clinic", "prompt": "检索", "main_score": "recall_at_100", "domains": ["Medical"]}
+    header = json.dumps({"language": "pl", "medteb": settings})
+    (benchmark.folder / "README.md").write_text(f"---\n{header}\n---\n")
+    correct(benchmark, tmp_path / "out")
+    before, after = (task_from_folder(folder).metadata for folder in (benchmark.folder, tmp_path / "out"))
+    assert after.name == "Clinic"
+    for key in ("name", "type", "prompt", "main_score", "eval_langs", "domains"):
+        assert getattr(after, key) == getattr(before, key)
+
+
+def test_a_benchmark_in_the_working_folder_is_named_after_it(benchmark, tmp_path, monkeypatch):
+    monkeypatch.chdir(benchmark.folder)
+    edition = correct(read_benchmark(Path()), tmp_path / "out")
+    assert edition.task == benchmark.folder.name
+
+
+def test_an_unchanged_corrected_edition_is_replaced_and_a_changed_one_is_not(benchmark, tmp_path):
+    first = correct(benchmark, tmp_path / "out")
+    second = correct(benchmark, tmp_path / "out", keep_false_positives=True)
+    assert second.extra["corrected"]["removed"] == 0 < first.extra["corrected"]["removed"]
+    (tmp_path / "out" / "README.md").write_text("Mine.")
+    with pytest.raises(BuildError, match="is not empty; give a new folder"):
+        correct(benchmark, tmp_path / "out")
+    assert load_edition(tmp_path / "out") == second
 
 
 def test_labels_that_refute_every_positive_are_refused(benchmark, tmp_path):

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.medteb_mteb.results import write_result
 
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.texts.redundancy import correlation, leakage, read_scores
@@ -71,6 +73,8 @@ def test_too_few_models_are_refused(table):
         ("name,a\nx,1\n", "no column 'model'; it has name, a"),
         ("model,a\nx,much\n", r":2: could not convert .*a score is a number"),
         ("model,a\nx,1\nx,2\n", ":3: the model 'x' is given twice"),
+        ("model,a\nx,1,2\n", ":2: the row has more cells than the 2 columns"),
+        ("model,a\nx,nan\n", ":2: nan is not finite; a score is a number"),
     ],
 )
 def test_unusable_tables_are_refused(tmp_path, text, message):
@@ -90,6 +94,31 @@ def test_results_of_mteb_are_read(tmp_path):
     rows = [{"main_score": 0.25}, {"main_score": 0.75}]
     (place / "T.json").write_text(json.dumps({"task_name": "T", "scores": {"test": rows}}))
     assert read_scores(tmp_path) == {"org/one": {"T": 0.5}}
+
+
+def test_a_table_in_another_encoding_is_refused(tmp_path):
+    (tmp_path / "t.csv").write_text("model,检索\nx,1\n", encoding="gbk")
+    with pytest.raises(BuildError, match="is not valid UTF-8"):
+        read_scores(tmp_path / "t.csv")
+
+
+def test_models_with_equal_averages_are_refused():
+    scores = {f"m{i}": {"a": 1.0, "b": float(i)} for i in range(6)}
+    with pytest.raises(BuildError, match="equal averages over a or over b"):
+        correlation(scores, ["a"], ["b"])
+
+
+def test_a_result_without_a_score_is_named(tmp_path):
+    file = write_result(tmp_path, "org/one", "T", None)
+    with pytest.raises(BuildError, match=f"{file}: .*a score is a number"):
+        read_scores(tmp_path)
+
+
+def test_results_of_several_revisions_of_a_model_are_refused(tmp_path):
+    file = write_result(tmp_path, "org/one", "T", 0.5)
+    shutil.copytree(file.parent, file.parents[1] / "2")
+    with pytest.raises(BuildError, match=r"several revisions of org/one \(1, 2\); keep one"):
+        read_scores(tmp_path)
 
 
 def test_leaks_are_counted_equal_and_near():
