@@ -43,7 +43,7 @@ __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="medteb",
-    help="Evaluate medical text retrieval on MedTEB or your own data, and build benchmarks and training data.",
+    help="Evaluate medical text retrieval on MedTEB or your data, and build benchmarks and training data.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
