@@ -83,7 +83,7 @@ def test_the_tutorial_runs(raw):
     raw.before |= {
         "medteb validate data/MedTEBRetrieval --run": lambda: (
             write_run(raw.folder / "data" / "MedTEBRetrieval" / "queries.jsonl", raw.folder / "mar.trec"),
-            shutil.copytree(raw.folder / "work" / "judged", raw.folder / "second-asking"),
+            shutil.copytree(raw.folder / "work" / "judged", raw.folder / "second-judge"),
         ),
         'mar verify "$MAR_STORE"': stored,
     }

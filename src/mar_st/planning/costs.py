@@ -204,6 +204,8 @@ def _live_bytes_class() -> Any:
             return result
 
         def _track(self, tensor: Tensor) -> None:
+            if tensor.device.type == "meta":  # it takes no memory
+                return
             storage = tensor.untyped_storage()
             key, size = storage._cdata, storage.nbytes()
             if key in self._alive:
@@ -221,5 +223,5 @@ def _live_bytes_class() -> Any:
 
 
 def LiveBytes() -> Any:  # noqa: N802 -- used like a class
-    """Return a context that tracks the bytes of all live tensors: `now`, `peak`, `restart()`."""
+    """Return a context that tracks the bytes of all live tensors with memory: `now`, `peak`, `restart()`."""
     return _live_bytes_class()()

@@ -273,7 +273,8 @@ def test_the_page_says_when_there_is_no_good_match(serve, visit, tmp_path):
     plain = visit(serve(index).url)
     ask(plain, "胡言乱语")
     assert plain.inner_text("#match") == ""  # nothing was calibrated, so nothing is claimed
-    Index.open(index).keep("matches", FakeEncoder.identity, {"threshold": 0.9, "false_reject": 0.05})
+    entry = {"query": None, "threshold": 0.9, "false_reject": 0.05}
+    Index.open(index).keep("matches", FakeEncoder.identity, entry)
     page = plain.context.browser.new_page(locale="zh-CN")
     page.goto(serve(index).url)
     ask(page, "胡言乱语")
