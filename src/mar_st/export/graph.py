@@ -159,7 +159,8 @@ def _reach(config: Any, kinds: set[str], *, causal: bool) -> int | None:
     except in models made for both directions (ModernBERT), where it is the distance on each side.
     """
     window = getattr(config, "sliding_window", None)
-    if window is None or (kinds and "sliding_attention" not in kinds) or (not kinds and not causal):
+    decoder = causal or getattr(config, "is_causal", None) is False
+    if window is None or (kinds and "sliding_attention" not in kinds) or (not kinds and not decoder):
         return None
     made_causal = causal or bool(getattr(config, "use_bidirectional_attention", False))  # EmbeddingGemma
     return int(window) - 1 if made_causal else int(window)
@@ -171,7 +172,12 @@ def _additive(seen: torch.Tensor) -> torch.Tensor:
 
 
 def is_causal(model: Any) -> bool:
-    """Return True if a transformer uses causal attention: each token sees only those before it."""
+    """Return True if a transformer uses causal attention: each token sees only those before it.
+
+    `is_causal: false` in the config makes a decoder bidirectional; its layers still say the opposite.
+    """
+    if getattr(model.config, "is_causal", None) is False:
+        return False
     for module in model.modules():
         causal = getattr(module, "is_causal", None)
         if causal is not None:

@@ -83,7 +83,9 @@ def test_sliding_windows_are_those_of_the_model(tmp_path):
     ("model_type", "settings"),
     [
         ("qwen3", {"sliding_window": 4, "use_sliding_window": True, "max_window_layers": 0}),
+        ("qwen3", {"is_causal": False}),
         ("mistral", {"sliding_window": 4}),
+        ("mistral", {"sliding_window": 4, "is_causal": False}),
         ("gemma3_text", {"sliding_window": 4}),
         ("gemma3_text", {"sliding_window": 8, "use_bidirectional_attention": True}),
         ("gemma", {}),
