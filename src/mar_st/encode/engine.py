@@ -240,7 +240,7 @@ def _full_precision(module: Any) -> Any:
 
 
 def _positions(module: Any) -> int | None:
-    """Return the number of tokens that a table of positions has rows for; `None` if there is no table."""
+    """Return the maximum length that learned position embeddings allow; `None` if the model has none."""
     for part in module.modules():
         table = getattr(part, "position_embeddings", None)
         if isinstance(table, nn.Embedding):

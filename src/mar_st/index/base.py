@@ -217,7 +217,7 @@ class Index(ABC):
 
         Raises:
             IndexingError: The vectors have other dimensions or another similarity, or were encoded by another
-                model; or the index keeps texts and there is no corpus.
+                model. Or the corpus is missing, although the index keeps texts.
         """
         if (vectors.dim, vectors.similarity) != (self.dim, self.similarity):
             raise IndexingError(

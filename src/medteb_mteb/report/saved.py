@@ -121,7 +121,7 @@ def against_time(saved: Sequence[SavedScore]) -> dict[str, TimedScore]:
     """Return mean time and mean score of every model over the tasks that all of them have.
 
     Raises:
-        ValueError: There is no task that all models have, or a result on such a task states no time.
+        ValueError: No task was measured with all models, or a result on such a task has no evaluation time.
     """
     by_model: dict[str, dict[str, SavedScore]] = {}
     for one in saved:
@@ -144,7 +144,7 @@ def against_time(saved: Sequence[SavedScore]) -> dict[str, TimedScore]:
 def _seconds(one: SavedScore) -> float:
     if one.seconds is None:
         raise ValueError(
-            f"the result of {one.model} on {one.task} states no evaluation_time; run it again with "
+            f"the result of {one.model} on {one.task} has no evaluation_time; run it again with "
             "--overwrite"
         )
     return one.seconds

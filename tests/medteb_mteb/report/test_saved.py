@@ -79,7 +79,7 @@ def test_only_times_need_the_time_of_a_result(tmp_path, content):
     write_result(tmp_path, "a/one", "X", 0.5).write_bytes(content)
     saved = read_saved(tmp_path)
     assert saved == [SavedScore("a/one", "X", 0.5, None)]
-    with pytest.raises(ValueError, match="of a/one on X states no evaluation_time"):
+    with pytest.raises(ValueError, match="of a/one on X has no evaluation_time"):
         against_time(saved)
 
 
