@@ -144,8 +144,7 @@ def against_time(saved: Sequence[SavedScore]) -> dict[str, TimedScore]:
 def _seconds(one: SavedScore) -> float:
     if one.seconds is None:
         raise ValueError(
-            f"the result of {one.model} on {one.task} has no evaluation_time; run it again with "
-            "--overwrite"
+            f"the result of {one.model} on {one.task} has no evaluation_time; run it again with --overwrite"
         )
     return one.seconds
 
