@@ -4,10 +4,10 @@
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 source=${SOURCE:-intfloat/multilingual-e5-small}
-mar train mar-zh --out run --stage document-init --set document.source="$source"
+mar train mar-zh --out run --stage document-hard --set document.source="$source"
 python "$here/queries.py" data/pairs.jsonl data/texts.jsonl queries.jsonl
 # The records of training are left out of the package.
-mar align --teacher run/01-document-init/model --queries queries.jsonl --refine data/pairs.jsonl --store store \
+mar align --teacher run/02-document-hard/model --queries queries.jsonl --refine data/pairs.jsonl --store store \
   --out ladder --ladder lookup,2,full --default-rung full --batch-size 128 --length-groups 16 \
   --epochs 1 --temperature 0.02 --max-length 128 --refine-epochs 2 --refine-batch-size 128 --refine-learning-rate 3e-4 \
   --refine-temperature 0.02 --refine-start-share 0.5 ${TASK:+--eval "$TASK"}

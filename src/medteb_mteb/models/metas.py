@@ -173,7 +173,7 @@ def _same_revision(name: str, folder: Path, revision: str | None) -> None:
 #: Parameters of all encoders of the package mar-zh, which need not be installed to be asked about.
 ZH_PARAMETERS = 78_222_080
 #: Days on which the weights of mar-mini and mar-zh were packaged.
-MINI_RELEASE, ZH_RELEASE = "2026-11-21", "2026-11-23"
+MINI_RELEASE, ZH_RELEASE = "2026-11-21", "2026-11-27"
 BM25S = "https://github.com/xhluca/bm25s"
 
 _MEDTEB_TASKS = ("MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS")
