@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from transformers import set_seed
 
+from mar_st.files import JsonError, read_json, write_json, write_text
+from mar_st.files.digests import refresh_digests
 from mar_st.files.packages import need_packages
 from mar_st.lookup import fit_lookup
 from mar_st.model.context_means import HiddenMeans, sample
@@ -20,7 +21,7 @@ from mar_st.model.routes import route
 from mar_st.spaces import rung_report
 from mar_st.spaces.alignment import SpaceRun
 from mar_st.spaces.options import AlignSettings
-from mar_st.spaces.records import card, claim, summary
+from mar_st.spaces.records import MANIFEST, card, claim, summary
 from mar_st.spaces.retention import JudgedTasks, load_tasks
 from mar_st.spaces.rung_effort import graph_of
 from mar_st.spaces.rungs import (
@@ -98,7 +99,7 @@ def align_ladder(
     `full` is a copy of the teacher. `lookup` sums vectors of n-grams from a regression on the teacher's
     vectors of the queries (of the documents, if there are no queries). All learn from the same texts and the
     same stored vectors. A call that was killed resumes with the rung and the step where it stopped; finished
-    rungs are kept.
+    rungs are kept. If the ladder in `out` differs in the tasks alone, it is measured again, not trained.
 
     Args:
         teacher: See `open_teacher`.
@@ -131,6 +132,11 @@ def align_ladder(
     return run.do()
 
 
+def _training_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that the weights of the rungs depend on."""
+    return {name: value for name, value in settings.items() if name != "evaluate"}
+
+
 @dataclass(kw_only=True)
 class LadderRun(SpaceRun):
     """One call of `align_ladder`.
@@ -158,13 +164,15 @@ class LadderRun(SpaceRun):
         self.side = self._checked_side()
         self._stage(self._rate())  # bad options are refused before the teacher is asked
         settings = self._settings()
+        if (trained := self._with_other_tasks(settings)) is not None:
+            return self._measured_again(trained, settings)
         if (kept := self._finished(settings)) is not None:
             return kept
         self.digest = self._document_space()
         train = self._split()
         space = self._space()
         judged = JudgedTasks.of(self.tasks, space, self.options.seed)
-        claim(self.work, {name: value for name, value in settings.items() if name != "evaluate"})
+        claim(self.work, _training_settings(settings))
         # From large to small: the costliest and best rung is available first.
         for rung in reversed(self.rungs):
             self._rung(rung, space, train)
@@ -173,7 +181,7 @@ class LadderRun(SpaceRun):
         agreed = {row["route"]: row["agreement"] for row in report["rungs"].values()}
         manifest = self._manifest(space, agreed, settings)
         lines = rung_report.table_lines(report)
-        (part / REPORT_FILE).write_text(json.dumps(report, indent=2, ensure_ascii=False), encoding="utf-8")
+        write_json(part / REPORT_FILE, report)
         rung_report.plot(report, part / FIGURE_FILE)
         figures = ["```text", *lines, "```", ""]
         text = card(self.out.name, part, manifest, whole=self._whole, extra=figures)
@@ -298,6 +306,39 @@ class LadderRun(SpaceRun):
         return copied(route(self.teacher.model, side), space.dim)
 
     # -- all rungs --
+
+    def _with_other_tasks(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the manifest of a finished ladder whose settings differ in the tasks alone."""
+        try:
+            manifest: dict[str, Any] = read_json(self.out / MANIFEST)
+            recorded = manifest["settings"]
+            same = _training_settings(recorded) == _training_settings(settings)
+        except (OSError, JsonError, KeyError, TypeError, AttributeError):
+            return None
+        return manifest if same and recorded != settings else None
+
+    def _measured_again(self, manifest: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Measure a finished ladder on other tasks; its weights stay as they are."""
+        self.say(f"{self.out}: finished before, measured again on the tasks of this call")
+        before = read_json(self.out / REPORT_FILE) if (self.out / REPORT_FILE).is_file() else None
+        self._split()
+        space = self._space()
+        report = self._measured(space, JudgedTasks.of(self.tasks, space, self.options.seed), self.out)
+        lines = rung_report.table_lines(report)
+        # No call asks for the tasks "unfinished", so one that was killed here measures again.
+        write_json(self.out / MANIFEST, manifest | {"settings": dict(settings) | {"evaluate": "unfinished"}})
+        write_json(self.out / REPORT_FILE, report)
+        rung_report.plot(report, self.out / FIGURE_FILE)
+        card_file = self.out / "README.md"
+        if before is not None and card_file.is_file():  # the rest of a card may have been edited
+            text = card_file.read_text(encoding="utf-8")
+            write_text(card_file, text.replace("\n".join(rung_report.table_lines(before)), "\n".join(lines)))
+        manifest = manifest | {"settings": dict(settings)}
+        write_json(self.out / MANIFEST, manifest)
+        refresh_digests(self.out, lambda name: name in (MANIFEST, REPORT_FILE, FIGURE_FILE))
+        for line in lines:
+            self.say(line)
+        return manifest
 
     def _assembled(self, space: Space) -> Path:
         """Write all rungs into one folder beside the result; returns the folder."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from dataclasses import replace
 
@@ -13,13 +14,13 @@ from transformers import TrainerCallback
 
 from mar_st import MAR
 from mar_st.files.packages import PackageError
+from mar_st.integrity.verify import verify
 from mar_st.model.encoders import load_encoder
 from mar_st.model.family import query_encoders
 from mar_st.modules.bigrams import BigramTransformer
 from mar_st.spaces import AlignSettings, Ladder, SpaceError, align_ladder
 from mar_st.spaces import ladder as module
-from mar_st.spaces.rungs import parse_ladder
-from mar_st.spaces.space import open_teacher
+from mar_st.spaces.rung_report import table_lines
 from mar_st.stages import trainer
 from mar_st.teachers import ModelTeacher
 from tests.mar_st.conftest import make_config, make_tokenizer
@@ -259,16 +260,44 @@ def test_resumed_equals_uninterrupted(tmp_path, files, teacher, monkeypatch):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
-@pytest.mark.thorough
-def test_a_teacher_that_lacks_unused_weights_is_the_same_each_time(tmp_path, teacher):
-    from safetensors.torch import load_file, save_file
+def test_other_tasks_measure_a_finished_ladder_again_without_training(
+    tmp_path, files, teacher, task, monkeypatch
+):
+    _align(tmp_path, files, "lookup,full", evaluate=(task,))
+    out = tmp_path / "out"
+    weights = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
+    (out / "README.md").write_text((out / "README.md").read_text().replace("# out", "# Ours"))
+    shutil.copytree(task, tmp_path / "other")
+    (tmp_path / "other" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\tc5\t1")
 
-    path = tmp_path / "teacher" / "model.safetensors"
-    save_file(
-        {k: v for k, v in load_file(path).items() if "pooler" not in k}, path, metadata={"format": "pt"}
-    )
-    first, second = (open_teacher(str(tmp_path / "teacher"), tmp_path / "store") for _ in range(2))
-    assert first.identity("query") == second.identity("query")
+    monkeypatch.setattr(module, "fit_lookup", None)  # calling it would fail
+    manifest = _align(tmp_path, files, "lookup,full", evaluate=(task, str(tmp_path / "other")))
+
+    assert set(manifest["settings"]["evaluate"]) == {"task", "other"}
+    report = json.loads((out / "ladder.json").read_text())
+    assert set(report["rungs"]["full"]["tasks"]) == {"task", "other", "average"}
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")} == weights
+    card = (out / "README.md").read_text()
+    assert "# Ours" in card
+    assert "\n".join(table_lines(report)) in card
+    assert verify(out).problems == []
+    assert _align(tmp_path, files, "lookup,full", evaluate=(task, str(tmp_path / "other"))) == manifest
+
+
+def _stop(*_):
+    raise StopError
+
+
+def test_a_measurement_that_was_killed_is_repeated(tmp_path, files, teacher, task, monkeypatch):
+    _align(tmp_path, files, "lookup,full")
+    with monkeypatch.context() as patch:
+        patch.setattr(module.rung_report, "plot", _stop)
+        with pytest.raises(StopError):
+            _align(tmp_path, files, "lookup,full", evaluate=(task,))
+    manifest = _align(tmp_path, files, "lookup,full")
+    assert manifest["settings"]["evaluate"] == {}
+    report = json.loads((tmp_path / "out" / "ladder.json").read_text())
+    assert report["rungs"]["full"]["tasks"] == {}
 
 
 @pytest.mark.slow
@@ -333,8 +362,7 @@ def test_only_rungs_with_layers_need_the_packages_of_training(tmp_path, files, t
     assert _align(tmp_path, files, "lookup")
 
 
-def test_rungs_are_sorted_and_unknown_defaults_refused(tmp_path, files, teacher, task):
-    assert [rung.name for rung in parse_ladder("full, 4,lookup,1")] == ["lookup", "1", "4", "full"]
+def test_unknown_defaults_and_tasks_are_refused(tmp_path, files, teacher, task):
     with pytest.raises(SpaceError, match="--default-rung is '3', but the rungs of the ladder are 1, 2"):
         _align(tmp_path, files, "1,2", default="3")
     with pytest.raises(ValueError, match="No task at"):
