@@ -22,7 +22,7 @@ class Task(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(pattern=NAME_PATTERN)
-    path: str = Field(description="folder, 'package:NAME_PATTERN/FOLDER' or the name of a packaged task")
+    path: str = Field(description="folder, 'package:NAME/FOLDER' or the name of a packaged task")
     type: Literal["auto", "retrieval", "rerank", "sts"] = "auto"
     metric: str | None = Field(
         default=None,

@@ -79,7 +79,7 @@ def open_judge(
     from mar_st.evaluation.scored_set import Task  # lazy: pydantic
     from mar_st.evaluation.tasks import load_task  # lazy: transformers
 
-    data = load_task(Task(name="task", path=str(task), split=split, metric="ndcg@10"))
+    data = load_task(Task(name="task", path=str(task), split=split))
     if data.type != "retrieval":
         raise ExportError(f"{task} is a task of type {data.type}; give a retrieval task.")
     ids = list(data.corpus)

@@ -81,22 +81,6 @@ def test_torch_is_not_imported(exported):  # noqa: F811
 
 
 @pytest.mark.thorough
-def test_signals_are_handled_after_encoders_are_gone(exported):  # noqa: F811
-    """OpenVINO frees the stack that it gives to signal handlers; the next signal then ended the process."""
-    code = (
-        "import gc, os, signal\nfrom mar_st.online import load_query_encoder\n"
-        "signal.signal(signal.SIGTERM, lambda *_: print('handled'))\n"
-        f"load = lambda: load_query_encoder({str(exported[0])!r}, backend='openvino-fp32', threads=1)\n"
-        "first, second = load(), load()\n"
-        "del first\ngc.collect()\ndel second\ngc.collect()\n"
-        "os.kill(os.getpid(), signal.SIGTERM)\n"
-        "print('alive')"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.splitlines()) == (0, ["handled", "alive"])
-
-
-@pytest.mark.thorough
 def test_back_ends_are_chosen_and_missing_ones_refused(exported, gte_folder, tmp_path):  # noqa: F811
     out, listing = exported
     assert load_query_encoder(out).variant.name == listing.chosen

@@ -8,8 +8,7 @@ import pytest
 from mar_st.index import flat
 from mar_st.index.registry import kind_of
 from mar_st.spaces import rung_effort
-from mar_st.spaces.rung_effort import TARGET_RECALL, graph_of
-from mar_st.spaces.rung_report import table_lines
+from mar_st.spaces.rung_effort import graph_of
 from tests.mar_st.index.conftest import clustered, one_faiss_thread  # noqa: F401 -- fixture
 
 
@@ -68,31 +67,3 @@ def test_there_is_no_effort_without_documents_or_faiss(documents, monkeypatch):
     monkeypatch.setattr(rung_effort, "find_spec", lambda name: None if name == "faiss" else original(name))
     with graph_of([documents]) as graph:
         assert graph is None
-
-
-def _row(**changes):
-    row = {
-        "route": "query", "tasks": {}, "agreement": {}, "p50_ms": 1.0, "per_second": 9.0, "parameters": 8,
-        "parameters_without_embeddings": 4, "mib": 0.5,
-    }  # fmt: skip
-    return row | changes
-
-
-def test_the_table_has_a_column_with_the_effort():
-    rows = {
-        "lookup": _row(effort={"ef": 1024, "recall@10": 0.97, "reached": False}),
-        "2": _row(effort={"ef": 48, "recall@10": 0.993, "reached": True}),
-    }
-    about = {
-        "documents": 3297,
-        "queries": 1000,
-        "target": TARGET_RECALL,
-        "teacher": {"ef": 32, "reached": True},
-    }
-    lines = table_lines({"method": "m", "rungs": rows, "effort": about})
-    assert [line.split()[-1] for line in lines[:3]] == ["ef", ">1024", "48"]
-    assert "the teacher's own need 32" in lines[-1]
-    # A report of an earlier version has none.
-    earlier = table_lines({"method": "m", "rungs": {"2": _row()}})
-    assert earlier[1].split()[-1] == "-"
-    assert len(earlier) == 3

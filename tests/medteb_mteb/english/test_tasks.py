@@ -9,13 +9,13 @@ import mteb
 import numpy as np
 import pytest
 from mteb.cache import ResultCache
-from tests.medteb_mteb.english.snapshots import rows_of, write_csv, write_snapshot
+from tests.medteb_mteb.english.snapshots import write_csv, write_snapshot
 
 from medteb_mteb.abstasks.pairs import f1_by_train_threshold
 from medteb_mteb.abstasks.tuned import fine_tuned
 from medteb_mteb.curation.relatives.fetch import SOURCES
 from medteb_mteb.editions import sha256_of
-from medteb_mteb.english.snapshot import COLUMNS, read_rows
+from medteb_mteb.english.snapshot import COLUMNS
 from medteb_mteb.english.table import averages, english_tasks
 from medteb_mteb.folders import FolderError
 from medteb_mteb.tasks import DataUnavailableError
@@ -26,21 +26,6 @@ CLU = "clustering_wiki_broad_medical_topics_dataset"
 PAIR = "pairclassification_medqa_pair_classification"
 RET = "retrieval_medquad_dataset"
 MIMIC = "retrieval_mimic_Chief_Complaint_vs_Discharge_Diagnosis"
-
-
-@pytest.fixture
-def snapshot(tmp_path, monkeypatch):
-    """Writes the named tasks, and `snapshot.json` with options where some are given."""
-
-    def write(*names, **options):
-        folder = write_snapshot(tmp_path / "data", list(names))
-        if options:
-            content = {"options": options, "tasks": {}}
-            (folder / "snapshot.json").write_text(json.dumps(content), encoding="utf-8")
-        monkeypatch.setenv("MEDTEB_DATA", str(tmp_path / "data"))
-        return folder
-
-    return write
 
 
 def scored(name, model):
@@ -239,64 +224,6 @@ def test_clusters_are_made_of_all_rows(snapshot):
         timer=None,
     )
     assert made.clustering_batch_size == 32
-
-
-@pytest.mark.parametrize(
-    ("name", "columns", "rows", "message"),
-    [
-        (CLS, ("text", "class"), [("a", "b")], r"no column label; got text, class"),
-        (CLS, ("text", "label"), [("a", "x"), ("", "y"), ("b", "x")], "2 full rows, or one label alone"),
-        (
-            PAIR,
-            COLUMNS["PAIR"],
-            [("a", "b", "1"), ("a", "c", "maybe")],
-            "full row 2: label 'maybe' is not 0 or 1",
-        ),
-        (
-            RET,
-            ("query", "corpus"),
-            [("a", "b", "c"), ("d", "e")],
-            ":2: another number of cells than the header",
-        ),
-        (RET, ("query", "corpus"), [("a",), ("d", "e")], ":2: another number of cells than the header"),
-    ],
-)
-def test_malformed_files_are_one_clear_error(snapshot, name, columns, rows, message):
-    folder = snapshot(name)
-    write_csv(folder / f"{name}.csv", columns, rows)
-    with pytest.raises(FolderError, match=message):
-        mteb.get_task(name).load_data()
-
-
-def test_rows_with_empty_cells_are_dropped(snapshot):
-    folder = snapshot(RET)
-    write_csv(folder / f"{RET}.csv", COLUMNS["RET"], [("a", ""), *rows_of("RET"), (" ", "b")])
-    assert len(read_rows(folder, english_tasks()[RET])) == 40
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("{", "snapshot.json is not valid JSON"),
-        ("[]", "expected an object with 'options' and 'tasks'"),
-        ('{"options": {"colour": 1}, "tasks": {}}', "colour is 1; options are title, threshold, classifier"),
-        ('{"options": {"title": ["a"]}, "tasks": {}}', r"title is \['a'\]; one of none, No title"),
-        ('{"options": {}, "tasks": {"NAME": {"sha256": "0"}}}', "is not the file that snapshot.json names"),
-    ],
-)
-def test_a_malformed_manifest_is_one_clear_error(snapshot, content, message):
-    folder = snapshot(RET)
-    (folder / "snapshot.json").write_text(content.replace("NAME", RET), encoding="utf-8")
-    with pytest.raises(FolderError, match=message):
-        mteb.get_task(RET).load_data()
-
-
-def test_links_out_of_the_snapshot_are_refused(snapshot, tmp_path):
-    folder = snapshot(RET)
-    (folder / f"{RET}.csv").rename(tmp_path / "secret.csv")
-    (folder / f"{RET}.csv").symlink_to(tmp_path / "secret.csv")
-    with pytest.raises(FolderError, match="is a symbolic link out of the folder"):
-        mteb.get_task(RET).load_data()
 
 
 def test_data_that_change_after_the_task_was_made_are_refused(snapshot):

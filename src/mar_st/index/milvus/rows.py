@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: Property that describes a collection.
 PROPERTY = "mar_index"
 
-#: Maximum bytes of an id and of a text in a collection (Milvus' own limits).
+#: Maximum bytes of an id, and of any other text, in a collection (Milvus' own limits).
 MAX_ID_BYTES, MAX_TEXT_BYTES = 512, 65_535
 
 #: Rows that are sent at once.
@@ -110,12 +110,9 @@ def row_of(
     Raises:
         IndexingError: The document is too long, or has metadata that the collection has no field for.
     """
-    for what, text, limit in (("id", document.id, MAX_ID_BYTES), ("text", document.text, MAX_TEXT_BYTES)):
-        if len(text.encode()) > limit:
-            raise IndexingError(
-                f"The {what} of document {document.id[:40]!r} has {len(text.encode())} bytes; Milvus takes "
-                f"{limit}. Cut it, or build an index folder."
-            )
+    _check_size(document, "id", document.id, MAX_ID_BYTES)
+    _check_size(document, "title", document.title, MAX_TEXT_BYTES)
+    _check_size(document, "text", document.text, MAX_TEXT_BYTES)
     row: dict[str, Any] = {
         "id": document.id,
         "vector": vector,
@@ -133,5 +130,16 @@ def row_of(
                 f"Document {document.id!r} has {name}={value!r}; the collection has "
                 f"{f'{name} as {wanted}' if wanted else 'no such field'}. Build the collection again."
             )
+        if isinstance(value, str):
+            _check_size(document, name, value, MAX_TEXT_BYTES)
         row[f"metadata_{list(fields).index(name)}"] = value
     return row
+
+
+def _check_size(document: Stored, what: str, text: str, limit: int) -> None:
+    size = len(text.encode())
+    if size > limit:
+        raise IndexingError(
+            f"The {what} of document {document.id[:40]!r} has {size} bytes; Milvus takes {limit}. Cut it, or "
+            "build an index folder."
+        )

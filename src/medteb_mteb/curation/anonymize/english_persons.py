@@ -46,7 +46,7 @@ class EnglishName(Recogniser):
             r"(?!\s(?:[Dd]isease|[Ss]yndrome|[Ss]core|[Tt]est|[Hh]ospital|[Cc]linic|[Cc]enter))",
             0.6,
         ),
-        IdentifierPattern("degree", rf"(?<![A-Za-z]|[A-Za-z.] ){_FULL_NAME}(?=,?\s\(?{_DEGREE})"),
+        IdentifierPattern("degree", rf"(?<![A-Za-z]|[A-Za-z] |\b[A-Z]\. ){_FULL_NAME}(?=,?\s\(?{_DEGREE})"),
         IdentifierPattern("with", rf"\b(?:by|with|for|from|per|to)\s\K{_FULL_NAME}(?=,?\s\(?{_DEGREE})"),
     )
 

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 #: Incremented with every change of recognition or replacement.
-VERSION = 5
+VERSION = 6
 #: Key of `meta` with the number of identifiers of each kind in a text.
 IDENTIFIERS_KEY = "identifiers"
 #: File next to the manifest with the counts over all texts.

@@ -10,8 +10,6 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize
 from sentence_transformers.sentence_transformer.modules import LayerNorm
-from tests.mar_st.conftest import ALPHABET, make_config, make_tokenizer
-from tests.mar_st.export.conftest import FAMILIES, TEXTS, make_model, native
 from torch import nn
 
 from mar_st.export import ExportError, export
@@ -20,6 +18,8 @@ from mar_st.model.encoders import load_encoder
 from mar_st.online import EncoderError, load_query_encoder
 from mar_st.online.runtimes import native as runtime
 from mar_st.online.runtimes.native import NativeRuntime
+from tests.mar_st.conftest import ALPHABET, make_config, make_tokenizer
+from tests.mar_st.export.conftest import FAMILIES, TEXTS, make_model, native
 
 needs_kernels = pytest.mark.usefixtures("kernels")
 
@@ -157,18 +157,6 @@ def test_vectors_do_not_depend_on_the_other_texts(model_type, tmp_path):
         many = NativeRuntime(tmp_path / "native-int8.json", {}, threads)
         for _ in range(20):
             np.testing.assert_array_equal(vectors(many, front, texts), alone)
-
-
-@needs_kernels
-def test_a_pack_without_tokens_gives_finite_vectors(tmp_path):
-    computes, front = native(make_model("gte", "mean"), tmp_path)
-    inputs = next(front.packs(["头疼"])).inputs
-    inputs["segments"][:] = -1
-    inputs["pool"][:] = 0
-    assert np.isfinite(computes.run(inputs)).all()
-    inputs["positions"][0] = 10**6
-    with pytest.raises(EncoderError, match="more positions than the 24 that were exported"):
-        computes.run(inputs)
 
 
 def test_weights_are_packed_for_the_kernel():

@@ -23,12 +23,6 @@ from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.files.step import run_step
 
-PARTS = (
-    ("糖尿病", "高血压", "感冒", "胃炎", "骨折"),
-    ("怎么治疗", "吃什么好", "会传染吗"),
-    ("", "？", "请问医生"),
-)
-
 
 @pytest.fixture
 def app():
@@ -41,24 +35,6 @@ def call(app, *arguments):
     result = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
-
-
-@pytest.fixture
-def source(tmp_path):
-    """90 texts of a few kinds."""
-    file = tmp_path / "raw.jsonl"
-    texts = [f"{PARTS[0][i % 5]}{PARTS[1][i % 3]}{PARTS[2][i // 15 % 3]}" for i in range(90)]
-    rows = [{"_id": f"t{i}", "text": text} for i, text in enumerate(texts)]
-    file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    return file
-
-
-@pytest.fixture
-def vectors(tmp_path):
-    rng = np.random.default_rng(0)
-    array = rng.standard_normal((12, 16))[rng.integers(0, 12, 90)] + 0.3 * rng.standard_normal((90, 16))
-    np.save(tmp_path / "vectors.npy", array.astype(np.float32))
-    return tmp_path / "vectors.npy"
 
 
 def files(folder):

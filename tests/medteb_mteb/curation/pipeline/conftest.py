@@ -81,3 +81,16 @@ def quiet():
         return building.build(path, show_progress=False, say=lambda line: None, **options)
 
     return call
+
+
+@pytest.fixture
+def save(tmp_path):
+    """Writes rows to a file beside the pipeline file, and gives its path."""
+
+    def call(name, content):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(rows(content), encoding="utf-8")
+        return path
+
+    return call

@@ -146,12 +146,6 @@ def test_a_writer_is_needed(write):
         building.build(write(steps=[{"step": "synthesize-tasks", "name": "tasks"}]))
 
 
-def test_shares_name_sources(write):
-    steps = [{"step": "pairs", "queries": ["queries.jsonl"], "shares": {"documents": 0.5}}]
-    with pytest.raises(BuildError, match="a share of 'documents', which is none of its sources"):
-        building.build(write(steps=steps))
-
-
 def test_an_llm_may_be_in_a_file_of_its_own(write, server, quiet, tmp_path):
     llm = {"llm": {"name": "w", "model": "rule-questions", "base_url": server}}
     (tmp_path / "llm.yaml").write_text(yaml.safe_dump(llm))

@@ -1,4 +1,4 @@
-"""Raw files of the tasks whose texts an LLM writes, and a server on loopback in its place."""
+"""Raw files and sets built from them, and a server on loopback in the place of an LLM."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from contextlib import ExitStack
 
 import pytest
 from tests.medteb_mteb.curation.relatives.api_server import Apis, serving
-from tests.medteb_mteb.curation.relatives.raw_samples import write_medquad
+from tests.medteb_mteb.curation.relatives.raw_samples import SOURCES, WRITERS, write_medquad
 from tests.medteb_mteb.curation.relatives.written_texts import DISEASES
 
+from medteb_mteb.curation.relatives import build_set
 from medteb_mteb.curation.relatives.fetch import fetch_source
+from medteb_mteb.folders import read_folder
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +39,29 @@ def endpoint():
             return server, llm_at(stack.enter_context(running(server)))
 
         yield start
+
+
+@pytest.fixture
+def built(tmp_path, monkeypatch):
+    """Builds a sample set under MEDTEB_DATA and returns its content."""
+
+    def build(name, **options):
+        WRITERS[name](tmp_path / "raw" / name)
+        edition, _ = build_set(name, tmp_path / "raw" / name, tmp_path / "data", options)
+        monkeypatch.setenv("MEDTEB_DATA", str(tmp_path / "data"))
+        return edition, read_folder(edition.path).retrieval
+
+    return build
+
+
+@pytest.fixture
+def real():
+    """Raw files of the sources: `real(*places)`; the test is skipped without them."""
+
+    def find(*places):
+        for place in places:
+            if not (SOURCES / place).exists():
+                pytest.skip(f"no raw files of the sources at {SOURCES / place}")
+        return [SOURCES / place for place in places]
+
+    return find

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import zipfile
 
 import pytest
@@ -10,10 +11,12 @@ from tests.medteb_mteb.curation.relatives.raw_samples import (
     GRADES,
     SOURCES,
     graded_zip,
+    write_live_questions,
     write_medquad,
 )
 
 from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.relatives import build_set
 from medteb_mteb.curation.relatives import medquad as reading
 from medteb_mteb.curation.relatives.medquad import (
     AnswerPair,
@@ -24,6 +27,7 @@ from medteb_mteb.curation.relatives.medquad import (
     read_pairs,
 )
 from medteb_mteb.curation.relatives.raw import Raw
+from medteb_mteb.tasks.relatives import MedQuADLiveQARetrieval
 
 ZIP = "QA-TestSet-LiveQA-Med-Qrels-2479-Answers.zip"
 
@@ -216,3 +220,55 @@ def test_the_real_grades_of_medquad_have_the_known_counts():
     gains, twice = reading._gains(grades, lower=True)
     assert (sum(map(len, gains.values())), twice) == (2311, 168)
     assert not any(pair.answer.endswith(") ") for pair in answers.values())
+
+
+def test_grades_are_gains_and_the_lower_of_two_grades_counts(built):
+    edition, data = built("MedQuADLiveQARetrieval")
+    assert data.qrels == {
+        "TQ1": {"ADAM_0000007_Sec1.txt": 3, "NHLBI_0000003_Sec1.txt": 0},
+        "TQ2": {"NHLBI_0000003_Sec1.txt": 1, "ADAM_0000007_Sec1.txt": 0},
+    }
+    assert [row["text"] for row in data.queries] == ["I am hot , what is\na fever", "lungs\nwhat is asthma"]
+    corpus = {row["id"]: (row["title"], row["text"]) for row in data.corpus}
+    assert corpus == {
+        "ADAM_0000007_Sec1.txt": ("What is fever ?", "Fever is a high temperature of the body."),
+        "NHLBI_0000003_Sec1.txt": ("What is asthma ?", "Asthma is a disease of the airways & lungs."),
+        "CancerGov_0000001_Sec2.txt": (
+            "How is a mole checked ?",
+            "A doctor looks at its edge, its colour and its size.",
+        ),
+        "1_CancerGov_QA/0000001-1": ("What is a mole ?", "A mole is a spot of pigment\non the skin."),
+    }
+    assert edition.extra["left_out"] == {
+        "pairs without an answer": 1,
+        "repeated pairs": 1,
+        "pairs that are among the graded answers": 2,
+        "questions without an answer that is at least related": 1,
+    }
+    assert (
+        "2 answers have two different grades for one question; the lower one counts"
+        in edition.extra["description"]
+    )
+    assert data.judged.known
+    assert edition.licence == "cc-by-4.0"
+
+
+def test_an_archive_and_a_checkout_give_the_same_data(tmp_path):
+    a = write_medquad(tmp_path / "a")
+    b = write_medquad(tmp_path / "b", packed=False)
+    first, _ = build_set("MedQuADLiveQARetrieval", a, tmp_path / "x")
+    second, _ = build_set("MedQuADLiveQARetrieval", b, tmp_path / "y")
+    assert first.files == second.files
+    assert first.digest != second.digest  # the manifest says from what files
+
+
+@pytest.mark.slow
+def test_the_real_medquad_has_the_documented_size(tmp_path, real):
+    """With made-up texts for the questions, whose file has no licence."""
+    (folder,) = real("medquad")
+    (tmp_path / "raw").mkdir()
+    shutil.copy(folder / "MedQuAD.tar.gz", tmp_path / "raw")
+    numbers = sorted({one.question for one in reading.read_grades(Raw(folder))})
+    write_live_questions(tmp_path / "raw", {number: f"question {number}" for number in numbers})
+    edition, _ = build_set("MedQuADLiveQARetrieval", tmp_path / "raw", tmp_path / "data")
+    assert (edition.counts["queries"], edition.counts["corpus"]) == MedQuADLiveQARetrieval.built_size

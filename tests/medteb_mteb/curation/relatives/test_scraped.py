@@ -115,33 +115,6 @@ def test_pairs_by_vectors_take_the_nearest(raw, tmp_path, monkeypatch):
         assert wrong["sentence2"] != right["sentence2"]
 
 
-@pytest.mark.parametrize("by", ["all-MiniLM-L6-v2", "bm25"])
-def test_negatives_are_of_the_nearest_and_never_equal(monkeypatch, by):
-    texts = ["a fever", "a fever", "a fever and cough", "one heart", "the heart one", "skin"]
-    words = sorted({word for text in texts for word in text.split()})
-    vectors = np.array([[word in text.split() for word in words] for text in texts], np.float32)
-    monkeypatch.setattr(
-        negatives, "_encode", lambda _: vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    )
-    chosen = negatives.hard_negatives(texts, 1, by)
-    assert (chosen[0], chosen[1], chosen[3], chosen[4]) == (2, 2, 4, 3)
-    assert chosen == negatives.hard_negatives(texts, 1, by)
-    vectors = vectors[:2]
-    assert negatives.hard_negatives(["one", "one"], 3, by) == [None, None]
-
-
-def test_texts_with_equal_scores_are_taken_in_their_order():
-    others = [f"fever {letter * 3}" for letter in "abcdefghij"]
-    assert negatives.hard_negatives(["fever cough", *others], 1, "bm25") == [1] + [0] * 10
-
-
-def test_texts_whose_neighbours_are_all_of_their_group_get_another_text():
-    texts = [f"a fever of type {kind}" for kind in range(8)] + ["skin"]
-    chosen = negatives.hard_negatives(texts, 1, "bm25", groups=["same"] * 8 + ["other"])
-    assert chosen[:8] == [8] * 8
-    assert chosen[8] in range(8)
-
-
 def test_titles_stand_for_the_questions_of_pubmed(raw, tmp_path):
     rows, entry = build(raw / "pubmed", "retrieval_pubmed_retrieval", tmp_path)
     assert rows[0] == {"query": "Title of 2000", "corpus": "Aim 2000. Found < 2000."}

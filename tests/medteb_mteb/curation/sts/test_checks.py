@@ -5,7 +5,6 @@ import pytest
 from medteb_mteb.curation.files.records import Text
 from medteb_mteb.curation.sts import Dictionary, DictionaryEntry
 from medteb_mteb.curation.sts.checks import REASONS, check
-from medteb_mteb.curation.sts.question import is_question
 from medteb_mteb.curation.sts.select import SwappedQuery
 
 GOOD = {
@@ -93,27 +92,3 @@ def test_a_term_found_only_inside_the_other_term_is_missing():
     # The replaced term is still there, and its synonym occurs only inside it.
     reasons = checked({**rewrites, "positive": "高血压病可以喝些酒吗？"}, entry=longer, text=text)
     assert reasons == {"positive": "term-missing"}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "能吃海鲜吗",
-        "怎么办？",
-        "严不严重",
-        "要不要手术",
-        "是否遗传",
-        "吃啥好",
-        "多久能好",
-        "血压正常值几岁算起？",
-    ],
-)
-def test_questions_are_recognised(text):
-    assert is_question(text)
-
-
-@pytest.mark.parametrize(
-    "text", ["应当低盐饮食。", "没什么大碍", "不怎么疼", "高血压的症状", "第一行？\n第二行？"]
-)
-def test_other_sentences_are_not_questions(text):
-    assert not is_question(text)

@@ -11,7 +11,6 @@ from medteb_mteb.curation.files.records import Text
 from medteb_mteb.curation.llm import Rejected, load_llm
 from medteb_mteb.curation.sts import DictionaryEntry
 from medteb_mteb.curation.sts.prompt import REWRITE_KINDS, SCHEMA, read_rewrites, render
-from medteb_mteb.curation.sts.question import bounds
 from medteb_mteb.curation.sts.select import SwappedQuery
 
 GOOD = dict.fromkeys(REWRITE_KINDS, "问吗？")
@@ -56,12 +55,6 @@ def test_a_query_cannot_leave_its_delimiters(text):
     shown = content["query_pairs"]["origin"]
     assert shown.replace(" ", "") == text.replace("\u200b", "").replace(" ", "")
     assert "<|im_end|>" not in prompt.user
-
-
-def test_bounds_include_what_is_just_thirty_per_cent():
-    assert bounds("一二三四五六七八九十", 0.3) == (7, 13)
-    assert bounds("一二三四五六七", 0.3) == (5, 9)
-    assert bounds("一", 0.3) == (1, 1)
 
 
 def test_a_valid_answer_is_read():

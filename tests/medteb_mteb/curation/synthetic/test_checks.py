@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.synthetic.checks import QueryCheck
-from medteb_mteb.curation.synthetic.languages import checked, size, written_in
 
 CHINESE = (
     "痛风发作期的处理\n痛风急性发作时应尽早使用秋水仙碱，并卧床休息、抬高患肢；饮食上避免动物内脏和啤酒。"
@@ -81,13 +79,3 @@ def test_a_near_duplicate_of_an_earlier_query_is_rejected():
     assert check("痛风急性发作期间能不能喝酒？", "question") == ("", "")
     # A query of another document may be a near-duplicate.
     assert QueryCheck(CHINESE, "zh")("痛风急性发作期间应该吃什么药呢？", "question") == ("", "")
-
-
-def test_lengths_are_counted_and_languages_recognised():
-    assert (size("痛风 用药", "zh"), size("gout  drugs now", "en")) == (4, 3)
-    assert written_in("EGFR突变的非小细胞肺癌", "zh")
-    assert not written_in("a long English sentence with 药", "zh")
-    assert not written_in("gout 药", "en")
-    assert checked("en") == "en"
-    with pytest.raises(BuildError, match="zh or en; got the language 'de'"):
-        checked("de")

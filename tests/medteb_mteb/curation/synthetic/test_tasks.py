@@ -12,7 +12,6 @@ from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.llm import load_llm
 from medteb_mteb.curation.synthetic import TaskSettings, estimate_tasks, synthesize_tasks
 from medteb_mteb.curation.synthetic.grid import GRID, length_of
-from medteb_mteb.curation.synthetic.task_prompts import brainstorm_prompt
 
 QUERIES = [
     "一种症状",
@@ -136,15 +135,6 @@ def test_tasks_that_repeat_are_dropped_and_more_are_asked_for(endpoint, tmp_path
     near = [row for row in rows_of(tmp_path / "out" / "dropped.jsonl") if row["reason"] == "near-duplicate"]
     assert near[0] == {"task": TASKS[0].rstrip("。"), "reason": "near-duplicate", "detail": TASKS[0]}
     assert (report.kept, server.made) == (25, 3 + 25)
-
-
-def test_each_call_names_other_fields():
-    prompts = [brainstorm_prompt(call, "zh", 42) for call in range(9)]
-    assert len({prompt.user for prompt in prompts}) == 9
-    assert [prompt.variant for prompt in prompts] == list("012345678")
-    # The eight calls of a round see every field once.
-    fields = [re.search("有关的：(.*)。", prompt.user)[1].split("、") for prompt in prompts[:8]]
-    assert len({field for names in fields for field in names}) >= 24
 
 
 def test_requests_end_if_an_llm_repeats_itself(endpoint, tmp_path):

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
+from mar_st.data.trec import is_run
 from medteb_mteb.curation.files.folder import read_json
 from medteb_mteb.curation.files.read import MANIFEST
+from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.pipeline.base import ModelKind, PipelineStep, Texts
 from medteb_mteb.curation.pipeline.registry import step
 from medteb_mteb.curation.pipeline.work import StepOutcome, Volume
 from medteb_mteb.curation.pooling.pool import Pooling, open_retriever, pool
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from medteb_mteb.curation.pipeline.base import ResolvedInput
+    from medteb_mteb.curation.pipeline.settings import PipelineSettings
     from medteb_mteb.curation.pipeline.work import StepJob, StepView
 
 
@@ -36,6 +43,13 @@ class PoolStep(PipelineStep):
     def models(self) -> tuple[str, ...]:
         """Return the names of the models that it loads."""
         return self.retrievers
+
+    def check(self, pipeline: PipelineSettings, inputs: Mapping[str, Sequence[ResolvedInput]]) -> None:
+        """Refuse two retrievers of one name in the pools."""
+        del pipeline, inputs
+        names = [Path(name).stem if is_run(name) else name for name in self.retrievers]
+        if len({"bm25" if name == "bm25:char-bigram" else name for name in names}) < len(names):
+            raise BuildError(f"Step {self.name!r}: two retrievers have one name: {', '.join(names)}.")
 
     def run(self, job: StepJob) -> StepOutcome:
         """Search with all retrievers and merge their results."""

@@ -1,4 +1,4 @@
-"""The four APIs without a server between."""
+"""The four APIs, with a server on loopback between and without one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.medteb_mteb.curation.relatives.api_server import Apis
+from tests.medteb_mteb.curation.relatives.api_server import Apis, serving
 
 from medteb_mteb.curation.relatives.fetch.web import address_of
 
@@ -40,3 +40,9 @@ class Ask:
 @pytest.fixture
 def ask():
     return Ask()
+
+
+@pytest.fixture
+def apis():
+    with serving(Apis()) as running:
+        yield running

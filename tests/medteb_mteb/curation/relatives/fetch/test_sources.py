@@ -12,10 +12,10 @@ from tests.medteb_mteb.curation.relatives.api_server import (
     STUDIES,
     Answer,
     Apis,
-    posting,
     serving,
     twice,
 )
+from tests.medteb_mteb.curation.relatives.fetch.fetching import ME, content, fetch
 
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.relatives import build_snapshot_task
@@ -25,33 +25,6 @@ DESCRIPTIONS = "clinical_trials_officialTitle_vsdetailedDescription"
 FEVER = "classification_wiki_pain_vs_fever_dataset"
 DISEASES = "pairclassification_wiki_diseases_dataset"
 TERMS = "classification_pmc_diagnostic_vs_therapeutic_dataset"
-ME = "me@example.org"
-
-
-@pytest.fixture
-def apis():
-    with serving(Apis()) as running:
-        yield running
-
-
-def fetch(apis, name, folder, **options):
-    return fetch_source(name, folder, contact=ME, per_second=100, address=apis.url, **options)
-
-
-def content(folder):
-    """All files but the lock, without the days."""
-    files = {}
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.name != ".lock":
-            data = path.read_bytes()
-            if path.name == "fetched.json":
-                frozen = json.loads(data)
-                frozen["asked"] = ""
-                for one in frozen["responses"]:
-                    assert one.pop("day").startswith("20")
-                data = json.dumps(frozen)
-            files[path.relative_to(folder).as_posix()] = data
-    return files
 
 
 @pytest.mark.parametrize(
@@ -178,69 +151,6 @@ def test_an_answer_without_articles_is_requested_again(apis, tmp_path, body, mon
     apis.faults["/efetch.fcgi"] = [Answer(body)]
     fetch(apis, "pubmed", tmp_path / "a")
     assert len(apis.requests) == 3
-
-
-def test_preprints_are_asked_for_page_by_page(apis, tmp_path):
-    report = fetch(apis, "biorxiv", tmp_path / "a")
-    assert [target for target, _ in apis.requests] == [
-        f"/details/biorxiv/2018-01-01/2022-12-20/{cursor}/json" for cursor in (0, 3, 6)
-    ]
-    assert (report["responses"], report["requested"]) == (3, 3)
-    apis.requests.clear()
-    fetch(apis, "biorxiv", tmp_path / "b", most=4)
-    assert len(apis.requests) == 2
-    extent = json.loads((tmp_path / "b" / "fetched.json").read_text())["extent"]
-    assert extent == {"server": "biorxiv", "start": "2018-01-01", "end": "2022-12-20", "preprints": 4}
-
-
-def test_a_killed_fetch_of_preprints_continues(apis, tmp_path):
-    fetch(apis, "biorxiv", tmp_path / "whole")
-    asked = len(apis.requests)
-    path = "/details/biorxiv/2018-01-01/2022-12-20/3/json"
-    apis.faults[path] = [Answer(b"", 404)]
-    with pytest.raises(BuildError, match="status 404"):
-        fetch(apis, "biorxiv", tmp_path / "cut")
-    assert fetch(apis, "biorxiv", tmp_path / "cut")["requested"] == 2
-    assert len(apis.requests) == asked + 4  # the first page was not asked for again
-    assert content(tmp_path / "cut") == content(tmp_path / "whole")
-
-
-def test_a_server_of_preprints_that_is_busy_is_waited_for(apis, tmp_path, monkeypatch):
-    slept = []
-    monkeypatch.setattr(web.time, "sleep", slept.append)
-    path = "/details/medrxiv/2018-01-01/2022-12-20/0/json"
-    page = Answer(b"<html>maintenance</html>")
-    apis.faults[path] = [Answer(b"", 429, {"Retry-After": "17"}), page, Answer(b"{}")]
-    report = fetch(apis, "medrxiv", tmp_path / "a")
-    assert (report["responses"], len(apis.requests)) == (1, 4)
-    assert max(slept) == 17
-
-
-@pytest.mark.parametrize(
-    ("content", "match"),
-    [
-        ({"messages": [{"status": "invalid interval"}], "collection": []}, "refuses a request: 'invalid int"),
-        ({"messages": [{"status": "ok", "total": "-1"}], "collection": []}, "gives no total: '-1'"),
-        ({"messages": [{"status": "ok", "total": "9" * 11}], "collection": []}, "gives no total"),
-        ({"messages": [{"status": "ok", "total": 9}], "collection": [{"doi": 7}]}, "not of the documented"),
-        ({"messages": [{"status": "ok", "total": 9}], "collection": ["x"]}, "not of the documented form"),
-    ],
-)
-def test_a_page_of_preprints_of_another_form_is_one_clear_error(apis, tmp_path, content, match):
-    apis.faults["/details/medrxiv/2018-01-01/2022-12-20/0/json"] = [Answer(json.dumps(content).encode())]
-    with pytest.raises(BuildError, match=match):
-        fetch(apis, "medrxiv", tmp_path / "a")
-    assert not (tmp_path / "a" / "fetched.json").exists()
-
-
-def test_a_list_of_preprints_that_does_not_end_is_refused(apis, tmp_path):
-    page = {"messages": [{"status": "ok", "total": 900}], "collection": [posting("medrxiv", "10.1101/1", 1)]}
-    for cursor in range(3):
-        path = f"/details/medrxiv/2018-01-01/2022-12-20/{cursor}/json"
-        apis.faults[path] = [Answer(json.dumps(page).encode())]
-    with pytest.raises(BuildError, match="medrxiv: the list of preprints does not end"):
-        fetch(apis, "medrxiv", tmp_path / "a")
-    assert len(apis.requests) == 2
 
 
 def test_unknown_names_are_one_clear_error(tmp_path, monkeypatch):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.medteb_mteb.curation.relatives.api_server import Answer, Apis, serving
+from tests.medteb_mteb.curation.relatives.api_server import Answer
 
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.relatives.fetch import web
@@ -11,12 +11,6 @@ from medteb_mteb.curation.relatives.fetch.web import RequestSettings, Web, parse
 
 ME = "me@example.org"
 ASK = {"format": "json", "fields": "OfficialTitle", "pageSize": 2}
-
-
-@pytest.fixture
-def apis():
-    with serving(Apis()) as running:
-        yield running
 
 
 @pytest.fixture

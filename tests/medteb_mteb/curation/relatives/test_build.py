@@ -1,77 +1,23 @@
-"""Sets out of raw files of the published layouts: content, bytes, errors, scores."""
+"""Building the data of a task from raw files: bytes, options, errors, scores."""
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
 
 import mteb
 import pytest
 from tests.medteb_mteb.curation.relatives import raw_samples
-from tests.medteb_mteb.curation.relatives.raw_samples import SOURCES, WRITERS
+from tests.medteb_mteb.curation.relatives.raw_samples import WRITERS
 from tests.medteb_mteb.tasks.published_layouts import write_published
 
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.relatives import SETS, build_set
-from medteb_mteb.curation.relatives import medquad as reading
-from medteb_mteb.curation.relatives.raw import Raw
+from medteb_mteb.curation.relatives import SETS, WriterSettings, build_set, build_written_task
+from medteb_mteb.curation.relatives.build import chosen_options, estimate_written_task
 from medteb_mteb.folders import read_folder
 from medteb_mteb.tasks import DataUnavailableError
 from medteb_mteb.tasks.needs import needs_of, size_of
-from medteb_mteb.tasks.relatives import BMRETRIEVER_SETS, MedQuADLiveQARetrieval
-
-
-def real(*places: str):
-    """Raw files of the sources; the test is skipped without them."""
-    for place in places:
-        if not (SOURCES / place).exists():
-            pytest.skip(f"no raw files of the sources at {SOURCES / place}")
-    return [SOURCES / place for place in places]
-
-
-@pytest.fixture
-def built(tmp_path, monkeypatch):
-    """Builds a sample set under MEDTEB_DATA and returns its content."""
-
-    def build(name, **options):
-        WRITERS[name](tmp_path / "raw" / name)
-        edition, _ = build_set(name, tmp_path / "raw" / name, tmp_path / "data", options)
-        monkeypatch.setenv("MEDTEB_DATA", str(tmp_path / "data"))
-        return edition, read_folder(edition.path).retrieval
-
-    return build
-
-
-def test_grades_are_gains_and_the_lower_of_two_grades_counts(built):
-    edition, data = built("MedQuADLiveQARetrieval")
-    assert data.qrels == {
-        "TQ1": {"ADAM_0000007_Sec1.txt": 3, "NHLBI_0000003_Sec1.txt": 0},
-        "TQ2": {"NHLBI_0000003_Sec1.txt": 1, "ADAM_0000007_Sec1.txt": 0},
-    }
-    assert [row["text"] for row in data.queries] == ["I am hot , what is\na fever", "lungs\nwhat is asthma"]
-    corpus = {row["id"]: (row["title"], row["text"]) for row in data.corpus}
-    assert corpus == {
-        "ADAM_0000007_Sec1.txt": ("What is fever ?", "Fever is a high temperature of the body."),
-        "NHLBI_0000003_Sec1.txt": ("What is asthma ?", "Asthma is a disease of the airways & lungs."),
-        "CancerGov_0000001_Sec2.txt": (
-            "How is a mole checked ?",
-            "A doctor looks at its edge, its colour and its size.",
-        ),
-        "1_CancerGov_QA/0000001-1": ("What is a mole ?", "A mole is a spot of pigment\non the skin."),
-    }
-    assert edition.extra["left_out"] == {
-        "pairs without an answer": 1,
-        "repeated pairs": 1,
-        "pairs that are among the graded answers": 2,
-        "questions without an answer that is at least related": 1,
-    }
-    assert (
-        "2 answers have two different grades for one question; the lower one counts"
-        in edition.extra["description"]
-    )
-    assert data.judged.known
-    assert edition.licence == "cc-by-4.0"
+from medteb_mteb.tasks.relatives import BMRETRIEVER_SETS
 
 
 def test_options_change_queries_and_grades_and_the_digest(built, tmp_path):
@@ -90,49 +36,6 @@ def test_options_change_queries_and_grades_and_the_digest(built, tmp_path):
     assert other.digest != plain.digest
     with pytest.raises(BuildError, match=r"holds another edition \(raw 1, "):
         build_set("MedQuADLiveQARetrieval", source, tmp_path / "data", {"grades": "higher"})
-
-
-def test_an_archive_and_a_checkout_give_the_same_data(tmp_path):
-    a = raw_samples.write_medquad(tmp_path / "a")
-    b = raw_samples.write_medquad(tmp_path / "b", packed=False)
-    first, _ = build_set("MedQuADLiveQARetrieval", a, tmp_path / "x")
-    second, _ = build_set("MedQuADLiveQARetrieval", b, tmp_path / "y")
-    assert first.files == second.files
-    assert first.digest != second.digest  # the manifest says from what files
-
-
-def test_snippets_become_documents(built):
-    edition, data = built("BioASQ500SnippetsRetrieval")
-    assert {row["id"]: (row["title"], row["text"]) for row in data.corpus} == {
-        "11": ("", "Insulin lowers blood sugar."),
-        "12": ("Influenza in adults", "Flu is an infection. It is caused by a virus."),
-        "13": ("", "Gallstones in pregnancy"),
-    }
-    assert data.qrels == {"q1": {"12": 1}, "q2": {"11": 1}}
-    assert edition.extra["left_out"] == {
-        "judgements of documents without a snippet": 2,
-        "topics without a document": 1,
-        "gold documents without a snippet": 1,
-    }
-
-
-def test_artificial_abstracts_join_the_corpus_if_available(built, tmp_path):
-    _, data = built("PubMedQA500Retrieval")
-    assert data.qrels == {"q1": {"1": 1}, "q2": {"2": 1}}
-    assert len(data.corpus) == 4
-    assert data.corpus[0]["text"] == "We studied aspirin.\nA trial."
-    more, _ = build_set(
-        "PubMedQA500Retrieval", raw_samples.write_pubmedqa(tmp_path / "m", artificial=True), tmp_path / "n"
-    )
-    assert more.counts["corpus"] == 5
-    assert "(PQA-A)" in more.extra["description"]
-
-
-def test_terms_of_the_ontology_are_queries_and_definitions_documents(built):
-    edition, data = built("DiseaseOntologyRetrieval")
-    assert data.queries == [{"id": "qDOID:1", "text": "angina"}, {"id": "qDOID:2", "text": "rhinitis"}]
-    assert data.corpus[0]["text"] == 'A heart disease with "tight" chest pain.'
-    assert edition.extra["left_out"] == {"obsolete terms": 1, "terms without a definition": 1}
 
 
 @pytest.mark.thorough(but=["BIOSSES"])
@@ -247,37 +150,22 @@ def test_malformed_raw_files_are_one_clear_error(name, file, content, message, t
     assert not (tmp_path / "data" / name).exists()
 
 
-@pytest.mark.slow
-def test_the_real_medquad_has_the_documented_size(tmp_path):
-    """With made-up texts for the questions, whose file has no licence."""
-    (folder,) = real("medquad")
-    (tmp_path / "raw").mkdir()
-    shutil.copy(folder / "MedQuAD.tar.gz", tmp_path / "raw")
-    numbers = sorted({one.question for one in reading.read_grades(Raw(folder))})
-    raw_samples.write_live_questions(tmp_path / "raw", {number: f"question {number}" for number in numbers})
-    edition, _ = build_set("MedQuADLiveQARetrieval", tmp_path / "raw", tmp_path / "data")
-    assert (edition.counts["queries"], edition.counts["corpus"]) == MedQuADLiveQARetrieval.built_size
+def test_options_without_a_value_have_their_first_one():
+    known = {"queries": ("original", "summary"), "grades": ("lower", "higher")}
+    assert chosen_options("x", known, {}) == {"queries": "original", "grades": "lower"}
+    assert chosen_options("x", known, {"grades": "higher"}) == {"queries": "original", "grades": "higher"}
+    with pytest.raises(BuildError, match=r"x has no option 'queries'; it has none\."):
+        chosen_options("x", {}, {"queries": "summary"})
 
 
-@pytest.mark.thorough
-def test_the_real_sets_have_the_documented_sizes(tmp_path):
-    bioasq, anserini, ontology, biosses = real("mirage/bioasq", "anserini", "do", "biosses")
-    (tmp_path / "raw").mkdir()
-    for place in [*bioasq.glob("*.json"), *anserini.glob("*bioasq.test*")]:
-        (tmp_path / "raw" / place.name).write_bytes(place.read_bytes())
-    edition, _ = build_set("BioASQ500SnippetsRetrieval", tmp_path / "raw", tmp_path / "data")
-    assert edition.counts == {"queries": 500, "corpus": 13_449, "qrels": 2307}
-    assert "Of the 2,298 relevant documents 2,246 have a snippet" in edition.extra["description"]
-    edition, _ = build_set("DiseaseOntologyRetrieval", ontology, tmp_path / "data")
-    assert edition.counts["queries"] == 3281
-    edition, _ = build_set("BIOSSES", biosses, tmp_path / "data")
-    assert edition.counts == {"pairs": 100}
-
-
-def test_the_real_abstracts_of_pubmedqa_become_an_edition_of_500_queries(tmp_path):
-    test, labelled = real("mirage/pubmedqa/test_set.json", "pubmedqa/ori_pqal.json")
-    (tmp_path / "raw").mkdir()
-    for file in (test, labelled):
-        (tmp_path / "raw" / file.name).write_bytes(file.read_bytes())
-    edition, _ = build_set("PubMedQA500Retrieval", tmp_path / "raw", tmp_path / "data")
-    assert edition.counts == {"queries": 500, "corpus": 1000, "qrels": 500}
+def test_a_task_without_texts_of_an_llm_is_neither_built_nor_estimated_with_one(tmp_path):
+    writer = WriterSettings(None, tmp_path / "answers.sqlite")
+    name = "retrieval_mimic_Chief_Complaint_vs_Discharge_Diagnosis"
+    message = f"No LLM writes texts of {name}; build it without --llm"
+    for call in (
+        lambda: build_written_task(name, tmp_path, tmp_path / "data", writer),
+        lambda: estimate_written_task(name, tmp_path, writer),
+    ):
+        with pytest.raises(BuildError, match=message):
+            call()
+    assert list(tmp_path.iterdir()) == []

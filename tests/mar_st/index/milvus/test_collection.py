@@ -1,19 +1,16 @@
-"""Milvus: the same answers as an index folder."""
+"""Tests of a collection of Milvus as an index: it answers as an index folder does."""
 
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
-import pymilvus
 import pytest
 
 from mar_st.commands.index import index_update
 from mar_st.encode import VectorFolder, write_vectors
 from mar_st.index import Index, IndexingError, Searcher, build_index
 from mar_st.index.milvus import rows
-from mar_st.index.milvus.client import connect, is_newer
 from tests.mar_st.index.conftest import clustered, make_library
 
 pytestmark = pytest.mark.usefixtures("closed_channels")
@@ -170,72 +167,3 @@ def test_a_deleted_document_has_no_text(tmp_path, address):
         (scored.keys[0][1], True),
     ]
     assert milvus.document("d3") is None
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["hnsw", "int8", "auto"])
-def test_searching_is_set_to_reach_the_recall(library, address, kind):
-    target = address()
-    lines = []
-    about = build_index(
-        library.open, target, corpus=library.corpus, kind=kind, recall=0.98, progress=False, say=lines.append
-    )
-    milvus = Index.open(target)
-    assert milvus.settings == about["search"]
-    assert about["measured"]["reached"]
-    assert kind in lines[-1]
-    expected, _ = library.best(10)
-    ids, _ = milvus.search(library.queries, 10)
-    shares = [len({*row} & {*best}) / 10 for row, best in zip(ids, expected, strict=True)]
-    assert np.mean(shares) > 0.97
-    if "ef" in milvus.settings:
-        deep, _ = milvus.search(library.queries[:1], 1100)
-        assert len(deep[0]) > 1000
-
-
-@pytest.mark.thorough
-def test_a_stopped_build_is_repeated(library, address, monkeypatch):
-    target = address()
-    with monkeypatch.context() as patched:
-        patched.setattr(rows, "_ROWS_PER_UPSERT", 500)
-        make = rows.row_of
-
-        def stop(document, *arguments, **settings):
-            return make(document, *arguments, **settings) if document.id != "d900" else 1 / 0
-
-        patched.setattr(rows, "row_of", stop)
-        with pytest.raises(ZeroDivisionError):
-            build_index(library.open, target, corpus=library.corpus, kind="exact", progress=False)
-    with pytest.raises(IndexingError, match="no collection"):
-        Index.open(target)
-    build_index(library.open, target, corpus=library.corpus, kind="exact", progress=False)
-    assert len(Index.open(target)) == 1200
-
-
-def test_the_token_is_sent_only_to_a_server(monkeypatch):
-    seen = {}
-    monkeypatch.setenv("MILVUS_TOKEN", "root:secret")
-    monkeypatch.setattr(pymilvus, "MilvusClient", lambda uri, **given: seen.update({uri: given}))
-    connect("http://127.0.0.1:19530")
-    connect("somewhere.db")
-    assert seen == {"http://127.0.0.1:19530": {"token": "root:secret"}, "somewhere.db": {"token": ""}}
-
-
-@pytest.mark.parametrize(
-    ("version", "nulls"),
-    [("v2.3.5-lite", False), ("2.4.23", False), ("v2.5.0", True), ("3.0", True), ("milvus_lite-3.2.2", True)],
-)
-def test_fields_without_a_value_need_a_newer_server(version, nulls):
-    assert is_newer(SimpleNamespace(get_server_version=lambda: version)) is nulls
-
-
-def test_bad_addresses_are_refused(library, tmp_path):
-    for target, message in (
-        ("milvus:somewhere", "not an address"),
-        (f"milvus:{tmp_path}/none.db", "There is no Milvus Lite index"),
-        ("milvus:http://127.0.0.1:9/x", "cannot be opened .* USER:PASSWORD"),
-    ):
-        with pytest.raises(IndexingError, match=message):
-            Index.open(target)
-    with pytest.raises(IndexingError, match="in Milvus are auto, exact"):
-        build_index(library.open, f"milvus:{tmp_path}/x.db", kind="binary", progress=False)
