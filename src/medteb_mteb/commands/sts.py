@@ -132,7 +132,7 @@ def parse_probabilities(text: str) -> tuple[float, float, float]:
     """
     try:
         first, second, third = (float(Fraction(part.strip())) for part in text.split(","))
-    except (ValueError, ZeroDivisionError):
+    except (ValueError, ZeroDivisionError, OverflowError):
         raise UserError(
             f"--probabilities takes three comma-separated numbers, such as 0.5,0.25,0.25; got {text!r}"
         ) from None

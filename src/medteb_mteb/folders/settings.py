@@ -82,7 +82,7 @@ def read_settings(
             folder, [f"{source}: type {values['type']!r} is not one of {', '.join(get_args(TaskType))}"]
         )
     if wrong:
-        raise FolderError(folder, [f"{source}: {key} has the wrong type: {values[key]!r}" for key in wrong])
+        raise FolderError(folder, [f"{source}: {key} has the wrong type: {declared[key]!r}" for key in wrong])
     return FolderSettings(**values)
 
 

@@ -79,15 +79,15 @@ def describe_folder(folder: Path) -> dict[str, Any]:
     settings = read_object(folder / "config_sentence_transformers.json")
     similarity = settings.get("similarity_fn_name")
     query = _route_folder(folder, "query")
-    lengths = [
-        read_object(path).get(key) for name, key in _LENGTH_KEYS for path in sorted(folder.rglob(name))
-    ]
+    stated = [read_object(path).get(key) for name, key in _LENGTH_KEYS for path in sorted(folder.rglob(name))]
+    lengths = [length for length in stated if isinstance(length, int | float) and 0 < length < _NO_LIMIT]
+    width = read_object(query / "config.json").get("hidden_size") if query else None
     return {
         "revision": folder_revision(folder),
         "n_parameters": sum(map(math.prod, shapes.values())) or None,
         "n_embedding_parameters": sum(map(math.prod, embeddings)) or None,
-        "embed_dim": read_object(query / "config.json").get("hidden_size") if query else None,
-        "max_tokens": min((length for length in lengths if length and length < _NO_LIMIT), default=None),
+        "embed_dim": width if isinstance(width, int) else None,
+        "max_tokens": min(lengths, default=None),
         "similarity_fn_name": similarity if similarity in ("cosine", "dot") else None,
         **_described(folder),
     }
@@ -123,7 +123,7 @@ def _shapes(folder: Path) -> dict[str, list[int]]:
                 header = json.loads(stream.read(min(length, path.stat().st_size)))
             for name, entry in header.items():
                 if name != "__metadata__":
-                    shapes[f"{path.relative_to(folder)}/{name}"] = entry["shape"]
+                    shapes[f"{path.relative_to(folder)}/{name}"] = [int(size) for size in entry["shape"]]
         except (OSError, ValueError, struct.error, AttributeError, KeyError, TypeError):
             return {}
     return shapes
@@ -132,8 +132,9 @@ def _shapes(folder: Path) -> dict[str, list[int]]:
 def _route_folder(folder: Path, route: str) -> Path | None:
     # A MAR has a second router, after the encoders, in a separate folder.
     for path in sorted(folder.rglob("router_config.json"), key=lambda path: (len(path.parts), path)):
-        first = read_object(path).get("structure", {}).get(route)
-        if first:
+        structure = read_object(path).get("structure")
+        first = structure.get(route) if isinstance(structure, dict) else None
+        if isinstance(first, list) and first:
             return path.parent / str(first[0])
     return None
 

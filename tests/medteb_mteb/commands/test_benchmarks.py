@@ -1,15 +1,15 @@
+"""`medteb benchmarks`, and runs of benchmarks whose data are partly there."""
+
 from __future__ import annotations
 
 import json
 import re
 
-import mteb
 import pytest
 from mteb.abstasks.retrieval import AbsTaskRetrieval
 from tests.medteb_mteb.nano.sets import write_split
 
 from medteb_mteb.tasks.benchmarks import BENCHMARKS
-from medteb_mteb.tasks.needs import needs_of, size_of
 
 
 @pytest.fixture
@@ -49,31 +49,6 @@ def test_every_benchmark_is_listed_with_what_it_needs(medteb, data_root, tmp_pat
     assert "R2MED\n  tasks      8\n  size       655 queries, 357,080 documents\n" in out
     assert "MedTEB(eng, v1)\n  tasks      51\n  size       unknown until the data are there\n" in out
     assert re.search(r"in the \d of \d+ retrieval and reranking tasks whose size is known", out)
-
-
-def test_the_size_of_a_snapshot_is_that_of_its_rows(medteb, tmp_path, monkeypatch):
-    name = "retrieval_biorxiv_dataset"
-    folder = tmp_path / "MedTEB-eng"
-    folder.mkdir()
-    (folder / f"{name}.csv").write_text("query,corpus\na,b\nc,d\n", encoding="utf-8")
-    monkeypatch.setenv("MEDTEB_DATA", str(tmp_path))
-    assert size_of(mteb.get_task(name)) is None  # a file of one's own has no manifest
-    content = {"options": {}, "tasks": {name: {"rows": 2}}}
-    (folder / "snapshot.json").write_text(json.dumps(content), encoding="utf-8")
-    task = next(task for task in BENCHMARKS["MEDTEB_ENG_V1"].tasks if task.metadata.name == name)
-    assert size_of(task) == (2, 2)
-    assert needs_of(task) == "nothing"
-
-
-def test_a_task_may_say_what_it_needs(monkeypatch):
-    task = mteb.get_task("NFCorpus")
-    assert needs_of(task) == "network"
-    assert size_of(task) == (323, 3633)
-    task.needs = "credentials"
-    assert needs_of(task) == "credentials"
-    task.needs = "luck"
-    with pytest.raises(ValueError, match="NFCorpus needs 'luck'; expected one of nothing, network"):
-        needs_of(task)
 
 
 def test_a_benchmark_runs_what_can_be_run_and_lists_the_rest(medteb, data_root, tmp_path, offline):

@@ -1,3 +1,5 @@
+"""`medteb build`: the command that may be left out, and the others."""
+
 from __future__ import annotations
 
 import pytest
@@ -17,11 +19,3 @@ def test_both_ways_to_build_are_listed(medteb):
     assert code == 0
     assert "pipeline" in out
     assert "nano" in out
-
-
-def test_scores_need_kept_rankings(medteb, tmp_path):
-    code, _, error = medteb("nano", "score", tmp_path)
-    assert (code, "no kept rankings" in error) == (2, True)
-    (tmp_path / "x.json").write_text("{}")
-    code, _, error = medteb("nano", "score", tmp_path / "x.json")
-    assert (code, "expected rankings kept by `medteb run`" in error) == (2, True)

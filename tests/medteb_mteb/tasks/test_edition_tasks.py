@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import mteb
-import numpy as np
 import pytest
-from mteb.models import ModelMeta
-from mteb.models.abs_encoder import AbsEncoder
 from mteb.types import PromptType
+from tests.medteb_mteb.tasks.recorder import Recorder, evaluate
 
 from medteb_mteb.editions import EditionError, find_edition, write_manifest
 from medteb_mteb.tasks._edition_task import licence_for_mteb
@@ -21,24 +17,6 @@ RERANKING = (
     "the question."
 )
 STS = "Retrieve semantically similar text."
-
-
-class Recorder(AbsEncoder):
-    """Random vectors that depend on the text; remembers which instruction each text came with."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[PromptType | None, str, list[str]]] = []
-        self.mteb_model_meta = ModelMeta.create_empty({"name": "test/recorder", "revision": "1"})
-
-    def encode(self, inputs, *, task_metadata, prompt_type=None, **kwargs):
-        texts = [text for batch in inputs for text in batch["text"]]
-        self.seen.append((prompt_type, self.get_task_instruction(task_metadata, prompt_type), texts))
-        seeds = [abs(hash(("salt", text))) % 2**32 for text in texts]
-        return np.stack([np.random.default_rng(seed).standard_normal(8) for seed in seeds]).astype(np.float32)
-
-
-def evaluate(task, model, **kwargs):
-    return mteb.evaluate(model, task, cache=None, show_progress_bar=False, **kwargs).task_results[0]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -112,62 +90,6 @@ def test_the_result_carries_the_digest_and_the_main_score(data_root):
         scores = result.scores["test"][0]
         assert result.dataset_revision == find_edition(name).digest
         assert scores["main_score"] == scores[main]
-
-
-def test_reranking_is_map_over_the_whole_list(tmp_path, monkeypatch):
-    import pytrec_eval
-
-    # 100 candidates, as published; the positives of the run are spread over the list
-    root, rng = tmp_path / "data", np.random.default_rng(0)
-    folder = root / "MedTEBReranking"
-    (folder / "qrels").mkdir(parents=True)
-    corpus = [{"_id": f"d{i}", "title": "", "text": f"文档{i}"} for i in range(150)]
-    lists = {f"q{i}": [f"d{j}" for j in rng.permutation(150)[:100]] for i in range(5)}
-    positives = {query: [*rng.permutation(documents)[:7]] for query, documents in lists.items()}
-    for name, rows in {
-        "corpus": corpus,
-        "queries": [{"_id": query, "text": f"问题{query}"} for query in lists],
-        "top_ranked": [{"query-id": query, "corpus-ids": documents} for query, documents in lists.items()],
-    }.items():
-        lines = [json.dumps(row, ensure_ascii=False) for row in rows]
-        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
-    judged = [f"{query}\t{document}\t1" for query, documents in positives.items() for document in documents]
-    (folder / "qrels/test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *judged]) + "\n")
-    write_manifest(folder, task="MedTEBReranking", name="mini", version="1", licence="mit", counts={})
-    monkeypatch.setenv("MEDTEB_DATA", str(root))
-
-    result = evaluate(mteb.get_task("MedTEBReranking"), Recorder(), prediction_folder=tmp_path / "runs")
-    runs = json.loads((tmp_path / "runs/MedTEBReranking_predictions.json").read_text())["default"]["test"]
-    assert {len(run) for run in runs.values()} == {100}
-    qrels = {query: dict.fromkeys(map(str, documents), 1) for query, documents in positives.items()}
-    by_query = pytrec_eval.RelevanceEvaluator(qrels, {"map"}).evaluate(runs)
-    whole = np.mean([scores["map"] for scores in by_query.values()])
-    assert result.get_score() == pytest.approx(whole, abs=1e-5)
-    assert result.scores["test"][0]["map_at_10"] < whole - 0.001
-
-
-def test_candidate_lists_that_the_score_does_not_cover_are_refused(data_root, monkeypatch):
-    monkeypatch.setattr("medteb_mteb.tasks.reranking.MAX_CANDIDATES", 5)
-    with pytest.raises(EditionError, match=r"at most 5 documents .*found a list of 6"):
-        mteb.get_task("MedTEBReranking").load_data()
-
-
-def test_sts_is_the_pearson_of_the_cosine(data_root):
-    model = Recorder()
-    result = evaluate(mteb.get_task("MedTEBSTS"), model)
-    texts1, texts2 = model.seen[0][2], model.seen[1][2]
-    rows = [json.loads(line) for line in (data_root / "MedTEBSTS/test.jsonl").read_text().splitlines()]
-    assert texts1 == [row["sentence1"] for row in rows]
-
-    def vectors(texts):
-        return np.stack(
-            [np.random.default_rng(abs(hash(("salt", t))) % 2**32).standard_normal(8) for t in texts]
-        )
-
-    a, b = vectors(texts1), vectors(texts2)
-    cosines = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
-    expected = np.corrcoef(cosines, [row["score"] for row in rows])[0, 1]
-    assert result.get_score() == pytest.approx(expected, abs=1e-4)
 
 
 def test_the_edition_is_resolved_when_the_task_is_made(data_root, edition, tmp_path, monkeypatch):

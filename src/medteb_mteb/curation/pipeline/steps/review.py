@@ -26,7 +26,7 @@ class ReviewStep(PipelineStep):
     queries: Texts
     documents: Texts
     size: int = Field(default=5000, ge=1)
-    positives: float | None = Field(default=None, gt=0, lt=1)
+    positives: float | None = Field(default=None, ge=0, le=1)
     seed: int = 42
 
     def run(self, job: StepJob) -> StepOutcome:

@@ -42,7 +42,7 @@ def test_a_sheet_with_answers_is_kept(made, labelled, write, quiet):
     assert sheet.read_bytes() != answered
 
 
-@pytest.mark.parametrize(("key", "value"), [("size", 0), ("positives", 0), ("positives", 1)])
+@pytest.mark.parametrize(("key", "value"), [("size", 0), ("positives", -0.1), ("positives", 1.1)])
 def test_impossible_options_are_refused(parsed, key, value):
     with pytest.raises(ValidationError, match=key):
         parsed(**{**REVIEW, key: value})
