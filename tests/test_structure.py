@@ -88,6 +88,24 @@ def test_tests_mirror_the_sources(package):
     assert unclear == []
 
 
+#: Modules of no more lines (constants, a re-export) need no tests of their own.
+TRIVIAL_LINES = 5
+
+
+@pytest.mark.parametrize("package", imports.PACKAGES)
+def test_every_public_module_has_a_test_file_of_its_name(package):
+    missing = []
+    for path in sorted((imports.SRC / package).rglob("*.py")):
+        lines = [line for line in path.read_text("utf-8").splitlines() if line.strip()]
+        if path.name.startswith("_") or len(lines) <= TRIVIAL_LINES:
+            continue
+        folder = TESTS / path.parent.relative_to(imports.SRC)
+        names = [entry.stem.removeprefix("test_") for entry in folder.glob("test_*.py")]
+        if not any(name == path.stem or name.startswith(f"{path.stem}_") for name in names):
+            missing.append(path.relative_to(imports.SRC).as_posix())
+    assert missing == []
+
+
 #: A docstring says what a function does or returns, in a sentence.
 RIDDLES = ("What ", "Whether ", "See ")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import random
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,13 +99,12 @@ def _sampled(entry: Data, path: Path) -> EntryStats:
         sampled_lines = min(SAMPLE_TEXTS, -(-lines // step))
         scale = lines / sampled_lines
         stats = _stats(sample, scale)
-    if entry.limit is None or stats.triples is None or stats.triples <= entry.limit:
+    rows = (stats.queries or 0) + (stats.documents or 0) if stats.triples is None else stats.triples
+    if entry.limit is None or rows <= entry.limit:
         return stats
-    ratio = entry.limit / stats.triples
-    counts = {key: (getattr(stats, key) or 0) * ratio for key in ("triples", "pairs", "queries", "documents")}
-    return EntryStats(
-        **counts, sampled=True, query_texts=stats.query_texts, document_texts=stats.document_texts
-    )
+    counts = {key: getattr(stats, key) for key in ("triples", "pairs", "queries", "documents")}
+    limited = {key: count * entry.limit / rows for key, count in counts.items() if count is not None}
+    return replace(stats, **limited)
 
 
 def _stats(entry: Data, scale: float) -> EntryStats:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,6 @@ from sentence_transformers.base.modules import Normalize
 
 from mar_st import MAR
 from mar_st.encode import Engine
-from mar_st.encode.batches import token_batches
-from mar_st.encode.pipeline import ahead, behind
 from mar_st.errors import MarError
 from mar_st.model.encoders import load_encoder
 from tests.mar_st.conftest import make_config, make_tokenizer
@@ -175,49 +172,6 @@ def test_other_first_modules_go_through_their_own_preprocessing() -> None:
 def test_no_texts_give_no_vectors(mar: MAR) -> None:
     assert Engine(mar).encode([]).shape == (0, 32)
     assert [vectors.shape for _, vectors in Engine(mar).stream([(0, [])])] == [(0, 32)]
-
-
-def test_batches_hold_every_text_once_within_the_budget() -> None:
-    lengths = np.random.default_rng(0).integers(1, 60, 300)
-    for padded in (True, False):
-        batches = token_batches(lengths, 500, padded=padded)
-        assert sorted(np.concatenate(batches).tolist()) == list(range(300))
-        costs = [len(rows) * lengths[rows].max() if padded else lengths[rows].sum() for rows in batches]
-        assert max(costs) <= 500
-        assert len(batches) <= 1.25 * lengths.sum() / 500  # and the budget is used
-    assert max(map(len, token_batches(lengths, 500, rows=4))) == 4
-    assert [rows.tolist() for rows in token_batches([5, 200, 7], 100)] == [[1], [2, 0]]
-
-
-def test_an_error_while_reading_is_raised_and_the_thread_ends() -> None:
-    def broken() -> Any:
-        yield 1
-        raise MarError("line 2")
-
-    with pytest.raises(MarError, match="line 2"), ahead(broken()) as items:
-        list(items)
-    with ahead(iter(range(1000))) as items:
-        assert next(items) == 0
-    assert not [thread for thread in threading.enumerate() if thread.name in ("ahead", "behind")]
-
-
-def test_an_error_while_writing_is_raised() -> None:
-    seen: list[int] = []
-
-    def use(item: int) -> None:
-        seen.append(item)
-        if item == 2:
-            raise OSError("disk full")
-
-    def write() -> None:
-        with behind(use) as give:
-            for item in range(10):
-                give(item)
-
-    with pytest.raises(OSError, match="disk full"):
-        write()
-    assert seen == [0, 1, 2]
-    assert not [thread for thread in threading.enumerate() if thread.name in ("ahead", "behind")]
 
 
 @pytest.mark.parametrize(("kind", "most"), [("bert", 64), ("xlm-roberta", 63)])

@@ -9,23 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from mar_st.encode import EncodeSettings
 from mar_st.encode import encoding as run_module
 from mar_st.encode.encoding import EncodeError
 from mar_st.encode.worker import Worker
-from mar_st.errors import MarError
-from tests.mar_st.encode.corpora import encode, files
+from tests.mar_st.encode.corpora import encode
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-@pytest.mark.slow
-def test_processes_give_the_same_files(
-    model: Path, corpus: Path, tmp_path: Path, whole: dict[str, str]
-) -> None:
-    folder = encode(model, corpus, tmp_path / "v", workers=2)
-    assert files(folder.path) == whole
 
 
 @pytest.mark.thorough
@@ -64,9 +54,3 @@ def test_workers_with_devices_or_ray_are_refused(model: Path, corpus: Path, tmp_
     for options in ({"workers": 2, "devices": ["cpu"]}, {"workers": 2, "engine": "ray"}, {"workers": 0}):
         with pytest.raises(EncodeError, match="workers"):
             encode(model, corpus, tmp_path / "v", **options)
-
-
-@pytest.mark.slow
-def test_a_worker_that_fails_is_reported(model: Path, corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(MarError, match="32 dimensions; 33"):
-        encode(model, corpus, tmp_path / "v", EncodeSettings(dim=33, shard=16), workers=2)

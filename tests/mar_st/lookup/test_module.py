@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import json
 
 import numpy as np
 import pytest
@@ -84,18 +83,6 @@ def test_another_dictionary_changes_the_identity(fitted):
     assert modules_digest([other]) != modules_digest([fitted])
 
 
-def test_files_that_do_not_belong_together_are_refused(fitted, tmp_path):
-    fitted.save(str(tmp_path))
-    LookupEncoder.load(str(tmp_path))
-    names = json.loads((tmp_path / "features.json").read_text())
-    (tmp_path / "features.json").write_text(json.dumps(["另", *names[1:]]))
-    with pytest.raises(LookupEncoderError, match="do not belong together"):
-        LookupEncoder.load(str(tmp_path))
-    (tmp_path / "features.json").unlink()
-    with pytest.raises(LookupEncoderError, match=r"lacks config.json or features.json"):
-        LookupEncoder.load(str(tmp_path))
-
-
 def test_it_answers_in_a_mar_beside_an_encoder_with_a_prompt(mar, fitted, queries, documents, tmp_path):
     folder = tmp_path / "mar"
     mar.save_pretrained(str(folder))
@@ -146,24 +133,6 @@ def test_it_may_be_the_only_query_encoder(mar, fitted, queries, documents, tmp_p
     np.testing.assert_array_equal(loaded.encode_corpus(documents), built.encode_corpus(documents))
     plain = SentenceTransformer(str(tmp_path / "mar"), device="cpu", trust_remote_code=True)
     np.testing.assert_array_equal(plain.encode_query(queries), built.encode_queries(queries))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"lengths": 3},
-        {"lengths": [1, "3"]},
-        {"lengths": [1]},
-        {"max_length": "9"},
-        {"embedding_dimension": None},
-    ],
-)
-def test_settings_of_the_wrong_type_are_one_error(fitted, tmp_path, change):
-    fitted.save(str(tmp_path))
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | change))
-    with pytest.raises(LookupEncoderError, match=r"config\.json of .* is damaged"):
-        LookupEncoder.load(str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from mar_st import MAR
 from mar_st.errors import MarError
 from mar_st.model.encoders import load_encoder
 from mar_st.model.mlm_head import source_head
-from mar_st.model.native_gte import native_gte_config
 from mar_st.model.published import assemble, find_encoders
 from mar_st.planning.backbones import source_shape
 
@@ -138,11 +137,6 @@ def test_an_adapter_may_name_any_folder_as_its_base(repository, mar, tmp_path_fa
 
     expected = mar.encoder("document").encode(["感冒发热[EOS]", "头疼[EOS]"])[:, :32]
     np.testing.assert_allclose(built.encode_corpus(["感冒发热", "头疼"]), expected, atol=1e-5)
-
-
-def test_variants_the_native_model_lacks_are_refused():
-    with pytest.raises(MarError, match="position_embedding_type 'absolute'"):
-        native_gte_config({"model_type": "new", "position_embedding_type": "absolute"})
 
 
 def test_repositories_with_another_layout_are_refused(repository, tmp_path):

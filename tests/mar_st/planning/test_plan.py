@@ -9,7 +9,7 @@ from mar_st.planning.costs import Training
 from mar_st.planning.devices import DEVICES, Device
 from mar_st.planning.launch import Launch, LaunchError
 from mar_st.planning.plan import PlanError, Planner, fitted, plan
-from mar_st.recipes.load import changed, load_recipe
+from mar_st.recipes.load import load_recipe
 from mar_st.recipes.schema import Recipe
 from mar_st.rehearsal.calibrate import TrainingSpeed, measure
 from mar_st.runs.train import train
@@ -32,11 +32,6 @@ def test_planned_steps_match_a_real_run(recipe, tmp_path):
     assert planned.stages[0].steps == 140 // 8 + 70 // 8
 
 
-def test_one_positive_per_epoch_counts_one_row_per_query(recipe):
-    again = changed(recipe, ["data.one.positives=one-per-epoch"])
-    assert [stage.steps for stage in plan(again).stages] == [stage.steps for stage in plan(recipe).stages]
-
-
 def test_lengths_come_from_the_data_with_prompts_and_padding(recipe):
     planned = plan(recipe).stages[0]
     assert any("tokenizer trained" in note for note in planned.notes)
@@ -54,29 +49,6 @@ def test_lengths_come_from_the_data_with_prompts_and_padding(recipe):
     assert unknown.stages[0].steps is None
     assert unknown.hours is None
     assert "rows of triples, one are not known" in unknown.stages[0].notes[0]
-
-
-def test_tokens_that_are_hidden_are_not_counted(recipe):
-    def tokens(share):
-        stages = [stage.model_copy(update={"token_dropout": share}) for stage in recipe.stages]
-        return [stage.tokens_per_step for stage in plan(recipe.model_copy(update={"stages": stages})).stages]
-
-    hidden = [name.stage for name in recipe.stages if hasattr(name, "token_dropout")]
-    assert len(hidden) >= 3
-    for stage, whole, part in zip(recipe.stages, tokens(0.0), tokens(0.25), strict=True):
-        assert part == pytest.approx(whole * (0.75 if hasattr(stage, "token_dropout") else 1))
-
-
-def test_large_files_are_sampled(tmp_path, recipe, monkeypatch):
-    import mar_st.planning.lengths as lengths
-
-    whole = plan(recipe)
-    monkeypatch.setattr(lengths, "MAX_READ_BYTES", 10)
-    monkeypatch.setattr(lengths, "SAMPLE_TEXTS", 20)
-    sampled = plan(recipe)
-    for one, other in zip(whole.stages, sampled.stages, strict=True):
-        assert other.examples == pytest.approx(one.examples, rel=0.15)
-        assert other.tokens_per_step == pytest.approx(one.tokens_per_step, rel=0.2)
 
 
 @pytest.mark.thorough
@@ -115,17 +87,6 @@ def test_a_stage_that_cannot_be_made_to_fit_is_reported(recipe):
     assert (stage.fits, stage.changes) == (False, [])
     with pytest.raises(LaunchError, match=r"checkpointing make it fit\. Or use"):
         fitted(pretrained, small, Launch())
-
-
-def test_a_large_file_without_line_breaks_is_planned(tmp_path, recipe, monkeypatch):
-    import mar_st.planning.lengths as lengths
-
-    (entry,) = recipe.data[:1]
-    file = tmp_path / "one.jsonl"
-    file.write_text('{"query": "头疼", "positive": "休息"}', encoding="utf-8")
-    monkeypatch.setattr(lengths, "MAX_READ_BYTES", 10)
-    changes = {"path": str(file), "form": "auto", "columns": {}, "where": {}, "limit": None, "role": None}
-    assert lengths.entry_stats(entry.model_copy(update=changes)).triples == 1
 
 
 @pytest.mark.parametrize("mfu", [0.0, -1.0, float("nan"), 1.5])

@@ -10,7 +10,7 @@ from mar_st.planning.plan import PlanError, plan
 from mar_st.recipes.load import load_recipe
 from mar_st.rehearsal.shorten import shorten
 from mar_st.rehearsal.tiny import shrink, write_evaluation
-from mar_st.rehearsal.trial import STEPS, TRIAL_LIMITS, Trial, TrialError, try_stages
+from mar_st.rehearsal.trial import STEPS, TRIAL_LIMITS, TrialError, try_stages
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +56,6 @@ def test_a_plan_uses_the_measured_times(recipe, tried):
         assert before.hours is None
     assert measured.hours == pytest.approx(sum(stage.hours for stage in measured.stages))
     assert measured.assumption == "time and memory of steps tried on this machine"
-
-
-def test_the_seconds_of_a_stage_are_the_sum_of_its_parts():
-    trial = Trial(step=2, once=30, start=5, teacher=0.01, evaluation=7, finish=1, memory=1)
-    assert trial.seconds(steps=100, texts=1000, evaluations=3) == 5 + 30 + 200 + 10 + 21 + 1
 
 
 def test_a_trial_limits_steps_and_rows(recipe):

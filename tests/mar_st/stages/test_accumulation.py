@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from mar_st.data import Source
-from mar_st.planning.launch import pass_sizes
 from mar_st.recipes.rules import HEAD_FILE
 from mar_st.recipes.schema import AlignStage, Data, RetroMAEStage
 from mar_st.stages.align import train_align
@@ -160,12 +159,3 @@ def test_a_resumed_run_of_several_passes_gives_the_same_weights(tmp_path, monkey
     assert all(torch.equal(value, wanted[name]) for name, value in weights(part).items())
     heads = [next((tmp_path / name).rglob(HEAD_FILE)).read_bytes() for name in ("whole", "part")]
     assert heads[0] == heads[1]
-
-
-def test_pass_sizes_follow_the_settings_of_the_stage():
-    assert pass_sizes(stage("joint", gradient_accumulation=3), 8) == [3, 3, 2]
-    assert pass_sizes(stage("joint", mini_batch_size=2), 8) == [8]  # GradCache, in one pass
-    fields = {"stage": "retromae", "name": "pre", "batch_size": 8, "learning_rate": 1e-3}
-    assert pass_sizes(RetroMAEStage(**fields, mini_batch_size=16), 8) == [8]
-    with pytest.raises(ValueError, match="both split the batch; give one"):
-        RetroMAEStage(**fields, mini_batch_size=2, gradient_accumulation=2)
