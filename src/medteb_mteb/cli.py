@@ -213,7 +213,8 @@ def main() -> None:
         sys.exit(130)
     except Exception as error:
         if isinstance(error, usage_error):
-            fail(getattr(error, "format_message", error.__str__)())
+            # The choices of a missing option are on lines of their own, with tabs.
+            fail(" ".join(getattr(error, "format_message", error.__str__)().split()))
         # A raised error's module is imported already; importing all of them would slow every start.
         for module, name in _USER_ERRORS:
             loaded = sys.modules.get(module)

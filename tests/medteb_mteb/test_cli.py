@@ -56,6 +56,7 @@ def test_summaries_in_lists_of_commands_are_not_cut(medteb, monkeypatch, group):
         (["edition", "show", "Nope"], "No edition of task 'Nope'"),
         (["edition", "build", "full", "out"], "no edition 'full' can be built"),
         (["edition", "build", "mini"], "Missing argument"),
+        (["diversify", "in", "out"], "Missing option '--kind'. Choose from: queries, documents"),
         (["edition", "verify", "./nowhere"], "no manifest.json"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Files of a saved lookup encoder: what is missing, damaged or from another encoder is named."""
+"""Files of a saved lookup encoder: errors name missing, damaged and foreign files."""
 
 from __future__ import annotations
 

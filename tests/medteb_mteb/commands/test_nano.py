@@ -90,4 +90,4 @@ def test_every_figure_is_checked_and_a_difference_is_an_exit_code(medteb, tmp_pa
 def test_unusable_input_is_refused(refused, retrieval_folder, work, args, message):
     retrieval_folder(work / "clinic")
     assert message in refused(*args)
-    assert not (work / "out" / "README.md").exists()
+    assert not (work / "out").exists()

@@ -16,7 +16,7 @@ from mar_st.model.opening import open_model
 from medteb_mteb.curation.files.folder import alone, read_json, write_text
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.nano.candidates import RRF_K, SEED, hybrid_lists
-from medteb_mteb.curation.nano.lexical import NANO_B, NANO_K1, bm25_lists, choose_tokens
+from medteb_mteb.curation.nano.lexical import NANO_B, NANO_K1, bm25_lists, check_tokens, choose_tokens
 from medteb_mteb.curation.nano.sample import DOCUMENT_COUNT, MAX_POSITIVES, QUERY_COUNT, read_source, sample
 from medteb_mteb.curation.pooling.encoders import encoder_source
 from medteb_mteb.editions import sha256_of
@@ -62,6 +62,11 @@ class NanoSettings:
     k: int = RRF_K
     seed: int = SEED
     tokens: Tokens | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown tokenisation before anything is read."""
+        if self.tokens is not None:
+            check_tokens(self.tokens)
 
 
 def build_nano(

@@ -21,7 +21,7 @@ from medteb_mteb.curation.files.records import BuildError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["NANO_B", "NANO_K1", "TOKENIZERS", "Tokens", "bm25_lists", "choose_tokens"]
+__all__ = ["NANO_B", "NANO_K1", "TOKENIZERS", "Tokens", "bm25_lists", "check_tokens", "choose_tokens"]
 
 NANO_K1, NANO_B = 1.5, 0.75
 #: Characters that are cut into words at once.
@@ -47,6 +47,12 @@ def regex_words(text: str) -> list[str]:
 
 
 TOKENIZERS: Mapping[str, Callable[[str], list[str]]] = {"jieba": raw_jieba_words, "regex": regex_words}
+
+
+def check_tokens(tokens: str) -> None:
+    """Raise an error if a tokenisation is unknown."""
+    if tokens not in TOKENIZERS:
+        raise BuildError(f"Texts are cut by {' or '.join(TOKENIZERS)}; got {tokens!r}.")
 
 
 def choose_tokens(languages: Sequence[str], queries: Sequence[str]) -> Tokens:
@@ -79,8 +85,7 @@ def bm25_lists(
     Raises:
         BuildError: The corpus has no words, or the tokenizer is unknown.
     """
-    if tokens not in TOKENIZERS:
-        raise BuildError(f"Texts are cut by {' or '.join(TOKENIZERS)}; got {tokens!r}.")
+    check_tokens(tokens)
     cut, ids = TOKENIZERS[tokens], list(corpus)
     words = [cut(text) for text in corpus.values()]
     if not any(words):

@@ -123,7 +123,7 @@ def test_files_that_are_damaged_are_one_error(tmp_path, suffix, damage, message)
 
 @pytest.fixture
 def not_loaded():
-    """Kernels are loaded anew in the test, and after it."""
+    """Load the kernels again in the test, and after it."""
     runtime.kernels.cache_clear()
     yield
     runtime.kernels.cache_clear()
