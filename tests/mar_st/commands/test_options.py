@@ -14,7 +14,7 @@ from mar_st.commands import options  # noqa: TC001 -- typer reads the annotation
 @pytest.fixture
 def parse():
     """Runs a command with every kind of option; returns its result and what the command was given."""
-    app, given = typer.Typer(), {}
+    app, given = typer.Typer(rich_markup_mode=None), {}  # plain errors, whatever the terminal is
 
     @app.command()
     def command(

@@ -74,7 +74,7 @@ def test_numbers_are_whole_ones(files, value):
 def test_files_that_do_not_belong_together_are_refused(fitted, tmp_path):
     fitted.save(str(tmp_path))
     LookupEncoder.load(str(tmp_path))
-    names = json.loads((tmp_path / "features.json").read_text())
+    names = json.loads((tmp_path / "features.json").read_text(encoding="utf-8"))
     (tmp_path / "features.json").write_text(json.dumps(["另", *names[1:]]))
     with pytest.raises(LookupEncoderError, match="do not belong together"):
         LookupEncoder.load(str(tmp_path))

@@ -266,7 +266,8 @@ def test_other_tasks_measure_a_finished_ladder_again_without_training(
     _align(tmp_path, files, "lookup,full", evaluate=(task,))
     out = tmp_path / "out"
     weights = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
-    (out / "README.md").write_text((out / "README.md").read_text().replace("# out", "# Ours"))
+    card = (out / "README.md").read_text(encoding="utf-8")
+    (out / "README.md").write_text(card.replace("# out", "# Ours"), encoding="utf-8")
     shutil.copytree(task, tmp_path / "other")
     (tmp_path / "other" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\tc5\t1")
 
@@ -277,7 +278,7 @@ def test_other_tasks_measure_a_finished_ladder_again_without_training(
     report = json.loads((out / "ladder.json").read_text())
     assert set(report["rungs"]["full"]["tasks"]) == {"task", "other", "average"}
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")} == weights
-    card = (out / "README.md").read_text()
+    card = (out / "README.md").read_text(encoding="utf-8")
     assert "# Ours" in card
     assert "\n".join(table_lines(report)) in card
     assert verify(out).problems == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from transformers import BertConfig, Qwen3Config
 
 from mar_st import MAR
@@ -32,6 +33,7 @@ def mar() -> MAR:
         max_position_embeddings=256,
         **small,
     )
+    torch.manual_seed(0)
     return MAR.from_encoders((bert, query), (qwen, document), dim=16, device="cpu")
 
 

@@ -29,7 +29,7 @@ def test_reranking_is_map_over_the_whole_list(tmp_path, monkeypatch):
         "top_ranked": [{"query-id": query, "corpus-ids": documents} for query, documents in lists.items()],
     }.items():
         lines = [json.dumps(row, ensure_ascii=False) for row in rows]
-        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     judged = [f"{query}\t{document}\t1" for query, documents in positives.items() for document in documents]
     (folder / "qrels/test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *judged]) + "\n")
     write_manifest(folder, task="MedTEBReranking", name="mini", version="1", licence="mit", counts={})

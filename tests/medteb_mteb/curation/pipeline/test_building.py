@@ -52,7 +52,8 @@ def test_a_build_gives_the_same_files_as_its_commands(quiet, medteb, write, serv
     both = ("by-hand/queries", "by-hand/documents")
     run("pool", *both, "by-hand/pool", "-r", "bm25", "--size", "12", "-q")
     judges = tmp_path / "judges.yaml"
-    judges.write_text(yaml.safe_dump({"judges": yaml.safe_load(Path("pipeline.yaml").read_text())["judges"]}))
+    content = yaml.safe_load(Path("pipeline.yaml").read_text(encoding="utf-8"))
+    judges.write_text(yaml.safe_dump({"judges": content["judges"]}))
     run("judge", *both, "by-hand/pool/pools.jsonl", "by-hand/judge", "--judges", judges, "-q")
     run("consensus", "by-hand/judge", "by-hand/labels")
     run(
