@@ -147,7 +147,9 @@ def _condition(field: Any, wanted: Any) -> FieldCondition:
     if isinstance(wanted, Sequence) and not isinstance(wanted, str | bytes):
         if not wanted or len(wanted) > MAX_VALUES:
             raise FilterError(f"{_shown(field)} lists {len(wanted)} values; 1 to {MAX_VALUES} are allowed.")
-        return FieldCondition(field, any_of=tuple(dict.fromkeys(_value(field, value) for value in wanted)))
+        values = [_value(field, value) for value in wanted]
+        # True equals 1, but does not fit the same fields.
+        return FieldCondition(field, any_of=tuple({(type(one), one): one for one in values}.values()))
     return FieldCondition(field, any_of=(_value(field, wanted),))
 
 

@@ -185,7 +185,8 @@ class LexicalSegment:
             self.count = int(index.scores["num_docs"])
             places = self.vocabulary.values()
             fits = self.count == count and len(self.data) == len(self.indices) == int(self.starts[-1])
-            fits &= self.starts[0] == 0 and all(type(place) is int for place in places)
+            fits &= self.starts[0] == 0 and bool((self.starts[1:] >= self.starts[:-1]).all())
+            fits &= all(type(place) is int for place in places)
             fits &= min(places, default=0) >= 0 and max(places, default=-1) < len(self.starts) - 1
             kinds = [array.dtype.kind for array in (self.data, self.indices, self.starts)]
             fits &= kinds[0] == "f" and set(kinds[1:]) <= {"i", "u"}

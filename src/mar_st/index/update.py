@@ -100,13 +100,15 @@ def delete(index: str | Path, ids: Iterable[str]) -> dict[str, Any]:
         The new manifest.
 
     Raises:
-        IndexingError: Some ids are not in the index, or no document would be left.
+        IndexingError: There are no ids, some are not in the index, or no document would be left.
     """
     root, names = Path(index), list(dict.fromkeys(ids))
+    if not names:
+        raise IndexingError(f"No ids were given, so nothing was deleted from {root}. Give at least one id.")
     with writing(root):
         opened = FolderIndex.open_folder(root)
         rows_per_segment = opened.locate(names)
-        if not names or sum(map(len, rows_per_segment)) < len(names):
+        if sum(map(len, rows_per_segment)) < len(names):
             known = {name for segment, rows in zip(opened.segments, rows_per_segment, strict=True)
                      for name in segment.documents.ids_of(rows)}  # fmt: skip
             odd = [name for name in names if name not in known]

@@ -144,7 +144,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """Pass data to the parser; requests that offer an upgrade are answered in HTTP/1.1."""
         self._unset_keepalive_if_required()
         try:
-            feed(self.parser, data, lambda: (self.url, self.headers))
+            feed(self, data)
         except httptools.HttpParserError:
             if self._fields > MAX_HEAD_BYTES or len(self.headers or ()) >= TOO_MANY_FIELDS:
                 self.guard.count("large_head")

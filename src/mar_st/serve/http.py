@@ -17,7 +17,7 @@ import orjson
 from mar_st.serve.errors import ApiError, bad, late
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from starlette.types import Receive, Scope, Send
 
@@ -126,20 +126,10 @@ async def read_body(scope: Scope, receive: Receive, limit: int, seconds: float) 
     limit, the request is refused before its body is read.
 
     Raises:
-        ApiError: 415: not JSON. 413: too large. 408: not received in time. 400: the client disconnected.
+        ApiError: 415: not JSON, or compressed. 413: too large. 408: not received in time. 400: the client
+            disconnected.
     """
-    kind = b""
-    for name, value in scope["headers"]:
-        # Python refuses to read a number of thousands of digits.
-        if name == b"content-length" and (
-            not value.isdigit() or len(value) > _MAX_LENGTH_DIGITS or int(value) > limit
-        ):
-            raise _too_large(limit)
-        if name == b"content-type":
-            kind = value
-    # A browser sends application/json to another site only if that site allows it, and this one never does.
-    if kind.partition(b";")[0].strip().lower() != b"application/json":
-        raise ApiError(415, "not_json", "The body must be JSON: Content-Type: application/json.")
+    _check_fields(scope["headers"], limit)
     message = None
     try:
         async with asyncio.timeout(seconds):
@@ -169,6 +159,24 @@ async def read_body(scope: Scope, receive: Receive, limit: int, seconds: float) 
             f"The body did not arrive within {seconds:g} s.",
             headers=[(b"connection", b"close")],
         ) from None
+
+
+def _check_fields(headers: Iterable[Header], limit: int) -> None:
+    """Refuse a body that is too long, compressed or not JSON, by the header fields before it."""
+    kind = b""
+    for name, value in headers:
+        # Python refuses to read a number of thousands of digits.
+        if name == b"content-length" and (
+            not value.isdigit() or len(value) > _MAX_LENGTH_DIGITS or int(value) > limit
+        ):
+            raise _too_large(limit)
+        if name == b"content-type":
+            kind = value
+        if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
+            raise ApiError(415, "encoded_body", "Send the body uncompressed, without Content-Encoding.")
+    # A browser sends application/json to another site only if that site allows it, and this one never does.
+    if kind.partition(b";")[0].strip().lower() != b"application/json":
+        raise ApiError(415, "not_json", "The body must be JSON: Content-Type: application/json.")
 
 
 def _too_large(limit: int) -> ApiError:

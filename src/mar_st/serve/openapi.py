@@ -26,7 +26,7 @@ _REFUSALS = {
     "404": "There is no such model or document.",
     "408": "The body did not arrive in time.",
     "413": "The body is too large.",
-    "415": "The body is not application/json.",
+    "415": "The body is not application/json, or it is compressed.",
     "429": "The queue is full; retry after the seconds in Retry-After.",
     "500": "Internal server error.",
     "503": "The server is starting or stopping.",

@@ -8,12 +8,15 @@ uvicorn on httptools alone has this fault; nginx before it does not pass the off
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import httptools
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
+
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
     from mar_st.serve.http import Header
 
@@ -21,29 +24,40 @@ if TYPE_CHECKING:
 _OFFER_HEADERS = frozenset({b"upgrade", b"http2-settings"})
 
 
-def feed(parser: Any, data: bytes, parsed: Callable[[], tuple[bytes, Iterable[Header]]]) -> None:
-    """Pass data to a parser of httptools; a head that offers another protocol is repeated without the offer.
+def feed(connection: HttpToolsProtocol, data: bytes) -> None:
+    """Pass data to the parser of a connection; a head that offers another protocol is repeated without that.
 
     Args:
-        parser: The parser.
+        connection: The connection; its parser is replaced after an offer.
         data: Received bytes.
-        parsed: Returns the target and the headers of the head that was parsed last.
 
     Raises:
         HttpParserError: The data is not HTTP, or is a `CONNECT` request, which cannot be rewritten.
     """
     rest = memoryview(data)
     while rest:
+        parser: Any = connection.parser
         try:
             parser.feed_data(rest)
         except httptools.HttpParserUpgrade as offer:
             method = parser.get_method()
             if method == b"CONNECT":
                 raise httptools.HttpParserError("CONNECT") from None
-            parser.feed_data(without_offer(method, parsed()[0], parser.get_http_version(), parsed()[1]))
+            head = without_offer(method, connection.url, parser.get_http_version(), connection.headers)
+            # A parser discards everything after a head with `Connection: close` or of HTTP/1.0.
+            connection.parser = _parser(connection)
+            connection.parser.feed_data(head)
             rest = rest[offer.args[0] :]
         else:
             return
+
+
+def _parser(connection: HttpToolsProtocol) -> Any:
+    """Return a parser like the one that uvicorn made for the connection."""
+    parser = httptools.HttpRequestParser(connection)
+    with suppress(AttributeError):  # old versions of httptools are always lenient
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser
 
 
 def without_offer(method: bytes, url: bytes, version: str, headers: Iterable[Header]) -> bytes:

@@ -107,6 +107,14 @@ def test_bad_filters_are_refused(where, message):
         parse_filter(where)
 
 
+@pytest.mark.parametrize("flags", [[True, 1], [1, True], [False, 0.0]])
+def test_a_number_does_not_pass_for_an_equal_boolean(flags):
+    with pytest.raises(FilterError, match="of type boolean"):
+        parse_filter({"checked": flags}).typed({"checked": "boolean"})
+    with pytest.raises(FilterError, match="of type number"):
+        parse_filter({"score": flags}).typed({"score": "number"})
+
+
 def test_the_largest_filter_is_accepted():
     conditions = parse_filter({str(number): list(range(10_000)) for number in range(64)}).conditions
     assert len(conditions) == 64

@@ -188,3 +188,27 @@ def test_scores_that_belong_to_no_document_are_one_error(tmp_path, how):
         path.write_text(text, encoding="utf-8")
     with pytest.raises(IndexingError, match=r"damaged|do not belong"):
         LexicalSegment(folder, 30).scores([(word, 1.0) for word in ("高血", "血压", "患者")])
+
+
+def test_a_word_whose_scores_end_before_they_start_is_one_error(tmp_path):
+    """One damaged byte between the sampled blocks of a large file is not seen when the index is opened."""
+    segments = []
+    for name in ("damaged", "whole"):
+        folder = tmp_path / name
+        folder.mkdir()
+        writer = DocumentWriter(folder)
+        for number in range(30):
+            writer.add(Stored(f"d{number}", "", entry(number)["text"], {}))
+        writer.close()
+        lexical.build(folder, Documents(folder), "char-bigram", progress=False)
+        segments.append(folder)
+    path = segments[0] / lexical.BM25_FOLDER / "indptr.csc.index.npy"
+    starts = np.load(path)
+    place = len(starts) // 2
+    starts[place] = starts[place - 1] - 2
+    np.save(path, starts)
+    words = json.loads((segments[0] / lexical.BM25_FOLDER / "vocab.index.json").read_text(encoding="utf-8"))
+    with pytest.raises(IndexingError, match="do not belong"):
+        Lexical([LexicalSegment(folder, 30) for folder in segments], "char-bigram").search(
+            list(words), 3, [None, None]
+        )

@@ -192,6 +192,8 @@ def test_mismatched_inputs_are_refused(library, tmp_path):
     more.corpus.write_text('{"_id": "d2000", "text": "x", "year": "soon"}\n')
     with pytest.raises(IndexingError, match="'year' is of type integer"):
         add(out, more.folder, corpus=more.corpus, progress=False)
+    with pytest.raises(IndexingError, match="at least one id"):
+        delete(out, [])
     with pytest.raises(IndexingError, match=r"2 documents are \('no', 'none'\) not in the index"):
         delete(out, ["d1", "no", "none"])
     with pytest.raises(IndexingError, match="would be left"):

@@ -87,6 +87,15 @@ def test_only_json_is_read(kind, accepted):
         assert refusal(lambda: read(headers=[])) == (415, "not_json")
 
 
+@pytest.mark.parametrize(("coding", "accepted"), [(b"gzip", False), (b"Identity", True), (b"", True)])
+def test_a_compressed_body_is_refused(coding, accepted):
+    headers = (JSON, (b"content-encoding", coding))
+    if accepted:
+        assert read(part(BODY), headers=headers)[0] == BODY
+    else:
+        assert refusal(lambda: read(part(BODY), headers=headers)) == (415, "encoded_body")
+
+
 @pytest.mark.parametrize("before", [[], [part(b"{", more=True)]])
 def test_a_client_that_leaves_within_its_request_is_refused(before):
     assert refusal(lambda: read(*before, {"type": "http.disconnect"})) == (400, "disconnected")

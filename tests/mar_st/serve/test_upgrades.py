@@ -168,6 +168,18 @@ def test_a_websocket_is_not_opened(server):
         assert answers(connection, 1)[0][0] == 200
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("Connection: Upgrade", "Connection: close, Upgrade"), ("HTTP/1.1", "HTTP/1.0")],
+    ids=["close", "http/1.0"],
+)
+def test_an_offer_on_a_connection_that_closes_after_the_answer_is_answered(server, before, after):
+    with connect(server) as connection:
+        connection.sendall(bytes_of(JAVA.replace(before, after), *REQUESTS[0]))
+        assert answers(connection, 1)[0][0] == 200
+        assert connection.recv(10) == b""
+
+
 def test_only_the_upgrade_offer_is_removed_from_the_head():
     headers = [
         (b"host", b"a"),
