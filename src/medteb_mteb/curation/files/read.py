@@ -190,7 +190,8 @@ def _checked(
         if text is None:
             continue
         if text.id in seen:
-            problems.add(row.file, row.line, "duplicate", f"the id {text.id!r} is taken by an earlier row")
+            taken = f"the id {text.id!r} is taken by an earlier row"
+            problems.add(row.file, row.line, "duplicate", taken + _without_id(row, columns or {}))
             continue
         seen.add(text.id)
         if not problems.total:
@@ -216,13 +217,17 @@ def _text(row: Row, problems: Problems, columns: Mapping[str, str], *, built: bo
     if text is None:
         problems.add(row.file, row.line, "text", f"{column!r} is empty or not text")
         return None
-    title = values.get(named["title"] or "", "") or ""
+    title = (values.get(named["title"]) if named["title"] else "") or ""
     if not isinstance(title, str) or writable(title) != title:
         problems.add(row.file, row.line, "title", f"{named['title']!r} is not text")
         return None
     identity = as_id(values[named["id"]]) if named["id"] in values else None
     if identity is None and named["id"] in values:
         problems.add(row.file, row.line, "id", f"{named['id']!r} is empty or not an id")
+        return None
+    if not built and identity and {"\t", "\n", "\r"} & set(identity):
+        # Labels of an edition are TSV, and would only be written after everything has been judged.
+        problems.add(row.file, row.line, "id", f"the id {identity[:60]!r} has a tab or a line break")
         return None
     own = values.get("meta")
     others = {name: v for name, v in values.items() if name not in {*named.values(), "anonymised", "meta"}}
@@ -240,6 +245,14 @@ def _text(row: Row, problems: Problems, columns: Mapping[str, str], *, built: bo
         str(values.get("anonymised") or "") if built else "",
         meta,
     )
+
+
+def _without_id(row: Row, columns: Mapping[str, str]) -> str:
+    """Return a remark on an id that is the digest of its text; empty if the row has an id."""
+    names = (columns["id"],) if "id" in columns else FIELD_KEYS["id"]
+    if any(name in row.values for name in names):
+        return ""
+    return " (rows without an id need different texts; give each an id in a column '_id')"
 
 
 def _columns(values: Mapping[str, Any]) -> dict[str, Any]:

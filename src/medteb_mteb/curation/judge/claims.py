@@ -49,9 +49,9 @@ _GRADE_TEXT = re.compile(
     r"(?:$|[(:,.;。、!]|[-–—|]+\s)(.*)",
     re.DOTALL,
 )
-#: A second grade after the first: "A or B", "A/B", "A (B级)".
+#: A second grade after the first: "A or B", "A/B", "A (B级)", "S: complete, A: partial".
 _SECOND_GRADE = re.compile(
-    r"(?<![A-Za-z0-9])[SABCD](?:级|等|档|\s*[)\]】,.;。，]|\s*$)|(?:或|到|至|介于|\bor\b|/)\s*[SABCD](?![A-Za-z0-9])"
+    r"(?<![A-Za-z0-9])[SABCD](?:级|等|档|\s*[)\]】,.;。，:!?]|\s*$)|(?:或|到|至|介于|\bor\b|/)\s*[SABCD](?![A-Za-z0-9])"
 )
 
 

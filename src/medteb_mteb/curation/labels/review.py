@@ -106,6 +106,11 @@ def export_review(
     known = len(sides[1]) + len(sides[0])
     if not known:
         raise BuildError("There are no labels to review: all pairs were discarded, or none was judged.")
+    if positives is None and not sides[1]:
+        raise BuildError(
+            f"None of the {known} labels is positive, so a sample cannot measure precision. --positives 0 "
+            "reviews the negatives alone."
+        )
     share = len(sides[1]) / known if positives is None else positives
     if positives is None and not round(min(size, known) * share):
         raise BuildError(

@@ -10,6 +10,7 @@ import csv
 import hashlib
 import io
 import json
+import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -282,11 +283,12 @@ def _row_number(cell: Any) -> int:
 
 
 def _positive(answer: str, where: str) -> int:
-    if answer.upper() in GRADES:
-        return int(answer.upper() in POSITIVE_GRADES)
-    if answer.lower() in YES_ANSWERS:
+    plain = unicodedata.normalize("NFKC", answer)  # Chinese keyboards write Ａ and １
+    if plain.upper() in GRADES:
+        return int(plain.upper() in POSITIVE_GRADES)
+    if plain.lower() in YES_ANSWERS:
         return 1
-    if answer.lower() in NO_ANSWERS:
+    if plain.lower() in NO_ANSWERS:
         return 0
     raise BuildError(f"{where}: {answer!r} is not a valid answer; give one of {', '.join(GRADES)}, 1 or 0.")
 

@@ -218,7 +218,7 @@ class Endpoint:
                         "extra_json": body.get("extra_body", {}),
                     },
                 )
-            completion = json.loads(text)
+            completion = json.loads(text.removeprefix("\ufeff"))  # some gateways write a byte order mark
         except (TimeoutError, openai.APITimeoutError):
             raise _Failed("timeout", outage=False) from None
         except openai.APIConnectionError:

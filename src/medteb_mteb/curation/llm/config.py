@@ -82,6 +82,8 @@ class LLM(BaseModel):
             raise ValueError(
                 "leave user, password and query out of the address; the key belongs in api_key_env"
             )
+        if address.path.rstrip("/").endswith("/chat/completions"):
+            raise ValueError("leave the final /chat/completions out of the address; it is added")
         return value.rstrip("/")
 
     @field_validator("extra")
@@ -188,6 +190,9 @@ def load_settings(path: str | Path, kind: type[SettingsT], holds: str) -> Settin
 
 
 def _first(error: ValidationError) -> str:
+    errors = error.errors()
+    # Pydantic also calls a tuple with invalid items too short.
+    own = [e for e in errors if e["type"] != "too_short" or len(errors) == 1]
     # Without the values: they may hold secrets.
-    lines = [f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors()]
+    lines = [f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in own]
     return "; ".join(line.replace("Value error, ", "") for line in lines[:5])

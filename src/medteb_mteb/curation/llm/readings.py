@@ -9,6 +9,7 @@ from medteb_mteb.curation.llm.budget import tokens_of
 from medteb_mteb.curation.llm.database import Failure
 from medteb_mteb.curation.llm.journal import UNREAD, answer_key
 from medteb_mteb.curation.llm.prompt import Rejected
+from medteb_mteb.curation.llm.tolerant import spoken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -167,10 +168,12 @@ class Readings(Generic[T]):
     def _reading(self, prompt: Prompt, answer: Answer) -> T:
         if answer.ending == "refused":
             raise Rejected("refused")
-        if not answer.text.strip():
+        # A draft in thoughts that were cut off is no answer.
+        text = spoken(answer.text, cut=True) if answer.ending == "cut" else answer.text
+        if not text.strip():
             raise Rejected(answer.ending or "empty")
         try:
-            return self._read(prompt, answer.text)
+            return self._read(prompt, text)
         except Rejected:
             if answer.ending:
                 raise Rejected(answer.ending) from None

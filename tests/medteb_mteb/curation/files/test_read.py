@@ -64,6 +64,9 @@ def test_a_column_named_anonymised_is_not_trusted(tmp_path):
     [
         ([{"_id": "a", "text": "x"}, {"_id": "a", "text": "y"}], r"q.jsonl:2: the id 'a' is taken"),
         ([{"_id": "a", "text": "  "}], r"q.jsonl:1: 'text' is empty"),
+        ([{"_id": "a\tb", "text": "x"}], r"q.jsonl:1: the id 'a.tb' has a tab or a line break"),
+        ([{"_id": "a\r\n", "text": "x"}], r"q.jsonl:1: the id 'a.r.n' has a tab or a line break"),
+        ([{"text": "x"}, {"text": "x"}], r"q.jsonl:2: .* is taken .*rows without an id need different texts"),
         (
             [{"_id": "a", "texts": "x"}],
             r"q.jsonl:1: expected a column text or .*; the columns are _id, texts",
@@ -81,6 +84,13 @@ def test_a_column_named_anonymised_is_not_trusted(tmp_path):
 def test_unusable_rows_are_named_with_their_line(tmp_path, rows, message):
     with pytest.raises(FolderError, match=message):
         list(read_texts(jsonl(tmp_path / "q.jsonl", rows)))
+
+
+def test_a_column_without_a_name_is_no_title(tmp_path):
+    """pandas writes its index as such a column."""
+    file = tmp_path / "q.csv"
+    file.write_text(",_id,text\n0,a,头疼\n1,b,发热\n", encoding="utf-8")
+    assert [(text.id, text.full) for text in read_texts(file)] == [("a", "头疼"), ("b", "发热")]
 
 
 def test_columns_of_parquet_become_json(tmp_path):

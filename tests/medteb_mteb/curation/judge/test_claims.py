@@ -28,6 +28,7 @@ def graded(content, keys=KEYS, **options):
         *[(value, "D") for value in ("D（与查询无关）", "D: unrelated", "D - 无关", "D，因为主体不同")],
         *[(value, None) for value in ("A passage", "a. first of all", "A/B", "AB", "4", "相关", "", "E")],
         *[(value, None) for value in ("A 或 B", "A，到 B", "介于 S 与 A", "A (B级)", "A or B", "S、A")],
+        *[(value, None) for value in ("S：完全回答，A：部分回答", "A! 不，B!", "A（B？）")],
         *[(value, None) for value in (None, 1, True, float("nan"), {}, [], ["A", "B"], [["A"], "A"])],
         (["A"], "A"),
         ([["A"]], "A"),

@@ -120,6 +120,12 @@ def test_impossible_exports_are_refused(sheet, tmp_path):
         export_review(LABELS[:1], QUERIES, {}, tmp_path / "x.csv")
 
 
+def test_labels_without_a_positive_are_refused_with_the_remedy_that_helps(tmp_path):
+    negatives = [label for label in LABELS if label.relevance == 0]
+    with pytest.raises(BuildError, match=r"^None of the \d+ labels is positive, .* --positives 0 reviews"):
+        export_review(negatives, QUERIES, DOCUMENTS, tmp_path / "x.csv")
+
+
 def test_a_sheet_without_a_positive_is_refused(tmp_path):
     few = [label for label in LABELS if label.relevance == 0] + [next(one for one in LABELS if one.relevance)]
     with pytest.raises(BuildError, match=r"would contain no positives \(1 of .*--positives 0\.5"):

@@ -91,7 +91,10 @@ def test_names_of_columns_are_escaped_too(tmp_path):
 
 @pytest.mark.parametrize(
     ("cell", "answer"),
-    [(1, 1), ("S", 1), (" a ", 1), ("B", 0), ("d", 0), ("是", 1), ("N", 0), ("YES", 1), (0, 0)],
+    [
+        *[(cell, 1) for cell in (1, "S", " a ", "是", "YES", "Ｓ", "１")],
+        *[(cell, 0) for cell in (0, "B", "d", "N", "ｂ", "０")],
+    ],
 )
 def test_answers_are_grades_or_yes_and_no(tmp_path, cell, answer):
     rows = [{"row": 1, "answer": cell}, {"row": "2", "answer": None}, {"row": 3.0, "answer": "\u3000"}]

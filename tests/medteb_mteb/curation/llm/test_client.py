@@ -231,6 +231,19 @@ def test_an_answer_is_found_in_every_known_field(ask, prompts, server, write, ex
         assert ask(asked, llm_at(url)).answers == expected(asked)
 
 
+def test_a_reply_may_begin_with_a_byte_order_mark(ask, prompts, server, write, expected):
+    def marked(call):
+        content = json.dumps(message(call, content=write(call.body["messages"])).content)
+        return rules.Answer(200, b"\xef\xbb\xbf" + content.encode())
+
+    server.instead.append(marked)
+    asked = prompts(1)
+    with running(server) as url:
+        generation = ask(asked, llm_at(url, retries=0))
+    assert generation.answers == expected(asked)
+    assert generation.faults == {}
+
+
 def test_truncated_reasoning_is_not_an_answer(ask, prompts, server):
     server.instead.append(
         lambda call: message(call, reasoning_content='{"reply": "draft"}', finish_reason="length")

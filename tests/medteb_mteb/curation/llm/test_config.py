@@ -34,6 +34,10 @@ def test_an_llm_is_read_from_a_file(tmp_path):
         ("llm: {name: a, model: m, base_url: 'http://h', price_in: .inf}", "llm.price_in.*finite"),
         ("llm: {name: a, model: m, base_url: 'http://h', extra: {n: 2}}", "'n' is set by the step itself"),
         ("llm: {name: a, model: m, base_url: 'https://me:pw@h/v1'}", "leave user, password"),
+        (
+            "llm: {name: a, model: m, base_url: 'https://h/v1/chat/completions/'}",
+            "llm.base_url: leave the final /chat/completions out",
+        ),
         ("llm: {name: a, model: m, base_url: 'http://h'}\njudges: []", "judges: Extra inputs"),
         ("llms: []", "llm: Field required"),
         ("- a", "has to be a mapping with 'llm'"),

@@ -94,6 +94,22 @@ def test_the_reason_of_a_failure_is_how_the_answer_ended(answer, reason):
     assert readings.good == ({} if reason else {"p": f"p: {answer.text}"})
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["<think>good draft", "<think>good draft</think>", "good draft</think>", "<think>one</think><think>good"],
+)
+def test_a_draft_in_thoughts_that_were_cut_off_is_no_answer(text):
+    readings = Readings(by_answer([prompt()], SETTINGS), lambda _, read_text: read_text)
+    assert readings.take(KEY, Answer(0, "cut", text)) == "cut"
+    assert readings.good == {}
+
+
+def test_an_answer_that_is_complete_before_its_end_was_cut_off_is_read():
+    readings = Readings(by_answer([prompt()], SETTINGS), read)
+    assert readings.take(KEY, Answer(0, "cut", "<think>one</think>good, becau")) == ""
+    assert readings.good == {"p": "p: good, becau"}
+
+
 def test_prompts_of_the_same_text_share_an_answer_which_each_may_reject():
     def choosy(prompt, text):
         if prompt.key == "b":
