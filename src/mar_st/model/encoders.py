@@ -23,7 +23,7 @@ from mar_st.model.loading import readable_weights
 from mar_st.model.names import model_folder, model_source
 from mar_st.model.native_gte import native
 from mar_st.model.saved_modules import saved_modules
-from mar_st.model.tokenizers import append_eos
+from mar_st.model.tokenizers import append_eos, set_padding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -308,8 +308,7 @@ def _prepare_tokenizer(transformer: Transformer, role: Role, mode: PoolingMode, 
             )
         if not _ends_in_special_token(tokenizer):
             tokenizer = transformer.processor = append_eos(tokenizer)
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.unk_token or tokenizer.eos_token
+    set_padding(tokenizer)
 
 
 def _ends_in_special_token(tokenizer: Any) -> bool:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import pickle
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from sentence_transformers import __version__ as version
 from sentence_transformers.base.modules import Router
 from sentence_transformers.util import import_module_class, load_file_path
 from torch import nn
+from transformers import __version__ as transformers_version
 
-from mar_st.errors import MarError
+from mar_st.errors import MarError, os_error_message
 from mar_st.files import JsonError, one_line, read_json
 from mar_st.modules import module_class
 from mar_st.modules.layout import (
@@ -30,25 +33,52 @@ from mar_st.modules.layout import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+#: What the libraries raise for a folder with missing, damaged or unknown parts.
+_LOADING_ERRORS = (
+    AttributeError,
+    ImportError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    pickle.UnpicklingError,
+)
+
 
 @contextmanager
 def readable_weights(source: object) -> Iterator[None]:
-    """Turn the error for a damaged file of weights into one that names it.
+    """Turn the errors for a model that cannot be loaded into one that names it.
 
     Args:
-        source: Folder or Hub name that is loaded.
+        source: Folder or Hub name that is loaded; errors for anything else are only turned if they are of
+            damaged weights.
 
     Raises:
-        MarError: A file of weights was cut, or is not a safetensors file.
+        MarError: A file of weights was cut or is not a safetensors file, a file of a module is missing or
+            damaged, or the installed libraries lack a class that the model names.
     """
     try:
         yield
+    except MarError:
+        raise
     except SafetensorError as error:
         named = next(
             (path for path in sorted(Path(str(source)).rglob("*.safetensors")) if _damaged(path)), source
         )
         raise MarError(
             f"{named} holds damaged weights ({one_line(error)}). Copy, download or save the model again."
+        ) from error
+    except _LOADING_ERRORS as error:
+        of_the_machine = isinstance(error, torch.OutOfMemoryError) or (
+            isinstance(error, OSError) and os_error_message(error) is not None
+        )
+        if of_the_machine or not isinstance(source, str | Path):
+            raise
+        raise MarError(
+            f"{source} cannot be loaded by sentence-transformers {version}, with transformers "
+            f"{transformers_version} ({type(error).__name__}: {one_line(error, 800)}). A file may be "
+            "missing or damaged, or made for another version: copy, download or save the model again."
         ) from error
 
 

@@ -53,7 +53,8 @@ def open_model(
 
     Unlike `SentenceTransformer(source)`, this needs no `trust_remote_code` for modules of this package, such
     as a lookup encoder. On a CPU without instructions for half precision, weights in half precision are
-    converted to float32, unless `model_kwargs` names a dtype (`use_native_dtype`).
+    converted to float32, unless `model_kwargs` names a dtype (`use_native_dtype`). A tokenizer without a
+    padding token gets one.
 
     Args:
         source: Folder, Hub name, or name of a model of this project.
@@ -66,7 +67,8 @@ def open_model(
         A `MAR` if the model has routes.
 
     Raises:
-        MarError: The model does not exist, has no such route or query encoder, or holds damaged weights.
+        MarError: The model does not exist, has no such route or query encoder, or has missing or damaged
+            files.
     """
     path = model_source(source)
     if has_routes(path):
@@ -81,9 +83,11 @@ def open_model(
     else:
         from mar_st.model.loading import readable_weights  # lazy: torch
         from mar_st.model.plain import PlainModel  # lazy: torch
+        from mar_st.model.tokenizers import set_padding  # lazy: transformers
 
         with readable_weights(path):
             model = PlainModel(path, **options).eval()
+            set_padding(getattr(model[0], "tokenizer", None))
     if not as_stored:
         use_native_dtype(model, options.get("model_kwargs"))
     return model

@@ -106,6 +106,15 @@ def append_eos(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerFast:
     return result
 
 
+def set_padding(tokenizer: Any) -> None:
+    """Give a tokenizer of transformers a padding token if it has none, as those of GPT-2 or Llama.
+
+    Vectors do not depend on it: masks hide padding. A tokenizer of another library is left as it is.
+    """
+    if hasattr(tokenizer, "pad_token_id") and tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.unk_token or tokenizer.eos_token
+
+
 def with_backend(tokenizer: PreTrainedTokenizerBase, backend: Tokenizer) -> PreTrainedTokenizerFast:
     """Return a tokenizer of the general class, which saves unchanged, with the settings of another.
 

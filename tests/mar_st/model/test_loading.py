@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -17,11 +18,12 @@ from mar_st.errors import MarError
 from mar_st.lookup import fit_lookup
 from mar_st.model.encoders import load_encoder
 from mar_st.model.family import add_query_encoder
-from mar_st.model.loading import check_folder, load_further, load_routes
+from mar_st.model.loading import check_folder, load_further, load_routes, readable_weights
 from mar_st.model.opening import open_model
 from tests.mar_st.conftest import make_config, make_tokenizer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 TEXTS = ["头疼怎么办", "感冒怎么办", "高血压怎么办"]
@@ -209,3 +211,34 @@ def test_further_routes_are_loaded_with_the_options_of_the_others(folder):
     model = MAR.from_pretrained(folder, device="cpu", **options)
     assert model.route_modules("query-lookup")[0].embedding.weight.dtype == torch.float16
     assert model.route_modules("query-other")[0].tokenizer.model_max_length == 7
+
+
+def without(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def with_pooling(**changes: Any) -> Callable[[Path], None]:
+    return lambda folder: rewrite(folder / "1_Pooling" / "config.json", **changes)
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (without("1_Pooling/config.json"), "TypeError: .*embedding_dimension"),
+        (with_pooling(pooling_mode="attention"), "ValueError: Invalid pooling mode: 'attention'"),
+        (without("model.safetensors"), "OSError: .*no file named model.safetensors"),
+        (lambda folder: (folder / "config.json").write_text("{"), "OSError: .*not a valid JSON file"),
+    ],
+    ids=["no settings of the pooling", "unknown pooling", "no weights", "cut configuration"],
+)
+def test_a_folder_that_cannot_be_loaded_is_one_error_that_names_it(encoder_folder, tmp_path, damage, reason):
+    folder = tmp_path / "copied"
+    shutil.copytree(encoder_folder, folder)
+    damage(folder)
+    with pytest.raises(MarError, match=rf"^{folder} cannot be loaded .*{reason}.* save the model again\.$"):
+        open_model(folder, device="cpu")
+
+
+def test_errors_of_the_disk_keep_their_own_message():
+    with pytest.raises(OSError, match="No space left"), readable_weights("model"):
+        raise OSError(errno.ENOSPC, "No space left on device")

@@ -83,3 +83,13 @@ def test_damaged_lists_of_modules_are_refused(tmp_path, listing):
     (tmp_path / "modules.json").write_text(listing)
     with pytest.raises(MarError, match=r"modules\.json"):
         open_model(tmp_path)
+
+
+def test_a_tokenizer_without_a_padding_token_gets_one(encoder_folder, tmp_path):
+    expected = open_model(encoder_folder, device="cpu").encode(TEXTS)
+    model = SentenceTransformer(str(encoder_folder), device="cpu")
+    model.tokenizer.pad_token = None
+    model.save_pretrained(str(tmp_path / "unpadded"), create_model_card=False)
+    opened = open_model(tmp_path / "unpadded", device="cpu")
+    assert opened.tokenizer.pad_token_id is not None
+    np.testing.assert_allclose(opened.encode([*TEXTS, "痛"])[: len(TEXTS)], expected, atol=1e-6)
