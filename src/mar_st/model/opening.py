@@ -83,11 +83,13 @@ def open_model(
     else:
         from mar_st.model.loading import readable_weights  # lazy: torch
         from mar_st.model.plain import PlainModel  # lazy: torch
-        from mar_st.model.tokenizers import set_padding  # lazy: transformers
+        from mar_st.model.tokenizers import check_vocabulary, set_padding  # lazy: transformers
 
         with readable_weights(path):
             model = PlainModel(path, **options).eval()
-            set_padding(getattr(model[0], "tokenizer", None))
+            tokenizer = getattr(model[0], "tokenizer", None)
+            check_vocabulary(tokenizer, path)
+            set_padding(tokenizer)
     if not as_stored:
         use_native_dtype(model, options.get("model_kwargs"))
     return model

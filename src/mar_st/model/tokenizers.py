@@ -106,6 +106,21 @@ def append_eos(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerFast:
     return result
 
 
+def check_vocabulary(tokenizer: Any, source: str) -> None:
+    """Raise an error if a tokenizer knows special tokens alone.
+
+    Transformers makes such a tokenizer for a folder that has no files of one.
+
+    Raises:
+        MarError: The vocabulary has no other tokens.
+    """
+    if hasattr(tokenizer, "all_special_ids") and len(tokenizer) <= len(set(tokenizer.all_special_ids)):
+        raise MarError(
+            f"{source} has no vocabulary: its tokenizer knows {len(tokenizer)} special tokens alone. Copy "
+            "the tokenizer's files (tokenizer.json, or vocab.txt, or a .model file) into the model's folder."
+        )
+
+
 def set_padding(tokenizer: Any) -> None:
     """Give a tokenizer of transformers a padding token if it has none, as those of GPT-2 or Llama.
 

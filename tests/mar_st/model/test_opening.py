@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
@@ -93,3 +95,13 @@ def test_a_tokenizer_without_a_padding_token_gets_one(encoder_folder, tmp_path):
     opened = open_model(tmp_path / "unpadded", device="cpu")
     assert opened.tokenizer.pad_token_id is not None
     np.testing.assert_allclose(opened.encode([*TEXTS, "痛"])[: len(TEXTS)], expected, atol=1e-6)
+
+
+def test_a_folder_without_tokenizer_files_is_refused(encoder_folder, tmp_path):
+    shutil.copytree(encoder_folder, tmp_path / "model")
+    gone = [path for path in (tmp_path / "model").rglob("*") if "token" in path.name or "vocab" in path.name]
+    assert gone
+    for path in gone:
+        path.unlink()
+    with pytest.raises(MarError, match=r"has no vocabulary: its tokenizer knows \d special tokens alone"):
+        open_model(tmp_path / "model", device="cpu")
