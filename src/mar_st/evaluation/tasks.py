@@ -295,6 +295,8 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for number, line in _lines(path):
         try:
             row = json.loads(line)
+            if "\\u" in line:
+                json.dumps(row, ensure_ascii=False).encode()  # fails on half of a surrogate pair
         except (ValueError, RecursionError) as error:
             raise DataError(f"{path}:{number}: not a JSON object ({one_line(error)}).") from error
         if not isinstance(row, dict):
@@ -321,9 +323,11 @@ def _qrels(folder: Path, split: str) -> Iterator[tuple[str, str, str, int]]:
     if not path.is_file() and path.with_suffix(".jsonl").is_file():
         for place, row in _rows(path.with_suffix(".jsonl")):
             try:
-                yield place, str(row["query-id"]), str(row["corpus-id"]), int(row["score"])
-            except (KeyError, TypeError, ValueError) as error:
-                raise DataError(f"{place}: needs 'query-id', 'corpus-id' and 'score'.") from error
+                yield place, str(row["query-id"]), str(row["corpus-id"]), _grade(row["score"])
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
+                raise DataError(
+                    f"{place}: needs 'query-id', 'corpus-id' and 'score', a whole number."
+                ) from error
         return
     for number, line in _lines(path):
         cells = line.split("\t")
@@ -331,9 +335,19 @@ def _qrels(folder: Path, split: str) -> Iterator[tuple[str, str, str, int]]:
             continue
         try:
             query, document, grade = cells
-            yield f"{path}:{number}", query, document, int(grade)
-        except ValueError as error:
-            raise DataError(f"{path}:{number}: needs query-id, corpus-id, score; has {line!r}.") from error
+            yield f"{path}:{number}", query, document, _grade(grade)
+        except (ValueError, OverflowError) as error:
+            raise DataError(
+                f"{path}:{number}: needs query-id, corpus-id and score, a whole number; has {line!r}."
+            ) from error
+
+
+def _grade(value: Any) -> int:
+    """Return a whole number, also of `2.0`, as data frames write it; raise ValueError for any other."""
+    grade = int(float(value))
+    if grade != float(value):
+        raise ValueError("not a whole number")
+    return grade
 
 
 def _read_retrieval(folder: Path, task: Task, kind: Type) -> dict[str, Any]:

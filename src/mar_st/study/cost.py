@@ -17,7 +17,7 @@ from mar_st.model.routes import route
 from mar_st.modules.bigrams import count_values
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 #: Queries whose operations are counted, and queries that are timed.
 COUNTED_QUERIES, TIMED_QUERIES, WARM_UP_QUERIES = 20, 100, 10
@@ -57,7 +57,7 @@ def query_cost(model: SentenceTransformer, queries: Sequence[str]) -> dict[str, 
     flops, tokens = 0, 0
     for text in texts:
         features = model.preprocess([(model.prompts.get("query") or "") + text], task="query")
-        tokens += int(features["attention_mask"].sum())
+        tokens += _tokens(features)
         features = {k: v.to(model.device) if hasattr(v, "to") else v for k, v in features.items()}
         # Fused attention kernels hide their operations; plain ones are counted.
         with (
@@ -73,6 +73,12 @@ def query_cost(model: SentenceTransformer, queries: Sequence[str]) -> dict[str, 
         "tokens_per_query": round(tokens / len(texts), 2),
         "flops_per_query": round(flops / len(texts)),
     }
+
+
+def _tokens(features: Mapping[str, Any]) -> int:
+    """Return the number of tokens of one text; a static model pads nothing, and so has no attention mask."""
+    mask = features.get("attention_mask")
+    return int(features["input_ids"].numel() if mask is None else mask.sum())
 
 
 def query_time(model: SentenceTransformer, queries: Sequence[str]) -> dict[str, Any]:

@@ -121,7 +121,7 @@ def _append(path, line):
         ),
         ("Retrieval", "queries.jsonl", '{"text": "x"}', r"queries.jsonl:4: needs '_id' and 'text'"),
         ("Retrieval", "qrels/test.tsv", "q1\tnowhere\t1", r"test.tsv:6: there is no document 'nowhere'"),
-        ("Retrieval", "qrels/test.tsv", "q1 d1 1", r"test.tsv:6: needs query-id, corpus-id, score"),
+        ("Retrieval", "qrels/test.tsv", "q1 d1 1", r"test.tsv:6: needs query-id, corpus-id and score"),
         ("Reranking", "top_ranked.jsonl", '{"query-id": "q1", "corpus-ids": ["x"]}', r"no document 'x'"),
         ("STS", "test.jsonl", '{"sentence1": "a"}', r"test.jsonl:7: needs 'sentence1'"),
         (
@@ -135,6 +135,9 @@ def _append(path, line):
         ("Retrieval", "corpus.jsonl", '{"_id": "d9", "text": "x", "title": [1]}', r":7: 'text' and 'title'"),
         ("Reranking", "top_ranked.jsonl", '{"query-id": "q1", "corpus-ids": "d1"}', r"is a list; got str"),
         ("Reranking", "top_ranked.jsonl", '{"query-id": "q1", "corpus-ids": 1}', r"is a list; got int"),
+        ("Retrieval", "corpus.jsonl", r'{"_id": "d9", "text": "\ud800"}', r":7: not a JSON .* surrogates"),
+        ("Retrieval", "qrels/test.tsv", "q1\td2\t0.5", r"test.tsv:6: needs .* a whole number; has"),
+        ("Retrieval", "qrels/test.tsv", "q1\td2\tinf", r"test.tsv:6: needs .* a whole number; has"),
     ],
 )
 def test_broken_data_are_named(make_folder, kind, file, line, message):
@@ -142,6 +145,29 @@ def test_broken_data_are_named(make_folder, kind, file, line, message):
     _append(folder / file, line)
     with pytest.raises(DataError, match=message):
         load_task(Task(name="t", path=str(folder)))
+
+
+def _with_grades(folder, grades):
+    """Replace the qrels by JSONL with a grade for the first document of each query."""
+    (folder / "qrels" / "test.tsv").unlink()
+    rows = [{"query-id": f"q{i}", "corpus-id": f"d{i}", "score": grade} for i, grade in enumerate(grades, 1)]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "qrels" / "test.jsonl").write_text(lines, encoding="utf-8")
+    return Task(name="t", path=str(folder))
+
+
+def test_grades_written_as_decimals_are_whole_numbers(make_folder):
+    folder = make_folder("Retrieval")
+    expected = load_task(Task(name="t", path=str(folder))).qrels
+    qrels = folder / "qrels" / "test.tsv"
+    qrels.write_text(qrels.read_text(encoding="utf-8").replace("\t1\n", "\t1.0\n"), encoding="utf-8")
+    assert load_task(Task(name="t", path=str(folder))).qrels == expected
+    assert load_task(_with_grades(folder, [1.0, 2])).qrels == {"q1": {"d1": 1}, "q2": {"d2": 2}}
+
+
+def test_a_fraction_of_a_grade_is_refused_not_cut(make_folder):
+    with pytest.raises(DataError, match=r"test.jsonl:2: needs .* a whole number"):
+        load_task(_with_grades(make_folder("Retrieval"), [1, 1.5]))
 
 
 @pytest.mark.parametrize("file", ["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"])

@@ -9,7 +9,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
-from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
 
 from mar_st.model.encoders import load_encoder
 from mar_st.modules.bigrams import Bigrams, BigramTransformer
@@ -71,6 +71,16 @@ def test_vectors_of_token_pairs_count_as_embeddings():
     more = query_cost(SentenceTransformer(modules=[paired, *rest], device="cpu"), QUERIES)
     assert more["parameters"] == plain["parameters"] + 2 * 3 * config.hidden_size
     assert more["parameters_without_embeddings"] == plain["parameters_without_embeddings"]
+
+
+def test_a_static_model_has_a_cost():
+    tokenizer = make_tokenizer("query")
+    static = StaticEmbedding(tokenizer, embedding_dim=8)
+    counted = query_cost(SentenceTransformer(modules=[static], device="cpu"), QUERIES)
+    lengths = [len(tokenizer(query, add_special_tokens=False)["input_ids"]) for query in QUERIES]
+    assert counted["tokens_per_query"] == pytest.approx(np.mean(lengths), abs=0.01)
+    assert counted["parameters"] == 8 * len(tokenizer)
+    assert counted["parameters_without_embeddings"] == counted["flops_per_query"] == 0
 
 
 def test_times_are_those_of_single_queries_after_the_warm_up(monkeypatch):
