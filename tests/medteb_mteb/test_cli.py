@@ -46,6 +46,7 @@ def test_summaries_in_lists_of_commands_are_not_cut(medteb, monkeypatch, group):
         (["run", "-t", "MedTEBSTS"], "no model given"),
         (["run", "-m", "bm25-jieba"], "no task given"),
         (["run", "-m", "bm25-jieba", "-t", "STS1"], "task STS1: "),
+        (["run", "-m", "bm25-jieba", "-t", "NoTask"], "task NoTask: 'NoTask' not found"),
         (["run", "-m", "bm25-jieba", "-b", "MedTEB"], "benchmark MedTEB: "),
         (["run", "-m", "bm25-jieb", "-t", "STS12"], "Did you mean"),
         (["run", "-m", "./nowhere", "-t", "STS12"], "model ./nowhere: no such folder"),

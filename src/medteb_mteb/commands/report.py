@@ -184,7 +184,7 @@ def _task(name: str) -> AbsTask:
     try:
         task = mteb.get_task(name)
     except KeyError as error:
-        raise UserError(f"task {name}: {error.args[0]}") from None
+        raise UserError(f"task {name}: {error.args[0].removeprefix('KeyError: ')}") from None
     try:
         task.load_data()
     except DataUnavailableError as error:

@@ -113,7 +113,7 @@ def _tasks(options: RunOptions) -> tuple[list[AbsTask], frozenset[str]]:
         try:
             task = mteb.get_task(name)
         except KeyError as error:
-            raise UserError(f"task {name}: {error.args[0]}") from None
+            raise UserError(f"task {name}: {error.args[0].removeprefix('KeyError: ')}") from None
         _add(tasks, task)
     requested = frozenset(tasks)
     for name in options.benchmarks:

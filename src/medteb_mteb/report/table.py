@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -153,7 +154,10 @@ class ResultTable:
         return "\n".join("| " + " | ".join(cell for cell in row) + " |" for row in (header, rule, *rows))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the table, the comparisons and how the intervals were made, as JSON values."""
+        """Return the table, the comparisons and how the intervals were made, as JSON values.
+
+        A score that is undefined (a correlation of pairs that are all equal) is null.
+        """
         rows = []
         for model in self.models:
             scores = {task: self._json_cell(model, task) for task in self.tasks if self.entry(model, task)}
@@ -167,7 +171,7 @@ class ResultTable:
                     "averages": {name: self.average(model, name) for name in self.averages},
                 }
             )
-        return {
+        content = {
             "schema_version": 1,
             "interval": {"method": "percentile bootstrap over test items", "level": CONFIDENCE_LEVEL,
                          "resamples": RESAMPLES, "seed": SEED},
@@ -180,6 +184,8 @@ class ResultTable:
                 for task, first, other, c in self.comparisons()
             ],
         }  # fmt: skip
+        strict: dict[str, Any] = _without_nan(content)
+        return strict
 
     def comparison_lines(self) -> list[str]:
         """Return the comparisons as text, one per line."""
@@ -277,3 +283,12 @@ def _metric_name(metric: str) -> str:
     if at:
         return f"{_METRIC_NAMES.get(name, name)}@{cut}"
     return metric.replace("_", " ")
+
+
+def _without_nan(value: Any) -> Any:
+    """Return JSON values with None in place of floats that are not finite, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _without_nan(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

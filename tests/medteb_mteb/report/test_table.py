@@ -49,6 +49,13 @@ def test_markdown_shows_scores_intervals_gaps_and_means_only_of_whole_rows():
     assert second.endswith("] | - | - |")
 
 
+def test_an_undefined_score_is_null_in_json():
+    undefined = entry("a", "T1", [0.5], score=float("nan"), sample=None, metric="cosine_spearman")
+    content = json.loads(json.dumps(ResultTable(["a"], ["T1"], [undefined]).to_json(), allow_nan=False))
+    assert content["rows"][0]["scores"]["T1"]["score"] is None
+    assert content["rows"][0]["mean"] is None
+
+
 def test_json_is_strict_and_says_how_intervals_were_made():
     table, strong, _ = make_table()
     document = json.loads(json.dumps(table.to_json(), allow_nan=False))
