@@ -17,14 +17,14 @@ import shutil
 import sys
 from pathlib import Path
 
-from mar_st.encode import encode_corpus
-from mar_st.model.packed import pack, unpacked_folder
+from mar_st.model.packed import pack
 
 package, ladder = Path(sys.argv[1]), Path("ladder")
 for record in (*ladder.glob("*.png"), *ladder.glob("*.jsonl"), ladder / "ladder.json", ladder / "space.json"):
     record.unlink()
 shutil.copy(package.parents[1] / "card.md", ladder / "README.md")
 pack(ladder, package / "model")
-sample = package / "sample"
-encode_corpus(unpacked_folder(package / "model", "mar-zh"), sample / "corpus.jsonl", sample / "vectors")
 PY
+cd "$here/src/mar_zh/sample"  # the manifest names the corpus as it is given
+PYTHONPATH="$here/src" mar encode mar-zh corpus.jsonl vectors
+rm vectors/.lock vectors/encode.json

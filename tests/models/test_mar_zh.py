@@ -72,6 +72,11 @@ def test_the_vectors_of_the_sample_are_those_of_the_model(folder):
     assert ((stored[some] * expected).sum(1) > 0.999).all()
 
 
+def test_no_folder_of_another_machine_is_named():
+    manifest = json.loads((PACKAGE / "sample" / "vectors" / "manifest.json").read_text(encoding="utf-8"))
+    assert (manifest["model"]["name"], manifest["corpus"]["path"]) == ("mar-zh", "corpus.jsonl")
+
+
 def test_the_package_is_small():
     assert sum(path.stat().st_size for path in PACKAGE.rglob("*") if path.is_file()) < 60e6
 
