@@ -19,11 +19,11 @@ from transformers.utils.hub import cached_file
 
 from mar_st.errors import MarError
 from mar_st.model.adapters import merge_lora
-from mar_st.model.loading import readable_weights
+from mar_st.model.loading import loading_of
 from mar_st.model.names import model_folder, model_source
 from mar_st.model.native_gte import native
 from mar_st.model.saved_modules import saved_modules
-from mar_st.model.tokenizers import append_eos, set_padding
+from mar_st.model.tokenizers import append_eos, check_vocabulary, set_padding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +85,7 @@ def load_encoder(
     """
     if not isinstance(source, tuple):
         source = model_source(source)
-    with readable_weights(source):
+    with loading_of(source):
         saved = None if isinstance(source, tuple) else saved_modules(source, revision)
         dense = None if saved is None else _saved_projection(saved, revision)
         transformer = _transformer(source, saved, revision, dict(model_kwargs or {}))
@@ -285,6 +285,7 @@ def _prepare_tokenizer(transformer: Transformer, role: Role, mode: PoolingMode, 
     tokenizer = transformer.tokenizer
     if tokenizer is None:
         raise MarError(f"{name} has no tokenizer; save one beside the weights.")
+    check_vocabulary(tokenizer, name)
     embedding: Any = transformer.model.get_input_embeddings()
     rows = embedding.weight.shape[0]
     if len(tokenizer) > rows:

@@ -47,7 +47,7 @@ _LOADING_ERRORS = (
 
 
 @contextmanager
-def readable_weights(source: object) -> Iterator[None]:
+def loading_of(source: object) -> Iterator[None]:
     """Turn the errors for a model that cannot be loaded into one that names it.
 
     Args:

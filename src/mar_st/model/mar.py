@@ -16,7 +16,7 @@ from sentence_transformers.util.decorators import deprecated_kwargs
 from mar_st.errors import MarError
 from mar_st.files import DIGESTS, write_digests
 from mar_st.model.encoders import load_encoder
-from mar_st.model.loading import check_folder, load_further, load_routes, readable_weights
+from mar_st.model.loading import check_folder, load_further, load_routes, loading_of
 from mar_st.model.names import model_folder, model_source
 from mar_st.model.prompts import PROMPT_NAMES, PUBLISHED_PROMPTS, source_prompts
 from mar_st.modules import OWN_MODULES, arrange, is_truncation, restore, route_chain, truncation
@@ -220,7 +220,7 @@ class MAR(SentenceTransformer):
         if (folder := model_folder(path)) is not None:
             check_folder(path := folder)
         if routes == "both" and query is None:
-            with readable_weights(path):
+            with loading_of(path):
                 return cls(str(path), **kwargs).eval()
         saved = {"query": query or "query", "document": "document"}
         wanted = {name: saved[name] for name in saved if routes in ("both", name)}
@@ -231,7 +231,7 @@ class MAR(SentenceTransformer):
         }
         loading["backend"] = kwargs.get("backend", "torch")
         loading["trust_remote_code"] = bool(kwargs.get("trust_remote_code"))
-        with readable_weights(path):
+        with loading_of(path):
             modules, config = load_routes(str(path), wanted, hub=hub, loading=loading)
         prompts = {**config.get("prompts", {}), **(kwargs.pop("prompts", None) or {})}
         for name in ("similarity_fn_name", "default_prompt_name"):

@@ -18,7 +18,7 @@ from mar_st.errors import MarError
 from mar_st.lookup import fit_lookup
 from mar_st.model.encoders import load_encoder
 from mar_st.model.family import add_query_encoder
-from mar_st.model.loading import check_folder, load_further, load_routes, readable_weights
+from mar_st.model.loading import check_folder, load_further, load_routes, loading_of
 from mar_st.model.opening import open_model
 from tests.mar_st.conftest import make_config, make_tokenizer
 
@@ -240,5 +240,5 @@ def test_a_folder_that_cannot_be_loaded_is_one_error_that_names_it(encoder_folde
 
 
 def test_errors_of_the_disk_keep_their_own_message():
-    with pytest.raises(OSError, match="No space left"), readable_weights("model"):
+    with pytest.raises(OSError, match="No space left"), loading_of("model"):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -11,6 +11,7 @@ from mar_st import MAR
 from mar_st.errors import MarError
 from mar_st.lookup import fit_lookup
 from mar_st.mining.retrievers import Dense
+from mar_st.model.encoders import load_encoder
 from mar_st.model.family import add_query_encoder
 from mar_st.model.opening import has_routes, open_model
 from mar_st.online.torch_encoder import TorchEncoder
@@ -105,3 +106,5 @@ def test_a_folder_without_tokenizer_files_is_refused(encoder_folder, tmp_path):
         path.unlink()
     with pytest.raises(MarError, match=r"has no vocabulary: its tokenizer knows \d special tokens alone"):
         open_model(tmp_path / "model", device="cpu")
+    with pytest.raises(MarError, match="has no vocabulary"):
+        load_encoder(str(tmp_path / "model"), "document")

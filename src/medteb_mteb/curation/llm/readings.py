@@ -168,7 +168,7 @@ class Readings(Generic[T]):
     def _reading(self, prompt: Prompt, answer: Answer) -> T:
         if answer.ending == "refused":
             raise Rejected("refused")
-        # A draft in thoughts that were cut off is no answer.
+        # A draft in thoughts that were cut off does not count as an answer.
         text = spoken(answer.text, cut=True) if answer.ending == "cut" else answer.text
         if not text.strip():
             raise Rejected(answer.ending or "empty")
