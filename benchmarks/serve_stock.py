@@ -25,14 +25,10 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from mar_st.online import DeadlinePassed
 from mar_st.serve import ServeSettings
-from mar_st.serve.app import create_app
-from mar_st.serve.aside import SWITCH_SECONDS
-from mar_st.serve.errors import ApiError, late
-from mar_st.serve.handlers import Handlers
-from mar_st.serve.http import ReceivedRequest
-from mar_st.serve.launch import _address, _listen, launch
-from mar_st.serve.requests import EmbeddingsRequest, SearchRequest  # noqa: TC001 -- FastAPI reads them
-from mar_st.serve.responses import (
+from mar_st.serve.api.handlers import Handlers
+from mar_st.serve.api.http import ReceivedRequest
+from mar_st.serve.api.requests import EmbeddingsRequest, SearchRequest  # noqa: TC001 -- FastAPI reads them
+from mar_st.serve.api.responses import (
     EmbeddingItem,
     EmbeddingsResponse,
     SearchHit,
@@ -40,6 +36,10 @@ from mar_st.serve.responses import (
     SearchTiming,
     TokenUsage,
 )
+from mar_st.serve.app import create_app
+from mar_st.serve.engine.aside import SWITCH_SECONDS
+from mar_st.serve.errors import ApiError, late
+from mar_st.serve.launch import _address, _listen, launch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -52,7 +52,7 @@ from importlib.resources import files
 from mar_st.encode import VectorFolder
 
 assert VectorFolder.open("vectors").ids.to_pylist() == ["1", "2"]
-for name in ("kernels/amx.cpp", "kernels/encoder.cpp", "planning/backbones.yaml", "serve/page/index.html", "serve/page/page.css", "serve/page/page.js", "serve/page/texts.js",
+for name in ("kernels/amx.cpp", "kernels/encoder.cpp", "planning/backbones.yaml", "serve/api/page/index.html", "serve/api/page/page.css", "serve/api/page/page.js", "serve/api/page/texts.js",
              "index/everyday/zh.txt"):
     assert (files("mar_st") / name).is_file(), f"{name} is not in the wheel"
 PY

@@ -170,7 +170,7 @@ PARTS = {
 #: Lines of commands that no test runs, by a pattern, and why. Those of `mar`, `medteb` and `benchmarks/` are parsed.
 NOT_RUN = {
     r"^(\.venv/bin/)?(pip|npm|sudo|make|git|for|python -m venv)\b": "installs something, or changes the system",
-    r"^pytest -m slow tests/mar_st/serve/test_accessibility\.py": "needs what the line before installs",
+    r"^pytest -m slow tests/mar_st/serve/api/test_accessibility\.py": "needs what the line before installs",
     r"^hf download": "downloads from the Hub",
     r"^mar push\b|--push-to-hub": "writes to the Hub, with a login",
     r"^(torchrun|accelerate|export MAR_DEEPSPEED)\b": "needs several GPUs",

@@ -76,9 +76,9 @@ def check(title: str, files: list[str]) -> None:
 
 
 def folder_of(file: str) -> str:
-    """Return the folder of a file, below the package or `curation`; empty for a module of the package."""
-    parts = file.split("/")
-    return "/".join(parts[: 2 if parts[0] == "curation" else 1]) if len(parts) > 1 else ""
+    """Return the folder of a file, below the package, `curation` or `serve`; empty if there is none."""
+    folders = file.split("/")[:-1]
+    return "/".join(folders[: 2 if folders[:1] in (["curation"], ["serve"]) else 1])
 
 
 class Recorder:

@@ -112,7 +112,7 @@ def serve(
     SIGHUP or POST /admin/reload reopens the index without losing a request; SIGTERM finishes the accepted
     requests.
     """
-    from mar_st.serve.keys import read_keys  # lazy: start-up
+    from mar_st.serve.api.keys import read_keys  # lazy: start-up
     from mar_st.serve.launch import check_packages, run  # lazy: start-up
     from mar_st.serve.settings import ServeSettings  # lazy: start-up
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 
-from mar_st.serve.documents import check_space
-from mar_st.serve.engine import Encoding
-from mar_st.serve.fleet import follow
-from mar_st.serve.gate import Gate
-from mar_st.serve.generations import Generations, OpenedSearcher, SearcherSource
+from mar_st.serve.api.gate import Gate
+from mar_st.serve.api.routes import add_routes
+from mar_st.serve.engine.documents import check_space
+from mar_st.serve.engine.fleet import follow
+from mar_st.serve.engine.generations import Generations, OpenedSearcher, SearcherSource
+from mar_st.serve.engine.search_engine import Encoding
 from mar_st.serve.metrics import Metrics
-from mar_st.serve.routes import add_routes
 from mar_st.serve.settings import ServeError, ServeSettings
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from mar_st.index import Searcher
     from mar_st.online import QueryEncoder
-    from mar_st.serve.fleet import Fleet
+    from mar_st.serve.engine.fleet import Fleet
 
 
 def create_app(

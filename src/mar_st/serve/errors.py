@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import orjson
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mar_st.serve.http import Header
+Header: TypeAlias = tuple[bytes, bytes]
 
 #: `error.type` for each status, as OpenAI's clients expect it.
 _TYPES = {

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
 from mar_st.kernels.processor import processors
-from mar_st.serve.aside import SWITCH_SECONDS
-from mar_st.serve.seams import check_uvicorn
+from mar_st.serve.connections.seams import check_uvicorn
+from mar_st.serve.engine.aside import SWITCH_SECONDS
 from mar_st.serve.settings import ServeError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-    from mar_st.serve.fleet import Fleet
+    from mar_st.serve.engine.fleet import Fleet
     from mar_st.serve.settings import ServeSettings
 
 _LOG = logging.getLogger(__name__)
@@ -92,8 +92,8 @@ def launch(
     """
     check_packages()
     check_uvicorn()
-    from mar_st.serve.config import ServeConfig  # lazy: uvicorn
-    from mar_st.serve.guard import ConnectionLimits  # lazy: orjson
+    from mar_st.serve.connections.config import ServeConfig  # lazy: uvicorn
+    from mar_st.serve.connections.guard import ConnectionLimits  # lazy: orjson
     from mar_st.serve.postmortem import watched  # lazy: numpy
 
     max_connections = _allow_files(settings.max_connections)
@@ -139,7 +139,7 @@ def worker(index: str, encoder: str | None, settings: ServeSettings, folder: Pat
         folder: Folder that workers share.
     """
     from mar_st.serve.app import create_app  # lazy: fastapi
-    from mar_st.serve.documents import load_document_encoder  # lazy: numpy
+    from mar_st.serve.engine.documents import load_document_encoder  # lazy: numpy
 
     documents = None
     if settings.threads is None:
@@ -171,7 +171,7 @@ def join_fleet(folder: Path, settings: ServeSettings) -> Fleet:
         folder: Folder that workers share.
         settings: Settings with the number of workers.
     """
-    from mar_st.serve.fleet import Fleet  # lazy: orjson
+    from mar_st.serve.engine.fleet import Fleet  # lazy: orjson
 
     _allow_files(settings.max_connections)
     sys.setswitchinterval(SWITCH_SECONDS)

@@ -11,7 +11,7 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from mar_st.errors import MarError
-from mar_st.serve.fleet import Fleet
+from mar_st.serve.engine.fleet import Fleet
 from mar_st.serve.postmortem import tell
 
 if TYPE_CHECKING:

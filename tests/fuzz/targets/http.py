@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from uvicorn.server import ServerState
 
 from mar_st.serve import ServeSettings, create_app
-from mar_st.serve.config import ServeConfig
-from mar_st.serve.connections import GuardedProtocol
-from mar_st.serve.guard import ConnectionLimits
+from mar_st.serve.connections.config import ServeConfig
+from mar_st.serve.connections.guard import ConnectionLimits
+from mar_st.serve.connections.protocol import GuardedProtocol
 from tests.fuzz.engine import Target
 from tests.mar_st.serve.fakes import DOCUMENTS, FakeEncoder, FakeSearcher
 

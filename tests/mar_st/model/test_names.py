@@ -27,7 +27,7 @@ from mar_st.model.native_gte import fetch
 from mar_st.model.published import assemble
 from mar_st.model.reranker import Reranker
 from mar_st.online import load_query_encoder
-from mar_st.serve.documents import load_document_encoder
+from mar_st.serve.engine.documents import load_document_encoder
 from mar_st.spaces.space import open_teacher
 from mar_st.spaces.students import given_encoder
 from medteb_mteb.curation.files.read import read_texts

@@ -15,7 +15,7 @@ from mar_st.model.encoders import load_encoder
 from mar_st.model.family import add_query_encoder
 from mar_st.model.opening import has_routes, open_model
 from mar_st.online.torch_encoder import TorchEncoder
-from mar_st.serve.documents import load_document_encoder
+from mar_st.serve.engine.documents import load_document_encoder
 from mar_st.spaces.space import open_teacher
 
 TEXTS = [f"{word}{asked}" for word in ("肺炎", "感冒", "痛风") for asked in ("怎么治", "吃什么好", "会好吗")]

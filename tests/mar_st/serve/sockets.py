@@ -10,9 +10,9 @@ import time
 import uvloop
 from uvicorn.server import ServerState
 
-from mar_st.serve.config import ServeConfig
-from mar_st.serve.connections import GuardedProtocol
-from mar_st.serve.guard import ConnectionLimits
+from mar_st.serve.connections.config import ServeConfig
+from mar_st.serve.connections.guard import ConnectionLimits
+from mar_st.serve.connections.protocol import GuardedProtocol
 
 JSON = b"Content-Type: application/json"
 

@@ -14,7 +14,7 @@ import pytest
 
 from mar_st.index import Searcher
 from mar_st.online import DeadlinePassed
-from mar_st.serve.lengths import CHARACTERS_PER_TOKEN
+from mar_st.serve.api.lengths import CHARACTERS_PER_TOKEN
 from tests.mar_st.serve.fakes import DIM, DOCUMENTS, FakeEncoder, FakeSearcher, vector_of
 from tests.mar_st.serve.servers import make_index
 

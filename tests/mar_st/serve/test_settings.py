@@ -89,7 +89,7 @@ def test_a_model_is_not_named_after_a_folder_whose_name_is_not_utf_8():
 
 def test_a_server_does_not_start_under_a_name_that_no_response_could_hold(index, tmp_path, monkeypatch):
     folder = tmp_path / "\udcff"
-    monkeypatch.setattr("mar_st.serve.generations.load_query_encoder", lambda *_, **__: FakeEncoder())
+    monkeypatch.setattr("mar_st.serve.engine.generations.load_query_encoder", lambda *_, **__: FakeEncoder())
     with pytest.raises(ServeError, match="Give another --name"):
         create_app(index, encoder=folder)
     app = create_app(index, ServeSettings(model_name="模型"), encoder=folder)

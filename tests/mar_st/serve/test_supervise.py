@@ -13,7 +13,7 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import multiprocess
 
 from mar_st.serve import supervise
-from mar_st.serve.fleet import Fleet, WorkerReport
+from mar_st.serve.engine.fleet import Fleet, WorkerReport
 from mar_st.serve.supervise import LoneServer, Workers
 
 

@@ -1,0 +1,1 @@
+"""Requests and responses: access, validation, endpoints, the OpenAPI document and the pages."""
