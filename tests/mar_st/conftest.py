@@ -6,15 +6,18 @@ import copy
 import os
 import sys
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import AutoConfig, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedTokenizerFast
 
 from mar_st import MAR
 from tests.mar_st.train_helpers import finished, one_thread, recipe_file, unfinished  # noqa: F401 -- fixtures
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ALPHABET = "头疼发热吃什么药好呢感冒咳嗽怎么办高血压医生你abcdefg0123456789"
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[EOS]"]
@@ -58,6 +61,14 @@ def make_config(model_type: str, hidden_size: int = 32) -> Any:
     if model_type == "modernbert":
         settings |= {"initializer_cutoff_factor": 2.0}
     return AutoConfig.for_model(model_type, **settings)
+
+
+def save_cross_encoder(folder: Path, labels: int) -> Path:
+    config = make_config("bert")
+    config.num_labels = labels
+    AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
+    make_tokenizer("query").save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture

@@ -56,6 +56,8 @@ def search(
     """
     if (query is None) == (queries is None):
         raise typer.BadParameter("give a query or --queries FILE.")
+    if query is not None and not query.strip():
+        raise typer.BadParameter("the query is blank; give a text.")
     if queries is None and (out is not None or qrels is not None):
         raise typer.BadParameter("--out and --qrels require --queries.")
     if rerank_top is not None and rerank is None:

@@ -46,7 +46,8 @@ class Searcher:
         calibrated: What `calibrate_match` stored for this encoder; `None` if nothing was calibrated.
 
     Raises:
-        IndexingError: The encoder does not belong to the vectors of the index.
+        IndexingError: The encoder does not belong to the vectors of the index, or there is a reranker and the
+            index keeps no texts.
     """
 
     def __init__(
@@ -55,6 +56,11 @@ class Searcher:
         self.index, self.encoder, self.reranker = index, encoder, reranker
         if encoder is not None:
             _check_encoder(index, encoder)
+        if reranker is not None and not index.has_texts:
+            raise IndexingError(
+                f"{index.name} keeps no texts that a reranker could score. Build it with the corpus, or "
+                "give no reranker."
+            )
         self.effort, self.calibrated = index.effort_of(encoder), index.match_of(encoder)
 
     @classmethod

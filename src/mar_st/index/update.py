@@ -37,6 +37,9 @@ _MERGE_RATIO = 0.5
 #: Share of deleted and added documents above which an index should be compacted.
 WORN_SHARE = 0.3
 
+#: Maximum characters of an id in a message.
+_MAX_SHOWN_CHARACTERS = 60
+
 
 def add(
     index: str | Path,
@@ -78,14 +81,14 @@ def add(
             known = {name for segment, rows in zip(opened.segments, rows_per_segment, strict=True)
                      for name in segment.documents.ids_of(rows)}  # fmt: skip
             odd = [name for name in ids if name not in known]
-            raise IndexingError(f"{_listed(odd)} not in the index {root}; add instead of updating.")
+            raise IndexingError(f"The index {root} lacks {_listed(odd)}; add instead of updating.")
         if present and not replace:
             odd = next(
                 segment.documents.ids_of(rows)
                 for segment, rows in zip(opened.segments, rows_per_segment, strict=True)
                 if len(rows)
             )
-            raise IndexingError(f"{_listed(odd, present)} in the index {root} already; update, do not add.")
+            raise IndexingError(f"The index {root} has {_listed(odd, present)} already; update, do not add.")
         return _change(opened, rows_per_segment, folder, corpus, progress=progress)
 
 
@@ -112,7 +115,7 @@ def delete(index: str | Path, ids: Iterable[str]) -> dict[str, Any]:
             known = {name for segment, rows in zip(opened.segments, rows_per_segment, strict=True)
                      for name in segment.documents.ids_of(rows)}  # fmt: skip
             odd = [name for name in names if name not in known]
-            raise IndexingError(f"{_listed(odd)} not in the index {root}, so nothing was deleted.")
+            raise IndexingError(f"The index {root} lacks {_listed(odd)}, so nothing was deleted.")
         if len(names) == len(opened):
             raise IndexingError(f"No document of {root} would be left. Delete the folder instead.")
         return _change(opened, rows_per_segment, None, None, progress=False)
@@ -277,5 +280,6 @@ def _documents(parts: Iterable[tuple[Segment, np.ndarray]]) -> Iterable[Stored]:
 
 def _listed(names: Sequence[str], count: int | None = None) -> str:
     count = count or len(names)
-    shown = ", ".join(map(repr, names[:3])) + (", ..." if count > 3 else "")
-    return f"{count} document{'s are' if count != 1 else ' is'} ({shown})"
+    cut = (name[:_MAX_SHOWN_CHARACTERS] + "…" * (len(name) > _MAX_SHOWN_CHARACTERS) for name in names[:3])
+    shown = ", ".join(map(repr, cut)) + (", ..." if count > 3 else "")
+    return f"{count} document{'s' if count != 1 else ''} ({shown})"

@@ -129,6 +129,12 @@ def test_options_that_do_not_go_together_are_refused(data):
         search(str(root), "x")
 
 
+@pytest.mark.parametrize("blank", ["", " \u3000\n"])
+def test_a_blank_query_is_refused(data, blank):
+    with pytest.raises(typer.BadParameter, match="the query is blank"):
+        search(str(data[0] / "index"), blank)
+
+
 def test_an_index_that_names_no_model_needs_an_encoder(data, tmp_path):
     folder = write_vectors(tmp_path / "vectors", ["a"], np.ones((1, 128), np.float32))
     build_index(folder, tmp_path / "index", kind="exact", progress=False)

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from mar_st.encode import write_vectors
 from mar_st.errors import MarError
 from mar_st.index import FilterError, Index, IndexingError, Searcher, build_index
 from mar_st.index.results import RRF
@@ -141,6 +142,14 @@ def test_the_reranker_orders_the_best(folder, library):
         assert hit.legs["dense"].rank == next(one.rank for one in before if one.id == hit.id)
     assert [hit.id for hit in searcher.search(["编号17"], 20, rerank=0)[0]] == [hit.id for hit in before]
     assert len(searcher.search(["编号17", "编号3"], 30, rerank=5)[1]) == 30
+
+
+def test_a_reranker_is_refused_if_the_index_keeps_no_texts(tmp_path, library):
+    ids = [f"d{place}" for place in range(20)]
+    write_vectors(tmp_path / "vectors", ids, np.eye(20, 32, dtype=np.float32))
+    build_index(tmp_path / "vectors", tmp_path / "index", kind="exact", progress=False)
+    with pytest.raises(IndexingError, match="keeps no texts that a reranker could score"):
+        Searcher.open(tmp_path / "index", reranker=FakeReranker())
 
 
 def test_only_the_given_number_of_documents_is_reranked(folder, library):

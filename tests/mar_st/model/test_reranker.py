@@ -7,25 +7,16 @@ import json
 import numpy as np
 import pytest
 from sentence_transformers import CrossEncoder
-from transformers import AutoModelForSequenceClassification
 
 from mar_st.errors import MarError
 from mar_st.model.reranker import Reranker
-from tests.mar_st.conftest import make_config, make_tokenizer
+from tests.mar_st.conftest import save_cross_encoder
 
 PAIRS = [("头疼吃什么药", text) for text in ("感冒发热", "咳嗽怎么办", "高血压医生你好", "头疼")]
 
 
-def save(folder, labels):
-    config = make_config("bert")
-    config.num_labels = labels
-    AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
-    make_tokenizer("query").save_pretrained(folder)
-    return folder
-
-
 def test_scores_are_those_of_the_cross_encoder(tmp_path):
-    folder = save(tmp_path / "one", 1)
+    folder = save_cross_encoder(tmp_path / "one", 1)
     expected = CrossEncoder(str(folder)).predict(PAIRS)
     reranker = Reranker(folder, batch_size=2)
     np.testing.assert_allclose(reranker.score(PAIRS), expected, atol=1e-6)
@@ -36,7 +27,7 @@ def test_scores_are_those_of_the_cross_encoder(tmp_path):
 
 def test_several_scores_per_pair_are_refused(tmp_path):
     with pytest.raises(MarError, match=r"scores of shape \(3,\) per pair; one is needed"):
-        Reranker(save(tmp_path / "three", 3)).score(PAIRS)
+        Reranker(save_cross_encoder(tmp_path / "three", 3)).score(PAIRS)
 
 
 def test_errors_name_a_missing_model(tmp_path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
+import math
 import os
 import signal
 import time
@@ -32,6 +33,9 @@ POLL_SECONDS = 0.2
 
 #: Seconds between two checks of the folder of the index.
 WATCH_SECONDS = 1.0
+
+#: Seconds between two attempts to open a folder that could not be opened, such as one that is being copied.
+RETRY_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -167,7 +171,8 @@ class _Follower:
 
     def __init__(self, fleet: Fleet, generations: Generations, seen: int, *, watch: bool) -> None:
         self.fleet, self.generations, self.seen, self.watch = fleet, generations, seen, watch
-        self._refused: object = None
+        self._failure: tuple[object, str] = (None, "")  # stamp of the folder, message
+        self._failed = -math.inf
         self._looked = time.monotonic()
 
     async def look(self) -> None:
@@ -177,16 +182,19 @@ class _Follower:
             if not self.watch or time.monotonic() - self._looked < WATCH_SECONDS:
                 return
             self._looked = time.monotonic()
-            if not generations.changed() or generations.stamp == self._refused:
+            waits = generations.stamp == self._failure[0] and self._looked - self._failed < RETRY_SECONDS
+            if waits or not generations.changed():
                 return
-        ok, message, self._refused = True, "", None
+        opening, failure = generations.stamp, None
         try:
             await generations.reload()
         except MarError as error:
-            ok, message, self._refused = False, str(error), generations.stamp
-            _LOG.error("the index was not reopened, the old one still answers: %s", message)
-        self.seen = wanted
-        self.fleet.report(WorkerReport(os.getpid(), wanted, ok, generations.current.documents, message))
+            failure = opening, str(error)
+            if wanted != self.seen or failure != self._failure:  # a retry that fails again is not logged
+                _LOG.error("the index was not reopened, the old one still answers: %s", error)
+        self.seen, self._failure, self._failed = wanted, failure or (None, ""), time.monotonic()
+        documents, message = generations.current.documents, self._failure[1]
+        self.fleet.report(WorkerReport(os.getpid(), wanted, failure is None, documents, message))
 
 
 def _is_running(pid: int) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 
 from mar_st.errors import MarError
 from mar_st.index import Index, Searcher
+from mar_st.model.reranker import Reranker
 from mar_st.online import load_query_encoder
 from mar_st.serve.engine.search_engine import SearchEngine
 from mar_st.serve.settings import ServeError
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-#: Files that change whenever a folder with an index, an exported encoder or a model changes.
-_LISTINGS = ("manifest.json", "export.json", "modules.json")
+#: Files that change whenever a folder with an index, an exported encoder, a model or a cross-encoder changes.
+_LISTINGS = ("manifest.json", "export.json", "modules.json", "config.json")
+
+#: Query of the searches before the first request.
+_WARMUP_TEXT = "预热"
 
 #: Sizes of the batches that an encoder encodes before the first request.
 _WARMUP_BATCHES = (1, 4, 16)
@@ -38,7 +42,7 @@ class SearcherSource:
     Attributes:
         index: Folder (or link to one) or URI of the index.
         encoder: Model that encodes queries, or an open encoder; `None` to search by vectors alone.
-        reranker: A cross-encoder.
+        reranker: Folder or Hub name of a cross-encoder.
         query: Name of the query encoder, for a model with several; without `encoder`, in the model that
             encoded the documents.
         backend: Back end of an exported encoder.
@@ -53,7 +57,7 @@ class SearcherSource:
     threads: int | None = None
 
     def open(self, before: OpenedSearcher | None = None) -> OpenedSearcher:
-        """Open the searcher; the encoder of `before` is reused if its files are the same.
+        """Open the searcher; encoder and reranker of `before` are reused if their files are the same.
 
         Raises:
             MarError: Index or encoder cannot be opened, or do not match.
@@ -64,7 +68,11 @@ class SearcherSource:
         if encoder is None and self.query is not None:
             encoder = index.model_source()
         model = encoder if isinstance(encoder, str | Path) else None
-        stamps = of_index, None if model is None else stamp(model)
+        stamps = (
+            of_index,
+            None if model is None else stamp(model),
+            None if self.reranker is None else stamp(self.reranker),
+        )
         if model is not None:
             if before is not None and before.stamps[1] == stamps[1]:
                 encoder = before.encoder
@@ -76,7 +84,11 @@ class SearcherSource:
             raise ServeError(
                 f"The encoder is open already; query={self.query!r} is chosen when it is loaded."
             )
-        searcher = Searcher.open(index, encoder, reranker=self.reranker)
+        reranker = None
+        if self.reranker is not None:
+            same = before is not None and before.stamps[2] == stamps[2]
+            reranker = before.searcher.reranker if before is not None and same else Reranker(self.reranker)
+        searcher = Searcher(index, encoder, reranker=reranker)
         return OpenedSearcher(searcher, encoder, stamps, model)
 
 
@@ -87,13 +99,13 @@ class OpenedSearcher:
     Attributes:
         searcher: The searcher.
         encoder: Its query encoder.
-        stamps: Stamps of the files of index and encoder when they were opened, see `stamp`.
+        stamps: Stamps of the files of index, encoder and reranker when they were opened, see `stamp`.
         model: Source that the encoder was loaded from, if any.
     """
 
     searcher: Searcher
     encoder: Any
-    stamps: tuple[object, object] = (None, None)
+    stamps: tuple[object, object, object] = (None, None, None)
     model: str | Path | None = None
 
 
@@ -199,9 +211,11 @@ class Generations:
             warm: An encoder that needs no warm-up.
         """
         searcher, dim = opened.searcher, opened.searcher.index.dim
-        searcher.search_vectors(np.full((1, dim), dim**-0.5, dtype=np.float32), k=1)
+        reranked = 0 if searcher.reranker is None else 1
+        vector = np.full((1, dim), dim**-0.5, dtype=np.float32)
+        searcher.search_vectors(vector, [_WARMUP_TEXT], k=1, rerank=reranked)
         if searcher.index.has_words:  # jieba reads its dictionary; meanwhile no other thread runs
-            searcher.index.find_words(["预热"], 1, None)
+            searcher.index.find_words([_WARMUP_TEXT], 1, None)
         if opened.encoder is not None and opened.encoder is not warm:
             for size in _WARMUP_BATCHES:
                 opened.encoder.encode(["预热的一句话而已"] * size)

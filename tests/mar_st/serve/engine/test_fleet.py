@@ -93,6 +93,66 @@ def test_a_failed_look_is_logged_once_and_repeated(tmp_path, caplog):
     assert caplog.text.count("Too many levels of symbolic links") == 1
 
 
+@pytest.mark.usefixtures("quick")
+def test_a_watched_folder_that_is_still_being_copied_is_opened_when_it_is_complete(
+    tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(fleets, "RETRY_SECONDS", 0.02)
+
+    class Copied(Generations):
+        stamp = "manifest.json is there"
+        attempts, complete = 0, False
+
+        def changed(self):
+            return not self.reloads
+
+        async def reload(self):
+            self.attempts += 1
+            if not self.complete:
+                raise MarError("The index lacks a file.")
+            await super().reload()
+
+    generations = Copied()
+
+    async def play():
+        following = asyncio.create_task(follow(Fleet(tmp_path), generations, seen=0, watch=True))
+        await until(lambda: generations.attempts == 3)
+        generations.complete = True
+        await until(lambda: generations.reloads)
+        await asyncio.sleep(0.05)
+        following.cancel()
+        return Fleet(tmp_path).reports()
+
+    reports = asyncio.run(play())
+    assert generations.reloads == 1
+    assert [(report.ok, report.message) for report in reports] == [(True, "")]
+    assert caplog.text.count("The index lacks a file.") == 1
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_watched_folder_that_cannot_be_opened_is_tried_again_only_after_a_while(tmp_path):
+    class Damaged(Generations):
+        stamp = "damaged"
+
+        def changed(self):
+            return True
+
+        async def reload(self):
+            await super().reload()
+            raise MarError("The index is damaged.")
+
+    generations = Damaged()
+
+    async def play():
+        following = asyncio.create_task(follow(Fleet(tmp_path), generations, seen=0, watch=True))
+        await until(lambda: generations.reloads)
+        await asyncio.sleep(0.1)
+        following.cancel()
+
+    asyncio.run(play())
+    assert generations.reloads == 1
+
+
 def test_a_folder_of_another_user_is_not_used(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(MarError, match="belongs to another user"):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import shutil
 import threading
 import weakref
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from mar_st.errors import MarError
 from mar_st.serve import ServeSettings, create_app
 from mar_st.serve.engine.fleet import Fleet, WorkerReport
 from mar_st.serve.engine.generations import stamp
+from tests.mar_st.conftest import save_cross_encoder
 from tests.mar_st.serve.conftest import Client
 from tests.mar_st.serve.fakes import DOCUMENTS, FakeEncoder, FakeSearcher
 from tests.mar_st.serve.servers import make_index
@@ -89,6 +92,40 @@ def test_bm25_is_warmed_up_before_the_first_request():
     bare = FakeSearcher(DOCUMENTS, FakeEncoder(), words=False)
     create_app(bare, ServeSettings()).state.generations.current.close()
     assert not hasattr(bare.index, "warmed")
+
+
+@pytest.fixture(scope="module")
+def cross_encoder(tmp_path_factory):
+    return str(save_cross_encoder(tmp_path_factory.mktemp("cross-encoder") / "model", 1))
+
+
+def test_a_server_with_a_reranker_reranks_on_request_and_keeps_it_when_it_reloads(tmp_path, cross_encoder):
+    place = make_index(tmp_path, DOCUMENTS)
+    keys = {"api_keys": ("a-key-of-enough-characters",)}
+    app = create_app(place, ServeSettings(reranker=cross_encoder, **keys), encoder=FakeEncoder())
+    generations = app.state.generations
+    reranker = generations.current.searcher.reranker
+    assert reranker._model is not None  # loaded before the first request
+    client = Client(app)
+    headers = {"x-api-key": "a-key-of-enough-characters"}
+    first = client.post("/search", {"query": "头疼", "k": 3, "rerank": 2}, headers=headers).json()["hits"]
+    assert ["rerank" in hit["legs"] for hit in first] == [True, True, False]
+    plain = client.post("/search", {"query": "头疼", "k": 3}, headers=headers).json()["hits"]
+    assert [list(hit["legs"]) for hit in plain] == [["dense"]] * 3
+    assert client.post("/admin/reload", {}, headers=headers).status_code == 200
+    assert generations.current.searcher.reranker is reranker
+    os.utime(Path(cross_encoder) / "config.json")
+    assert client.post("/admin/reload", {}, headers=headers).status_code == 200
+    assert generations.current.searcher.reranker is not reranker
+    again = client.post("/search", {"query": "头疼", "k": 3, "rerank": 2}, headers=headers).json()["hits"]
+    assert again == first
+    generations.current.close()
+
+
+def test_a_reranker_that_cannot_be_opened_is_refused_at_the_start(tmp_path):
+    place = make_index(tmp_path, DOCUMENTS)
+    with pytest.raises(MarError, match="nothing"):
+        create_app(place, ServeSettings(reranker=str(tmp_path / "nothing")), encoder=FakeEncoder())
 
 
 def test_a_folder_that_cannot_be_opened_changes_nothing(tmp_path):
