@@ -7,10 +7,11 @@ import json
 import numpy as np
 import pytest
 from sentence_transformers import CrossEncoder
+from transformers import AutoModelForSequenceClassification
 
 from mar_st.errors import MarError
 from mar_st.model.reranker import Reranker
-from tests.mar_st.conftest import save_cross_encoder
+from tests.mar_st.conftest import make_config, make_tokenizer, save_cross_encoder
 
 PAIRS = [("头疼吃什么药", text) for text in ("感冒发热", "咳嗽怎么办", "高血压医生你好", "头疼")]
 
@@ -38,7 +39,7 @@ def test_errors_name_a_missing_model(tmp_path):
 def test_a_cross_encoder_without_weights_of_its_head_or_of_layers_is_refused(tmp_path, encoder_folder):
     with pytest.raises(MarError, match=r"is not a trained cross-encoder: it holds no weights of classifier"):
         Reranker(encoder_folder).score(PAIRS)
-    folder = save(tmp_path / "ranker", 1)
+    folder = save_cross_encoder(tmp_path / "ranker", 1)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 4}))
     with pytest.raises(MarError, match=r"holds no weights of .*layer\.2 to .*layer\.3, but its config"):
@@ -46,7 +47,7 @@ def test_a_cross_encoder_without_weights_of_its_head_or_of_layers_is_refused(tmp
 
 
 def test_a_folder_without_weights_is_one_error_that_names_it(tmp_path):
-    folder = save(tmp_path / "ranker", 1)
+    folder = save_cross_encoder(tmp_path / "ranker", 1)
     (folder / "model.safetensors").unlink()
     with pytest.raises(MarError, match=rf"^{folder} cannot be loaded .*model.safetensors"):
         Reranker(folder).score(PAIRS)
