@@ -21,6 +21,7 @@ from mar_st.model.encoders import check_source
 from mar_st.model.identity import model_digest
 from mar_st.model.native_gte import fetch
 from mar_st.model.space import SPACE_FILE, space_of
+from mar_st.model.tokenizers import forget_lengths
 from mar_st.recipes.schema import AlignStage, Data, JointStage
 from mar_st.spaces.agreement import agreement
 from mar_st.spaces.options import AlignSettings
@@ -352,6 +353,7 @@ class SpaceRun:
             )
         part = self.out.with_name(f"{self.out.name}.part")
         shutil.rmtree(part, ignore_errors=True)
+        forget_lengths(result)
         result.save_pretrained(str(part), create_model_card=False)
         if self.digest is not None:
             (part / SPACE_FILE).write_text(f"{self.digest}\n", encoding="utf-8")
