@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError
 from sentence_transformers.base.modules import Normalize, Router
 from sentence_transformers.sentence_transformer.modules import Pooling
 
@@ -237,6 +238,13 @@ def test_a_folder_that_cannot_be_loaded_is_one_error_that_names_it(encoder_folde
     damage(folder)
     with pytest.raises(MarError, match=rf"^{folder} cannot be loaded .*{reason}.* save the model again\.$"):
         open_model(folder, device="cpu")
+
+
+@pytest.mark.parametrize("source", ["model", (object(), "x" * 5000)])
+def test_a_full_disk_is_not_taken_for_damaged_weights(source):
+    message = "Error while serializing: I/O error: No space left on device (os error 28)"
+    with pytest.raises(SafetensorError, match="No space left"), loading_of(source):
+        raise SafetensorError(message)
 
 
 def test_errors_of_the_disk_keep_their_own_message():
