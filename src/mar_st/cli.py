@@ -286,14 +286,11 @@ def main() -> None:
     except (typer.Abort, KeyboardInterrupt):
         print("mar: interrupted; run the same command again to resume a training", file=sys.stderr)
         sys.exit(130)
-    except OSError as error:
-        message = os_error_message(error)
-        if message is None:
-            raise
-        fail(message)
     except Exception as error:
         if isinstance(error, usage_error):
             fail(explain(error) or getattr(error, "format_message", error.__str__)())
+        if (message := os_error_message(error)) is not None:
+            fail(message)
         raise
 
 

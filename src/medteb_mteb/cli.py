@@ -220,7 +220,7 @@ def main() -> None:
             loaded = sys.modules.get(module)
             if loaded is not None and isinstance(error, getattr(loaded, name)):
                 fail(str(error))
-        if isinstance(error, OSError) and (message := os_error_message(error)) is not None:
+        if (message := os_error_message(error)) is not None:
             fail(message)
         raise
 

@@ -22,6 +22,7 @@ from mar_st.graded.grader import THRESHOLDS_FILE, Grader
 from mar_st.graded.thresholds import Thresholds, fit_thresholds, weighted_kappa
 from mar_st.model.names import model_source
 from mar_st.model.reranker import load_cross_encoder
+from mar_st.model.tokenizers import forget_lengths
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -147,6 +148,7 @@ def train_grader(
     (work / identity).touch()
     model = _trained(training, base, work / "checkpoints", settings, top=max(pair.label for pair in pairs))
     part = work / "model"
+    forget_lengths(model)
     model.save_pretrained(str(part), create_model_card=False)
     scores = np.asarray(
         model.predict(

@@ -56,8 +56,7 @@ def loading_of(source: object) -> Iterator[None]:
     """Turn the errors for a model that cannot be loaded into one that names it.
 
     Args:
-        source: Folder or Hub name that is loaded; errors for anything else are only turned if they are of
-            damaged weights.
+        source: Folder or Hub name that is loaded; errors for anything else are not turned.
 
     Raises:
         MarError: A file of weights was cut or is not a safetensors file, a file of a module is missing or
@@ -68,6 +67,8 @@ def loading_of(source: object) -> Iterator[None]:
     except MarError:
         raise
     except SafetensorError as error:
+        if not isinstance(source, str | Path) or os_error_message(error) is not None:
+            raise  # a new encoder, or a disk that is full
         named = next(
             (path for path in sorted(Path(str(source)).rglob("*.safetensors")) if _damaged(path)), source
         )
@@ -75,9 +76,7 @@ def loading_of(source: object) -> Iterator[None]:
             f"{named} holds damaged weights ({one_line(error)}). Copy, download or save the model again."
         ) from error
     except _LOADING_ERRORS as error:
-        of_the_machine = isinstance(error, torch.OutOfMemoryError) or (
-            isinstance(error, OSError) and os_error_message(error) is not None
-        )
+        of_the_machine = isinstance(error, torch.OutOfMemoryError) or os_error_message(error) is not None
         if of_the_machine or not isinstance(source, str | Path):
             raise
         raise MarError(

@@ -13,6 +13,7 @@ from mar_st.errors import MarError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from torch import nn
     from transformers import PreTrainedTokenizerBase
 
     from mar_st.model.encoders import Role
@@ -128,6 +129,19 @@ def set_padding(tokenizer: Any) -> None:
     """
     if hasattr(tokenizer, "pad_token_id") and tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.unk_token or tokenizer.eos_token
+
+
+def forget_lengths(model: nn.Module) -> None:
+    """Remove the truncation and padding that earlier calls left in the tokenizers of a model.
+
+    A saved folder holds them, so its bytes would depend on what the process did before. Each call sets its
+    own again.
+    """
+    for module in model.modules():
+        backend = getattr(getattr(module, "tokenizer", None), "backend_tokenizer", None)
+        if backend is not None:
+            backend.no_truncation()
+            backend.no_padding()
 
 
 def with_backend(tokenizer: PreTrainedTokenizerBase, backend: Tokenizer) -> PreTrainedTokenizerFast:

@@ -8,6 +8,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from mar_st.files import move_folder, write_text
+from mar_st.model.tokenizers import forget_lengths
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,6 +29,7 @@ def keep_model(model: SentenceTransformer, folder: Path, marker: dict[str, str])
     """Save the model of a finished stage, then the marker, then drop the checkpoints."""
     part, target = folder / "model.part", folder / "model"
     shutil.rmtree(part, ignore_errors=True)
+    forget_lengths(model)
     model.save_pretrained(str(part), create_model_card=False)
     shutil.rmtree(target, ignore_errors=True)
     move_folder(part, target)

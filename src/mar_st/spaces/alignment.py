@@ -21,6 +21,7 @@ from mar_st.model.encoders import check_source
 from mar_st.model.identity import model_digest
 from mar_st.model.native_gte import fetch
 from mar_st.model.space import SPACE_FILE, space_of
+from mar_st.model.tokenizers import forget_lengths
 from mar_st.recipes.schema import AlignStage, Data, JointStage
 from mar_st.spaces.agreement import agreement
 from mar_st.spaces.options import AlignSettings
@@ -167,7 +168,7 @@ class SpaceRun:
         """Return the manifest of an existing result with the same settings.
 
         Raises:
-            SpaceError: The folder of the result holds other content.
+            SpaceError: The folder of the result holds other content, or is a link.
         """
         if (self.out / MANIFEST).is_file():
             manifest: dict[str, Any] = json.loads((self.out / MANIFEST).read_text(encoding="utf-8"))
@@ -176,6 +177,8 @@ class SpaceRun:
                 return manifest
         if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
             raise SpaceError(f"{self.out} holds something else; choose another --out or delete it.")
+        if self.out.is_symlink():  # a folder cannot be moved to the name of a link
+            raise SpaceError(f"{self.out} is a link; give the path that it leads to, {self.out.resolve()}.")
         return None
 
     def _manifest(
@@ -352,6 +355,7 @@ class SpaceRun:
             )
         part = self.out.with_name(f"{self.out.name}.part")
         shutil.rmtree(part, ignore_errors=True)
+        forget_lengths(result)
         result.save_pretrained(str(part), create_model_card=False)
         if self.digest is not None:
             (part / SPACE_FILE).write_text(f"{self.digest}\n", encoding="utf-8")

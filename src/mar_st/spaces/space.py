@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 #: How far from 1 the length of a vector may be that counts as normalised (half precision rounds).
 UNIT_TOLERANCE = 1e-2
 
+#: Vectors that are read at a time.
+BLOCK = 8192
+#: Vectors of at most this length have no direction.
+SHORTEST = 1e-12
+
 
 class SpaceError(MarError):
     """An alignment that cannot start or continue; the message says what to do."""
@@ -63,15 +68,16 @@ class Space:
             dim: Dimensions to keep, the first ones; `None` keeps all.
 
         Raises:
-            SpaceError: The teacher has fewer dimensions, or its vectors have various lengths and a similarity
-                other than cosine or dot product.
+            SpaceError: The teacher has fewer dimensions, a vector has no direction, or the vectors have
+                various lengths and a similarity other than cosine or dot product.
+            MarError: A vector is not finite.
         """
-        vectors = [teacher.vectors(role_texts, role) for role, role_texts in texts.items() if role_texts]
-        full = vectors[0].shape[1]
+        vectors = {role: teacher.vectors(given, role) for role, given in texts.items() if given}
+        full = next(iter(vectors.values())).shape[1]
         if dim is not None and dim > full:
             raise SpaceError(f"--dim is {dim}, but the teacher's vectors have {full} dimensions.")
-        lengths = np.linalg.norm(np.concatenate([part[:256] for part in vectors]), axis=1)
-        space = cls(teacher, full, dim or full, bool(np.abs(lengths - 1).max() < UNIT_TOLERANCE))
+        farthest = max(_checked(part, role, dim or full) for role, part in vectors.items())
+        space = cls(teacher, full, dim or full, farthest < UNIT_TOLERANCE)
         if not space.unit and space.similarity not in ("cosine", "dot"):
             raise SpaceError(
                 f"The teacher compares vectors of various lengths by {space.similarity}; a query encoder "
@@ -101,6 +107,29 @@ class Space:
         if self.unit or self.similarity == "cosine":
             return self.vectors(texts, "document")
         return self.teacher.vectors(texts, "document").cut(self.dim)
+
+
+def _checked(vectors: Vectors, role: Side, dim: int) -> float:
+    """Read all vectors before hours of training; returns how far from 1 their lengths are at most.
+
+    Raises:
+        SpaceError: A vector has no direction in its first `dim` dimensions.
+        MarError: A vector is not finite.
+    """
+    farthest = 0.0
+    for start in range(0, len(vectors), BLOCK):
+        block = vectors[start : start + BLOCK]
+        with np.errstate(over="ignore"):
+            lengths, kept = (np.linalg.norm(block[:, :width], axis=1) for width in (block.shape[1], dim))
+        bad = np.flatnonzero(~((kept > SHORTEST) & np.isfinite(lengths)))
+        if len(bad):
+            raise SpaceError(
+                f"The teacher's vector of {role} {start + int(bad[0]) + 1} of {len(vectors)} has the "
+                f"length {kept[bad[0]]:g} in {dim} dimensions, so it has no direction that can be learnt. "
+                "Compute it again, or leave its text out."
+            )
+        farthest = max(farthest, float(np.abs(lengths - 1).max()))
+    return farthest
 
 
 def open_teacher(

@@ -21,7 +21,7 @@ from mar_st.model.names import model_source
 from mar_st.model.opening import open_model
 from mar_st.model.prompts import PROMPT_NAMES
 from mar_st.model.routes import route
-from mar_st.model.tokenizers import train_tokenizer
+from mar_st.model.tokenizers import forget_lengths, train_tokenizer
 from mar_st.modules import truncation
 
 if TYPE_CHECKING:
@@ -164,6 +164,7 @@ def save_student(model: MAR, folder: Path, marker: dict[str, Any]) -> None:
     """Save a model aside, move it into place, then write the marker beside it."""
     part, target = folder / "model.part", folder / "model"
     shutil.rmtree(part, ignore_errors=True)
+    forget_lengths(model)
     model.save_pretrained(str(part), create_model_card=False)
     shutil.rmtree(target, ignore_errors=True)
     move_folder(part, target)

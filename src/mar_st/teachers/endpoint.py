@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, Self
@@ -12,6 +13,7 @@ import numpy as np
 from tqdm import tqdm
 
 from mar_st.errors import MarError
+from mar_st.files import one_line
 from mar_st.teachers.journal import Journal, TeacherJournalError
 from mar_st.teachers.vectors import Vectors, text_keys
 
@@ -193,7 +195,9 @@ class EndpointTeacher:
         import openai  # lazy: openai
 
         try:
-            answer = client.embeddings.create(model=self.model, input=texts, encoding_format="float")
+            answer = client.embeddings.with_raw_response.create(
+                model=self.model, input=texts, encoding_format="float"
+            )
         except openai.APIError as error:
             status = getattr(error, "status_code", None)
             what = f"status {status}" if status else type(error).__name__
@@ -201,10 +205,43 @@ class EndpointTeacher:
                 f"{self.base_url} refused a request for {len(texts)} vectors ({what}: {str(error)[:200]}). "
                 f"{self.journal.rows} vectors bought so far are kept; the same command resumes from there."
             ) from error
-        rows = sorted(answer.data, key=lambda entry: entry.index)
-        if len(rows) != len(texts):
-            raise EndpointError(f"{self.base_url} gave {len(rows)} vectors for {len(texts)} texts.")
         try:
-            self.journal.append(text_keys(texts), [entry.embedding for entry in rows])
-        except TeacherJournalError as error:
+            self.journal.append(text_keys(texts), _embeddings(answer.content, len(texts)))
+        except (EndpointError, TeacherJournalError) as error:
             raise EndpointError(f"{self.base_url} {error}") from error
+
+
+def _embeddings(content: bytes, count: int) -> np.ndarray:
+    """Return the vectors of an answer in the order of the texts, `(count, dim)` float32.
+
+    Raises:
+        EndpointError: The answer is not that of an embeddings endpoint, or does not hold one vector per text.
+    """
+    try:
+        entries = json.loads(content)["data"]
+        indexes = [entry["index"] for entry in entries]
+        vectors = [entry["embedding"] for entry in entries]
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        shown = one_line(ValueError(content[:1000].decode(errors="replace")), 100)
+        raise EndpointError(
+            "gave an answer that is not a JSON object with 'data', a list of objects with 'index' and "
+            f"'embedding': {shown!r}. Give the address of an OpenAI-compatible embeddings endpoint, without "
+            "the final /embeddings."
+        ) from error
+    if len(entries) != count:
+        raise EndpointError(f"gave {len(entries)} vectors for {count} texts.")
+    if not all(type(index) is int for index in indexes) or sorted(indexes) != list(range(count)):
+        raise EndpointError(
+            f"gave vectors with the indexes {str(indexes)[:100]} for {count} texts; expected is each number "
+            f"from 0 to {count - 1} once. Which vector belongs to which text is unknown."
+        )
+    try:
+        with np.errstate(over="ignore"):  # the journal refuses infinite values
+            matrix = np.array([vectors[place] for place in np.argsort(indexes)], dtype=np.float32)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise EndpointError(
+            f"gave vectors that are not lists of numbers of one width ({one_line(error, 100)})."
+        ) from error
+    if matrix.ndim != 2 or not matrix.shape[1]:
+        raise EndpointError(f"gave vectors that are not lists of numbers: {str(vectors[0])[:100]}.")
+    return matrix

@@ -7,10 +7,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
 
 from mar_st.encode.folder import SHARDS, VectorFolder
 from mar_st.encode.shards import shard_name
 from mar_st.errors import MarError
+from mar_st.files import one_line
 from mar_st.teachers.vectors import KeyIndex, Part, Vectors, text_keys
 from mar_st.text.texts import read_rows
 
@@ -152,6 +154,13 @@ def _find(folder: Path) -> Part:
 
 def _safetensors(path: Path) -> Part:
     """Return the only matrix of a safetensors file, without loading it."""
+    try:
+        with safe_open(path, framework="numpy"):  # checks the header and the size of the file
+            pass
+    except SafetensorError as error:
+        raise TeacherFolderError(
+            f"{path} is damaged or is not a safetensors file ({one_line(error)}). Write or copy it again."
+        ) from error
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))

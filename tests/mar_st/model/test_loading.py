@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from sentence_transformers.base.modules import Normalize, Router
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -288,6 +289,13 @@ def test_a_pooler_that_no_vector_goes_through_may_be_missing(encoder_folder, tmp
     save_file(kept, folder / "model.safetensors")
     vectors = open_model(folder, device="cpu").encode(TEXTS)
     np.testing.assert_array_equal(vectors, open_model(encoder_folder, device="cpu").encode(TEXTS))
+
+
+@pytest.mark.parametrize("source", ["model", (object(), "x" * 5000)])
+def test_a_full_disk_is_not_taken_for_damaged_weights(source):
+    message = "Error while serializing: I/O error: No space left on device (os error 28)"
+    with pytest.raises(SafetensorError, match="No space left"), loading_of(source):
+        raise SafetensorError(message)
 
 
 def test_errors_of_the_disk_keep_their_own_message():

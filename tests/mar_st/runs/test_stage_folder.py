@@ -27,6 +27,16 @@ def test_a_finished_stage_has_its_model_and_no_checkpoints(kept):
     assert open_model(kept / "model").encode(["头疼"]).tolist() == encoder().encode(["头疼"]).tolist()
 
 
+def test_the_files_of_a_stage_do_not_depend_on_texts_that_were_encoded_before(kept, tmp_path):
+    model = encoder()
+    model.preprocess(["头疼怎么办"])  # as a training that was not interrupted before its last step
+    keep_model(model, tmp_path / "other", {"digest": "abc", "stage": "init"})
+    for path in (kept / "model").rglob("*"):
+        if path.is_file():
+            other = tmp_path / "other/model" / path.relative_to(kept / "model")
+            assert other.read_bytes() == path.read_bytes(), path.name
+
+
 def test_a_stage_is_finished_under_its_own_digest_alone(kept, tmp_path):
     assert is_finished(kept, "abc")
     assert not is_finished(kept, "abd")

@@ -319,3 +319,14 @@ def test_the_command_aligns_a_model(tmp_path, files, teacher, run_mar):
     options = manifest["settings"]["options"]
     assert (options["temperature"], options["length_groups"]) == (0.05, 4)
     assert Path(tmp_path / "teacher-store").is_dir()
+
+
+@pytest.mark.parametrize("target", ["elsewhere", "missing"])
+def test_a_link_as_the_folder_of_the_result_is_refused_before_training(tmp_path, files, teacher, target):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / target)
+    with pytest.raises(
+        SpaceError, match=f"out is a link; give the path that it leads to, {tmp_path / target}"
+    ):
+        _align(tmp_path, files)
+    assert not (tmp_path / "out.run").exists()

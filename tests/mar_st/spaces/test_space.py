@@ -72,6 +72,33 @@ def test_the_first_dimensions_are_cut_before_lengths_are(folder, vectors, length
     np.testing.assert_allclose(space.documents(TEXTS), unit(first) if space.unit else first, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("row", "dim", "message"),
+    [
+        ([0.0] * 6, None, "has the length 0 in 6 dimensions"),
+        ([0.0, 0.0, 1.0, 0.0, 0.0, 0.0], 2, "has the length 0 in 2 dimensions"),
+        ([1e30] * 6, None, "has the length inf"),
+    ],
+)
+def test_vectors_without_a_direction_are_refused(folder, vectors, row, dim, message):
+    vectors[2] = row
+    with pytest.raises(SpaceError, match=f"vector of document 3 of 4 {message}"):
+        space_of(folder(vectors), dim)
+
+
+def test_all_vectors_are_checked_before_training(tmp_path, vectors):
+    texts = [f"头疼{number}" for number in range(300)]
+    rows = unit(np.random.default_rng(1).standard_normal((300, 6)).astype(np.float32))
+    rows[:, 0] += np.where(np.arange(300) == 299, 3, 0)
+    np.save(tmp_path / "vectors.npy", rows)
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    assert not Space.of(FolderTeacher(tmp_path), {"document": texts}, None).unit
+    rows[299] = np.nan
+    np.save(tmp_path / "vectors.npy", rows)
+    with pytest.raises(MarError, match=r"Vector 299 of .* holds NaN"):
+        Space.of(FolderTeacher(tmp_path), {"document": texts}, None)
+
+
 def test_more_dimensions_than_the_teacher_has_are_refused(folder, vectors):
     with pytest.raises(SpaceError, match="--dim is 7, but the teacher's vectors have 6 dimensions"):
         space_of(folder(vectors), dim=7)

@@ -30,6 +30,7 @@ class Fake(ThreadingHTTPServer):
         self.keys: list[str] = []
         self.headers: list[dict[str, str]] = []
         self.failures: dict[int, tuple[int, str]] = {}
+        self.bodies: list[bytes] = []
         self.dim = DIM
         self.lock = threading.Lock()
         self.url = f"http://127.0.0.1:{self.server_port}/v1"
@@ -48,6 +49,9 @@ class Handler(BaseHTTPRequestHandler):
             status, message = failure or (404, "no such path")
             self._answer(status, {"error": {"message": message}})
             return
+        if server.bodies:
+            self._send(200, server.bodies[0])
+            return
         texts = content["input"]
         with server.lock:
             server.sold += texts
@@ -58,7 +62,9 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(200, {"object": "list", "data": data, "model": content["model"], "usage": usage})
 
     def _answer(self, status, content):
-        body = json.dumps(content).encode()
+        self._send(status, json.dumps(content).encode())
+
+    def _send(self, status, body):
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))

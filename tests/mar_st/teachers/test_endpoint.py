@@ -140,6 +140,44 @@ def test_vectors_of_a_changed_width_are_refused(server, tmp_path):
         _teacher(server, tmp_path).vectors(TEXTS, "document")
 
 
+def _answer(*entries):
+    data = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in entries]
+    return json.dumps({"object": "list", "data": data}).encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "is not a JSON object with 'data'"),
+        (b"<html>Sign in</html>", "is not a JSON object .*<html>Sign in</html>"),
+        (b'{"data": "\xff"}', "is not a JSON object"),
+        (b"[1, 2]", "is not a JSON object"),
+        (b'{"error": {"message": "quota"}}', "is not a JSON object .*quota"),
+        (b'{"data": null}', "is not a JSON object"),
+        (b"[" * 100_000, "is not a JSON object"),
+        (b'{"data": [{"embedding": [1.0]}, {"embedding": [2.0]}]}', "is not a JSON object"),
+        (_answer((0, [1.0])), "1 vectors for 2 texts"),
+        (_answer((0, [1.0]), (0, [2.0])), r"indexes \[0, 0\] for 2 texts"),
+        (_answer((1, [1.0]), (2, [2.0])), r"indexes \[1, 2\] for 2 texts"),
+        (_answer((None, [1.0]), (None, [2.0])), r"indexes \[None, None\]"),
+        (_answer((0, [1.0]), (1, [2.0, 3.0])), "not lists of numbers of one width"),
+        (_answer((0, "AACAPw=="), (1, "AACAPw==")), "not lists of numbers"),
+        (_answer((0, {"a": 1}), (1, {"a": 1})), "not lists of numbers"),
+        (_answer((0, [10**400]), (1, [1])), "not lists of numbers"),
+        (_answer((0, []), (1, [])), "not lists of numbers"),
+        (_answer((0, [1e300]), (1, [1.0])), "not finite"),
+        (_answer((0, [float("nan")]), (1, [1.0])), "not finite"),
+    ],
+)
+def test_answers_without_one_vector_per_text_are_refused_and_leave_no_trace(server, tmp_path, body, message):
+    server.bodies.append(body)
+    with pytest.raises(EndpointError, match=f"^{server.url} gave .*{message}"):
+        _teacher(server, tmp_path).vectors(TEXTS[:2], "document")
+    server.bodies.clear()
+    vectors = _teacher(server, tmp_path).vectors(TEXTS[:2], "document")
+    np.testing.assert_allclose(np.asarray(vectors), live(TEXTS[:2]), rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [

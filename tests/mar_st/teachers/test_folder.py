@@ -42,6 +42,21 @@ def test_other_dtypes_in_safetensors_are_read_as_float32(tmp_path, dtype):
     assert vectors.dtype == np.float32
 
 
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff" * 100, (10).to_bytes(8, "little") + b"[1,2,3]   ", slice(0, -8)],
+    ids=["empty", "other bytes", "other header", "cut"],
+)
+def test_a_damaged_safetensors_file_is_refused(tmp_path, content):
+    folder = _write(tmp_path, [{"text": text} for text in TEXTS])
+    (folder / "vectors.npy").unlink()
+    save_file({"embeddings": VECTORS}, folder / "vectors.safetensors")
+    path = folder / "vectors.safetensors"
+    path.write_bytes(path.read_bytes()[content] if isinstance(content, slice) else content)
+    with pytest.raises(TeacherFolderError, match=r"vectors.safetensors is damaged .* copy it again"):
+        FolderTeacher(folder)
+
+
 def test_titles_are_joined_and_ids_looked_up(tmp_path):
     folder = _write(tmp_path, [{"title": "头", "text": "疼"}, {"_id": "b"}, {"_id": 7}, {"text": "头疼"}])
     teacher = FolderTeacher(folder, {"b": "发热", "7": "咳嗽"})
