@@ -114,8 +114,8 @@ def _object(value: Any) -> dict[str, Any]:
 def _content(message: Mapping[str, Any], *, cut: bool) -> str | None:
     """Return the text of a message: a string, or the text parts of a list, without reasoning.
 
-    If there is none, the server took the whole answer for reasoning, which is returned instead, unless it is
-    cut off and so holds no answer.
+    If there is none, the server took the whole answer for reasoning, which is returned instead in `<think>`,
+    unless it is cut off and so holds no answer.
     """
     content = message.get("content")
     if isinstance(content, list):
@@ -126,7 +126,7 @@ def _content(message: Mapping[str, Any], *, cut: bool) -> str | None:
     for name in ("reasoning_content", "reasoning"):
         thoughts = message.get(name)
         if isinstance(thoughts, str) and thoughts.strip() and not cut:
-            return thoughts
+            return f"<think>{thoughts}</think>"
     return content if isinstance(content, str) else None
 
 

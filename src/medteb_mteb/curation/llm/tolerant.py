@@ -18,15 +18,21 @@ from medteb_mteb.curation.llm.prompt import Rejected
 
 __all__ = ["Members", "Value", "json_object", "json_values", "spoken"]
 
-#: Ends of a model's thoughts: DeepSeek, Qwen, GLM and most others; Kimi; Mistral; Gemma.
+#: Ends of a model's thoughts: DeepSeek, Qwen, GLM, Seed and most others; Kimi; Mistral; Cohere; Gemma.
 _THOUGHT_ENDS = re.compile(
-    r"</(?:think|thinking|thoughts?|reasoning)>|◁/think▷|\[/THINK\]|<channel\|>", re.IGNORECASE
+    r"</(?:seed:)?(?:think|thinking|thoughts?|reasoning)>|◁/think▷|\[/THINK\]|<\|END_THINKING\|>|<channel\|>",
+    re.IGNORECASE,
 )
+#: Starts of thoughts; also the channels of gpt-oss that are not its answer.
 _THOUGHT_STARTS = re.compile(
-    r"<(?:think|thinking|thoughts?|reasoning)>|◁think▷|\[THINK\]|<\|channel>", re.IGNORECASE
+    r"<(?:seed:)?(?:think|thinking|thoughts?|reasoning)(?:\s[^<>\n]{0,80})?>|◁think▷|\[THINK\]|<\|START_THINKING\|>|"
+    r"<\|channel>|<\|channel\|>\s*(?:analysis|commentary)",
+    re.IGNORECASE,
 )
 #: gpt-oss puts its answer into a channel of that name.
 _FINAL_CHANNEL = re.compile(r"<\|channel\|>\s*final\s*(?:<\|constrain\|>\s*\w+\s*)?<\|message\|>")
+#: Starts of a text that begins with JSON. Runs are possessive: a long one must not be tried at each length.
+_STARTS_WITH_JSON = re.compile(r"[\s`*\"]*+(?:json)?[\s`*]*+[{\[｛]", re.IGNORECASE)
 #: Special tokens that a server has left in, such as <|im_end|> and <|begin_of_box|>.
 _SPECIAL_TOKENS = re.compile(r"<\|[\w ]{1,40}\|>")
 _ZERO_WIDTH = re.compile("[\ufeff\u200b-\u200d\u2060]")
@@ -51,17 +57,29 @@ class Members(list[tuple[str, Any]]):
 def spoken(content: str, *, cut: bool = False) -> str:
     """Return an answer without the model's reasoning and the server's special tokens.
 
-    If there is only reasoning, it is the answer, unless it is `cut` off.
+    If there is only reasoning, it is the answer if it ends with JSON; what precedes other words is a draft.
+    An answer that is `cut` off has to begin with JSON, unless the end of the reasoning is marked: many models
+    do not mark its start, so that any other text may be reasoning.
     """
-    text = _ZERO_WIDTH.sub("", content)
+    text, marked = _ZERO_WIDTH.sub("", content), False
     if final := list(_FINAL_CHANNEL.finditer(text)):
-        text = text[final[-1].end() :]
+        text, marked = text[final[-1].end() :], True
     if ends := list(_THOUGHT_ENDS.finditer(text)):
         after_thoughts = text[ends[-1].end() :]
-        text = after_thoughts if after_thoughts.strip() or cut else text[: ends[-1].start()]
+        if cut or _SPECIAL_TOKENS.sub("", after_thoughts).strip():
+            text, marked = after_thoughts, True
+        else:
+            text = _conclusion(text[: ends[-1].start()])
     if _THOUGHT_STARTS.search(text):
-        text = "" if cut else _THOUGHT_STARTS.sub("", text)
-    return _SPECIAL_TOKENS.sub("\n", text).strip()
+        text = "" if cut else _conclusion(_THOUGHT_STARTS.sub("", text))
+    text = _SPECIAL_TOKENS.sub("\n", text).strip()
+    return "" if cut and not marked and not _STARTS_WITH_JSON.match(text) else text
+
+
+def _conclusion(thoughts: str) -> str:
+    """Return thoughts if they end with JSON, else an empty text."""
+    end = _SPECIAL_TOKENS.sub("", thoughts).rstrip(' \t\r\n`*"')
+    return thoughts if end.endswith(("}", "]", "｝")) else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,8 +68,8 @@ def test_refused_and_cut_answers_are_marked(message, finish, refused, cut):
 def test_reasoning_is_the_answer_only_if_there_is_no_other_and_it_is_whole():
     thoughts = {"reasoning_content": "想"}
     assert read({"content": "好", **thoughts}).content == "好"
-    assert read({"content": " ", **thoughts}).content == "想"
-    assert read({"content": None, "reasoning": "思"}).content == "思"
+    assert read({"content": " ", **thoughts}).content == "<think>想</think>"
+    assert read({"content": None, "reasoning": "思"}).content == "<think>思</think>"
     assert read({"content": None, **thoughts}, "length").content is None
 
 

@@ -85,13 +85,13 @@ def test_what_is_sent_after_what_is_known(journal, answers, failure, expected, r
         (Answer(0, "cut", ""), "cut"),
         (Answer(0, "", " \u3000\n"), "empty"),
         (Answer(0, "", "x"), "not-good-x"),
-        (Answer(0, "cut", "good enough"), ""),
+        (Answer(0, "cut", "</think>good enough"), ""),
     ],
 )
 def test_the_reason_of_a_failure_is_how_the_answer_ended(answer, reason):
     readings = Readings(by_answer([prompt()], SETTINGS), read)
     assert readings.take(KEY, answer) == reason
-    assert readings.good == ({} if reason else {"p": f"p: {answer.text}"})
+    assert readings.good == ({} if reason else {"p": "p: good enough"})
 
 
 @pytest.mark.parametrize(

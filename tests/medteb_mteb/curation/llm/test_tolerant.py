@@ -5,6 +5,7 @@ import json
 import pytest
 
 from medteb_mteb.curation.llm import Rejected, json_object
+from medteb_mteb.curation.llm.tolerant import spoken
 
 
 @pytest.mark.parametrize(
@@ -84,3 +85,22 @@ def test_an_object_nested_too_deeply_is_rejected(depth):
     nested = '{"a": ' + "[" * depth + "1" + "]" * depth + "}"
     with pytest.raises(Rejected):
         json_object(f"{nested} {nested}")
+
+
+@pytest.mark.parametrize(
+    ("content", "cut", "expected"),
+    [
+        ('<think>想</think>{"a": 1}', False, '{"a": 1}'),
+        ('<think>想，得 {"a": 1}</think>\n', False, '想，得 {"a": 1}'),
+        ('<think>也许 {"a": 1}？不对。</think>', False, ""),
+        ('<|channel|>analysis<|message|>也许 {"a": 1}？', False, ""),
+        ('好的：{"a": 1} 以上。', False, '好的：{"a": 1} 以上。'),
+        ('好的：{"a": 1} 以上', True, ""),
+        ('```json\n{"a": 1}\n```\n以上', True, '```json\n{"a": 1}\n```\n以上'),
+        ('想</think>好的：{"a": 1} 以', True, '好的：{"a": 1} 以'),
+        ('<|channel|>final<|message|>好的：{"a": 1} 以', True, '好的：{"a": 1} 以'),
+        ('<|channel|>analysis<|message|>{"a": 1} 不', True, ""),
+    ],
+)
+def test_a_draft_in_reasoning_is_not_an_answer(content, cut, expected):
+    assert spoken(content, cut=cut) == expected
