@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import time
@@ -15,7 +16,7 @@ from medteb_mteb.curation.llm.budget import tokens_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Question", "Reply", "filtered", "read_reply", "retry_after"]
+__all__ = ["BodyError", "Question", "Reply", "body_error", "decoded", "filtered", "read_reply", "retry_after"]
 
 #: Tokens of one request or answer at most; larger counts of a server are ignored.
 MAX_TOKEN_COUNT = 10**8
@@ -27,6 +28,17 @@ _FILTER_WORDS = re.compile(
     r"(considered|judged) (high risk|sensitive)|usage polic|敏感|不安全|不适当|违规|合规",
     re.IGNORECASE,
 )
+
+#: Values of `finish_reason` for an answer that is not whole: OpenAI and most others; Anthropic, Gemini and
+#: Mistral behind gateways; DeepSeek; GLM; OpenRouter; vLLM.
+_CUT = frozenset(
+    ("length", "max_tokens", "max_output_tokens", "model_length", "repetition_truncation",
+     "insufficient_system_resource", "network_error", "error", "abort")
+)  # fmt: skip
+#: Values of `finish_reason` for an answer that a filter has stopped: OpenAI; GLM; Gemini; Anthropic.
+_REFUSED = frozenset(("content_filter", "sensitive", "safety", "prohibited_content", "refusal"))
+#: Types of the parts of a message that hold its answer; the others hold reasoning, images or calls of tools.
+_TEXT_PARTS = (None, "text", "output_text")
 
 
 class Question(Protocol):
@@ -52,7 +64,7 @@ class Reply:
     Attributes:
         content: Text of the answer.
         refused: Whether the answer is a refusal.
-        cut: Whether the answer was cut at the maximum number of tokens.
+        cut: Whether the answer was cut, at the maximum number of tokens or by a failure.
         tokens_in: Tokens of the prompt.
         tokens_out: Tokens of the answer.
         estimated: Whether the tokens are estimated, since the endpoint did not count them.
@@ -68,6 +80,61 @@ class Reply:
     estimated: bool
     model: str = ""
     fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BodyError:
+    """An error that an endpoint reports in the body of a reply with status 200, as gateways do.
+
+    Attributes:
+        status_code: The error's code, if it is an HTTP error status; else 200.
+        code: The error's code.
+        message: The error's message.
+    """
+
+    status_code: int
+    code: Any
+    message: str
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """Return the error as an object."""
+        return {"code": self.code, "message": self.message}
+
+
+def decoded(body: bytes, charset: str | None) -> Any:
+    """Return the JSON of a reply.
+
+    JSON is UTF-8 (RFC 8259, section 8.1), whatever the headers say; only other bytes are read in the declared
+    character set.
+
+    Raises:
+        ValueError: The body is not JSON, or its characters cannot be decoded.
+    """
+    try:
+        return json.loads(body)
+    except UnicodeDecodeError:
+        if charset is None:
+            raise
+    try:
+        return json.loads(body.decode(charset))
+    except LookupError as error:
+        raise ValueError(f"unknown character set {charset}") from error
+
+
+def body_error(completion: Any) -> BodyError | None:
+    """Return the error in a reply without choices; `None` if it holds none."""
+    content = _object(completion)
+    error = content.get("error") or content.get("base_resp") or content  # base_resp: MiniMax
+    if isinstance(error, str):
+        error = {"message": error}
+    fields = _object(error)
+    message = next((fields[name] for name in ("message", "msg", "status_msg") if fields.get(name)), None)
+    if not isinstance(message, str):
+        return None
+    code = fields.get("code") or fields.get("status_code")
+    number = int(code) if isinstance(code, (int, str)) and re.fullmatch(r"[45]\d\d", str(code)) else 200
+    return BodyError(number, code, message)
 
 
 def filtered(error: Any) -> bool:
@@ -90,8 +157,9 @@ def read_reply(completion: Any, question: Question) -> Reply | None:
         return None
     choice = _object(choices[0])
     message, reason = _object(choice.get("message")), choice.get("finish_reason")
-    refused = bool(message.get("refusal")) or reason == "content_filter"
-    text = _content(message, cut=reason == "length")
+    ending = reason.lower() if isinstance(reason, str) else ""
+    refused, cut = bool(message.get("refusal")) or ending in _REFUSED, ending in _CUT
+    text = _content(message, cut=cut)
     usage = _object(content.get("usage"))
     tokens_in, tokens_out = (_count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens"))
     origin = [content.get(name) for name in ("model", "system_fingerprint")]
@@ -99,7 +167,7 @@ def read_reply(completion: Any, question: Question) -> Reply | None:
     estimated = tokens_in is None or tokens_out is None
     if tokens_in is None or tokens_out is None:
         tokens_in, tokens_out = question.tokens()[0], tokens_of(text or "")
-    return Reply(text, refused, reason == "length", tokens_in, tokens_out, estimated, model, fingerprint)
+    return Reply(text, refused, cut, tokens_in, tokens_out, estimated, model, fingerprint)
 
 
 def _count(value: Any) -> int | None:
@@ -119,8 +187,8 @@ def _content(message: Mapping[str, Any], *, cut: bool) -> str | None:
     """
     content = message.get("content")
     if isinstance(content, list):
-        texts = [part.get("text") for part in content if isinstance(part, dict) and "text" in part]
-        content = "".join(text for text in texts if isinstance(text, str))
+        parts = [part for part in content if isinstance(part, dict) and part.get("type") in _TEXT_PARTS]
+        content = "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
     if isinstance(content, str) and content.strip():
         return content
     for name in ("reasoning_content", "reasoning"):

@@ -78,6 +78,9 @@ def test_an_attempt_is_the_same_bytes_under_the_same_key(ask, prompts, server):
         (rules.Answer(200, b"<html>busy</html>"), r"does not answer \(garbage-\w+, 3 attempts\)"),
         (rules.Answer(200, {"object": "chat.completion", "choices": []}), "garbage-no-choices"),
         (error(400, "make sure your account is in good standing", code="Arrearage"), "good standing"),
+        (error(200, "Insufficient Balance"), r"refuses \(status 200: Insufficient Balance"),
+        (error(200, "slow down", code=429), r"does not answer \(status-429, 3 attempts\): slow down"),
+        (error(200, "upstream failed"), r"does not answer \(error, 3 attempts\): upstream failed"),
     ],
 )
 def test_an_endpoint_without_usable_answers_is_given_up(ask, prompts, server, monkeypatch, answer, message):
@@ -143,6 +146,7 @@ FILTERS = [
     error(400, "The response was filtered", code="content_filter"),
     error(400, "系统检测到输入或生成内容可能包含不安全或敏感内容", code="1301"),
     error(403, "flagged", code="content_policy_violation"),
+    error(200, "The response was filtered by a gateway", code="content_filter"),
 ]
 
 
@@ -242,6 +246,22 @@ def test_a_reply_may_begin_with_a_byte_order_mark(ask, prompts, server, write, e
         generation = ask(asked, llm_at(url, retries=0))
     assert generation.answers == expected(asked)
     assert generation.faults == {}
+
+
+def test_an_answer_whose_characters_cannot_be_decoded_is_asked_for_again(
+    ask, prompts, server, write, expected
+):
+    def gbk(call):
+        content = message(call, content=write(call.body["messages"])).content
+        return rules.Answer(200, json.dumps(content, ensure_ascii=False).encode("gbk"))
+
+    first = iter([gbk])
+    server.instead.append(lambda call: next(first, lambda _: None)(call))
+    asked = prompts(1)
+    with running(server) as url:
+        generation = ask(asked, llm_at(url))
+    assert generation.answers == expected(asked)
+    assert generation.faults == {"garbage-UnicodeDecodeError": 1}
 
 
 def test_truncated_reasoning_is_not_an_answer(ask, prompts, server):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from email.utils import formatdate
@@ -9,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from medteb_mteb.curation.llm.messages import Reply, filtered, read_reply, retry_after
+from medteb_mteb.curation.llm.messages import Reply, body_error, decoded, filtered, read_reply, retry_after
 from medteb_mteb.curation.llm.prompt import Prompt
 from medteb_mteb.curation.llm.readings import AnswerRequest
 
@@ -50,6 +51,45 @@ def test_unknown_parts_of_a_message_are_empty_text(parts):
     assert read({"content": parts}).content == ""
 
 
+@pytest.mark.parametrize("kind", ["thinking", "reasoning"])
+def test_parts_with_reasoning_are_left_out(kind):
+    parts = [
+        {"type": kind, "text": "也许"},
+        {"type": "text", "text": "是"},
+        {"type": "output_text", "text": "的"},
+    ]
+    assert read({"content": parts}).content == "是的"
+
+
+@pytest.mark.parametrize("charset", [None, "utf-8", "iso-8859-1", "utf8mb4"])
+def test_json_is_utf_8_whatever_character_set_is_declared(charset):
+    assert decoded('\ufeff{"a": "好"}'.encode(), charset) == {"a": "好"}
+
+
+def test_other_bytes_are_read_in_the_declared_character_set_or_not_at_all():
+    body = '{"a": "好的"}'.encode("gbk")
+    assert decoded(body, "gbk") == {"a": "好的"}
+    for charset in (None, "utf-8", "no-such-set"):
+        with pytest.raises(ValueError, match=r"decode|unknown character set"):
+            decoded(body, charset)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ({"error": {"message": "slow down", "code": 429}}, (429, 429, "slow down")),
+        ({"error": {"message": "slow down", "code": "503"}}, (503, "503", "slow down")),
+        ({"error": "overloaded"}, (200, None, "overloaded")),
+        ({"code": 1113, "msg": "余额不足", "success": False}, (200, 1113, "余额不足")),
+        ({"base_resp": {"status_code": 1008, "status_msg": "balance"}}, (200, 1008, "balance")),
+        *[(content, None) for content in ({}, [], {"error": 5}, {"error": {}}, {"message": ["x"]})],
+    ],
+)
+def test_an_error_in_a_body_has_status_code_and_message(content, expected):
+    error = body_error(json.loads(json.dumps(content)))
+    assert (error and (error.status_code, error.code, error.message)) == expected
+
+
 @pytest.mark.parametrize(
     ("message", "finish", "refused", "cut"),
     [
@@ -58,6 +98,11 @@ def test_unknown_parts_of_a_message_are_empty_text(parts):
         ({"content": "", "refusal": "I can't"}, "stop", True, False),
         ({"content": "好"}, "content_filter", True, False),
         ({"content": "好"}, ["length"], False, False),
+        ({"content": "好"}, None, False, False),
+        ({"content": "好"}, "max_tokens", False, True),
+        ({"content": "好"}, "MAX_TOKENS", False, True),
+        ({"content": "好"}, "insufficient_system_resource", False, True),
+        ({"content": "好"}, "sensitive", True, False),
     ],
 )
 def test_refused_and_cut_answers_are_marked(message, finish, refused, cut):
