@@ -169,8 +169,10 @@ def _part(benchmark: Benchmark, number: int | None, seed: int) -> Benchmark:
 
 def _write_texts(benchmark: Benchmark, folder: Path) -> tuple[Path, Path]:
     """Write queries and documents to files for the judging, and return their paths."""
+    from medteb_mteb.curation.files.folder import refuse_within  # lazy: yaml
     from medteb_mteb.curation.files.layout import write_texts  # lazy: yaml
 
+    refuse_within(folder, benchmark.folder)
     queries, documents = folder / "queries.jsonl", folder / "documents.jsonl"
     write_texts(queries, benchmark.queries.values(), titles=False)
     write_texts(documents, benchmark.documents.values(), titles=True)

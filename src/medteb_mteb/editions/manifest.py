@@ -275,6 +275,10 @@ def _from_manifest(content: Any, folder: Path, where: str) -> Edition:
     for key in ("task", "name", "version", "licence"):
         if not isinstance(content.get(key), str) or not content[key].strip():
             raise EditionError(f"{where}: {key!r} must be a non-empty string, got {content.get(key)!r}.")
+    if content["task"] in (".", "..") or set(content["task"]) & set("/\\\0"):
+        raise EditionError(
+            f"{where}: 'task' must be the name of a folder, without slashes, got {content['task']!r}."
+        )
     counts = content.get("counts")
     if not isinstance(counts, dict) or not all(_is_count(value) for value in counts.values()):
         raise EditionError(f"{where}: 'counts' must map names to whole numbers >= 0, got {counts!r}.")

@@ -82,7 +82,14 @@ def compare_set(name: str, tolerance: float = TOLERANCE) -> Iterator[Compared]:
     if not local.is_dir():
         raise FolderError(local, [f"no such folder, and no published set; these are {', '.join(sets)}"])
     known = sets[local.resolve().name].splits if local.resolve().name in sets else {}
-    for one in splits_of(local):
+    splits = splits_of(local)
+    if not splits:
+        raise FolderError(
+            local,
+            ["no Nano split: its card declares no split with corpus, queries and qrels; "
+             "`medteb build nano` writes one"],
+        )  # fmt: skip
+    for one in splits:
         data = read_split(local, one)
         yield from compare_split(data, local.resolve().name, known.get(one), tolerance)
 

@@ -29,9 +29,9 @@ def audit(medteb, retrieval_folder, tmp_path, monkeypatch):
     monkeypatch.setattr("medteb_mteb.curation.labels.grades.read_judging", lambda _: graded)
     monkeypatch.setattr("medteb_mteb.curation.labels.provenance.provenance_of_judging", lambda _: {})
 
-    def call(*options):
+    def call(*options, out="audited"):
         args = ("--judges", "judges.yaml", "-r", "bm25", "-q", *options)
-        return medteb("audit", ".", tmp_path / "audited", *args)
+        return medteb("audit", ".", tmp_path / out, *args)
 
     return call
 
@@ -57,3 +57,12 @@ def test_an_edition_that_was_changed_is_named_and_the_audit_is_written(audit, tm
     assert f"no corrected edition: {edition} is not empty" in err
     assert "corrected edition" not in out
     assert json.loads((tmp_path / "audited" / "audit.json").read_text())["rule"] == "unanimous"
+
+
+@pytest.mark.parametrize("out", ["own", "own/audited"])
+def test_the_benchmark_is_not_written_to(audit, tmp_path, out):
+    before = sorted((tmp_path / "own").rglob("*"))
+    code, _, err = audit(out=out)
+    assert code == 2
+    assert "is part of the input ." in err
+    assert sorted((tmp_path / "own").rglob("*")) == before

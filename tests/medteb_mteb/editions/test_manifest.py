@@ -89,6 +89,7 @@ def test_verify_names_the_file_at_fault(folder, change, message):
     [
         ("schema_version", 2, "schema_version 2"),
         ("task", "", "'task'"),
+        *[("task", name, "'task' must be the name of a folder") for name in ("..", "../x", "/x", "a\\b")],
         ("counts", {"test": -1}, "'counts'"),
         ("files", {}, "'files'"),
         ("files", {"../x": {"sha256": "0" * 64, "bytes": 1}}, "must stay inside"),

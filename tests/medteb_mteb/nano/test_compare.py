@@ -83,6 +83,12 @@ def test_a_set_is_found_by_name_or_folder(tmp_path, monkeypatch):
         list(compare_set(str(tmp_path / "absent")))
 
 
+def test_a_folder_without_a_split_is_refused(tmp_path):
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "d", "text": "x"}\n', encoding="utf-8")
+    with pytest.raises(FolderError, match="no Nano split"):
+        list(compare_set(str(tmp_path)))
+
+
 def test_the_command_prints_figures_that_differ(tmp_path, medteb):
     folder = write_set(tmp_path / "NanoCMTEB", ["medical"])
     code, out, _ = medteb("nano", "check", folder)

@@ -16,7 +16,7 @@ import numpy as np
 
 from mar_st.files import move_folder
 from medteb_mteb.curation.edition.versions import Change, next_version, write_version
-from medteb_mteb.curation.files.folder import write_text
+from medteb_mteb.curation.files.folder import refuse_within, write_text
 from medteb_mteb.curation.files.layout import write_texts
 from medteb_mteb.curation.files.records import BuildError, Text
 from medteb_mteb.curation.judge import judge, load_judges
@@ -148,10 +148,12 @@ def extend(
 
     Raises:
         BuildError: The edition cannot be extended, the judges or the rule are unknown or not the edition's,
-            or the folder belongs to something else.
+            the folder belongs to something else, or the edition would be written to.
     """
     place, target = Path(folder), Path(out)
     edition, data = open_edition(place)
+    for written in (target, target / edition.task):
+        refuse_within(written, place)
     recorded = read_provenance(place)
     panel = judges if isinstance(judges, Judges) else load_judges(judges)
     how = rule or _rule_of(recorded, place)

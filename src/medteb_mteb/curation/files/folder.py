@@ -15,7 +15,7 @@ from medteb_mteb.editions import sha256_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["alone", "claim", "lineage", "read_json", "write_json", "write_text"]
+__all__ = ["alone", "claim", "lineage", "read_json", "refuse_within", "write_json", "write_text"]
 
 
 @contextmanager
@@ -44,6 +44,20 @@ def alone(folder: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def refuse_within(out: Path, source: Path) -> None:
+    """Refuse to write into a folder of data, whose files and manifest must stay as they are.
+
+    Args:
+        out: The folder to write.
+        source: The folder of data.
+
+    Raises:
+        BuildError: `out` is `source`, or lies in it.
+    """
+    if out.resolve().is_relative_to(source.resolve()):
+        raise BuildError(f"{out} is part of the input {source}; give another folder to write to.")
 
 
 def claim(folder: Path, identity: Mapping[str, Any]) -> None:

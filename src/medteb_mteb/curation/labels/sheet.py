@@ -14,6 +14,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mar_st.files import repeated
 from medteb_mteb.curation.files.folder import write_text
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.labels.grades import GRADES, POSITIVE_GRADES
@@ -250,7 +251,7 @@ def read_rows(file: Path) -> list[tuple[int, dict[str, Any]]]:
     """Return the rows of a sheet with their lines.
 
     Raises:
-        BuildError: The file is neither CSV nor JSONL in UTF-8.
+        BuildError: The file is neither CSV nor JSONL in UTF-8, or a column occurs twice.
     """
     csv.field_size_limit(MAX_CELL_CHARACTERS)
     try:
@@ -261,10 +262,16 @@ def read_rows(file: Path) -> list[tuple[int, dict[str, Any]]]:
                 raise ValueError("a line is not an object")
             return parsed
         with file.open(encoding="utf-8-sig", newline="") as stream:
-            return list(enumerate(csv.DictReader(stream), start=2))
+            reader = csv.DictReader(stream)
+            # Spreadsheets write columns without a name.
+            twice = repeated(column for column in reader.fieldnames or () if column.strip())
+            rows = list(enumerate(reader, start=2))
     except (OSError, ValueError, csv.Error, RecursionError) as error:
         kind = "JSONL" if file.suffix == ".jsonl" else "CSV"
         raise BuildError(f"{file} cannot be read as {kind} in UTF-8 ({error}). Save it as that.") from error
+    if twice is not None:
+        raise BuildError(f"{file}:1: the column {twice!r} occurs twice; keep one of them.")
+    return rows
 
 
 def _is_pair(one: SheetPair) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mar_st.files import repeated
 from mar_st.text.normalisation import normalise
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, near_duplicates
@@ -146,6 +147,10 @@ def _of_table(path: Path, reader: csv.DictReader[str]) -> Scores:
     columns = reader.fieldnames or ()
     if "model" not in columns:
         raise BuildError(f"{path} has no column 'model'; it has {', '.join(columns)}.")
+    # Spreadsheets write columns without a name.
+    twice = repeated(column for column in columns if column.strip())
+    if twice is not None:
+        raise BuildError(f"{path}:1: the column {twice!r} occurs twice; keep one of them.")
     for row in reader:
         where = f"{path}:{reader.line_num}"
         if None in row:

@@ -228,6 +228,16 @@ def test_editions_that_cannot_be_extended_are_refused(built, go, system, tmp_pat
         go([system()], folder=built.parent / "MedTEBReranking")
 
 
+@pytest.mark.parametrize("out", ["data/MedTEBRetrieval", "data/MedTEBRetrieval/new", "data"])
+def test_an_edition_is_not_extended_in_place(built, go, system, tmp_path, out):
+    folder = tmp_path / "data" / "MedTEBRetrieval"
+    shutil.copytree(built, folder)
+    with pytest.raises(BuildError, match="is part of the input"):
+        go([system()], folder=folder, out=out)
+    verify(load_edition(folder))
+    assert load_edition(folder).digest == load_edition(built).digest
+
+
 @pytest.mark.thorough
 def test_the_command_prints_scores_before_and_after(built, panel, system, tmp_path, medteb, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 
 import pytest
 
-from medteb_mteb.curation.files.folder import alone, claim, lineage, read_json, write_json, write_text
+from medteb_mteb.curation.files.folder import (
+    alone,
+    claim,
+    lineage,
+    read_json,
+    refuse_within,
+    write_json,
+    write_text,
+)
 from medteb_mteb.curation.files.records import BuildError
 
 STEP = {"schema_version": 1, "step": "dedup", "settings": {"threshold": 0.9}, "shard": 8}
@@ -110,3 +119,13 @@ def test_json_is_written_readable_and_private_files_are_private(tmp_path):
     assert json.loads((tmp_path / "a.json").read_bytes()) == {"名": [1]}
     write_text(tmp_path / "salt", "x", private=True)
     assert (tmp_path / "salt").stat().st_mode & 0o077 == 0
+
+
+def test_a_folder_of_data_and_folders_in_it_are_not_written_to(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = Path("data")
+    for out in (tmp_path / "data", data / "out", Path("data/../data")):
+        with pytest.raises(BuildError, match="is part of the input data; give another folder"):
+            refuse_within(out, data)
+    for out in (tmp_path, Path("data-2"), data / ".." / "out"):
+        refuse_within(out, data)

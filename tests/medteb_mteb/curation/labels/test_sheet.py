@@ -133,6 +133,15 @@ def test_a_sheet_saved_in_another_encoding_is_refused(tmp_path):
         read_answers(tmp_path / "li.csv", SHEET)
 
 
+def test_a_sheet_with_two_columns_of_answers_is_refused(tmp_path):
+    header, rows = ",".join(COLUMNS), "".join(f"{row},发热,多喝水,是,,,,否\n" for row in (1, 2, 3))
+    (tmp_path / "li.csv").write_text(f"{header},,,answer\n{rows}", encoding="utf-8")
+    with pytest.raises(BuildError, match=r"li\.csv:1: the column 'answer' occurs twice"):
+        read_answers(tmp_path / "li.csv", SHEET)
+    (tmp_path / "li.csv").write_text(f"{header},,,\n{rows}", encoding="utf-8")
+    assert read_answers(tmp_path / "li.csv", SHEET) == {1: 1, 2: 1, 3: 1}
+
+
 ROW = {"row": 1, "query-id": "q", "corpus-id": "d", "label": 1, "stratum": "positive"}
 
 

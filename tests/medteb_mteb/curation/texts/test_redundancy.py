@@ -74,6 +74,7 @@ def test_too_few_models_are_refused(table):
         ("model,a\nx,much\n", r":2: could not convert .*a score is a number"),
         ("model,a\nx,1\nx,2\n", ":3: the model 'x' is given twice"),
         ("model,a\nx,1,2\n", ":2: the row has more cells than the 2 columns"),
+        ("model,a,b,a\nx,1,2,3\n", ":1: the column 'a' occurs twice"),
         ("model,a\nx,nan\n", ":2: nan is not finite; a score is a number"),
     ],
 )
