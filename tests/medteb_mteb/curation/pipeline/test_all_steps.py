@@ -132,8 +132,8 @@ def test_all_steps_run_in_one_build(every, quiet, endpoint, tmp_path, medteb, mo
         code, out, err = medteb("run", "--data", data / task, "-m", "bm25-char-bigram", "-q", "--json")
         assert code == 0, err
         assert json.loads(out)["errors"] == []
-    medteb("validate", data / "MedTEBRetrieval", "--build", tmp_path / "build", "--json", tmp_path / "v.json")
-    points = {row["check"]: row for row in json.loads((tmp_path / "v.json").read_text())["findings"]}
+    _, out, _ = medteb("validate", data / "MedTEBRetrieval", "--build", tmp_path / "build", "--json")
+    points = {row["check"]: row for row in json.loads(out)["findings"]}
     whole = ("files", "rows", "ids", "positives")
     assert {points[check]["verdict"] for check in whole} == {"ok"}
     for check in ("judged@10", "pool bias", "agreement", "leakage"):
