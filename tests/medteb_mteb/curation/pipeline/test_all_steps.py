@@ -40,25 +40,12 @@ STEPS = [
     {"step": "synthesize-tasks", "name": "tasks", "tasks": 3, "pairs_per_task": 2},
     {"step": "round-trip", "pairs": "asked", "retriever": "bm25", "negatives": 1, "depth": 20},
 ]  # fmt: skip
-SYNONYMS = {
-    "感冒": "伤风",
-    "高血压": "血压高",
-    "糖尿病": "消渴症",
-    "偏头痛": "头痛病",
-    "哮喘": "喘病",
-    "痛风": "风痛",
-    "肺炎": "肺病",
-    "贫血": "血虚",
-    "便秘": "便结",
-}
 
 
 @pytest.fixture
-def every(write, tmp_path, encoder_folder):
+def every(write, dictionary, tmp_path, encoder_folder):
     """Writes the pipeline of all steps, and what it reads."""
-    (tmp_path / "synonyms.tsv").write_text(
-        "".join(f"{a}\t{b}\n" for a, b in {"origin": "replace", **SYNONYMS}.items()), encoding="utf-8"
-    )
+    dictionary(9)
     (tmp_path / "held-out.jsonl").write_text('{"_id": "t1", "text": "失眠怎么治疗"}\n', encoding="utf-8")
     shutil.copytree(encoder_folder, tmp_path / "encoder")
 
