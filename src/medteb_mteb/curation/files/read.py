@@ -14,10 +14,11 @@ from uuid import UUID
 
 from mar_st.files import repeated
 from mar_st.model.names import check_dataset
+from mar_st.text.values import as_id, as_text, writable
 from medteb_mteb.curation.files.records import BuildError, Text
 from medteb_mteb.editions import sha256_of
 from medteb_mteb.folders.problems import Problems
-from medteb_mteb.folders.rows import MAX_CELL_CHARACTERS, Row, as_id, as_text, iter_rows, writable
+from medteb_mteb.folders.rows import MAX_CELL_CHARACTERS, Row, iter_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
