@@ -27,6 +27,7 @@ from medteb_mteb.commands.options import AsJson, BatchSize, Quiet
 from medteb_mteb.commands.pairs import pairs
 from medteb_mteb.commands.pool import pool
 from medteb_mteb.commands.redundancy import leakage, redundancy
+from medteb_mteb.commands.renamed import explain
 from medteb_mteb.commands.report import report_app
 from medteb_mteb.commands.round_trip import round_trip
 from medteb_mteb.commands.sts import sts
@@ -214,7 +215,7 @@ def main() -> None:
     except Exception as error:
         if isinstance(error, usage_error):
             # The choices of a missing option are on lines of their own, with tabs.
-            fail(" ".join(getattr(error, "format_message", error.__str__)().split()))
+            fail(explain(error) or " ".join(getattr(error, "format_message", error.__str__)().split()))
         # A raised error's module is imported already; importing all of them would slow every start.
         for module, name in _USER_ERRORS:
             loaded = sys.modules.get(module)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.medteb_mteb.english.snapshots import write_snapshot
 
 from medteb_mteb.cli import main
 from medteb_mteb.editions import write_manifest
@@ -69,6 +70,21 @@ def data_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         write_edition(root, task)
     monkeypatch.setenv("MEDTEB_DATA", str(root))
     return root
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Writes the named tasks of English MedTEB, and `snapshot.json` if options or entries are given."""
+
+    def write(*names, entries=None, **options):
+        folder = write_snapshot(tmp_path / "data", list(names))
+        if options or entries is not None:
+            content = {"options": options, "tasks": entries or {}}
+            (folder / "snapshot.json").write_text(json.dumps(content), encoding="utf-8")
+        monkeypatch.setenv("MEDTEB_DATA", str(tmp_path / "data"))
+        return folder
+
+    return write
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ def to_dataset(
         raise DataError(f"The weight of data is above 0 and finite; got {weight}.")
     table = Triples.of(triples)
     if negatives and missing_negatives == "refuse":
-        _check_negatives(table, negatives)
+        check_negatives(table, negatives)
     if positives == "one-per-epoch":
         return _redrawn(table, negatives, weight, seed)
     names = ["query", "positive", *(f"negative_{index + 1}" for index in range(negatives))]
@@ -176,7 +176,12 @@ def with_negatives(triples: Sequence[Triple], name: str) -> Triples:
     return Triples(table.table.filter(pa.array(has_negatives)))
 
 
-def _check_negatives(table: Triples, negatives: int) -> None:
+def check_negatives(table: Triples, negatives: int) -> None:
+    """Refuse triples without the hard negatives that are asked for.
+
+    Raises:
+        DataError: A triple has no negatives.
+    """
     without = np.flatnonzero(table.negatives == 0)
     if len(without):
         raise DataError(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,11 +17,10 @@ import numpy as np
 from mar_st.data import DataError, locate
 from mar_st.evaluation.scored_set import TaskError
 from mar_st.evaluation.statistics import Scores
-from mar_st.files.reading import NotUtf8Error, one_line, utf8_lines
-from mar_st.text.texts import join_document
+from mar_st.evaluation.task_files import read_pairs, read_retrieval
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from sentence_transformers import SentenceTransformer
 
@@ -108,7 +106,11 @@ def load_task(task: Task) -> TaskData:
     metric = task.metric or DEFAULT_METRIC[kind]
     _check_metric(metric, kind, task.name)
     settings = {"type": kind, "metric": metric, "split": task.split, "prompt": task.prompt}
-    read: dict[str, Any] = _read_sts(folder, task) if kind == "sts" else _read_retrieval(folder, task, kind)
+    read: dict[str, Any] = (
+        read_pairs(folder, task.split)
+        if kind == "sts"
+        else read_retrieval(folder, task.split, rerank=kind == "rerank")
+    )
     content = json.dumps([settings, read], ensure_ascii=False, sort_keys=True)
     return TaskData(task, kind, metric, hashlib.sha256(content.encode()).hexdigest(), **read)
 
@@ -189,6 +191,9 @@ def _prompt(model: SentenceTransformer, data: TaskData, *names: str) -> str:
                 f"{', '.join(model.prompts) or 'none'}."
             )
         return str(model.prompts[data.task.prompt])
+    # A given prompt, even an empty one, would keep sentence-transformers from using the default one.
+    if model.default_prompt_name is not None:
+        names = (*names, model.default_prompt_name)
     return next((str(model.prompts[name]) for name in names if name in model.prompts), "")
 
 
@@ -246,9 +251,6 @@ def _check_metric(metric: str, kind: Type, name: str) -> None:
         raise TaskError(f"task {name}: {metric!r} is not a metric of a {kind} task; choose from {choice}.")
 
 
-# -- reading --
-
-
 def _folder(path: str) -> Path:
     plain = Path(path).expanduser()
     if path.startswith("package:") or (not plain.exists() and plain.name == path):
@@ -278,120 +280,3 @@ def _type(folder: Path, task: Task) -> Type:
     raise DataError(
         f"{folder} is not a task: it has neither corpus.jsonl (retrieval) nor {task.split}.jsonl (STS)."
     )
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a file that are not empty, each with its number."""
-    if not path.is_file():
-        raise DataError(f"{path} is missing.")
-    try:
-        yield from ((number, line) for number, line in utf8_lines(path) if line.strip())
-    except NotUtf8Error as error:
-        raise DataError(str(error)) from error
-
-
-def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the objects of a JSONL file, each with its place."""
-    for number, line in _lines(path):
-        try:
-            row = json.loads(line)
-            if "\\u" in line:
-                json.dumps(row, ensure_ascii=False).encode()  # fails on half of a surrogate pair
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}:{number}: not a JSON object ({one_line(error)}).") from error
-        if not isinstance(row, dict):
-            raise DataError(f"{path}:{number}: expected a JSON object, got {type(row).__name__}.")
-        yield f"{path}:{number}", row
-
-
-def _texts(path: Path) -> dict[str, str]:
-    texts: dict[str, str] = {}
-    for place, row in _rows(path):
-        key = str(row.get("_id", row.get("id", "")))
-        if not key or "text" not in row:
-            raise DataError(f"{place}: needs '_id' and 'text'; has {sorted(row)}.")
-        if not isinstance(row["text"], str) or not isinstance(row.get("title") or "", str):
-            raise DataError(f"{place}: 'text' and 'title' are strings.")
-        if key in texts:
-            raise DataError(f"{place}: the id {key!r} occurs twice.")
-        texts[key] = join_document(row)
-    return texts
-
-
-def _qrels(folder: Path, split: str) -> Iterator[tuple[str, str, str, int]]:
-    path = folder / "qrels" / f"{split}.tsv"
-    if not path.is_file() and path.with_suffix(".jsonl").is_file():
-        for place, row in _rows(path.with_suffix(".jsonl")):
-            try:
-                yield place, str(row["query-id"]), str(row["corpus-id"]), _grade(row["score"])
-            except (KeyError, TypeError, ValueError, OverflowError) as error:
-                raise DataError(
-                    f"{place}: needs 'query-id', 'corpus-id' and 'score', a whole number."
-                ) from error
-        return
-    for number, line in _lines(path):
-        cells = line.split("\t")
-        if number == 1 and cells[0] == "query-id":
-            continue
-        try:
-            query, document, grade = cells
-            yield f"{path}:{number}", query, document, _grade(grade)
-        except (ValueError, OverflowError) as error:
-            raise DataError(
-                f"{path}:{number}: needs query-id, corpus-id and score, a whole number; has {line!r}."
-            ) from error
-
-
-def _grade(value: Any) -> int:
-    """Return a whole number, also of `2.0`, as data frames write it; raise ValueError for any other."""
-    grade = int(float(value))
-    if grade != float(value):
-        raise ValueError("not a whole number")
-    return grade
-
-
-def _read_retrieval(folder: Path, task: Task, kind: Type) -> dict[str, Any]:
-    corpus, queries = _texts(folder / "corpus.jsonl"), _texts(folder / "queries.jsonl")
-    qrels: dict[str, dict[str, int]] = {}
-    for place, query, document, grade in _qrels(folder, task.split):
-        for what, key, known in (("query", query, queries), ("document", document, corpus)):
-            if key not in known:
-                raise DataError(f"{place}: there is no {what} {key!r}.")
-        if grade > 0:
-            qrels.setdefault(query, {})[document] = grade
-    if not qrels:
-        raise DataError(f"{folder}: the qrels mark no document as relevant.")
-    # Queries without a positive cannot be scored; mteb leaves them out as well.
-    queries = {key: queries[key] for key in qrels}
-    candidates: dict[str, list[str]] = {}
-    if kind == "rerank":
-        for place, row in _rows(folder / "top_ranked.jsonl"):
-            ids = row.get("corpus-ids", [])
-            if not isinstance(ids, list):
-                raise DataError(f"{place}: 'corpus-ids' is a list; got {type(ids).__name__}.")
-            listed = [str(key) for key in ids]
-            unknown = [key for key in listed if key not in corpus]
-            if unknown or not listed:
-                reason = f"there is no document {unknown[0]!r}" if unknown else "no candidates"
-                raise DataError(f"{place}: {reason}.")
-            candidates[str(row.get("query-id"))] = listed
-        missing = [key for key in queries if key not in candidates]
-        if missing:
-            raise DataError(f"{folder / 'top_ranked.jsonl'}: the query {missing[0]!r} has no candidates.")
-        candidates = {key: candidates[key] for key in queries}
-        used = {document for listed in candidates.values() for document in listed}
-        corpus = {key: text for key, text in corpus.items() if key in used}
-    return {"queries": queries, "corpus": corpus, "qrels": qrels, "candidates": candidates}
-
-
-def _read_sts(folder: Path, task: Task) -> dict[str, Any]:
-    pairs, gold = [], []
-    for place, row in _rows(folder / f"{task.split}.jsonl"):
-        first, second, value = row.get("sentence1"), row.get("sentence2"), row.get("score", row.get("label"))
-        if not first or not second or not isinstance(value, int | float) or not math.isfinite(value):
-            raise DataError(f"{place}: needs 'sentence1', 'sentence2' and a finite number 'score'.")
-        pairs.append((str(first), str(second)))
-        gold.append(float(value))
-    if len(set(gold)) < 2:
-        raise DataError(f"{folder}: all {len(gold)} pairs have one score; a correlation needs at least two.")
-    return {"pairs": pairs, "gold": gold}

@@ -210,6 +210,22 @@ class Documents:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def check(self, fields: Mapping[str, FieldType]) -> None:
+        """Compare the types of the metadata with those of the index.
+
+        Raises:
+            IndexingError: A metadata field is stored as another type.
+        """
+        for name, column in self._columns.items():
+            values = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+            # Files of other writers may hold strings with 32-bit offsets.
+            stored = pa.large_string() if pa.types.is_string(values) else values
+            if name in fields and stored != _TYPES[fields[name]]:
+                raise IndexingError(
+                    f"The metadata field {name!r} is of type {fields[name]} in the index, but "
+                    f"{self.folder / ROWS} stores it as {values}. Copy the index again, or build it again."
+                )
+
     def ids_of(self, rows: np.ndarray) -> list[str]:
         """Return the ids of some rows."""
         if len(rows) <= _MAX_SINGLE_READS:

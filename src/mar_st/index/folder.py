@@ -46,6 +46,10 @@ class FolderIndex(Index):
     Attributes:
         manifest: Content of the manifest that was opened.
         segments: The segments.
+
+    Raises:
+        IndexingError: A file is not the one that the manifest lists, or holds other types of metadata.
+        FileNotFoundError: A file is missing.
     """
 
     def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
@@ -61,6 +65,8 @@ class FolderIndex(Index):
         self.segments = [
             Segment(folder, entry, self.dim, words=self.has_words) for entry in manifest["segments"]
         ]
+        for segment in self.segments:
+            segment.documents.check(self.fields)
         self._starts = np.cumsum([0, *map(len, self.segments)])
         words: list[LexicalSegment] = [part.words for part in self.segments if part.words is not None]
         self._words = Lexical(words, manifest["bm25"]["tokens"]) if self.has_words else None

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from sentence_transformers.base.modules import Dense
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from torch import nn
-from transformers import AutoModel, PretrainedConfig, PreTrainedTokenizerBase
+from transformers import AutoModel, AutoTokenizer, PretrainedConfig, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
 from mar_st.errors import MarError
@@ -94,7 +94,7 @@ def load_encoder(
         merge_lora(transformer)
     name = str(source) if isinstance(source, str | Path) else type(source[0]).__name__
     own = saved.pooling if saved is not None else {}
-    mode = pooling or _saved_mode(own, name) or DEFAULT_POOLING[role]
+    mode = _mode(pooling, saved, role, name)
     _prepare_tokenizer(transformer, role, mode, name)
     limit = transformer.max_seq_length or DEFAULT_MAX_LENGTH
     transformer.max_seq_length = min(limit, max_length or DEFAULT_MAX_LENGTH)
@@ -180,6 +180,31 @@ def check_source(name: str, revision: str | None = None, *, what: str) -> None:
         ) from error
     if config_path is None:
         raise MarError(f"{what}: {name} has no config.json, so it is not a model.")
+
+
+def check_pooling(
+    source: str, role: Role, *, revision: str | None = None, pooling: PoolingMode | None = None
+) -> None:
+    """Check that the tokenizer of a model makes the token at which the encoder is pooled, without weights.
+
+    Args:
+        source: Folder or Hub name.
+        role: Which side the encoder is.
+        revision: Branch, tag or commit of a Hub name.
+        pooling: See `load_encoder`.
+
+    Raises:
+        MarError: The tokenizer lacks the token, or cannot be loaded.
+    """
+    name = str(model_source(source))
+    with loading_of(name):
+        saved = saved_modules(name, revision)
+        with native(transformer_folder(name), revision) as loadable:
+            # A repository of sentence-transformers may have its transformer in a folder.
+            below = "" if saved is None or Path(loadable).is_dir() else saved.transformer
+            tokenizer = AutoTokenizer.from_pretrained(loadable, revision=revision, subfolder=below)
+    check_vocabulary(tokenizer, name)
+    _pooled(tokenizer, role, _mode(pooling, saved, role, name), name)
 
 
 def keep_layers(
@@ -270,6 +295,12 @@ def _saved_projection(saved: SavedModules, revision: str | None) -> Dense | None
     return Dense.load(saved.name, subfolder=saved.dense, revision=revision)
 
 
+def _mode(pooling: PoolingMode | None, saved: SavedModules | None, role: Role, name: str) -> PoolingMode:
+    """Return the pooling mode that is given, or else that of the model, or else that of the role."""
+    own = saved.pooling if saved is not None else {}
+    return pooling or _saved_mode(own, name) or DEFAULT_POOLING[role]
+
+
 def _saved_mode(pooling: dict[str, Any], name: str) -> PoolingMode | None:
     """Return the pooling mode of a sentence-transformers model, if it declares one."""
     mode = pooling.get("pooling_mode")
@@ -294,6 +325,18 @@ def _prepare_tokenizer(transformer: Transformer, role: Role, mode: PoolingMode, 
             f"The tokenizer of {name} has {len(tokenizer)} tokens but its embedding has {rows} rows; "
             "they belong to different models. Use the tokenizer the weights were trained with."
         )
+    pooled = _pooled(tokenizer, role, mode, name)
+    if pooled is not tokenizer:
+        transformer.processor = pooled
+    set_padding(pooled)
+
+
+def _pooled(tokenizer: Any, role: Role, mode: PoolingMode, name: str) -> Any:
+    """Return a tokenizer that makes the token at which an encoder is pooled.
+
+    Raises:
+        MarError: The tokenizer has no such token, or it cannot be appended.
+    """
     if mode == "cls":
         first = tokenizer("a")["input_ids"][0]
         if first not in {tokenizer.cls_token_id, tokenizer.bos_token_id} - {None}:
@@ -309,8 +352,8 @@ def _prepare_tokenizer(transformer: Transformer, role: Role, mode: PoolingMode, 
                 "Set tokenizer.eos_token, or give another pooling."
             )
         if not _ends_in_special_token(tokenizer):
-            tokenizer = transformer.processor = append_eos(tokenizer)
-    set_padding(tokenizer)
+            return append_eos(tokenizer)
+    return tokenizer
 
 
 def _ends_in_special_token(tokenizer: Any) -> bool:

@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from mar_st.data import Triples
+from mar_st.data.columns import check_negatives
 from mar_st.files.packages import need_packages
 from mar_st.model.native_dtype import is_native
 from mar_st.planning.backbones import BackboneError
 from mar_st.planning.launch import LaunchError, check_launch
 from mar_st.recipes.load import changed
+from mar_st.recipes.rules import stage_entries
+from mar_st.recipes.schema import ContrastiveStage, DistillStage, JointStage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
     from pathlib import Path
 
+    from mar_st.data import Source
     from mar_st.planning.devices import Device
     from mar_st.planning.launch import Launch
-    from mar_st.recipes.schema import Precision, Recipe
+    from mar_st.recipes.schema import Precision, Recipe, Stage
 
 #: Key of a run's `recipe.json`: the settings that were changed to fit a device.
 FIT_KEY = "fit"
@@ -96,6 +101,32 @@ def check_packages(recipe: Recipe) -> None:
     """
     lora = any(getattr(stage, "lora_r", None) is not None for stage in recipe.stages)
     need_packages("accelerate", *(["peft"] if lora else []), extra="train", purpose="Training")
+
+
+def check_sources(recipe: Recipe, stages: Iterable[Stage], sources: Iterable[Source]) -> None:
+    """Check that the data of a recipe have the hard negatives that its stages ask for.
+
+    A stage that mines its own negatives needs none, and premises of NLI data without a contradiction are left
+    out.
+
+    Args:
+        recipe: The recipe.
+        stages: Those of its stages that will be run.
+        sources: Its data.
+
+    Raises:
+        DataError: Negatives are required, but a query has none.
+    """
+    by_name = {source.entry.name: source for source in sources}
+    for stage in stages:
+        if not isinstance(stage, ContrastiveStage | DistillStage | JointStage):
+            continue
+        if isinstance(stage, ContrastiveStage) and stage.mine is not None:
+            continue
+        for entry in stage_entries(recipe, stage):
+            source = by_name[entry.name]
+            if entry.negatives and entry.missing_negatives == "refuse" and source.form != "nli":
+                check_negatives(Triples.of(source.triples), entry.negatives)
 
 
 def native_precision(precision: Precision, *, on_cpu: bool, say: Callable[[str], None]) -> Precision:

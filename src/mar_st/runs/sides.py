@@ -20,6 +20,7 @@ from mar_st.files import one_line
 from mar_st.model.context_means import HiddenMeans, sample
 from mar_st.model.dropout import set_dropout
 from mar_st.model.encoders import (
+    check_pooling,
     check_source,
     keep_layers,
     linear_projection,
@@ -65,9 +66,9 @@ def check_models(recipe: Recipe) -> None:
 
     Raises:
         MarError: A backbone or a teacher is neither a model folder nor a model on the Hub, a `config` makes
-            no encoder, a backbone has unsupported modules or lacks the requested attention implementation, a
-            vocabulary cannot be cut as requested, the width of an encoder does not fit the dimensions of the
-            recipe, or a `resume_head` is not a file.
+            no encoder, a backbone has unsupported modules or lacks the requested attention implementation or
+            the token at which it is pooled, a vocabulary cannot be cut as requested, the width of an encoder
+            does not fit the dimensions of the recipe, or a `resume_head` is not a file.
     """
     sides: tuple[Role, ...] = ("query", "document")
     for name in sides:
@@ -76,6 +77,7 @@ def check_models(recipe: Recipe) -> None:
             continue
         if backbone.source is not None:
             check_source(backbone.source, backbone.revision, what=f"{name} backbone")
+            check_pooling(backbone.source, name, revision=backbone.revision, pooling=backbone.pooling)
             check_cut(recipe, name)
         if backbone.config is not None:
             _check_config(name, backbone.config)

@@ -30,7 +30,7 @@ from mar_st.runs import STAGES_VARIABLE
 from mar_st.runs.card import write_card
 from mar_st.runs.lineage import stage_digests
 from mar_st.runs.mined import forget_work, mined_sources
-from mar_st.runs.preflight import FIT_KEY, check_packages, native_precision, ready
+from mar_st.runs.preflight import FIT_KEY, check_packages, check_sources, native_precision, ready
 from mar_st.runs.sides import Sides, check_models
 from mar_st.runs.stage_folder import DONE_FILE, is_finished, keep_model, link_weights
 from mar_st.stages.dispatch import train_stage
@@ -188,6 +188,7 @@ class RecipeRun:
         if self.recipe.evaluation is not None:
             check_evaluation(self.recipe.evaluation)
         self.sources = [self.read(entry, self.recipe.seed) for entry in self.recipe.data]
+        check_sources(self.recipe, self.recipe.stages[: last + 1], self.sources)
         self.sides = Sides(self.recipe, self.sources, precision=self.precision)
         self.digests = stage_digests(self.recipe, {s.entry.name: source_digest(s) for s in self.sources})
         if self.processes.main:

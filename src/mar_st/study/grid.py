@@ -22,13 +22,13 @@ from mar_st.files import finished, write_text
 from mar_st.model.opening import open_model
 from mar_st.model.routes import route
 from mar_st.runs.lineage import encoder_digest, stage_digests
-from mar_st.runs.preflight import check_packages
+from mar_st.runs.preflight import check_packages, check_sources
 from mar_st.study.finished import BM25, finished_digest, load_finished, score_bm25
 from mar_st.study.schema import StudyError, row_recipes
 from mar_st.study.table import make_table, write_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from sentence_transformers import SentenceTransformer
     from torch import Tensor
@@ -170,6 +170,7 @@ class Grid:
                 "mar ablate runs in one process per device. Start it once per device with the same --out and "
                 "another CUDA_VISIBLE_DEVICES; the processes share the work."
             )
+        from mar_st.model.saved_modules import with_source_prompts  # lazy: sentence_transformers
         from mar_st.runs.sides import check_models  # lazy: sentence_transformers
 
         self.out.mkdir(parents=True, exist_ok=True)
@@ -179,18 +180,23 @@ class Grid:
         self.tasks = [load_task(task) for task in self.study.tasks]
         self.recipes = row_recipes(self.study, self.out / "recipes")
         for row, recipes in self.recipes.items():
-            self._check_prompts(row, recipes[self.study.seeds[0]])
-            check_packages(recipes[self.study.seeds[0]])
-            check_models(recipes[self.study.seeds[0]])
+            recipe = recipes[self.study.seeds[0]]
+            self._check_prompts(row, {"query", "document", *recipe.prompts})  # two are in every model
+            check_packages(recipe)
+            check_models(recipe)
+            with_source_prompts(recipe)
+            check_sources(recipe, recipe.stages, [self.read(one, recipe.seed) for one in recipe.data])
         for name, seed in self.runs:
             if seed == self.study.seeds[0]:
                 self.identity(name, seed)
+        for one in self.study.rows if any(task.prompt for task in self.study.tasks) else ():
+            if one.name not in self.recipes and self._costs(one.name):
+                self._check_prompts(one.name, load_finished(one).prompts)
         _write(marker, json.dumps(self.study.model_dump(mode="json"), indent=2, ensure_ascii=False))
         for data in self.tasks:
             self.say(f"task {data.task.name}: {len(data.items)} items, {data.metric}")
 
-    def _check_prompts(self, row: str, recipe: Recipe) -> None:
-        known = {"query", "document", *recipe.prompts}  # the first two are in every model
+    def _check_prompts(self, row: str, known: Collection[str]) -> None:
         for task in self.study.tasks:
             if task.prompt is not None and task.prompt not in known:
                 raise StudyError(

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from medteb_mteb.commands.errors import UserError
-from medteb_mteb.commands.options import AgainstTraining, TaskOrFolder
+from medteb_mteb.commands.options import AgainstTraining, AsJson, TaskOrFolder
 
 
 def validate(
@@ -55,10 +55,7 @@ def validate(
     ] = None,
     split: Annotated[str, typer.Option(help="Split to validate.")] = "test",
     html: Annotated[bool, typer.Option("--html", help="Print HTML instead of Markdown.")] = False,
-    as_json: Annotated[
-        Path | None,
-        typer.Option("--json", help="Also write the report as JSON to this file.", metavar="FILE"),
-    ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Check the quality of an edition and print a report.
 
@@ -66,6 +63,8 @@ def validate(
     duplicates, judged share of a run, pool bias, judges, leaks, slices and the card. A point that the data
     cannot answer is "not known". The exit code is 1 if a point fails.
     """
+    if as_json and html:
+        raise UserError("choose one of --json and --html")
     from medteb_mteb.commands.edition import resolve  # lazy: start-up
     from medteb_mteb.validate import Sources, read_material, to_html, to_markdown  # lazy: scipy
     from medteb_mteb.validate import validate as run  # lazy: scipy
@@ -88,17 +87,13 @@ def validate(
     if build is not None:
         sources = of_build(build, sources)
     report = run(read_material(folder if folder.exists() else resolve(edition).path, sources))
-    if as_json is not None:
-        content = json.dumps(report.to_json(), ensure_ascii=False, indent=2, allow_nan=False) + "\n"
-        try:
-            as_json.parent.mkdir(parents=True, exist_ok=True)
-            as_json.write_text(content, encoding="utf-8")  # in place: it may be /dev/stdout
-        except OSError as error:
-            raise UserError(f"{as_json} cannot be written ({error.strerror})") from None
-    from mar_st.files import printable  # lazy: numpy
+    if as_json:
+        typer.echo(json.dumps(report.to_json(), ensure_ascii=False, indent=2, allow_nan=False))
+    else:
+        from mar_st.files import printable  # lazy: numpy
 
-    # The report quotes texts of the edition, which may hold characters that control a terminal.
-    shown = to_html(report) if html else "\n".join(map(printable, to_markdown(report).split("\n")))
-    typer.echo(shown, nl=False)
+        # The report quotes texts of the edition, which may hold characters that control a terminal.
+        shown = to_html(report) if html else "\n".join(map(printable, to_markdown(report).split("\n")))
+        typer.echo(shown, nl=False)
     if report.failed:
         raise typer.Exit(1)

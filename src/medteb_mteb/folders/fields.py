@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mar_st.text.values import as_id, as_text
 from medteb_mteb.folders.problems import FolderError, Problems
-from medteb_mteb.folders.rows import as_id, as_text, read_rows
+from medteb_mteb.folders.rows import read_rows
 
 if TYPE_CHECKING:
     from medteb_mteb.folders.layout import Layout

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from medteb_mteb.folders.rows import as_id, as_number, iter_rows
+from mar_st.text.values import as_id, as_number
+from medteb_mteb.folders.rows import iter_rows
 from medteb_mteb.measures.judged import Judged
 
 if TYPE_CHECKING:

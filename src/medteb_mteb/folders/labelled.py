@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mar_st.text.values import TsvCell, as_id, as_number, as_text
 from medteb_mteb.folders.problems import short_repr
-from medteb_mteb.folders.rows import Row, TsvCell, as_id, as_number, as_text, read_rows
+from medteb_mteb.folders.rows import Row, read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,10 +7,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mar_st.text.values import TsvCell, as_grade, as_id, as_text, is_document, writable
 from medteb_mteb.folders.judged import read_judged
 from medteb_mteb.folders.layout import QRELS_CONFIGS, alternatives, config_files, config_splits
 from medteb_mteb.folders.problems import FolderError, Problems, short_repr
-from medteb_mteb.folders.rows import Row, TsvCell, as_id, as_number, as_text, read_rows, writable
+from medteb_mteb.folders.rows import Row, read_rows
 from medteb_mteb.measures.judged import Judged
 
 if TYPE_CHECKING:
@@ -116,9 +117,7 @@ def _texts(rows: list[Row], problems: Problems, *, with_title: bool) -> Texts:
         if title is not None and not isinstance(title, str):
             problems.add(row.file, row.line, "title", f"title must be text, got {short_repr(title)}")
             continue
-        usable = as_text(text) is not None and (not title or title.isspace() or as_text(title) is not None)
-        # A document may consist of its title alone; one with nothing at all can only be a mistake.
-        if not usable and not (text == "" and as_text(title) is not None):
+        if not is_document(text, title):
             problems.add(row.file, row.line, "text", f"empty or unusable text: {short_repr(text)}")
         texts[identifier] = (
             row,
@@ -145,7 +144,7 @@ def _qrels(
         if _wrong_columns(row, problems, (of_query, of_document, "score")):
             continue
         query, document = as_id(row.values[of_query]), as_id(row.values[of_document])
-        score = as_number(row.values["score"])
+        score = as_grade(row.values["score"])
         if query is None or document is None:
             problems.add(row.file, row.line, "id", "query-id and corpus-id must be non-empty text")
             continue
@@ -153,7 +152,7 @@ def _qrels(
             problems.add(row.file, row.line, "query", f"query-id {query!r} is not in the queries")
         if document not in corpus:
             problems.add(row.file, row.line, "document", f"corpus-id {document!r} is not in the corpus")
-        if score is None or score != int(score) or abs(score) >= 2**31:
+        if score is None:
             message = f"score must be a whole number, got {short_repr(row.values['score'])}"
             problems.add(row.file, row.line, "score", message)
             continue
@@ -162,7 +161,7 @@ def _qrels(
             problems.add(row.file, row.line, "duplicate", message)
             continue
         lines[query, document] = row.line
-        qrels.setdefault(query, {})[document] = int(score)
+        qrels.setdefault(query, {})[document] = score
     return qrels, lines
 
 

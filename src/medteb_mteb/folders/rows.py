@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from mar_st.files import repeated
+from mar_st.text.values import TsvCell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,13 +24,8 @@ __all__ = [
     "SUFFIXES",
     "TREC_SUFFIXES",
     "Row",
-    "TsvCell",
-    "as_id",
-    "as_number",
-    "as_text",
     "iter_rows",
     "read_rows",
-    "writable",
 ]
 
 SUFFIXES = (".jsonl", ".tsv", ".parquet")
@@ -40,12 +36,6 @@ TREC_SUFFIXES = (".trec", ".qrels")
 
 
 _QRELS = ("query-id", "corpus-id", "score")
-
-
-class TsvCell(str):
-    """A TSV cell: text that may stand for a number."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,42 +165,3 @@ def _read_parquet(file: Path, problems: Problems) -> Iterator[Row]:
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         problems.add(file, None, "parquet", f"not readable as Parquet: {reason}")
-
-
-def as_text(value: Any) -> str | None:
-    """Return the value if it is text with something in it that can be encoded, else None."""
-    if not isinstance(value, str) or not value.strip():
-        return None
-    try:
-        value.encode("utf-8")  # JSON can smuggle in lone surrogates, which no tokenizer takes
-    except UnicodeEncodeError:
-        return None
-    return str(value)
-
-
-def writable(text: str) -> str:
-    """Return a text that files and tokenizers take: JSON can hold lone surrogates, which become `?`."""
-    return text.encode("utf-8", "replace").decode()
-
-
-def as_id(value: Any) -> str | None:
-    """Return the id as text (whole numbers are written out), or None if it is not usable as an id."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    return as_text(value)
-
-
-def as_number(value: Any) -> float | None:
-    """Return the number, also out of a TSV cell, or None if there is no finite one."""
-    if isinstance(value, TsvCell):
-        try:
-            value = None if "_" in value else float(value)  # Python reads 1_0 as 10
-        except ValueError:
-            return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if abs(number) < float("inf") else None

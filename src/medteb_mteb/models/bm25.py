@@ -81,8 +81,9 @@ TOKENISERS: Mapping[str, Callable[[str], list[str]]] = {
 class BM25Model:
     """BM25 search, and hashed term weights where mteb asks for vectors.
 
-    Documents are ranked by descending score, equal scores by position in the corpus (in the candidate list
-    when reranking). A document without any query token is not retrieved; a candidate without one comes last.
+    Documents are ranked by descending score, equal scores by descending id, as trec_eval does; the order of
+    corpus and candidates has no influence. A document without any query token is not retrieved; a
+    candidate without one comes last.
     """
 
     mteb_model_meta: ModelMeta
@@ -95,6 +96,7 @@ class BM25Model:
         self.b = b
         self._index = BM25Index(())
         self._ids: list[str] = []
+        self._id_ranks: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._vectorizer = HashingVectorizer(
             analyzer=self.tokenise, n_features=HASH_DIMENSIONS, norm=None, dtype=np.float32
         )
@@ -103,6 +105,9 @@ class BM25Model:
         """Indexes a corpus with columns ``id``, ``text`` and maybe ``title``; other arguments are unused."""
         del kwargs
         self._ids = list(corpus["id"])
+        by_id = sorted(range(len(self._ids)), key=self._ids.__getitem__, reverse=True)
+        self._id_ranks = np.empty(len(by_id), dtype=np.int64)
+        self._id_ranks[by_id] = np.arange(len(by_id))
         texts: Iterable[str] = corpus["text"]
         if "title" in corpus.column_names:
             pairs = zip(corpus["title"], corpus["text"], strict=True)
@@ -120,8 +125,8 @@ class BM25Model:
         """Rank the corpus, or each query's candidates, for queries with columns ``id`` and ``text``.
 
         Returns:
-            Scores by document id, best first, by query id. Equal BM25 scores are lowered by the smallest
-            possible amount until they differ, so that every evaluator sees the same order.
+            Scores by document id, best first, by query id. Equal scores stay equal, as those of dense models
+            do: pytrec_eval ranks them by descending id, the order in which they are returned.
 
         Raises:
             RuntimeError: If nothing was indexed.
@@ -138,11 +143,8 @@ class BM25Model:
                 chosen = np.array([positions[document] for document in top_ranked[query]], dtype=np.int64)
             else:
                 chosen = np.flatnonzero(scores > 0)
-            order = chosen[np.argsort(-scores[chosen], kind="stable")][:top_k]
-            ranked = _strictly_falling(scores[order])
-            results[query] = {
-                self._ids[place]: float(score) for place, score in zip(order, ranked, strict=True)
-            }
+            order = chosen[np.lexsort((self._id_ranks[chosen], -scores[chosen]))][:top_k]
+            results[query] = {self._ids[place]: float(scores[place]) for place in order}
         return results
 
     def scores(self, query: str) -> NDArray[np.float32]:
@@ -196,12 +198,3 @@ def _flat(query: Any) -> str:
     if isinstance(query, str):
         return query
     return " ".join(turn if isinstance(turn, str) else str(turn["content"]) for turn in query)
-
-
-def _strictly_falling(scores: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Break ties of sorted scores by the smallest steps of float32, which trec_eval uses."""
-    steps = scores.copy()
-    for i in range(1, len(steps)):
-        if steps[i] >= steps[i - 1]:
-            steps[i] = np.nextafter(steps[i - 1], np.float32(-np.inf))
-    return steps

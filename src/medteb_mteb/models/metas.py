@@ -282,7 +282,7 @@ def _bm25_meta(tokeniser: str, language: str = "zho-Hans") -> LocalModelMeta:
     return LocalModelMeta(
         loader=load_bm25,
         name=f"medteb/bm25-{tokeniser}",
-        revision="1",
+        revision="2",
         release_date=MINI_RELEASE,
         languages=[language],
         n_parameters=0,

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mar_st.text.values import as_id, as_number, as_text
 from medteb_mteb.editions import sha256_of
 from medteb_mteb.folders.layout import config_files, config_names, config_splits
 from medteb_mteb.folders.problems import FolderError, Problems, short_repr
-from medteb_mteb.folders.rows import as_id, as_number, as_text, read_rows
+from medteb_mteb.folders.rows import read_rows
 from medteb_mteb.nano.table import BM25, HYBRID
 
 if TYPE_CHECKING:

@@ -52,18 +52,18 @@ class MedTEBReranking(EditionTask, JudgedRetrieval):
         """Read the edition and check that the main score covers every list.
 
         Raises:
-            EditionError: If the edition cannot be read, has no candidate lists, or one is too long.
+            EditionError: If the edition cannot be read, or a candidate list is too long.
+            FolderError: If the data has problems, or no candidate lists.
         """
         if self.data_loaded:
             return
         super().load_data(num_proc, timer=timer, **kwargs)
         for split in self.dataset["default"].values():
-            lists = split["top_ranked"] or {}
-            longest = max(map(len, lists.values()), default=0)
-            if not lists or longest > MAX_CANDIDATES:
+            # Without lists the folder would be one of retrieval, and refused above.
+            longest = max(map(len, (split["top_ranked"] or {}).values()), default=0)
+            if longest > MAX_CANDIDATES:
                 self.unload_data()
-                given = f"a list of {longest}" if lists else "none"
                 raise EditionError(
                     f"{self.metadata.name} needs candidate lists of at most {MAX_CANDIDATES} documents in "
-                    f"top_ranked.jsonl, found {given}."
+                    f"top_ranked.jsonl, found a list of {longest}."
                 )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mar_st.text.values import as_id
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.judge.pools import pool_files
 from medteb_mteb.folders.problems import Problems
-from medteb_mteb.folders.rows import as_id, iter_rows
+from medteb_mteb.folders.rows import iter_rows
 
 if TYPE_CHECKING:
     from collections.abc import Container

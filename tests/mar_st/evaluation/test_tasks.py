@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 
+import mteb
 import pytest
 import torch
 from scipy import stats as scipy_stats
@@ -11,6 +12,7 @@ from sentence_transformers import SentenceTransformer
 from mar_st.data import DataError
 from mar_st.evaluation.scored_set import Task, TaskError
 from mar_st.evaluation.tasks import load_task, score, score_vectors
+from medteb_mteb.folders import task_from_folder
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +92,20 @@ def test_queries_get_their_prompt(encoder_folder, make_folder):
         score(prompted, data)
 
 
+@pytest.mark.parametrize("prompts", [{"any": "感冒"}, {"any": "感冒", "STS": "胃"}])
+def test_sts_takes_the_default_prompt_as_in_mteb(encoder_folder, make_folder, prompts):
+    folder = make_folder("STS")
+    prompted = SentenceTransformer(
+        str(encoder_folder), device="cpu", prompts=prompts, default_prompt_name="any"
+    )
+    data = load_task(Task(name="t", path=str(folder)))
+    result = mteb.evaluate(prompted, task_from_folder(folder), cache=None, show_progress_bar=False)
+    expected = result.task_results[0].scores["test"][0]["pearson"]
+    assert data.scores([score(prompted, data)]).per_seed()[0] == pytest.approx(expected, abs=1e-5)
+    plain = SentenceTransformer(str(encoder_folder), device="cpu")
+    assert data.scores([score(plain, data)]).per_seed()[0] != pytest.approx(expected, abs=1e-5)
+
+
 def test_packaged_tasks_are_found_by_name():
     data = load_task(Task(name="sts", path="MedTEBSTS"))
     assert (data.type, len(data.items)) == ("sts", 1000)
@@ -122,7 +138,6 @@ def _append(path, line):
         ("Retrieval", "queries.jsonl", '{"text": "x"}', r"queries.jsonl:4: needs '_id' and 'text'"),
         ("Retrieval", "qrels/test.tsv", "q1\tnowhere\t1", r"test.tsv:6: there is no document 'nowhere'"),
         ("Retrieval", "qrels/test.tsv", "q1 d1 1", r"test.tsv:6: needs query-id, corpus-id and score"),
-        ("Reranking", "top_ranked.jsonl", '{"query-id": "q1", "corpus-ids": ["x"]}', r"no document 'x'"),
         ("STS", "test.jsonl", '{"sentence1": "a"}', r"test.jsonl:7: needs 'sentence1'"),
         (
             "STS",

@@ -141,6 +141,19 @@ def test_names_of_fields_that_cannot_be_read_are_one_error(tmp_path, before, aft
         Documents(tmp_path)
 
 
+def test_types_of_fields_are_those_that_were_written(tmp_path):
+    kinds = {"flag": True, "many": "x", "number": 1.5, "whole": 2}
+    documents = [Stored(f"d{i}", "t", "t", {**kinds, "few": "a"} | {"many": str(i)}) for i in range(40)]
+    fields = written(tmp_path, documents)
+    opened = Documents(tmp_path)
+    opened.check(fields)  # few strings are stored as a dictionary, many are not
+    opened.check({})
+    for name in fields:
+        other = "integer" if fields[name] != "integer" else "string"
+        with pytest.raises(IndexingError, match=f"'{name}' is of type {other} in the index"):
+            opened.check({**fields, name: other})
+
+
 def test_strings_with_unsigned_offsets_are_filtered():
     places = pa.array([0, None, 1, 0], pa.uint8())
     column = pa.DictionaryArray.from_arrays(places, pa.array(["a", "b"]))

@@ -128,6 +128,14 @@ def test_a_damaged_manifest_is_one_error(index: Path, field: str, value: object)
         Index.open(index)
 
 
+@pytest.mark.parametrize("swapped", ["string", "number", "boolean"])
+def test_a_field_of_another_type_than_its_values_is_one_error(index: Path, swapped: str) -> None:
+    assert read_manifest(index)["fields"]["year"] == "integer"
+    rewrite(index, lambda content: content["fields"].update(year=swapped))
+    with pytest.raises(IndexingError, match=rf"'year' is of type {swapped} in the index, but .* as int64\."):
+        Index.open(index)
+
+
 def test_a_manifest_without_build_settings_is_one_error(index: Path) -> None:
     rewrite(index, lambda content: content.pop("params"))
     with pytest.raises(IndexingError, match=r"manifest\.json is damaged"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from types import ModuleType
 
@@ -225,7 +226,11 @@ def test_joint_gets_its_teacher(recipe, tmp_path, monkeypatch, encoder_folder, t
     scoring = cross_encoder(tmp_path / "scoring")
     names = {"folder": str(encoder_folder), "cross-encoder": f"cross-encoder:{tmp_path / 'scoring'}"}
     taught = {**JOINT, "kl_weight": 1.0, "teacher": names.get(teacher, "document"), "negatives": 1}
-    train(recipe(stages=[DOCUMENT_INIT, taught]), tmp_path / "out", say=silent)
+    rows = [{"query": q, "positive": p, "negative": f"不是{p}"} for q, p in ROWS]
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    built = recipe(stages=[DOCUMENT_INIT, taught])
+    (tmp_path / "triples.jsonl").write_text(lines, encoding="utf-8")
+    train(built, tmp_path / "out", say=silent)
     (given,) = taught_by
     if teacher == "document":
         assert given is None  # the stage has it

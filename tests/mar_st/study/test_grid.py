@@ -186,6 +186,18 @@ def test_an_unknown_prompt_is_refused_before_training(run, trained, change, stud
     assert trained == []
 
 
+def test_an_unknown_prompt_of_a_finished_model_is_refused_before_training(
+    run, trained, change, study_folder, encoder_folder
+):
+    tasks = yaml.safe_load((study_folder / "study.yaml").read_text(encoding="utf-8"))["tasks"]
+    row = {"name": "other", "model": str(encoder_folder), "prompts": {"another": "x"}}
+    rows = [{"name": "full", "changes": {"prompts": {"own": "y"}}}, row]
+    change(tasks=[{**tasks[0], "prompt": "own"}], rows=rows, published=[])
+    with pytest.raises(StudyError, match=r"the prompt 'own'; row other has .*another"):
+        run()
+    assert trained == []
+
+
 @pytest.mark.slow
 def test_a_row_that_fails_keeps_the_others(run, change, monkeypatch, study_folder):
     change(seeds=[1])
@@ -251,11 +263,50 @@ def test_the_last_process_writes_the_table(trained, change, study_folder):
             MarError,
             "query backbone: There is no folder ./gone",
         ),
+        (
+            {"rows": [{"name": "full"}, {"name": "x", "set": {"data.answers.prompt": "nowhere"}}]},
+            MarError,
+            "the prompt 'nowhere', which 'prompts' does not define",
+        ),
+        (
+            {"rows": [{"name": "full"}, {"name": "x", "set": {"data.answers.negatives": 1}}]},
+            DataError,
+            "has no negatives but 1 are asked for",
+        ),
+        (
+            {"rows": [{"name": "full"}, {"name": "x", "set": {"stages.joint.negatives": 2}}]},
+            DataError,
+            "has no negatives but 2 are asked for",
+        ),
     ],
 )  # fmt: skip
 def test_missing_inputs_are_noticed_before_training(change, trained, study_folder, settings, error, message):
     study = load_study(change(**settings, published=[]))
     with pytest.raises(error, match=message):
+        run_study(study, study_folder / "out", say=lambda line: None)
+    assert trained == []
+
+
+@pytest.mark.parametrize(
+    ("side", "changes", "message"),
+    [
+        (
+            "document",
+            {"pooling": "lasttoken"},
+            "document encoder is pooled at its EOS token, but",
+        ),
+        ("query", {}, "the prompt 'nowhere', which neither 'prompts' nor a source defines"),
+    ],
+)
+def test_what_a_source_lacks_is_noticed_before_training(
+    change, trained, study_folder, encoder_folder, side, changes, message
+):
+    source = {"source": str(encoder_folder), "config": None, "tokenizer": None, **changes}
+    row = {"name": "x", "changes": {side: source}}
+    if not changes:
+        row["set"] = {"data.answers.prompt": "nowhere"}
+    study = load_study(change(rows=[{"name": "full"}, row], published=[]))
+    with pytest.raises(MarError, match=message):
         run_study(study, study_folder / "out", say=lambda line: None)
     assert trained == []
 

@@ -65,20 +65,19 @@ def test_a_planned_review_confirms_the_labels_once_differences_are_decided(medte
     code, out, _ = medteb("review", "adjudicate", sheet, li, wang, "--out", tmp_path / "differ.csv")
     number = int(out.split()[0])
     assert (code, number > 0) == (0, True)
-    report = tmp_path / "report.json"
     answered = ["--review", sheet, "--answered", li, "--answered", wang]
-    medteb("validate", clinic, *answered, "--json", report)
 
-    def finding():
-        rows = json.loads(report.read_text())["findings"]
+    def finding(*more):
+        rows = json.loads(medteb("validate", clinic, *answered, *more, "--json")[1])["findings"]
         return next(row for row in rows if row["check"] == "label accuracy")
 
-    assert finding()["numbers"]["of these, not decided"] == number
-    assert finding()["verdict"] == "warning"
+    open_cases = finding()
+    assert open_cases["numbers"]["of these, not decided"] == number
+    assert open_cases["verdict"] == "warning"
     decided = fill(tmp_path / "differ.csv", "decided.csv", lambda row: row["li"])
-    medteb("validate", clinic, *answered, "--decided", decided, "--json", report)
-    assert finding()["verdict"] == "ok"
-    assert finding()["numbers"]["positives confirmed"] == finding()["numbers"]["negatives confirmed"] == 1.0
+    settled = finding("--decided", decided)
+    assert settled["verdict"] == "ok"
+    assert settled["numbers"]["positives confirmed"] == settled["numbers"]["negatives confirmed"] == 1.0
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from medteb_mteb.folders import FolderError
 from medteb_mteb.folders.problems import Problems
-from medteb_mteb.folders.rows import TsvCell, as_id, as_number, as_text, iter_rows, read_rows
+from medteb_mteb.folders.rows import iter_rows, read_rows
 
 BIG = "1" * 5000
 
@@ -160,40 +160,6 @@ def test_half_of_a_parquet_file_is_a_problem(read_parquet, tmp_path):
         problems = Problems(tmp_path)
         assert read_rows([tmp_path / "y.parquet"], problems) == []
         assert problems.shown[0].startswith("y.parquet: not readable as Parquet: ")
-
-
-@pytest.mark.parametrize(
-    ("value", "text", "identifier"),
-    [
-        ("文", "文", "文"),
-        (" a ", " a ", " a "),
-        (TsvCell("a"), "a", "a"),
-        (7, None, "7"),
-        (-1, None, "-1"),
-        *[
-            (value, None, None)
-            for value in ("", " \t\u3000", "\ud800", "a\udfff", True, 1.0, None, ["a"], {})
-        ],
-    ],
-)
-def test_only_some_values_are_texts_or_ids(value, text, identifier):
-    assert (as_text(value), as_id(value)) == (text, identifier)
-    assert type(as_text(value)) in (str, type(None))
-
-
-@pytest.mark.parametrize(
-    ("value", "number"),
-    [
-        *[(value, 2.0) for value in (2, 2.0, TsvCell("2"), TsvCell(" 2.0 "), TsvCell("2e0"))],
-        *[
-            (TsvCell(value), None)
-            for value in ("", "two", "nan", "inf", "-Infinity", "1e999", "0x2", "1_0", BIG)
-        ],
-        *[(value, None) for value in ("2", True, None, [2], float("nan"), float("inf"), 10**400)],
-    ],
-)
-def test_numbers_are_finite_and_only_cells_may_be_text(value, number):
-    assert as_number(value) == number
 
 
 def test_a_table_names_each_column_once(read, tmp_path):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from pathlib import Path
@@ -11,7 +12,7 @@ from datasets import Dataset
 from torch.utils.data import DataLoader
 
 from mar_st.text.words import character_bigrams
-from medteb_mteb.folders import read_folder
+from medteb_mteb.folders import read_folder, task_from_folder
 from medteb_mteb.models.bm25 import BM25Model, english_words, normalise, normalised_jieba_words
 
 SHARED = Path(__file__).resolve().parents[3] / "shared/data/eval"
@@ -62,25 +63,46 @@ def test_scores_are_the_formula():
     assert model.scores("糖尿病")[1] > 0  # only the title says so
 
 
-def test_search_ranks_by_score_and_ties_by_corpus_order():
+def test_search_ranks_by_score_and_ties_by_descending_id():
     model = BM25Model("char-bigram")
     model.index(CORPUS)
     results = model.search(queries("感冒发烧", "骨折", "监测血压"), top_k=10)
-    assert list(results["q0"]) == ["a", "d"]  # equal texts, in corpus order
-    first, second = np.float32(results["q0"]["a"]), np.float32(results["q0"]["d"])
-    assert first > second == np.nextafter(first, np.float32(0))
+    assert list(results["q0"]) == ["d", "a"]  # equal texts
+    assert results["q0"]["d"] == results["q0"]["a"] > 0
     assert results["q1"] == {}
     assert list(results["q2"]) == ["c", "b"]
-    assert list(model.search(queries("感冒发烧"), top_k=1)["q0"]) == ["a"]
+    assert list(model.search(queries("感冒发烧"), top_k=1)["q0"]) == ["d"]
 
 
 def test_reranking_scores_exactly_the_candidates():
     model = BM25Model("char-bigram")
     model.index(CORPUS)
     results = model.search(queries("感冒发烧"), top_k=10, top_ranked={"q0": ["c", "d", "b"]})
-    assert list(results["q0"]) == ["d", "c", "b"]  # those without a match stay, in the order given
+    assert list(results["q0"]) == ["d", "c", "b"]  # those without a match stay
     with pytest.raises(KeyError):
         model.search(queries("感冒"), top_k=10, top_ranked={"q0": ["nowhere"]})
+
+
+@pytest.mark.parametrize("name", ["bm25-jieba", "bm25-char-bigram", "bm25-english"])
+def test_the_order_of_candidates_and_corpus_does_not_change_the_score(tmp_path, name):
+    """No text shares a word with its query, so every candidate has the same score."""
+    scores = []
+    names = [f"d{i}" for i in range(8)]
+    for number, listed in enumerate((names, names[::-1])):
+        folder = tmp_path / str(number)
+        (folder / "qrels").mkdir(parents=True)
+        for file, rows in {
+            "corpus": [{"_id": name, "text": f"text {name}"} for name in listed],
+            "queries": [{"_id": "q", "text": "no such subject"}],
+            "top_ranked": [{"query-id": "q", "corpus-ids": listed}],
+        }.items():
+            lines = "".join(json.dumps(row) + "\n" for row in rows)
+            (folder / f"{file}.jsonl").write_text(lines, encoding="utf-8")
+        (folder / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td2\t1\n", encoding="utf-8")
+        task = task_from_folder(folder)
+        results = mteb.evaluate(mteb.get_model(name), task, cache=None, show_progress_bar=False)
+        scores.append(results.task_results[0].scores["test"][0]["map_at_1000"])
+    assert scores == [0.16667, 0.16667]  # d2 is the sixth by descending id
 
 
 def test_instructions_and_conversations_are_part_of_the_query():

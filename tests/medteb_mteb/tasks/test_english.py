@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import mteb
 import pytest
-from tests.medteb_mteb.english.snapshots import rows_of, write_csv, write_snapshot
+from tests.medteb_mteb.english.snapshots import rows_of, write_csv
 
 from medteb_mteb.english.snapshot import COLUMNS
 from medteb_mteb.english.table import MAIN_METRICS, TYPES, english_tasks
@@ -19,21 +17,6 @@ CLU = "clustering_wiki_broad_medical_topics_dataset"
 PAIR = "pairclassification_medqa_pair_classification"
 RET = "retrieval_biorxiv_dataset"
 MIMIC = "retrieval_mimic_Chief_Complaint_vs_Discharge_Diagnosis"
-
-
-@pytest.fixture
-def snapshot(tmp_path, monkeypatch):
-    """Writes the named tasks, and `snapshot.json` with their entries if some are given."""
-
-    def write(*names, entries=None):
-        folder = write_snapshot(tmp_path / "data", list(names))
-        if entries is not None:
-            content = {"options": {}, "tasks": entries}
-            (folder / "snapshot.json").write_text(json.dumps(content), encoding="utf-8")
-        monkeypatch.setenv("MEDTEB_DATA", str(tmp_path / "data"))
-        return folder
-
-    return write
 
 
 def test_each_task_of_the_paper_is_a_class_of_its_type_and_score():

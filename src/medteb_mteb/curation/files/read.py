@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import logging
 import math
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -14,12 +15,14 @@ from uuid import UUID
 
 from mar_st.files import repeated
 from mar_st.model.names import check_dataset
+from mar_st.text.values import as_id, as_text, writable
 from medteb_mteb.curation.files.records import BuildError, Text
 from medteb_mteb.editions import sha256_of
 from medteb_mteb.folders.problems import Problems
-from medteb_mteb.folders.rows import MAX_CELL_CHARACTERS, Row, as_id, as_text, iter_rows, writable
+from medteb_mteb.folders.rows import MAX_CELL_CHARACTERS, Row, iter_rows
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Iterator, Mapping
 
     from mar_st.data import Triple
@@ -37,7 +40,11 @@ __all__ = [
     "source_files",
 ]
 
+logger = logging.getLogger(__name__)
+
 HUB_PREFIX = "hub:"
+#: Why an exact copy of a text without an id is dropped.
+REPEATED_TEXT = "repeated"
 SUFFIXES = (".jsonl", ".csv", ".tsv", ".parquet")
 MANIFEST = "manifest.json"
 STEP_FILE = "step.json"
@@ -50,17 +57,20 @@ FIELD_KEYS: dict[str, tuple[str, ...]] = {
 }
 
 
-def read_texts(source: str | Path, columns: Mapping[str, str] | None = None) -> Iterator[Text]:
+def read_texts(
+    source: str | Path, columns: Mapping[str, str] | None = None, *, dropped: Counter[str] | None = None
+) -> Iterator[Text]:
     """Yield the texts of a source, streamed in the order of the files' names and rows.
 
-    A text without an id gets the digest of its content as id; columns that are not a field of a text go to
-    its `meta`.
+    A text without an id gets the digest of its content as id, so an exact copy of an earlier one is dropped;
+    columns that are not a field of a text go to its `meta`.
 
     Args:
         source: A file or folder of JSONL, CSV, TSV or Parquet, a folder that a step wrote, or
             `hub:ORG/NAME` (with `:SPLIT`, default train).
         columns: Columns by field (`id`, `text`, `title`); default: the first column of `FIELD_KEYS` that
             exists.
+        dropped: Receives the number of dropped copies as `repeated`; without it a warning is logged.
 
     Raises:
         BuildError: The source does not exist, or it has no text column.
@@ -70,14 +80,14 @@ def read_texts(source: str | Path, columns: Mapping[str, str] | None = None) -> 
     if unknown:
         raise BuildError(f"{unknown[0]!r} is not a field of a text; choose from {', '.join(FIELD_KEYS)}.")
     if str(source).startswith(HUB_PREFIX):
-        yield from _checked(_hub_rows(str(source)), Problems(Path(str(source))), columns)
+        yield from _checked(_hub_rows(str(source)), Problems(Path(str(source))), columns, dropped)
         return
     files = source_files(source)
     path = Path(source)
     problems = Problems(path if path.is_dir() else path.parent)
     rows = (row for file in files for row in file_rows(file, problems))
     # Texts count as anonymised only if a step wrote that, not because of a column of that name.
-    yield from _checked(rows, problems, columns, built=(path / STEP_FILE).is_file())
+    yield from _checked(rows, problems, columns, dropped, built=(path / STEP_FILE).is_file())
 
 
 def read_triples(path: str) -> list[Triple]:
@@ -149,12 +159,17 @@ def _csv_rows(file: Path, problems: Problems) -> Iterator[Row]:
             if column is not None:
                 problems.add(file, 1, "cells", f"the column {column!r} occurs twice")
                 return
+            empty = True
             for values in reader:
+                empty = False
                 if None in values or None in values.values():
                     expected = len(reader.fieldnames or ())
                     problems.add(file, reader.line_num, "cells", f"expected {expected} cells")
                     continue
                 yield Row(file, reader.line_num, dict(values))
+            if empty:
+                what = "no rows below its header" if reader.fieldnames else "neither a header nor rows"
+                problems.add(file, None, "empty", f"the file holds {what}")
     except UnicodeDecodeError as error:
         problems.add(file, None, "utf8", f"not valid UTF-8 ({error.reason} at byte {error.start + 1})")
     except csv.Error as error:
@@ -181,17 +196,26 @@ def _hub_rows(source: str) -> Iterator[Row]:
 
 
 def _checked(
-    rows: Iterator[Row], problems: Problems, columns: Mapping[str, str] | None, *, built: bool = False
+    rows: Iterator[Row],
+    problems: Problems,
+    columns: Mapping[str, str] | None,
+    dropped: Counter[str] | None,
+    *,
+    built: bool = False,
 ) -> Iterator[Text]:
     """Yield the texts of rows; problems are collected to the end and raised as one error."""
     seen: set[str] = set()
+    copies = 0
     for row in rows:
         text = _text(row, problems, columns or {}, built=built)
         if text is None:
             continue
         if text.id in seen:
-            taken = f"the id {text.id!r} is taken by an earlier row"
-            problems.add(row.file, row.line, "duplicate", taken + _without_id(row, columns or {}))
+            if _has_id(row, columns or {}):
+                taken = f"the id {text.id!r} is taken by an earlier row"
+                problems.add(row.file, row.line, "duplicate", taken)
+            else:
+                copies += 1
             continue
         seen.add(text.id)
         if not problems.total:
@@ -199,6 +223,12 @@ def _checked(
     problems.raise_if_any()
     if not seen:
         raise BuildError(f"{problems.folder} holds no rows.")
+    if dropped is not None:
+        dropped.update({REPEATED_TEXT: copies} if copies else {})
+    elif copies:
+        logger.warning(
+            "%s: %d rows without an id repeat an earlier text and are dropped", problems.folder, copies
+        )
 
 
 def _text(row: Row, problems: Problems, columns: Mapping[str, str], *, built: bool) -> Text | None:
@@ -247,12 +277,10 @@ def _text(row: Row, problems: Problems, columns: Mapping[str, str], *, built: bo
     )
 
 
-def _without_id(row: Row, columns: Mapping[str, str]) -> str:
-    """Return a remark on an id that is the digest of its text; empty if the row has an id."""
+def _has_id(row: Row, columns: Mapping[str, str]) -> bool:
+    """Return True if the id of a row is its own, not the digest of its text."""
     names = (columns["id"],) if "id" in columns else FIELD_KEYS["id"]
-    if any(name in row.values for name in names):
-        return ""
-    return " (rows without an id need different texts; give each an id in a column '_id')"
+    return any(name in row.values for name in names)
 
 
 def _columns(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -108,7 +108,8 @@ def run_step(
     folder = Path(out)
     if not str(source).startswith("hub:") and folder.resolve() == Path(source).resolve():
         raise BuildError(f"{folder} is the input; give another folder to write to.")
-    total = sum(1 for _ in read_texts(source, columns))
+    copies: Counter[str] = Counter()
+    total = sum(1 for _ in read_texts(source, columns, dropped=copies))
     digest = source_digest(source, columns)
     if getattr(step, "reads_private", False):
         digest = concealed(digest)
@@ -126,10 +127,11 @@ def run_step(
         if (folder / MANIFEST).is_file():
             return _report(folder, read_json(folder / MANIFEST), resumed=total)
         done = _Shards(folder)
-        resumed = _work(step, done, _shards(read_texts(source, columns), shard), total, show_progress)
+        texts = read_texts(source, columns, dropped=Counter())  # the copies are counted already
+        resumed = _work(step, done, _shards(texts, shard), total, show_progress)
         manifest = {
             **identity,
-            **done.counts(),
+            **done.counts(copies),
             "before": lineage(source),
             "files": {path.name: sha256_of(path) for path in done.files()},
         }
@@ -179,9 +181,10 @@ class _Shards:
         counts = {"read": len(texts), "kept": len(kept), "dropped": Counter(item.reason for item in dropped)}
         write_text(self.path("shard", number), json.dumps(counts, ensure_ascii=False))
 
-    def counts(self) -> dict[str, Any]:
-        read = kept = 0
-        dropped: Counter[str] = Counter()
+    def counts(self, copies: Counter[str]) -> dict[str, Any]:
+        """Return the counts of all shards and of the copies that were dropped while reading."""
+        read, kept = copies.total(), 0
+        dropped = Counter(copies)
         for path in sorted(self.folder.glob("shard-*.json")):
             counts = read_json(path)
             read, kept = read + counts["read"], kept + counts["kept"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mar_st.text.values import as_id
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.folders.problems import Problems, short_repr
-from medteb_mteb.folders.rows import as_id, iter_rows
+from medteb_mteb.folders.rows import iter_rows
 
 if TYPE_CHECKING:
     from collections.abc import Container

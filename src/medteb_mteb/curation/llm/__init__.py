@@ -6,7 +6,7 @@ from medteb_mteb.curation.llm.account import Account
 from medteb_mteb.curation.llm.config import LLM, load_llm
 from medteb_mteb.curation.llm.database import JournalError
 from medteb_mteb.curation.llm.estimate import Cost, added, estimate_cost
-from medteb_mteb.curation.llm.generate import Generation, generate
+from medteb_mteb.curation.llm.generate import Generation, generate, refuse_unanswered
 from medteb_mteb.curation.llm.paths import answers_path
 from medteb_mteb.curation.llm.private import refuse_private
 from medteb_mteb.curation.llm.prompt import Prompt, Rejected
@@ -29,5 +29,6 @@ __all__ = [
     "json_object",
     "load_llm",
     "refuse_private",
+    "refuse_unanswered",
     "repair_answers",
 ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tqdm.auto import tqdm
 
+from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.llm.database import settings_digest
 from medteb_mteb.curation.llm.journal import AnswerJournal, answer_key
 from medteb_mteb.curation.llm.loop import INTERRUPTED, run_workers
@@ -16,14 +17,14 @@ from medteb_mteb.curation.llm.readings import Readings, by_answer
 from medteb_mteb.curation.llm.writer import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from medteb_mteb.curation.llm.account import Account
     from medteb_mteb.curation.llm.config import LLM
     from medteb_mteb.curation.llm.prompt import Prompt
 
-__all__ = ["Generation", "generate"]
+__all__ = ["Generation", "generate", "refuse_unanswered"]
 
 T = TypeVar("T")
 
@@ -128,3 +129,21 @@ def generate(
         stopped=writer.stopped,
         answered=tuple(answered(origins, "answers")),
     )
+
+
+def refuse_unanswered(prompts: int, failed: Mapping[str, int]) -> None:
+    """Refuse a result that is empty because every prompt failed.
+
+    Args:
+        prompts: Number of prompts.
+        failed: Number of prompts without a valid answer, by reason.
+
+    Raises:
+        BuildError: There are prompts, and all of them failed.
+    """
+    if 0 < prompts <= sum(failed.values()):
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(failed.items()))
+        raise BuildError(
+            f"The LLM gave no valid answer to any of {prompts:,} prompts ({reasons}), so nothing is written. "
+            "Correct the cause, then run the same command with --retry-failed (retry_failed=True)."
+        )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.folders.rows import writable
+from mar_st.text.values import writable
 
 if TYPE_CHECKING:
     import sqlite3

@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from mar_st.text.values import writable
 from medteb_mteb.curation.llm.account import Account
 from medteb_mteb.curation.llm.database import Failure
 from medteb_mteb.curation.llm.journal import Answer
 from medteb_mteb.curation.llm.origins import origin_today
 from medteb_mteb.curation.llm.readings import AnswerRequest
 from medteb_mteb.curation.llm.worker import EndpointWorker
-from medteb_mteb.folders.rows import writable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from mar_st.text.values import as_id, as_number
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.folders.layout import inspect_folder
 from medteb_mteb.folders.problems import Problems
-from medteb_mteb.folders.rows import as_id, as_number, iter_rows
+from medteb_mteb.folders.rows import iter_rows
 from medteb_mteb.nano.layout import NanoData
 
 if TYPE_CHECKING:

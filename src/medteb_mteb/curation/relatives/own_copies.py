@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from mar_st.text.values import as_id
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.relatives.raw import (
     clean,
@@ -17,7 +18,7 @@ from medteb_mteb.curation.relatives.raw import (
 from medteb_mteb.curation.relatives.streams import parse_jsonl
 from medteb_mteb.curation.relatives.write import BuiltSet
 from medteb_mteb.folders.problems import Problems
-from medteb_mteb.folders.rows import as_id, iter_rows
+from medteb_mteb.folders.rows import iter_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

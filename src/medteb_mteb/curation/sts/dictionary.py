@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mar_st.text.values import as_text
 from medteb_mteb.curation.files.read import file_rows, source_files
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.texts.terms import Terms, fold
 from medteb_mteb.folders.problems import Problems
-from medteb_mteb.folders.rows import as_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,11 +6,11 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
+from mar_st.text.values import as_text
 from medteb_mteb.curation.judge.injection import defused, delimiter
 from medteb_mteb.curation.llm import Prompt, Rejected, json_object
 from medteb_mteb.curation.llm.budget import tokens_of
 from medteb_mteb.curation.sts.question import bounds
-from medteb_mteb.folders.rows import as_text
 
 if TYPE_CHECKING:
     from medteb_mteb.curation.sts.select import SwappedQuery

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mar_st.text.values import writable
 from medteb_mteb.curation.llm import Prompt, Rejected, json_object
-from medteb_mteb.folders.rows import writable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

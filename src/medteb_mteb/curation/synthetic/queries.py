@@ -22,7 +22,16 @@ from medteb_mteb.curation.files.folder import alone, claim, lineage
 from medteb_mteb.curation.files.read import MANIFEST, read_texts, source_digest
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.judge.injection import suspicious
-from medteb_mteb.curation.llm import LLM, Cost, added, answers_path, estimate_cost, load_llm, refuse_private
+from medteb_mteb.curation.llm import (
+    LLM,
+    Cost,
+    added,
+    answers_path,
+    estimate_cost,
+    load_llm,
+    refuse_private,
+    refuse_unanswered,
+)
 from medteb_mteb.curation.synthetic.answers import strings_of
 from medteb_mteb.curation.synthetic.asking import Asking, portions
 from medteb_mteb.curation.synthetic.checks import QueryCheck
@@ -116,8 +125,8 @@ def synthesize_queries(
         show_progress: Show a progress bar.
 
     Raises:
-        BuildError: The documents are unusable or not anonymised, the API key is missing, or the folder or the
-            journal belongs to something else, is in use or cannot be written.
+        BuildError: The documents are unusable or not anonymised, the API key is missing, the folder or the
+            journal belongs to something else, is in use or cannot be written, or every prompt failed.
         FolderError: The documents have unusable rows.
     """
     settings, writer = settings or QuerySettings(), llm if isinstance(llm, LLM) else load_llm(llm)
@@ -150,6 +159,8 @@ def synthesize_queries(
                     rows.failed.append({"document-id": document.id, "reason": failed[document.id]})
             if asking.stopped:
                 break
+        if not asking.stopped:
+            refuse_unanswered(len(chosen), asking.failed)
         rows.keep_away(held_out or HeldOut())
         _count(chosen, settings, rows)
         if not asking.stopped:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,15 @@ from typing import TYPE_CHECKING, Any
 from medteb_mteb.curation.files.folder import alone, claim, write_text
 from medteb_mteb.curation.files.read import MANIFEST
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.llm import LLM, Cost, added, answers_path, estimate_cost, load_llm
+from medteb_mteb.curation.llm import (
+    LLM,
+    Cost,
+    added,
+    answers_path,
+    estimate_cost,
+    load_llm,
+    refuse_unanswered,
+)
 from medteb_mteb.curation.synthetic.answers import read_example
 from medteb_mteb.curation.synthetic.asking import Asking, portions
 from medteb_mteb.curation.synthetic.brainstorm import Tasks, brainstorm, first_calls, most_calls, read_tasks
@@ -120,8 +129,8 @@ def synthesize_tasks(
         show_progress: Show progress bars.
 
     Raises:
-        BuildError: There is no usable task, the API key is missing, or the folder or the journal belongs to
-            something else, is in use or cannot be written.
+        BuildError: There is no usable task, the API key is missing, the folder or the journal belongs to
+            something else, is in use or cannot be written, or every prompt of the examples failed.
     """
     settings, writer = settings or TaskSettings(), llm if isinstance(llm, LLM) else load_llm(llm)
     folder, path = Path(out), answers_path(out, journal)
@@ -211,11 +220,17 @@ def _drawn(tasks: Sequence[str], settings: TaskSettings) -> Iterator[tuple[int, 
 
 
 def _examples(tasks: Tasks, settings: TaskSettings, asking: Asking, rows: SynthesisRows) -> None:
-    """Ask for the examples and check them."""
+    """Ask for the examples and check them.
+
+    Raises:
+        BuildError: Every prompt failed.
+    """
     version = example_version(settings.language)
     checks = [ExampleCheck(task, settings.language) for task in tasks.kept]
+    reasons: Counter[str] = Counter()
     for portion in portions(_drawn(tasks.kept, settings)):
         answers, failed = asking([prompt for _, _, prompt in portion], version, read_example, "examples")
+        reasons.update(failed.values())
         for number, constraints, prompt in portion:
             task = tasks.kept[number]
             if prompt.key in failed:
@@ -239,6 +254,7 @@ def _examples(tasks: Tasks, settings: TaskSettings, asking: Asking, rows: Synthe
                 rows.kept.append(row)
         if asking.stopped:
             return
+    refuse_unanswered(len(tasks.kept) * settings.pairs_per_task, reasons)
 
 
 def _no_tasks(rows: SynthesisRows) -> str:

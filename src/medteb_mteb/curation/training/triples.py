@@ -23,6 +23,7 @@ from medteb_mteb.curation.llm import (
     estimate_cost,
     generate,
     load_llm,
+    refuse_unanswered,
 )
 from medteb_mteb.curation.training.answer import Lists, read_lists
 from medteb_mteb.curation.training.leaks import HeldOut
@@ -131,7 +132,7 @@ def make_triples(
 
     Raises:
         BuildError: The input cannot be used, texts are not anonymised, an API key is missing, the folder or
-            the journal belongs to something else, is in use or cannot be written.
+            the journal belongs to something else, is in use or cannot be written, or every prompt failed.
         FolderError: The input has unusable rows.
     """
     how, tests = how or TwoLists(), held_out or HeldOut()
@@ -158,6 +159,7 @@ def make_triples(
         work = _Work(material, model, path, how, tests, retry_failed, show_progress)
         report = work.run(shards, shard, TriplesReport(folder, path, {}, {}, {}))
         if report.complete:
+            refuse_unanswered(report.counts.get("prompts", 0), report.failed)
             # If failed prompts were sent again, a manifest exists that is no longer valid from here on.
             (folder / MANIFEST).unlink(missing_ok=True)
             content = {

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections import Counter
 from decimal import Decimal
 
 import pyarrow as pa
@@ -53,6 +54,34 @@ def test_columns_may_be_named_and_ids_follow_from_the_content(tmp_path):
         list(read_texts(file, {"body": "问题"}))
 
 
+def test_copies_of_a_text_without_an_id_are_dropped_and_counted(tmp_path, caplog):
+    rows = [
+        {"text": "头疼"},
+        {"text": "发烧"},
+        {"text": "头疼"},
+        {"title": "题", "text": "头疼"},
+        {"text": "头疼"},
+    ]
+    file = jsonl(tmp_path / "q.jsonl", rows)
+    dropped = Counter()
+    assert [text.full for text in read_texts(file, dropped=dropped)] == ["头疼", "发烧", "题\n头疼"]
+    assert (dropped, caplog.messages) == ({"repeated": 2}, [])
+    assert len(list(read_texts(file))) == 3
+    assert caplog.messages == [f"{tmp_path}: 2 rows without an id repeat an earlier text and are dropped"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("c.csv", "_id,text\n"), ("c.tsv", "_id\ttext\n"), ("c.csv", "")]
+)
+def test_a_file_without_rows_is_named(tmp_path, name, content):
+    jsonl(tmp_path / "a.jsonl", ROWS)
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(FolderError, match=rf"{name}: the file holds n"):
+        list(read_texts(tmp_path))
+    with pytest.raises(FolderError, match=rf"{name}: the file holds n"):
+        list(read_texts(tmp_path / name))
+
+
 def test_a_column_named_anonymised_is_not_trusted(tmp_path):
     file = jsonl(tmp_path / "q.jsonl", [{"text": "张三，电话 13800138000", "anonymised": "yes"}])
     (text,) = read_texts(file)
@@ -66,7 +95,6 @@ def test_a_column_named_anonymised_is_not_trusted(tmp_path):
         ([{"_id": "a", "text": "  "}], r"q.jsonl:1: 'text' is empty"),
         ([{"_id": "a\tb", "text": "x"}], r"q.jsonl:1: the id 'a.tb' has a tab or a line break"),
         ([{"_id": "a\r\n", "text": "x"}], r"q.jsonl:1: the id 'a.r.n' has a tab or a line break"),
-        ([{"text": "x"}, {"text": "x"}], r"q.jsonl:2: .* is taken .*rows without an id need different texts"),
         (
             [{"_id": "a", "texts": "x"}],
             r"q.jsonl:1: expected a column text or .*; the columns are _id, texts",

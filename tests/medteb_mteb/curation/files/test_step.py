@@ -68,6 +68,15 @@ def test_a_step_counts_what_it_drops_and_its_folder_is_a_source(source, tmp_path
     assert (before["step"], before["settings"], before["kept"]) == ("unseen", {"mark": "！"}, 17)
 
 
+def test_copies_of_texts_without_an_id_are_counted_as_dropped(tmp_path):
+    file = tmp_path / "raw.jsonl"
+    file.write_text('{"text": "a"}\n{"text": "b"}\n{"text": "a"}\n{"text": "a"}\n', encoding="utf-8")
+    report = run_step(Unseen(), file, tmp_path / "out")
+    assert (report.read, report.kept, report.dropped) == (4, 2, {"repeated": 2})
+    again = run_step(Unseen(), file, tmp_path / "out")
+    assert (again.read, again.kept, again.dropped) == (4, 2, {"repeated": 2})
+
+
 @pytest.mark.parametrize("stop", [1, 2, 5, 7])
 def test_resumed_equals_uninterrupted(source, tmp_path, stop):
     run_step(Unseen(), source, tmp_path / "whole", shard=8)

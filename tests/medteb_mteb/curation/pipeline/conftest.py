@@ -7,7 +7,7 @@ import json
 import pytest
 import rule_judges
 import yaml
-from tests.medteb_mteb.curation.diseases import DISEASES
+from tests.medteb_mteb.curation.diseases import DISEASES, SYNONYMS
 from tests.medteb_mteb.curation.pipeline.build_steps import STEPS
 
 from medteb_mteb.curation import pipeline as building
@@ -44,6 +44,19 @@ def texts(tmp_path):
     (tmp_path / "queries.jsonl").write_text(rows(queries), encoding="utf-8")
     copy = {"_id": "copy", "text": documents[0]["text"]}
     (tmp_path / "documents.jsonl").write_text(rows([*documents, copy]), encoding="utf-8")
+
+
+@pytest.fixture
+def dictionary(tmp_path):
+    """Writes a dictionary of the first terms: `dictionary(count)` -> its file."""
+
+    def call(count):
+        rows = [("origin", "replace"), *list(SYNONYMS.items())[:count]]
+        lines = (f"{origin}\t{replace}\n" for origin, replace in rows)
+        (tmp_path / "synonyms.tsv").write_text("".join(lines), encoding="utf-8")
+        return "synonyms.tsv"
+
+    return call
 
 
 @pytest.fixture

@@ -40,25 +40,12 @@ STEPS = [
     {"step": "synthesize-tasks", "name": "tasks", "tasks": 3, "pairs_per_task": 2},
     {"step": "round-trip", "pairs": "asked", "retriever": "bm25", "negatives": 1, "depth": 20},
 ]  # fmt: skip
-SYNONYMS = {
-    "感冒": "伤风",
-    "高血压": "血压高",
-    "糖尿病": "消渴症",
-    "偏头痛": "头痛病",
-    "哮喘": "喘病",
-    "痛风": "风痛",
-    "肺炎": "肺病",
-    "贫血": "血虚",
-    "便秘": "便结",
-}
 
 
 @pytest.fixture
-def every(write, tmp_path, encoder_folder):
+def every(write, dictionary, tmp_path, encoder_folder):
     """Writes the pipeline of all steps, and what it reads."""
-    (tmp_path / "synonyms.tsv").write_text(
-        "".join(f"{a}\t{b}\n" for a, b in {"origin": "replace", **SYNONYMS}.items()), encoding="utf-8"
-    )
+    dictionary(9)
     (tmp_path / "held-out.jsonl").write_text('{"_id": "t1", "text": "失眠怎么治疗"}\n', encoding="utf-8")
     shutil.copytree(encoder_folder, tmp_path / "encoder")
 
@@ -132,8 +119,8 @@ def test_all_steps_run_in_one_build(every, quiet, endpoint, tmp_path, medteb, mo
         code, out, err = medteb("run", "--data", data / task, "-m", "bm25-char-bigram", "-q", "--json")
         assert code == 0, err
         assert json.loads(out)["errors"] == []
-    medteb("validate", data / "MedTEBRetrieval", "--build", tmp_path / "build", "--json", tmp_path / "v.json")
-    points = {row["check"]: row for row in json.loads((tmp_path / "v.json").read_text())["findings"]}
+    _, out, _ = medteb("validate", data / "MedTEBRetrieval", "--build", tmp_path / "build", "--json")
+    points = {row["check"]: row for row in json.loads(out)["findings"]}
     whole = ("files", "rows", "ids", "positives")
     assert {points[check]["verdict"] for check in whole} == {"ok"}
     for check in ("judged@10", "pool bias", "agreement", "leakage"):

@@ -27,22 +27,12 @@ LABELS = {"step": "consensus", "name": "labels", "in": "judge"}
 ASSEMBLE = {"step": "assemble", "labels": "labels", **BOTH, **EDITION, "small": True}
 STS = {"step": "sts", "dictionary": "synonyms.tsv", "queries": "queries", **EDITION}
 STEPS = [*CLEAN, POOL, JUDGE, LABELS, ASSEMBLE, STS]
-SYNONYMS = (
-    "感冒 伤风",
-    "高血压 血压高",
-    "糖尿病 消渴症",
-    "偏头痛 头痛病",
-    "哮喘 喘病",
-    "痛风 风痛",
-    "肺炎 肺病",
-)
 
 
 @pytest.fixture
-def write(write, tmp_path):
+def write(write, dictionary):
     """Writes a pipeline file, by default of all steps of this module."""
-    rows = ["origin\treplace", *(row.replace(" ", "\t") for row in SYNONYMS)]
-    (tmp_path / "synonyms.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    dictionary(7)
 
     def call(url, *, steps=STEPS, **content):
         llm = {"name": "rewriter", "model": "rule-rewriter", "base_url": url}

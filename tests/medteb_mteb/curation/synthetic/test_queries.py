@@ -201,29 +201,45 @@ def test_queries_that_do_not_pass_are_dropped_with_a_reason(documents, endpoint,
 
 
 def test_invalid_answers_fail_and_are_requested_again_on_demand(documents, endpoint, tmp_path, rows_of):
-    broken = {"痛风": '{"questions": []}', "胃溃疡": '{"queries": [1, 2]}', "婴儿": "抱歉，我无法提供。"}
+    broken = {"痛风": '{"questions": []}', "胃溃疡": '{"queries": [1, 2]}'}
     mended: list[bool] = []
 
     def answer(messages) -> str:
         text = document_in(messages)
-        return write(messages) if mended else next(reply for word, reply in broken.items() if word in text)
+        bad = next((reply for word, reply in broken.items() if word in text), "")
+        return bad if bad and not mended else write(messages)
 
     server, llm = endpoint(answer)
     report = synthesized(documents, llm, tmp_path / "out")
-    assert (report.complete, report.kept) == (True, 0)
-    assert rows_of(tmp_path / "out" / "failed.jsonl")[:2] == [
+    assert (report.complete, report.kept) == (True, 1)
+    assert rows_of(tmp_path / "out" / "failed.jsonl") == [
         {"document-id": "d1", "reason": "missing-key"},
         {"document-id": "d2", "reason": "not-strings"},
     ]
-    assert report.failed == {**report.failed, "missing-key": 1, "not-strings": 1}
-    assert sum(report.failed.values()) == 3
+    assert report.failed == {"missing-key": 1, "not-strings": 1}
     requests = server.made
     mended.append(True)
-    assert synthesized(documents, llm, tmp_path / "out").kept == 0
+    assert synthesized(documents, llm, tmp_path / "out").kept == 1
     assert server.made == requests
     again = synthesized(documents, llm, tmp_path / "out", retry_failed=True)
-    assert (again.kept, again.failed, server.made) == (3, {}, requests + 3)
+    assert (again.kept, again.failed, server.made) == (3, {}, requests + 2)
     assert len(rows_of(again.rows)) == 3
+
+
+def test_a_run_in_which_every_prompt_failed_is_an_error(documents, endpoint, tmp_path):
+    refusals = [True]
+    server, llm = endpoint(lambda messages: "抱歉，我无法提供。" if refusals else write(messages))
+    out = tmp_path / "out"
+    every = r"no valid answer to any of 3 prompts \([a-z-]+ 3\), so nothing is written.*--retry-failed"
+    with pytest.raises(BuildError, match=every):
+        synthesized(documents, llm, out)
+    requests = server.made
+    with pytest.raises(BuildError, match=every):
+        synthesized(documents, llm, out)
+    assert server.made == requests
+    assert not (out / "manifest.json").exists()
+    refusals.clear()
+    assert synthesized(documents, llm, out, retry_failed=True).kept == 3
 
 
 def test_instructions_in_a_document_are_treated_as_data(endpoint, tmp_path, rows_of):

@@ -160,6 +160,26 @@ def test_no_task_at_all_is_an_error(endpoint, tmp_path):
         synthesized(tmp_path / "other", llm, journal=tmp_path / "other.sqlite")
 
 
+def test_a_run_in_which_every_example_failed_is_an_error(endpoint, tmp_path):
+    writer, refusals = Writer(), [True]
+
+    def answer(messages) -> str:
+        refused = refusals and '"user_query"' in messages[-1]["content"]
+        return "no" if refused else writer(messages)
+
+    server, llm = endpoint(answer, llm={"unreadable": None})
+    every = r"no valid answer to any of 12 prompts \(no-json 12\), so nothing is written.*--retry-failed"
+    with pytest.raises(BuildError, match=every):
+        synthesized(tmp_path / "out", llm)
+    requests = server.made
+    with pytest.raises(BuildError, match=every):
+        synthesized(tmp_path / "out", llm)
+    assert server.made == requests
+    assert not (tmp_path / "out/manifest.json").exists()
+    refusals.clear()
+    assert synthesized(tmp_path / "out", llm, retry_failed=True).kept == 12
+
+
 def test_tasks_of_a_file_are_used_once_each_in_their_order(endpoint, tmp_path, rows_of):
     file = tmp_path / "tasks.txt"
     file.write_text("\n检索甲类文档的任务\n\n检索乙类文档的任务\n检索甲类文档的任务\n", encoding="utf-8")

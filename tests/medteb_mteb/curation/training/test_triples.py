@@ -3,12 +3,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 
+import pytest
 from fault_server import FaultEndpoint, rules
 from llm_server import llm_at, running, serving
 
 from mar_st.data import read_source, to_dataset
 from mar_st.recipes.schema import Data
 from medteb_mteb.curation.files.folder import read_json
+from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.labels.grades import read_labels
 from medteb_mteb.curation.training import TwoLists, estimate_triples, read_held_out
 
@@ -176,6 +178,20 @@ def test_a_mixed_up_answer_is_requested_again_then_counted(given, tmp_path, rows
     assert (mended.failed, mended.counts["triples"], mended.bought) == ({}, 18, 6)
     assert len(rows_of(tmp_path / "out/triples.jsonl")) == 18
     assert not (tmp_path / "out/failed.jsonl").exists()
+
+
+def test_a_run_in_which_every_prompt_failed_is_an_error(given, tmp_path, sort, make):
+    every = r"no valid answer to any of 18 prompts \(no-json 18\), so nothing is written.*--retry-failed"
+    endpoint, llm = FaultEndpoint(answer=lambda messages: "no"), {"unreadable": None}
+    with running(endpoint) as url:
+        for _ in range(2):
+            with pytest.raises(BuildError, match=every):
+                make(given, tmp_path / "out", url, TwoLists(documents=20), llm=llm)
+    assert endpoint.arrived == 2 * 18
+    assert not (tmp_path / "out/manifest.json").exists()
+    with serving(sort) as url:
+        report = make(given, tmp_path / "out", url, TwoLists(documents=20), retry_failed=True, llm=llm)
+    assert (report.failed, report.counts["triples"]) == ({}, 18)
 
 
 def test_a_document_with_instructions_does_not_affect_the_others(given, tmp_path, write, rows_of, sort, make):

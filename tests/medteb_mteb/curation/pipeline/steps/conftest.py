@@ -9,15 +9,6 @@ import pytest
 from medteb_mteb.curation import pipeline as building
 from medteb_mteb.curation.pipeline.registry import registered
 
-SYNONYMS = {
-    "感冒": "伤风",
-    "高血压": "血压高",
-    "糖尿病": "消渴症",
-    "偏头痛": "头痛病",
-    "哮喘": "喘病",
-    "痛风": "风痛",
-}
-
 
 @pytest.fixture
 def parsed():
@@ -80,11 +71,9 @@ def llm():
 
 
 @pytest.fixture
-def synonyms(tmp_path):
+def synonyms(dictionary):
     """The file of a dictionary with terms of half of the queries."""
-    lines = [f"{origin}\t{replace}\n" for origin, replace in {"origin": "replace", **SYNONYMS}.items()]
-    (tmp_path / "synonyms.tsv").write_text("".join(lines), encoding="utf-8")
-    return "synonyms.tsv"
+    return dictionary(6)
 
 
 @pytest.fixture

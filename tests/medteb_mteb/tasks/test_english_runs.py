@@ -1,4 +1,4 @@
-"""The tasks of English MedTEB over a snapshot folder (`medteb_mteb/tasks/english.py`)."""
+"""English MedTEB: runs of the tasks over a snapshot folder, and its options."""
 
 from __future__ import annotations
 

@@ -1,0 +1,65 @@
+"""Checks of values in the rows of data sets: texts, ids, numbers and grades."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["TsvCell", "as_grade", "as_id", "as_number", "as_text", "is_document", "writable"]
+
+
+class TsvCell(str):
+    """A TSV cell: text that may stand for a number."""
+
+    __slots__ = ()
+
+
+def as_text(value: Any) -> str | None:
+    """Return the value if it is text with something in it that can be encoded, else None."""
+    if not isinstance(value, str) or not value.strip():
+        return None
+    try:
+        value.encode("utf-8")  # JSON can smuggle in lone surrogates, which no tokenizer takes
+    except UnicodeEncodeError:
+        return None
+    return str(value)
+
+
+def writable(text: str) -> str:
+    """Return a text that files and tokenizers take: JSON can hold lone surrogates, which become `?`."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def as_id(value: Any) -> str | None:
+    """Return the id as text (whole numbers are written out), or None if it is not usable as an id."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return as_text(value)
+
+
+def as_number(value: Any) -> float | None:
+    """Return the number, also out of a TSV cell, or None if there is no finite one."""
+    if isinstance(value, TsvCell):
+        try:
+            value = None if "_" in value else float(value)  # Python reads 1_0 as 10
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if abs(number) < float("inf") else None
+
+
+def as_grade(value: Any) -> int | None:
+    """Return the grade, a whole number of 32 bits, also of `2.0` and out of a TSV cell, or None."""
+    number = as_number(value)
+    return int(number) if number is not None and number == int(number) and abs(number) < 2**31 else None
+
+
+def is_document(text: Any, title: str | None = None) -> bool:
+    """Return True if a text with a title can be scored; a document may consist of its title alone."""
+    if as_text(text) is None:
+        return bool(text == "" and as_text(title) is not None)
+    return not title or title.isspace() or as_text(title) is not None
