@@ -21,6 +21,7 @@ from mar_st.files.packages import need_packages
 from mar_st.graded.grader import THRESHOLDS_FILE, Grader
 from mar_st.graded.thresholds import Thresholds, fit_thresholds, weighted_kappa
 from mar_st.model.names import model_source
+from mar_st.model.reranker import load_cross_encoder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -296,20 +297,15 @@ def _trained(
 
 
 def _model(base: str | Path, settings: GraderSettings) -> CrossEncoder:
-    from sentence_transformers import CrossEncoder  # lazy: sentence_transformers
-
-    from mar_st.model.encoders import check_source  # lazy: torch
-
-    check_source(str(base), what="base")
     shape = {} if settings.layers is None else {"num_hidden_layers": settings.layers}
-    model: CrossEncoder = CrossEncoder(
-        model_source(str(base)),
+    return load_cross_encoder(
+        base,
+        what="base",
         num_labels=1,
         max_length=settings.max_length,
         config_kwargs=shape or None,
         model_kwargs={"dtype": "float32"},
     )
-    return model
 
 
 def _check_layers(base: str | Path, layers: int) -> None:

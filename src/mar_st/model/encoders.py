@@ -19,7 +19,7 @@ from transformers.utils.hub import cached_file
 
 from mar_st.errors import MarError
 from mar_st.model.adapters import merge_lora
-from mar_st.model.loading import loading_of
+from mar_st.model.loading import check_weights, loading_of
 from mar_st.model.names import model_folder, model_source
 from mar_st.model.native_gte import native
 from mar_st.model.saved_modules import saved_modules
@@ -89,6 +89,7 @@ def load_encoder(
         saved = None if isinstance(source, tuple) else saved_modules(source, revision)
         dense = None if saved is None else _saved_projection(saved, revision)
         transformer = _transformer(source, saved, revision, dict(model_kwargs or {}))
+        check_weights(transformer, source)
     if merge_adapter:
         merge_lora(transformer)
     name = str(source) if isinstance(source, str | Path) else type(source[0]).__name__

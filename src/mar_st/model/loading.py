@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from sentence_transformers import __version__ as version
 from sentence_transformers.base.modules import Router
 from sentence_transformers.util import import_module_class, load_file_path
 from torch import nn
+from transformers import PreTrainedModel
 from transformers import __version__ as transformers_version
 
 from mar_st.errors import MarError, os_error_message
@@ -44,6 +46,9 @@ _LOADING_ERRORS = (
     ValueError,
     pickle.UnpicklingError,
 )
+
+#: Path of a layer within the name of one of its parameters: `encoder.layer.11`.
+_LAYER = re.compile(r"(?:.*?\.)?\d+(?=\.)")
 
 
 @contextmanager
@@ -90,6 +95,57 @@ def _damaged(path: Path) -> bool:
         return True
 
 
+def check_weights(model: nn.Module, source: object, *, head: bool = False) -> None:
+    """Check that the files of a model hold the weights of all its layers and its token embeddings.
+
+    Transformers gives random values to parameters that the files lack, for instance if `config.json` asks for
+    more layers than there are. Only heads, such as the pooler of BERT, may be missing. Fewer layers in
+    `config.json` than in the files are valid: transformers loads the first ones.
+
+    Args:
+        model: A model as it was loaded; modules that transformers did not load are not checked.
+        source: Folder or Hub name, for the message.
+        head: Refuse models without weights of the head, too.
+
+    Raises:
+        MarError: Weights are missing.
+    """
+    for part in model.modules():
+        if not isinstance(part, PreTrainedModel) or getattr(part, "hf_quantizer", None) is not None:
+            continue
+        missing = _missing_weights(part)
+        tables = {name for name, module in part.named_modules() if type(module) is nn.Embedding}
+        layers = (found[0] for name in missing if (found := _LAYER.match(name)))
+        embeddings = (table for name in missing if (table := name.rpartition(".")[0]) in tables)
+        if lacking := list(dict.fromkeys([*embeddings, *layers])):
+            what = lacking[0] if len(lacking) == 1 else f"{lacking[0]} to {lacking[-1]}"
+            count = getattr(part.config, "num_hidden_layers", "unknown")
+            raise MarError(
+                f"{source} holds no weights of {what}, but its config.json asks for them "
+                f"({type(part).__name__}, num_hidden_layers {count}). Copy, download or save the model "
+                "again, or correct its config.json."
+            )
+        if head and missing:
+            raise MarError(
+                f"{source} is not a trained cross-encoder: it holds no weights of {missing[0]}. Give a "
+                "cross-encoder, or train one with 'mar cross-encoder'."
+            )
+
+
+def _missing_weights(model: PreTrainedModel) -> list[str]:
+    """Return the parameters to which transformers gave new values, in the order of the model."""
+    # Transformers marks the parameters that it reads from files. Conversion to some devices drops all marks.
+    marked = {name: hasattr(one, "_is_hf_initialized") for name, one in model.named_parameters()}
+    ignored = model._keys_to_ignore_on_load_missing or ()
+    if not any(marked.values()):
+        return []
+    return [
+        name
+        for name, there in marked.items()
+        if not there and not any(re.search(pattern, name) for pattern in ignored)
+    ]
+
+
 def load_routes(
     path: str, wanted: Mapping[str, str], *, hub: Mapping[str, Any], loading: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
@@ -106,7 +162,7 @@ def load_routes(
         The modules, and the content of `config_sentence_transformers.json`.
 
     Raises:
-        MarError: A route, or a folder of one of its modules, is missing.
+        MarError: A route, a folder of one of its modules, or weights of an encoder are missing.
     """
 
     def read(name: str) -> Any:
@@ -122,6 +178,7 @@ def load_routes(
             modules.append(_load_router(path, entry["path"], wanted, hub, loading))
         else:
             modules.append(kind.load(path, subfolder=entry["path"], **hub, **loading))
+    check_weights(nn.ModuleList(modules), path)
     return modules, read("config_sentence_transformers.json") or {}
 
 

@@ -16,7 +16,7 @@ from sentence_transformers.util.decorators import deprecated_kwargs
 from mar_st.errors import MarError
 from mar_st.files import DIGESTS, write_digests
 from mar_st.model.encoders import load_encoder
-from mar_st.model.loading import check_folder, load_further, load_routes, loading_of
+from mar_st.model.loading import check_folder, check_weights, load_further, load_routes, loading_of
 from mar_st.model.names import model_folder, model_source
 from mar_st.model.prompts import PROMPT_NAMES, PUBLISHED_PROMPTS, source_prompts
 from mar_st.modules import OWN_MODULES, arrange, is_truncation, restore, route_chain, truncation
@@ -73,6 +73,8 @@ class MAR(SentenceTransformer):
                 f"{type(router).__name__}. Load it with SentenceTransformer, or build a MAR with "
                 "MAR.from_encoders."
             )
+        if source is not None:
+            check_weights(self, source)
         self._settle()
         self._check_widths()
 

@@ -81,12 +81,13 @@ def open_model(
             "out the name of the query encoder, or give such a MAR."
         )
     else:
-        from mar_st.model.loading import loading_of  # lazy: torch
+        from mar_st.model.loading import check_weights, loading_of  # lazy: torch
         from mar_st.model.plain import PlainModel  # lazy: torch
         from mar_st.model.tokenizers import check_vocabulary, set_padding  # lazy: transformers
 
         with loading_of(path):
             model = PlainModel(path, **options).eval()
+            check_weights(model, path)
             tokenizer = getattr(model[0], "tokenizer", None)
             check_vocabulary(tokenizer, path)
             set_padding(tokenizer)

@@ -59,18 +59,36 @@ class Reranker:
         """
         if self._model is None:
             given: Any = self._given
-            if isinstance(given, str | Path):
-                from sentence_transformers import CrossEncoder  # lazy: sentence_transformers
-
-                from mar_st.model.encoders import check_source  # lazy: torch
-
-                check_source(str(given), what="reranker")
-                try:
-                    given = CrossEncoder(model_source(given))
-                except ValueError as error:  # no configuration of a transformers model
-                    raise MarError(
-                        f"{self.name} is not a cross-encoder ({' '.join(str(error).split())[:200]}). Give "
-                        "the folder or Hub name of one."
-                    ) from error
-            self._model = given
+            self._model = load_cross_encoder(given) if isinstance(given, str | Path) else given
         return self._model
+
+
+def load_cross_encoder(source: str | Path, *, what: str = "reranker", **options: Any) -> CrossEncoder:
+    """Load a cross-encoder; a tokenizer without a padding token gets one.
+
+    Args:
+        source: Folder or Hub name.
+        what: Purpose of the model, for the message.
+        **options: As for `CrossEncoder`. With `num_labels`, the model may be an encoder: it gets a new head.
+
+    Raises:
+        MarError: The model does not exist, is not a cross-encoder, or has missing or damaged files.
+    """
+    from sentence_transformers import CrossEncoder  # lazy: sentence_transformers
+
+    from mar_st.model.encoders import check_source  # lazy: torch
+    from mar_st.model.loading import check_weights, loading_of  # lazy: torch
+    from mar_st.model.tokenizers import check_vocabulary, set_padding  # lazy: transformers
+
+    check_source(str(source), what=what)
+    path = model_source(source)
+    with loading_of(path):
+        model: CrossEncoder = CrossEncoder(path, **options)
+    check_weights(model, path, head="num_labels" not in options)
+    tokenizer: Any = model.tokenizer
+    check_vocabulary(tokenizer, path)
+    set_padding(tokenizer)
+    transformer: Any = model[0]
+    if transformer.model.config.pad_token_id is None:  # heads of decoders read the last token before padding
+        transformer.model.config.pad_token_id = tokenizer.pad_token_id
+    return model

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize
 from transformers import AutoConfig, AutoModel
 
@@ -28,6 +28,7 @@ from mar_st.model.encoders import (
 )
 from mar_st.model.mar import MAR
 from mar_st.model.opening import open_model
+from mar_st.model.reranker import load_cross_encoder
 from mar_st.model.saved_modules import saved_modules
 from mar_st.model.tokenizers import train_tokenizer
 from mar_st.modules import is_truncation
@@ -47,6 +48,7 @@ from mar_st.vocabulary.backbones import check_cut
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sentence_transformers import CrossEncoder
     from sentence_transformers.base.modules.module import Module
 
     from mar_st.data import Source
@@ -142,8 +144,7 @@ class Sides:
         """
         own: dict[str, Role] = {"query": "query", "document": "document"}
         if stage.cross_encoder is not None:
-            scoring: CrossEncoder = CrossEncoder(stage.cross_encoder)
-            return scoring
+            return load_cross_encoder(stage.cross_encoder, what=f"teacher of stage {stage.name}")
         if stage.teacher not in own:
             return open_model(stage.teacher)
         return None if isinstance(stage, JointStage) else self._symmetric(own[stage.teacher], stage)

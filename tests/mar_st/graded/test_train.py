@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from sentence_transformers import CrossEncoder
 from sentence_transformers.cross_encoder import CrossEncoderTrainer
+from transformers import AutoModel
 
 from mar_st.errors import MarError
 from mar_st.files.packages import PackageError
 from mar_st.graded import THRESHOLDS_FILE, GradedPair, GraderSettings, train_grader
-from tests.mar_st.conftest import make_config
+from mar_st.model.reranker import Reranker
+from tests.mar_st.conftest import make_config, make_tokenizer
 from tests.mar_st.graded.graded_pairs import HOW, pairs
 
 
@@ -99,6 +101,20 @@ def test_layers_are_cut_and_the_lowest_label_is_thinned_out(base, tmp_path):
     assert CrossEncoder(str(report.folder)).config.num_hidden_layers == 1
     assert report.trained == {0: 2 * 9, 2: 9, 4: 9}
     assert report.calibrated == {0: 6 * 3, 2: 3, 4: 3}
+
+
+@pytest.mark.thorough
+def test_a_base_without_a_padding_token_is_trained(tmp_path):
+    config = make_config("gpt2")
+    config.pad_token_id = None
+    AutoModel.from_config(config).save_pretrained(tmp_path / "base")
+    tokenizer = make_tokenizer("document")
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(tmp_path / "base")
+    report = train_grader(pairs(), tmp_path / "base", tmp_path / "judge", dataclasses.replace(HOW, epochs=1))
+    scores = Reranker(report.folder).score([(pair.query, pair.document) for pair in pairs(2)])
+    assert np.isfinite(scores).all()
+    assert len(set(scores.round(6))) > 1
 
 
 def test_unusable_input_is_refused(base, tmp_path, monkeypatch):

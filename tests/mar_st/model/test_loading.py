@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from sentence_transformers.base.modules import Normalize, Router
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from mar_st import MAR
 from mar_st.errors import MarError
 from mar_st.lookup import fit_lookup
-from mar_st.model.encoders import load_encoder
+from mar_st.model.encoders import layer_stack, load_encoder
 from mar_st.model.family import add_query_encoder
 from mar_st.model.loading import check_folder, load_further, load_routes, loading_of
 from mar_st.model.opening import open_model
@@ -237,6 +238,56 @@ def test_a_folder_that_cannot_be_loaded_is_one_error_that_names_it(encoder_folde
     damage(folder)
     with pytest.raises(MarError, match=rf"^{folder} cannot be loaded .*{reason}.* save the model again\.$"):
         open_model(folder, device="cpu")
+
+
+MISSING_LAYERS = (
+    r"holds no weights of .*layers?\.2 to .*layers?\.4, but its config\.json asks for them \(\w+, "
+)
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        lambda folder: open_model(folder, device="cpu"),
+        lambda folder: open_model(folder, routes="query", device="cpu"),
+        lambda folder: MAR(folder, device="cpu"),
+        lambda folder: open_model(folder / "query_0_Transformer", device="cpu"),
+        lambda folder: load_encoder(folder / "query_0_Transformer", "query"),
+    ],
+    ids=["MAR", "one route", "MAR by its class", "plain model", "encoder"],
+)
+def test_layers_without_weights_are_refused(folder, load):
+    rewrite(folder / "query_0_Transformer" / "config.json", num_hidden_layers=5)
+    with pytest.raises(MarError, match=MISSING_LAYERS + r"\)\. Copy, .* its config\.json\.$"):
+        load(folder)
+
+
+def test_a_layer_in_the_middle_and_the_embeddings_must_have_weights(folder):
+    file = folder / "query_0_Transformer" / "model.safetensors"
+    stored = load_file(file)
+    save_file({name: one for name, one in stored.items() if "layers.0." not in name}, file)
+    with pytest.raises(MarError, match=r"holds no weights of (\w+\.)*layers\.0, but its config"):
+        open_model(folder, routes="query", device="cpu")
+    save_file({name: one for name, one in stored.items() if "word_embeddings" not in name}, file)
+    with pytest.raises(MarError, match=r"holds no weights of (\w+\.)*word_embeddings, but its config"):
+        open_model(folder, routes="query", device="cpu")
+
+
+def test_first_layers_alone_can_be_loaded(folder):
+    rewrite(folder / "query_0_Transformer" / "config.json", num_hidden_layers=1)
+    model = MAR.from_pretrained(folder, routes="query", device="cpu")
+    (encoder, *_) = model.route_modules("query")
+    assert layer_stack(encoder.model)[1][0] is layer_stack(encoder.model)[1][-1]
+
+
+def test_a_pooler_that_no_vector_goes_through_may_be_missing(encoder_folder, tmp_path):
+    folder = shutil.copytree(encoder_folder, tmp_path / "copied")
+    stored = load_file(folder / "model.safetensors")
+    kept = {name: one for name, one in stored.items() if "pooler" not in name}
+    assert len(kept) < len(stored)
+    save_file(kept, folder / "model.safetensors")
+    vectors = open_model(folder, device="cpu").encode(TEXTS)
+    np.testing.assert_array_equal(vectors, open_model(encoder_folder, device="cpu").encode(TEXTS))
 
 
 def test_errors_of_the_disk_keep_their_own_message():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from sentence_transformers import CrossEncoder
@@ -40,3 +42,32 @@ def test_several_scores_per_pair_are_refused(tmp_path):
 def test_errors_name_a_missing_model(tmp_path):
     with pytest.raises(MarError, match="nothing"):
         Reranker(tmp_path / "nothing").score(PAIRS)
+
+
+def test_a_cross_encoder_without_weights_of_its_head_or_of_layers_is_refused(tmp_path, encoder_folder):
+    with pytest.raises(MarError, match=r"is not a trained cross-encoder: it holds no weights of classifier"):
+        Reranker(encoder_folder).score(PAIRS)
+    folder = save(tmp_path / "ranker", 1)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 4}))
+    with pytest.raises(MarError, match=r"holds no weights of .*layer\.2 to .*layer\.3, but its config"):
+        Reranker(folder).score(PAIRS)
+
+
+def test_a_folder_without_weights_is_one_error_that_names_it(tmp_path):
+    folder = save(tmp_path / "ranker", 1)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(MarError, match=rf"^{folder} cannot be loaded .*model.safetensors"):
+        Reranker(folder).score(PAIRS)
+
+
+def test_a_tokenizer_without_a_padding_token_gets_one(tmp_path):
+    config = make_config("gpt2")
+    config.num_labels, config.pad_token_id = 1, None
+    AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path)
+    tokenizer = make_tokenizer("document")
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(tmp_path)
+    scores = Reranker(tmp_path, batch_size=4).score(PAIRS)
+    np.testing.assert_allclose(scores, Reranker(tmp_path, batch_size=1).score(PAIRS), atol=1e-6)
+    assert len(set(scores.round(6))) == len(PAIRS)
