@@ -68,12 +68,20 @@ class Shape:
     @property
     def width(self) -> int:
         """Return the width of its hidden states."""
-        return int(self.config["hidden_size"])
+        return int(self._value("hidden_size"))
 
     @property
     def layers(self) -> int:
         """Return the number of its layers."""
-        return int(self.config["num_hidden_layers"])
+        return int(self._value("num_hidden_layers"))
+
+    def _value(self, name: str) -> Any:
+        """Return a value of the configuration, which an architecture may call by another name."""
+        if name in self.config:
+            return self.config[name]
+        from transformers import AutoConfig  # lazy: transformers
+
+        return getattr(AutoConfig.for_model(**self.config), name)
 
     def with_layers(self, layers: int) -> Shape:
         """Return the same architecture with another number of layers."""

@@ -159,12 +159,11 @@ class Recipe(Strict):
         }
         if widths.get("query") not in (None, self.dim):
             raise ValueError(
-                f"dim is {self.dim} but the query encoder has hidden_size {widths['query']}; "
-                "they must be equal"
+                f"dim is {self.dim} but the query encoder has width {widths['query']}; they must be equal"
             )
         full = widths.get("document")
         if full is not None and full < self.dim:
-            raise ValueError(f"dim is {self.dim} but the document encoder has only hidden_size {full}")
+            raise ValueError(f"dim is {self.dim} but the document encoder has only width {full}")
         for stage in self.stages:
             dims = getattr(stage, "dims", ())
             limit = widths.get(stage.side) if isinstance(stage, ContrastiveStage) else self.dim

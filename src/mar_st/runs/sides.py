@@ -29,7 +29,6 @@ from mar_st.model.encoders import (
 from mar_st.model.mar import MAR
 from mar_st.model.opening import open_model
 from mar_st.model.reranker import load_cross_encoder
-from mar_st.model.saved_modules import saved_modules
 from mar_st.model.tokenizers import train_tokenizer
 from mar_st.modules import is_truncation
 from mar_st.modules.bigrams import BigramTransformer
@@ -43,6 +42,7 @@ from mar_st.recipes.rules import (
     trained_sides,
 )
 from mar_st.recipes.schema import DistillStage, JointStage, RetroMAEStage
+from mar_st.runs.widths import check_widths, saved_projection
 from mar_st.vocabulary.backbones import check_cut
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def check_models(recipe: Recipe) -> None:
     Raises:
         MarError: A backbone or a teacher is neither a model folder nor a model on the Hub, a `config` makes
             no encoder, a backbone has unsupported modules or lacks the requested attention implementation, a
-            vocabulary cannot be cut as requested, or a `resume_head` is not a file.
+            vocabulary cannot be cut as requested, the width of an encoder does not fit the dimensions of the
+            recipe, or a `resume_head` is not a file.
     """
     sides: tuple[Role, ...] = ("query", "document")
     for name in sides:
@@ -75,12 +76,12 @@ def check_models(recipe: Recipe) -> None:
             continue
         if backbone.source is not None:
             check_source(backbone.source, backbone.revision, what=f"{name} backbone")
-            saved_modules(backbone.source, backbone.revision)
             check_cut(recipe, name)
         if backbone.config is not None:
             _check_config(name, backbone.config)
         if backbone.attn_implementation is not None:
             check_attention(shape_of(backbone, recipe.document), backbone.attn_implementation)
+    check_widths(recipe)
     for stage in recipe.stages:
         if isinstance(stage, DistillStage | JointStage) and stage.taught and stage.teacher_source:
             check_source(stage.teacher_source, what=f"teacher of stage {stage.name}")
@@ -201,6 +202,7 @@ class Sides:
             max_length=backbone.max_length,
             revision=revision,
             pooling=backbone.pooling,
+            projection=saved_projection(backbone),
             model_kwargs=_first_loading(backbone),
         )
 

@@ -24,7 +24,7 @@ from mar_st.model.packing import store_as
 from mar_st.model.saved_modules import with_source_prompts
 from mar_st.planning.devices import device_here
 from mar_st.planning.launch import Launch
-from mar_st.recipes.rules import projects, stage_entries, stage_seed, trained_sides
+from mar_st.recipes.rules import stage_entries, stage_seed, trained_sides
 from mar_st.recipes.schema import ContrastiveStage, DistillStage, JointStage, RetroMAEStage
 from mar_st.runs import STAGES_VARIABLE
 from mar_st.runs.card import write_card
@@ -100,7 +100,7 @@ def train(
         TrainError: The folder belongs to another recipe, there is nothing to resume, or `until` is unknown.
         LaunchError: A stage cannot be trained by this launch, or does not fit the GPU.
         DataError: Training data are missing or broken.
-        MarError: A backbone or a teacher does not exist.
+        MarError: A backbone or a teacher does not exist, or the width of an encoder does not fit.
         ReportError: An entry is not a callback, or a tracker is unknown or not installed.
         PackageError: accelerate is not installed, or peft for a stage with LoRA.
     """
@@ -187,7 +187,6 @@ class RecipeRun:
         self.processes.wait()  # all have read the marker
         if self.recipe.evaluation is not None:
             check_evaluation(self.recipe.evaluation)
-        self._check_dims()
         self.sources = [self.read(entry, self.recipe.seed) for entry in self.recipe.data]
         self.sides = Sides(self.recipe, self.sources, precision=self.precision)
         self.digests = stage_digests(self.recipe, {s.entry.name: source_digest(s) for s in self.sources})
@@ -355,18 +354,6 @@ class RecipeRun:
         whose = "random weights" if head is None else f"that of {backbone.source}"
         self._say(f"stage {stage.name}: masked-LM head from {whose}")
         return head
-
-    def _check_dims(self) -> None:
-        """Check Matryoshka dimensions against the width of the encoder in each stage."""
-        for stage in self.recipe.stages:
-            backbone = getattr(self.recipe, getattr(stage, "side", ""), None)
-            width = (getattr(backbone, "config", None) or {}).get("hidden_size")
-            dims = getattr(stage, "dims", ())
-            if width and dims and max(dims) > width and not projects(self.recipe, stage):
-                raise TrainError(
-                    f"stage {stage.name}: dims {tuple(dims)} exceed the width {width}; the projection comes "
-                    "with the first stage that joins both sides."
-                )
 
     def close(self) -> Path:
         """Copy the last stage's model to `out/model`, in the storage dtype of the recipe, with its card."""

@@ -12,7 +12,7 @@ from mar_st.recipes.load import RECIPES, RecipeError, load_recipe
     ("change", "message"),
     [
         ({"sede": 1}, "sede: Extra inputs are not permitted"),
-        ({"dim": 64}, "dim is 64 but the query encoder has hidden_size 128"),
+        ({"dim": 64}, "dim is 64 but the query encoder has width 128"),
         ({"query": None, "document": None}, "give a 'query' backbone"),
         ({"query": None}, "needs a 'query' backbone"),
         ({"prompts": {}}, "prompts' does not define"),
