@@ -10,7 +10,7 @@ from safetensors import safe_open
 
 from mar_st.errors import MarError
 from mar_st.model.names import KNOWN_MODELS, model_folder
-from mar_st.modules.layout import read_router, saved_chain
+from mar_st.modules.layout import ROUTER_FILE, read_router, saved_chain
 
 
 def describe(folder: str | Path) -> dict[str, Any]:
@@ -28,17 +28,25 @@ def describe(folder: str | Path) -> dict[str, Any]:
     root = model_folder(folder)
     if root is None:
         raise MarError(f"There is no folder {folder}. Give a saved MAR, or one of {', '.join(KNOWN_MODELS)}.")
-    listing = root / "router_config.json"
-    if not listing.is_file():
-        raise MarError(
-            f"{root} has no router_config.json, so it is not a saved MAR. Train one with 'mar train'."
-        )
+    if not (root / ROUTER_FILE).is_file():
+        raise _other_folder(root)
     try:
         return _describe(root)
     except (OSError, ValueError, KeyError) as error:
         raise MarError(
             f"{root} is an incomplete or broken MAR ({type(error).__name__}: {error}). Save or copy it again."
         ) from error
+
+
+def _other_folder(root: Path) -> MarError:
+    """Return the error for a folder that is not a saved MAR; it says how to use the model that it holds."""
+    if not any((root / name).is_file() for name in ("modules.json", "config.json")):
+        return MarError(f"{root} holds no model (no {ROUTER_FILE}, no modules.json). Give a saved MAR.")
+    return MarError(
+        f"{root} is a model with a single encoder, not a MAR (no {ROUTER_FILE}), so it has no routes. Use "
+        "it as it is, for instance with mar encode or SentenceTransformer, or as one side of a MAR: "
+        "'source' in a recipe, or MAR.from_encoders."
+    )
 
 
 def _describe(root: Path) -> dict[str, Any]:
