@@ -20,7 +20,8 @@ def describe(folder: str | Path) -> dict[str, Any]:
         folder: A saved MAR, or a name such as `mar-mini`.
 
     Returns:
-        A JSON-ready dict; `parameters` counts the elements of the weight files of each route.
+        A JSON-ready dict; `parameters` counts the elements of the safetensors files of each route, `None` for
+        a route with weights of another format.
 
     Raises:
         MarError: The folder is not a saved MAR, or a file of it is missing or broken.
@@ -67,11 +68,13 @@ def _describe(root: Path) -> dict[str, Any]:
             config = {}
             if file.is_file() or kind.endswith("Transformer"):  # other modules may have none
                 config = json.loads(file.read_text(encoding="utf-8"))
+            encoders = [path for path in modules if "Dense" not in path.name]
             routes[route] |= {
                 "model_type": config.get("model_type") or kind,
                 "hidden_size": config.get("hidden_size") or config.get("embedding_dimension"),
                 "layers": config.get("num_hidden_layers"),
-                "parameters": sum(count_parameters(path) for path in modules if "Dense" not in path.name),
+                "parameters": sum(count_parameters(path) for path in modules if "Dense" not in path.name)
+                or None,
             }
     return {
         "routes": routes,

@@ -39,6 +39,15 @@ def test_a_missing_route_is_reported(mar, tmp_path):
     assert "parameters" not in routes["document"]
 
 
+def test_parameters_of_weights_that_are_no_safetensors_are_unknown(mar, tmp_path):
+    mar.save_pretrained(str(tmp_path))
+    weights = tmp_path / "query_0_Transformer" / "model.safetensors"
+    weights.rename(weights.with_name("pytorch_model.bin"))
+    routes = describe(tmp_path)["routes"]
+    assert routes["query"]["parameters"] is None
+    assert routes["document"]["parameters"] == _parameters(mar, "document")
+
+
 def test_parameters_are_counted_from_the_headers(mar, tmp_path):
     transformer = mar.route_modules("query")[0]
     transformer.save(str(tmp_path))
