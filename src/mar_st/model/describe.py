@@ -73,8 +73,7 @@ def _describe(root: Path) -> dict[str, Any]:
                 "model_type": config.get("model_type") or kind,
                 "hidden_size": config.get("hidden_size") or config.get("embedding_dimension"),
                 "layers": config.get("num_hidden_layers"),
-                "parameters": sum(count_parameters(path) for path in modules if "Dense" not in path.name)
-                or None,
+                "parameters": sum(map(count_parameters, encoders)) or None,
             }
     return {
         "routes": routes,
