@@ -287,7 +287,9 @@ def _pairs(rows: _Rows, label: str) -> Iterator[Triple]:
             score = _number(row.get(label))
             texts = isinstance(first, str) and isinstance(second, str)
             if not texts or not first or not second or not isinstance(score, int | float):
-                raise DataError(f"{place}: needs 'sentence1', 'sentence2' and a number {label!r}.")
+                raise DataError(
+                    f"{place}: needs 'sentence1', 'sentence2' and a number {label!r}; no text may be empty."
+                )
             if not 0 <= score <= 1 or (label == "label" and score not in (0, 1)):
                 what = "0 or 1" if label == "label" else "from 0 to 1; divide it by its maximum"
                 raise DataError(f"{place}: {label!r} is {score}; it should be {what}.")
@@ -311,7 +313,7 @@ def _nli(rows: _Rows) -> Iterator[Triple]:
             label = str(row.get("label")).lower()
             if not premise or not hypothesis or label not in NLI_LABELS:
                 raise DataError(
-                    f"{place}: needs 'premise', 'hypothesis' and a 'label' entailment, neutral or "
+                    f"{place}: needs 'premise', 'hypothesis' (not empty) and 'label': entailment, neutral or "
                     f"contradiction (or 0, 1, 2); the label is {row.get('label')!r}."
                 )
             if NLI_LABELS[label] in ("neutral", "without a label"):

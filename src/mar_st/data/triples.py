@@ -64,9 +64,11 @@ def triple_of(place: str, row: dict[str, Any], template: str) -> Triple:
             text.
     """
     query = row.get("query") or row.get("anchor")
+    if not isinstance(query, str) or not query.strip():
+        raise _without(QUERY_COLUMNS, place, row)
     positives = _texts(place, row, POSITIVE_COLUMNS)
-    if not isinstance(query, str) or not query.strip() or not positives:
-        raise DataError(f"{place}: needs 'query' and 'positive' (or 'positives'); has {sorted(row)}.")
+    if not positives:
+        raise _without(POSITIVE_COLUMNS, place, row)
     negatives = _texts(place, row, NEGATIVE_COLUMNS)
     if not negatives and len(row) > 2:  # more than a pair
         negatives = _texts(place, row, _numbered(row), single=True)
@@ -75,6 +77,14 @@ def triple_of(place: str, row: dict[str, Any], template: str) -> Triple:
         raise DataError(f"{place}: 'instruction' should be a text or null; it is {instruction!r}.")
     before = template.replace("{instruction}", instruction) if instruction else ""
     return Triple(query, positives, negatives, before, str(row.get("source") or ""))
+
+
+def _without(names: tuple[str, ...], place: str, row: dict[str, Any]) -> DataError:
+    """Return the error for a row without a text in any of these columns."""
+    column = next((name for name in names if name in row), None)
+    if column is None:
+        return DataError(f"{place}: needs 'query' and 'positive' (or 'positives'); has {sorted(row)}.")
+    return DataError(f"{place}: {column!r} should be a text that is not empty; it is {row[column]!r}.")
 
 
 def _numbered(row: dict[str, Any]) -> list[str]:

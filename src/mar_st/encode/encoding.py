@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -184,12 +185,19 @@ def _check_written(root: Path, numbers: Sequence[int]) -> None:
 
 @contextmanager
 def _locked(root: Path) -> Iterator[None]:
+    """Make a folder and lock it; after an error, delete it again if it is new and holds no vectors."""
+    new = not root.exists()
     make_folder(root)
     refuse_links(root, EncodeError)
     (root / SHARDS).mkdir(exist_ok=True)
     try:
         with FileLock(root / ".lock", timeout=0):
-            yield
+            try:
+                yield
+            except BaseException:
+                if new and not _is_begun(root):
+                    shutil.rmtree(root, ignore_errors=True)
+                raise
     except Timeout:
         raise EncodeError(
             f"Another process is writing {root}. Wait for it to end, or give another folder."

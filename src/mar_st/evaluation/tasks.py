@@ -248,7 +248,7 @@ def _check_metric(metric: str, kind: Type, name: str) -> None:
         valid = metric in _UNCUT_METRICS or re.fullmatch(r"(ndcg|recall|p)@[1-9]\d*", metric) is not None
         choice = "ndcg@K, recall@K, p@K, map, mrr"
     if not valid:
-        raise TaskError(f"task {name}: {metric!r} is not a metric of a {kind} task; choose from {choice}.")
+        raise TaskError(f"task {name}: {metric!r} is not a metric of {kind} tasks; choose from {choice}.")
 
 
 def _folder(path: str) -> Path:

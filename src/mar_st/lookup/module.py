@@ -107,7 +107,7 @@ class LookupEncoder(InputModule):
         del prompt, kwargs
         wrong = next((value for value in inputs if not isinstance(value, str)), None)
         if wrong is not None:
-            raise LookupEncoderError(f"A lookup encoder takes texts; got a {type(wrong).__name__}.")
+            raise LookupEncoderError(f"A lookup encoder takes texts; got {type(wrong).__name__}.")
         occurrences = [self.features.counts(text, max_length) for text in inputs]
         width = max([1, *map(len, occurrences)])
         ids = np.zeros((len(occurrences), width), dtype=np.int64)

@@ -10,7 +10,7 @@ from safetensors import safe_open
 
 from mar_st.errors import MarError
 from mar_st.model.names import KNOWN_MODELS, model_folder
-from mar_st.modules.layout import read_router, saved_chain
+from mar_st.modules.layout import ROUTER_FILE, read_router, saved_chain
 
 
 def describe(folder: str | Path) -> dict[str, Any]:
@@ -20,7 +20,8 @@ def describe(folder: str | Path) -> dict[str, Any]:
         folder: A saved MAR, or a name such as `mar-mini`.
 
     Returns:
-        A JSON-ready dict; `parameters` counts the elements of the weight files of each route.
+        A JSON-ready dict; `parameters` counts the elements of the safetensors files of each route, `None` for
+        a route with weights of another format.
 
     Raises:
         MarError: The folder is not a saved MAR, or a file of it is missing or broken.
@@ -28,17 +29,25 @@ def describe(folder: str | Path) -> dict[str, Any]:
     root = model_folder(folder)
     if root is None:
         raise MarError(f"There is no folder {folder}. Give a saved MAR, or one of {', '.join(KNOWN_MODELS)}.")
-    listing = root / "router_config.json"
-    if not listing.is_file():
-        raise MarError(
-            f"{root} has no router_config.json, so it is not a saved MAR. Train one with 'mar train'."
-        )
+    if not (root / ROUTER_FILE).is_file():
+        raise _other_folder(root)
     try:
         return _describe(root)
     except (OSError, ValueError, KeyError) as error:
         raise MarError(
             f"{root} is an incomplete or broken MAR ({type(error).__name__}: {error}). Save or copy it again."
         ) from error
+
+
+def _other_folder(root: Path) -> MarError:
+    """Return the error for a folder that is not a saved MAR; it says how to use the model that it holds."""
+    if not any((root / name).is_file() for name in ("modules.json", "config.json")):
+        return MarError(f"{root} holds no model (no {ROUTER_FILE}, no modules.json). Give a saved MAR.")
+    return MarError(
+        f"{root} is a model with a single encoder, not a MAR (no {ROUTER_FILE}), so it has no routes. Use "
+        "it as it is, for instance with mar encode or SentenceTransformer, or as one side of a MAR: "
+        "'source' in a recipe, or MAR.from_encoders."
+    )
 
 
 def _describe(root: Path) -> dict[str, Any]:
@@ -59,11 +68,12 @@ def _describe(root: Path) -> dict[str, Any]:
             config = {}
             if file.is_file() or kind.endswith("Transformer"):  # other modules may have none
                 config = json.loads(file.read_text(encoding="utf-8"))
+            encoders = [path for path in modules if "Dense" not in path.name]
             routes[route] |= {
                 "model_type": config.get("model_type") or kind,
                 "hidden_size": config.get("hidden_size") or config.get("embedding_dimension"),
                 "layers": config.get("num_hidden_layers"),
-                "parameters": sum(count_parameters(path) for path in modules if "Dense" not in path.name),
+                "parameters": sum(map(count_parameters, encoders)) or None,
             }
     return {
         "routes": routes,

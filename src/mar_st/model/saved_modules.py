@@ -63,13 +63,13 @@ def saved_modules(source: str | Path, revision: str | None = None) -> SavedModul
     kinds = [entry["type"].rpartition(".")[2] for entry in listing]
     if kinds[0] != "Transformer":
         raise MarError(
-            f"{name} starts with a {kinds[0]} module; an encoder needs a Transformer there. Load an "
+            f"{name} starts with the module {kinds[0]}; an encoder needs a Transformer there. Load an "
             "asymmetric model as a whole with MAR.from_pretrained."
         )
     other = [kind for kind in kinds[1:] if kind not in FOLLOWING_MODULES]
     if other:
         raise MarError(
-            f"{name} has a {other[0]} module, which an encoder of a MAR cannot take over; after its "
+            f"{name} has the module {other[0]}, which an encoder of a MAR cannot take over; after its "
             f"transformer there may be {', '.join(FOLLOWING_MODULES)}."
         )
     folders = {kind: [e["path"] for e, k in zip(listing, kinds, strict=True) if k == kind] for kind in kinds}

@@ -87,7 +87,7 @@ class Launch:
         for name in RECIPE_SECTIONS:
             if name in content:
                 raise LaunchError(
-                    f"{path} has an {name!r} section, which would replace the recipe's learning rates and "
+                    f"{path} has the section {name!r}, which would replace the recipe's learning rates and "
                     "weight decay. Delete the section."
                 )
         if not self.installed:

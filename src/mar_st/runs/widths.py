@@ -49,11 +49,11 @@ def check_widths(recipe: Recipe) -> None:
                 f"Set dim to {document} at most, or give another document encoder."
             )
     for stage in recipe.stages:
-        side = getattr(stage, "side", None)
+        trained: Any = getattr(stage, "side", None)
         dims = getattr(stage, "dims", ())
-        if side not in widths or not dims:
+        if trained not in widths or not dims:
             continue
-        before, after = widths[side]
+        before, after = widths[trained]
         width = after if projects(recipe, stage) else before
         if max(dims) > width:
             later = "; the projection comes with the first stage that joins both sides"

@@ -102,7 +102,7 @@ def _encoders(model: SentenceTransformer) -> dict[str, Transformer]:
         encoders = {name: route[0] for name, route in cast("Any", first.sub_modules).items()}
     for module in encoders.values():
         if not isinstance(module, Transformer):
-            raise MarError(f"token_dropout is for transformers; got a {type(module).__name__}.")
+            raise MarError(f"token_dropout is for transformers; got {type(module).__name__}.")
     return encoders
 
 

@@ -54,7 +54,7 @@ def qrels(
     folder = Path(source).expanduser()
     content = read_folder(folder if folder.is_dir() else resolve(source).path, split)
     if content.retrieval is None:
-        raise UserError(f"{source}: is a {content.type} task, which has no qrels; give a retrieval folder")
+        raise UserError(f"{source}: is of type {content.type}, which has no qrels; give a retrieval folder")
     out.parent.mkdir(parents=True, exist_ok=True)
     write_qrels(out, content.retrieval.qrels)
     grades = sum(map(len, content.retrieval.qrels.values()))

@@ -127,7 +127,7 @@ def load_into(task: AbsTask, folder: TaskFolder | Path | str) -> None:
     if task.metadata.type != folder.type:
         raise FolderError(
             folder.layout.path,
-            [f"holds a {folder.type} task, but {task.metadata.name} is of type {task.metadata.type}"],
+            [f"is of type {folder.type}, but {task.metadata.name} is of type {task.metadata.type}"],
         )
     if folder.retrieval is not None:
         data = folder.retrieval

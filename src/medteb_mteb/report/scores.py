@@ -203,7 +203,7 @@ def save_item_scores(path: Path, scores: ItemScores) -> None:
             "scores": sample.scores.tolist(),
         }
     else:
-        raise TypeError(f"cannot save a {type(sample).__name__}")
+        raise TypeError(f"cannot save {type(sample).__name__}")
     _write(path, content)
 
 

@@ -124,7 +124,7 @@ def _labelled(task: AbsTask) -> tuple[list[str], list[str]]:
         return [str(t) for texts, _ in sets for t in texts], [str(x) for _, labels in sets for x in labels]
     if kind == "Classification":
         return list(map(str, data["text"])), list(map(str, data["label"]))
-    raise ValueError(f"{task.metadata.name} is a {kind} task; give one of classification or clustering")
+    raise ValueError(f"{task.metadata.name} is of type {kind}; give one of classification or clustering")
 
 
 def pair_similarities(model: Any, task: AbsTask, *, most: int, batch_size: int) -> Similarities:
@@ -227,7 +227,7 @@ def _split(task: Any) -> Any:
 
 def _retrieval(task: AbsTask) -> tuple[dict[str, Any], dict[str, Any], Any]:
     if task.metadata.type not in ("Retrieval", "Reranking"):
-        raise ValueError(f"{task.metadata.name} is a {task.metadata.type} task; give a retrieval task")
+        raise ValueError(f"{task.metadata.name} is of type {task.metadata.type}; give a retrieval task")
     data = _split(task)
     queries, corpus = ({row["id"]: row for row in data[name]} for name in ("queries", "corpus"))
     return queries, corpus, data["relevant_docs"]

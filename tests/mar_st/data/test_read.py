@@ -58,7 +58,7 @@ def test_columns_hold_the_texts_of_the_triples(folder):
         ("[" * 100_000, r"bad\.jsonl:2: not a JSON object"),
         ("[1]", r"bad\.jsonl:2: expected a JSON object, got list"),
         ('{"query": "问"}', r"bad\.jsonl:2: needs 'query' and 'positive'"),
-        ('{"query": "", "positive": "答"}', r"bad\.jsonl:2: needs"),
+        ('{"query": "", "positive": "答"}', r"bad\.jsonl:2: 'query' should be a text"),
     ],
 )
 def test_bad_lines_are_named(tmp_path, line, message):

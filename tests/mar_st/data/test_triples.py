@@ -40,10 +40,16 @@ def test_the_first_column_that_holds_texts_is_read(row, expected):
 
 @pytest.mark.parametrize("query", [None, "", " \t\u3000", 7, ["问"], math.nan, b"q", {"text": "q"}])
 def test_a_query_that_is_no_text_is_refused(query):
-    with pytest.raises(
-        DataError, match=r"rows\.jsonl:1: needs 'query' and 'positive' .* \['positive', 'query'\]"
-    ):
+    with pytest.raises(DataError, match=r"^rows\.jsonl:1: 'query' should be a text that is not empty; it "):
         _triple({"query": query, "positive": "答"})
+    with pytest.raises(DataError, match=r"^rows\.jsonl:1: 'anchor' should be a text that is not empty"):
+        _triple({"anchor": query, "positive": "答"})
+
+
+@pytest.mark.parametrize("row", [{"positive": "答"}, {"query": "问"}, {"text": "文"}])
+def test_a_row_without_the_column_of_a_query_or_a_positive_is_refused_with_its_columns(row):
+    with pytest.raises(DataError, match=r"rows\.jsonl:1: needs 'query' and 'positive' .* has \['\w+'\]"):
+        _triple(row)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +63,7 @@ def test_documents_that_are_no_texts_are_refused_by_column(column, value):
 
 @pytest.mark.parametrize("value", [None, "", []])
 def test_a_row_without_a_positive_is_refused(value):
-    with pytest.raises(DataError, match="needs 'query' and 'positive'"):
+    with pytest.raises(DataError, match=r"'positive' should be a text that is not empty; it is (N|'|\[)"):
         _triple({"query": "问", "positive": value})
 
 

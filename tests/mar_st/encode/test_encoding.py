@@ -278,10 +278,20 @@ def test_killed_at_any_moment_it_gives_the_same_files(model: Path, tmp_path: Pat
     assert files(tmp_path / "v") == whole
 
 
+def test_a_failed_start_leaves_no_new_folder(model: Path, corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").write_text("\n")
+    with pytest.raises(CorpusError, match="holds no documents"):
+        encode(model, tmp_path / "empty.jsonl", tmp_path / "v")
+    with pytest.raises(MarError, match="There is no folder"):
+        encode(tmp_path / "gone", corpus, tmp_path / "v")
+    assert not (tmp_path / "v").exists()
+
+
 @pytest.mark.parametrize("record", [None, "", "{}"])
 def test_a_failed_start_binds_the_folder_to_no_settings(
     model: Path, corpus: Path, tmp_path: Path, record: str | None
 ) -> None:
+    (tmp_path / "v").mkdir()
     with pytest.raises(CorpusError, match="no corpus"):
         encode(model, tmp_path / "none.jsonl", tmp_path / "v", EncodeSettings(shard=64, dim=8))
     with pytest.raises(MarError, match="999 of them cannot be kept"):

@@ -203,9 +203,9 @@ def test_a_byte_order_mark_and_windows_line_ends_are_harmless(make_folder):
 
 
 def test_invalid_tasks_are_refused(make_folder, tmp_path):
-    with pytest.raises(TaskError, match="'pearson' is not a metric of a retrieval task"):
+    with pytest.raises(TaskError, match="'pearson' is not a metric of retrieval tasks"):
         load_task(Task(name="t", path=str(make_folder("Retrieval")), metric="pearson"))
-    with pytest.raises(TaskError, match="'map' is not a metric of a sts task"):
+    with pytest.raises(TaskError, match="'map' is not a metric of sts tasks"):
         load_task(Task(name="t", path=str(make_folder("STS")), metric="map"))
     for path in ("nowhere", "./nowhere", "package:medteb_mteb/nowhere"):
         with pytest.raises(DataError, match=f"No task at {path}. Give a folder"):

@@ -105,7 +105,7 @@ def test_it_answers_in_a_mar_beside_an_encoder_with_a_prompt(mar, fitted, querie
 
 
 def test_an_input_other_than_text_is_refused(fitted):
-    with pytest.raises(LookupEncoderError, match="takes texts; got a int"):
+    with pytest.raises(LookupEncoderError, match="takes texts; got int"):
         fitted.preprocess(["头疼", 3])
 
 

@@ -39,6 +39,15 @@ def test_a_missing_route_is_reported(mar, tmp_path):
     assert "parameters" not in routes["document"]
 
 
+def test_parameters_of_weights_that_are_no_safetensors_are_unknown(mar, tmp_path):
+    mar.save_pretrained(str(tmp_path))
+    weights = tmp_path / "query_0_Transformer" / "model.safetensors"
+    weights.rename(weights.with_name("pytorch_model.bin"))
+    routes = describe(tmp_path)["routes"]
+    assert routes["query"]["parameters"] is None
+    assert routes["document"]["parameters"] == _parameters(mar, "document")
+
+
 def test_parameters_are_counted_from_the_headers(mar, tmp_path):
     transformer = mar.route_modules("query")[0]
     transformer.save(str(tmp_path))
@@ -46,15 +55,16 @@ def test_parameters_are_counted_from_the_headers(mar, tmp_path):
 
 
 def test_other_folders_are_refused(mar, tmp_path):
-    with pytest.raises(MarError, match=r"no router_config\.json"):
+    with pytest.raises(MarError, match=r"holds no model \(no router_config\.json, no modules\.json\)"):
         describe(tmp_path)
     mar.save_pretrained(str(tmp_path / "mar"))
     (tmp_path / "mar" / "query_0_Transformer" / "config.json").unlink()
     with pytest.raises(MarError, match="incomplete or broken MAR"):
         describe(tmp_path / "mar")
     mar.encoder("query").save_pretrained(str(tmp_path))
-    with pytest.raises(MarError, match=r"no router_config\.json"):
-        describe(tmp_path)
+    for folder in (tmp_path, tmp_path / "mar" / "document_0_Transformer"):
+        with pytest.raises(MarError, match=r"a model with a single encoder, not a MAR .*MAR\.from_encoders"):
+            describe(folder)
 
 
 def test_a_lookup_encoder_and_further_query_encoders_are_described(mar, tmp_path):

@@ -149,7 +149,7 @@ def test_errors_name_unsupported_modules(tmp_path):
     modules = json.loads(listing.read_text(encoding="utf-8"))
     modules[2]["type"] = "sentence_transformers.models.LayerNorm"
     listing.write_text(json.dumps(modules), encoding="utf-8")
-    with pytest.raises(MarError, match="has a LayerNorm module"):
+    with pytest.raises(MarError, match="has the module LayerNorm"):
         load_encoder(tmp_path / "model", "query")
 
 

@@ -69,7 +69,7 @@ def test_a_launch_is_recognised_by_its_environment(monkeypatch, tmp_path):
         ("[]", "not a readable DeepSpeed configuration"),
         ({"zero_optimization": {"stage": "two"}}, "not a readable DeepSpeed configuration"),
         ({"zero_optimization": {"stage": 3}}, "asks for ZeRO stage 3; stages 0 to 2 are supported"),
-        ({"scheduler": {}}, "has an 'scheduler' section, which would replace"),
+        ({"scheduler": {}}, "has the section 'scheduler', which would replace"),
     ],
 )
 def test_a_configuration_that_cannot_be_used_is_refused(deepspeed, content, message):

@@ -163,7 +163,7 @@ def test_load_into_names_columns_as_the_task_does_and_refuses_other_types(make_f
     assert AbsTaskPairClassification.label_column_name == "labels"
     load_into(task, pairs)
     assert task.dataset["test"].column_names == ["sentence1", "sentence2", "labels"]
-    with pytest.raises(FolderError, match="holds a STS task"):
+    with pytest.raises(FolderError, match="is of type STS, but"):
         load_into(task, read_folder(make_folder("STS")))
 
 

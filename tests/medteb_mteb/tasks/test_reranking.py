@@ -56,6 +56,6 @@ def test_an_edition_without_candidates_is_refused(data_root):
     (folder / "top_ranked.jsonl").unlink()
     write_manifest(folder, task="MedTEBReranking", name="mini", version="2", licence="mit", counts={})
     task = mteb.get_task("MedTEBReranking")
-    with pytest.raises(FolderError, match="holds a Retrieval task, but MedTEBReranking is of type Reranking"):
+    with pytest.raises(FolderError, match="is of type Retrieval, but MedTEBReranking is of type Reranking"):
         task.load_data()
     assert not task.data_loaded
