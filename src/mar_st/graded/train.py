@@ -21,7 +21,6 @@ from mar_st.files.packages import need_packages
 from mar_st.graded.grader import THRESHOLDS_FILE, Grader
 from mar_st.graded.thresholds import Thresholds, fit_thresholds, weighted_kappa
 from mar_st.model.names import model_source
-from mar_st.model.tokenizers import forget_lengths
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,6 +127,8 @@ def train_grader(
         MarError: The folder holds something else, the base is missing, or queries or labels are too few.
         PackageError: accelerate is not installed.
     """
+    from mar_st.model.tokenizers import forget_lengths  # lazy: transformers
+
     need_packages("accelerate", extra="train", purpose="Training")
     settings = settings or GraderSettings()
     folder = Path(out)
