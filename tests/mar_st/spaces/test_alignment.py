@@ -325,8 +325,6 @@ def test_the_command_aligns_a_model(tmp_path, files, teacher, run_mar):
 def test_a_link_as_the_folder_of_the_result_is_refused_before_training(tmp_path, files, teacher, target):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "out").symlink_to(tmp_path / target)
-    with pytest.raises(
-        SpaceError, match=f"out is a link; give the path that it leads to, {tmp_path / target}"
-    ):
+    with pytest.raises(SpaceError, match=f"is a link; give .*, {tmp_path / target}"):
         _align(tmp_path, files)
     assert not (tmp_path / "out.run").exists()
