@@ -20,6 +20,7 @@ from mar_st.model.encoders import load_encoder
 from mar_st.model.family import add_query_encoder
 from mar_st.model.loading import check_folder, load_further, load_routes, loading_of
 from mar_st.model.opening import open_model
+from mar_st.model.packed import pack
 from tests.mar_st.conftest import make_config, make_tokenizer
 
 if TYPE_CHECKING:
@@ -237,6 +238,14 @@ def test_a_folder_that_cannot_be_loaded_is_one_error_that_names_it(encoder_folde
     damage(folder)
     with pytest.raises(MarError, match=rf"^{folder} cannot be loaded .*{reason}.* save the model again\.$"):
         open_model(folder, device="cpu")
+
+
+def test_a_folder_of_packed_weights_says_how_to_load_the_model(folder, tmp_path):
+    packed = tmp_path / "packed"
+    pack(folder, packed)
+    for load in (MAR.from_pretrained, open_model):
+        with pytest.raises(MarError, match=r"^\S+ holds packed weights .* by its name, such as mar-zh"):
+            load(str(packed), device="cpu")
 
 
 def test_errors_of_the_disk_keep_their_own_message():
