@@ -8,6 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mar_st.errors import MarError
 
+TaskType = Literal["retrieval", "rerank", "sts"]
+
 #: Pattern of the names of tasks, rows and studies.
 NAME_PATTERN = r"^[a-z0-9][a-z0-9.-]*$"
 
@@ -26,7 +28,8 @@ class Task(BaseModel):
     type: Literal["auto", "retrieval", "rerank", "sts"] = "auto"
     metric: str | None = Field(
         default=None,
-        description="ndcg@K, recall@K, map, mrr; pearson, spearman. Default: ndcg@10, map (rerank), pearson",
+        description="ndcg@K, recall@K, p@K, map, mrr; pearson, spearman. "
+        "Default: ndcg@10, map (rerank), pearson",
     )
     split: str = "test"
     prompt: str | None = Field(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from mar_st.data import DataError, locate
+from mar_st.evaluation.encoding import encode_texts
 from mar_st.evaluation.scored_set import TaskError
 from mar_st.evaluation.statistics import Scores
 from mar_st.evaluation.task_files import read_pairs, read_retrieval
@@ -24,20 +25,16 @@ if TYPE_CHECKING:
 
     from sentence_transformers import SentenceTransformer
 
-    from mar_st.evaluation.scored_set import Task
+    from mar_st.evaluation.scored_set import Task, TaskType
     from mar_st.evaluation.statistics import Kind
-
-Type = Literal["retrieval", "rerank", "sts"]
 
 #: Folder of the packaged tasks.
 PACKAGED_TASKS_PREFIX = "package:medteb_mteb/"
-DEFAULT_METRIC: dict[Type, str] = {"retrieval": "ndcg@10", "rerank": "map", "sts": "pearson"}
+DEFAULT_METRIC: dict[TaskType, str] = {"retrieval": "ndcg@10", "rerank": "map", "sts": "pearson"}
 _CUT_METRICS = {"ndcg": "ndcg_cut", "recall": "recall", "p": "P"}
 _UNCUT_METRICS = {"map": "map", "mrr": "recip_rank"}
 #: Minimum number of documents kept per query in retrieval.
 _DEPTH = 100
-#: Number of texts from which encoding shows a progress bar.
-_PROGRESS_TEXTS = 2000
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,7 @@ class TaskData:
     """
 
     task: Task
-    type: Type
+    type: TaskType
     metric: str
     digest: str
     queries: dict[str, str] = field(default_factory=dict)
@@ -102,7 +99,7 @@ def load_task(task: Task) -> TaskData:
         DataError: A file is missing or broken; the message names file and line.
     """
     folder = _folder(task.path)
-    kind: Type = task.type if task.type != "auto" else _type(folder, task)
+    kind: TaskType = task.type if task.type != "auto" else _type(folder, task)
     metric = task.metric or DEFAULT_METRIC[kind]
     _check_metric(metric, kind, task.name)
     settings = {"type": kind, "metric": metric, "split": task.split, "prompt": task.prompt}
@@ -136,20 +133,17 @@ def score(
     Raises:
         TaskError: The task asks for a prompt that the model does not have.
     """
+
+    def encode(texts: Sequence[str], role: Literal["query", "document"] | None) -> Any:
+        return encode_texts(model, texts, data.task, data.type, role, batch_size=batch_size)
+
     if data.type == "sts":
-        prompt = _prompt(model, data, "STS")
-        first, second = (
-            _encode(model, [pair[side] for pair in data.pairs], batch_size, prompt=prompt, task="query")
-            for side in (0, 1)
-        )
+        first, second = (encode([pair[side] for pair in data.pairs], None) for side in (0, 1))
         return [float(value) for value in model.similarity_pairwise(first, second)]
-    names = ("Reranking-query", "query") if data.type == "rerank" else ("query",)
-    queries = _encode(
-        model, list(data.queries.values()), batch_size, prompt=_prompt(model, data, *names), task="query"
-    )
+    queries = encode(list(data.queries.values()), "query")
 
     def encoded() -> Any:
-        return _encode(model, list(data.corpus.values()), batch_size, prompt=None, task="document")
+        return encode(list(data.corpus.values()), "document")
 
     documents = encoded() if stored is None else stored(encoded)
     return score_vectors(data, queries, documents, model.similarity)
@@ -167,34 +161,6 @@ def score_vectors(
         similarity: Returns the scores of queries and documents, `(queries, documents)`.
     """
     return score_run(_rank(similarity, data, queries, documents.to(queries.device)), data)
-
-
-def _encode(
-    model: SentenceTransformer, texts: list[str], batch_size: int, *, prompt: str | None, task: str
-) -> Any:
-    options: dict[str, Any] = {
-        "batch_size": batch_size,
-        "convert_to_tensor": True,
-        "show_progress_bar": len(texts) >= _PROGRESS_TEXTS,
-    }
-    if prompt is not None:
-        options["prompt"] = prompt
-    encode: Any = model.encode_query if task == "query" else model.encode_document
-    return encode(texts, **options).float()
-
-
-def _prompt(model: SentenceTransformer, data: TaskData, *names: str) -> str:
-    if data.task.prompt is not None:
-        if data.task.prompt not in model.prompts:
-            raise TaskError(
-                f"task {data.task.name} asks for the prompt {data.task.prompt!r}; the model has "
-                f"{', '.join(model.prompts) or 'none'}."
-            )
-        return str(model.prompts[data.task.prompt])
-    # A given prompt, even an empty one, would keep sentence-transformers from using the default one.
-    if model.default_prompt_name is not None:
-        names = (*names, model.default_prompt_name)
-    return next((str(model.prompts[name]) for name in names if name in model.prompts), "")
 
 
 def _rank(
@@ -240,7 +206,7 @@ def _cut(metric: str) -> int | None:
     return int(cut) if cut else None
 
 
-def _check_metric(metric: str, kind: Type, name: str) -> None:
+def _check_metric(metric: str, kind: TaskType, name: str) -> None:
     if kind == "sts":
         valid = metric in ("pearson", "spearman")
         choice = "pearson, spearman"
@@ -270,7 +236,7 @@ def _no_task(path: str) -> DataError:
     )
 
 
-def _type(folder: Path, task: Task) -> Type:
+def _type(folder: Path, task: Task) -> TaskType:
     if (folder / "top_ranked.jsonl").is_file():
         return "rerank"
     if (folder / "corpus.jsonl").is_file():

@@ -129,8 +129,6 @@ def train_grader(
         MarError: The folder holds something else, the base is missing, or queries or labels are too few.
         PackageError: accelerate is not installed.
     """
-    from mar_st.model.tokenizers import forget_lengths  # lazy: transformers
-
     need_packages("accelerate", extra="train", purpose="Training")
     settings = settings or GraderSettings()
     folder = Path(out)

@@ -20,6 +20,7 @@ from transformers import __version__ as transformers_version
 
 from mar_st.errors import MarError, os_error_message
 from mar_st.files import JsonError, one_line, read_json
+from mar_st.model.packed import MANIFEST
 from mar_st.modules import module_class
 from mar_st.modules.layout import (
     FURTHER_KEY,
@@ -79,6 +80,11 @@ def loading_of(source: object) -> Iterator[None]:
         of_the_machine = isinstance(error, torch.OutOfMemoryError) or os_error_message(error) is not None
         if of_the_machine or not isinstance(source, str | Path):
             raise
+        if (Path(source) / MANIFEST).is_file():
+            raise MarError(
+                f"{source} holds packed weights ({MANIFEST}). Load the model by its name, such as mar-zh, or "
+                "the unpacked folder, mar_zh.path()."
+            ) from error
         raise MarError(
             f"{source} cannot be loaded by sentence-transformers {version}, with transformers "
             f"{transformers_version} ({type(error).__name__}: {one_line(error, 800)}). A file may be "

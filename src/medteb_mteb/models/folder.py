@@ -66,6 +66,11 @@ def widths(full: int) -> list[int]:
     return sorted({full, *(step for step in steps if 8 <= step < full)})
 
 
+def float32_mebibytes(parameters: int) -> int:
+    """Return the memory of this number of float32 parameters in MiB."""
+    return round(parameters * 4 / 2**20)
+
+
 def describe_folder(folder: Path) -> dict[str, Any]:
     """Describe a saved model without loading it: counts come from the headers of its weight files.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st.model.native_dtype import use_native_dtype
-from medteb_mteb.models.folder import describe_folder, read_object, widths
+from medteb_mteb.models.folder import describe_folder, float32_mebibytes, read_object, widths
 
 if TYPE_CHECKING:
     from mteb.models import ModelMeta
@@ -115,7 +115,7 @@ def folder_meta(folder: Path, *, random_weights: int | None = None) -> ModelMeta
     content = {
         "loader": functools.partial(_load, folder=folder, seed=random_weights if not has_weights else None),
         "name": name,
-        "memory_usage_mb": round(known["n_parameters"] * 4 / 2**20) if known["n_parameters"] else None,
+        "memory_usage_mb": float32_mebibytes(known["n_parameters"]) if known["n_parameters"] else None,
         "open_weights": None,
         "public_training_data": None,
         "framework": ["Sentence Transformers", "PyTorch"],

@@ -28,7 +28,7 @@ from mar_st.model.native_dtype import use_native_dtype
 from mar_st.model.packed import count_packed
 from medteb_mteb.models.bm25 import BM25Model
 from medteb_mteb.models.encoders import STS_ROUTE, MAREncoder, StsRoute
-from medteb_mteb.models.folder import describe_folder, folder_revision, widths
+from medteb_mteb.models.folder import describe_folder, float32_mebibytes, folder_revision, widths
 from medteb_mteb.models.published import BMRETRIEVER_DOT, MEDTE
 from medteb_mteb.tasks._edition_task import CITATION
 
@@ -202,7 +202,7 @@ def _mar_meta(name: str, folder: Path | None, **fields: Any) -> LocalModelMeta:
     if content["embed_dim"] is not None:
         content["embed_dim"] = widths(content["embed_dim"])
     if content["n_parameters"] is not None:
-        content["memory_usage_mb"] = round(content["n_parameters"] * 4 / 2**20)
+        content["memory_usage_mb"] = float32_mebibytes(content["n_parameters"])
     return LocalModelMeta.model_validate(content)
 
 
@@ -232,7 +232,12 @@ def _installed_meta(name: str) -> LocalModelMeta:
     counted: dict[str, Any] = {}
     if folder is None and (folder := installed_folder(short)) is not None:
         try:
-            counted = {"n_parameters": count_packed(folder), "n_embedding_parameters": None}
+            parameters = count_packed(folder)
+            counted = {
+                "n_parameters": parameters,
+                "n_embedding_parameters": None,
+                "memory_usage_mb": float32_mebibytes(parameters),
+            }
         except MarError:  # loading it will report the problem
             folder = None
     meta = _mar_meta(

@@ -106,6 +106,21 @@ def test_sts_takes_the_default_prompt_as_in_mteb(encoder_folder, make_folder, pr
     assert data.scores([score(plain, data)]).per_seed()[0] != pytest.approx(expected, abs=1e-5)
 
 
+def test_prompts_of_a_type_come_before_those_of_a_role(encoder_folder, make_folder):
+    prompts = {"query": "感冒", "Retrieval-query": "高血压", "Retrieval-document": "胃"}
+    prompted = SentenceTransformer(str(encoder_folder), device="cpu", prompts=prompts)
+    plain = SentenceTransformer(str(encoder_folder), device="cpu")
+    data = load_task(Task(name="t", path=str(make_folder("Retrieval")), metric="mrr"))
+    queries = {key: "高血压" + text for key, text in data.queries.items()}
+    corpus = {key: "胃" + text for key, text in data.corpus.items()}
+    by_hand = type(data)(**{**vars(data), "queries": queries, "corpus": corpus})
+    ranked = []
+    for model, scored in ((prompted, data), (plain, by_hand)):
+        score(model, scored, stored=lambda encode: ranked.append(encode()) or ranked[-1])
+    assert ranked[0].numpy() == pytest.approx(ranked[1].numpy(), abs=1e-6)
+    assert score(prompted, data) == pytest.approx(score(plain, by_hand))
+
+
 def test_packaged_tasks_are_found_by_name():
     data = load_task(Task(name="sts", path="MedTEBSTS"))
     assert (data.type, len(data.items)) == ("sts", 1000)

@@ -22,6 +22,7 @@ from mar_st.model.encoders import layer_stack, load_encoder
 from mar_st.model.family import add_query_encoder
 from mar_st.model.loading import check_folder, load_further, load_routes, loading_of
 from mar_st.model.opening import open_model
+from mar_st.model.packed import pack
 from tests.mar_st.conftest import make_config, make_tokenizer
 
 if TYPE_CHECKING:
@@ -243,6 +244,7 @@ def test_a_folder_that_cannot_be_loaded_is_one_error_that_names_it(encoder_folde
 
 MISSING_LAYERS = (
     r"holds no weights of .*layers?\.2 to .*layers?\.4, but its config\.json asks for them \(\w+, "
+    r"num_hidden_layers 5"
 )
 
 
@@ -296,6 +298,14 @@ def test_a_full_disk_is_not_taken_for_damaged_weights(source):
     message = "Error while serializing: I/O error: No space left on device (os error 28)"
     with pytest.raises(SafetensorError, match="No space left"), loading_of(source):
         raise SafetensorError(message)
+
+
+def test_a_folder_of_packed_weights_says_how_to_load_the_model(folder, tmp_path):
+    packed = tmp_path / "packed"
+    pack(folder, packed)
+    for load in (MAR.from_pretrained, open_model):
+        with pytest.raises(MarError, match=r"^\S+ holds packed weights .* by its name, such as mar-zh"):
+            load(str(packed), device="cpu")
 
 
 def test_errors_of_the_disk_keep_their_own_message():

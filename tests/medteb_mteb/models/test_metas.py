@@ -91,6 +91,15 @@ def test_a_model_in_a_package_of_its_own_is_found_once_installed(saved, tmp_path
     assert np.isfinite(result.task_results[0].get_score())
 
 
+def test_the_memory_of_an_installed_model_follows_from_all_its_parameters(saved, monkeypatch):
+    monkeypatch.setattr(metas, "trained_folder", lambda name: None)
+    monkeypatch.setattr(metas, "installed_folder", lambda name: saved)
+    # Several parameters may be packed into one number, so the shapes in the file say less.
+    monkeypatch.setattr(metas, "count_packed", lambda folder: 78_000_000)
+    meta = metas._installed_meta("medteb/mar-zh")
+    assert (meta.n_parameters, meta.memory_usage_mb) == (78_000_000, 298)
+
+
 def test_a_trained_folder_comes_before_the_published_weights(saved, monkeypatch):
     home = saved.parent
     saved.rename(home / "mar-0.3b-4b")
