@@ -80,7 +80,14 @@ def test_the_tutorial_runs(raw):
         raw.command(f"mar align --teacher mar-mini --texts documents.jsonl --out student {options}")
         raw.patch.setenv("MAR_STORE", "teacher-store")
 
+    def downloaded():
+        """A copy of an edition with the files that the Hub and its client add."""
+        shutil.copytree(raw.folder / "data" / "MedTEBRetrieval", raw.folder / "my-clinic")
+        raw.text("my-clinic/.gitattributes", "*.parquet filter=lfs\n")
+        raw.text("my-clinic/.cache/huggingface/download/corpus.jsonl.metadata", "0\n")
+
     raw.before |= {
+        "medteb run --data my-clinic -m": downloaded,
         "medteb validate data/MedTEBRetrieval --run": lambda: (
             write_run(raw.folder / "data" / "MedTEBRetrieval" / "queries.jsonl", raw.folder / "mar.trec"),
             shutil.copytree(raw.folder / "work" / "judged", raw.folder / "second-judge"),
