@@ -364,8 +364,8 @@ class RecipeRun:
             dims = getattr(stage, "dims", ())
             if width and dims and max(dims) > width and not projects(self.recipe, stage):
                 raise TrainError(
-                    f"stage {stage.name}: dims {tuple(dims)} exceed the width {width}; the projection comes "
-                    "with the first stage that joins both sides."
+                    f"stage {stage.name}: dims {tuple(dims)} exceed the encoder's width {width}, and its "
+                    "projection is only added by the first stage that trains both encoders. Lower dims."
                 )
 
     def close(self) -> Path:

@@ -167,7 +167,7 @@ class SpaceRun:
         """Return the manifest of an existing result with the same settings.
 
         Raises:
-            SpaceError: The folder of the result holds other content.
+            SpaceError: The folder exists, and holds something else or a result of other settings.
         """
         if (self.out / MANIFEST).is_file():
             manifest: dict[str, Any] = json.loads((self.out / MANIFEST).read_text(encoding="utf-8"))
@@ -175,7 +175,10 @@ class SpaceRun:
                 self.say(f"{self.out}: finished before, kept")
                 return manifest
         if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
-            raise SpaceError(f"{self.out} holds something else; choose another --out or delete it.")
+            raise SpaceError(
+                f"{self.out} exists and is not the result of this command with these settings; choose "
+                "another --out or delete it."
+            )
         return None
 
     def _manifest(

@@ -132,7 +132,7 @@ def test_a_projection_is_trained_from_the_first_joining_stage(recipe, tmp_path):
     assert not torch.equal(*weights)
     plain = SentenceTransformer(str(model), device="cpu")
     assert plain.encode_query(["头疼"]).shape == plain.encode_document(["头疼"]).shape == (1, 24)
-    with pytest.raises(TrainError, match=r"dims .* exceed the width 16; the projection comes with"):
+    with pytest.raises(TrainError, match=r"dims .* exceed the encoder's width 16, and its projection"):
         train(
             recipe(dim=24, query=query, stages=[{**QUERY_INIT, "dims": [8, 24]}, DOCUMENT_INIT, JOINT]),
             tmp_path / "other",
