@@ -137,7 +137,7 @@ EXECUTED: dict[str, list[str | tuple[str, str]]] = {
         *of("how-to/training-sets.md", 6, 8),
     ],
     "scoring": [
-        *of("how-to/score-your-data.md", 0, 1, 2, 3),
+        *of("how-to/score-your-data.md", 0, 1, 2, 3, 4),
         *of("benchmarks/nano.md", 1),
         *of("README.md", 1, 3),
         *of("overview.md", 0),

@@ -330,7 +330,7 @@ def test_the_command_estimates_and_writes_queries(documents, endpoint, tmp_path,
     code, printed, _ = synthesize("queries", documents, out, *options, "--already-anonymous", "--json")
     assert json.loads(printed)["kept"] == 3
     _, printed, _ = synthesize("queries", documents, tmp_path / "b", *options, "--dry-run")
-    assert "3 known" in printed
+    assert "3 in the journal" in printed
     assert "0 requests" in printed
 
 
