@@ -15,6 +15,7 @@ import typer
 
 from mar_st import MAR
 from mar_st.model.names import packaged_folder
+from medteb_mteb.curation.labels.intervals import smallest_difference
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -55,6 +56,14 @@ def test_documented_command_parses(command):
         name, group, rest = group.resolve_command(context, rest)
         assert group is not None, f"{program} has no command {name!r}"
         context = group.make_context(name, rest, parent=context)
+
+
+def test_the_table_of_test_sizes_has_the_differences_that_the_commands_print():
+    page = (ROOT / "docs" / "how-to" / "assemble.md").read_text(encoding="utf-8")
+    (sizes,) = re.findall(r"^\| test queries \| (.*) \|$", page, re.MULTILINE)
+    (differences,) = re.findall(r"^\| smallest difference in nDCG@10 \| (.*) \|$", page, re.MULTILINE)
+    numbers = [int(size.replace(",", "")) for size in sizes.split(" | ")]
+    assert [f"{smallest_difference(number):.3f}" for number in numbers] == differences.split(" | ")
 
 
 def test_there_are_documented_commands_of_both_programs():

@@ -107,7 +107,9 @@ def run_command(
         bool, typer.Option("--overwrite", help="Evaluate again even if results exist.")
     ] = False,
     batch_size: BatchSize = 32,
-    device: Annotated[str | None, typer.Option(help="PyTorch device, e.g. cpu or cuda:0.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="PyTorch device, e.g. cpu or cuda:0; default: a GPU if there is one.")
+    ] = None,
     save_predictions: Annotated[
         bool, typer.Option("--save-predictions", help="Save rankings and similarities too.")
     ] = False,

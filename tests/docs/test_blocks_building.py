@@ -11,11 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from transformers import AutoModelForSequenceClassification
 
 from medteb_mteb.editions import write_manifest
 from tests.conftest import write_retrieval
 from tests.docs.blocks import EXECUTED, ROOT
 from tests.docs.conftest import ASKED, texts_of
+from tests.mar_st.conftest import make_config, make_tokenizer
 from tests.medteb_mteb.results import write_result
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1200)]
@@ -80,7 +82,14 @@ def test_the_tutorial_runs(raw):
         raw.command(f"mar align --teacher mar-mini --texts documents.jsonl --out student {options}")
         raw.patch.setenv("MAR_STORE", "teacher-store")
 
+    def downloaded():
+        """A copy of an edition with the files that the Hub and its client add."""
+        shutil.copytree(raw.folder / "data" / "MedTEBRetrieval", raw.folder / "my-clinic")
+        raw.text("my-clinic/.gitattributes", "*.parquet filter=lfs\n")
+        raw.text("my-clinic/.cache/huggingface/download/corpus.jsonl.metadata", "0\n")
+
     raw.before |= {
+        "medteb run --data my-clinic -m": downloaded,
         "medteb validate data/MedTEBRetrieval --run": lambda: (
             write_run(raw.folder / "data" / "MedTEBRetrieval" / "queries.jsonl", raw.folder / "mar.trec"),
             shutil.copytree(raw.folder / "work" / "judged", raw.folder / "second-judge"),
@@ -235,6 +244,11 @@ def test_the_guides_on_scoring_run(workspace, make_folder, monkeypatch):
     workspace.rows("my-retrieval-folder/queries.jsonl", texts_of(ASKED, "q"))
     lines = [f"{row['_id']}\td{row['_id'][1:]}\t1\n" for row in texts_of(ASKED, "q")]
     workspace.text("my-retrieval-folder/qrels/test.tsv", "query-id\tcorpus-id\tscore\n" + "".join(lines))
+    make_folder("Reranking", "my-reranking")
+    config = make_config("bert")
+    config.num_labels = 1
+    AutoModelForSequenceClassification.from_config(config).save_pretrained(workspace.folder / "runs/judge")
+    make_tokenizer("query").save_pretrained(workspace.folder / "runs/judge")
     workspace.swapped |= {"runs/my-mar/model": "mar-mini", "/data/medteb": "tasks", "/tmp/mini": "mini"}
     for step in EXECUTED["scoring"]:
         workspace.run(step)

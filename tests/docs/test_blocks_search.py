@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import shutil
 import threading
 
@@ -9,11 +11,15 @@ import pytest
 import yaml
 
 from mar_st.encode import encode_corpus
+from mar_st.errors import MarError
+from mar_st.index import build_index
 from mar_st.model.family import add_query_encoder
 from mar_st.model.names import packaged_folder
-from tests.conftest import write_retrieval
+from mar_st.serve import ServeSettings, create_app
+from tests.conftest import write_jsonl, write_retrieval
 from tests.docs.blocks import EXECUTED
 from tests.docs.conftest import ANSWERS, ASKED, texts_of
+from tests.mar_st.serve.conftest import Client
 from tests.mar_st.teachers.endpoint import Fake
 
 
@@ -163,3 +169,45 @@ def test_the_pages_on_aligning_run(searching, encoder_folder, monkeypatch):
         searching.run(step)
     endpoint.shutdown()
     assert (folder / "lookup-e5" / "ladder.json").is_file()
+
+
+@pytest.mark.thorough
+def test_one_link_switches_index_and_encoder_of_a_server(tmp_path):
+    """As the section on releases in `how-to/serve.md` says; the prompt of documents makes another space."""
+    for name, prompt in (("first", ""), ("second", "文档：")):
+        folder = tmp_path / name
+        shutil.copytree(packaged_folder(), folder / "encoder")
+        config = folder / "encoder" / "config_sentence_transformers.json"
+        content = json.loads(config.read_text(encoding="utf-8"))
+        content["prompts"]["document"] = prompt
+        config.write_text(json.dumps(content), encoding="utf-8")
+        rows = [{"_id": f"{name}-{row['_id']}", "text": row["text"]} for row in texts_of(ANSWERS[:2], "d")]
+        corpus = write_jsonl(folder / "corpus.jsonl", rows)
+        encode_corpus(str(folder / "encoder"), str(corpus), folder / "vectors")
+        build_index(folder / "vectors", folder / "index", corpus=corpus, kind="exact", progress=False)
+    (tmp_path / "mixed").mkdir()
+    (tmp_path / "mixed" / "index").symlink_to(tmp_path / "first" / "index")
+    (tmp_path / "mixed" / "encoder").symlink_to(tmp_path / "second" / "encoder")
+    live = tmp_path / "live"
+    live.symlink_to("first")
+    app = create_app(live / "index", ServeSettings(), encoder=live / "encoder")
+
+    async def best():
+        (answer,) = await Client(app).many(("POST", "/search", {"json": {"query": "头疼"}}))
+        return answer.json()["hits"][0]["id"].partition("-")[0]
+
+    async def play():
+        seen = [await best()]
+        for name in ("second", "mixed", "first"):
+            live.unlink()
+            live.symlink_to(name)
+            try:
+                await app.state.generations.reload()
+            except MarError as error:
+                seen.append(str(error).partition(" (")[0])
+            seen.append(await best())
+        await app.state.generations.close()
+        return seen
+
+    refused = "The query encoder belongs to another document space"
+    assert asyncio.run(play()) == ["first", "second", refused, "second", "first"]

@@ -39,7 +39,8 @@ def training(workspace):
     ]
     workspace.rows("mined/triples.jsonl", triples)
     pairs = [{"query": row["query"], "positive": row["positive"]} for row in triples]
-    workspace.rows("data/pairs.jsonl", pairs)
+    for name in ("pairs.jsonl", "data/pairs.jsonl"):
+        workspace.rows(name, pairs)
     workspace.rows("texts.jsonl", answers)
     workspace.rows("corpus.jsonl", answers)
     workspace.rows("queries.jsonl", asked)

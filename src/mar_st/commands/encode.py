@@ -41,7 +41,11 @@ Tokens = Annotated[
     int | None, typer.Option(help="Number of tokens per batch; default: by model and device.", min=1)
 ]
 Devices = Annotated[
-    str | None, typer.Option(help="Devices with one process each, e.g. cuda:0,cuda:1 or cpu.")
+    str | None,
+    typer.Option(
+        help="Devices with one process each, e.g. cuda:0,cuda:1 or cpu; default: the first GPU, "
+        "otherwise cpu."
+    ),
 ]
 Workers = Annotated[
     int, typer.Option(help="Number of processes, each with the model; GPUs are assigned in turn.", min=1)

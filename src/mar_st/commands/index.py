@@ -41,7 +41,9 @@ Kind = Annotated[
         callback=_known_kind,
     ),
 ]
-Memory = Annotated[str | None, typer.Option(help="Memory limit of the index for --kind auto, e.g. 2GB.")]
+Memory = Annotated[
+    str | None, typer.Option(help="Memory limit of the index for --kind auto, e.g. 2GB; default: none.")
+]
 Recall = Annotated[
     float, typer.Option(help="Recall@10 to reach, relative to exact search.", min=0.01, max=1.0)
 ]

@@ -38,14 +38,23 @@ def mine(
         int | None, typer.Option(help="Last rank to sample from; default: all candidates.", min=1)
     ] = None,
     absolute_margin: Annotated[
-        float | None, typer.Option(help="Minimum distance of a negative's score below the lowest positive's.")
+        float | None,
+        typer.Option(
+            help="Minimum distance of a negative's score below the lowest positive's; default: none."
+        ),
     ] = None,
     relative_margin: Annotated[
         float | None,
-        typer.Option(help="The same distance as a share of the positive's score (NV-Retriever: 0.05)."),
+        typer.Option(
+            help="The same distance as a share of the positive's score (NV-Retriever: 0.05); default: none."
+        ),
     ] = None,
-    max_score: Annotated[float | None, typer.Option(help="Maximum score of a negative.")] = None,
-    min_score: Annotated[float | None, typer.Option(help="Minimum score of a negative.")] = None,
+    max_score: Annotated[
+        float | None, typer.Option(help="Maximum score of a negative; default: none.")
+    ] = None,
+    min_score: Annotated[
+        float | None, typer.Option(help="Minimum score of a negative; default: none.")
+    ] = None,
     near_duplicate: Annotated[
         float,
         typer.Option(
@@ -68,11 +77,17 @@ def mine(
     ] = False,
     consistent: Annotated[
         int | None,
-        typer.Option(help="Keep only pairs whose positive is in the top K of the first retriever.", min=1),
+        typer.Option(
+            help="Keep only pairs whose positive is in the top K of the first retriever; default: keep all.",
+            min=1,
+        ),
     ] = None,
     teacher: Annotated[
         str | None,
-        typer.Option(help="Model whose scores the margins apply to; cross:NAME for a cross-encoder."),
+        typer.Option(
+            help="Model whose scores the margins apply to, or cross:NAME (a cross-encoder); default: the "
+            "first --model."
+        ),
     ] = None,
     corpus: Annotated[
         Path | None, typer.Option(help="Corpus to search; default: the documents of the data.")
@@ -86,7 +101,7 @@ def mine(
         list[str] | None, typer.Option(help="Use only rows with COLUMN=VALUE; may be repeated.")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(help="Maximum number of triples, sampled at random.", min=1)
+        int | None, typer.Option(help="Maximum number of triples, sampled at random; default: all.", min=1)
     ] = None,
     symmetric: Annotated[
         bool,

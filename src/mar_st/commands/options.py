@@ -12,7 +12,9 @@ Seed = Annotated[int, typer.Option(help="Random seed.")]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace what an earlier call wrote to the folder OUT.")
 ]
-Threads = Annotated[int | None, typer.Option(help="Number of threads of the encoder.", min=1)]
+Threads = Annotated[
+    int | None, typer.Option(help="Number of threads of the encoder; default: all processors.", min=1)
+]
 
 NewFolder = Annotated[Path, typer.Argument(help="Folder to write.")]
 

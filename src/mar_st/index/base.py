@@ -278,7 +278,7 @@ def store(name: str) -> Callable[[type[S]], type[S]]:
 
 
 def check_scores(scores: np.ndarray, has_document: np.ndarray, similarity: str, name: str) -> None:
-    """Make sure that the similarity of an index can give these scores.
+    """Raise an error if a score is impossible for the similarity of an index.
 
     Args:
         scores: `(queries, k)` float32.

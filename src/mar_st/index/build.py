@@ -254,7 +254,7 @@ def write_documents(
 def _check(folder: VectorFolder, kind: str, recall: float, tokens: str, queries: np.ndarray | None) -> None:
     check_kind(kind)
     if not 0 < recall <= 1:
-        raise IndexingError(f"recall is a share of the exact results, above 0 and at most 1; got {recall}.")
+        raise IndexingError(f"recall must be above 0 and at most 1; got {recall}.")
     if tokens not in TOKENIZERS:
         raise IndexingError(f"The tokenizer of BM25 is {' or '.join(TOKENIZERS)}; got {tokens!r}.")
     if folder.similarity not in ("cosine", "dot"):

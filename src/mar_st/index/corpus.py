@@ -22,7 +22,7 @@ __all__ = ["documents_of", "encoded_corpus", "joined"]
 
 
 def documents_of(folder: VectorFolder, corpus: str | Path | None) -> Iterator[Stored]:
-    """Return the documents of a folder of vectors, in its order; without a corpus, ids alone.
+    """Return the documents of a folder of vectors, in its order; without a corpus, only ids.
 
     Raises:
         IndexingError: Ids repeat, or corpus and vectors do not belong together.

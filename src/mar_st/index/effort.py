@@ -82,7 +82,7 @@ def tune_effort(
     """
     opened = Index.open(index)
     if not isinstance(opened, FolderIndex):
-        raise IndexingError(f"{index} is not an index folder; an effort is kept in the folder of an index.")
+        raise IndexingError(f"{index} is not an index folder; only index folders store tuned settings.")
     kind = kind_of(opened.kind)
     if kind.EXACT:
         raise IndexingError(
@@ -92,7 +92,7 @@ def tune_effort(
     if target is None:
         target = float((opened.manifest["measured"] or {}).get("target", DEFAULT_RECALL))
     if not 0 < target <= 1:
-        raise IndexingError(f"recall is a share of the exact results, above 0 and at most 1; got {target}.")
+        raise IndexingError(f"recall must be above 0 and at most 1; got {target}.")
     if not queries:
         raise IndexingError("There are no queries to measure with.")
     searcher = Searcher.open(
@@ -100,7 +100,7 @@ def tune_effort(
     )
     origin = encoder_origin(searcher.encoder)
     if origin is None:
-        raise IndexingError("The encoder has no digest, so its effort could not be looked up.")
+        raise IndexingError("The encoder has no digest, so tuned settings cannot be stored for it.")
     chosen = np.unique(
         np.linspace(0, len(queries) - 1, min(MAX_EFFORT_QUERIES, len(queries))).round().astype(int)
     )

@@ -97,7 +97,7 @@ class FolderIndex(Index):
                         "again."
                     ) from error
                 manifest = current  # it was compacted meanwhile
-        raise IndexingError(f"The index {folder} changes faster than it can be opened.")
+        raise IndexingError(f"The index {folder} changes faster than it can be opened. Try again later.")
 
     def __len__(self) -> int:
         return sum(segment["live"] for segment in self.manifest["segments"])

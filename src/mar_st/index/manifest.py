@@ -88,10 +88,10 @@ def _check(content: dict[str, Any]) -> None:
     generation = number(content, "generation", 1)
     number(content, "dim", 1)
     if content["similarity"] not in ("cosine", "dot"):
-        raise _InvalidFieldError(f"'similarity' is cosine or dot; got {content['similarity']!r}")
+        raise _InvalidFieldError(f"'similarity' must be cosine or dot; got {content['similarity']!r}")
     _check_settings(content)
     if not content["segments"] or not all(isinstance(one, dict) for one in content["segments"]):
-        raise _InvalidFieldError("'segments' is a list of at least one segment")
+        raise _InvalidFieldError("'segments' must be a list of at least one segment")
     kinds = tuple(registered())
     for segment in content["segments"]:
         name, count, live = segment["name"], number(segment, "count", 1), number(segment, "live", 1)

@@ -90,13 +90,13 @@ def calibrate_match(
     if queries is None and not opened.has_texts:
         raise IndexingError(f"{index} keeps no texts that could serve as queries. Give --queries.")
     if not 0 < false_reject < 1:
-        raise IndexingError(f"The share of false rejects is between 0 and 1; got {false_reject}.")
+        raise IndexingError(f"The share of false rejects must be between 0 and 1; got {false_reject}.")
     searcher = Searcher.open(
         opened, opened.model_source() if encoder is None else encoder, query=query, threads=threads
     )
     origin = encoder_origin(searcher.encoder)
     if origin is None:
-        raise IndexingError("The encoder has no digest, so its threshold could not be looked up.")
+        raise IndexingError("The encoder has no digest, so no threshold can be stored for it.")
     texts, scores = _answered(searcher, opened, queries)
     minimum = 2 * math.ceil(1 / false_reject - 1)
     if len(texts) < minimum:

@@ -147,7 +147,7 @@ def evaluate(run: Run, qrels: Qrels, k: int) -> dict[str, float]:
 
     judged = {query: grades for query, grades in qrels.items() if any(grade > 0 for grade in grades.values())}
     if not judged.keys() & run.keys():
-        raise IndexingError("No query of the run has grades in the qrels. Do they belong to each other?")
+        raise IndexingError("No query of the run is in the qrels. Check that both belong to the same data.")
     cuts = sorted({10, k})
     measures = {"ndcg_cut.10", "recall." + ",".join(map(str, cuts)), "recip_rank"}
     measured = pytrec_eval.RelevanceEvaluator(judged, measures).evaluate(run)

@@ -131,7 +131,7 @@ def _finished(out: Path, digest: str) -> dict[str, Any] | None:
     """Return the manifest of a folder that was finished with the same data and settings, else `None`.
 
     Raises:
-        MiningError: The folder holds something else, or its triples were changed.
+        MiningError: The folder exists and holds something else, or its triples were changed.
     """
     if (out / MANIFEST).is_file():
         try:
@@ -143,7 +143,8 @@ def _finished(out: Path, digest: str) -> dict[str, Any] | None:
             return manifest
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise MiningError(
-            f"{out} holds something else, or was mined with other settings; delete it or choose another."
+            f"{out} exists and was not mined from these data with these settings; delete it or choose "
+            "another."
         )
     return None
 
@@ -156,7 +157,7 @@ def _check_triples(path: Path, digest: Any) -> None:
         unchanged = False
     if not unchanged:
         raise MiningError(
-            f"{path} is missing or holds other bytes than were mined; delete {path.parent} and mine again."
+            f"{path} is missing or was changed after it was mined; delete {path.parent} and mine again."
         )
 
 

@@ -93,26 +93,29 @@ class Rules:
     def __post_init__(self) -> None:
         if self.num_negatives < 0 or self.top < 1:
             raise MiningError(
-                f"num_negatives is at least 0 and top at least 1; got {self.num_negatives} and {self.top}."
+                "num_negatives must be at least 0 and top at least 1; "
+                f"got {self.num_negatives} and {self.top}."
             )
         first, last = self.ranks
         if not 1 <= first <= last <= self.top:
             raise MiningError(
-                f"0 <= range_min < range_max <= top is expected; got range_min {self.range_min}, range_max "
+                f"Expected 0 <= range_min < range_max <= top; got range_min {self.range_min}, range_max "
                 f"{last} and top {self.top}."
             )
         if last - first + 1 < self.num_negatives:
             raise MiningError(
                 f"range_min {self.range_min} and range_max {last} leave {last - first + 1} ranks; "
-                f"{self.num_negatives} negatives are requested."
+                f"num_negatives is {self.num_negatives}. Lower it, or widen the range."
             )
         if self.consistent is not None and not 1 <= self.consistent <= self.top:
-            raise MiningError(f"consistent is a rank from 1 to top ({self.top}); got {self.consistent}.")
+            raise MiningError(f"consistent must be a rank from 1 to top ({self.top}); got {self.consistent}.")
         if not self.num_negatives and self.consistent is None:
-            raise MiningError("Nothing to do: 0 negatives, and no consistency filter.")
+            raise MiningError(
+                "Nothing to do: num_negatives is 0, and consistent is not set. Give one of them."
+            )
         if self.near_duplicate is not None and not 0 < self.near_duplicate <= 1:
             raise MiningError(
-                f"near_duplicate is a similarity above 0 and up to 1; got {self.near_duplicate}."
+                f"near_duplicate must be a similarity above 0 and at most 1; got {self.near_duplicate}."
             )
 
     @property

@@ -92,14 +92,16 @@ def check_models(recipe: Recipe) -> None:
 
 
 def _check_config(name: Role, settings: dict[str, Any]) -> None:
-    """Raise an error if transformers makes no encoder of a configuration."""
+    """Raise an error if transformers cannot build an encoder from a configuration."""
     try:
         config = AutoConfig.for_model(**settings)
         with torch.device("meta"):  # without weights
             AutoModel.from_config(config)  # type: ignore[no-untyped-call]
     except Exception as error:
         reason = one_line(error, 120)
-        raise MarError(f"{name} backbone: transformers makes no encoder of 'config': {reason}") from error
+        raise MarError(
+            f"{name} backbone: transformers cannot build an encoder from 'config': {reason}"
+        ) from error
     width, heads = (getattr(config, key, None) for key in ("hidden_size", "num_attention_heads"))
     own_width = any(getattr(config, key, None) for key in ("head_dim", "d_kv"))
     if width and heads and width % heads and not own_width:
@@ -251,7 +253,9 @@ class Sides:
             groups.append((self.recipe.prompts.get(entry.prompt, ""), entry_texts))
         ends = np.cumsum([len(texts) for _, texts in groups])
         if not ends[-1]:
-            raise MarError(f"context_means: the data {', '.join(names)} hold no queries to average over.")
+            raise MarError(
+                f"context_means: the data entries {', '.join(names)} contain no queries to average over."
+            )
         sampled = []
         for row in sample(int(ends[-1]), self.recipe.seed):
             number = int(np.searchsorted(ends, row, side="right"))

@@ -168,7 +168,7 @@ class SpaceRun:
         """Return the manifest of an existing result with the same settings.
 
         Raises:
-            SpaceError: The folder of the result holds other content, or is a link.
+            SpaceError: The folder is a link, or holds something else or a result of other settings.
         """
         if (self.out / MANIFEST).is_file():
             manifest: dict[str, Any] = json.loads((self.out / MANIFEST).read_text(encoding="utf-8"))
@@ -176,7 +176,10 @@ class SpaceRun:
                 self.say(f"{self.out}: finished before, kept")
                 return manifest
         if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
-            raise SpaceError(f"{self.out} holds something else; choose another --out or delete it.")
+            raise SpaceError(
+                f"{self.out} exists and is not the result of this command with these settings; choose "
+                "another --out or delete it."
+            )
         if self.out.is_symlink():  # a folder cannot be moved to the name of a link
             raise SpaceError(f"{self.out} is a link; give the path that it leads to, {self.out.resolve()}.")
         return None

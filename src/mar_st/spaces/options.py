@@ -77,24 +77,26 @@ class AlignSettings:
     def __post_init__(self) -> None:
         if self.batch_size < 2 or self.refine_batch_size < 2:
             raise MarError(
-                "A step compares texts with each other, so batch_size and refine_batch_size are at least 2; "
-                f"got {self.batch_size} and {self.refine_batch_size}."
+                "A step compares texts with each other, so batch_size and refine_batch_size must be at least "
+                f"2; got {self.batch_size} and {self.refine_batch_size}."
             )
         if not 0 <= self.refine_start_share < 1:
-            raise MarError(f"refine_start_share is from 0 to less than 1; got {self.refine_start_share}.")
+            raise MarError(
+                f"refine_start_share must be at least 0 and below 1; got {self.refine_start_share}."
+            )
         if self.dtype not in ("float32", "bfloat16"):
-            raise MarError(f"dtype is float32 or bfloat16; got {self.dtype!r}.")
+            raise MarError(f"dtype must be float32 or bfloat16; got {self.dtype!r}.")
         if self.learning_rate == 0:
-            raise MarError("learning_rate is above 0; got 0. Leave it out for the default.")
+            raise MarError("learning_rate must be above 0; got 0. Leave it out to use the default.")
         # The refinement comes last: its settings are checked before hours of alignment, not after them.
         for name in ("refine_epochs", "refine_temperature", "refine_learning_rate"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise MarError(f"{name} is above 0; got {value}.")
+                raise MarError(f"{name} must be above 0; got {value}.")
         for name in ("held_out", "refine_negatives"):
             number = getattr(self, name)
             if number is not None and number < 0:
-                raise MarError(f"{name} is at least 0; got {number}.")
+                raise MarError(f"{name} must be at least 0; got {number}.")
 
     @property
     def autocast(self) -> bool:

@@ -169,7 +169,7 @@ def kept_layers(modules: Sequence[Any], layers: int, choice: Choice) -> list[int
     """
     depth = int(modules[0].model.config.num_hidden_layers)
     if layers > depth:
-        raise SpaceError(f"--ladder asks for {layers} layers, but the student has {depth}.")
+        raise SpaceError(f"--ladder asks for {layers} layers, but the student has only {depth}.")
     places: dict[Choice, Sequence[int]] = {
         "last": range(depth - layers, depth),
         "first": range(layers),

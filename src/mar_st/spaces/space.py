@@ -80,8 +80,8 @@ class Space:
         space = cls(teacher, full, dim or full, farthest < UNIT_TOLERANCE)
         if not space.unit and space.similarity not in ("cosine", "dot"):
             raise SpaceError(
-                f"The teacher compares vectors of various lengths by {space.similarity}; a query encoder "
-                "can be aligned to spaces of cosine and dot products alone."
+                f"The teacher's vectors are not normalised and are compared by {space.similarity}; a query "
+                "encoder can only be aligned to a teacher with cosine or dot product."
             )
         return space
 

@@ -57,7 +57,7 @@ def small_encoder(
     heads = max(width // HEAD_WIDTH, 1)
     if width % (2 * heads):
         raise MarError(
-            f"A width of {width} does not divide into heads of {HEAD_WIDTH}; "
+            f"A width of {width} cannot be divided into attention heads of {HEAD_WIDTH} dimensions; "
             f"choose a multiple of {HEAD_WIDTH}."
         )
     tokenizer = train_tokenizer(texts, "query", vocab_size=vocabulary, max_length=max_length)

@@ -180,8 +180,8 @@ class EndpointTeacher:
             key = os.environ.get(OPENAI_VARIABLE)
         if not key and not self.local:
             raise EndpointError(
-                f"Set {KEY_VARIABLE} to the key for {self.base_url}. {OPENAI_VARIABLE} is sent to "
-                f"https://{OPENAI_HOST} alone."
+                f"Set {KEY_VARIABLE} to the key for {self.base_url}. {OPENAI_VARIABLE} is only sent to "
+                f"https://{OPENAI_HOST}."
             )
         client = openai.OpenAI(
             base_url=self.base_url, api_key=key or "none", max_retries=self.retries, timeout=120.0

@@ -67,8 +67,8 @@ class FolderTeacher:
         for where, text, name in rows:
             if text is None and name not in (corpus or {}):
                 raise TeacherFolderError(
-                    f"{where}: has no 'text', and its _id {name!r} is in no corpus. Give the corpus with "
-                    "these ids by --texts."
+                    f"{where}: has no 'text', and its _id {name!r} is not in the corpus. Give the corpus "
+                    "that contains this id with --texts."
                 )
             self.by_id |= text is None
             self.texts.append(text if text is not None else (corpus or {})[name])
@@ -133,8 +133,8 @@ def _encoded(folder: Path) -> VectorFolder | None:
 def _shards(folder: VectorFolder) -> list[Part]:
     if folder.dtype not in ("float32", "float16"):
         raise TeacherFolderError(
-            f"{folder.path} holds {folder.dtype} vectors; what they were rounded from cannot be learnt. "
-            "Encode with --precision float16 or float32."
+            f"{folder.path} holds {folder.dtype} vectors, which are too imprecise to be learnt. Encode with "
+            "--precision float16 or float32."
         )
     folder.verify()  # after training, damage could not be traced
     names = (shard_name(number) for number in range(len(folder.manifest["shards"])))

@@ -93,7 +93,7 @@ class Journal:
             wrong = np.flatnonzero(computed[: max(0, len(sums) - known)] != sums[known:])
             if len(wrong):
                 _LOG.warning(
-                    "%d records of %s were changed since they were written; their texts are asked for again.",
+                    "%d records of %s were changed since they were written; their texts are requested again.",
                     len(wrong),
                     self.path,
                 )
@@ -120,8 +120,8 @@ class Journal:
                 write_text(self._header, json.dumps({**self.about, "dim": self._dim}, indent=2))
             if matrix.shape[1] != self._dim:
                 raise TeacherJournalError(
-                    f"gave {matrix.shape[1]} dimensions, before it gave {self._dim}. The model behind the "
-                    f"name has changed; delete {self.folder} to pay for all vectors again."
+                    f"returned vectors of {matrix.shape[1]} dimensions, earlier ones have {self._dim}: the "
+                    f"model behind the name has changed. Delete {self.folder} to pay for all vectors again."
                 )
             records = np.empty(len(keys), dtype=self._record)
             records["key"], records["vector"] = keys, matrix

@@ -220,8 +220,8 @@ def _write_shard(folder: Path, name: str, keys: np.ndarray, vectors: np.ndarray)
         if shards and Part.npy(shards[0] / "vectors.npy").width != vectors.shape[1]:
             raise StoreError(
                 f"The teacher gave {vectors.shape[1]} dimensions, but the vectors in {folder} have "
-                f"{Part.npy(shards[0] / 'vectors.npy').width}. Its settings changed without its identity; "
-                "delete the folder to compute them again."
+                f"{Part.npy(shards[0] / 'vectors.npy').width}. Its settings have changed, but its identity "
+                "has not; delete the folder to compute them again."
             )
         number = int(shards[-1].name.partition("-")[0]) + 1 if shards else 0
         move_folder(part, folder / f"{number:06d}-{name}")

@@ -142,7 +142,7 @@ class Vectors:
         self._width = parts[0].width if parts else int(width or 0)
         self.dim, self.normalised = dim or self._width, normalised
         if self.dim > self._width:
-            raise StoreError(f"The vectors have {self._width} dimensions; {self.dim} of them cannot be kept.")
+            raise StoreError(f"dim is {self.dim}, but the vectors have only {self._width} dimensions.")
         self._open: dict[int, np.ndarray] = {}
 
     @property

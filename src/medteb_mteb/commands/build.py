@@ -140,7 +140,7 @@ def forecast_text(forecast: Forecast) -> str:
             f"{'':{width}}  {'' if charge.exact else 'about '}{charge.requests:,} requests to "
             f"{charge.name}, {charge.tokens_in:,} tokens in, {charge.tokens_out:,} out, "
             f"cost {charge.cost:.2f}"
-            + (f" ({charge.known:,} answers known)" if charge.known else "")
+            + (f" ({charge.known:,} answers in the journal)" if charge.known else "")
             + (f"; at most {charge.checks:,} more to check positives" if charge.checks else "")
             for charge in step.charges
         ]

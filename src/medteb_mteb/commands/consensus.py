@@ -94,7 +94,9 @@ def export_command(
         seed=seed,
         positives=positives,
     )
-    typer.echo(f"{number} pairs in {sheet}; the labels are in {key_of(sheet)}, which stays with you")
+    typer.echo(
+        f"{number} pairs in {sheet}; the labels are in {key_of(sheet)}, which the reviewers must not see"
+    )
 
 
 @review_app.command("plan")
@@ -141,7 +143,7 @@ def plan_command(
         typer.echo(f"{printable(one.name):40} {one.pairs:9,} {one.drawn:7,} {one.drawn / one.pairs:12.4f}")
     typer.echo(
         f"{sum(one.drawn for one in strata)} pairs in {sheet}; the labels are in {key_of(sheet)}, which "
-        "stays with you"
+        "the experts must not see"
     )
     kinds = {one.name.partition(",")[0] for one in strata}
     for missing in sorted({"positive", "negative"} - kinds):

@@ -26,7 +26,8 @@ def print_cost(cost: Cost, *, as_json: bool) -> None:
         return
     spent = "" if cost.budget is None else f" (spent {cost.spent:.4g} of {cost.budget:g})"
     typer.echo(
-        f"{cost.prompts} prompts, {cost.known} known, {cost.failed} failed before; {cost.requests} requests, "
-        f"about {cost.tokens_in} tokens in, {cost.tokens_out} out, cost {cost.cost:.4g}{spent}; nothing was "
+        f"{cost.prompts} prompts, {cost.known} in the journal, {cost.failed} failed before; "
+        f"{cost.requests} requests, about {cost.tokens_in} tokens in, {cost.tokens_out} out, cost "
+        f"{cost.cost:.4g}{spent}; nothing was "
         "sent"
     )

@@ -108,10 +108,10 @@ def estimate_text(estimates: list[Estimate]) -> str:
         estimates: The estimate of each judge.
     """
     lines = [
-        f"{e.judge}: {e.judgements} judgements, {e.known} known, {e.failed} failed before; "
+        f"{e.judge}: {e.judgements} judgements, {e.known} in the journal, {e.failed} failed before; "
         f"{e.requests} requests, about {e.tokens_in} tokens in, {e.tokens_out} out, cost {e.cost:.2f}"
         + (f" (spent {e.spent:.2f} of {e.budget:g})" if e.budget is not None else "")
-        + (f"; {e.suspicious} passages look like instructions and go alone" if e.suspicious else "")
+        + (f"; {e.suspicious} passages look like instructions and are judged alone" if e.suspicious else "")
         + (f"; at most {e.checks} more to check positives" if e.checks else "")
         for e in estimates
     ]
@@ -128,19 +128,19 @@ def report_text(report: JudgeReport) -> str:
     lines = []
     for result in report.judges:
         grades = "  ".join(f"{grade} {count}" for grade, count in result.outcome.grades.items())
-        lines.append(f"{result.name}: {grades}  ({result.bought} bought, {result.known} known)")
+        lines.append(f"{result.name}: {grades}  ({result.bought} new, {result.known} from the journal)")
         if result.account.answers:
             a = result.account
             estimated = f", {a.estimated} of them estimated" if a.estimated else ""
             lines.append(
                 f"  paid over all runs: {a.answers} answers{estimated}, {a.tokens_in} tokens in, "
-                f"{a.tokens_out} out, {a.cost:.4g}; control passages: {a.controls}, failed "
+                f"{a.tokens_out} out, cost {a.cost:.4g}; control passages: {a.controls}, failed "
                 f"{a.controls_failed}"
             )
         if result.outcome.failed:
             failed = result.outcome.failed
             reasons = ", ".join(f"{reason} {count}" for reason, count in failed.most_common())
-            lines.append(f"  failed: {failed.total()} ({reasons}); --retry-failed asks again")
+            lines.append(f"  failed: {failed.total()} ({reasons}); --retry-failed sends them again")
     lines.extend(report.notes)
     where = report.folder / "judgements.jsonl" if report.complete else "not complete"
     return "\n".join([*lines, f"{report.pairs} pairs, {where}"])

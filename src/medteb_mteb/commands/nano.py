@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["build_nano", "nano_app"]
 
 nano_app = typer.Typer(
-    help="Check Nano sets, and score kept rankings.",
+    help="Check Nano sets, and score saved rankings.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -135,11 +135,12 @@ def nano_check(
 @nano_app.command("score", no_args_is_help=True)
 def nano_score(
     places: Annotated[
-        list[Path], typer.Argument(help="Kept rankings, or folders that hold some, such as results/rankings.")
+        list[Path],
+        typer.Argument(help="Saved rankings, or folders that hold some, such as results/rankings."),
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Score kept rankings again, without the model and the data."""
+    """Score saved rankings again, without the model and the data."""
     from medteb_mteb.nano.rankings import SUFFIX, read_rankings  # lazy: numpy
 
     files = [
@@ -149,7 +150,7 @@ def nano_score(
     ]
     if not files:
         raise UserError(
-            f"no kept rankings (*{SUFFIX}) in {', '.join(map(str, places))}; `medteb run` writes them"
+            f"no saved rankings (*{SUFFIX}) in {', '.join(map(str, places))}; `medteb run` writes them"
         )
     kept = [read_rankings(file) for file in files]
     if as_json:

@@ -88,4 +88,4 @@ def pool(
         return
     typer.echo(f"{manifest['pairs']:,} pairs of {manifest['queries']:,} queries in {path}")
     for name, number in manifest["found by one alone"].items():
-        typer.echo(f"  {name}: {number:,} that no other found")
+        typer.echo(f"  {name}: {number:,} found by no other retriever")

@@ -146,8 +146,9 @@ def _tell_drafts(drafts: Drafts) -> None:
     generation, written = drafts.made, drafts.written
     paid = generation.account
     typer.echo(
-        f"  {generation.bought:,} answers bought, {generation.known:,} known; paid over all runs: "
-        f"{paid.answers:,} answers, {paid.tokens_in:,} tokens in, {paid.tokens_out:,} out, {paid.cost:.4g}"
+        f"  {generation.bought:,} new answers, {generation.known:,} from the journal; paid over all runs: "
+        f"{paid.answers:,} answers, {paid.tokens_in:,} tokens in, {paid.tokens_out:,} out, cost "
+        f"{paid.cost:.4g}"
     )
     for reason, number in written["failed"].items():
         typer.echo(f"  failed: {number:,} {reason}")

@@ -29,7 +29,9 @@ _Task = Annotated[str, typer.Argument(help="Name of a task whose data are availa
 _Models = Annotated[
     list[str], typer.Option("-m", "--model", help="Model known to mteb, or a model folder; may be repeated.")
 ]
-_Device = Annotated[str | None, typer.Option(help="PyTorch device, e.g. cpu or cuda:0.")]
+_Device = Annotated[
+    str | None, typer.Option(help="PyTorch device, e.g. cpu or cuda:0; default: a GPU if there is one.")
+]
 
 
 @report_app.command("sources", no_args_is_help=True)

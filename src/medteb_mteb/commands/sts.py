@@ -146,15 +146,16 @@ def estimate_text(estimate: StsEstimate) -> str:
     limit = f" (spent {cost.spent:.2f} of {cost.budget:g})" if cost.budget is not None else ""
     return (
         f"{estimate.queries:,} queries, {estimate.entries:,} dictionary entries; dropped: {dropped}\n"
-        f"{cost.prompts:,} rewrites of three questions, {cost.known:,} known, {cost.failed:,} failed before; "
-        f"{cost.requests:,} requests, about {cost.tokens_in:,} tokens in, {cost.tokens_out:,} out, cost "
+        f"{cost.prompts:,} rewrites of three questions, {cost.known:,} in the journal, "
+        f"{cost.failed:,} failed before; {cost.requests:,} requests, about {cost.tokens_in:,} tokens in, "
+        f"{cost.tokens_out:,} out, cost "
         f"{cost.cost:.2f}{limit}; nothing was sent"
     )
 
 
 def report_text(report: StsReport) -> str:
     """Return the report as text."""
-    lines = [f"answers: {report.bought:,} bought, {report.known:,} known; {report.journal}"]
+    lines = [f"answers: {report.bought:,} new, {report.known:,} from the journal; {report.journal}"]
     for kind, outcomes in report.rewrites.items():
         counts = ", ".join(f"{reason} {count:,}" for reason, count in outcomes.items())
         lines.append(f"{kind}: {counts}")

@@ -191,7 +191,7 @@ def _text(report: SynthesisReport) -> str:
     if report.account.answers:
         paid = report.account
         lines.append(
-            f"  {report.bought} answers bought, {report.known} known; paid over all runs: {paid.answers} "
-            f"answers, {paid.tokens_in} tokens in, {paid.tokens_out} out, {paid.cost:.4g}"
+            f"  {report.bought} new answers, {report.known} from the journal; paid over all runs: "
+            f"{paid.answers} answers, {paid.tokens_in} tokens in, {paid.tokens_out} out, cost {paid.cost:.4g}"
         )
     return "\n".join([*lines, *report.notes])

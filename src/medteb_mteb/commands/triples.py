@@ -124,8 +124,9 @@ def cost_text(cost: Cost) -> str:
     """
     of = f" of {cost.budget:g}" if cost.budget is not None else ""
     return (
-        f"{cost.prompts} prompts, {cost.known} known, {cost.failed} failed before; {cost.requests} requests, "
-        f"about {cost.tokens_in} tokens in, {cost.tokens_out} out, cost {cost.cost:.2f} (spent "
+        f"{cost.prompts} prompts, {cost.known} in the journal, {cost.failed} failed before; "
+        f"{cost.requests} requests, about {cost.tokens_in} tokens in, {cost.tokens_out} out, cost "
+        f"{cost.cost:.2f} (spent "
         f"{cost.spent:.2f}{of}); nothing was sent"
     )
 
@@ -142,17 +143,18 @@ def report_text(report: TriplesReport) -> str:
         f"{counts.get('pairs', 0):,} pairs without a negative",
         f"{counts.get('positives', 0):,} positives, {counts.get('negatives', 0):,} negatives, "
         f"{counts.get('unlabelled', 0):,} documents that an answer left out",
-        f"{counts.get('prompts', 0):,} prompts: {report.bought:,} answers bought, {report.known:,} known",
+        f"{counts.get('prompts', 0):,} prompts: {report.bought:,} new answers, "
+        f"{report.known:,} from the journal",
     ]
     lines += [f"  dropped: {number:,} queries, {reason}" for reason, number in report.dropped.items()]
     if report.failed:
         reasons = ", ".join(f"{reason} {number:,}" for reason, number in report.failed.items())
-        lines.append(f"  failed: {reasons}; --retry-failed asks again")
+        lines.append(f"  failed: {reasons}; --retry-failed sends them again")
     paid = report.account
     if paid.answers:
         lines.append(
             f"paid over all runs: {paid.answers:,} answers, {paid.tokens_in:,} tokens in, "
-            f"{paid.tokens_out:,} out, {paid.cost:.4g}"
+            f"{paid.tokens_out:,} out, cost {paid.cost:.4g}"
         )
     lines += report.notes
     return "\n".join([*lines, str(report.folder) if report.complete else "not complete"])

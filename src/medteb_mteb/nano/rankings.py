@@ -22,7 +22,7 @@ _FORM = "medteb-rankings-1"
 
 
 class RankingsError(MarError):
-    """Kept rankings cannot be read."""
+    """Saved rankings cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class KeptRankings:
 
 
 def write_rankings(path: Path, kept: KeptRankings) -> None:
-    """Write kept rankings as compressed JSON; the same rankings always give the same bytes."""
+    """Write saved rankings as compressed JSON; the same rankings always give the same bytes."""
     content = {
         "form": _FORM,
         "task": kept.task,
@@ -65,7 +65,7 @@ def write_rankings(path: Path, kept: KeptRankings) -> None:
 
 
 def read_rankings(path: Path) -> KeptRankings:
-    """Read kept rankings.
+    """Read saved rankings.
 
     Raises:
         RankingsError: The file is missing or has another format.

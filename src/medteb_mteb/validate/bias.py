@@ -85,7 +85,7 @@ def length_bias(material: Material) -> Finding:
     Long passages may answer more, so a correlation alone is not a bias. A correlation beyond that of the
     other judges on the same pairs is a judge's own bias; only experts can find a bias that all share.
     """
-    key, title = "length bias", "Grades depend on length as those of the other judges do"
+    key, title = "length bias", "All judges treat the length of passages alike"
     if material.judgements is None:
         return Finding(key, title, "not known", "no judgements were given (--judgements)")
     lengths = {row["id"]: len(row["title"]) + len(row["text"]) for row in material.data.corpus}

@@ -32,7 +32,7 @@ def length_bias_by_experts(material: Material) -> Finding:
     compared on the pairs that the experts answered, positive against negative. Each pair is weighted by the
     inverse of its sampling probability, since positives are drawn more often. Intervals are over queries.
     """
-    key, title = "length bias by experts", "Grades depend on length as the answers of experts do"
+    key, title = "length bias by experts", "Judges treat the length of passages as experts do"
     experts = material.experts
     if experts is None:
         reason = (

@@ -48,7 +48,7 @@ def order_of_systems(material: Material) -> Finding:
     and the depth of the pools. Samples of queries are the same for both orders; queries without a positive
     under the other labels count in neither.
     """
-    key, title = "order of systems", "Other judges, rules and depths order systems alike"
+    key, title = "order of systems", "The order of systems does not depend on judges, rules and pool depth"
     systems: dict[str, Any] = dict(material.runs)
     if len(systems) < MIN_SYSTEMS and material.ranks is not None:
         systems |= {f"pool: {name}": material.ranks.run(name) for name in material.ranks.retrievers}

@@ -95,7 +95,7 @@ def test_settings_without_a_kind_are_refused(library, tmp_path):
 
 @pytest.mark.parametrize("setting", ["M=abc", "M=-5", "M=1000000000", "M=²", "efConstruction=abc"])
 def test_settings_of_a_graph_that_cannot_be_built_are_refused(library, tmp_path, setting):
-    with pytest.raises(IndexingError, match="of hnsw is a whole number from"):
+    with pytest.raises(IndexingError, match="of hnsw must be a whole number from"):
         index_build(library.folder, str(tmp_path / "index"), kind="hnsw", settings=[setting])
 
 

@@ -82,7 +82,7 @@ def test_mining_by_a_model_again_changes_nothing(command, pairs, tmp_path, mar):
     assert (tmp_path / "mined" / "triples.jsonl").stat() == before
     code, _, err = command(*arguments, "--seed", 7)
     assert code == 2
-    assert "mined with other settings" in err
+    assert "was not mined from these data with these settings" in err
 
 
 def test_the_corpus_may_be_a_folder(command, pairs, tmp_path):

@@ -21,7 +21,7 @@ def test_scores_are_those_of_the_definitions():
 
 
 def test_runs_of_other_queries_are_refused():
-    with pytest.raises(IndexingError, match="belong to each other"):
+    with pytest.raises(IndexingError, match="belong to the same data"):
         evaluate({"q": {"a": 1.0}}, {"p": {"a": 1}}, 10)
 
 

@@ -55,7 +55,7 @@ def test_the_same_call_keeps_a_finished_folder_and_another_is_refused(entry, tmp
     assert again == json.loads(json.dumps(manifest))
     assert said[-1].endswith("finished before, kept")
     assert (tmp_path / "mined" / "triples.jsonl").stat() == before
-    with pytest.raises(MiningError, match="was mined with other settings"):
+    with pytest.raises(MiningError, match="was not mined from these data with these settings"):
         _mine(entry, tmp_path / "mined", num_negatives=3)
 
 
@@ -67,9 +67,7 @@ def test_a_finished_folder_with_other_triples_is_refused(entry, tmp_path):
         path.unlink()
         if damaged is not None:
             path.write_bytes(damaged)
-        with pytest.raises(
-            MiningError, match=r"triples\.jsonl is missing or holds other bytes than were mined"
-        ):
+        with pytest.raises(MiningError, match=r"triples\.jsonl is missing or was changed after it was mined"):
             _mine(entry, tmp_path / "mined")
         path.write_bytes(content)
     assert _mine(entry, tmp_path / "mined")
@@ -79,14 +77,14 @@ def test_a_finished_folder_with_other_triples_is_refused(entry, tmp_path):
 def test_a_damaged_manifest_is_something_else(entry, tmp_path, content):
     (tmp_path / "mined").mkdir()
     (tmp_path / "mined" / "manifest.json").write_bytes(content)
-    with pytest.raises(MiningError, match="mined holds something else"):
+    with pytest.raises(MiningError, match="mined exists and was not mined from these data"):
         _mine(entry, tmp_path / "mined")
     assert (tmp_path / "mined" / "manifest.json").read_bytes() == content
 
 
 def test_a_file_in_place_of_the_folder_is_refused_and_an_empty_folder_filled(entry, tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(MiningError, match="file holds something else"):
+    with pytest.raises(MiningError, match="file exists and was not mined from these data"):
         _mine(entry, tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
     (tmp_path / "empty").mkdir()

@@ -109,10 +109,10 @@ def test_filling_up_takes_documents_that_were_not_retrieved():
     [
         (
             {"range_min": -1, "range_max": 5},
-            "0 <= range_min < range_max <= top is expected; got range_min -1",
+            "Expected 0 <= range_min < range_max <= top; got range_min -1",
         ),
         ({"range_min": 1, "range_max": 200}, "range_max 200 and top 100"),
-        ({"range_min": 1, "range_max": 5}, "leave 4 ranks; 7 negatives"),
+        ({"range_min": 1, "range_max": 5}, "leave 4 ranks; num_negatives is 7"),
         ({"num_negatives": -1}, "at least 0"),
         ({"num_negatives": 0}, "Nothing to do"),
         ({"consistent": 101}, "a rank from 1 to top"),

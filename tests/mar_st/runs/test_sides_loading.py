@@ -85,7 +85,10 @@ def test_the_dropout_of_a_backbone_reaches_every_load(recipe, tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["query.config.model_type=nosuch"], "query backbone: transformers makes no encoder of 'config'"),
+        (
+            ["query.config.model_type=nosuch"],
+            "query backbone: transformers cannot build an encoder from",
+        ),
         (["query.config.num_attention_heads=3"], "hidden_size 16 of 'config' is not a multiple of its 3"),
         (["document.dtype=bfloat16"], "precision fp32 computes in float32"),
         (["precision=bf16", "document.attn_implementation=flash_attention_2"], "cannot run with flash_att"),

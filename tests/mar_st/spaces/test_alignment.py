@@ -143,7 +143,7 @@ def test_a_folder_of_vectors_can_be_the_teacher(tmp_path, files, teacher):
     assert manifest["teacher"]["document"]["kind"] == "folder"
     assert before == {path: path.read_bytes() for path in folder.iterdir()}
     assert not (tmp_path / "store").exists()
-    with pytest.raises(SpaceError, match="holds something else"):
+    with pytest.raises(SpaceError, match="exists and is not the result of this command"):
         _align(
             tmp_path, files, teacher="index", queries=None, options=AlignSettings(**{**vars(FAST), "seed": 1})
         )

@@ -12,7 +12,7 @@ from mar_st.spaces import AlignSettings
 
 @pytest.mark.parametrize("share", [1, -0.1, float("nan")])
 def test_a_share_of_all_weights_is_refused(share):
-    with pytest.raises(MarError, match="from 0 to less than 1; got"):
+    with pytest.raises(MarError, match="at least 0 and below 1; got"):
         AlignSettings(refine_start_share=share)
 
 
@@ -37,9 +37,9 @@ def test_impossible_values_are_refused_with_their_name(name, value):
 
 
 def test_unknown_dtypes_and_too_small_batches_are_refused():
-    with pytest.raises(MarError, match="dtype is float32 or bfloat16; got 'bf16'"):
+    with pytest.raises(MarError, match="dtype must be float32 or bfloat16; got 'bf16'"):
         AlignSettings(dtype="bf16")
-    with pytest.raises(MarError, match="refine_batch_size are at least 2; got 64 and 1"):
+    with pytest.raises(MarError, match="refine_batch_size must be at least 2; got 64 and 1"):
         AlignSettings(refine_batch_size=1)
 
 

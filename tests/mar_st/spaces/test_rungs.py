@@ -86,7 +86,7 @@ def test_layers_are_kept_by_the_choice(choice, places):
     modules = encoder(5)
     assert kept_layers(modules, 3, choice) == places
     assert kept_layers(modules, 5, choice) == [0, 1, 2, 3, 4]
-    with pytest.raises(SpaceError, match="asks for 6 layers, but the student has 5"):
+    with pytest.raises(SpaceError, match="asks for 6 layers, but the student has only 5"):
         kept_layers(modules, 6, choice)
 
 

@@ -136,7 +136,7 @@ def test_the_key_and_names_for_openai_are_sent_to_no_other_address(server, tmp_p
 def test_vectors_of_a_changed_width_are_refused(server, tmp_path):
     _teacher(server, tmp_path).vectors(TEXTS[:8], "document")
     server.dim = 3
-    with pytest.raises(EndpointError, match=r"gave 3 dimensions, before it gave 5"):
+    with pytest.raises(EndpointError, match=r"returned vectors of 3 dimensions, earlier ones have 5"):
         _teacher(server, tmp_path).vectors(TEXTS, "document")
 
 

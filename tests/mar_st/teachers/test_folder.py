@@ -63,7 +63,7 @@ def test_titles_are_joined_and_ids_looked_up(tmp_path):
     assert teacher.texts == ["头\n疼", "发热", "咳嗽", "头疼"]
     assert teacher.by_id
     with pytest.raises(
-        TeacherFolderError, match=r"texts\.jsonl:2: has no 'text', and its _id 'b' is in no corpus"
+        TeacherFolderError, match=r"texts\.jsonl:2: has no 'text', and its _id 'b' is not in the corpus"
     ):
         FolderTeacher(folder)
 
@@ -109,7 +109,7 @@ def test_a_folder_written_by_mar_encode_can_be_a_teacher(tmp_path):
     assert (teacher.space, teacher.by_id, teacher.texts) == ("abc", True, list(texts.values()))
     other = write_vectors(tmp_path / "w", list(texts), vectors + 1, space="abc", shard=3)
     assert FolderTeacher(other.path, texts).identity("query") != teacher.identity("query")
-    with pytest.raises(TeacherFolderError, match="_id 'd6' is in no corpus"):
+    with pytest.raises(TeacherFolderError, match="_id 'd6' is not in the corpus"):
         FolderTeacher(tmp_path / "v", {name: text for name, text in texts.items() if name != "d6"})
     rough = write_vectors(tmp_path / "i", list(texts), vectors, dtype="int8")
     with pytest.raises(TeacherFolderError, match="holds int8 vectors"):

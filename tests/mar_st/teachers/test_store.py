@@ -101,7 +101,7 @@ def test_vectors_can_be_cut_and_normalised(tmp_path):
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(np.asarray(cut), expected, rtol=1e-6)
     assert cut.shape == (50, 3)
-    with pytest.raises(StoreError, match="have 6 dimensions; 7"):
+    with pytest.raises(StoreError, match="have only 6 dimensions"):
         Vectors(vectors.parts, vectors.places, dim=7)
 
 

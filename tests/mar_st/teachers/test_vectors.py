@@ -64,7 +64,7 @@ def test_the_first_dimensions_are_kept_and_normalised(several):
     np.testing.assert_allclose(ratios, ratios[:, :1].repeat(3, axis=1), rtol=1e-5)
     np.testing.assert_array_equal(vectors.cut(3).select(np.array([1]))[:], expected[1:2, :3])
     assert [vectors.cut(dim).shape for dim in (None, 6, 99)] == [(5, 6)] * 3
-    with pytest.raises(StoreError, match="have 6 dimensions; 7 of them cannot be kept"):
+    with pytest.raises(StoreError, match="dim is 7, but the vectors have only 6 dimensions"):
         Vectors(vectors.parts, vectors.places, dim=7)
 
 

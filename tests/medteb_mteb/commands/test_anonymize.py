@@ -60,7 +60,7 @@ def test_ones_own_sentences_are_checked_for_recall_and_precision(tmp_path):
         (("in", "out", "--review", "sheet.csv"), UserError, "expected IN and no OUT"),
         (("in", "out", "--column", "问题"), UserError, "FIELD=COLUMN"),
         (("in", "out", "--kinds", "PHONEE"), BuildError, "Did you mean PHONE"),
-        (("in", "out", "--mode", "blur"), BuildError, "no mode"),
+        (("in", "out", "--mode", "blur"), BuildError, "mode must be placeholder or surrogate"),
     ],
 )
 def test_errors_say_what_was_expected(arguments, error, message):

@@ -62,9 +62,9 @@ def test_a_training_set_is_kept_out_of_the_test(medteb, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (["--corpus", "some"], "corpus is undisputed, labelled or all; got 'some'"),
+        (["--corpus", "some"], "corpus must be undisputed, labelled or all; got 'some'"),
         (["--against", "gone.jsonl"], "No training data at gone.jsonl"),
-        (["--test", "0"], "has to be positive"),
+        (["--test", "0"], "must be positive"),
     ],
 )
 def test_mistakes_are_one_line(medteb, change, message):

@@ -64,7 +64,7 @@ def test_rule_and_judges_can_be_chosen_and_json_is_printed(medteb, judged):
     assert json.loads(out)["labels"] == {"positive": 12, "negative": 12}
     code, out, _ = medteb("consensus", "judgements.jsonl", "one", "--judge", "gpt")
     assert code == 0
-    assert "Agreement needs two judges or more; got gpt." in out
+    assert "Agreement needs at least two judges; got gpt." in out
 
 
 @pytest.mark.parametrize(

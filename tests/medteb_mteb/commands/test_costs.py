@@ -18,8 +18,8 @@ def test_the_text_says_that_nothing_was_sent(capsys):
     print_cost(COST, as_json=False)
     text = capsys.readouterr().out
     assert text == (
-        "10 prompts, 3 known, 1 failed before; 6 requests, about 1200 tokens in, 300 out, cost 0.01235; "
-        "nothing was sent\n"
+        "10 prompts, 3 in the journal, 1 failed before; 6 requests, about 1200 tokens in, 300 out, "
+        "cost 0.01235; nothing was sent\n"
     )
 
 

@@ -23,7 +23,7 @@ def test_a_dry_run_estimates_each_judge_and_writes_nothing(medteb, pooled, judge
     code, out, err = medteb(*ARGS, "--dry-run")
     assert (code, err) == (0, "")
     first, second, total = out.splitlines()
-    assert first.startswith("one: 18 judgements, 0 known, 0 failed before; ")
+    assert first.startswith("one: 18 judgements, 0 in the journal, 0 failed before; ")
     assert second.startswith("two: 18 judgements, ")
     estimates = json.loads(medteb(*ARGS, "--dry-run", "--json")[1])
     for estimate, price in zip(estimates, (1.0, 2.0), strict=True):
@@ -71,9 +71,11 @@ def test_an_estimate_says_what_is_special_about_a_judge():
     plain = Estimate("a", **usual, cost=0.5, spent=0.0, budget=None, suspicious=0)
     special = Estimate("b", **usual, cost=1.0, spent=0.25, budget=2.0, suspicious=4, checks=6)
     assert estimate_text([plain, special]).splitlines() == [
-        "a: 8 judgements, 2 known, 1 failed before; 3 requests, about 90 tokens in, 10 out, cost 0.50",
-        "b: 8 judgements, 2 known, 1 failed before; 3 requests, about 90 tokens in, 10 out, cost 1.00 "
-        "(spent 0.25 of 2); 4 passages look like instructions and go alone; at most 6 more to check "
+        "a: 8 judgements, 2 in the journal, 1 failed before; 3 requests, about 90 tokens in, 10 out, "
+        "cost 0.50",
+        "b: 8 judgements, 2 in the journal, 1 failed before; 3 requests, about 90 tokens in, 10 out, "
+        "cost 1.00 (spent 0.25 of 2); 4 passages look like instructions and are judged alone; at most 6 "
+        "more to check "
         "positives",
         "in all: 6 requests, cost 1.50; nothing was sent",
     ]
@@ -88,11 +90,11 @@ def test_a_report_names_grades_failures_and_costs_by_judge():
         JudgeReport(Path("out"), Path("j.sqlite"), 6, results, complete=True, notes=("a note",))
     )
     assert text.splitlines() == [
-        "a: S 1  D 2  (3 bought, 1 known)",
-        "  paid over all runs: 7 answers, 1 of them estimated, 100 tokens in, 20 out, 0.5; control passages: "
-        "3, failed 0",
-        "  failed: 3 (no-json 2, refused 1); --retry-failed asks again",
-        "b: A 6  (0 bought, 0 known)",
+        "a: S 1  D 2  (3 new, 1 from the journal)",
+        "  paid over all runs: 7 answers, 1 of them estimated, 100 tokens in, 20 out, cost 0.5; "
+        "control passages: 3, failed 0",
+        "  failed: 3 (no-json 2, refused 1); --retry-failed sends them again",
+        "b: A 6  (0 new, 0 from the journal)",
         "a note",
         f"6 pairs, {Path('out/judgements.jsonl')}",
     ]

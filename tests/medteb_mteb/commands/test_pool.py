@@ -38,8 +38,8 @@ def test_fusion_prefers_documents_of_both_and_counts_the_others(medteb, runs, ro
     assert (ranks["d00"], ranks["d01"], ranks["d20"]) == ((1, 4), (2, None), (None, 3))
     assert out.splitlines() == [
         "5 pairs of 3 queries in out/pools.jsonl",
-        "  one: 1 that no other found",
-        "  two: 3 that no other found",
+        "  one: 1 found by no other retriever",
+        "  two: 3 found by no other retriever",
     ]
     code, again, _ = medteb(*ARGS, *BOTH, "--json")
     assert code == 0
@@ -62,8 +62,8 @@ def test_a_union_takes_the_best_ranks_of_each(medteb, runs, rows_of, more, expec
     ("more", "message"),
     [
         ((), "Missing option '-r' / '--retriever'"),
-        ((*BOTH, "--merge", "mean"), "merge is rrf or union; got 'mean'"),
-        ((*BOTH, "--size", "0"), "size and depth are at least 1"),
+        ((*BOTH, "--merge", "mean"), "merge must be rrf or union; got 'mean'"),
+        ((*BOTH, "--size", "0"), "size and depth must be at least 1"),
         (("-r", "a=one.trec", "-r", "a=other.json"), "Two of the retrievers have one name: a, a"),
         (("-r", "foreign.trec"), "foreign.trec:1: there is no document 'd99'"),
         (("-r", "gone.trec"), "gone.trec"),

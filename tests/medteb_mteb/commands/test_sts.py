@@ -50,7 +50,9 @@ def test_a_dry_run_counts_the_queries_with_a_term(medteb, terms):
     assert code == 0
     first, second = out.splitlines()
     assert first == "3 queries, 2 dictionary entries; dropped: no-term 1"
-    assert second.startswith("2 rewrites of three questions, 0 known, 0 failed before; 2 requests, about ")
+    assert second.startswith(
+        "2 rewrites of three questions, 0 in the journal, 0 failed before; 2 requests, about "
+    )
     assert second.endswith("; nothing was sent")
     content = json.loads(medteb(*ARGS, *NAMED, "--dry-run", "--json", "--limit", "1")[1])
     assert content["cost"]["prompts"] == 1
@@ -71,7 +73,7 @@ def test_a_run_that_stops_says_how_to_resume(medteb, terms):
     [
         (NAMED[:2], "Missing option '--license'"),
         (NAMED, "have not been anonymised"),
-        ((*NAMED, "--probabilities", "1,0,0"), "positives alone, or of none, has no correlation"),
+        ((*NAMED, "--probabilities", "1,0,0"), "needs positives and negatives for a correlation"),
         ((*NAMED, "--probabilities", "half"), "takes three comma-separated numbers"),
         ((*NAMED, "--per-entry", "0"), "per-entry"),
         ((*NAMED, "--source", "huatuo", "--already-anonymous"), "--source takes NAME=LICENCE"),
@@ -91,7 +93,7 @@ def test_a_finished_report_names_the_edition_and_the_training_rows():
         edition=edition, triples=400, statistics={"test terms": 12},
     )  # fmt: skip
     assert report_text(report).splitlines() == [
-        "answers: 2,000 bought, 0 known; answers.sqlite",
+        "answers: 2,000 new, 0 from the journal; answers.sqlite",
         "positive: good 1,990, unchanged 10",
         "negative-1: good 2,000",
         f"MedTEBSTS: 1,500 test; revision {edition.digest[:12]}",

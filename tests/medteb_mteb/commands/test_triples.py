@@ -20,7 +20,7 @@ def test_a_dry_run_estimates_and_writes_nothing(medteb, pooled, llm):
     before = sorted(pooled.iterdir())
     code, out, err = medteb(*ARGS, "--dry-run")
     assert code == 0
-    assert out.startswith("3 prompts, 0 known, 0 failed before; 3 requests, about ")
+    assert out.startswith("3 prompts, 0 in the journal, 0 failed before; 3 requests, about ")
     assert out.endswith("; nothing was sent\n")
     assert "no --against EDITION was given" in err
     cost = json.loads(medteb(*ARGS, "--dry-run", "--json")[1])
@@ -83,7 +83,7 @@ def test_a_report_lists_what_is_there_and_nothing_else():
     assert lines == [
         "1,200 queries: 1,000 triples, 20 pairs without a negative",
         "1,500 positives, 0 negatives, 0 documents that an answer left out",
-        "2,400 prompts: 2,395 answers bought, 5 known",
+        "2,400 prompts: 2,395 new answers, 5 from the journal",
         "out",
     ]
     paid = Account(answers=2400, tokens_in=10_000, tokens_out=500, cost=1.25)
@@ -91,8 +91,8 @@ def test_a_report_lists_what_is_there_and_nothing_else():
     added = [line for line in report_text(more).splitlines() if line not in lines]
     assert added == [
         "  dropped: 80 queries, test-query",
-        "  failed: no-json 2; --retry-failed asks again",
-        "paid over all runs: 2,400 answers, 10,000 tokens in, 500 out, 1.25",
+        "  failed: no-json 2; --retry-failed sends them again",
+        "paid over all runs: 2,400 answers, 10,000 tokens in, 500 out, cost 1.25",
         "a note",
     ]
 

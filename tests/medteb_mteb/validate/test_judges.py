@@ -38,7 +38,7 @@ def test_judgements_of_other_queries_do_not_count(look, write_judgements):
 def test_agreement_is_not_known_with_fewer_than_two_judges(look, write_judgements):
     assert look(agreement_of_judges).verdict == "not known"
     finding = look(agreement_of_judges, judgements=write_judgements("judged", one=TRUE))
-    assert (finding.verdict, "two judges or more" in finding.reason) == ("not known", True)
+    assert (finding.verdict, "at least two judges" in finding.reason) == ("not known", True)
     alike = dict.fromkeys(PAIRS, "S")
     finding = look(agreement_of_judges, judgements=write_judgements("judged", one=alike, two=alike))
     assert (finding.verdict, finding.reason) == ("not known", "all labels are of one kind")

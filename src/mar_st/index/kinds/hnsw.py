@@ -48,10 +48,10 @@ class HnswIndex(IndexKind):
             value = params[name]
             if type(value) is not int or not least <= value <= most:
                 raise IndexingError(
-                    f"{name} of hnsw is a whole number from {least} to {most}; got {value!r}."
+                    f"{name} of hnsw must be a whole number from {least} to {most}; got {value!r}."
                 )
         if params["storage"] not in ("float32", "int8"):
-            raise IndexingError(f"The storage of hnsw is float32 or int8; got {params['storage']!r}.")
+            raise IndexingError(f"The storage of hnsw must be float32 or int8; got {params['storage']!r}.")
         return params
 
     @classmethod

@@ -123,7 +123,7 @@ def parse_marked(line: str, number: int = 0) -> Marked:
         end = mark.end()
     text += line[end:]
     if "[[" in text or "]]" in text:
-        raise BuildError(f"line {number}: a mark is not closed; write [[KIND:text]].")
+        raise BuildError(f"line {number}: a label is not closed; write [[KIND:text]].")
     return Marked(text, tuple(spans), number)
 
 

@@ -48,7 +48,7 @@ IDENTIFIER_KINDS: dict[str, Kind] = {
     "ADDRESS": Kind("地址", "addresses below the district: town, village, road with number, building, room"),
     "NAME": Kind("姓名", "names of persons with a label or a title, or in a place where names stand"),
     "DATE": Kind(
-        "日期", "dates with a day: of visits, operations, reports; in strict mode alone", strict=True
+        "日期", "dates with a day: of visits, operations, reports; only in strict mode", strict=True
     ),
 }
 
@@ -67,7 +67,7 @@ def chosen(names: Iterable[str] | None, *, strict: bool = False) -> tuple[str, .
         hint = f"Did you mean {near[0]}?" if near else f"Kinds are {', '.join(IDENTIFIER_KINDS)}."
         raise BuildError(f"There is no kind of identifier {name!r}. {hint}")
     if not wanted:
-        raise BuildError("No kind of identifier is left to look for.")
+        raise BuildError("No kind of identifier was selected.")
     return tuple(kind for kind in IDENTIFIER_KINDS if kind in wanted)
 
 

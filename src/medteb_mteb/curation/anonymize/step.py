@@ -94,7 +94,7 @@ class Anonymise:
         answers: Answers | None = None,
     ) -> None:
         if mode not in {"placeholder", "surrogate"}:
-            raise BuildError(f"There is no mode {mode!r}; use placeholder or surrogate.")
+            raise BuildError(f"mode must be placeholder or surrogate; got {mode!r}.")
         if ids not in {"check", "keep", "digest"}:
             raise BuildError(f"ids must be check, keep or digest; got {ids!r}.")
         if mode == "surrogate" and not salt:

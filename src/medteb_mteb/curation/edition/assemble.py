@@ -77,9 +77,9 @@ class Assembly:
 
     def __post_init__(self) -> None:
         if self.corpus not in ("undisputed", "labelled", "all"):
-            raise BuildError(f"corpus is undisputed, labelled or all; got {self.corpus!r}.")
+            raise BuildError(f"corpus must be undisputed, labelled or all; got {self.corpus!r}.")
         if self.leaks not in ("drop", "keep", "fail"):
-            raise BuildError(f"leaks is drop, keep or fail; got {self.leaks!r}.")
+            raise BuildError(f"leaks must be drop, keep or fail; got {self.leaks!r}.")
         if not 0 < self.list_positives < self.list_size:
             raise BuildError(
                 f"A list of {self.list_size} with up to {self.list_positives} positives has no place for "

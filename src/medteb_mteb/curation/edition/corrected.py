@@ -83,7 +83,7 @@ def write_corrected(
             removed += 1
     kept = {query: row for query, row in qrels.items() if row}
     if not kept:
-        raise BuildError("No query keeps a positive; the judges contradict the whole benchmark.")
+        raise BuildError("No query has a positive that the judges confirm, so nothing is written.")
     changes = {"added": added, "removed": removed, "queries left out": len(qrels) - len(kept)}
     part = out.with_name(out.name + ".part")
     try:

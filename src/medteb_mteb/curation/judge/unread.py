@@ -64,7 +64,7 @@ def why_stopped(worker: JudgeWorker) -> str:
         return ""
     reasons = ", ".join(f"{reason} {number}" for reason, number in failed.most_common())
     return (
-        f"{number} of {wanted} judgements came to nothing ({reasons}), and max_failed is "
+        f"{number} of {wanted} judgements failed ({reasons}), and max_failed is "
         f"{planner.judge.max_failed:g}.{shown(planner, worker.journal)} Fix the cause and give "
         "--retry-failed, or raise max_failed"
     )

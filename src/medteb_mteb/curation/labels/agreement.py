@@ -211,7 +211,7 @@ def agreement(judgements: Iterable[Judgement], *, positive: Sequence[str] = POSI
     """
     judges, grades = by_pair(judgements)
     if len(judges) < 2:
-        raise BuildError(f"Agreement needs two judges or more; got {', '.join(judges) or 'none'}.")
+        raise BuildError(f"Agreement needs at least two judges; got {', '.join(judges) or 'none'}.")
     letters = np.full((len(grades), len(judges)), -1)
     for item, by_judge in enumerate(grades.values()):
         for judge, grade in by_judge.items():

@@ -178,9 +178,9 @@ def _judgement(line: str, where: str) -> Judgement:
             f"{where}: expected an object with query-id, corpus-id, judge and grade ({error!r})."
         ) from error
     if not all(isinstance(part, str) and part for part in parts):
-        raise BuildError(f"{where}: query-id, corpus-id, judge and grade have to be texts.")
+        raise BuildError(f"{where}: query-id, corpus-id, judge and grade must be strings.")
     if parts[3] not in GRADES:
-        raise BuildError(f"{where}: the grade {parts[3]!r} is none of {', '.join(GRADES)}.")
+        raise BuildError(f"{where}: the grade {parts[3]!r} is not one of {', '.join(GRADES)}.")
     # Names recur in many rows; each is kept once.
     query, document, judge, grade = map(sys.intern, parts)
     return Judgement(query, document, judge, grade, row.get("suspicious") is True)
@@ -206,7 +206,7 @@ def read_labels(path: str | Path) -> list[Label]:
         relevance = labels[-1].relevance
         if relevance is not None and (type(relevance) is not int or relevance < 0):
             raise BuildError(
-                f"{file}:{number}: relevance has to be null or a whole number from 0; got {relevance!r}."
+                f"{file}:{number}: relevance must be null or a whole number from 0; got {relevance!r}."
             )
     return labels
 

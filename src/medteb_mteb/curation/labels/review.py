@@ -109,14 +109,14 @@ def export_review(
     if positives is None and not sides[1]:
         raise BuildError(
             f"None of the {known} labels is positive, so a sample cannot measure precision. --positives 0 "
-            "reviews the negatives alone."
+            "reviews only negatives."
         )
     share = len(sides[1]) / known if positives is None else positives
     if positives is None and not round(min(size, known) * share):
         raise BuildError(
             f"A sample of {min(size, known)} would contain no positives ({len(sides[1])} of {known} labels), "
             "so it cannot measure precision. Give --positives 0.5 or a larger --size; --positives 0 reviews "
-            "negatives alone."
+            "only negatives."
         )
     if not 0 <= share <= 1:
         raise BuildError(f"The share of positives must be between 0 and 1; got {share}.")
@@ -125,7 +125,7 @@ def export_review(
     for side, number in wanted.items():
         if number > len(sides[side]):
             raise BuildError(
-                f"{number} {'positives' if side else 'negatives'} are asked for and there are "
+                f"{number} {'positives' if side else 'negatives'} are requested, but there are only "
                 f"{len(sides[side])}. Lower --size or change --positives."
             )
     rng = random.Random(seed)

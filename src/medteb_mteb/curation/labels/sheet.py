@@ -145,7 +145,7 @@ def check_free(path: Path) -> None:
         BuildError: The sheet or its key already exists.
     """
     if path.exists() or key_of(path).exists():
-        raise BuildError(f"{path} is there already; give another name, so that no answers are lost.")
+        raise BuildError(f"{path} already exists; give another name, so that no answers are lost.")
 
 
 def write_rows(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:

@@ -275,7 +275,7 @@ class Endpoint:
         if status in (200, 408, 409, 425, 429) or status >= 500:
             after = retry_after(headers)
             if after > MAX_RETRY_AFTER:
-                return GiveUp(f"{self.llm.base_url} asks to come back in {after:.0f} seconds")
+                return GiveUp(f"{self.llm.base_url} requests a pause of {after:.0f} seconds")
             if status in (429, 503, 529):
                 self.limits.pause(after)
             outage, reason = status in (429, 503, 529), "error" if status == 200 else f"status-{status}"

@@ -124,7 +124,7 @@ class LLM(BaseModel):
         api_key = os.environ.get(self.api_key_env, "").strip()
         if not api_key:
             raise BuildError(
-                f"{who}: set {self.api_key_env} to the key for {self.base_url}; it is read from there alone."
+                f"{who}: set {self.api_key_env} to the key for {self.base_url}; it is read only from there."
             )
         if not all("!" <= character <= "~" for character in api_key):
             raise BuildError(
@@ -182,7 +182,7 @@ def load_settings(path: str | Path, kind: type[SettingsT], holds: str) -> Settin
     except (YamlError, UnicodeDecodeError) as error:
         raise BuildError(f"{file} is not valid YAML: {' '.join(str(error).split())[:300]}") from error
     if not isinstance(content, dict):
-        raise BuildError(f"{file} has to be a mapping with {holds}.")
+        raise BuildError(f"{file} must be a mapping with {holds}.")
     try:
         return kind.model_validate(content)
     except ValidationError as error:

@@ -81,7 +81,7 @@ def settings_digest(settings: Mapping[str, Any]) -> bytes:
         return hashlib.sha256(text.encode()).digest()[:SETTINGS_BYTES]
     except (TypeError, ValueError) as error:
         raise BuildError(
-            f"Settings of an LLM have to be JSON values in UTF-8 ({str(error)[:150]}). In YAML, put dates in "
+            f"Settings of an LLM must be JSON values in UTF-8 ({str(error)[:150]}). In YAML, put dates in "
             "quotes."
         ) from error
 

@@ -27,7 +27,7 @@ def refuse_private(texts: Mapping[str, Sequence[Text]]) -> None:
     if any(counts.values()):
         summary = " and ".join(f"{count} of {len(texts[name])} {name}" for name, count in counts.items())
         raise BuildError(
-            f"{summary} have not been anonymised, and an LLM's endpoint would be sent them. Run 'medteb "
-            "anonymize' over them first; if they hold nothing personal, say --already-anonymous "
+            f"{summary} have not been anonymised, and this step would send them to an LLM. Run 'medteb "
+            "anonymize' on them first; if they hold no personal data, pass --already-anonymous "
             "(already_anonymous=True)."
         )

@@ -130,7 +130,7 @@ def build_nano(
             return dict(before)
         if dense is not None and list_name(dense.name) in (BM25, HYBRID, "corpus", "queries", "qrels"):
             raise BuildError(
-                f"{dense.name!r} would name the dense list as another table; rename the model's folder."
+                f"The dense list would have the name of a table, {dense.name!r}; rename the model's folder."
             )
         say(f"{name}: {len(data.queries)} queries, {len(data.corpus):,} documents; BM25 over {tokens} words")
         lists = {BM25: bm25_lists(data.corpus, data.queries, tokens, how.depth)}

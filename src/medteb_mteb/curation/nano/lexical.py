@@ -52,7 +52,7 @@ TOKENIZERS: Mapping[str, Callable[[str], list[str]]] = {"jieba": raw_jieba_words
 def check_tokens(tokens: str) -> None:
     """Raise an error if a tokenisation is unknown."""
     if tokens not in TOKENIZERS:
-        raise BuildError(f"Texts are cut by {' or '.join(TOKENIZERS)}; got {tokens!r}.")
+        raise BuildError(f"The tokenizer must be {' or '.join(TOKENIZERS)}; got {tokens!r}.")
 
 
 def choose_tokens(languages: Sequence[str], queries: Sequence[str]) -> Tokens:

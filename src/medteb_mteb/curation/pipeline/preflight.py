@@ -40,9 +40,9 @@ def check_before(build: Build, steps: Sequence[PipelineStep]) -> None:
             for source in build.sources[step.name].get(key, ()):
                 if not _anonymised(build, source):
                     raise BuildError(
-                        f"Step {step.name!r} sends {key} of {source.step or source.path} to an LLM, and they "
-                        "pass no 'anonymize' step before. Put one there, or say 'already_anonymous: true' if "
-                        "they hold nothing personal."
+                        f"Step {step.name!r} sends {key} of {source.step or source.path} to an LLM, and no "
+                        "'anonymize' step comes before it. Add one, or set 'already_anonymous: true' if the "
+                        "texts hold no personal data."
                     )
 
 

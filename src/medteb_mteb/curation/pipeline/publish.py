@@ -42,7 +42,7 @@ def publish(folder: Path, data: Path) -> None:
             aside.replace(data / part.name)
         except OSError as error:
             raise BuildError(
-                f"{data / part.name} cannot be written ({error.strerror or error}). Start again when it can."
+                f"{data / part.name} cannot be written ({error.strerror or error}). Fix this and repeat it."
             ) from error
 
 

@@ -49,7 +49,7 @@ def step(name: str, *, after: str = "") -> Callable[[type[S]], type[S]]:
         if name in _CLASSES:
             raise ValueError(f"There are two steps {name!r}: {_CLASSES[name].__module__}, {cls.__module__}.")
         if inspect.isabstract(cls) or not hasattr(cls, "WRITES"):
-            raise TypeError(f"Step {name!r}: {cls.__name__} has to define 'WRITES' and 'run'.")
+            raise TypeError(f"Step {name!r}: {cls.__name__} must define 'WRITES' and 'run'.")
         _CLASSES[name], _LISTED_AFTER[name] = cls, after
         return cls
 

@@ -70,7 +70,7 @@ def load_pipeline(path: str | Path) -> Pipeline:
     except (YamlError, UnicodeDecodeError) as error:
         raise BuildError(f"{file} is not valid YAML: {' '.join(str(error).split())[:300]}") from error
     if not isinstance(content, dict):
-        raise BuildError(f"{file} has to be a mapping with 'steps', a list.")
+        raise BuildError(f"{file} must be a mapping with 'steps', a list.")
     if isinstance(content.get("judges"), str):
         content["judges"] = load_judges(beside(file.parent, content["judges"]))
     elif isinstance(content.get("judges"), list):
@@ -110,8 +110,8 @@ def _first(error: ValidationError) -> str:
             context = one.get("ctx", {})
             message = f"{context.get('tag')!r} is not a step; choose from {context.get('expected_tags')}"
         elif one["type"] == "tuple_type":
-            message = "has to be a list"
+            message = "must be a list"
         elif one["type"] == "union_tag_not_found":
-            message = "which 'step' it is has to be said"
+            message = "the key 'step' is missing"
         lines.append(f"{'.'.join(map(str, one['loc'])) or 'file'}: {message}")
     return "; ".join(lines)

@@ -61,9 +61,9 @@ class Pooling:
 
     def __post_init__(self) -> None:
         if self.size < 1 or self.depth < 1:
-            raise BuildError(f"size and depth are at least 1; got {self.size} and {self.depth}.")
+            raise BuildError(f"size and depth must be at least 1; got {self.size} and {self.depth}.")
         if self.merge not in ("rrf", "union"):
-            raise BuildError(f"merge is rrf or union; got {self.merge!r}.")
+            raise BuildError(f"merge must be rrf or union; got {self.merge!r}.")
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings; `k` and `ties` only if they are not the defaults."""
@@ -134,7 +134,7 @@ def open_retriever(
 
     if is_run(source or name):
         if ids is None:
-            raise BuildError(f"{source or name} is a run, which only pools are made of; give a model here.")
+            raise BuildError(f"{source or name} is a run, which only 'medteb pool' takes; give a model here.")
         return RunFile(source or name, *ids, name=None if is_run(name) else name)
     if name == "bm25":
         return BM25()

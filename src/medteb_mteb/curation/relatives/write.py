@@ -141,7 +141,9 @@ def _same(target: Path, built: Edition) -> Edition:
         existing = load_edition(target)
         verify(existing)
     except EditionError as error:
-        raise BuildError(f"{target} is not what was built: {error} Delete it and build it again.") from None
+        raise BuildError(
+            f"{target} was changed after the build: {error} Delete it and build it again."
+        ) from None
     if existing.digest != built.digest:
         raise BuildError(
             f"{target} holds another edition ({existing.name} {existing.version}, {existing.digest[:12]}; "

@@ -44,7 +44,7 @@ class StsSettings:
     def __post_init__(self) -> None:
         if not 0 < self.test < math.inf:
             raise BuildError(
-                f"The number (or share) of test queries has to be positive and finite; got {self.test}."
+                f"The number (or share) of test queries must be positive and finite; got {self.test}."
             )
         if (
             len(self.probabilities) != 3
@@ -57,11 +57,11 @@ class StsSettings:
             )
         if not 0 < self.probabilities[0] < 1:
             raise BuildError(
-                "A test of positives alone, or of none, has no correlation; the probability of positive lies "
-                "between 0 and 1."
+                "A test needs positives and negatives for a correlation; the probability of positive must be "
+                "above 0 and below 1."
             )
         if not 0 <= self.tolerance < 1:
-            raise BuildError(f"The tolerance of lengths is a share from 0 to below 1; got {self.tolerance}.")
+            raise BuildError(f"tolerance must be a share from 0 to below 1; got {self.tolerance}.")
         if not 0 < self.threshold <= 1:
             raise BuildError(
                 f"The threshold of near-duplicates must be between 0 and 1; got {self.threshold}."

@@ -81,8 +81,8 @@ def split_by_entry(
     leaks = _leaks([name for name in pairs if name in whole], sentences, training_queries, threshold)
     if whole and len(leaks) == len(whole):
         raise BuildError(
-            "The test is empty: all queries that may go to it are near queries of a training set. Give more "
-            "queries, or leave that training set out."
+            "The test is empty: all queries that could go to it are near-duplicates of training queries. "
+            "Give more queries, or leave that training set out."
         )
     # Leaking queries are left out before the draw, so that the test is as large as possible.
     sizes = Counter(pair for name, pair in pairs.items() if name in whole and name not in leaks)

@@ -318,8 +318,8 @@ def _split(
     usable = [row for row in rows if row.good]
     if not usable:
         raise BuildError(
-            f"None of {len(rows)} rewritten queries has a rewrite that is fine. Look at the counts of a run "
-            "with --json, and try another model."
+            f"None of {len(rows)} rewritten queries has a valid rewrite. --json prints why they were "
+            "dropped; try another model."
         )
     drawable = {kind for kind, share in zip(REWRITE_KINDS, how.probabilities, strict=True) if share > 0}
     return split_by_entry(

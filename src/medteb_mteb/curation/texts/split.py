@@ -114,7 +114,7 @@ def split_queries(
         BuildError: `test` is not positive.
     """
     if test <= 0:
-        raise BuildError(f"The number (or share) of test queries has to be positive; got {test}.")
+        raise BuildError(f"The number (or share) of test queries must be positive; got {test}.")
     ids, texts = list(queries), list(queries.values())
     groups = clusters(texts, threshold=threshold)
     wanted = round(test * len(ids)) if test < 1 else int(test)

@@ -65,7 +65,7 @@ class TwoLists:
         if not 0 <= self.control_rate <= 1 or not self.controls:
             raise BuildError(f"control_rate must be between 0 and 1; got {self.control_rate}.")
         if self.choose not in ("top", "random"):
-            raise BuildError(f"choose is top or random; got {self.choose!r}.")
+            raise BuildError(f"choose must be top or random; got {self.choose!r}.")
 
     def settings(self) -> dict[str, Any]:
         """Return the settings as JSON values."""

@@ -49,10 +49,10 @@ def test_a_killed_graph_build_resumes_to_the_same_bytes(tmp_path, monkeypatch, s
     ("given", "message"),
     [
         ({"storage": "float16"}, "float32 or int8; got 'float16'"),
-        ({"M": "abc"}, "M of hnsw is a whole number from 2 to 2048; got 'abc'"),
+        ({"M": "abc"}, "M of hnsw must be a whole number from 2 to 2048; got 'abc'"),
         ({"M": -5}, "M of hnsw .* got -5"),
         ({"M": 10**9}, "M of hnsw .* got 1000000000"),
-        ({"efConstruction": "abc"}, "efConstruction of hnsw is a whole number from 1"),
+        ({"efConstruction": "abc"}, "efConstruction of hnsw must be a whole number from 1"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(given, message):

@@ -161,7 +161,11 @@ def test_the_mark_follows_the_settings():
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"mode": "hide"}, "no mode"), ({"ids": "drop"}, "ids must"), ({"mode": "surrogate"}, "need a secret")],
+    [
+        ({"mode": "hide"}, "mode must be"),
+        ({"ids": "drop"}, "ids must"),
+        ({"mode": "surrogate"}, "need a secret"),
+    ],
 )
 def test_impossible_settings_are_refused(options, message):
     with pytest.raises(BuildError, match=message):

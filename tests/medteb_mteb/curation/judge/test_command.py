@@ -55,7 +55,7 @@ def test_the_command_estimates_and_judges(settings, capsys):
     assert [e["judgements"] for e in json.loads(capsys.readouterr().out)] == [36, 36]
     medteb_judge(*source.paths, source.folder / "out", *options)
     out = capsys.readouterr().out
-    assert "36 bought, 0 known" in out
+    assert "36 new, 0 from the journal" in out
     assert str(source.folder / "out" / "judgements.jsonl") in out
     medteb_judge(*source.paths, source.folder / "two", *options, "--json")
     report = json.loads(capsys.readouterr().out)

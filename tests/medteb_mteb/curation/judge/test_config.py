@@ -40,9 +40,9 @@ def test_llms_and_cross_encoders_are_told_apart_by_their_settings(tmp_path):
         ("judges: [{name: a, cross_encoder: f, model: m}]", "judges.0.cross-encoder.model"),
         ("judges: [qwen]", "judges.0.LLM"),
         ("judges: [null]", "judges.0.LLM"),
-        ("- a", "has to be a mapping"),
+        ("- a", "must be a mapping"),
         ("judges: [", "is not valid YAML"),
-        ("", "has to be a mapping"),
+        ("", "must be a mapping"),
     ],
 )
 def test_an_invalid_file_of_judges_is_refused(tmp_path, text, message):

@@ -97,14 +97,14 @@ def test_answers_of_another_judge_are_not_read(journal):
     ("failed", "allowed", "expected"),
     [
         ({"not-json": 2}, 0.5, ""),
-        ({"not-json": 3}, 0.5, "3 of 4 judgements came to nothing (not-json 3), and max_failed is 0.5."),
+        ({"not-json": 3}, 0.5, "3 of 4 judgements failed (not-json 3), and max_failed is 0.5."),
         (
             {"letter": 1, "cut": 2},
             0,
-            "3 of 4 judgements came to nothing (cut 2, letter 1), and max_failed is 0.",
+            "3 of 4 judgements failed (cut 2, letter 1), and max_failed is 0.",
         ),
         ({"filtered": 4}, 0, ""),
-        ({"filtered": 3, "cut": 1}, 0, "1 of 4 judgements came to nothing (cut 1), and max_failed is 0."),
+        ({"filtered": 3, "cut": 1}, 0, "1 of 4 judgements failed (cut 1), and max_failed is 0."),
         ({}, 0, ""),
     ],
 )

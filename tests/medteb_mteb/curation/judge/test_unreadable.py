@@ -44,7 +44,7 @@ def test_a_judge_that_fails_on_everything_stops_the_judging(
     words, strict = report.judges
     assert not report.complete
     assert words.stopped == ""
-    assert "18 of 18 judgements came to nothing (not-json 18)" in strict.stopped
+    assert "18 of 18 judgements failed (not-json 18)" in strict.stopped
     assert PROSE in strict.stopped
     assert "max_failed" in strict.stopped
     assert not (report.folder / "judgements.jsonl").exists()
@@ -69,7 +69,7 @@ def test_the_command_says_why_a_judge_was_stopped(make_input, make_server, endpo
     arguments = ["judge", *map(str, source.paths), str(source.folder / "out"), "--judges", str(file)]
     result = CliRunner().invoke(app, [*arguments, "--already-anonymous", "-q"])
     assert result.exit_code == 1
-    assert "words stopped: 3 of 3 judgements came to nothing" in result.output
+    assert "words stopped: 3 of 3 judgements failed" in result.output
     assert PROSE in result.output
 
 
@@ -138,7 +138,7 @@ def test_answers_are_not_kept_if_keep_answers_is_none(make_input, make_server, e
     server.instead.append(saying(PROSE, "rule-words"))
     config = judges_of(make_server(server), keep_answers="none")
     report = run(source, config)
-    assert "3 of 3 judgements came to nothing" in report.judges[0].stopped
+    assert "3 of 3 judgements failed" in report.judges[0].stopped
     assert PROSE not in report.judges[0].stopped
     with sqlite3.connect(report.journal) as db:
         assert db.execute("SELECT count(*) FROM unread").fetchone() == (0,)

@@ -169,7 +169,7 @@ def test_missing_grades_count_where_they_can():
 
 
 def test_agreement_needs_two_judges():
-    with pytest.raises(BuildError, match="two judges or more; got 甲"):
+    with pytest.raises(BuildError, match="at least two judges; got 甲"):
         agreement([Judgement("q", "d", "甲", "S")])
     with pytest.raises(BuildError, match="No pair was graded by two judges"):
         agreement([Judgement("q", "d", "甲", "S"), Judgement("q", "e", "乙", "S")])

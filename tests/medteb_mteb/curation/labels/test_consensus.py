@@ -117,8 +117,8 @@ def test_a_judge_may_weigh_less_than_one_or_nothing():
     [
         (['{"query-id": "q", "corpus-id": "d", "judge": "j"}'], r":1: expected an object with query-id"),
         (["[1]"], ":1: expected an object"),
-        (['{"query-id": "q", "corpus-id": "d", "judge": "j", "grade": "E"}'], "grade 'E' is none of S, A"),
-        (['{"query-id": "q", "corpus-id": 3, "judge": "j", "grade": "S"}'], "have to be texts"),
+        (['{"query-id": "q", "corpus-id": "d", "judge": "j", "grade": "E"}'], "grade 'E' is not one of S, A"),
+        (['{"query-id": "q", "corpus-id": 3, "judge": "j", "grade": "S"}'], "must be strings"),
         (
             ['{"query-id": "q", "corpus-id": "d", "judge": "j", "grade": "S"}'] * 2,
             r":2: j graded q and d in line 1",

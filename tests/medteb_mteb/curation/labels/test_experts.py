@@ -101,7 +101,7 @@ def test_too_few_experts_and_reserved_names_are_refused(sheet, fill, tmp_path):
         write_disagreements(sheet, {"one": one}, tmp_path / "x.csv")
     with pytest.raises(BuildError, match="'comment', which is a column"):
         write_disagreements(sheet, {"comment": one, "one": one}, tmp_path / "x.csv")
-    with pytest.raises(BuildError, match="is there already"):
+    with pytest.raises(BuildError, match="already exists"):
         write_disagreements(sheet, {"a": one, "one": one}, one)
     with pytest.raises(BuildError, match="the column 'decision' is missing"):
         read_experts(sheet, [one, fill("two", "0" * 12)], one)

@@ -44,7 +44,7 @@ def test_a_folder_without_labels_is_one_error(tmp_path):
 def test_a_relevance_that_is_no_whole_number_is_refused(tmp_path, relevance):
     row = f'{{"query-id": "q", "corpus-id": "d", "relevance": {relevance}}}\n'
     (tmp_path / "labels.jsonl").write_text(row, encoding="utf-8")
-    with pytest.raises(BuildError, match=r"labels\.jsonl:1: relevance has to be null or a whole number"):
+    with pytest.raises(BuildError, match=r"labels\.jsonl:1: relevance must be null or a whole number"):
         read_labels(tmp_path)
 
 

@@ -110,9 +110,9 @@ def test_invalid_answers_are_refused(sheet):
 
 
 def test_impossible_exports_are_refused(sheet, tmp_path):
-    with pytest.raises(BuildError, match="is there already"):
+    with pytest.raises(BuildError, match="already exists"):
         export_review(LABELS, QUERIES, DOCUMENTS, sheet)
-    with pytest.raises(BuildError, match="50 positives are asked for and there are 20"):
+    with pytest.raises(BuildError, match="50 positives are requested, but there are only 20"):
         export_review(LABELS, QUERIES, DOCUMENTS, tmp_path / "x.csv", positives=0.5)
     with pytest.raises(BuildError, match="no labels to review"):
         export_review(LABELS[-1:], QUERIES, DOCUMENTS, tmp_path / "x.csv")

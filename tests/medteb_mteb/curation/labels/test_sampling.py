@@ -86,7 +86,7 @@ def test_sheets_for_people_and_for_tools_hold_the_same_pairs(edition, tmp_path):
     assert [row["document"] for row in people] == [row["document"] for row in tools]
     assert all(row["query"].startswith("=") and row["answer"] == "" for row in tools)
     assert "q1" not in (tmp_path / "a.csv").read_text("utf-8")
-    with pytest.raises(BuildError, match="is there already"):
+    with pytest.raises(BuildError, match="already exists"):
         plan_sheet(edition, tmp_path / "a.csv", 20, minimum=2)
 
 

@@ -68,7 +68,7 @@ def test_the_sheet_does_not_tell_what_its_key_does(tmp_path):
 @pytest.mark.parametrize("taken", ["sheet.jsonl", "sheet.key.json"])
 def test_answers_are_not_overwritten(tmp_path, taken):
     (tmp_path / taken).write_text("answers")
-    with pytest.raises(BuildError, match=r"sheet\.jsonl is there already; give another name"):
+    with pytest.raises(BuildError, match=r"sheet\.jsonl already exists; give another name"):
         write(tmp_path / "sheet.jsonl")
     assert (tmp_path / taken).read_text() == "answers"
 

@@ -73,7 +73,7 @@ def test_an_attempt_is_the_same_bytes_under_the_same_key(ask, prompts, server):
         (error(403), "status 403"),
         (error(404, "no such model"), "no such model"),
         (error(429, "you are out of money", code="insufficient_quota"), "out of money"),
-        (error(429, headers={"Retry-After": "86400"}), "come back in 86400 seconds"),
+        (error(429, headers={"Retry-After": "86400"}), "a pause of 86400 seconds"),
         (error(500), r"does not answer \(status-500, 3 attempts\)"),
         (rules.Answer(200, b"<html>busy</html>"), r"does not answer \(garbage-\w+, 3 attempts\)"),
         (rules.Answer(200, {"object": "chat.completion", "choices": []}), "garbage-no-choices"),

@@ -40,7 +40,7 @@ def test_an_llm_is_read_from_a_file(tmp_path):
         ),
         ("llm: {name: a, model: m, base_url: 'http://h'}\njudges: []", "judges: Extra inputs"),
         ("llms: []", "llm: Field required"),
-        ("- a", "has to be a mapping with 'llm'"),
+        ("- a", "must be a mapping with 'llm'"),
         ("llm: [", "is not valid YAML"),
     ],
 )

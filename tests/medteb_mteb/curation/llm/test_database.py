@@ -31,7 +31,7 @@ def test_the_order_of_settings_does_not_matter_and_every_value_does():
 
 @pytest.mark.parametrize("value", [dt.date(2024, 1, 1), {"a"}, b"a", "\ud800"])
 def test_a_setting_that_is_not_json_is_refused(value):
-    with pytest.raises(BuildError, match=r"have to be JSON values in UTF-8 \(.*put dates in quotes"):
+    with pytest.raises(BuildError, match=r"must be JSON values in UTF-8 \(.*put dates in quotes"):
         settings_digest({"model": "m", "extra": {"since": value}})
 
 

@@ -16,6 +16,8 @@ from mar_st.recipes.schema import Data
 from medteb_mteb.curation import pipeline as building
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.pipeline.registry import registered
+from medteb_mteb.curation.pipeline.resolve import resolve
+from medteb_mteb.curation.pipeline.schema import load_pipeline
 from medteb_mteb.curation.training.rows import TEST_QUERY
 
 BOTH = {"queries": "queries", "documents": "documents"}
@@ -167,6 +169,22 @@ def test_the_example_builds_as_it_stands(endpoint, quiet, tmp_path):
         assert len(source.triples or source.texts) > 50
     counts = {step.name: step.result for step in report.steps}["pairs"]
     assert counts["sources"][0]["dropped"][TEST_QUERY] > 0
+
+
+def test_the_example_with_the_step_of_its_comment_is_valid(tmp_path):
+    folder = tmp_path / "clinic"
+    shutil.copytree(
+        Path(rule_judges.__file__).parent / "clinic", folder, ignore=shutil.ignore_patterns("build")
+    )
+    path = folder / "build.yaml"
+    text = path.read_text("utf-8")
+    for old, new in (("dedup, name: documents,", "dedup,"), ("# - {step: diversify", "- {step: diversify")):
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    path.write_text(text, encoding="utf-8")
+    pipeline = load_pipeline(path)
+    resolve(pipeline, folder)
+    assert [step.name for step in pipeline.steps][2:4] == ["dedup", "documents"]
 
 
 @pytest.mark.thorough

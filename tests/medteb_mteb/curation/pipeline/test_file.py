@@ -11,8 +11,8 @@ from medteb_mteb.curation.files.records import BuildError
 @pytest.mark.parametrize(
     ("steps", "message"),
     [
-        ("{step: dedup, in: documents.jsonl}", "steps: has to be a list"),
-        ("", "steps: has to be a list"),
+        ("{step: dedup, in: documents.jsonl}", "steps: must be a list"),
+        ("", "steps: must be a list"),
         ("[null]", "steps.0: "),
         ("[{step: [dedup], in: documents.jsonl}]", "is not a step; choose from "),
         ("[{step: dedup, name: 0, in: documents.jsonl}]", "steps.0.dedup.name: "),

@@ -124,7 +124,5 @@ def test_a_folder_that_cannot_be_written_is_named(step, data):
     folder = step("sts")
     data.parent.mkdir()
     data.write_text("a file")
-    with pytest.raises(
-        BuildError, match=r"data/MedTEBSTS cannot be written \(.*\)\. Start again when it can"
-    ):
+    with pytest.raises(BuildError, match=r"data/MedTEBSTS cannot be written \(.*\)\. Fix this and repeat it"):
         publish(folder, data)

@@ -22,7 +22,7 @@ def test_resuming_needs_something_to_resume(quiet, write, server):
             [{"step": "anonymise", "in": "queries.jsonl"}],
             "'anonymise' is not a step; choose from 'anonymize'",
         ),
-        ([{"in": "queries.jsonl"}], "which 'step' it is has to be said"),
+        ([{"in": "queries.jsonl"}], "the key 'step' is missing"),
         (
             [{"step": "dedup", "in": "queries.jsonl", "treshold": 0.8}],
             r"steps.0.dedup.treshold: Extra inputs",
@@ -56,7 +56,7 @@ def test_impossible_builds_are_refused_before_anything_is_done(quiet, write, tmp
     ("content", "message"),
     [
         ("steps: [\n", "is not valid YAML"),
-        ("- a\n", "has to be a mapping with 'steps'"),
+        ("- a\n", "must be a mapping with 'steps'"),
         ("out: a\nout: b\nsteps: []\n", "the key 'out' occurs twice"),
         ("steps:\n- {step: dedup, in: queries.jsonl}\nseed: 3\n", "seed: Extra inputs"),
         ("judges: nowhere.yaml\nsteps:\n- {step: dedup, in: queries.jsonl}\n", "nowhere.yaml cannot be read"),

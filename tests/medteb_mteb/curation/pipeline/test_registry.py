@@ -135,7 +135,7 @@ def test_a_class_without_a_run_method_is_refused(registering):
             return StepOutcome()
 
     for cls in (Idle, Mute):
-        with pytest.raises(TypeError, match=f"Step 'idle': {cls.__name__} has to define 'WRITES' and 'run'"):
+        with pytest.raises(TypeError, match=f"Step 'idle': {cls.__name__} must define 'WRITES' and 'run'"):
             registry.step("idle")(cls)
     assert "idle" not in registry.registered()
 

@@ -90,7 +90,7 @@ def test_half_of_a_surrogate_pair_is_refused(load, text):
     [
         (b"\xff", "is not valid YAML"),
         (b"steps: [", "is not valid YAML"),
-        ("", "has to be a mapping with 'steps', a list"),
+        ("", "must be a mapping with 'steps', a list"),
         ("steps: &all [*all]", "steps.0: "),
         (f"1: 2\nsteps: [{DEDUP}]", "1: Keys should be strings"),
         (f"judges: 3\nsteps: [{DEDUP}]", "judges: "),

@@ -103,7 +103,7 @@ def test_changed_files_are_not_overwritten(tmp_path):
     source = raw_samples.write_ontology(tmp_path / "raw")
     build_set("DiseaseOntologyRetrieval", source, tmp_path / "data")
     (tmp_path / "data" / "DiseaseOntologyRetrieval" / "corpus.jsonl").write_text("changed")
-    with pytest.raises(BuildError, match=r"is not what was built: .* Delete it and build it again"):
+    with pytest.raises(BuildError, match=r"was changed after the build: .* Delete it and build it again"):
         build_set("DiseaseOntologyRetrieval", source, tmp_path / "data")
 
 

@@ -62,12 +62,12 @@ def test_commands_estimate_build_and_score(sources, tmp_path, endpoint, medteb, 
     command = ("build", "relatives", BIORXIV, sources / "biorxiv", tmp_path / "data", "--llm", file, "-q")
     code, out, err = medteb(*command, "--dry-run")
     assert (code, err, server.made) == (0, "", 0)
-    assert out.startswith("7 prompts, 0 known, 0 failed before; 7 requests")
+    assert out.startswith("7 prompts, 0 in the journal, 0 failed before; 7 requests")
     assert not (tmp_path / "data").exists()
     code, out, err = medteb(*command)
     assert (code, err, server.made) == (0, "", 7)
     assert "7 rows" in out
-    assert "7 answers bought, 0 known" in out
+    assert "7 new answers, 0 from the journal" in out
     assert (tmp_path / "data" / "answers.sqlite").is_file()
     code, out, _ = medteb(*command, "--json")
     report = json.loads(out)
@@ -106,7 +106,7 @@ def test_a_damaged_journal_is_repaired_by_the_same_command(sources, tmp_path, en
     code, out, err = medteb(*command, "--repair")
     assert code == 0
     assert "7 answers are kept" in err
-    assert "0 answers bought, 7 known" in out
+    assert "0 new answers, 7 from the journal" in out
     assert "(built before)" in out
     assert server.made == 7
 

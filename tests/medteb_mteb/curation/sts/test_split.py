@@ -81,7 +81,7 @@ def test_queries_near_a_training_query_are_left_out_of_the_test():
     first = split().test[0]
     sides = split(training_queries=[texts[first] + "呀"])
     assert sides.left_out == {first: "leak"}
-    with pytest.raises(BuildError, match="near queries of a training set"):
+    with pytest.raises(BuildError, match="near-duplicates of training queries"):
         split(training_queries=list(texts.values()))
 
 

@@ -311,7 +311,7 @@ def test_the_command_estimates_builds_and_reuses_bought_answers(given, options, 
     args[2] = out
     run_command(*args, "--already-anonymous", "--against", trained, "--seed", "7")
     printed = capsys.readouterr().out
-    assert "0 bought, 40 known" in printed
+    assert "0 new, 40 from the journal" in printed
     before = {row["query"] for row in lines(trained)}
     assert before.isdisjoint(row["sentence1"] for row in lines(out / "MedTEBSTS" / "test.jsonl"))
 

@@ -330,7 +330,7 @@ def test_the_command_estimates_and_writes_queries(documents, endpoint, tmp_path,
     out = tmp_path / "out"
     code, printed, _ = synthesize("queries", documents, out, *options, "--dry-run")
     assert (code, server.arrived, out.exists()) == (0, 0, False)
-    assert printed.startswith("3 prompts, 0 known, 0 failed before; 3 requests")
+    assert printed.startswith("3 prompts, 0 in the journal, 0 failed before; 3 requests")
     assert "of 5)" in printed
     code, printed, _ = synthesize("queries", documents, out, *options, "--dry-run", "--json")
     cost = json.loads(printed)
@@ -342,11 +342,11 @@ def test_the_command_estimates_and_writes_queries(documents, endpoint, tmp_path,
     assert code == 0
     assert f"3 rows: {out / 'pairs.jsonl'}" in printed
     assert "same-document 1" in printed
-    assert "3 answers bought" in printed
+    assert "3 new answers" in printed
     code, printed, _ = synthesize("queries", documents, out, *options, "--already-anonymous", "--json")
     assert json.loads(printed)["kept"] == 3
     _, printed, _ = synthesize("queries", documents, tmp_path / "b", *options, "--dry-run")
-    assert "3 known" in printed
+    assert "3 in the journal" in printed
     assert "0 requests" in printed
 
 

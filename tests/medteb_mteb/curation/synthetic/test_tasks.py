@@ -302,7 +302,7 @@ def test_the_command_estimates_and_then_writes_examples(endpoint, tmp_path, synt
     options = [out, "--llm", file, "--tasks", 3, "--pairs-per-task", 2, "-q"]
     code, printed, _ = synthesize("tasks", *options, "--dry-run")
     assert (code, server.arrived, out.exists()) == (0, 0, False)
-    assert printed.startswith("7 prompts, 0 known, 0 failed before; 7 requests")
+    assert printed.startswith("7 prompts, 0 in the journal, 0 failed before; 7 requests")
     code, printed, _ = synthesize("tasks", *options, "--json")
     report = json.loads(printed)
     assert (code, report["kept"], report["tasks"], report["bought"]) == (0, 6, 3, 7)

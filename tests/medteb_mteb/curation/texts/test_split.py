@@ -95,5 +95,5 @@ def test_no_text_of_one_side_has_a_near_duplicate_on_the_other(test):
 def test_a_number_above_the_total_takes_all():
     queries = {f"q{i}": text for i, text in enumerate(texts_of(10))}
     assert split_queries(queries, 100).train == []
-    with pytest.raises(BuildError, match="has to be positive; got 0"):
+    with pytest.raises(BuildError, match="must be positive; got 0"):
         split_queries(queries, 0)

@@ -171,12 +171,12 @@ class Web:
             except TransientError as again:
                 if again.after > MAX_PAUSE_SECONDS:
                     raise BuildError(
-                        f"{self.base} asks to come back in {again.after:,.0f} seconds ({again.reason}). "
+                        f"{self.base} requests a pause of {again.after:,.0f} seconds ({again.reason}). "
                         "What was fetched is kept: run the same command again then."
                     ) from None
                 if attempt + 1 == self.settings.attempts:
                     raise BuildError(
-                        f"{shown} gives no usable answer in {self.settings.attempts} attempts "
+                        f"{shown} gave no usable answer in {self.settings.attempts} attempts "
                         f"({again.reason}). What was fetched is kept: run the same command again later."
                     ) from None
                 pause = self.settings.backoff * 2.0**attempt * random.uniform(0.5, 1.0)

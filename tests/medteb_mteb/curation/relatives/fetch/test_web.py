@@ -53,7 +53,7 @@ def test_a_server_that_asks_for_a_pause_gets_it(client, apis, slept, status):
 
 def test_a_server_that_asks_for_too_long_a_pause_is_left_alone(client, apis, slept):
     apis.faults["/studies"] = [Answer(b"", 429, {"Retry-After": "86400"})]
-    with pytest.raises(BuildError, match=r"asks to come back in 86,400 seconds \(status 429\)"):
+    with pytest.raises(BuildError, match=r"requests a pause of 86,400 seconds \(status 429\)"):
         ask(client)
     assert max(slept, default=0) < 1
 
