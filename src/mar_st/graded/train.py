@@ -22,7 +22,6 @@ from mar_st.graded.grader import THRESHOLDS_FILE, Grader
 from mar_st.graded.thresholds import Thresholds, fit_thresholds, weighted_kappa
 from mar_st.model.names import model_source
 from mar_st.model.reranker import load_cross_encoder
-from mar_st.model.tokenizers import forget_lengths
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -148,6 +147,8 @@ def train_grader(
     (work / identity).touch()
     model = _trained(training, base, work / "checkpoints", settings, top=max(pair.label for pair in pairs))
     part = work / "model"
+    from mar_st.model.tokenizers import forget_lengths  # lazy: transformers
+
     forget_lengths(model)
     model.save_pretrained(str(part), create_model_card=False)
     scores = np.asarray(

@@ -53,7 +53,7 @@ def test_every_stage_that_cannot_be_trained_is_named():
 def test_a_configuration_with_an_optimiser_of_its_own_is_refused(tmp_path, section):
     path = tmp_path / "ds.json"
     path.write_text(json.dumps({"zero_optimization": {"stage": 1}, section: {"type": "AdamW"}}))
-    with pytest.raises(LaunchError, match=f"has an '{section}' section"):
+    with pytest.raises(LaunchError, match=f"has the section '{section}'"):
         check_launch(load_recipe("kale"), Launch(8, path))
     with pytest.raises(LaunchError, match="pip install deepspeed"):
         check_launch(load_recipe("kale"), Launch(8, CONFIGS / "zero1.json", installed=False))

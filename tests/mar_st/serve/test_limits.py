@@ -191,7 +191,12 @@ def test_a_probe_is_answered_during_a_request_at_the_limit(make_client, monkeypa
 
     class Held(FakeSearcher):
         def search_vectors(self, vectors, texts=None, k=10, **options):
-            large = k > 100 or options.get("rerank") or options.get("where") or len((texts or [""])[0]) > 100
+            large = (
+                k > 100
+                or (options.get("rerank") or 0) > 1
+                or options.get("where")
+                or len((texts or [""])[0]) > 100
+            )
             if held == "search" and large:
                 gate.hold()
             hits = super().search_vectors(vectors, texts, k, **options)

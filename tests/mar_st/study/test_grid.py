@@ -295,7 +295,7 @@ def test_missing_inputs_are_noticed_before_training(change, trained, study_folde
             {"pooling": "lasttoken"},
             "document encoder is pooled at its EOS token, but",
         ),
-        ("query", {}, "the prompt 'nowhere', which neither 'prompts' nor a source defines"),
+        ("query", {"projection": 16}, "the prompt 'nowhere', which neither 'prompts' nor a source defines"),
     ],
 )
 def test_what_a_source_lacks_is_noticed_before_training(
@@ -303,7 +303,7 @@ def test_what_a_source_lacks_is_noticed_before_training(
 ):
     source = {"source": str(encoder_folder), "config": None, "tokenizer": None, **changes}
     row = {"name": "x", "changes": {side: source}}
-    if not changes:
+    if side == "query":
         row["set"] = {"data.answers.prompt": "nowhere"}
     study = load_study(change(rows=[{"name": "full"}, row], published=[]))
     with pytest.raises(MarError, match=message):

@@ -70,7 +70,7 @@ def test_aliases_find_the_results_of_their_model(cache, data_root, monkeypatch):
     assert [result.model_name for result in results.model_results] == [f"medteb/{MODEL}"]
     assert len(cache.load_results().select_models([MODEL]).model_results) == 1
     assert cache.get_task_names(models=[MODEL]) == ["MedTEBSTS"]
-    assert cache.load_task_result("MedTEBSTS", MODEL, "1").task_name == "MedTEBSTS"
+    assert cache.load_task_result("MedTEBSTS", MODEL, "2").task_name == "MedTEBSTS"
     assert [meta.name for meta in mteb.get_model_metas([MODEL])] == [f"medteb/{MODEL}"]
     assert cache.load_results(models=["bm25-jieba"]).model_results == []
 
@@ -118,4 +118,4 @@ def test_the_stock_command_takes_an_alias(cache, monkeypatch):
     evaluate(cache, packaged_sts(monkeypatch))
     parsed = build_cli().parse_args(["submit-results", "-m", MODEL, "--output-folder", str(cache.cache_path)])
     parsed.func(parsed)
-    assert f"results/medteb__{MODEL}/1/MedTEBSTS.json" in committed(cache)
+    assert f"results/medteb__{MODEL}/2/MedTEBSTS.json" in committed(cache)
