@@ -71,8 +71,14 @@ def test_failed_requests_count_if_they_are_retried(write, quiet, endpoint, monke
         path = write(
             url, steps=[*CLEAN, POOL, JUDGE, step], llm=llm, judge={"max_failed": 1.0, "unreadable": None}
         )
-        for model in ("rule-words", "rule-questions"):
-            monkeypatch.setitem(rule_judges.ANSWERS, model, lambda messages: "我不知道")
+        answer = rule_judges.ANSWERS["rule-questions"]
+        unread = iter([False])  # the first document gets queries; a step without any is an error
+        monkeypatch.setitem(rule_judges.ANSWERS, "rule-words", lambda messages: "我不知道")
+        monkeypatch.setitem(
+            rule_judges.ANSWERS,
+            "rule-questions",
+            lambda messages: "我不知道" if next(unread, True) else answer(messages),
+        )
         assert quiet(path).complete
         for name in ("judge", "asked"):
             assert planned(path, name).fate == "finished"
