@@ -79,7 +79,7 @@ class Part:
         """Return the array of an `.npy` file.
 
         Raises:
-            StoreError: The array is not a matrix of floats in row-major order, or its vectors have width 0.
+            StoreError: The array is not a matrix of floats in row-major order.
         """
         try:
             array: Any = load_array(path, mapped=True)
@@ -90,8 +90,6 @@ class Part:
                 f"{path} holds {array.dtype} of shape {array.shape}; vectors are floats of shape (texts, "
                 "dim), in C order. Save them with numpy.save(path, numpy.ascontiguousarray(vectors))."
             )
-        if not array.shape[1]:
-            raise StoreError(f"{path} holds vectors of width 0. Encode the texts again.")
         return cls(Path(path), array.dtype, array.shape, int(array.offset))
 
     @property
