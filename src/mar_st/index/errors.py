@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 from mar_st.errors import MarError
+from mar_st.files.packages import load_package
 
 #: Packages that are imported when they are first needed, and the extra that installs them.
 _EXTRAS = {"faiss": "index", "pyarrow": "index", "pymilvus": "scale", "milvus_lite": "scale"}
@@ -23,12 +23,6 @@ def need(package: str) -> Any:
     """Import an optional package.
 
     Raises:
-        IndexingError: The package is not installed; the message holds the pip command.
+        PackageError: The package is not installed; the message holds the pip command.
     """
-    try:
-        return import_module(package)
-    except ImportError as error:
-        extra = _EXTRAS[package.partition(".")[0]]
-        raise IndexingError(
-            f"This needs the package {package} ({error}). Install it: pip install 'medteb[{extra}]'"
-        ) from error
+    return load_package(package, extra=_EXTRAS[package.partition(".")[0]])
