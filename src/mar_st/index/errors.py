@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from mar_st.errors import MarError
-from mar_st.files.packages import load_package
 
 #: Packages that are imported when they are first needed, and the extra that installs them.
 _EXTRAS = {"faiss": "index", "pyarrow": "index", "pymilvus": "scale", "milvus_lite": "scale"}
@@ -25,4 +24,6 @@ def need(package: str) -> Any:
     Raises:
         PackageError: The package is not installed; the message holds the pip command.
     """
+    from mar_st.files.packages import load_package  # lazy: numpy
+
     return load_package(package, extra=_EXTRAS[package.partition(".")[0]])
