@@ -71,12 +71,18 @@ def read_pairs(folder: Path, split: str) -> dict[str, Any]:
         `pairs` and `gold`, see `mar_st.evaluation.tasks.TaskData`.
 
     Raises:
-        DataError: The file is missing or broken, or all pairs have one score.
+        DataError: The file is missing or broken, it is one of pair classification, or all pairs have one
+            score.
     """
     pairs, gold = [], []
     for place, row in _rows(folder / f"{split}.jsonl"):
+        if "label" in row and "score" not in row:
+            raise DataError(
+                f"{place}: 'label' is a column of pair classification; only retrieval, reranking and STS can "
+                "be scored here. For STS, name the column 'score'."
+            )
         first, second = as_text(row.get("sentence1")), as_text(row.get("sentence2"))
-        value = as_number(row.get("score", row.get("label")))
+        value = as_number(row.get("score"))
         if first is None or second is None or value is None:
             raise DataError(f"{place}: needs 'sentence1', 'sentence2' and a finite number 'score'.")
         pairs.append((first, second))

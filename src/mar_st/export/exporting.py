@@ -176,7 +176,7 @@ def check_place(out: Path, *, overwrite: bool) -> None:
         ExportError: The folder holds something that may not be replaced.
     """
     if out.exists() and not overwrite:
-        raise ExportError(f"{out} is there already. Give another folder, or overwrite it (--overwrite).")
+        raise ExportError(f"{out} exists. Give another folder, or overwrite it (--overwrite).")
     if out.exists() and not (out / LISTING_FILE).is_file():
         raise ExportError(f"{out} is not an exported encoder, so it is not overwritten. Give another folder.")
 

@@ -12,7 +12,7 @@ from mar_st.files.digests import (
     write_digests,
 )
 from mar_st.files.names import delete_listed, listed_path, refuse_links
-from mar_st.files.reading import JsonError, one_line, printable, read_json, repeated
+from mar_st.files.reading import JsonError, counted, one_line, printable, read_json, repeated
 from mar_st.files.reserve import open_reserved, reserve
 from mar_st.files.writing import (
     finished,
@@ -32,6 +32,7 @@ __all__ = [
     "Check",
     "JsonError",
     "check_file",
+    "counted",
     "delete_listed",
     "entry_of",
     "files_below",

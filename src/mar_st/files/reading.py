@@ -10,7 +10,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["JsonError", "NotUtf8Error", "one_line", "printable", "read_json", "repeated", "utf8_lines"]
+__all__ = [
+    "JsonError",
+    "NotUtf8Error",
+    "counted",
+    "one_line",
+    "printable",
+    "read_json",
+    "repeated",
+    "utf8_lines",
+]
 
 #: Characters that control a terminal, and those that change the order of others.
 _CONTROL_CHARACTERS = re.compile(
@@ -77,6 +86,17 @@ def repeated(names: Iterable[str]) -> str | None:
 def one_line(error: BaseException, max_characters: int = 300) -> str:
     """Return the message of an error in one line; some libraries use several."""
     return " ".join(str(error).split())[:max_characters]
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun for a message: `1 pair`, `1,200 pairs`.
+
+    Args:
+        number: The number.
+        noun: The noun in the singular.
+        plural: Its plural; default: the singular with an s.
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def printable(text: str) -> str:

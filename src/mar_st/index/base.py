@@ -91,7 +91,8 @@ class Index(ABC):
                 each optionally followed by `/COLLECTION`.
 
         Raises:
-            IndexingError: The index does not exist or is damaged, or a package is not installed.
+            IndexingError: The index does not exist or is damaged.
+            PackageError: A package is not installed.
         """
         index_class = STORES.get("milvus" if str(target).startswith(MILVUS_PREFIX) else "folder")
         if index_class is None:
@@ -104,7 +105,8 @@ class Index(ABC):
         """Open an index of this class, see `open`.
 
         Raises:
-            IndexingError: The index does not exist or is damaged, or a package is not installed.
+            IndexingError: The index does not exist or is damaged.
+            PackageError: A package is not installed.
         """
 
     @abstractmethod

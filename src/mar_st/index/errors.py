@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 from mar_st.errors import MarError
@@ -23,12 +22,8 @@ def need(package: str) -> Any:
     """Import an optional package.
 
     Raises:
-        IndexingError: The package is not installed; the message holds the pip command.
+        PackageError: The package is not installed; the message holds the pip command.
     """
-    try:
-        return import_module(package)
-    except ImportError as error:
-        extra = _EXTRAS[package.partition(".")[0]]
-        raise IndexingError(
-            f"This needs the package {package} ({error}). Install it: pip install 'medteb[{extra}]'"
-        ) from error
+    from mar_st.files.packages import load_package  # lazy: numpy
+
+    return load_package(package, extra=_EXTRAS[package.partition(".")[0]])

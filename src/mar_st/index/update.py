@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mar_st.files import entry_of, sync_file, sync_folder
+from mar_st.files import counted, entry_of, sync_file, sync_folder
 from mar_st.index import lexical
 from mar_st.index.build import segment_entry, write_documents
 from mar_st.index.corpus import encoded_corpus
@@ -282,4 +282,4 @@ def _listed(names: Sequence[str], count: int | None = None) -> str:
     count = count or len(names)
     cut = (name[:_MAX_SHOWN_CHARACTERS] + "…" * (len(name) > _MAX_SHOWN_CHARACTERS) for name in names[:3])
     shown = ", ".join(map(repr, cut)) + (", ..." if count > 3 else "")
-    return f"{count} document{'s' if count != 1 else ''} ({shown})"
+    return f"{counted(count, 'document')} ({shown})"

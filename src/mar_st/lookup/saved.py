@@ -50,7 +50,7 @@ def saved_features(
     features = Features(names, lengths=tuple(config["lengths"]), max_length=config["max_length"])
     if table != (len(features), config["embedding_dimension"]) or features.digest() != config["dictionary"]:
         raise LookupEncoderError(
-            f"{place} is made of files that do not belong together: {DICTIONARY} has {len(features)} "
+            f"{place} is made of files that come from different encoders: {DICTIONARY} has {len(features)} "
             f"features, config.json says {config['embedding_dimension']} dimensions, the table {table}. "
             "Copy the encoder again."
         )

@@ -109,7 +109,7 @@ def add_lora(
 
     model: Any = transformer.model
     if has_adapter(transformer):
-        raise LoRAError(f"{type(model).__name__} carries an adapter already; merge it with merge_lora first.")
+        raise LoRAError(f"{type(model).__name__} already has an adapter; merge it with merge_lora first.")
     known = {name.rpartition(".")[2] for name in _linear_layers(model)}
     wanted = default_targets(model) if targets is None else tuple(targets)
     unknown = [target for target in wanted if target not in known]

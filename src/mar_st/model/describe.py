@@ -83,7 +83,7 @@ def _describe(root: Path) -> dict[str, Any]:
 
 
 def count_parameters(folder: str | Path) -> int:
-    """Return the number of elements in the safetensors files below `folder`, from their headers alone."""
+    """Return the number of elements in the safetensors files below `folder`, read from their headers only."""
     total = 0
     for path in Path(folder).rglob("*.safetensors"):
         with safe_open(path, framework="pt") as file:

@@ -323,7 +323,7 @@ def _prepare_tokenizer(transformer: Transformer, role: Role, mode: PoolingMode, 
     if len(tokenizer) > rows:
         raise MarError(
             f"The tokenizer of {name} has {len(tokenizer)} tokens but its embedding has {rows} rows; "
-            "they belong to different models. Use the tokenizer the weights were trained with."
+            "they come from different models. Use the tokenizer the weights were trained with."
         )
     pooled = _pooled(tokenizer, role, mode, name)
     if pooled is not tokenizer:

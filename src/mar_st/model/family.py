@@ -73,7 +73,9 @@ def add_query_encoder(
     if not is_query_route(name):
         raise FamilyError(f"A query encoder is called query-NAME (letters, digits, - and _); got {name!r}.")
     if name in listing["structure"]:
-        raise FamilyError(f"{root} has a query encoder {name!r}; choose another name than {_names(listing)}.")
+        raise FamilyError(
+            f"{root} already has a query encoder {name!r}; choose another name than {_names(listing)}."
+        )
     modules = list(encoder) if not isinstance(encoder, str | Path) else _modules(Path(encoder), root)
     modules = _fitted(modules, root, listing)
     module_types: dict[str, str] = {}
@@ -110,7 +112,7 @@ def remove_query_encoder(folder: str | Path, name: str) -> None:
     names = query_encoders(root)
     if name not in names or name == "query":
         others = ", ".join(other for other in names if other != "query") or "none"
-        raise FamilyError(f"{root} has no query encoder {name!r} that can be taken out; it has {others}.")
+        raise FamilyError(f"{root} has no query encoder {name!r} that can be removed; it has {others}.")
     for router in routers(root):
         listing = read_router(router)
         removed = listing["structure"].pop(name, [])

@@ -125,7 +125,8 @@ def model_of(folder: str | Path) -> Path:
     pickled = [path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.pkl") for path in model.rglob(pattern)]
     if pickled or not list(model.rglob("*.safetensors")):
         raise PushError(
-            f"{model} holds {', '.join(pickled) or 'no weights'}; a model is uploaded as safetensors alone."
+            f"{model} holds {', '.join(pickled) or 'no weights'}; only safetensors are uploaded. Save the "
+            "model again with save_pretrained."
         )
     return model
 

@@ -43,7 +43,7 @@ class MAR(SentenceTransformer):
     """An asymmetric retriever: queries by a small encoder, documents by a large one, one vector space.
 
     The saved form is a plain sentence-transformers folder (`SentenceTransformer(folder)` loads it). This
-    class adds building from two encoders, loading of one route alone, `encode_queries` and `encode_corpus`,
+    class adds building from two encoders, loading of only one route, `encode_queries` and `encode_corpus`,
     and the checks that make a mismatch fail early.
 
     Example:

@@ -49,13 +49,13 @@ def pack(model: str | Path, out: str | Path) -> None:
         out: Folder to write; must not exist. It is moved into place when it is complete.
 
     Raises:
-        PackedError: The folder does not exist, it holds no safetensors, or `out` exists already.
+        PackedError: The folder does not exist, it holds no safetensors, or `out` exists.
     """
     from safetensors.torch import save_file  # lazy: safetensors.torch
 
     source, target = Path(model), Path(out)
     if target.exists():
-        raise PackedError(f"{target} is there already; choose another folder or delete it.")
+        raise PackedError(f"{target} exists; give another folder or delete it.")
     files = sorted(path for path in source.rglob("*") if path.is_file())
     weights = [path for path in files if path.suffix == ".safetensors"]
     if not weights:

@@ -108,7 +108,7 @@ def append_eos(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerFast:
 
 
 def check_vocabulary(tokenizer: Any, source: str) -> None:
-    """Raise an error if a tokenizer knows special tokens alone.
+    """Raise an error if a tokenizer knows only special tokens.
 
     Transformers makes such a tokenizer for a folder that has no files of one.
 
@@ -117,7 +117,7 @@ def check_vocabulary(tokenizer: Any, source: str) -> None:
     """
     if hasattr(tokenizer, "all_special_ids") and len(tokenizer) <= len(set(tokenizer.all_special_ids)):
         raise MarError(
-            f"{source} has no vocabulary: its tokenizer knows {len(tokenizer)} special tokens alone. Copy "
+            f"{source} has no vocabulary: its tokenizer knows only {len(tokenizer)} special tokens. Copy "
             "the tokenizer's files (tokenizer.json, or vocab.txt, or a .model file) into the model's folder."
         )
 

@@ -144,12 +144,12 @@ class BigramTransformer(Transformer):
         if bigrams.width != width:
             raise BigramError(
                 f"The vectors of token pairs have {bigrams.width} dimensions, the token embeddings {width}; "
-                "they belong to different encoders."
+                "they come from different encoders."
             )
         if int(bigrams.pairs.max()) >= rows:
             raise BigramError(
                 f"A pair has the token {int(bigrams.pairs.max())}, but there are {rows} token embeddings; "
-                "they belong to different encoders."
+                "they come from different encoders."
             )
         parameters = transformer.model_forward_params
         if parameters is not None and "inputs_embeds" not in parameters:
@@ -215,7 +215,7 @@ class BigramTransformer(Transformer):
         place = f"{model_name_or_path}/{subfolder}".rstrip("/")
         if backend != "torch":
             raise BigramError(
-                f"{place} has vectors of token pairs, which sentence-transformers computes with torch alone, "
+                f"{place} has vectors of token pairs, which sentence-transformers computes only with torch, "
                 f"not with {backend}. Leave backend out, or write the encoder with mar export."
             )
         hub: dict[str, Any] = {

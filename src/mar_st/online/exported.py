@@ -76,7 +76,8 @@ class ExportedEncoder:
             threads: Threads per call; default all processors of this process.
 
         Raises:
-            EncoderError: The folder is broken, has no such variant, or the runtime is not installed.
+            EncoderError: The folder is broken, or has no such variant.
+            PackageError: The runtime is not installed.
         """
         listing = Listing.read(folder)
         variant, runtime = _opened(folder, listing, backend, threads)

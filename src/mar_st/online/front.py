@@ -50,8 +50,9 @@ class QueryTokenizer:
     """
 
     def __init__(self, path: Path, max_length: int, side: str = "right") -> None:
+        tokenizers = optional("tokenizers")
         try:
-            self._tokenizer: Any = optional("tokenizers").Tokenizer.from_file(str(path))
+            self._tokenizer: Any = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # it raises no narrower type
             reason = " ".join(str(error).split())[:200]
             raise EncoderError(

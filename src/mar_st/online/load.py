@@ -43,7 +43,7 @@ def load_query_encoder(
         if query is not None and query != encoder_name(exported):
             name = encoder_name(exported) or "one query encoder"
             raise EncoderError(
-                f"{source} is an exported encoder and holds {name} alone, "
+                f"{source} is an exported encoder and holds only {name}, "
                 f"not {query!r}; export that one with `mar export MODEL OUT --query-encoder {query}`."
             )
         return exported

@@ -128,7 +128,9 @@ class NumpyLookupEncoder:
         count, dim, kind = listing.features, listing.dim, TABLE_DTYPES[listing.precision]
         size = 4 * (2 * count + dim) + kind.itemsize * count * dim
         if len(features) != count or len(content) != size:
-            raise EncoderError(f"The files of {folder} do not belong together; export the encoder again.")
+            raise EncoderError(
+                f"The files of {folder} come from different exports; export the encoder again."
+            )
         singles = np.frombuffer(content, "<f4", 2 * count + dim)
         parts = dict(zip(("weights", "bias", "scales"), np.split(singles, [count, count + dim]), strict=True))
         parts["table"] = np.frombuffer(content, kind, offset=singles.nbytes).reshape(count, dim)

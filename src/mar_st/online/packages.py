@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from typing import Any
 
-from mar_st.online.protocol import EncoderError
+from mar_st.files.packages import load_package
 
 
 def optional(name: str, extra: str = "online") -> Any:
@@ -16,13 +15,7 @@ def optional(name: str, extra: str = "online") -> Any:
     imported. A process that sees medical queries must not send any.
 
     Raises:
-        EncoderError: The package is not installed.
+        PackageError: The package is not installed.
     """
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise EncoderError(
-            f"This needs the package {name.partition('.')[0]} ({error}). Install it with "
-            f"pip install 'medteb[{extra}]'."
-        ) from error
+    return load_package(name, extra=extra)

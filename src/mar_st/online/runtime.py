@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from mar_st.errors import MarError
 from mar_st.files import one_line
 from mar_st.files.registered import Registered
 from mar_st.kernels.processor import processors
@@ -66,7 +67,8 @@ def open_runtime(folder: Path, variant: ExportVariant, threads: int | None) -> R
     """Load the graph of a variant.
 
     Raises:
-        EncoderError: The runtime is not known or not installed, or cannot load the graph.
+        EncoderError: The runtime is not known, or cannot load the graph.
+        PackageError: The runtime is not installed.
     """
     runtime_class = RUNTIMES.get(variant.runtime)
     if runtime_class is None:
@@ -75,7 +77,7 @@ def open_runtime(folder: Path, variant: ExportVariant, threads: int | None) -> R
     path = folder / variant.graph
     try:
         return runtime_class(path, variant.options, threads or processors())
-    except EncoderError:
+    except MarError:
         raise
     except Exception as error:  # the runtimes have exceptions of their own for damaged and unsupported graphs
         raise EncoderError(

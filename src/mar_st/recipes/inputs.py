@@ -125,9 +125,11 @@ class Backbone(Strict):
                 "'layers_of_document' (layers of the other side)"
             )
         if (self.config is None) != (self.tokenizer is None):
-            raise ValueError("'tokenizer' goes with 'config'; a 'source' brings its own")
+            raise ValueError(
+                "give 'tokenizer' together with 'config', and leave it out with a 'source', which has its own"
+            )
         if self.tokenizer_data is not None and self.tokenizer is None:
-            raise ValueError("'tokenizer_data' goes with 'tokenizer'")
+            raise ValueError("'tokenizer_data' needs 'tokenizer'; give both or neither")
         if self.context_means is not None and not (self.layers_of_document or (0,))[0]:
             raise ValueError(
                 "'context_means' replace the embeddings below 'layers_of_document', whose first layer must "
@@ -208,13 +210,13 @@ class Data(Strict):
     @model_validator(mode="after")
     def _role(self) -> Self:
         if (self.form == "texts") != (self.role is not None):
-            raise ValueError("'role' (query or document) goes with form 'texts', and with no other")
+            raise ValueError("form 'texts' needs a 'role' (query or document), and other forms have none")
         return self
 
     @model_validator(mode="after")
     def _instruction(self) -> Self:
         if self.instruction and self.form == "texts":
-            raise ValueError("'instruction' is for pairs, not for form 'texts'")
+            raise ValueError("'instruction' is for pairs, not for form 'texts'; leave it out")
         if self.instruction and "{instruction}" not in self.instruction:
             raise ValueError("'instruction' says where the text goes, for instance '{instruction}\\nQuery: '")
         if self.instruction and self.prompt:

@@ -228,7 +228,7 @@ class Recipe(Strict):
         for stage in self.stages:
             if isinstance(stage, RetroMAEStage):
                 raise ValueError(
-                    f"stage {stage.name}: RetroMAE reads token embeddings alone, without the query encoder's "
+                    f"stage {stage.name}: RetroMAE reads only token embeddings, without the query encoder's "
                     "'bigrams'; leave out one of the two"
                 )
 

@@ -41,7 +41,7 @@ class _Stage(Strict):
         default=None,
         ge=16,
         description="tokens encoded at a time by GradCache, with padding, so that passes of short texts hold "
-        "more; alone or as well as mini_batch_size",
+        "more; with or without mini_batch_size",
     )
     gradient_accumulation: int = Field(
         default=1, gt=0, description="number of passes per optimiser step; rows are compared within a pass"
@@ -207,7 +207,7 @@ class ContrastiveStage(_Contrastive, _LoRA, _StartShare):
     learnable_temperature: bool = Field(
         default=False, description="training of the temperature together with the weights"
     )
-    dims: Dims = Field(default=(), description="Matryoshka dimensions; empty means the full width alone")
+    dims: Dims = Field(default=(), description="Matryoshka dimensions; empty: only the full width")
     both_directions: bool = Field(
         default=False,
         description="contrastive loss in both directions, which also ranks the queries for each document",

@@ -81,6 +81,7 @@ def export_command(
     ] = None,
 ) -> None:
     """Write a sheet of unlabelled pairs for clinicians to fill in."""
+    from mar_st.files import counted  # lazy: numpy
     from medteb_mteb.curation.files.read import read_texts  # lazy: yaml
     from medteb_mteb.curation.labels.grades import read_labels  # lazy: start-up
     from medteb_mteb.curation.labels.review import export_review, key_of  # lazy: numpy
@@ -95,7 +96,8 @@ def export_command(
         positives=positives,
     )
     typer.echo(
-        f"{number} pairs in {sheet}; the labels are in {key_of(sheet)}, which the reviewers must not see"
+        f"{counted(number, 'pair')} in {sheet}; the labels are in {key_of(sheet)}, which the reviewers must "
+        "not see"
     )
 
 
@@ -136,14 +138,14 @@ def plan_command(
     if as_json:
         typer.echo(json.dumps([asdict(one) for one in strata], ensure_ascii=False, indent=2))
         return
-    from mar_st.files import printable  # lazy: numpy
+    from mar_st.files import counted, printable  # lazy: numpy
 
     typer.echo(f"{'stratum':40} {'pairs':>9} {'drawn':>7} {'probability':>12}")
     for one in strata:
         typer.echo(f"{printable(one.name):40} {one.pairs:9,} {one.drawn:7,} {one.drawn / one.pairs:12.4f}")
     typer.echo(
-        f"{sum(one.drawn for one in strata)} pairs in {sheet}; the labels are in {key_of(sheet)}, which "
-        "the experts must not see"
+        f"{counted(sum(one.drawn for one in strata), 'pair')} in {sheet}; the labels are in "
+        f"{key_of(sheet)}, which the experts must not see"
     )
     kinds = {one.name.partition(",")[0] for one in strata}
     for missing in sorted({"positive", "negative"} - kinds):
@@ -160,10 +162,11 @@ def adjudicate_command(
 
     Writes a sheet with their answers and a column for the decision.
     """
+    from mar_st.files import counted  # lazy: numpy
     from medteb_mteb.curation.labels.experts import write_disagreements  # lazy: numpy
 
     number = write_disagreements(sheet, _by_name(answered), out)
-    typer.echo(f"{number} pairs in {out}; fill in the column 'decision'")
+    typer.echo(f"{counted(number, 'pair')} in {out}; fill in the column 'decision'")
 
 
 @review_app.command("import")
@@ -173,13 +176,14 @@ def import_command(
     as_json: AsJson = False,
 ) -> None:
     """Compare the answers of clinicians with the labels."""
+    from mar_st.files import counted  # lazy: numpy
     from medteb_mteb.curation.labels.review import import_review  # lazy: numpy
 
     report = import_review(sheet, _by_name(answered))
     if as_json:
         typer.echo(json.dumps(report.to_json(), ensure_ascii=False, indent=2))
         return
-    typer.echo(f"{report.pairs} pairs answered by all, {report.unanswered} left out")
+    typer.echo(f"{counted(report.pairs, 'pair')} answered by all, {report.unanswered} left out")
     typer.echo(f"agreement with the labels {report.agreement:.1%} [{report.low:.1%}, {report.high:.1%}]")
     for name, rate in report.by_reviewer.items():
         typer.echo(f"  {name} {rate:.1%}")
@@ -213,10 +217,14 @@ def _weight(entry: str) -> tuple[str, float]:
 
 
 def _summary(content: dict[str, Any], out: Path) -> str:
+    from mar_st.files import counted  # lazy: numpy
+
     lines = [f"{name:40} {number:8,}" for name, number in content["labels"].items()]
     report = content["agreement"]
     lines += [
-        f"{judge} gave no grade for {number:,} pairs" for judge, number in report["missing"].items() if number
+        f"{judge} gave no grade for {counted(number, 'pair')}"
+        for judge, number in report["missing"].items()
+        if number
     ]
     if "note" in report:
         return "\n".join([*lines, report["note"], f"labels: {out / 'labels.jsonl'}"])
@@ -226,7 +234,7 @@ def _summary(content: dict[str, Any], out: Path) -> str:
         "krippendorff_alpha": "Krippendorff's alpha",
         "gwet_ac1": "Gwet's AC1",
     }
-    lines.append(f"{', '.join(report['judges'])}: {report['pairs']:,} pairs graded by two or more")
+    lines.append(f"{', '.join(report['judges'])}: {counted(report['pairs'], 'pair')} graded by two or more")
     for kind, what in (("labels", "positive or not"), ("grades", "grades")):
         for name, shown in names.items():
             value, low, high = report[kind][name]

@@ -72,7 +72,7 @@ def edition_croissant(
 ) -> None:
     """Print an edition's Croissant metadata."""
     from medteb_mteb.commands import edition as commands  # lazy: start-up
-    from medteb_mteb.editions.croissant import croissant  # lazy: start-up
+    from medteb_mteb.curation.edition.croissant import croissant  # lazy: start-up
 
     typer.echo(json.dumps(croissant(commands.resolve(name), url=url), ensure_ascii=False, indent=2))
 

@@ -21,12 +21,13 @@ def repair_judgements(out: Path, journal: Path | None) -> None:
     Raises:
         BuildError: There is no journal, or the file is not one.
     """
+    from mar_st.files import counted  # lazy: numpy
     from medteb_mteb.curation import judge as judging  # lazy: numpy
 
     repaired = judging.repair_journal(judging.journal_path(out, journal))
     typer.echo(
-        f"{repaired.judgements} judgements and {repaired.accounts} accounts are kept; the damaged journal is "
-        f"{repaired.moved}",
+        f"{counted(repaired.judgements, 'judgement')} and {counted(repaired.accounts, 'account')} kept; the "
+        f"damaged journal is {repaired.moved}",
         err=True,
     )
 
@@ -37,8 +38,10 @@ def repair_answers(out: Path, journal: Path | None) -> None:
     Raises:
         BuildError: There is no journal, or the file is not one.
     """
+    from mar_st.files import counted  # lazy: numpy
     from medteb_mteb.curation.llm import answers_path  # lazy: numpy
     from medteb_mteb.curation.llm import repair_answers as run  # lazy: numpy
 
     repaired = run(answers_path(out, journal))
-    typer.echo(f"{repaired.answers} answers are kept; the damaged journal is {repaired.moved}", err=True)
+    kept = counted(repaired.answers, "answer")
+    typer.echo(f"{kept} kept; the damaged journal is {repaired.moved}", err=True)

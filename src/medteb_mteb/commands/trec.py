@@ -32,12 +32,16 @@ def run(
     `medteb run --save-predictions` saves mteb's predictions, which are also accepted.
     """
     from mar_st.data.trec import check_run_name, read_run, write_run  # lazy: transformers
+    from mar_st.files import counted  # lazy: numpy
 
     check_run_name(out)
     rankings = read_run(source, split=split, subset=subset)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_run(out, rankings, tag)
-    typer.echo(f"{len(rankings):,} queries, {sum(map(len, rankings.values())):,} results, written to {out}")
+    results = sum(map(len, rankings.values()))
+    typer.echo(
+        f"{counted(len(rankings), 'query', 'queries')}, {counted(results, 'result')}, written to {out}"
+    )
 
 
 @trec_app.command("qrels", no_args_is_help=True)
@@ -48,6 +52,7 @@ def qrels(
 ) -> None:
     """Write the qrels of an edition or data folder as TREC qrels."""
     from mar_st.data.trec import write_qrels  # lazy: transformers
+    from mar_st.files import counted  # lazy: numpy
     from medteb_mteb.commands.edition import resolve  # lazy: start-up
     from medteb_mteb.folders import read_folder  # lazy: yaml
 
@@ -58,4 +63,5 @@ def qrels(
     out.parent.mkdir(parents=True, exist_ok=True)
     write_qrels(out, content.retrieval.qrels)
     grades = sum(map(len, content.retrieval.qrels.values()))
-    typer.echo(f"{len(content.retrieval.qrels):,} queries, {grades:,} judgements, written to {out}")
+    queries = counted(len(content.retrieval.qrels), "query", "queries")
+    typer.echo(f"{queries}, {counted(grades, 'judgement')}, written to {out}")

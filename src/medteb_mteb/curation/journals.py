@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mar_st.files import counted
 from mar_st.integrity.verify import Verified
 from medteb_mteb.curation.diversify.journal import DROPPED_BYTE, KEPT_BYTE
 from medteb_mteb.curation.files.records import BuildError
@@ -31,7 +32,11 @@ __all__ = ["repair_damaged", "verify_journal"]
 #: Problems that are listed one by one.
 MAX_LISTED_PROBLEMS = 20
 
+#: Bytes of the header of an SQLite database.
+HEADER_BYTES = 100
 _MAGIC, _APPLICATION = b"SQLite format 3\x00", slice(68, 72)
+#: First bytes of a journal of decisions.
+_DECISIONS = b'{"vectors":'
 
 
 def verify_journal(path: str | Path) -> Verified:
@@ -50,7 +55,12 @@ def verify_journal(path: str | Path) -> Verified:
     if not file.is_file():
         raise BuildError(f"There is no journal at {file}.")
     with file.open("rb") as stream:
-        head = stream.read(4096)
+        head = stream.read(HEADER_BYTES)
+    if len(head) < HEADER_BYTES and (head.startswith(_MAGIC) or _MAGIC.startswith(head)):
+        raise BuildError(
+            f"{file} was cut to {len(head)} bytes; a journal that is a database has {HEADER_BYTES} or more. "
+            "Restore it from a copy, or delete it and run its command again."
+        )
     if head.startswith(_MAGIC[:8]):
         kind = _KINDS.get(int.from_bytes(head[_APPLICATION], "big"))
         if kind is None:
@@ -58,7 +68,7 @@ def verify_journal(path: str | Path) -> Verified:
         verified = Verified(str(file), f"journal of {kind.table}", 1, file.stat().st_size)
         _rows(file, kind, verified)
         return verified
-    if head.startswith(b'{"vectors":'):
+    if head.startswith(_DECISIONS) or _DECISIONS.startswith(head):
         verified = Verified(str(file), "journal of decisions", 1, file.stat().st_size, digests=False)
         _decisions(file, verified)
         return verified
@@ -80,17 +90,18 @@ def repair_damaged(verified: Verified) -> str:
     path = Path(verified.folder)
     if verified.kind == "journal of judgements":
         judged = repair_journal(path)
-        return f"{judged.judgements} judgements are kept; the damaged journal is {judged.moved}"
+        return f"{counted(judged.judgements, 'judgement')} kept; the damaged journal is {judged.moved}"
     if verified.kind == "journal of answers":
         answered = repair_answers(path)
-        return f"{answered.answers} answers are kept; the damaged journal is {answered.moved}"
+        return f"{counted(answered.answers, 'answer')} kept; the damaged journal is {answered.moved}"
     content = path.read_bytes()
     start, wrong = _torn(content)
     if wrong is None:
         raise BuildError(f"{path} cannot be repaired. {verified.problems[0].do}")
     with path.open("r+b") as stream:
         stream.truncate(start + wrong)
-    return f"{wrong} decisions are kept; {len(content) - start - wrong} bytes behind them are cut off"
+    rest = len(content) - start - wrong
+    return f"{counted(wrong, 'decision')} kept; {counted(rest, 'byte')} behind them cut off"
 
 
 def _rows(path: Path, kind: type[Database[Any]], verified: Verified) -> None:
@@ -107,11 +118,8 @@ def _rows(path: Path, kind: type[Database[Any]], verified: Verified) -> None:
             for (message,) in db.execute(f"PRAGMA integrity_check({MAX_LISTED_PROBLEMS})").fetchall():
                 if message != "ok":
                     verified.add(path, " ".join(str(message).split())[:200], do)
-            (version,) = db.execute("PRAGMA user_version").fetchone()
             wrong = total = 0
-            for checked in _CHECKS[kind]:
-                if version < checked.since:
-                    continue
+            for checked in _tables(db, kind, verified, do):
                 for row in db.execute(f"SELECT {checked.columns} FROM {checked.table}"):  # noqa: S608
                     count = checked.count(row)
                     total += count or 0
@@ -120,10 +128,27 @@ def _rows(path: Path, kind: type[Database[Any]], verified: Verified) -> None:
                         if wrong <= MAX_LISTED_PROBLEMS:
                             verified.add(path, f"the row of {checked.name} {_hex(row[0])} was changed", do)
             if wrong > MAX_LISTED_PROBLEMS:
-                verified.add(path, f"{wrong} rows were changed in all", do)
-            verified.notes.append(f"{total} {kind.table}")
+                verified.add(path, f"{wrong:,} rows were changed in all", do)
+            verified.notes.append(counted(total, kind.table.removesuffix("s")))
     except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite quotes damaged names in its messages
         verified.add(path, f"cannot be read to its end ({error})", do)
+
+
+def _tables(db: sqlite3.Connection, kind: type[Database[Any]], verified: Verified, do: str) -> list[_Checked]:
+    """Return the tables to check: those of the journal's version, and any others that are there."""
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version not in (kind.version, *kind.earlier):
+        raise BuildError(
+            f"{verified.folder} was written by another version of medteb (form {version}, expected "
+            f"{kind.version}); use that version."
+        )
+    names = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    later = [table for table in _CHECKS[kind] if table.since > version]
+    for table in later:
+        if table.table in names:
+            found = f"its form is given as {version}, but its table {table.table} is of form {table.since}"
+            verified.add(Path(verified.folder), found, do)
+    return [table for table in _CHECKS[kind] if table not in later or table.table in names]
 
 
 def _hex(key: Any) -> str:

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
     "MAIN_METRICS",
+    "PREPRINT_DAYS",
     "TYPES",
     "Averages",
     "EnglishTask",
@@ -57,6 +58,10 @@ _LICENCES = {
 }
 
 
+#: First and last day of the preprints, as published; the dates of the other texts are not stated.
+PREPRINT_DAYS = ("2018-01-01", "2022-12-20")
+
+
 @dataclass(frozen=True)
 class EnglishTask:
     """A task of the paper.
@@ -84,6 +89,16 @@ class EnglishTask:
     def licence(self) -> str:
         """Return the licence or terms that the source states."""
         return _LICENCES[self.source]
+
+    @property
+    def annotations(self) -> Literal["LM-generated", "derived"]:
+        """Return the origin of the labels in mteb's words; of MedQuAD, the LLM writes only documents."""
+        return "LM-generated" if self.needs == "an LLM" and self.source != "MedQuAD" else "derived"
+
+    @property
+    def date(self) -> tuple[str, str] | None:
+        """Return the first and last day of the texts; None if they are not stated."""
+        return PREPRINT_DAYS if self.source in ("bioRxiv", "medRxiv") else None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Problems found in a data folder: collected with file and line, then raised as one error."""
+"""Problems found in a data folder or file: collected with file and line, then raised as one error."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def short_repr(value: object, limit: int = 60) -> str:
 
 
 class FolderError(ValueError):
-    """A data folder cannot be used as a task.
+    """A data folder or file cannot be used.
 
     Attributes:
-        folder: The folder.
+        folder: The folder, or a file that was given by itself.
         problems: A line per shown problem, ``file:line: message``.
         total: Number of problems found, shown or not.
     """
@@ -28,19 +28,21 @@ class FolderError(ValueError):
         self.problems = problems
         self.total = len(problems) if total is None else total
         rest = self.total - len(problems)
+        shown = folder.resolve() if folder == Path() else folder
         if self.total == 1:
-            message = f"{folder}: {problems[0]}"
+            own = problems[0].startswith(f"{folder.name}:")  # of a file that was given by itself
+            message = f"{folder}{problems[0][len(folder.name) :]}" if own else f"{shown}: {problems[0]}"
         else:
-            lines = [f"{folder}: {self.total} problems", *(f"  {line}" for line in problems)]
+            lines = [f"{shown}: {self.total} problems", *(f"  {line}" for line in problems)]
             message = "\n".join(lines + ([f"  ... and {rest} more"] if rest else []))
         super().__init__(message)
 
 
 class Problems:
-    """Collects problems of one folder.
+    """Collects problems of one folder or file.
 
     Args:
-        folder: The folder being read.
+        folder: The folder being read, or a file that is given by itself.
         limit: Number of problems to show.
         per_kind: Number of problems of one kind to show per file, so that one mistake in every line does not
             hide the others.
@@ -70,8 +72,10 @@ class Problems:
             self.examples.append((kind, f"{where}: {message}"))
 
     def name(self, file: Path | str) -> str:
-        """Return a file's path relative to the folder."""
+        """Return a file's path relative to the folder; the name of a file that is given by itself."""
         path = Path(file)
+        if path == self.folder:
+            return path.name
         return path.relative_to(self.folder).as_posix() if path.is_relative_to(self.folder) else str(file)
 
     @property

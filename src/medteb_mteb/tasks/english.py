@@ -244,6 +244,8 @@ def _make(task: EnglishTask) -> type[AbsTask]:
         eval_splits=["test"],
         eval_langs=["eng-Latn"],
         main_score=MAIN_METRICS[task.type],
+        date=task.date,
+        annotations_creators=task.annotations,
         domains=["Medical", "Written"],
         task_subtypes=[],
         license=licence_for_mteb(task.licence),

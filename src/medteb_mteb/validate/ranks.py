@@ -60,7 +60,7 @@ def read_ranks(source: Path, queries: Container[str], documents: Container[str])
         FolderError: The pools have unusable rows; each is listed with file and line.
     """
     files = pool_files(source)
-    problems = Problems(source if source.is_dir() else source.parent)
+    problems = Problems(source)
     names: dict[str, None] = {}
     by_query: dict[str, dict[str, dict[str, int]]] = {}
     for file in files:

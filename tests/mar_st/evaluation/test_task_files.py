@@ -117,3 +117,11 @@ def test_an_unusable_pair_is_named(folder, pair):
     _write(folder / "test.jsonl", [dict(zip(("sentence1", "sentence2", "score"), pair, strict=True))])
     with pytest.raises(DataError, match=r"test\.jsonl:1: needs 'sentence1', 'sentence2' and a finite"):
         read_pairs(folder, "test")
+
+
+def test_pairs_of_pair_classification_are_not_scored_as_sts(folder):
+    _write(
+        folder / "test.jsonl", [{"sentence1": "a", "sentence2": f"b{n}", "label": n % 2} for n in range(4)]
+    )
+    with pytest.raises(DataError, match=r"test\.jsonl:1: 'label' is a column of pair classification"):
+        read_pairs(folder, "test")

@@ -75,7 +75,7 @@ def test_the_loss_is_measured_on_a_task(gte_folder, tmp_path):
 def test_an_existing_folder_is_kept(exported, gte_folder, tmp_path):
     out, _ = exported
     before = (out / "export.json").read_bytes()
-    with pytest.raises(ExportError, match="is there already"):
+    with pytest.raises(ExportError, match="exists"):
         export(gte_folder, out)
     assert (out / "export.json").read_bytes() == before
     other = tmp_path / "mine"

@@ -105,7 +105,7 @@ def test_broken_folders_are_refused(page, tmp_path):
     (folder / "lookup.bin").write_bytes(content)
     settings = json.loads((folder / "export.json").read_text())
     (folder / "export.json").write_text(json.dumps(settings | {"features": settings["features"] - 1}))
-    with pytest.raises(EncoderError, match="do not belong together"):
+    with pytest.raises(EncoderError, match="come from different exports"):
         load_query_encoder(folder)
     (folder / "export.json").write_text(json.dumps(settings | {"version": 9}))
     with pytest.raises(EncoderError, match="not of version 1"):

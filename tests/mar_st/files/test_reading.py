@@ -10,7 +10,7 @@ import pytest
 from mar_st.commands.search import _show
 from mar_st.encode import VectorFolder
 from mar_st.errors import MarError
-from mar_st.files import JsonError, one_line, printable, read_digests, read_json
+from mar_st.files import JsonError, counted, one_line, printable, read_digests, read_json
 from mar_st.index import Hit, Index
 from mar_st.index.results import Leg
 from mar_st.integrity.verify import verify
@@ -99,3 +99,8 @@ def test_hits_cannot_send_control_characters_to_the_terminal(capsys: pytest.Capt
     assert len(shown.splitlines()) == 3
     assert not set(shown) & set("\x1b\x07\x9b")
     assert r"i\x1b[2J" in shown
+
+
+def test_a_noun_agrees_with_its_number() -> None:
+    assert [counted(number, "pair") for number in (0, 1, 1200)] == ["0 pairs", "1 pair", "1,200 pairs"]
+    assert [counted(number, "query", "queries") for number in (1, 2)] == ["1 query", "2 queries"]

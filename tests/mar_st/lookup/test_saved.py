@@ -45,7 +45,7 @@ def test_a_missing_setting_or_file_is_reported(files, missing):
 )
 def test_a_table_or_dictionary_of_another_encoder_is_reported(files, table, change):
     files["config"] |= change
-    with pytest.raises(LookupEncoderError, match="org/lookup is made of files that do not belong together"):
+    with pytest.raises(LookupEncoderError, match="lookup is made of files that come from different encoders"):
         saved_features(**{**files, "table": table})
 
 
@@ -76,7 +76,7 @@ def test_files_that_do_not_belong_together_are_refused(fitted, tmp_path):
     LookupEncoder.load(str(tmp_path))
     names = json.loads((tmp_path / "features.json").read_text(encoding="utf-8"))
     (tmp_path / "features.json").write_text(json.dumps(["另", *names[1:]]))
-    with pytest.raises(LookupEncoderError, match="do not belong together"):
+    with pytest.raises(LookupEncoderError, match="come from different encoders"):
         LookupEncoder.load(str(tmp_path))
     (tmp_path / "features.json").unlink()
     with pytest.raises(LookupEncoderError, match=r"lacks config.json or features.json"):

@@ -156,7 +156,7 @@ def test_only_the_chosen_layers_are_adapted():
         if p.requires_grad
     }
     assert adapted == {"q_proj", "v_proj"}
-    with pytest.raises(LoRAError, match="carries an adapter already"):
+    with pytest.raises(LoRAError, match="already has an adapter"):
         add_lora(transformer, r=2)
 
 

@@ -136,7 +136,7 @@ def test_a_kill_leaves_a_folder_that_loads(mar, small, queries, tmp_path, monkey
 
 
 def test_mismatched_inputs_are_refused(family, mar, small, tmp_path):
-    with pytest.raises(FamilyError, match="has a query encoder 'query-small'"):
+    with pytest.raises(FamilyError, match="already has a query encoder 'query-small'"):
         add_query_encoder(family, small, "query-small")
     with pytest.raises(FamilyError, match=r"called query-NAME.*'small\.1'"):
         add_query_encoder(family, small, "small.1")
@@ -182,7 +182,7 @@ def test_adding_and_removing_an_encoder_leaves_the_folder_unchanged(mar, small, 
 @pytest.mark.parametrize("name", ["query", "query-large", "document"])
 def test_only_an_added_query_encoder_can_be_removed(family, name):
     with pytest.raises(
-        FamilyError, match=f"no query encoder '{name}' that can be taken out; it has query-small"
+        FamilyError, match=f"no query encoder '{name}' that can be removed; it has query-small"
     ):
         remove_query_encoder(family, name)
     assert query_encoders(family) == ["query", "query-small"]

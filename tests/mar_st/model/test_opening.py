@@ -104,7 +104,7 @@ def test_a_folder_without_tokenizer_files_is_refused(encoder_folder, tmp_path):
     assert gone
     for path in gone:
         path.unlink()
-    with pytest.raises(MarError, match=r"has no vocabulary: its tokenizer knows \d special tokens alone"):
+    with pytest.raises(MarError, match=r"has no vocabulary: its tokenizer knows only \d special tokens"):
         open_model(tmp_path / "model", device="cpu")
     with pytest.raises(MarError, match="has no vocabulary"):
         load_encoder(str(tmp_path / "model"), "document")

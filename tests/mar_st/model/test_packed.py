@@ -92,7 +92,7 @@ def test_folders_without_a_model_or_damaged_are_refused(saved, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(PackedError, match=r"holds no \.safetensors"):
         pack(tmp_path / "empty", tmp_path / "out")
-    with pytest.raises(PackedError, match="is there already"):
+    with pytest.raises(PackedError, match="exists"):
         pack(saved, tmp_path / "empty")
     with pytest.raises(PackedError, match="not a packed model"):
         unpack(saved, tmp_path / "out")

@@ -189,7 +189,7 @@ def test_refuses_tables_of_another_encoder():
 def test_other_backends_are_refused(tmp_path):
     encoder = plain()
     model_of(BigramTransformer.of(encoder, table(encoder))).save(str(tmp_path / "model"))
-    with pytest.raises(BigramError, match=r"with torch alone, not with onnx\. .* mar export"):
+    with pytest.raises(BigramError, match=r"only with torch, not with onnx\. .* mar export"):
         PlainModel(str(tmp_path / "model"), device="cpu", backend="onnx")
 
 

@@ -91,7 +91,7 @@ def test_back_ends_are_chosen_and_missing_ones_refused(exported, gte_folder, tmp
         load_query_encoder(gte_folder, backend="onnx")
     with pytest.raises(MarError, match="There is no folder"):
         load_query_encoder(tmp_path / "nix")
-    with pytest.raises(EncoderError, match="holds one query encoder alone, not 'query-small'"):
+    with pytest.raises(EncoderError, match="holds only one query encoder, not 'query-small'"):
         load_query_encoder(out, query="query-small")
 
 

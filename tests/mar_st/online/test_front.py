@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
+from mar_st.files.packages import PackageError
 from mar_st.online.front import BigramTable, EmbeddingTable, QueryTokenizer, TextPacker
 from mar_st.online.listing import Listing
 from mar_st.online.protocol import EncoderError
@@ -140,3 +143,9 @@ def test_damaged_vectors_of_pairs_are_one_clear_error(tmp_path, how):
         EncoderError, match=r"do not fit each other .* export the encoder again|cannot be read"
     ):
         BigramTable(tmp_path, 4 if how == "width" else 5)
+
+
+def test_a_missing_tokenizers_package_is_not_taken_for_a_damaged_file(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(PackageError, match=r"^This needs the package tokenizers .*medteb\[online\]"):
+        QueryTokenizer(tmp_path / "tokenizer.json", 100)

@@ -28,7 +28,7 @@ def test_an_exported_encoder_that_does_not_know_its_name_has_no_other_one(lookup
     lookup_folder.change(model__query=...)
     assert encoder_name(load_query_encoder(lookup_folder.path)) is None
     with pytest.raises(
-        EncoderError, match="holds one query encoder alone, not 'query-small'; export that one"
+        EncoderError, match="holds only one query encoder, not 'query-small'; export that one"
     ):
         load_query_encoder(lookup_folder.path, query="query-small")
 

@@ -78,7 +78,7 @@ def test_an_exported_encoder_loads_only_under_its_own_name(family, tmp_path):  #
     assert encoder_origin(loaded) == encoder_origin(load_query_encoder(family / "mar", query="query-lookup"))
     with pytest.raises(
         EncoderError,
-        match=r"holds query-lookup alone, not 'query'.*mar export MODEL OUT --query-enc",
+        match=r"holds only query-lookup, not 'query'.*mar export MODEL OUT --query-enc",
     ):
         load_query_encoder(tmp_path / "out", query="query")
 
@@ -94,5 +94,5 @@ def test_damaged_folders_are_refused(family, tmp_path):  # noqa: F811
         load_query_encoder(folder, query="query-lookup")
     weights.write_bytes(content)
     (part / "features.json").write_text('["另"]', encoding="utf-8")
-    with pytest.raises(LookupEncoderError, match="do not belong together"):
+    with pytest.raises(LookupEncoderError, match="come from different encoders"):
         load_query_encoder(folder, query="query-lookup")

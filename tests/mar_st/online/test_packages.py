@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from mar_st.files.packages import PackageError
 from mar_st.online.packages import optional
-from mar_st.online.protocol import EncoderError
 
 
 def test_a_package_is_imported_with_its_submodule():
@@ -18,7 +18,7 @@ def test_a_package_is_imported_with_its_submodule():
 @pytest.mark.parametrize(("extra", "advice"), [(None, "medteb[online]"), ("export", "medteb[export]")])
 def test_a_missing_package_is_one_error_with_its_extra(extra, advice):
     options = () if extra is None else (extra,)
-    with pytest.raises(EncoderError, match=r"needs the package no_such_package .*pip install") as raised:
+    with pytest.raises(PackageError, match=r"needs the package no_such_package .*pip install") as raised:
         optional("no_such_package.part", *options)
     assert advice in str(raised.value)
 

@@ -17,9 +17,9 @@ ENTRY = {"name": "qa", "path": "rows.jsonl"}
         ({}, "give one of 'source'"),
         ({"source": "x", **RANDOM}, "give one of 'source'"),
         ({"source": "x", "layers_of_document": [0]}, "give one of 'source'"),
-        ({"config": RANDOM["config"]}, "'tokenizer' goes with 'config'"),
-        ({"source": "x", "tokenizer": {"vocab_size": 100}}, "'tokenizer' goes with 'config'"),
-        ({"source": "x", "tokenizer_data": ["qa"]}, "'tokenizer_data' goes with 'tokenizer'"),
+        ({"config": RANDOM["config"]}, "'tokenizer' together with 'config'"),
+        ({"source": "x", "tokenizer": {"vocab_size": 100}}, "'tokenizer' together with 'config'"),
+        ({"source": "x", "tokenizer_data": ["qa"]}, "'tokenizer_data' needs 'tokenizer'"),
         ({**RANDOM, "tokenizer_data": []}, "at least 1 item"),
         ({"source": "x", "context_means": ["qa"]}, "first layer must be 1 or higher"),
         ({"layers_of_document": [0, 1], "context_means": ["qa"]}, "first layer must be 1 or higher"),
@@ -68,8 +68,8 @@ def test_the_width_is_that_of_the_last_layer_if_the_recipe_sets_it(fields, width
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"form": "texts"}, "'role' .* goes with form 'texts'"),
-        ({"role": "query"}, "'role' .* goes with form 'texts'"),
+        ({"form": "texts"}, "form 'texts' needs a 'role'"),
+        ({"role": "query"}, "form 'texts' needs a 'role'"),
         ({"instruction": "Query: ", "prompt": ""}, "says where the text goes"),
         ({"instruction": "{instruction} "}, "write prompt: ''"),
         ({"weight": 0}, "greater than 0"),

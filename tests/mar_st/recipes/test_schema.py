@@ -36,7 +36,7 @@ def test_vectors_of_token_pairs_need_mean_hidden_states_and_no_retromae(load, co
     retromae = {"stage": "retromae", "name": "pretrain", "batch_size": 8, "learning_rate": 1e-3}
     whole = yaml.safe_load((RECIPES / "mar-e5.yaml").read_text(encoding="utf-8"))
     whole["query"] |= {"context_means": ["texts"], "bigrams": 10}
-    with pytest.raises(RecipeError, match="stage pretrain: RetroMAE reads token embeddings alone"):
+    with pytest.raises(RecipeError, match="stage pretrain: RetroMAE reads only token embeddings"):
         load({**whole, "stages": [retromae, *whole["stages"]]})
 
 

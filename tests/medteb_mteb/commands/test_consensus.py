@@ -87,3 +87,13 @@ def test_mistakes_are_one_line(medteb, judged, args, message):
     assert err.startswith("medteb: error: ")
     assert err.count("\n") == 1
     assert message in err
+
+
+def test_one_pair_without_a_grade_is_counted_in_the_singular(medteb, judged, tmp_path):
+    first, *rows = (tmp_path / "judgements.jsonl").read_text("utf-8").splitlines()
+    (tmp_path / "judgements.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    (tmp_path / "failed.jsonl").write_text(first, encoding="utf-8")
+    (tmp_path / "manifest.json").write_text('{"judges": {"gpt": {}, "doubao": {}, "deepseek": {}}}')
+    code, out, _ = medteb("consensus", "judgements.jsonl", "labels")
+    assert code == 0
+    assert "gpt gave no grade for 1 pair\n" in out

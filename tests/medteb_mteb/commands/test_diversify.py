@@ -81,3 +81,18 @@ def test_unusable_settings_are_refused(refused, texts, more, message):
 def test_vectors_of_other_texts_are_refused(refused, texts, write):
     write(texts / "texts.jsonl", [{"_id": "t0", "text": "第0问"}])
     assert "vectors.npy" in refused(*ARGS, "--kind", "queries")
+
+
+@pytest.mark.parametrize("index", ["exact", "ivf"])
+def test_texts_kept_for_vectors_of_zeros_are_counted_in_a_warning(medteb, texts, caplog, index):
+    vectors = np.load(texts / "vectors.npy")
+    vectors[[1, 2]] = 0
+    np.save(texts / "vectors.npy", vectors)
+    code, out, _ = medteb(*ARGS, "--kind", "queries", *STRICT, "--index", index)
+    assert (code, out.splitlines()[0]) == (0, "4 of 4 texts kept, 0.0% dropped: out")
+    assert ["2 texts were kept because" in record.getMessage() for record in caplog.records] == [True]
+
+
+def test_vectors_of_width_0_are_refused(refused, texts):
+    np.save(texts / "vectors.npy", np.zeros((4, 0), dtype=np.float32))
+    assert "vectors.npy holds vectors of width 0" in refused(*ARGS, "--kind", "queries")

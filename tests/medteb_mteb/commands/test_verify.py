@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 
 import pytest
@@ -52,7 +53,7 @@ def test_damage_is_an_exit_code_until_it_is_repaired(medteb, journal, work):
     assert "'medteb verify --repair'" in advice
     code, out, err = medteb("verify", "answers.sqlite", "--repair")
     assert code == 0
-    assert " answers are kept; the damaged journal is " in err
+    assert re.match(r"[23] answers kept; the damaged journal is ", err), err
     assert out.splitlines()[0].endswith(", whole")
     assert medteb("verify", "answers.sqlite")[:2] == (0, out)
 

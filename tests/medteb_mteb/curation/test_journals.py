@@ -137,3 +137,37 @@ def test_a_table_name_that_is_not_text_is_reported_as_a_problem(judgements):
     CliRunner().invoke(app, ["verify", str(judgements), "--repair"], catch_exceptions=False)
     status, report = run([judgements])
     assert status == 0, report
+
+
+def test_a_changed_version_does_not_hide_judgements(judgements):
+    with sqlite3.connect(judgements) as db:
+        db.execute("PRAGMA user_version=1")
+    status, report = run([judgements])
+    assert (status, report["notes"]) == (1, ["40 judgements"])
+    assert report["problems"][0]["found"] == "its form is given as 1, but its table log is of form 2"
+    status, report = run([judgements, "--repair"])
+    assert (status, report["notes"]) == (0, ["40 judgements"])
+
+
+def test_an_unknown_version_is_refused(answers):
+    with sqlite3.connect(answers) as db:
+        db.execute("PRAGMA user_version=9")
+    status, error = run([answers])
+    assert status != 0
+    assert "written by another version of medteb (form 9, expected 1)" in error
+
+
+@pytest.mark.parametrize("size", [0, 5, 50, 99])
+def test_a_journal_that_was_cut_within_its_header_is_named_as_such(answers, size):
+    answers.write_bytes(answers.read_bytes()[:size])
+    status, error = run([answers])
+    assert status != 0
+    assert f"answers.sqlite was cut to {size} bytes" in error
+    assert "delete it and run its command again" in error
+
+
+def test_a_journal_of_decisions_that_was_cut_in_its_first_line_is_damaged(tmp_path):
+    path = tmp_path / "decisions"
+    path.write_bytes(b'{"vect')
+    status, report = run([path])
+    assert (status, report["problems"][0]["found"]) == (1, "its first line is damaged")

@@ -100,3 +100,15 @@ def test_a_loaded_task_keeps_its_data_until_they_are_unloaded(snapshot):
     task.unload_data()
     with pytest.raises(FolderError, match="changed after the task was created; create it again"):
         task.load_data()
+
+
+def test_metadata_state_the_origin_of_labels_and_the_dates_that_are_known():
+    metadata = {task.metadata.name: task.metadata for task in ENGLISH_TASKS}
+    assert {name: metadata[name].annotations_creators for name in (CLS, MIMIC, RET)} == {
+        CLS: "derived",
+        MIMIC: "derived",
+        RET: "LM-generated",
+    }
+    assert metadata["retrieval_medquad_dataset"].annotations_creators == "derived"
+    assert {name for name, one in metadata.items() if one.is_filled()} == {RET, "retrieval_medrxiv_dataset"}
+    assert metadata[RET].date == ("2018-01-01", "2022-12-20")

@@ -22,7 +22,10 @@ class NumpyFormat(LookupFormat):
         """Refuse documents."""
         del weight_format
         if documents is not None or vectors is not None:
-            raise ExportError("Documents and their vectors belong to the page: give --format lookup-json.")
+            raise ExportError(
+                "Documents and their vectors go only into a page: give --format lookup-json, or leave "
+                "them out."
+            )
 
     @staticmethod
     def write(

@@ -149,6 +149,7 @@ def diversify(
                 record.write(kept[done:stop])
             bar.update(stop - done)
             done = stop
+    built.warn()
     return kept
 
 

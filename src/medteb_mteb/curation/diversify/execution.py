@@ -60,12 +60,13 @@ def run_diversify(
     """
     if search.index == "exact":
         step = Diversify(vectors, rule, search)
-        return run_step(
-            step, source, out, columns=columns, sources=sources, show_progress=show_progress
-        ), None
+        report = run_step(step, source, out, columns=columns, sources=sources, show_progress=show_progress)
+        step.warn()
+        return report, None
     search, texts = centres_sample(source, search, columns)
     step = Diversify(vectors, rule, search, sample=texts, centres_file=out / CENTRES_FILE)
     report = run_step(step, source, out, columns=columns, sources=sources, show_progress=show_progress)
+    step.warn()
     (out / CENTRES_FILE).unlink(missing_ok=True)
     return report, _measured(source, out, vectors, rule, columns, sample)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from mar_st.files import counted
 from medteb_mteb.curation.diversify.exact import within
 from medteb_mteb.curation.diversify.vectors import KeptVectors, Pairs, unit
 
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.diversify.product import Product
     from medteb_mteb.curation.diversify.rule import SelectionRule
     from medteb_mteb.curation.diversify.vectors import Rows
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["VECTORS_PER_BLOCK", "Decisions", "DiversityFilter", "NeighbourIndex"]
 
@@ -58,6 +62,9 @@ class DiversityFilter:
         product: Finds neighbours within a block.
         block: Number of vectors compared with the index at once.
         neighbours: Also return the neighbour of each dropped vector.
+
+    Attributes:
+        zeros: Number of vectors of zeros, all of which are kept.
     """
 
     def __init__(
@@ -72,6 +79,16 @@ class DiversityFilter:
     ) -> None:
         self.rule, self.kept, self.index, self.product = rule, kept, index, product
         self.block, self.neighbours = block, neighbours
+        self.zeros = 0
+
+    def warn(self) -> None:
+        """Log a warning if texts were kept because their vectors are zeros."""
+        if self.zeros:
+            logger.warning(
+                "%s kept because a vector of zeros is similar to nothing; static models give one to a text "
+                "without known words. If the model is of another kind, encode the texts again.",
+                counted(self.zeros, "text was", "texts were"),
+            )
 
     def restore(self, vectors: Rows, rows: np.ndarray | None = None) -> None:
         """Add vectors that an earlier run kept, in order; all, or those of some rows."""
@@ -104,6 +121,7 @@ class DiversityFilter:
         return Decisions(*(np.concatenate(column) for column in zip(*decisions, strict=True)))
 
     def _keep(self, source: Rows, rows: np.ndarray, vectors: np.ndarray) -> None:
+        self.zeros += int(np.count_nonzero(~vectors.any(axis=1)))
         self.kept.add(source, rows)
         self.index.add(vectors)
 

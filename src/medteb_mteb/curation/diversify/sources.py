@@ -87,7 +87,8 @@ class PrecomputedVectors:
         ids: Ids of the texts that will be requested, in the order of the source.
 
     Raises:
-        BuildError: The file is missing, the numbers of rows and ids differ, or an id has no vector.
+        BuildError: The file is missing, its vectors have width 0, the numbers of rows and ids differ, or an
+            id has no vector.
         MarError: The file does not hold a matrix of floats.
     """
 
@@ -99,6 +100,8 @@ class PrecomputedVectors:
         if not self.path.is_file():
             raise BuildError(f"There is no {self.path}. Give an .npy file, or a folder with vectors.npy.")
         array = Part.npy(self.path).open()
+        if not array.shape[1]:
+            raise BuildError(f"{self.path} holds vectors of width 0; encode the texts again.")
         named = _ids(path / "texts.jsonl") if path.is_dir() else ids
         if len(array) != len(named):
             raise BuildError(
@@ -131,7 +134,6 @@ class PrecomputedVectors:
 
 
 def _ids(path: Path) -> list[str]:
-
     ids = []
     for number, row in read_rows(path):
         if row.id is None:

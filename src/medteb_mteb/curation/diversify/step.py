@@ -61,6 +61,11 @@ class Diversify:
         self._ids: list[str] = []
         self._filter: DiversityFilter | None = None
 
+    def warn(self) -> None:
+        """Log a warning if texts were kept because their vectors are zeros."""
+        if self._filter is not None:
+            self._filter.warn()
+
     def settings(self) -> dict[str, Any]:
         """Return the rule, the search if it is approximate, and what the vectors are."""
         return {**self.rule.to_json(), **self.search.to_json(), "vectors": self.source.identity()}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from medteb_mteb.curation.edition.croissant import croissant
 from medteb_mteb.curation.files.folder import write_text
 from medteb_mteb.curation.files.sources import merged_sources, sources_of
 from medteb_mteb.curation.labels.provenance import provenance_of_labels, provenance_of_texts
 from medteb_mteb.editions import CROISSANT, MANIFEST_NAME, PROVENANCE, load_edition
-from medteb_mteb.editions.croissant import croissant
 from medteb_mteb.editions.provenance import read_provenance
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def describe(edition: Edition, provenance: Mapping[str, Any]) -> None:
 
     Raises:
         BuildError: The files cannot be written.
-        EditionError: A table has no row.
+        FolderError: A table has no row.
     """
     content = {"schema_version": 1, **{key: value for key, value in provenance.items() if value}}
     write_text(edition.path / PROVENANCE, _dump(content))

@@ -84,7 +84,7 @@ def read_texts(
         return
     files = source_files(source)
     path = Path(source)
-    problems = Problems(path if path.is_dir() else path.parent)
+    problems = Problems(path)
     rows = (row for file in files for row in file_rows(file, problems))
     # Texts count as anonymised only if a step wrote that, not because of a column of that name.
     yield from _checked(rows, problems, columns, dropped, built=(path / STEP_FILE).is_file())

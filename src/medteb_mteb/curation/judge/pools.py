@@ -57,7 +57,7 @@ def read_pools(
         FolderError: Rows are unusable; each is listed with file and line.
     """
     files = pool_files(source)
-    problems = Problems(Path(source) if Path(source).is_dir() else files[0].parent)
+    problems = Problems(Path(source))
     pools: dict[str, tuple[str, ...]] = {}
     for file in files:
         for row in iter_rows(file, problems):

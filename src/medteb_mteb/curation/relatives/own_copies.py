@@ -189,7 +189,7 @@ def _rows(file: Path) -> Iterator[dict[str, Any]]:
     if file.suffix == ".jsonl":
         yield from parse_jsonl(file)
         return
-    problems = Problems(file.parent)
+    problems = Problems(file)
     yield from (row.values for row in iter_rows(file, problems))
     problems.raise_if_any()
 

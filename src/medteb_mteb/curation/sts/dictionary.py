@@ -84,7 +84,7 @@ def read_dictionary(source: str | Path) -> Dictionary:
         FolderError: Rows are unusable; each is listed with file and line.
     """
     path = Path(source)
-    problems = Problems(path if path.is_dir() else path.parent)
+    problems = Problems(path)
     rows = (row for file in source_files(path) for row in file_rows(file, problems))
     entries = [entry for row in rows if (entry := _entry(row, problems)) is not None]
     problems.raise_if_any()

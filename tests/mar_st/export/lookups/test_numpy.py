@@ -15,7 +15,7 @@ from tests.mar_st.lookup.conftest import family, fitted, texts, vectors  # noqa:
     [("vectors", "corpus.jsonl"), ("vectors", None), (None, "corpus.jsonl")],
 )
 def test_documents_and_vectors_belong_to_the_page(folder, documents):
-    with pytest.raises(ExportError, match="belong to the page: give --format lookup-json"):
+    with pytest.raises(ExportError, match="go only into a page: give --format lookup-json"):
         NumpyFormat.check("int8", folder, documents)
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from medteb_mteb.curation.edition.corrected import write_corrected
+from medteb_mteb.curation.edition.croissant import croissant
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.labels.audit import read_benchmark
 from medteb_mteb.curation.labels.grades import Label
 from medteb_mteb.editions import load_edition, verify
-from medteb_mteb.editions.croissant import croissant
 from medteb_mteb.folders import inspect_folder, read_folder, task_from_folder
 
 LABELS = [

@@ -4,6 +4,7 @@ import datetime as dt
 import json
 from collections import Counter
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -67,7 +68,7 @@ def test_copies_of_a_text_without_an_id_are_dropped_and_counted(tmp_path, caplog
     assert [text.full for text in read_texts(file, dropped=dropped)] == ["头疼", "发烧", "题\n头疼"]
     assert (dropped, caplog.messages) == ({"repeated": 2}, [])
     assert len(list(read_texts(file))) == 3
-    assert caplog.messages == [f"{tmp_path}: 2 rows without an id repeat an earlier text and are dropped"]
+    assert caplog.messages == [f"{file}: 2 rows without an id repeat an earlier text and are dropped"]
 
 
 @pytest.mark.parametrize(
@@ -185,3 +186,23 @@ def test_a_csv_file_names_each_column_once(tmp_path):
     (tmp_path / "a.csv").write_text("text,dept,dept\n头疼发热,内科,外科\n", encoding="utf-8")
     with pytest.raises(FolderError, match=r"a\.csv:1: the column 'dept' occurs twice"):
         list(read_texts(tmp_path / "a.csv"))
+
+
+def test_problems_of_a_file_begin_with_its_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    for name in ("a.jsonl", "sub/a.jsonl"):
+        Path(name).write_text('{"_id": "1", "text": ""}\n')
+        with pytest.raises(FolderError) as one:
+            list(read_texts(name))
+        assert str(one.value) == f"{name}:1: 'text' is empty or not text"
+        Path(name).write_text('{"_id": "1", "text": ""}\n' * 2)
+        with pytest.raises(FolderError) as two:
+            list(read_texts(name))
+        assert str(two.value).splitlines()[:2] == [
+            f"{name}: 2 problems",
+            "  a.jsonl:1: 'text' is empty or not text",
+        ]
+    with pytest.raises(FolderError) as folder:
+        list(read_texts("."))
+    assert str(folder.value).splitlines()[0] == f"{tmp_path}: 2 problems"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.relatives.fetch.entrez import MAX_PUBMED_IDS
+from medteb_mteb.english.table import PREPRINT_DAYS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,8 +28,8 @@ MAX_PER_LABEL = {"classification": 2_000, "clustering": 1_000, "pairclassificati
 #: Number of studies as published: 17 pages of 1,000.
 PUBLISHED_STUDIES, STUDIES_PER_PAGE = 17_000, 1_000
 PUBMED_TERM = "medicine"
-#: First and last day of the preprints, as published; their maximum is that of a retrieval task's rows.
-PREPRINT_DAYS, MAX_PREPRINTS = ("2018-01-01", "2022-12-20"), 16_384
+#: Maximum number of preprints: that of a retrieval task's rows.
+MAX_PREPRINTS = 16_384
 
 _SYNDROMES = tuple(
     f"Syndromes affecting {part}" for part in ("the eye", "blood", "the nervous system", "hearing")

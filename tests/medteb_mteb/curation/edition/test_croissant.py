@@ -6,8 +6,9 @@ import shutil
 import mlcroissant as mlc
 import pytest
 
-from medteb_mteb.editions import EditionError, find_edition, load_edition, write_manifest
-from medteb_mteb.editions.croissant import croissant
+from medteb_mteb.curation.edition.croissant import croissant
+from medteb_mteb.editions import find_edition, load_edition, write_manifest
+from medteb_mteb.folders.problems import FolderError
 
 TASKS = ["MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS"]
 
@@ -54,11 +55,11 @@ def test_a_table_without_rows_is_refused(tmp_path):
     (tmp_path / "rows.jsonl").write_text("", encoding="utf-8")
     options = {"task": "T", "name": "n", "version": "1", "licence": "mit", "counts": {}}
     write_manifest(tmp_path, **options)
-    with pytest.raises(EditionError, match="has no row"):
+    with pytest.raises(FolderError, match=r"rows\.jsonl: the file holds no rows"):
         croissant(load_edition(tmp_path))
     (tmp_path / "rows.jsonl").write_text("[]\n", encoding="utf-8")
     write_manifest(tmp_path, **options)
-    with pytest.raises(EditionError, match="not an object"):
+    with pytest.raises(FolderError, match=r"rows\.jsonl:1: expected a JSON object, got list"):
         croissant(load_edition(tmp_path))
 
 
@@ -122,14 +123,14 @@ def test_null_fits_every_type_and_a_truth_value_no_number(described, values, kin
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("test.tsv", "query-id\tscore\n", "has no row"),
+        ("test.tsv", "query-id\tscore\n", "the file holds no rows"),
         ("test.tsv", "query-id\tscore\nq1\n", r"test\.tsv:2: 1 tab-separated cells, the header has 2"),
-        ("test.tsv", b"query-id\tscore\n\xff\t1\n", "is not valid UTF-8"),
-        ("test.jsonl", '{"score": 1}\n{"score"\n', r"test\.jsonl:2: the row is not JSON"),
+        ("test.tsv", b"query-id\tscore\n\xff\t1\n", r"test\.tsv:2: not valid UTF-8 at byte 1"),
+        ("test.jsonl", '{"score": 1}\n{"score"\n', r"test\.jsonl:2: malformed JSON"),
     ],
 )
 def test_a_broken_table_is_named(described, name, content, message):
-    with pytest.raises(EditionError, match=message):
+    with pytest.raises(FolderError, match=message):
         described(name, content)
 
 

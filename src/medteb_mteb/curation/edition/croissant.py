@@ -6,11 +6,13 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.editions.manifest import PROVENANCE, EditionError, sha256_of
+from mar_st.text.values import TsvCell
+from medteb_mteb.editions.manifest import PROVENANCE, sha256_of
 from medteb_mteb.editions.provenance import days, mappings, read_provenance
+from medteb_mteb.folders.problems import Problems
+from medteb_mteb.folders.rows import iter_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from medteb_mteb.editions.manifest import Edition
@@ -82,8 +84,8 @@ def croissant(edition: Edition, *, url: str = "") -> dict[str, Any]:
         url: Address of the published edition; the addresses of files are relative to the folder.
 
     Raises:
-        EditionError: A table has no row to read columns from, or does not have the format of its name, or
-            `provenance.json` cannot be read.
+        EditionError: `provenance.json` cannot be read.
+        FolderError: A table has no row to read columns from, or does not have the format of its name.
     """
     name = f"{edition.task}-{edition.name}"
     provenance = read_provenance(edition.path)
@@ -219,51 +221,23 @@ def _records(file: Path, path: str) -> dict[str, Any]:
 
 def _columns(file: Path) -> dict[str, str]:
     """Return the columns of a table's first row and their types, which fit the values of all rows."""
-    rows = _rows(file)
-    first = next(rows, None)
-    if first is None:
-        raise EditionError(f"{file} has no row; Croissant describes tables by their columns.")
-    kinds = {name: _kind(value) for name, value in first.items() if not isinstance(value, list | dict)}
+    problems = Problems(file)
+    rows = (row.values for row in iter_rows(file, problems))
+    first = next(rows, {})
+    single = {name: value for name, value in first.items() if not isinstance(value, list | dict)}
+    kinds = {name: _cell_kind(name, value) for name, value in single.items()}
     for row in rows:
         changeable = [name for name, kind in kinds.items() if kind != "sc:Text"]
         if not changeable:
             break
-        kinds |= {name: _common(kinds[name], _kind(row.get(name))) for name in changeable}
+        kinds |= {name: _common(kinds[name], _cell_kind(name, row.get(name))) for name in changeable}
+    problems.raise_if_any()
     return {name: kind or "sc:Text" for name, kind in kinds.items()}
 
 
-def _rows(file: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table; a TSV cell in the form of a number is one, unless its column holds ids."""
-    header: list[str] | None = None
-    try:
-        with file.open(encoding="utf-8-sig", newline="\n") as stream:
-            for number, line in enumerate(stream, start=1):
-                text = line.rstrip("\r\n")
-                if not text.strip():
-                    continue
-                if file.suffix != ".tsv":
-                    yield _object_of(text, f"{file}:{number}")
-                elif header is None:
-                    header = text.split("\t")
-                else:
-                    cells = text.split("\t")
-                    if len(cells) != len(header):
-                        message = f"{len(cells)} tab-separated cells, the header has {len(header)}"
-                        raise EditionError(f"{file}:{number}: {message}.")
-                    named = zip(header, cells, strict=True)
-                    yield {name: cell if name.endswith("id") else _value(cell) for name, cell in named}
-    except UnicodeDecodeError as error:
-        raise EditionError(f"{file} is not valid UTF-8 ({error}).") from None
-
-
-def _object_of(text: str, where: str) -> dict[str, Any]:
-    try:
-        row = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise EditionError(f"{where}: the row is not JSON ({error}).") from None
-    if not isinstance(row, dict):
-        raise EditionError(f"{where}: the row is not an object.")
-    return row
+def _cell_kind(name: str, value: Any) -> str:
+    """Return the type of a value; a TSV cell in the form of a number is one, unless its column holds ids."""
+    return _kind(_value(value) if isinstance(value, TsvCell) and not name.endswith("id") else value)
 
 
 def _value(cell: str) -> int | float | str | None:
