@@ -109,6 +109,20 @@ def test_every_type_of_folder_runs_and_is_saved_in_mtebs_format(
             assert cell["low"] <= cell["score"] <= cell["high"]
 
 
+def test_a_damaged_saved_result_is_evaluated_again(medteb, make_folder, encoder_folder, tmp_path):
+    folder, output = make_folder("STS"), tmp_path / "out"
+    args = ("run", "--data", folder, "-m", encoder_folder, "--output-folder", output, "--json")
+    _, first, _ = medteb(*args)
+    path = result_files(output)[folder.name]
+    whole = path.read_bytes()
+    for damaged in (whole[:300], bytes(64), b"", b"[]", b"[" * 100_000):
+        path.write_bytes(damaged)
+        code, out, err = medteb(*args)
+        assert (code, out) == (0, first)
+        assert "the saved result is damaged (" in err
+        assert json.loads(path.read_bytes())["scores"] == json.loads(whole)["scores"]
+
+
 def test_results_are_reused_until_data_or_model_change(medteb, make_folder, encoder_folder, tmp_path):
     folder, output, model = make_folder("STS"), tmp_path / "out", tmp_path / "my-model"
     shutil.copytree(encoder_folder, model)

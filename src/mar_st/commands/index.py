@@ -219,7 +219,7 @@ def _lines(path: Path | None) -> list[str]:
     if not path.is_file():
         raise IndexingError(f"There is no file {path}. Give a text file with an id on each line.")
     try:
-        return [line.strip() for _, line in utf8_lines(path) if line.strip()]
+        return [line for _, line in utf8_lines(path) if line.strip()]
     except NotUtf8Error as error:
         raise IndexingError(str(error)) from error
 

@@ -17,6 +17,7 @@ __all__ = [
     "one_line",
     "printable",
     "read_json",
+    "read_record",
     "repeated",
     "utf8_lines",
 ]
@@ -53,6 +54,15 @@ def read_json(path: Path) -> Any:
     except ValueError as error:
         raise JsonError(one_line(error)) from error
     return content
+
+
+def read_record(path: Path) -> dict[str, Any] | None:
+    """Return the JSON object that an earlier run wrote to a file; `None` if it is missing or damaged."""
+    try:
+        content = read_json(path)
+    except (FileNotFoundError, JsonError):
+        return None
+    return content if isinstance(content, dict) else None
 
 
 def utf8_lines(path: Path) -> Iterator[tuple[int, str]]:

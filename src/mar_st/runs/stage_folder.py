@@ -8,6 +8,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from mar_st.files import move_folder, write_text
+from mar_st.files.reading import read_record
 from mar_st.model.tokenizers import forget_lengths
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ DONE_FILE = "done.json"
 
 def is_finished(folder: Path, identity: str) -> bool:
     """Return True if the folder holds the finished stage of this digest."""
-    marker = folder / DONE_FILE
-    return marker.is_file() and json.loads(marker.read_text(encoding="utf-8"))["digest"] == identity
+    marker = read_record(folder / DONE_FILE)
+    return marker is not None and marker.get("digest") == identity
 
 
 def keep_model(model: SentenceTransformer, folder: Path, marker: dict[str, str]) -> None:

@@ -19,6 +19,7 @@ from mar_st.errors import MarError
 from mar_st.evaluation.evaluators import check_evaluation
 from mar_st.files import move_folder, write_digests, write_text
 from mar_st.files.processes import Processes
+from mar_st.files.reading import read_record
 from mar_st.model.mlm_head import source_head
 from mar_st.model.packing import store_as
 from mar_st.model.saved_modules import with_source_prompts
@@ -172,8 +173,11 @@ class RecipeRun:
         """
         marker = self.out / "recipe.json"
         name = self.recipe.name
-        if marker.exists() and json.loads(marker.read_text(encoding="utf-8"))["name"] != name:
-            raise TrainError(f"{self.out} holds a run of another recipe; choose another --out or delete it.")
+        if marker.exists() and (read_record(marker) or {}).get("name") != name:
+            raise TrainError(
+                f"{self.out} holds a run of another recipe, or its {marker.name} is damaged; choose another "
+                "--out or delete it."
+            )
         names = [
             stage.name
             for index, stage in enumerate(self.recipe.stages[: last + 1])
@@ -295,7 +299,7 @@ class RecipeRun:
     def _record(self, index: int, folder: Path) -> None:
         """Record in the run folder where a stage of the store is: in `stages.json`, and as a link."""
         path = self.out / "stages.json"
-        known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        known = read_record(path) or {}
         names = [stage.name for stage in self.recipe.stages]
         known = {name: entry for name, entry in known.items() if name in names}
         known[names[index]] = {"digest": self.digests[index], "folder": os.path.relpath(folder, self.out)}

@@ -12,7 +12,6 @@ from fastapi import FastAPI
 
 from mar_st.serve.api.gate import Gate
 from mar_st.serve.api.routes import add_routes
-from mar_st.serve.engine.documents import check_space
 from mar_st.serve.engine.fleet import follow
 from mar_st.serve.engine.generations import Generations, OpenedSearcher, SearcherSource
 from mar_st.serve.engine.search_engine import Encoding
@@ -66,10 +65,8 @@ def create_app(
         raise ServeError("The searcher is open already, so its query encoder cannot be chosen by name.")
     else:
         source, opened = None, OpenedSearcher(index, encoder if encoder is not None else index.encoder)
-    if documents is not None:
-        check_space(documents, opened.searcher.index)
     settings = replace(settings, model_name=settings.model_name or _name(opened.model))
-    generations = Generations(source, opened, settings, metrics)
+    generations = Generations(source, opened, settings, metrics, documents)
     own = Encoding(documents, settings, metrics) if documents is not None else None
 
     @asynccontextmanager

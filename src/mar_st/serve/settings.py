@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import socket
 from dataclasses import dataclass, field
 
 from mar_st.errors import MarError
@@ -134,6 +135,11 @@ class ServeSettings:
                     f"--allow-host takes a name or an address without scheme and port, such as "
                     f"search.example.org or 192.0.2.1, or * for any; got {name!r}."
                 )
+        if not _is_host(self.host):
+            raise ServeError(
+                f"--host takes a name or an address without scheme, brackets and port, such as 127.0.0.1 or "
+                f"::1; got {self.host!r}."
+            )
         if not self.api_keys and not self.insecure and not is_loopback(self.host):
             raise ServeError(
                 f"{self.host} can be reached from other machines, and there are no API keys. Give --api-keys "
@@ -158,4 +164,18 @@ def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return host == "localhost"
+        return host.lower() == "localhost"
+
+
+def _is_host(host: str) -> bool:
+    """Return True if the text can be a name or an address to listen on; names are not looked up."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        if host.rpartition(".")[2].isdecimal():  # no name ends like this, but short addresses do: 127.1
+            try:
+                socket.inet_aton(host)
+            except (OSError, UnicodeError):
+                return False
+        return re.fullmatch(r"[^\s:@/\[\]*]+", host) is not None
+    return True

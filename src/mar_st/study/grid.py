@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -19,6 +20,8 @@ from mar_st.data.content import source_digest
 from mar_st.errors import MarError
 from mar_st.evaluation.tasks import load_task, score
 from mar_st.files import finished, write_text
+from mar_st.files.arrays import load_array
+from mar_st.files.reading import read_record
 from mar_st.model.opening import open_model
 from mar_st.model.routes import route
 from mar_st.runs.lineage import encoder_digest, stage_digests
@@ -175,8 +178,9 @@ class Grid:
 
         self.out.mkdir(parents=True, exist_ok=True)
         marker = self.out / "study.json"
-        if marker.is_file() and json.loads(marker.read_text(encoding="utf-8"))["name"] != self.study.name:
-            raise StudyError(f"{self.out} holds another study; choose another --out or delete it.")
+        if marker.is_file() and (read_record(marker) or {}).get("name") != self.study.name:
+            about = f"{self.out} holds another study, or its {marker.name} is damaged"
+            raise StudyError(f"{about}; choose another --out or delete it.")
         self.tasks = [load_task(task) for task in self.study.tasks]
         self.recipes = row_recipes(self.study, self.out / "recipes")
         for row, recipes in self.recipes.items():
@@ -325,11 +329,12 @@ class Grid:
         path = self.out / "vectors" / encoder[:32] / f"{data.task.name}-{data.digest[:16]}.npy"
 
         def stored(encode: Callable[[], Tensor]) -> Tensor:
-            if not path.is_file():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with finished(path, shared=True) as part, part.open("wb") as stream:
-                    np.save(stream, encode().cpu().numpy())
-            return torch.from_numpy(np.load(path))
+            with suppress(FileNotFoundError, ValueError):  # a damaged file is written again
+                return torch.from_numpy(load_array(path))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with finished(path, shared=True) as part, part.open("wb") as stream:
+                np.save(stream, encode().cpu().numpy())
+            return torch.from_numpy(load_array(path))
 
         return stored
 
@@ -348,21 +353,16 @@ class Grid:
         return self.study.row(row).model != BM25
 
     def _cost_kept(self, row: str, identity: str) -> bool:
-        cost, timing = (self.out / folder / f"{row}.json" for folder in ("costs", "timings"))
-        if not (cost.is_file() and timing.is_file()):
-            return False
-        return bool(json.loads(cost.read_text(encoding="utf-8"))["model"] == identity)
+        cost, timing = (read_record(self.out / folder / f"{row}.json") for folder in ("costs", "timings"))
+        return cost is not None and timing is not None and cost.get("model") == identity
 
     def _score_file(self, row: str, seed: int, data: TaskData) -> Path:
         return self.out / "scores" / row / str(seed) / f"{data.task.name}.json"
 
     def stored_values(self, row: str, seed: int, data: TaskData, identity: str) -> list[float] | None:
         """Return stored values of this model on these data; `None` if there are none."""
-        path = self._score_file(row, seed, data)
-        if not path.is_file():
-            return None
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if content["model"] != identity or content["data"] != data.digest:
+        content = read_record(self._score_file(row, seed, data))
+        if content is None or (content.get("model"), content.get("data")) != (identity, data.digest):
             return None
         values: list[float] = content["values"]
         return values

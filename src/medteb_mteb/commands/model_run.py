@@ -193,7 +193,14 @@ def _existing(model_run: ModelRun, task: AbsTask) -> TaskResult | None:
     """Return the saved result if it is complete, of the same data, and has the requested predictions."""
     if model_run.options.overwrite:
         return None
-    saved = model_run.cache.load_task_result(task.metadata.name, model_run.meta)
+    try:
+        saved = model_run.cache.load_task_result(task.metadata.name, model_run.meta)
+    except Exception as error:  # which one depends on the damage
+        model_run.say(
+            f"{model_run.label}  {task.metadata.name}: the saved result is damaged ({_one_line(error)}); "
+            "evaluating again"
+        )
+        return None
     if saved is None:
         return None
     # mteb reuses a complete result whatever data it was measured on.

@@ -62,7 +62,7 @@ def _table(material: Material, known: bool) -> Table:
         ndcg = mean_of_queries(material, {query: one.ndcg for query, one in scores.items()})
         share = "not known" if mean.judged is None or not known else f"{mean.judged:.1%}"
         others = [f"{mean.condensed:.4f}", f"{mean.bpref:.4f}"] if known else ["-", "-"]
-        rows.append((name, f"{mean.ndcg:.4f} [{ndcg.low:.4f}, {ndcg.high:.4f}]", share, *others))
+        rows.append((name, f"{mean.ndcg:.4f}{_ends(ndcg)}", share, *others))
     return Table(("run", "nDCG@10 [95 %]", "judged@10", "condensed nDCG@10", "bpref"), tuple(rows))
 
 

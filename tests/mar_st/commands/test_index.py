@@ -7,6 +7,7 @@ import pytest
 import typer
 
 from mar_st.commands.index import index_build, index_info, index_update, parse_bytes
+from mar_st.encode import write_vectors
 from mar_st.index import Index, IndexingError
 from tests.mar_st.index.conftest import make_library
 
@@ -67,6 +68,15 @@ def test_documents_are_added_replaced_deleted_and_compacted(library, tmp_path, c
     assert len(Index.open(out).segments) == 1
     index_update(out, delete=[f"d{number}" for number in range(3, 200)])
     assert "--compact makes it as fast as new" in capsys.readouterr().err
+
+
+def test_a_listed_id_is_taken_as_written(tmp_path):
+    write_vectors(tmp_path / "vectors", ["a", " a", "a ", "\u3000b", "c"], np.eye(5, 8, dtype="float32"))
+    out = str(tmp_path / "index")
+    index_build(tmp_path / "vectors", out, kind="exact")
+    (tmp_path / "gone.txt").write_bytes(" a\r\n \na \n\u3000b".encode())
+    index_update(out, delete_from=tmp_path / "gone.txt")
+    assert Index.open(out).search(np.ones((1, 8), dtype="float32"), 5)[0] == [["a", "c"]]
 
 
 def test_nothing_to_change_is_refused(library, tmp_path):

@@ -11,6 +11,7 @@ from mar_st.commands.search import _show
 from mar_st.encode import VectorFolder
 from mar_st.errors import MarError
 from mar_st.files import JsonError, counted, one_line, printable, read_digests, read_json
+from mar_st.files.reading import read_record
 from mar_st.index import Hit, Index
 from mar_st.index.results import Leg
 from mar_st.integrity.verify import verify
@@ -22,6 +23,16 @@ if TYPE_CHECKING:
 
 DAMAGED = [b"[" * 100_000, b'{"format": "\\ud800"}', b"\xff{}", b'{"a"', b"", b'{"a": ' + b"9" * 5000 + b"}"]
 IDS = ["deep", "half of a pair", "no UTF-8", "cut", "empty", "long number"]
+
+
+@pytest.mark.parametrize("content", [*DAMAGED, b"[]"], ids=[*IDS, "a list"])
+def test_a_damaged_record_is_as_a_missing_one(tmp_path, content):
+    path = tmp_path / "record.json"
+    assert read_record(path) is None
+    path.write_bytes(content)
+    assert read_record(path) is None
+    path.write_bytes(b'{"a": 1}')
+    assert read_record(path) == {"a": 1}
 
 
 @pytest.mark.parametrize("content", DAMAGED, ids=IDS)

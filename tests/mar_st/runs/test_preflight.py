@@ -185,7 +185,8 @@ def test_a_fitted_run_records_its_changes_and_is_resumed_without_fit(recipe_file
     assert lines[-1] == "stage query-init: finished before, kept"
 
 
-def test_a_folder_of_another_recipe_is_refused_first(tmp_path):
-    (tmp_path / "recipe.json").write_text(json.dumps({"name": "other"}))
+@pytest.mark.parametrize("content", ['{"name": "other"}', '{"name": "mar-mi', "", "\0" * 9, "[]"])
+def test_a_folder_of_another_recipe_is_refused_first(tmp_path, content):
+    (tmp_path / "recipe.json").write_text(content)
     with pytest.raises(TrainError, match="holds a run of another recipe"):
         train(load_recipe("mar-mini"), tmp_path, say=lambda line: None)

@@ -37,6 +37,12 @@ def test_the_files_of_a_stage_do_not_depend_on_texts_that_were_encoded_before(ke
             assert other.read_bytes() == path.read_bytes(), path.name
 
 
+@pytest.mark.parametrize("content", ["", '{"digest": "ab', "\0" * 9, "[]", "{}"])
+def test_a_stage_with_a_damaged_marker_is_not_finished(tmp_path, content):
+    (tmp_path / DONE_FILE).write_text(content)
+    assert not is_finished(tmp_path, "abc")
+
+
 def test_a_stage_is_finished_under_its_own_digest_alone(kept, tmp_path):
     assert is_finished(kept, "abc")
     assert not is_finished(kept, "abd")

@@ -19,7 +19,9 @@ from tests.mar_st.serve.fakes import vector_of
 ROOT = Path(__file__).parents[3]
 
 
-def make_index(folder: Path, documents: list[str], prefix: str = "d") -> Path:
+def make_index(
+    folder: Path, documents: list[str], prefix: str = "d", space: str | None = "fake-space"
+) -> Path:
     from mar_st.encode import write_vectors
     from mar_st.index import build_index
 
@@ -31,7 +33,7 @@ def make_index(folder: Path, documents: list[str], prefix: str = "d") -> Path:
     ]
     corpus.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     vectors = np.stack([vector_of(text) for text in documents])
-    write_vectors(folder / "vectors", ids, vectors, space="fake-space")
+    write_vectors(folder / "vectors", ids, vectors, space=space)
     build_index(
         folder / "vectors",
         folder / "index",

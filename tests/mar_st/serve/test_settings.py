@@ -11,7 +11,7 @@ from tests.mar_st.serve.fakes import FakeEncoder
 KEY = "first-key-0123456789"
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "search.example", "", "127.0.0.1.example"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "search.example", "127.0.0.1.example", "0"])
 def test_a_host_that_others_reach_needs_keys(host):
     with pytest.raises(ServeError, match="--api-keys"):
         ServeSettings(host=host)
@@ -19,9 +19,37 @@ def test_a_host_that_others_reach_needs_keys(host):
     assert ServeSettings(host=host, insecure=True).host == host
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost", "LocalHost"])
 def test_a_loopback_host_needs_no_keys(host):
     assert is_loopback(ServeSettings(host=host).host)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "[::1]",
+        "unix:/run/mar.sock",
+        "300.1.1.1",
+        "1.2.3.4.5",
+        "localhost:80",
+        "http://a",
+        "a b",
+        "*",
+        "١.١",
+    ],
+)
+@pytest.mark.parametrize("safe", [{}, {"insecure": True}, {"api_keys": (KEY,)}])
+def test_what_is_neither_a_name_nor_an_address_is_refused_as_such(host, safe):
+    with pytest.raises(
+        ServeError, match="--host takes a name or an address without scheme, brackets and port"
+    ):
+        ServeSettings(host=host, **safe)
+
+
+@pytest.mark.parametrize("host", ["127.1", "fe80::1%eth0", "::ffff:127.0.0.1", "a_b.example", "诊所.example"])
+def test_unusual_names_and_addresses_are_allowed(host):
+    assert ServeSettings(host=host, insecure=True).host == host
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,18 @@ def test_a_missing_cost_or_timing_is_measured_again(run, trained, done, missing)
     assert _bytes(done) == before
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("damage", [b"", b'{"model": "0', bytes(64), b"[1]"])
+def test_damaged_scores_costs_and_vectors_are_measured_again(run, trained, done, damage):
+    before = _bytes(done)
+    files = [done / name for name in ("scores/full/1/faq.json", "costs/full.json", "timings/full.json")]
+    for path in [*files, *done.glob("vectors/*/*.npy"), *done.glob("stages/*/done.json")]:
+        path.write_bytes(damage)
+    run()
+    assert _bytes(done) == before
+    assert all(json.loads(path.read_text(encoding="utf-8")) for path in files)
+
+
 class _Killed(BaseException):
     """Stands for the end of the process."""
 
@@ -311,9 +323,10 @@ def test_what_a_source_lacks_is_noticed_before_training(
     assert trained == []
 
 
-def test_the_folder_of_another_study_is_refused(run, change, study_folder):
+@pytest.mark.parametrize("content", ['{"name": "other"}', '{"name": "tiny-st', "", "\0" * 9, "[]"])
+def test_the_folder_of_another_study_is_refused(run, study_folder, content):
     (study_folder / "out").mkdir()
-    (study_folder / "out/study.json").write_text('{"name": "other"}', encoding="utf-8")
+    (study_folder / "out/study.json").write_text(content, encoding="utf-8")
     with pytest.raises(StudyError, match="holds another study"):
         run()
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -37,6 +38,14 @@ def test_holes_are_not_known_without_negatives(look, folder, write_run):
     ((_, score, *rest),) = finding.table.rows
     assert score.startswith(f"{SECOND:.4f} [")
     assert rest == ["not known", "-", "-"]
+
+
+def test_a_score_has_no_interval_if_all_queries_are_of_one_cluster(look, folder, write_run):
+    rows = (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()
+    equal = [json.dumps({**json.loads(row), "text": "头疼"}) + "\n" for row in rows]
+    (folder / "queries.jsonl").write_text("".join(equal), encoding="utf-8")
+    finding = look(holes, runs=[write_run("run", "up")])
+    assert finding.table.rows[0][1] == f"{SECOND:.4f}"
 
 
 def test_bias_is_what_a_retriever_loses_without_its_own_documents(look, add, write_pools):

@@ -15,6 +15,7 @@ from mar_st.errors import MarError
 from mar_st.index import Index, Searcher
 from mar_st.model.reranker import Reranker
 from mar_st.online import load_query_encoder
+from mar_st.serve.engine.documents import check_space
 from mar_st.serve.engine.search_engine import SearchEngine
 from mar_st.serve.settings import ServeError
 
@@ -89,6 +90,8 @@ class SearcherSource:
             same = before is not None and before.stamps[2] == stamps[2]
             reranker = before.searcher.reranker if before is not None and same else Reranker(self.reranker)
         searcher = Searcher(index, encoder, reranker=reranker)
+        if before is not None and encoder is not None and encoder is before.encoder:
+            _check_same_space(before.searcher.index, index)
         return OpenedSearcher(searcher, encoder, stamps, model)
 
 
@@ -107,6 +110,20 @@ class OpenedSearcher:
     encoder: Any
     stamps: tuple[object, object, object] = (None, None, None)
     model: str | Path | None = None
+
+
+def _check_same_space(before: Index, index: Index) -> None:
+    """Check that an index has the space of the index before it, for an encoder that stays and names no space.
+
+    Raises:
+        ServeError: Their document spaces are known and differ.
+    """
+    if before.space and index.space and before.space != index.space:
+        raise ServeError(
+            f"The vectors of {index.name} belong to another document space ({index.space[:12]}) than those "
+            f"of the index before it ({before.space[:12]}), and the query encoder is still the same. Replace "
+            "the encoder, too, or restart the server."
+        )
 
 
 def stamp(source: str | Path) -> object:
@@ -150,12 +167,21 @@ class Generations:
         opened: The first generation.
         settings: Limits.
         metrics: Counts reloads.
+        documents: Encodes documents, into the space of every generation.
+
+    Raises:
+        ServeError: The document encoder belongs to another space than the index.
     """
 
     def __init__(
-        self, source: SearcherSource | None, opened: OpenedSearcher, settings: ServeSettings, metrics: Metrics
+        self,
+        source: SearcherSource | None,
+        opened: OpenedSearcher,
+        settings: ServeSettings,
+        metrics: Metrics,
+        documents: QueryEncoder | None = None,
     ) -> None:
-        self.source, self.settings, self.metrics = source, settings, metrics
+        self.source, self.settings, self.metrics, self.documents = source, settings, metrics, documents
         self.number = 0
         self._opened = opened
         self._changing = asyncio.Lock()
@@ -211,6 +237,8 @@ class Generations:
             warm: An encoder that needs no warm-up.
         """
         searcher, dim = opened.searcher, opened.searcher.index.dim
+        if self.documents is not None:
+            check_space(self.documents, searcher.index)
         reranked = 0 if searcher.reranker is None else 1
         vector = np.full((1, dim), dim**-0.5, dtype=np.float32)
         searcher.search_vectors(vector, [_WARMUP_TEXT], k=1, rerank=reranked)

@@ -18,7 +18,7 @@ from mar_st.serve.engine.fleet import Fleet, WorkerReport
 from mar_st.serve.engine.generations import stamp
 from tests.mar_st.conftest import save_cross_encoder
 from tests.mar_st.serve.conftest import Client
-from tests.mar_st.serve.fakes import DOCUMENTS, FakeEncoder, FakeSearcher
+from tests.mar_st.serve.fakes import DOCUMENTS, FakeDocumentEncoder, FakeEncoder, FakeSearcher, vector_of
 from tests.mar_st.serve.servers import make_index
 
 
@@ -153,6 +153,49 @@ def test_an_encoder_of_another_space_is_refused(tmp_path):
 
     with pytest.raises(MarError, match="space"):
         create_app(place, encoder=Foreign())
+
+
+class Unlabelled(FakeEncoder):
+    """An encoder that does not say to which space its vectors belong."""
+
+    space = ""
+
+
+@pytest.mark.filterwarnings("ignore:The .* does not say which document space")
+@pytest.mark.parametrize(
+    ("encoder", "documents", "space", "reason"),
+    [
+        (FakeEncoder(), None, "other-space", "query encoder belongs to another document space"),
+        (Unlabelled(), None, "other-space", "than those of the index before it .*Replace the encoder, too"),
+        (None, FakeDocumentEncoder(), "other-space", "document encoder belongs to another document space"),
+        (Unlabelled(), FakeDocumentEncoder(), None, None),
+        (None, None, "other-space", None),
+    ],
+)
+def test_an_index_of_another_space_than_the_loaded_encoders_is_not_switched_to(
+    tmp_path, encoder, documents, space, reason
+):
+    for name, of_index in (("a", "fake-space"), ("b", space)):
+        (tmp_path / name).mkdir()
+        make_index(tmp_path / name, DOCUMENTS, name, of_index)
+    place = tmp_path / "current"
+    place.symlink_to(tmp_path / "a" / "index")
+    generations = create_app(place, encoder=encoder, documents=documents).state.generations
+    place.unlink()
+    place.symlink_to(tmp_path / "b" / "index")
+
+    async def play():
+        try:
+            if reason is None:
+                await generations.reload()
+            else:
+                with pytest.raises(MarError, match=reason):
+                    await generations.reload()
+            return generations.current.searcher.index.search(vector_of(DOCUMENTS[0])[None], 1)[0]
+        finally:
+            await generations.close()
+
+    assert asyncio.run(play()) == [["a0" if reason else "b0"]]
 
 
 def test_a_fleet_waits_for_all_live_workers(tmp_path):
