@@ -97,7 +97,8 @@ def train(
         folder of that stage's model.
 
     Raises:
-        TrainError: The folder belongs to another recipe, there is nothing to resume, or `until` is unknown.
+        TrainError: The folder belongs to another recipe, another launch is writing it, there is nothing to
+            resume, or `until` is unknown.
         LaunchError: A stage cannot be trained by this launch, or does not fit the GPU.
         DataError: Training data are missing or broken.
         MarError: A backbone or a teacher does not exist, or the width of an encoder does not fit.
@@ -121,13 +122,14 @@ def train(
         Path(store) if store else None,
     )
     last = run.position(until)
-    if resume:
-        run.check_resumable()
-    run.open(last)
-    folder = run.out
-    for index in range(last + 1):
-        folder = run.stage(index)
-    return folder if until is not None else run.close()
+    with run.processes.alone(run.out, TrainError):
+        if resume:
+            run.check_resumable()
+        run.open(last)
+        folder = run.out
+        for index in range(last + 1):
+            folder = run.stage(index)
+        return folder if until is not None else run.close()
 
 
 @dataclass
