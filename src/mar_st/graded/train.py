@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
 import shutil
 from collections import Counter
@@ -76,8 +77,8 @@ class GraderSettings:
             raise MarError(f"folds: two parts at least; got {self.folds}.")
         for name in ("layers", "max_length", "epochs", "batch_size", "learning_rate", "lowest", "save_steps"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise MarError(f"{name} must be above 0; got {value}.")
+            if value is not None and not 0 < value < math.inf:
+                raise MarError(f"{name} must be a finite number above 0; got {value}.")
 
 
 @dataclass(frozen=True)

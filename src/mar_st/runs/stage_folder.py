@@ -7,7 +7,8 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
-from mar_st.files import move_folder, write_text
+from mar_st.errors import MarError
+from mar_st.files import JsonError, move_folder, read_json, write_text
 from mar_st.model.tokenizers import forget_lengths
 
 if TYPE_CHECKING:
@@ -20,9 +21,17 @@ DONE_FILE = "done.json"
 
 
 def is_finished(folder: Path, identity: str) -> bool:
-    """Return True if the folder holds the finished stage of this digest."""
+    """Return True if the folder holds the finished stage of this digest.
+
+    Raises:
+        MarError: The marker is damaged.
+    """
     marker = folder / DONE_FILE
-    return marker.is_file() and json.loads(marker.read_text(encoding="utf-8"))["digest"] == identity
+    try:
+        content = read_json(marker) if marker.is_file() else {}
+    except JsonError as error:
+        raise MarError(f"{marker} is damaged ({error}). Delete {folder} to train the stage again.") from error
+    return isinstance(content, dict) and content.get("digest") == identity
 
 
 def keep_model(model: SentenceTransformer, folder: Path, marker: dict[str, str]) -> None:

@@ -17,7 +17,7 @@ from mar_st.data import Source, read_source
 from mar_st.data.content import data_digest, source_digest
 from mar_st.errors import MarError
 from mar_st.evaluation.evaluators import check_evaluation
-from mar_st.files import move_folder, write_digests, write_text
+from mar_st.files import JsonError, move_folder, read_json, write_digests, write_text
 from mar_st.files.processes import Processes
 from mar_st.model.mlm_head import source_head
 from mar_st.model.packing import store_as
@@ -174,7 +174,7 @@ class RecipeRun:
         """
         marker = self.out / "recipe.json"
         name = self.recipe.name
-        if marker.exists() and json.loads(marker.read_text(encoding="utf-8"))["name"] != name:
+        if marker.exists() and _recorded_name(marker) != name:
             raise TrainError(f"{self.out} holds a run of another recipe; choose another --out or delete it.")
         names = [
             stage.name
@@ -378,6 +378,18 @@ class RecipeRun:
     def _say(self, line: str) -> None:
         if self.processes.main:
             self.say(line)
+
+
+def _recorded_name(marker: Path) -> Any:
+    """Return the name of the recipe that a run folder belongs to."""
+    try:
+        content = read_json(marker)
+    except JsonError as error:
+        raise TrainError(
+            f"{marker} is damaged ({error}). Delete this file and run the command without --resume; finished "
+            "stages are kept."
+        ) from error
+    return content.get("name") if isinstance(content, dict) else None
 
 
 def _card_digest(source: Source) -> str:

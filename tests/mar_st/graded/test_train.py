@@ -157,3 +157,10 @@ def test_a_second_process_with_the_same_folder_is_refused(base, tmp_path):
     ):
         train_grader(pairs(), base, tmp_path / "judge", HOW)
     assert not (tmp_path / "judge").exists()
+
+
+@pytest.mark.parametrize("name", ["epochs", "learning_rate"])
+@pytest.mark.parametrize("value", [0, float("nan"), float("inf")])
+def test_settings_that_cannot_be_trained_with_are_refused(name, value):
+    with pytest.raises(MarError, match=f"{name} must be a finite number above 0; got {value}"):
+        GraderSettings(**{name: value})

@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from mar_st.errors import MarError
 from mar_st.model.opening import open_model
 from mar_st.runs.stage_folder import DONE_FILE, is_finished, keep_model, link_weights
 from tests.mar_st.stages.helpers import encoder
@@ -70,3 +71,10 @@ def test_copies_share_weights_where_the_file_system_has_links(kept, tmp_path, mo
         if path.is_file():
             assert path.read_bytes() == original.read_bytes()
             assert path.samefile(original) == (links and path.suffix == ".safetensors")
+
+
+@pytest.mark.parametrize("content", [b"", b'{"digest": ', b"\xff"])
+def test_a_damaged_marker_of_a_stage_is_one_error(tmp_path, content):
+    (tmp_path / DONE_FILE).write_bytes(content)
+    with pytest.raises(MarError, match=rf"{DONE_FILE} is damaged .* Delete {tmp_path} to train"):
+        is_finished(tmp_path, "abc")

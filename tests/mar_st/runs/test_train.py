@@ -302,3 +302,18 @@ def test_a_second_launch_with_the_same_folder_is_refused(recipe_file, tmp_path):
     with pytest.raises(TrainError, match="no run to resume"):
         train(load_recipe(recipe_file), tmp_path / "run", say=silent, resume=True)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", r"recipe\.json is damaged .* Delete this file"),
+        (b"[]", "another recipe"),
+        (b"{}", "another recipe"),
+    ],
+)
+def test_a_folder_whose_recipe_cannot_be_read_is_refused(recipe_file, tmp_path, content, message):
+    (tmp_path / "recipe.json").write_bytes(content)
+    with pytest.raises(TrainError, match=message):
+        train(load_recipe(recipe_file), tmp_path, say=silent)
+    assert (tmp_path / "recipe.json").read_bytes() == content
