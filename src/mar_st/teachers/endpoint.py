@@ -206,7 +206,7 @@ class EndpointTeacher:
             )
         except openai.APIError as error:
             status = getattr(error, "status_code", None)
-            if status in REDIRECTS:
+            if isinstance(error, openai.APIStatusError) and status in REDIRECTS:
                 target = error.response.headers.get("Location", "no address")[:200]
                 raise EndpointError(
                     f"{self.base_url} redirects to {target} (status {status}); that is refused, so the texts "
