@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -157,7 +156,7 @@ def train(
         raise typer.BadParameter("--fresh deletes the run that --resume needs; give one of them.")
     if fit and skip_memory_check:
         raise typer.BadParameter("--fit needs the memory check; give --fit or --skip-memory-check, not both.")
-    if fresh and folder.exists():
+    if fresh and folder.exists() and os.environ.get("RANK", "0") == "0":
         _delete_run(folder)
     if push_to_hub is not None:
         from mar_st.model.hub import check_repository  # lazy: start-up
@@ -252,10 +251,14 @@ app.command()(verify)
 
 
 def _delete_run(folder: Path) -> None:
+    from mar_st.files.locks import LOCK, alone, clear  # lazy: numpy
 
-    if not folder.is_dir() or (any(folder.iterdir()) and not (folder / "recipe.json").is_file()):
+    if not folder.is_dir() or (
+        any(path.name != LOCK for path in folder.iterdir()) and not (folder / "recipe.json").is_file()
+    ):
         raise MarError(f"{folder} is not a run folder (it has no recipe.json); --fresh would delete it.")
-    shutil.rmtree(folder)
+    with alone(folder, MarError):
+        clear(folder)
 
 
 @app.command()

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from mar_st.errors import MarError
+from mar_st.files.locks import alone
 from mar_st.recipes.load import recipe_names
 
 
@@ -73,6 +75,15 @@ def test_fresh_deletes_only_run_folders(run_mar, tmp_path):
     assert code == 2
     assert "not a run folder" in err
     assert (tmp_path / "thesis.txt").is_file()
+
+
+def test_fresh_does_not_delete_a_run_that_another_process_is_writing(run_mar, tmp_path):
+    (tmp_path / "recipe.json").write_text("{}")
+    with alone(tmp_path, MarError):
+        code, _, err = run_mar("train", "mar-mini", "--out", tmp_path, "--fresh")
+    assert code == 2
+    assert "Another process is writing" in err
+    assert (tmp_path / "recipe.json").is_file()
 
 
 def test_version_is_that_of_the_distribution(run_mar):

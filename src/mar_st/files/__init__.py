@@ -11,7 +11,7 @@ from mar_st.files.digests import (
     sample_of,
     write_digests,
 )
-from mar_st.files.names import delete_listed, listed_path, refuse_links
+from mar_st.files.names import delete_listed, listed_path, refuse_link, refuse_links
 from mar_st.files.reading import JsonError, counted, one_line, printable, read_json, repeated
 from mar_st.files.reserve import open_reserved, reserve
 from mar_st.files.writing import (
@@ -48,6 +48,7 @@ __all__ = [
     "read_digests",
     "read_json",
     "refresh_digests",
+    "refuse_link",
     "refuse_links",
     "repeated",
     "replace_folder",

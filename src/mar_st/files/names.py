@@ -66,6 +66,16 @@ def refuse_links(folder: Path, error: type[MarError] = MarError) -> None:
                 )
 
 
+def refuse_link(path: Path, error: type[MarError] = MarError) -> None:
+    """Make sure that a new folder can be moved to a name: it must not be that of a link.
+
+    Raises:
+        MarError: The path is a link; raised as `error`.
+    """
+    if path.is_symlink():
+        raise error(f"{path} is a link; give the path that it leads to, {os.path.realpath(path)}.")
+
+
 def delete_listed(
     folder: Path, names: Iterable[str], listing: str | Path, error: type[MarError] = MarError
 ) -> None:

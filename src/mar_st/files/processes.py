@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from filelock import FileLock, Timeout
 
+from mar_st.files.locks import alone
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from mar_st.errors import MarError
 
 #: Seconds for which the first process waits for a lock before it tells the others that it still waits.
 POLL_SECONDS = 5.0
@@ -44,6 +48,24 @@ class Processes:
         message = torch.tensor(value, dtype=torch.int32, device=self.state.device)
         torch.distributed.broadcast(message, 0)
         return bool(message.item())
+
+    @contextmanager
+    def alone(self, folder: Path, error: type[MarError]) -> Iterator[None]:
+        """Keep other launches out of a folder, see `mar_st.files.locks.alone`; the first process locks it.
+
+        Raises:
+            MarError: Another launch is writing the folder; raised as `error` in all processes.
+        """
+        with ExitStack() as held:
+            refused: MarError | None = None
+            if self.main:
+                try:
+                    held.enter_context(alone(folder, error))
+                except error as busy:
+                    refused = busy
+            if self.broadcast(value=refused is not None):
+                raise refused or error(f"The first process could not lock {folder}; see its error.")
+            yield
 
     @contextmanager
     def locked(self, path: Path, waiting: Callable[[], None]) -> Iterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
 import shutil
 from collections import Counter
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mar_st.errors import MarError
-from mar_st.files import JsonError, move_folder, read_json, write_json
+from mar_st.files import JsonError, move_folder, read_json, refuse_link, write_json
 from mar_st.files.checkpoints import last_checkpoint
 from mar_st.files.digests import entry_of
+from mar_st.files.locks import alone, clear
 from mar_st.files.packages import need_packages
 from mar_st.graded.grader import THRESHOLDS_FILE, Grader
 from mar_st.graded.thresholds import Thresholds, fit_thresholds, weighted_kappa
@@ -75,8 +77,8 @@ class GraderSettings:
             raise MarError(f"folds: two parts at least; got {self.folds}.")
         for name in ("layers", "max_length", "epochs", "batch_size", "learning_rate", "lowest", "save_steps"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise MarError(f"{name} must be above 0; got {value}.")
+            if value is not None and not 0 < value < math.inf:
+                raise MarError(f"{name} must be a finite number above 0; got {value}.")
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,8 @@ def train_grader(
         settings: Training settings.
 
     Raises:
-        MarError: The folder holds something else, the base is missing, or queries or labels are too few.
+        MarError: The folder holds something else, another process is writing it, the base is missing, or
+            queries or labels are too few.
         PackageError: accelerate is not installed.
     """
     need_packages("accelerate", extra="train", purpose="Training")
@@ -134,42 +137,53 @@ def train_grader(
     training, held_back = _split(pairs, settings)
     identity = _identity(pairs, base, settings)
     thresholds_file = folder / THRESHOLDS_FILE
-    if thresholds_file.is_file():
-        return _report(folder, _content(thresholds_file, identity))
-    if folder.exists() and any(folder.iterdir()):
-        raise MarError(f"{folder} is not empty. Choose another folder, or delete it.")
-    if settings.layers is not None:
-        _check_layers(base, settings.layers)
     work = folder.with_name(folder.name + ".work")
-    if work.exists() and not (work / identity).is_file():
-        shutil.rmtree(work)
-    work.mkdir(parents=True, exist_ok=True)
-    (work / identity).touch()
-    model = _trained(training, base, work / "checkpoints", settings, top=max(pair.label for pair in pairs))
-    part = work / "model"
+    with alone(work, MarError):
+        if thresholds_file.is_file():
+            return _report(folder, _content(thresholds_file, identity))
+        if folder.exists() and any(folder.iterdir()):
+            raise MarError(f"{folder} is not empty. Choose another folder, or delete it.")
+        refuse_link(folder)
+        if settings.layers is not None:
+            _check_layers(base, settings.layers)
+        if not (work / identity).is_file():
+            clear(work)
+        (work / identity).touch()
+        content = _graded(training, held_back, base, work, settings)
+        write_json(work / "model" / THRESHOLDS_FILE, content | {"identity": identity})
+        if folder.exists():
+            folder.rmdir()
+        move_folder(work / "model", folder)
+        shutil.rmtree(work, ignore_errors=True)
+    return _report(folder, content)
+
+
+def _graded(
+    training: Sequence[GradedPair],
+    held_back: Sequence[GradedPair],
+    base: str | Path,
+    work: Path,
+    settings: GraderSettings,
+) -> dict[str, Any]:
+    """Train the model, save it in `work/model` and return the content of its `thresholds.json`."""
     from mar_st.model.tokenizers import forget_lengths  # lazy: transformers
 
+    top = max(pair.label for pair in (*training, *held_back))
+    model = _trained(training, base, work / "checkpoints", settings, top=top)
     forget_lengths(model)
-    model.save_pretrained(str(part), create_model_card=False)
+    model.save_pretrained(str(work / "model"), create_model_card=False)
     scores = np.asarray(
         model.predict(
             [(pair.query, pair.document) for pair in held_back], batch_size=64, show_progress_bar=True
         )
     )
     labels = [pair.label for pair in held_back]
-    content = {
-        "identity": identity,
+    return {
         **_fitted(scores, held_back, settings),
         "trained": dict(sorted(Counter(str(pair.label) for pair in training).items())),
         "calibrated": dict(sorted(Counter(map(str, labels)).items())),
         "settings": asdict(settings),
     }
-    write_json(part / THRESHOLDS_FILE, content)
-    if folder.exists():
-        folder.rmdir()
-    move_folder(part, folder)
-    shutil.rmtree(work)
-    return _report(folder, content)
 
 
 def _content(file: Path, identity: str) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mar_st.data import read_source
-from mar_st.files import JsonError, move_folder, read_json
+from mar_st.files import JsonError, move_folder, read_json, refuse_link
+from mar_st.files.locks import alone
 from mar_st.mining.mine import Mined, Miner
 from mar_st.mining.retrievers import BM25, CrossScorer, Dense
 from mar_st.mining.rules import REASONS, MiningError, Rules
@@ -62,7 +63,8 @@ def mine_to(
         The manifest: settings, counts, dropped candidates by filter, sha256 of the triples.
 
     Raises:
-        MarError: Data, a corpus or a model is missing, or `out` holds something else.
+        MarError: Data, a corpus or a model is missing, `out` holds something else, or another process is
+            writing it.
     """
     from mar_st.teachers.store import store_root  # lazy: sentence_transformers
 
@@ -88,25 +90,26 @@ def mine_to(
         symmetric=entry.symmetric,
     )
     digest = _digest(miner, source.triples)
-    finished = _finished(out, digest)
-    if finished is not None:
-        say(f"{out}: finished before, kept")
-        return finished
-    say(f"mining: {len(miner.questions)} queries in {len(miner.corpus)} documents by {', '.join(models)}")
     work = out.with_name(f"{out.name}.run")
-    mined = miner.run(work)
-    manifest = {
-        "format": FORMAT,
-        "digest": digest,
-        "data": entry.model_dump(mode="json", exclude_defaults=True),
-        "models": list(models),
-        "teacher": teacher,
-        "corpus": None if corpus is None else str(corpus),
-        "rules": rules.to_json(),
-        **_report(mined),
-    }
-    _write(out, mined, manifest)
-    shutil.rmtree(work, ignore_errors=True)
+    with alone(work, MiningError):
+        finished = _finished(out, digest)
+        if finished is not None:
+            say(f"{out}: finished before, kept")
+            return finished
+        say(f"mining: {len(miner.questions)} queries in {len(miner.corpus)} documents by {', '.join(models)}")
+        mined = miner.run(work)
+        manifest = {
+            "format": FORMAT,
+            "digest": digest,
+            "data": entry.model_dump(mode="json", exclude_defaults=True),
+            "models": list(models),
+            "teacher": teacher,
+            "corpus": None if corpus is None else str(corpus),
+            "rules": rules.to_json(),
+            **_report(mined),
+        }
+        _write(out, mined, manifest)
+        shutil.rmtree(work, ignore_errors=True)
     return manifest
 
 
@@ -146,6 +149,7 @@ def _finished(out: Path, digest: str) -> dict[str, Any] | None:
             f"{out} exists and was not mined from these data with these settings; delete it or choose "
             "another."
         )
+    refuse_link(out, MiningError)
     return None
 
 

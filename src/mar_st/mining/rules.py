@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -107,6 +108,7 @@ class Rules:
                 f"range_min {self.range_min} and range_max {last} leave {last - first + 1} ranks; "
                 f"num_negatives is {self.num_negatives}. Lower it, or widen the range."
             )
+        self._check_scores()
         if self.consistent is not None and not 1 <= self.consistent <= self.top:
             raise MiningError(f"consistent must be a rank from 1 to top ({self.top}); got {self.consistent}.")
         if not self.num_negatives and self.consistent is None:
@@ -116,6 +118,17 @@ class Rules:
         if self.near_duplicate is not None and not 0 < self.near_duplicate <= 1:
             raise MiningError(
                 f"near_duplicate must be a similarity above 0 and at most 1; got {self.near_duplicate}."
+            )
+
+    def _check_scores(self) -> None:
+        for name in ("absolute_margin", "relative_margin", "max_score", "min_score"):
+            value = getattr(self, name)
+            if value is not None and not math.isfinite(value):
+                raise MiningError(f"{name} must be a finite number; got {value}. Leave it out for no limit.")
+        if self.min_score is not None and self.max_score is not None and self.min_score > self.max_score:
+            raise MiningError(
+                f"No score is between min_score {self.min_score} and max_score {self.max_score}; "
+                "min_score must not be above max_score."
             )
 
     @property

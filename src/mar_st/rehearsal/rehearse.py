@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import resource
-import shutil
 import sys
 import time
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from transformers.utils import logging
 from mar_st.data import Source, read_source
 from mar_st.errors import MarError
 from mar_st.files import JsonError, read_json, write_text
+from mar_st.files.locks import LOCK, alone, clear
 from mar_st.modules.layout import own_modules
 from mar_st.rehearsal.shorten import Shortened, shorten
 from mar_st.runs.train import train
@@ -246,17 +246,17 @@ def start_folder(folder: Path, name: str) -> None:
         name: Name of what is rehearsed.
 
     Raises:
-        RehearsalError: The folder holds something else than a rehearsal.
+        RehearsalError: The folder holds something else than a rehearsal, or another process is writing it.
     """
-    if folder.exists():
-        if not folder.is_dir() or (any(folder.iterdir()) and not _is_rehearsal(folder)):
-            raise RehearsalError(
-                f"{folder} holds something else than a rehearsal, which would be deleted. Choose another "
-                "--out, or delete it yourself."
-            )
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)
-    write_text(folder / MARKER_FILE, json.dumps({"rehearsal": name}) + "\n")
+    empty = folder.is_dir() and all(path.name == LOCK for path in folder.iterdir())
+    if folder.exists() and not empty and not _is_rehearsal(folder):
+        raise RehearsalError(
+            f"{folder} holds something else than a rehearsal, which would be deleted. Choose another "
+            "--out, or delete it yourself."
+        )
+    with alone(folder, RehearsalError):
+        clear(folder)
+        write_text(folder / MARKER_FILE, json.dumps({"rehearsal": name}) + "\n")
 
 
 def _is_rehearsal(folder: Path) -> bool:

@@ -17,7 +17,7 @@ from mar_st.data import Source, read_source
 from mar_st.data.content import data_digest, source_digest
 from mar_st.errors import MarError
 from mar_st.evaluation.evaluators import check_evaluation
-from mar_st.files import move_folder, write_digests, write_text
+from mar_st.files import JsonError, move_folder, read_json, write_digests, write_text
 from mar_st.files.processes import Processes
 from mar_st.files.reading import read_record
 from mar_st.model.mlm_head import source_head
@@ -98,7 +98,8 @@ def train(
         folder of that stage's model.
 
     Raises:
-        TrainError: The folder belongs to another recipe, there is nothing to resume, or `until` is unknown.
+        TrainError: The folder belongs to another recipe, another launch is writing it, there is nothing to
+            resume, or `until` is unknown.
         LaunchError: A stage cannot be trained by this launch, or does not fit the GPU.
         DataError: Training data are missing or broken.
         MarError: A backbone or a teacher does not exist, or the width of an encoder does not fit.
@@ -122,13 +123,14 @@ def train(
         Path(store) if store else None,
     )
     last = run.position(until)
-    if resume:
-        run.check_resumable()
-    run.open(last)
-    folder = run.out
-    for index in range(last + 1):
-        folder = run.stage(index)
-    return folder if until is not None else run.close()
+    with run.processes.alone(run.out, TrainError):
+        if resume:
+            run.check_resumable()
+        run.open(last)
+        folder = run.out
+        for index in range(last + 1):
+            folder = run.stage(index)
+        return folder if until is not None else run.close()
 
 
 @dataclass
@@ -173,11 +175,8 @@ class RecipeRun:
         """
         marker = self.out / "recipe.json"
         name = self.recipe.name
-        if marker.exists() and (read_record(marker) or {}).get("name") != name:
-            raise TrainError(
-                f"{self.out} holds a run of another recipe, or its {marker.name} is damaged; choose another "
-                "--out or delete it."
-            )
+        if marker.exists() and _recorded_name(marker) != name:
+            raise TrainError(f"{self.out} holds a run of another recipe; choose another --out or delete it.")
         names = [
             stage.name
             for index, stage in enumerate(self.recipe.stages[: last + 1])
@@ -380,6 +379,18 @@ class RecipeRun:
     def _say(self, line: str) -> None:
         if self.processes.main:
             self.say(line)
+
+
+def _recorded_name(marker: Path) -> Any:
+    """Return the name of the recipe that a run folder belongs to."""
+    try:
+        content = read_json(marker)
+    except JsonError as error:
+        raise TrainError(
+            f"{marker} is damaged ({error}). Delete this file and run the command without --resume; finished "
+            "stages are kept."
+        ) from error
+    return content.get("name") if isinstance(content, dict) else None
 
 
 def _card_digest(source: Source) -> str:

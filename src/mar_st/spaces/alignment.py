@@ -14,7 +14,8 @@ from pydantic import ValidationError
 from transformers import set_seed
 
 from mar_st.data import Source, column_texts, numbered, read_triples
-from mar_st.files import move_folder, write_digests
+from mar_st.files import move_folder, refuse_link, write_digests
+from mar_st.files.locks import alone
 from mar_st.files.packages import need_packages
 from mar_st.losses import StoredInfoNCELoss
 from mar_st.model.encoders import check_source
@@ -85,11 +86,13 @@ def align_space(
         The content of `OUT/space.json`: the space, the settings and the agreement on held-out texts.
 
     Raises:
-        MarError: A file or model is missing, vectors are missing, or `out` holds other content.
+        MarError: A file, a model or vectors are missing, `out` holds something else, or is being written.
     """
     options = options or AlignSettings()
     opened, query_texts, documents = open_inputs(teacher, out, queries, texts, store, options)
-    return SpaceRun(teacher, opened, Path(out), query_texts, documents, student, refine, options, say).do()
+    run = SpaceRun(teacher, opened, Path(out), query_texts, documents, student, refine, options, say)
+    with alone(run.work, SpaceError):
+        return run.do()
 
 
 @dataclass
@@ -180,8 +183,7 @@ class SpaceRun:
                 f"{self.out} exists and is not the result of this command with these settings; choose "
                 "another --out or delete it."
             )
-        if self.out.is_symlink():  # a folder cannot be moved to the name of a link
-            raise SpaceError(f"{self.out} is a link; give the path that it leads to, {self.out.resolve()}.")
+        refuse_link(self.out, SpaceError)
         return None
 
     def _manifest(

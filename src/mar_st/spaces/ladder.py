@@ -11,6 +11,7 @@ from transformers import set_seed
 
 from mar_st.files import JsonError, read_json, write_json, write_text
 from mar_st.files.digests import refresh_digests
+from mar_st.files.locks import alone
 from mar_st.files.packages import need_packages
 from mar_st.lookup import fit_lookup
 from mar_st.model.context_means import HiddenMeans, sample
@@ -118,7 +119,8 @@ def align_ladder(
         The content of `OUT/space.json`. `OUT/ladder.json` holds the measurements.
 
     Raises:
-        MarError: The ladder is invalid, a file or model is missing, or `out` holds other content.
+        MarError: The ladder is invalid, a file or model is missing, `out` holds other content, or another
+            process is writing it.
     """
     options = options or AlignSettings()
     rungs = parse_ladder(ladder.rungs)
@@ -129,7 +131,8 @@ def align_ladder(
         teacher, opened, Path(out), query_texts, documents, student, refine, options, say,
         ladder=ladder, rungs=rungs, default=default, tasks=tasks,
     )  # fmt: skip
-    return run.do()
+    with alone(run.work, SpaceError):
+        return run.do()
 
 
 def _training_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from typing import TYPE_CHECKING, Any
 
 from mar_st.files import JsonError, read_json, write_text
+from mar_st.files.locks import clear
 from mar_st.modules.layout import loading_call
 from mar_st.spaces.space import SpaceError
 from mar_st.spaces.students import DONE_FILE
@@ -35,7 +35,7 @@ def claim(work: Path, settings: dict[str, Any]) -> None:
                 "delete the folder, or choose another --out."
             )
         if marker.is_file():
-            shutil.rmtree(work)  # nothing was trained yet
+            clear(work)  # nothing was trained yet
     work.mkdir(parents=True, exist_ok=True)
     write_text(marker, json.dumps(settings, ensure_ascii=False, indent=1))
 

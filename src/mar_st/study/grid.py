@@ -255,7 +255,7 @@ class Grid:
         folder = self.out / "runs" / row / str(seed)
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            with FileLock(folder / ".lock", timeout=0):
+            with FileLock(folder.with_name(f"{seed}.lock"), timeout=0):  # training locks the folder itself
                 identity = self.identity(row, seed)
                 missing = [
                     data for data in self.tasks if self.stored_values(row, seed, data, identity) is None

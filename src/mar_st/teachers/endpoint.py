@@ -28,6 +28,8 @@ ENDPOINT_PREFIX = "openai:"
 KEY_VARIABLE, OPENAI_VARIABLE = "MAR_ENDPOINT_KEY", "OPENAI_API_KEY"
 OPENAI_HOST = "api.openai.com"
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
+#: Statuses of an answer that names another address.
+REDIRECTS = (301, 302, 303, 307, 308)
 #: Maximum characters of one request, unless a single text has more.
 MAX_REQUEST_CHARACTERS = 60_000
 
@@ -106,7 +108,7 @@ class EndpointTeacher:
         """Return vectors of texts from the journal; missing ones are requested.
 
         Raises:
-            EndpointError: The endpoint refuses a request, or does not return one vector per text.
+            EndpointError: The endpoint refuses or redirects a request, or does not give one vector per text.
         """
         prompt = self.prompts.get(role, "")
         prompted = [prompt + text for text in texts] if prompt else texts
@@ -184,7 +186,11 @@ class EndpointTeacher:
                 f"https://{OPENAI_HOST}."
             )
         client = openai.OpenAI(
-            base_url=self.base_url, api_key=key or "none", max_retries=self.retries, timeout=120.0
+            base_url=self.base_url,
+            api_key=key or "none",
+            max_retries=self.retries,
+            timeout=120.0,
+            http_client=openai.DefaultHttpxClient(follow_redirects=False),  # the texts go to no other host
         )
         if address.hostname != OPENAI_HOST:  # the client reads these from the environment by itself
             client.organization = client.project = None
@@ -200,6 +206,12 @@ class EndpointTeacher:
             )
         except openai.APIError as error:
             status = getattr(error, "status_code", None)
+            if isinstance(error, openai.APIStatusError) and status in REDIRECTS:
+                target = error.response.headers.get("Location", "no address")[:200]
+                raise EndpointError(
+                    f"{self.base_url} redirects to {target} (status {status}); that is refused, so the texts "
+                    "were not sent there. Give the final address, if it may receive them."
+                ) from error
             what = f"status {status}" if status else type(error).__name__
             raise EndpointError(
                 f"{self.base_url} refused a request for {len(texts)} vectors ({what}: {str(error)[:200]}). "

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
     from mar_st.recipes.schema import Side
 
+#: Distance between two vectors of one text that rounding can cause, as a share of their length: a model that
+#: computes in bfloat16 encodes a text slightly differently in another batch.
+MAX_NOISE = 0.05
+#: Repeated texts that are compared at a time.
+BLOCK = 8192
 #: Types of a safetensors file that numpy can read.
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 
@@ -47,7 +52,8 @@ class FolderTeacher:
         corpus: Text of each id, for rows without a text.
 
     Raises:
-        TeacherFolderError: A file is missing, the counts differ, or an id is unknown.
+        TeacherFolderError: A file is missing, the counts differ, an id is unknown, or a text has two
+            different vectors.
     """
 
     def __init__(self, folder: Path, corpus: Mapping[str, str] | None = None) -> None:
@@ -78,9 +84,11 @@ class FolderTeacher:
                 f"{self.parts[0].path} holds {count} vectors, but texts.jsonl {len(self.texts)} lines; they "
                 "must belong to each other line by line."
             )
-        self._index = KeyIndex(text_keys(self.texts))
+        keys = text_keys(self.texts)
+        self._index = KeyIndex(keys)
         self._ends = np.cumsum([part.shape[0] for part in self.parts])
         self._digest: str | None = None
+        self._check_repeated(keys)
 
     def identity(self, role: Side) -> dict[str, Any]:
         """Return the digests of the vectors' files and of the texts."""
@@ -110,9 +118,30 @@ class FolderTeacher:
                 "same model and add them to the folder, or leave them out; a folder of vectors cannot "
                 "encode."
             )
+        return self._at(rows)
+
+    def _at(self, rows: np.ndarray) -> Vectors:
         part = np.searchsorted(self._ends, rows, side="right")
         starts = np.concatenate([[0], self._ends]).astype(np.int64)
         return Vectors(self.parts, np.stack([part, rows - starts[part]], axis=1).astype(np.int64))
+
+    def _check_repeated(self, keys: np.ndarray) -> None:
+        """Compare the vectors of each repeated text with its first one."""
+        first = self._index.find(keys)
+        repeats = np.flatnonzero(first != np.arange(len(first)))
+        for start in range(0, len(repeats), BLOCK):
+            rows = repeats[start : start + BLOCK]
+            ours, others = self._at(rows)[:], self._at(first[rows])[:]
+            with np.errstate(over="ignore"):
+                apart = np.linalg.norm(ours - others, axis=1)
+                different = np.flatnonzero(apart > MAX_NOISE * np.linalg.norm(others, axis=1))
+            if len(different):
+                row = rows[different[0]]
+                raise TeacherFolderError(
+                    f"{self.folder} holds a text twice with different vectors: rows {first[row] + 1} and "
+                    f"{row + 1}, {self.texts[row][:40]!r}. Which one is right is unknown; delete the wrong "
+                    "row, or write the folder again."
+                )
 
 
 def is_vector_folder(folder: Path) -> bool:

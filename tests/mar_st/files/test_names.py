@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mar_st.errors import MarError
-from mar_st.files import delete_listed, listed_path, refuse_links
+from mar_st.files import delete_listed, listed_path, refuse_link, refuse_links
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,3 +96,12 @@ def test_links_anywhere_below_are_refused_and_the_folder_may_be_one(tmp_path: Pa
     (real / "link").symlink_to(tmp_path / "nowhere")
     with pytest.raises(OwnError, match="link is a symbolic link"):
         refuse_links(tmp_path / "name", OwnError)
+
+
+def test_a_link_at_the_name_of_a_new_folder_is_refused(tmp_path: Path) -> None:
+    refuse_link(tmp_path / "new", OwnError)
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "dangling").symlink_to(tmp_path / "missing")
+    for name, target in (("dangling", "missing"), ("loop", "loop")):
+        with pytest.raises(OwnError, match=f"{name} is a link; give .*{target}"):
+            refuse_link(tmp_path / name, OwnError)

@@ -11,6 +11,7 @@ from sentence_transformers.cross_encoder import CrossEncoderTrainer
 from transformers import AutoModel
 
 from mar_st.errors import MarError
+from mar_st.files.locks import alone
 from mar_st.files.packages import PackageError
 from mar_st.graded import THRESHOLDS_FILE, GradedPair, GraderSettings, train_grader
 from mar_st.model.reranker import Reranker
@@ -138,3 +139,28 @@ def test_unusable_input_is_refused(base, tmp_path, monkeypatch):
     monkeypatch.setattr("mar_st.files.packages.find_spec", lambda name: None)
     with pytest.raises(PackageError, match="Training needs the package accelerate"):
         train_grader(pairs(), base, tmp_path / "new", HOW)
+
+
+@pytest.mark.parametrize("target", ["elsewhere", "missing"])
+def test_a_link_as_the_folder_of_the_result_is_refused_before_training(base, tmp_path, target):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "judge").symlink_to(tmp_path / target)
+    with pytest.raises(MarError, match=f"judge is a link; give .*, {tmp_path / target}"):
+        train_grader(pairs(), base, tmp_path / "judge", HOW)
+    assert not (tmp_path / "judge.work").exists()
+
+
+def test_a_second_process_with_the_same_folder_is_refused(base, tmp_path):
+    with (
+        alone(tmp_path / "judge.work", MarError),
+        pytest.raises(MarError, match="Another process is writing"),
+    ):
+        train_grader(pairs(), base, tmp_path / "judge", HOW)
+    assert not (tmp_path / "judge").exists()
+
+
+@pytest.mark.parametrize("name", ["epochs", "learning_rate"])
+@pytest.mark.parametrize("value", [0, float("nan"), float("inf")])
+def test_settings_that_cannot_be_trained_with_are_refused(name, value):
+    with pytest.raises(MarError, match=f"{name} must be a finite number above 0; got {value}"):
+        GraderSettings(**{name: value})

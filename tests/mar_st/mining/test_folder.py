@@ -9,6 +9,7 @@ import os
 import pytest
 
 from mar_st.data import read_source
+from mar_st.files.locks import alone
 from mar_st.mining import MiningError, Rules
 from mar_st.mining.folder import mine_to
 from mar_st.recipes.schema import Data
@@ -115,3 +116,19 @@ def test_negatives_come_from_the_given_corpus(entry, tmp_path):
     assert contents[0] == contents[1]
     with pytest.raises(TextsError, match="There is no file"):
         _mine(entry, tmp_path / "other", corpus=tmp_path / "nowhere.jsonl")
+
+
+@pytest.mark.parametrize("target", ["elsewhere", "missing"])
+def test_a_link_as_the_folder_of_the_result_is_refused_before_mining(entry, tmp_path, target):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "mined").symlink_to(tmp_path / target)
+    with pytest.raises(MiningError, match=f"mined is a link; give .*, {tmp_path / target}"):
+        _mine(entry, tmp_path / "mined")
+    assert not (tmp_path / "mined.run").exists()
+
+
+def test_a_second_process_with_the_same_folder_is_refused(entry, tmp_path):
+    busy = pytest.raises(MiningError, match="Another process is writing")
+    with alone(tmp_path / "mined.run", MiningError), busy:
+        _mine(entry, tmp_path / "mined")
+    assert not (tmp_path / "mined").exists()

@@ -143,3 +143,15 @@ def test_rules_are_recorded_under_stable_names():
     }
     assert Rules().to_json()["window"] is None
     assert Rules(range_min=3).to_json()["window"] == [4, 100]
+
+
+@pytest.mark.parametrize("name", ["absolute_margin", "relative_margin", "max_score", "min_score"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_limits_that_compare_with_no_score_are_refused(name, value):
+    with pytest.raises(MiningError, match=f"{name} must be a finite number; got {value}"):
+        Rules(**{name: value})
+
+
+def test_a_minimum_above_the_maximum_is_refused():
+    with pytest.raises(MiningError, match=r"No score is between min_score 0\.5 and max_score 0\.2"):
+        Rules(min_score=0.5, max_score=0.2)

@@ -9,6 +9,7 @@ from transformers import trainer
 from transformers.utils import logging
 
 import mar_st.rehearsal.rehearse as module
+from mar_st.files.locks import alone
 from mar_st.recipes.load import load_recipe, recipe_names
 from mar_st.recipes.schema import Recipe
 from mar_st.rehearsal.rehearse import (
@@ -216,7 +217,11 @@ def test_only_a_rehearsal_is_replaced_by_the_next_one(tmp_path):
     start_folder(folder, "first")
     (folder / "left.txt").write_text("of the first")
     start_folder(folder, "second")
-    assert [path.name for path in folder.iterdir()] == ["rehearsal.json"]
+    assert not (folder / "left.txt").exists()
+    assert (folder / "rehearsal.json").is_file()
+    with alone(folder, RehearsalError), pytest.raises(RehearsalError, match="Another process is writing"):
+        start_folder(folder, "at the same time")
+    assert (folder / "rehearsal.json").is_file()
     real = load_recipe("mini-symmetric-query")
     (folder / "recipe.json").write_text(shorten(real, REHEARSAL_LIMITS).model_dump_json())
     start_folder(folder, "third")

@@ -14,6 +14,7 @@ from sentence_transformers import SentenceTransformer
 
 from mar_st import MAR
 from mar_st.data import read_source
+from mar_st.files.locks import alone
 from mar_st.modules import INERT_SCALE
 from mar_st.recipes.load import load_recipe
 from mar_st.runs.sides import Sides
@@ -292,3 +293,27 @@ def test_a_stage_moves_whole_into_a_store_on_another_file_system(tmp_path, monke
     assert (stored / "model" / "weights").read_text() == "weights"
     assert (stored / "done.json").is_file()
     assert own.resolve() == stored
+
+
+def test_a_second_launch_with_the_same_folder_is_refused(recipe_file, tmp_path):
+    with alone(tmp_path / "run", TrainError), pytest.raises(TrainError, match="Another process is writing"):
+        train(load_recipe(recipe_file), tmp_path / "run", say=silent)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(TrainError, match="no run to resume"):
+        train(load_recipe(recipe_file), tmp_path / "run", say=silent, resume=True)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", r"recipe\.json is damaged .* Delete this file"),
+        (b"[]", "another recipe"),
+        (b"{}", "another recipe"),
+    ],
+)
+def test_a_folder_whose_recipe_cannot_be_read_is_refused(recipe_file, tmp_path, content, message):
+    (tmp_path / "recipe.json").write_bytes(content)
+    with pytest.raises(TrainError, match=message):
+        train(load_recipe(recipe_file), tmp_path, say=silent)
+    assert (tmp_path / "recipe.json").read_bytes() == content

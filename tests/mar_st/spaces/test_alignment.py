@@ -17,6 +17,7 @@ from sentence_transformers.base.modules import Normalize
 
 from mar_st import MAR
 from mar_st.encode import encode_corpus
+from mar_st.files.locks import alone
 from mar_st.index import Searcher, build_index
 from mar_st.model.encoders import load_encoder
 from mar_st.model.family import add_query_encoder
@@ -328,3 +329,13 @@ def test_a_link_as_the_folder_of_the_result_is_refused_before_training(tmp_path,
     with pytest.raises(SpaceError, match=f"is a link; give .*, {tmp_path / target}"):
         _align(tmp_path, files)
     assert not (tmp_path / "out.run").exists()
+
+
+def test_a_second_process_with_the_same_folder_is_refused(tmp_path, files, teacher):
+    del teacher
+    with (
+        alone(tmp_path / "out.run", SpaceError),
+        pytest.raises(SpaceError, match="Another process is writing"),
+    ):
+        _align(tmp_path, files)
+    assert not (tmp_path / "out").exists()

@@ -13,6 +13,7 @@ from sentence_transformers.base.modules import Normalize
 from transformers import TrainerCallback
 
 from mar_st import MAR
+from mar_st.files.locks import alone
 from mar_st.files.packages import PackageError
 from mar_st.integrity.verify import verify
 from mar_st.model.encoders import load_encoder
@@ -400,3 +401,12 @@ def test_an_endpoint_is_asked_once_for_all_rungs(tmp_path, files):
         server.server_close()
     assert sorted(server.sold) == sorted([*QUERIES, *DOCUMENTS])
     assert sorted(query_encoders(tmp_path / "out")) == ["query", "query-1", "query-lookup"]
+
+
+def test_a_second_process_with_the_same_folder_is_refused(tmp_path, files, teacher):
+    del teacher
+    with (
+        alone(tmp_path / "out.run", SpaceError),
+        pytest.raises(SpaceError, match="Another process is writing"),
+    ):
+        _align(tmp_path, files, "1")

@@ -237,9 +237,9 @@ def test_a_row_that_fails_keeps_the_others(run, change, monkeypatch, study_folde
 @pytest.mark.slow
 def test_a_run_locked_by_another_process_is_skipped(run, trained, change, study_folder):
     change(seeds=[1])
-    folder = study_folder / "out/runs/no-joint/1"
+    folder = study_folder / "out/runs/no-joint"
     folder.mkdir(parents=True)
-    with FileLock(folder / ".lock"):
+    with FileLock(folder / "1.lock"):
         table, lines = run()
     assert table is None
     assert "[2/3] no-joint, seed 1: another process is running it" in lines

@@ -31,6 +31,7 @@ class Fake(ThreadingHTTPServer):
         self.headers: list[dict[str, str]] = []
         self.failures: dict[int, tuple[int, str]] = {}
         self.bodies: list[bytes] = []
+        self.location = ""
         self.dim = DIM
         self.lock = threading.Lock()
         self.url = f"http://127.0.0.1:{self.server_port}/v1"
@@ -67,6 +68,8 @@ class Handler(BaseHTTPRequestHandler):
     def _send(self, status, body):
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
+        if self.server.location:
+            self.send_header("Location", self.server.location)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

@@ -140,6 +140,22 @@ def test_vectors_of_a_changed_width_are_refused(server, tmp_path):
         _teacher(server, tmp_path).vectors(TEXTS, "document")
 
 
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_texts_are_not_sent_to_the_target_of_a_redirect(server, tmp_path, status):
+    other = Fake()
+    thread = threading.Thread(target=other.serve_forever, daemon=True)
+    thread.start()
+    server.failures, server.location = {1: (status, "moved")}, f"{other.url}/embeddings"
+    try:
+        with pytest.raises(EndpointError, match=rf"redirects to {other.url}/embeddings \(status {status}\)"):
+            _teacher(server, tmp_path).vectors(TEXTS, "document")
+    finally:
+        other.shutdown()
+        other.server_close()
+        thread.join()
+    assert (server.requests, other.requests) == (1, 0)
+
+
 def _answer(*entries):
     data = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in entries]
     return json.dumps({"object": "list", "data": data}).encode()

@@ -14,6 +14,7 @@ from mar_st.text.texts import TextsError
 
 TEXTS = ["头疼", "发热", "咳嗽", "头疼"]
 VECTORS = np.arange(20, dtype=np.float32).reshape(4, 5)
+VECTORS[3] = VECTORS[0]
 
 
 def _write(folder, rows, vectors=VECTORS):
@@ -30,6 +31,21 @@ def test_vectors_are_found_by_text_and_read_where_they_lie(tmp_path):
     np.testing.assert_array_equal(np.asarray(vectors), VECTORS[[2, 0]])
     assert vectors.parts[0].path == tmp_path / "vectors.npy"
     assert {path.name for path in tmp_path.iterdir()} == {"vectors.npy", "texts.jsonl"}
+
+
+def test_a_text_with_two_different_vectors_is_refused(tmp_path):
+    vectors = VECTORS.copy()
+    vectors[3] += 1
+    folder = _write(tmp_path, [{"text": text} for text in TEXTS], vectors)
+    with pytest.raises(TeacherFolderError, match=r"twice with different vectors: rows 1 and 4, '头疼'"):
+        FolderTeacher(folder)
+
+
+def test_vectors_of_a_text_that_differ_by_rounding_are_kept(tmp_path):
+    vectors = VECTORS.copy()
+    vectors[3] *= 1.001
+    teacher = FolderTeacher(_write(tmp_path, [{"text": text} for text in TEXTS], vectors))
+    np.testing.assert_array_equal(np.asarray(teacher.vectors(["头疼"], "query")), VECTORS[:1])
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])

@@ -116,7 +116,11 @@ class Endpoint:
         self.llm, self.limits, self.stop = llm, limits, stop
         self._key = llm.key()
         self._client = openai.AsyncOpenAI(
-            base_url=llm.base_url, api_key=self._key, max_retries=0, timeout=llm.timeout
+            base_url=llm.base_url,
+            api_key=self._key,
+            max_retries=0,
+            timeout=llm.timeout,
+            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),  # texts go to no other host
         )
         # The client reads them from the environment; they are meant for OpenAI's own service only.
         self._client.organization = self._client.project = None
@@ -267,6 +271,12 @@ class Endpoint:
         status = int(error.status_code)
         details = self._message(error, question)
         message = f"status {status}{details}"
+        if status in (301, 302, 303, 307, 308):
+            target = headers.get("Location", "no address")[:200]
+            return GiveUp(
+                f"{self.llm.base_url} redirects to {target} (status {status}); that is refused, so the texts "
+                "were not sent there. Give the final address, if it may receive them."
+            )
         if status in (200, 400, 403, 422) and filtered(error):
             return Unanswered("filtered")
         account = status < 500 and _ACCOUNT_WORDS.search(f"{error.code} {error.message}")

@@ -100,6 +100,17 @@ def test_an_endpoint_without_usable_answers_is_given_up(ask, prompts, server, mo
     assert len(generation.answers) == server.made == 30
 
 
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_prompts_are_not_sent_to_the_target_of_a_redirect(ask, prompts, server, write, status):
+    other = FaultEndpoint(answer=write)
+    with running(other) as target, running(server) as url:
+        location = {"Location": f"{target}/chat/completions"}
+        server.instead.append(lambda call: error(status, headers=location))
+        generation = ask(prompts(4), llm_at(url, concurrency=1))
+    assert re.search(rf"redirects to {target}/chat/completions \(status {status}\)", generation.stopped)
+    assert (server.arrived, other.arrived, generation.answers) == (1, 0, {})
+
+
 def test_an_unreachable_endpoint_stops_the_run(ask, prompts):
     generation = ask(prompts(4), llm_at("http://127.0.0.1:9/v1", retries=1))
     assert "does not answer (connection, 2 attempts)" in generation.stopped
