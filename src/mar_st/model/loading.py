@@ -140,7 +140,10 @@ def check_weights(model: nn.Module, source: object, *, head: bool = False) -> No
 def _missing_weights(model: PreTrainedModel) -> list[str]:
     """Return the parameters to which transformers gave new values, in the order of the model."""
     # Transformers marks the parameters that it reads from files. Conversion to some devices drops all marks.
-    marked = {name: hasattr(one, "_is_hf_initialized") for name, one in model.named_parameters()}
+    # Parameters on the meta device were loaded, and then moved to a disk or to other memory.
+    marked = {
+        name: one.is_meta or hasattr(one, "_is_hf_initialized") for name, one in model.named_parameters()
+    }
     if not any(marked.values()):
         return []
     ignored = model._keys_to_ignore_on_load_missing or ()
