@@ -11,13 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from transformers import AutoModelForSequenceClassification
 
 from medteb_mteb.editions import write_manifest
 from tests.conftest import write_retrieval
 from tests.docs.blocks import EXECUTED, ROOT
 from tests.docs.conftest import ASKED, texts_of
-from tests.mar_st.conftest import make_config, make_tokenizer
+from tests.mar_st.conftest import save_cross_encoder
 from tests.medteb_mteb.results import write_result
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1200)]
@@ -245,10 +244,7 @@ def test_the_guides_on_scoring_run(workspace, make_folder, monkeypatch):
     lines = [f"{row['_id']}\td{row['_id'][1:]}\t1\n" for row in texts_of(ASKED, "q")]
     workspace.text("my-retrieval-folder/qrels/test.tsv", "query-id\tcorpus-id\tscore\n" + "".join(lines))
     make_folder("Reranking", "my-reranking")
-    config = make_config("bert")
-    config.num_labels = 1
-    AutoModelForSequenceClassification.from_config(config).save_pretrained(workspace.folder / "runs/judge")
-    make_tokenizer("query").save_pretrained(workspace.folder / "runs/judge")
+    save_cross_encoder(workspace.folder / "runs/judge", 1)
     workspace.swapped |= {"runs/my-mar/model": "mar-mini", "/data/medteb": "tasks", "/tmp/mini": "mini"}
     for step in EXECUTED["scoring"]:
         workspace.run(step)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 import yaml
-from transformers import AutoModel, AutoModelForSequenceClassification
+from transformers import AutoModel
 
 from mar_st.recipes.load import load_recipe
 from tests.conftest import write_retrieval
 from tests.docs.blocks import BLOCKS, EXECUTED
 from tests.docs.conftest import ANSWERS, ASKED, texts_of
-from tests.mar_st.conftest import make_config, make_tokenizer
+from tests.mar_st.conftest import make_config, make_tokenizer, save_cross_encoder
 from tests.mar_st.vocabulary.vocabulary_helpers import encoder_folder as save_multilingual
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
@@ -63,10 +63,7 @@ def test_the_guides_on_training_run(training):
     study = yaml.safe_load(BLOCKS["how-to/ablate.md:1"].code)
     study |= {"seeds": 2, "tasks": study["tasks"][:1]}
     training.text("my-study.yaml", yaml.safe_dump(study, allow_unicode=True))
-    config = make_config("bert")
-    config.num_labels = 1
-    AutoModelForSequenceClassification.from_config(config).save_pretrained(training.folder / "base")
-    make_tokenizer("query").save_pretrained(training.folder / "base")
+    save_cross_encoder(training.folder / "base", 1)
     graded = [
         {"query": f"头疼{number}", "document": text, "label": label}
         for number in range(12)

@@ -140,14 +140,23 @@ def check_weights(model: nn.Module, source: object, *, head: bool = False) -> No
 def _missing_weights(model: PreTrainedModel) -> list[str]:
     """Return the parameters to which transformers gave new values, in the order of the model."""
     # Transformers marks the parameters that it reads from files. Conversion to some devices drops all marks.
-    marked = {name: hasattr(one, "_is_hf_initialized") for name, one in model.named_parameters()}
-    ignored = model._keys_to_ignore_on_load_missing or ()
+    # Parameters on the meta device were loaded, and then moved to a disk or to other memory.
+    marked = {
+        name: one.is_meta or hasattr(one, "_is_hf_initialized") for name, one in model.named_parameters()
+    }
     if not any(marked.values()):
         return []
+    ignored = model._keys_to_ignore_on_load_missing or ()
+    # PEFT creates the parameters of adapters after it has read their files, so some have no mark (DoRA).
+    adapted = [f"{name}." for name, module in model.named_modules() if hasattr(module, "base_layer")]
     return [
         name
         for name, there in marked.items()
-        if not there and not any(re.search(pattern, name) for pattern in ignored)
+        if not there
+        and not any(re.search(pattern, name) for pattern in ignored)
+        and not any(
+            name.startswith(layer) and not name.startswith(f"{layer}base_layer.") for layer in adapted
+        )
     ]
 
 

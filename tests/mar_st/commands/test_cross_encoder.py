@@ -4,11 +4,10 @@ import json
 import sys
 
 import pytest
-from transformers import AutoModelForSequenceClassification
 
 from mar_st.cli import main
 from mar_st.graded import Grader
-from tests.mar_st.conftest import make_config, make_tokenizer
+from tests.mar_st.conftest import save_cross_encoder
 
 
 @pytest.fixture
@@ -24,10 +23,7 @@ def command(monkeypatch, capsys):
 
 
 def test_the_command_trains_a_grader(command, tmp_path):
-    config = make_config("bert")
-    config.num_labels = 1
-    AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path / "base")
-    make_tokenizer("query").save_pretrained(tmp_path / "base")
+    save_cross_encoder(tmp_path / "base", 1)
     rows = [
         {"query": f"头疼{number}", "document": text, "label": label}
         for number in range(12)

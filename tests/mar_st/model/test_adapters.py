@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from peft import LoraConfig
+from peft import LoraConfig, get_peft_model
 from transformers import AutoModel
 
 from mar_st import MAR
@@ -70,6 +70,17 @@ def test_adapter_folder_is_a_document_source(mar, documents, query_source, tmp_p
     built = MAR.from_encoders(query=query_source, document=adapter, dim=32, merge_adapter=merge, device="cpu")
     assert has_adapter(built.route_modules("document")[0]) is not merge
     np.testing.assert_allclose(built.encode_corpus(documents), expected, atol=1e-5)
+
+
+def test_an_adapter_with_magnitudes_is_a_source(tmp_path):
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    AutoModel.from_config(make_config("qwen3")).save_pretrained(base)
+    settings = LoraConfig(r=2, target_modules=["q_proj"], use_dora=True)
+    get_peft_model(AutoModel.from_pretrained(base), settings).save_pretrained(adapter)
+    make_tokenizer("document").save_pretrained(adapter)
+    transformer = load_encoder(adapter, "document", merge_adapter=False)[0]
+    names = [name for name, _ in transformer.named_parameters()]
+    assert any("lora_magnitude_vector" in name for name in names)
 
 
 def _encoder(model_type):

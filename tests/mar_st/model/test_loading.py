@@ -14,13 +14,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from sentence_transformers.base.modules import Normalize, Router
 from sentence_transformers.sentence_transformer.modules import Pooling
+from transformers import AutoModel
 
 from mar_st import MAR
 from mar_st.errors import MarError
 from mar_st.lookup import fit_lookup
 from mar_st.model.encoders import layer_stack, load_encoder
 from mar_st.model.family import add_query_encoder
-from mar_st.model.loading import check_folder, load_further, load_routes, loading_of
+from mar_st.model.loading import check_folder, check_weights, load_further, load_routes, loading_of
 from mar_st.model.opening import open_model
 from mar_st.model.packed import pack
 from tests.mar_st.conftest import make_config, make_tokenizer
@@ -291,6 +292,14 @@ def test_a_pooler_that_no_vector_goes_through_may_be_missing(encoder_folder, tmp
     save_file(kept, folder / "model.safetensors")
     vectors = open_model(folder, device="cpu").encode(TEXTS)
     np.testing.assert_array_equal(vectors, open_model(encoder_folder, device="cpu").encode(TEXTS))
+
+
+def test_layers_that_were_moved_to_a_disk_are_not_missing(tmp_path):
+    AutoModel.from_config(make_config("qwen3")).save_pretrained(tmp_path)
+    places = dict.fromkeys(("embed_tokens", "layers.0", "norm", "rotary_emb"), "cpu") | {"layers.1": "disk"}
+    model = AutoModel.from_pretrained(tmp_path, device_map=places, offload_folder=tmp_path / "moved")
+    assert {one.device.type for one in model.layers[1].parameters()} == {"meta"}
+    check_weights(model, tmp_path)
 
 
 @pytest.mark.parametrize("source", ["model", (object(), "x" * 5000)])

@@ -6,7 +6,7 @@ import json
 
 import pytest
 import yaml
-from tests.mar_st.conftest import make_config, make_tokenizer
+from tests.mar_st.conftest import save_cross_encoder
 
 from mar_st.graded import GradedPair, Grader, GraderSettings, train_grader
 from medteb_mteb.curation.files.records import BuildError
@@ -18,13 +18,8 @@ LETTERS = "DCBAS"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A cross-encoder that was trained for a moment, with thresholds that tell something apart."""
-    from transformers import AutoModelForSequenceClassification
-
     place = tmp_path_factory.mktemp("learned")
-    config = make_config("bert")
-    config.num_labels = 1
-    AutoModelForSequenceClassification.from_config(config).save_pretrained(place / "base")
-    make_tokenizer("query").save_pretrained(place / "base")
+    save_cross_encoder(place / "base", 1)
     pairs = [
         GradedPair(f"{query}{number}", text, label)
         for number, query in enumerate(["高血压", "头疼", "咳嗽"] * 4)
