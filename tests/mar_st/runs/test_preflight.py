@@ -185,8 +185,16 @@ def test_a_fitted_run_records_its_changes_and_is_resumed_without_fit(recipe_file
     assert lines[-1] == "stage query-init: finished before, kept"
 
 
-@pytest.mark.parametrize("content", ['{"name": "other"}', '{"name": "mar-mi', "", "\0" * 9, "[]"])
-def test_a_folder_of_another_recipe_is_refused_first(tmp_path, content):
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"name": "other"}', "holds a run of another recipe"),
+        ("[]", "holds a run of another recipe"),
+        ('{"name": "mar-mi', r"recipe\.json is damaged"),
+        ("\0" * 9, r"recipe\.json is damaged"),
+    ],
+)
+def test_a_folder_of_another_recipe_is_refused_first(tmp_path, content, message):
     (tmp_path / "recipe.json").write_text(content)
-    with pytest.raises(TrainError, match="holds a run of another recipe"):
+    with pytest.raises(TrainError, match=message):
         train(load_recipe("mar-mini"), tmp_path, say=lambda line: None)
