@@ -225,7 +225,7 @@ SCRIPT = """
 import os, signal, sys
 from pathlib import Path
 from transformers import TrainerCallback
-from mar_st.spaces import Options, align_space
+from mar_st.spaces import AlignSettings, align_space
 from mar_st.stages import trainer
 from tests.mar_st.spaces.texts import FAST
 import torch
@@ -240,7 +240,7 @@ original = trainer._callbacks
 trainer._callbacks = lambda folder: [*original(folder), Kill()]
 root = Path(sys.argv[1])
 align_space(str(root / "teacher"), root / "out", queries=root / "queries.jsonl", texts=root / "corpus.jsonl",
-            store=root / "store", options=Options(**{**vars(FAST), "save_steps": 3}))
+            store=root / "store", options=AlignSettings(**{**vars(FAST), "save_steps": 3}))
 """
 
 

@@ -251,9 +251,9 @@ def test_a_run_locked_by_another_process_is_skipped(run, trained, change, study_
 @pytest.mark.slow
 def test_the_last_process_writes_the_table(trained, change, study_folder):
     study, out = load_study(change(seeds=[1])), study_folder / "out"
-    folder = out / "runs/no-joint/1"
+    folder = out / "runs/no-joint"
     folder.mkdir(parents=True)
-    lock = FileLock(folder / ".lock")
+    lock = FileLock(folder / "1.lock")
     lock.acquire()
 
     def say(line):
@@ -420,19 +420,19 @@ def test_documents_are_encoded_once_for_rows_with_one_document_encoder(
         {"name": "large", "changes": {"query": None, "stages": {"joint": None, "align": None}}, "seeds": 1},
     ]
     change(rows=rows, published=[])
-    asked, original = [], tasks._encode
+    asked, original = [], tasks.encode_texts
 
-    def encode(model, texts, batch_size, **options):
-        asked.append((options["task"], len(texts)))
-        return original(model, texts, batch_size, **options)
+    def encode(model, texts, task, kind, role, **options):
+        asked.append((role, len(texts)))
+        return original(model, texts, task, kind, role, **options)
 
-    monkeypatch.setattr(tasks, "_encode", encode)
+    monkeypatch.setattr(tasks, "encode_texts", encode)
     study = load_study(study_folder / "study.yaml")
     run_study(study, study_folder / "out", say=lambda line: None)
     assert asked.count(("document", 24)) == times
     kept = (study_folder / "out/scores/short/2/faq.json").read_text(encoding="utf-8")
     model = SentenceTransformer(str(study_folder / "out/runs/short/2/model"))
-    monkeypatch.setattr(tasks, "_encode", original)
+    monkeypatch.setattr(tasks, "encode_texts", original)
     assert json.loads(kept)["values"] == score(model, load_task(study.tasks[0]))
     table = json.loads((study_folder / "out/table.json").read_text(encoding="utf-8"))
     assert [len(row["models"]) for row in table["rows"]] == [2, 2, 1]
