@@ -131,7 +131,7 @@ def test_a_gpu_computes_in_the_precision_of_the_recipe(monkeypatch):
 def test_stages_that_do_not_fit_are_refused_with_the_change_that_fits(tmp_path):
     recipe = load_recipe("mar-0.3b-4b")
     setting = "stages.retromae.mini_batch_size=128"
-    with pytest.raises(LaunchError, match=f"--set {setting}. --fit does it"):
+    with pytest.raises(LaunchError, match=f"--set {setting}. Give --fit to apply it"):
         _ready(recipe, tmp_path / "recipe.json")
     fitted, record, lines = _ready(recipe, tmp_path / "recipe.json", fit=True)
     assert record == [{"set": setting, "was": None}]
@@ -156,7 +156,7 @@ def test_a_fitted_setting_is_kept_when_a_run_is_resumed(tmp_path):
         assert (again, kept) == (small, record)
         assert any("as before" in line for line in lines)
     # On a still smaller one it is changed further, and is still known to be a change.
-    with pytest.raises(LaunchError, match="--fit does it"):
+    with pytest.raises(LaunchError, match="Give --fit to apply it"):
         _ready(recipe, marker, Device(None, None, 20), fit=None)
     smaller, further, _ = _ready(recipe, marker, Device(None, None, 20), fit=True)
     assert smaller != small
