@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from mar_st.encode.folder import (
@@ -37,6 +36,7 @@ from mar_st.encode.shards import check_shard, read_header, read_table, shard_nam
 from mar_st.encode.worker import EncodeJob, remove_parts
 from mar_st.errors import MarError
 from mar_st.files import check_file, make_folder, read_json, refuse_links, write_json
+from mar_st.files.locks import locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -190,18 +190,13 @@ def _locked(root: Path) -> Iterator[None]:
     make_folder(root)
     refuse_links(root, EncodeError)
     (root / SHARDS).mkdir(exist_ok=True)
-    try:
-        with FileLock(root / ".lock", timeout=0):
-            try:
-                yield
-            except BaseException:
-                if new and not _is_begun(root):
-                    shutil.rmtree(root, ignore_errors=True)
-                raise
-    except Timeout:
-        raise EncodeError(
-            f"Another process is writing {root}. Wait for it to end, or give another folder."
-        ) from None
+    with locked(root, EncodeError):
+        try:
+            yield
+        except BaseException:
+            if new and not _is_begun(root):
+                shutil.rmtree(root, ignore_errors=True)
+            raise
 
 
 def _kernel(root: Path, settings: EncodeSettings, kinds: set[str]) -> Kernel:

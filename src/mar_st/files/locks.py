@@ -14,28 +14,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from mar_st.errors import MarError
-
 #: Name of the lock in a folder.
 LOCK = ".lock"
 
 
 @contextmanager
-def alone(folder: Path, error: type[MarError]) -> Iterator[None]:
-    """Keep other processes out of a folder while a command writes it; the folder is made if it is missing.
-
-    The lock of a killed process is released. A new folder that holds nothing else at the end is deleted
-    again.
+def locked(folder: Path, error: type[Exception]) -> Iterator[None]:
+    """Keep other processes out of a folder; the lock of a killed process is released.
 
     Args:
-        folder: The folder.
+        folder: An existing folder.
         error: Class of the error.
 
     Raises:
-        MarError: Another process is writing the folder; raised as `error`.
+        Exception: Another process is writing the folder; raised as `error`.
     """
-    new = [place for place in (folder, *folder.parents) if not place.exists()]
-    make_folder(folder)
     lock = FileLock(folder / LOCK)
     try:
         lock.acquire(timeout=0)
@@ -46,12 +39,27 @@ def alone(folder: Path, error: type[MarError]) -> Iterator[None]:
     try:
         yield
     finally:
-        if new and folder.is_dir() and all(path.name == LOCK for path in folder.iterdir()):
-            with suppress(OSError):  # a folder that is not empty stays
-                (folder / LOCK).unlink(missing_ok=True)
-                for place in new:
-                    place.rmdir()
         lock.release()
+
+
+@contextmanager
+def alone(folder: Path, error: type[Exception]) -> Iterator[None]:
+    """Make a folder if it is missing, and lock it; a new one that holds nothing at the end is deleted again.
+
+    Raises:
+        Exception: Another process is writing the folder; raised as `error`.
+    """
+    new = [place for place in (folder, *folder.parents) if not place.exists()]
+    make_folder(folder)
+    with locked(folder, error):
+        try:
+            yield
+        finally:
+            if new and folder.is_dir() and all(path.name == LOCK for path in folder.iterdir()):
+                with suppress(OSError):  # a folder that is not empty stays
+                    (folder / LOCK).unlink(missing_ok=True)
+                    for place in new:
+                        place.rmdir()
 
 
 def clear(folder: Path) -> None:

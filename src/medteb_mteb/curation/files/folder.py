@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,25 +25,15 @@ def alone(folder: Path) -> Iterator[None]:
     Raises:
         BuildError: Another process uses the folder, or it cannot be written to.
     """
-    from filelock import FileLock, Timeout  # lazy: filelock
+    from mar_st.files.locks import locked  # lazy: numpy
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BuildError(f"{folder} cannot be written to ({error.strerror}).") from error
-    lock = FileLock(folder / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise BuildError(
-            f"Another process works on {folder}; wait for it, or give another folder."
-        ) from error
-    except OSError as error:
-        raise BuildError(f"{folder} cannot be written to ({error.strerror}).") from error
-    try:
+    with ExitStack() as held:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            held.enter_context(locked(folder, BuildError))
+        except OSError as error:
+            raise BuildError(f"{folder} cannot be written to ({error.strerror}).") from error
         yield
-    finally:
-        lock.release()
 
 
 def refuse_within(out: Path, source: Path) -> None:

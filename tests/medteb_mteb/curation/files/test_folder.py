@@ -24,7 +24,7 @@ STEP = {"schema_version": 1, "step": "dedup", "settings": {"threshold": 0.9}, "s
 
 def test_a_folder_is_created_locked_and_released(tmp_path):
     folder = tmp_path / "a" / "b"
-    with alone(folder), pytest.raises(BuildError, match="Another process works on"), alone(folder):
+    with alone(folder), pytest.raises(BuildError, match="Another process is writing"), alone(folder):
         pass
     with pytest.raises(KeyError), alone(folder):
         raise KeyError

@@ -131,7 +131,7 @@ def test_unusable_folders_are_refused(source, tmp_path):
     run_step(Unseen(), source, tmp_path / "out")
     with pytest.raises(BuildError, match="is the input"):
         run_step(Unseen(), tmp_path / "out", tmp_path / "out")
-    with FileLock(tmp_path / "out" / ".lock"), pytest.raises(BuildError, match="Another process works on"):
+    with FileLock(tmp_path / "out" / ".lock"), pytest.raises(BuildError, match="Another process is writing"):
         run_step(Unseen(), source, tmp_path / "out")
     (tmp_path / "out" / "manifest.json").unlink()
     with pytest.raises(BuildError, match="not finished"):

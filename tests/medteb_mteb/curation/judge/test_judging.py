@@ -229,7 +229,7 @@ def test_two_builds_at_once_cannot_share_a_journal_or_a_folder(make_input, make_
         assert estimate(*source.paths, config, journal=source.folder / "judgements.sqlite")[0].known == 4
     with (
         FileLock(source.folder / "out" / ".lock"),
-        pytest.raises(BuildError, match="Another process works on"),
+        pytest.raises(BuildError, match="Another process is writing"),
     ):
         run(source, config)
     assert (source.folder / "judgements.sqlite").read_bytes() == before

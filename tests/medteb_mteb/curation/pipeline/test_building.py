@@ -315,7 +315,7 @@ def test_two_builds_do_not_share_a_folder(quiet, write, server, tmp_path):
     )
     try:
         assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(BuildError, match="Another process works on"):
+        with pytest.raises(BuildError, match="Another process is writing"):
             quiet(path)
     finally:
         holder.kill()
