@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st import files
+from mar_st.files.locks import locked
 from medteb_mteb.curation.files.read import MANIFEST, STEP_FILE
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.editions import sha256_of
@@ -25,8 +26,6 @@ def alone(folder: Path) -> Iterator[None]:
     Raises:
         BuildError: Another process uses the folder, or it cannot be written to.
     """
-    from mar_st.files.locks import locked  # lazy: numpy
-
     with ExitStack() as held:
         try:
             folder.mkdir(parents=True, exist_ok=True)

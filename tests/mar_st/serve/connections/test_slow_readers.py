@@ -157,7 +157,7 @@ def test_sockets_that_do_not_read_block_neither_probes_nor_the_stop(serve, tmp_p
     assert float(answered[1]) <= 50 + 21  # before: hundreds, all for nobody
     began = time.monotonic()
     assert server.stop(25) == 0
-    # 3 s without progress end a connection; the kernel's buffers may take a few more parts of an answer first.
+    # A connection ends after 3 s without progress; the kernel's buffers may take more of an answer first.
     assert time.monotonic() - began < 20  # --shutdown-timeout is 30 s
     for one in callers:
         one.close()
