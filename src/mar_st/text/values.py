@@ -37,7 +37,7 @@ def as_id(value: Any) -> str | None:
 
 
 def as_number(value: Any) -> float | None:
-    """Return the number, also out of a TSV cell, or None if there is no finite one."""
+    """Return the finite number that a value or a TSV cell holds, or None."""
     if isinstance(value, TsvCell):
         try:
             value = None if "_" in value else float(value)  # Python reads 1_0 as 10

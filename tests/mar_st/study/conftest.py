@@ -163,3 +163,18 @@ def done(finished_study, study_folder):
     """The study folder with the results of a finished run in `out`."""
     shutil.copytree(finished_study[0] / "out", study_folder / "out", symlinks=True)
     return study_folder / "out"
+
+
+@pytest.fixture
+def run(study_folder):
+    from mar_st.study import load_study
+    from mar_st.study.grid import run_study
+
+    def call(out="out", **options):
+        lines = []
+        table = run_study(
+            load_study(study_folder / "study.yaml"), study_folder / out, say=lines.append, **options
+        )
+        return table, lines
+
+    return call

@@ -9,7 +9,6 @@ import yaml
 from filelock import FileLock
 from sentence_transformers import SentenceTransformer
 
-from mar_st.data import DataError
 from mar_st.errors import MarError
 from mar_st.evaluation import tasks
 from mar_st.evaluation.statistics import Scores
@@ -20,18 +19,6 @@ from mar_st.study import grid as study_run
 from mar_st.study.grid import plan_study, run_study
 
 TABLE = ("table.json", "table.md")
-
-
-@pytest.fixture
-def run(study_folder):
-    def call(out="out", **options):
-        lines = []
-        table = run_study(
-            load_study(study_folder / "study.yaml"), study_folder / out, say=lines.append, **options
-        )
-        return table, lines
-
-    return call
 
 
 def _bytes(folder):
@@ -190,26 +177,6 @@ def test_a_changed_task_is_scored_again(run, trained, done, study_folder):
     assert before["rows"][0]["scores"]["pairs"] == after["rows"][0]["scores"]["pairs"]
 
 
-def test_an_unknown_prompt_is_refused_before_training(run, trained, change, study_folder):
-    tasks = yaml.safe_load((study_folder / "study.yaml").read_text(encoding="utf-8"))["tasks"]
-    change(tasks=[{**tasks[0], "prompt": "nowhere"}, *tasks[1:]])
-    with pytest.raises(StudyError, match="asks for the prompt 'nowhere'; row full has document, query"):
-        run()
-    assert trained == []
-
-
-def test_an_unknown_prompt_of_a_finished_model_is_refused_before_training(
-    run, trained, change, study_folder, encoder_folder
-):
-    tasks = yaml.safe_load((study_folder / "study.yaml").read_text(encoding="utf-8"))["tasks"]
-    row = {"name": "other", "model": str(encoder_folder), "prompts": {"another": "x"}}
-    rows = [{"name": "full", "changes": {"prompts": {"own": "y"}}}, row]
-    change(tasks=[{**tasks[0], "prompt": "own"}], rows=rows, published=[])
-    with pytest.raises(StudyError, match=r"the prompt 'own'; row other has .*another"):
-        run()
-    assert trained == []
-
-
 @pytest.mark.slow
 def test_a_row_that_fails_keeps_the_others(run, change, monkeypatch, study_folder):
     change(seeds=[1])
@@ -261,80 +228,6 @@ def test_the_last_process_writes_the_table(trained, change, study_folder):
             lock.release()
 
     assert run_study(study, out, say=say) == out / "table.json"
-
-
-@pytest.mark.parametrize(
-    ("settings", "error", "message"),
-    [
-        ({"tasks": [{"name": "faq", "path": "nowhere"}]}, DataError, "No task at nowhere"),
-        ({"rows": [{"name": "full", "set": {"stages.4.epochs": 1}}]}, MarError, "the recipe has no"),
-        ({"rows": [{"name": "full", "set": {"data.0.path": "gone.jsonl"}}]}, DataError, "gone.jsonl"),
-        (
-            {"rows": [{"name": "full"}, {"name": "x", "changes": {"query": {
-                "source": "./gone", "config": None, "tokenizer": None}}}]},
-            MarError,
-            "query backbone: There is no folder ./gone",
-        ),
-        (
-            {"rows": [{"name": "full"}, {"name": "x", "set": {"data.answers.prompt": "nowhere"}}]},
-            MarError,
-            "the prompt 'nowhere', which 'prompts' does not define",
-        ),
-        (
-            {"rows": [{"name": "full"}, {"name": "x", "set": {"data.answers.negatives": 1}}]},
-            DataError,
-            "has no negatives but 1 are asked for",
-        ),
-        (
-            {"rows": [{"name": "full"}, {"name": "x", "set": {"stages.joint.negatives": 2}}]},
-            DataError,
-            "has no negatives but 2 are asked for",
-        ),
-    ],
-)  # fmt: skip
-def test_missing_inputs_are_noticed_before_training(change, trained, study_folder, settings, error, message):
-    study = load_study(change(**settings, published=[]))
-    with pytest.raises(error, match=message):
-        run_study(study, study_folder / "out", say=lambda line: None)
-    assert trained == []
-
-
-@pytest.mark.parametrize(
-    ("side", "changes", "message"),
-    [
-        (
-            "document",
-            {"pooling": "lasttoken"},
-            "document encoder is pooled at its EOS token, but",
-        ),
-        ("query", {"projection": 16}, "the prompt 'nowhere', which neither 'prompts' nor a source defines"),
-    ],
-)
-def test_what_a_source_lacks_is_noticed_before_training(
-    change, trained, study_folder, encoder_folder, side, changes, message
-):
-    source = {"source": str(encoder_folder), "config": None, "tokenizer": None, **changes}
-    row = {"name": "x", "changes": {side: source}}
-    if side == "query":
-        row["set"] = {"data.answers.prompt": "nowhere"}
-    study = load_study(change(rows=[{"name": "full"}, row], published=[]))
-    with pytest.raises(MarError, match=message):
-        run_study(study, study_folder / "out", say=lambda line: None)
-    assert trained == []
-
-
-@pytest.mark.parametrize("content", ['{"name": "other"}', '{"name": "tiny-st', "", "\0" * 9, "[]"])
-def test_the_folder_of_another_study_is_refused(run, study_folder, content):
-    (study_folder / "out").mkdir()
-    (study_folder / "out/study.json").write_text(content, encoding="utf-8")
-    with pytest.raises(StudyError, match="holds another study"):
-        run()
-
-
-def test_a_launch_with_many_processes_is_refused(run, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(StudyError, match="one process per device"):
-        run()
 
 
 def test_the_plan_says_what_is_trained(finished_study, study_folder, tmp_path):
