@@ -29,8 +29,10 @@ Processes = Annotated[
     int, typer.Option(help="Number of processes; they share the memory-mapped index.", min=1)
 ]
 ApiKeys = Annotated[
-    Path | None, typer.Option(help="File of API keys, one per line, with mode 600; default: $MAR_API_KEYS.")
-]
+    Path | None,
+    typer.Option(help="File of API keys, one per line, with mode 600; a reload reads it again. Default: "
+                 "$MAR_API_KEYS."),
+]  # fmt: skip
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Allow an address that other machines can reach, without API keys.")
 ]
@@ -117,12 +119,13 @@ def serve(
     from mar_st.serve.settings import ServeSettings  # lazy: start-up
 
     check_packages()
+    keys = read_keys(api_keys)
     settings = ServeSettings(
         host=host,
         port=port,
         workers=workers,
         model_name=name,
-        api_keys=read_keys(api_keys),
+        api_keys=api_keys if api_keys is not None and api_keys.is_file() else keys,  # a pipe is read once
         insecure=insecure,
         allow_hosts=tuple(allow_host or ()),
         query=query,

@@ -224,7 +224,7 @@ class MAR(SentenceTransformer):
         if routes == "both" and query is None:
             with loading_of(path):
                 return cls(str(path), **kwargs).eval()
-        saved = {"query": query or "query", "document": "document"}
+        saved = {"query": "query" if query is None else query, "document": "document"}
         wanted = {name: saved[name] for name in saved if routes in ("both", name)}
         hub = {key: kwargs.pop(key, None) for key in ("token", "cache_folder", "revision")}
         hub["local_files_only"] = kwargs.pop("local_files_only", False)

@@ -94,7 +94,7 @@ def _parts(folder: Path, query: str | None) -> tuple[str | None, list[SavedModul
         return None
     name = None
     if routers(folder):
-        name = query or "query"
+        name = "query" if query is None else query
         if not is_query_route(name) or name not in query_routes(folder):
             return None
     elif query is not None:

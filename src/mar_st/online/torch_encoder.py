@@ -74,7 +74,8 @@ class TorchEncoder:
         source = model_source(source)
         model = open_model(source, routes="query", query=query, as_stored=True, device=device)
         routed = isinstance(model[0], Router)
-        encoder = cls(model, space=_space(source), query=(query or "query") if routed else None)
+        name = "query" if query is None else query
+        encoder = cls(model, space=_space(source), query=name if routed else None)
         if is_emulated(model):
             _ = encoder.identity  # of the weights as they were saved, on every processor
             use_native_dtype(model)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI
 
 from mar_st.serve.api.gate import Gate
+from mar_st.serve.api.keys import KeyRing
 from mar_st.serve.api.routes import add_routes
 from mar_st.serve.engine.fleet import follow
 from mar_st.serve.engine.generations import Generations, OpenedSearcher, SearcherSource
@@ -49,6 +50,7 @@ def create_app(
         MarError: The index or an encoder cannot be opened, or they do not match.
     """
     settings = settings or ServeSettings()
+    keys = KeyRing(settings.api_keys)
     metrics = Metrics()
     seen = fleet.wanted if fleet is not None else 0
     if isinstance(index, str | Path):
@@ -66,7 +68,7 @@ def create_app(
     else:
         source, opened = None, OpenedSearcher(index, encoder if encoder is not None else index.encoder)
     settings = replace(settings, model_name=settings.model_name or _name(opened.model))
-    generations = Generations(source, opened, settings, metrics, documents)
+    generations = Generations(source, opened, settings, metrics, documents, keys.reread)
     own = Encoding(documents, settings, metrics) if documents is not None else None
 
     @asynccontextmanager
@@ -93,7 +95,7 @@ def create_app(
     app.state.ready = True
     app.state.generations, app.state.metrics = generations, metrics
     direct = add_routes(app, generations, own, fleet, settings=settings, metrics=metrics)
-    app.add_middleware(Gate, settings=settings, metrics=metrics, direct=direct)
+    app.add_middleware(Gate, settings=settings, keys=keys, metrics=metrics, direct=direct)
     return app
 
 

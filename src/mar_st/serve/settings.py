@@ -6,8 +6,12 @@ import ipaddress
 import re
 import socket
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 #: Names and addresses by which a page on this machine may call the server.
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -30,7 +34,8 @@ class ServeSettings:
         workers: Number of server processes; they share the memory-mapped index.
         model_name: Name of the model in `/v1/embeddings`; default the name of the encoder's folder.
             With the suffix `-document` it names the document encoder.
-        api_keys: API keys; a caller must send one of them. Empty: no key is required.
+        api_keys: API keys, or the file that lists them, which a reload reads again; a caller must send one of
+            them. Empty: no key is required.
         insecure: Allow a host that other machines can reach without keys.
         allow_hosts: Additional names, without a port, allowed in a request's `Host`; `*` allows any.
         query: Name of the query encoder, for a model with several; without a query model, in the model
@@ -67,7 +72,7 @@ class ServeSettings:
     port: int = 8000
     workers: int = 1
     model_name: str | None = None
-    api_keys: tuple[str, ...] = field(default=(), repr=False)
+    api_keys: tuple[str, ...] | Path = field(default=(), repr=False)
     insecure: bool = False
     allow_hosts: tuple[str, ...] = ()
     query: str | None = None

@@ -15,6 +15,7 @@ import openai
 import pytest
 
 from mar_st.cli import main
+from mar_st.commands.serve import serve
 
 ROOT = Path(__file__).parents[3]
 TASK = ROOT / "tasks" / "MedTEBRetrieval"
@@ -61,6 +62,21 @@ def test_invalid_arguments_are_one_line(command, index, monkeypatch, arguments, 
     assert code == 2
     assert said in error
     assert len([line for line in error.splitlines() if line.startswith("mar: error:")]) == 1
+
+
+def test_a_file_of_keys_is_passed_on_to_be_read_again_and_a_pipe_is_read_once(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr("mar_st.serve.launch.run", lambda *given, **_: seen.append(given[2].api_keys))
+    file = tmp_path / "keys"
+    file.write_text("a-key-of-enough-characters\n")
+    file.chmod(0o600)
+    serve("index", api_keys=file)
+    reader, writer = os.pipe()
+    os.write(writer, file.read_bytes())
+    os.close(writer)
+    serve("index", api_keys=Path(f"/dev/fd/{reader}"))
+    os.close(reader)
+    assert seen == [file, ("a-key-of-enough-characters",)]
 
 
 def test_a_taken_port_is_one_line(command, index):

@@ -97,6 +97,8 @@ def test_an_encoder_without_a_name_is_listed_without_one(client):
 def test_an_unusable_encoder_name_is_one_clear_error(place, family, start):  # noqa: F811
     with pytest.raises(MarError, match="no query encoder 'query-9'; it has query, query-lookup"):
         start(place, query="query-9")
+    with pytest.raises(MarError, match="no query encoder ''"):  # such as that of an unset variable
+        start(place, query="")
     with pytest.raises(ServeError, match="open already"):
         start(place, encoder=FakeEncoder(), query="query-lookup")
     with pytest.raises(ServeError, match="open already"):

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mar_st.serve.api.http import STARTED_KEY, error_reply
-from mar_st.serve.api.keys import KeyRing
 from mar_st.serve.errors import ApiError
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from mar_st.serve.api.keys import KeyRing
     from mar_st.serve.metrics import Metrics
     from mar_st.serve.settings import ServeSettings
 
@@ -81,7 +81,8 @@ class Gate:
 
     Args:
         app: The application.
-        settings: Keys, hosts, logs.
+        settings: Hosts, logs.
+        keys: Keys of callers; empty if none is required.
         metrics: Counts requests.
         direct: Fast endpoints by method and path; they bypass the middleware and the routing of the
             application.
@@ -91,11 +92,12 @@ class Gate:
         self,
         app: ASGIApp,
         settings: ServeSettings,
+        keys: KeyRing,
         metrics: Metrics,
         direct: Mapping[tuple[str, str], ASGIApp],
     ) -> None:
         self.app, self.metrics, self.direct = app, metrics, direct
-        self.keys, self.hosts, self.log = KeyRing(settings.api_keys), settings.hosts, settings.access_log
+        self.keys, self.hosts, self.log = keys, settings.hosts, settings.access_log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request pass, or answer with an error."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mar_st.serve.settings import ServeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
 #: Environment variable with keys, separated by commas or white space.
 API_KEYS_VARIABLE = "MAR_API_KEYS"
@@ -59,13 +59,29 @@ class KeyRing:
 
     Every key is compared, by digests of equal length, so that the time reveals neither the length of a key
     nor its position in the list.
+
+    Args:
+        keys: The keys, or the file that lists them, see `read_keys`.
+
+    Raises:
+        ServeError: The file cannot be used.
     """
 
-    def __init__(self, keys: Iterable[str]) -> None:
-        self._digests = [_digest(key.encode()) for key in keys]
+    def __init__(self, keys: Iterable[str] | Path) -> None:
+        self._file = keys if isinstance(keys, Path) else None
+        self._digests = _digests(keys)
 
     def __bool__(self) -> bool:
         return bool(self._digests)
+
+    def reread(self) -> None:
+        """Read the file again; keys that were not read from a file stay as they are.
+
+        Raises:
+            ServeError: The file cannot be used; the keys stay as they are.
+        """
+        if self._file is not None:
+            self._digests = _digests(self._file)
 
     def admits(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         """Return True if the headers hold a known key (`Authorization: Bearer KEY` or `X-API-Key: KEY`)."""
@@ -80,6 +96,10 @@ class KeyRing:
         for known in self._digests:  # no early exit, so that the time reveals nothing
             admitted |= hmac.compare_digest(digest, known)
         return admitted
+
+
+def _digests(keys: Iterable[str] | Path) -> list[bytes]:
+    return [_digest(key.encode()) for key in (read_keys(keys) if isinstance(keys, Path) else keys)]
 
 
 def _digest(key: bytes) -> bytes:

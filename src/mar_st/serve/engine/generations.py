@@ -20,6 +20,8 @@ from mar_st.serve.engine.search_engine import SearchEngine
 from mar_st.serve.settings import ServeError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mar_st.online import QueryEncoder
     from mar_st.serve.metrics import Metrics
     from mar_st.serve.settings import ServeSettings
@@ -168,6 +170,7 @@ class Generations:
         settings: Limits.
         metrics: Counts reloads.
         documents: Encodes documents, into the space of every generation.
+        on_reload: Called at the start of each reload, which its error ends.
 
     Raises:
         ServeError: The document encoder belongs to another space than the index.
@@ -180,7 +183,9 @@ class Generations:
         settings: ServeSettings,
         metrics: Metrics,
         documents: QueryEncoder | None = None,
+        on_reload: Callable[[], None] | None = None,
     ) -> None:
+        self._on_reload = on_reload
         self.source, self.settings, self.metrics, self.documents = source, settings, metrics, documents
         self.number = 0
         self._opened = opened
@@ -226,6 +231,8 @@ class Generations:
         await asyncio.gather(*self._retiring, self.current.retire())
 
     def _prepare(self, source: SearcherSource, before: OpenedSearcher) -> tuple[OpenedSearcher, SearchEngine]:
+        if self._on_reload is not None:
+            self._on_reload()
         opened = source.open(before)
         return opened, self._engine(opened, before.encoder)
 

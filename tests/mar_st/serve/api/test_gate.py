@@ -10,6 +10,7 @@ import pytest
 from starlette.routing import Route
 
 from mar_st.serve.api.gate import Gate
+from mar_st.serve.api.keys import KeyRing
 from mar_st.serve.metrics import Metrics
 from mar_st.serve.settings import ServeSettings
 
@@ -31,7 +32,7 @@ def passed(inner, *headers, path="/search", method="POST", **settings):
 
     settings = ServeSettings(**settings)
     scope = {"type": "http", "method": method, "path": path, "headers": [*headers], "query_string": b""}
-    asyncio.run(Gate(inner, settings, Metrics(), {})(scope, receive, send))
+    asyncio.run(Gate(inner, settings, KeyRing(settings.api_keys), Metrics(), {})(scope, receive, send))
     return messages
 
 
@@ -128,7 +129,7 @@ def test_other_kinds_of_connection_pass_unchanged(kind):
         seen.append(scope)
 
     scope = {"type": kind}
-    asyncio.run(Gate(inner, ServeSettings(), Metrics(), {})(scope, None, None))
+    asyncio.run(Gate(inner, ServeSettings(), KeyRing(()), Metrics(), {})(scope, None, None))
     assert seen == [{"type": kind}]
 
 

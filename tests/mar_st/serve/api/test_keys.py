@@ -4,8 +4,11 @@ import hmac
 
 import pytest
 
-from mar_st.serve import ServeError
+from mar_st.serve import ServeError, ServeSettings, create_app
 from mar_st.serve.api.keys import KeyRing, read_keys
+from tests.mar_st.serve.conftest import Client
+from tests.mar_st.serve.fakes import DOCUMENTS, FakeEncoder
+from tests.mar_st.serve.servers import make_index
 from tests.mar_st.serve.sockets import connect
 
 ONE, TWO = "first-key-0123456789", "second-key-0123456789"
@@ -107,3 +110,33 @@ def test_the_host_of_an_absolute_target_is_checked(server, target, status):
     with connect(server) as one:
         one.sendall(b"GET http://%s/metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % target)
         assert one.recv(12) == b"HTTP/1.1 %d" % status
+
+
+def test_a_reload_replaces_the_keys_of_a_file_unless_it_cannot_be_used(tmp_path):
+    index = make_index(tmp_path, DOCUMENTS)
+    path = write(tmp_path, ONE)
+    app = create_app(index, ServeSettings(api_keys=path), encoder=FakeEncoder())
+    client = Client(app)
+
+    def reload(key):
+        return client.post("/admin/reload", {}, headers={"x-api-key": key})
+
+    def admitted():
+        return [
+            key for key in (ONE, TWO) if client.get("/info", headers={"x-api-key": key}).status_code == 200
+        ]
+
+    write(tmp_path, TWO)
+    assert admitted() == [ONE]
+    assert reload(ONE).status_code == 200
+    assert admitted() == [TWO]
+    write(tmp_path, ONE, 0o644)
+    refused = reload(TWO)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "not_reloaded")
+    assert "chmod 600" in refused.json()["error"]["message"]
+    assert admitted() == [TWO]
+    write(tmp_path, ONE)
+    index.rename(tmp_path / "away")  # a key that leaked is replaced whatever the state of the index
+    assert reload(TWO).status_code == 409
+    assert admitted() == [ONE]
+    app.state.generations.current.close()
