@@ -30,9 +30,10 @@ Processes = Annotated[
 ]
 ApiKeys = Annotated[
     Path | None,
-    typer.Option(help="File of API keys, one per line, with mode 600; a reload reads it again. Default: "
-                 "$MAR_API_KEYS."),
-]  # fmt: skip
+    typer.Option(
+        help="File of API keys, one per line, with mode 600; a reload reads it again. Default: $MAR_API_KEYS."
+    ),
+]
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Allow an address that other machines can reach, without API keys.")
 ]
