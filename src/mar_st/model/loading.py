@@ -74,11 +74,9 @@ def loading_of(source: object) -> Iterator[None]:
     except SafetensorError as error:
         if not isinstance(source, str | Path) or os_error_message(error) is not None:
             raise  # a new encoder, or a disk that is full
-        named = next(
-            (path for path in sorted(Path(str(source)).rglob("*.safetensors")) if _damaged(path)), source
-        )
+        check_files(Path(source))
         raise MarError(
-            f"{named} holds damaged weights ({one_line(error)}). Copy, download or save the model again."
+            f"{source} holds damaged weights ({one_line(error)}). Copy, download or save the model again."
         ) from error
     except _LOADING_ERRORS as error:
         of_the_machine = isinstance(error, torch.OutOfMemoryError) or os_error_message(error) is not None
@@ -96,12 +94,20 @@ def loading_of(source: object) -> Iterator[None]:
         ) from error
 
 
-def _damaged(path: Path) -> bool:
-    try:
-        with safe_open(path, framework="pt"):
-            return False
-    except (SafetensorError, OSError):
-        return True
+def check_files(folder: Path) -> None:
+    """Check that the safetensors files below a folder are as long as their headers say, without reading them.
+
+    Raises:
+        MarError: A file was cut or is not a safetensors file.
+    """
+    for path in sorted(folder.rglob("*.safetensors")):
+        try:
+            with safe_open(path, framework="pt"):
+                pass
+        except (SafetensorError, OSError) as error:
+            raise MarError(
+                f"{path} holds damaged weights ({one_line(error)}). Copy, download or save the model again."
+            ) from error
 
 
 def check_weights(model: nn.Module, source: object, *, head: bool = False) -> None:
