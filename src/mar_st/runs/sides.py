@@ -65,10 +65,11 @@ def check_models(recipe: Recipe) -> None:
     """Check that all models a recipe starts from or learns from exist, before anything is trained.
 
     Raises:
-        MarError: A backbone or a teacher is neither a model folder with whole weights nor a model on the Hub,
-            the configuration of a backbone makes no encoder, a backbone has unsupported modules or lacks the requested attention implementation or
-            the token at which it is pooled, a vocabulary cannot be cut as requested, the width of an encoder
-            does not fit the dimensions of the recipe, or a `resume_head` is not a file.
+        MarError: A backbone or a teacher is neither a model folder with whole weights nor a model on the
+            Hub, the configuration of a backbone makes no encoder, a backbone has unsupported modules or
+            lacks the requested attention implementation or the token at which it is pooled, a vocabulary
+            cannot be cut as requested, the width of an encoder does not fit the dimensions of the recipe,
+            or a `resume_head` is not a file.
     """
     sides: tuple[Role, ...] = ("query", "document")
     for name in sides:
