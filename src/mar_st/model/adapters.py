@@ -1,8 +1,8 @@
 """LoRA on one encoder: target layers, adding, merging.
 
 sentence-transformers' `add_adapter` walks the whole model and so puts LoRA on both routes of a `Router`;
-these functions act only on the given transformer. They use the adapter support of transformers, so an
-unmerged adapter is saved as an ordinary PEFT folder.
+these functions act only on the given transformer. They use the adapter support of transformers, which saves
+an encoder with an unmerged adapter as an ordinary PEFT folder. A whole MAR is saved after merging.
 """
 
 from __future__ import annotations
@@ -77,6 +77,27 @@ def _need_peft() -> None:
 def has_adapter(transformer: Transformer) -> bool:
     """Return True if the encoder carries a LoRA adapter that has not been merged."""
     return bool(getattr(transformer.model, "_hf_peft_config_loaded", False))
+
+
+def check_merged(encoder: nn.Module, route: str) -> None:
+    """Refuse an encoder with an adapter in a MAR that is saved.
+
+    Its folder would hold the adapter alone, and transformers finds no base model from a folder inside a
+    model.
+
+    Args:
+        encoder: First module of a route; it need not be a Transformer.
+        route: Name of the route, for the message.
+
+    Raises:
+        LoRAError: The encoder carries an adapter.
+    """
+    model = getattr(encoder, "model", None)
+    if getattr(model, "_hf_peft_config_loaded", False):
+        raise LoRAError(
+            f"The {route} encoder carries an adapter that is not merged, and a saved MAR holds whole "
+            f"encoders. Merge it first: mar_st.model.adapters.merge_lora(mar.route_modules({route!r})[0])."
+        )
 
 
 def add_lora(
@@ -168,31 +189,55 @@ def merge_lora(transformer: Transformer, storage_dtype: torch.dtype | None = Non
     if not has_adapter(transformer):
         return None
     _need_peft()
-    from peft.tuners.tuners_utils import BaseTunerLayer  # lazy: peft
-
     model: PreTrainedModel = transformer.model
-    adapted: list[tuple[str, Any]] = [
-        (name, layer) for name, layer in model.named_modules() if isinstance(layer, BaseTunerLayer)
-    ]
     update = lost = 0.0
     stored: torch.dtype | None = storage_dtype
-    for name, layer in adapted:
-        base = layer.get_base_layer()
-        target = storage_dtype or base.weight.dtype
-        stored = stored or target
-        fold = _fold if _is_plain(layer) else _fold_by_peft
-        added, rounded = fold(layer, target)
-        update += added
-        lost += rounded
+    for name, layer in _adapted(model):
+        if hasattr(layer, "unload_and_optionally_merge_module"):
+            merged = _unwrapped(layer, storage_dtype)
+        else:
+            merged = layer.get_base_layer()
+            target = storage_dtype or merged.weight.dtype
+            stored = stored or target
+            fold = _fold if _is_plain(layer) else _fold_by_peft
+            added, rounded = fold(layer, target)
+            update += added
+            lost += rounded
         parent, _, attribute = name.rpartition(".")
-        setattr(model.get_submodule(parent), attribute, base)
+        setattr(model.get_submodule(parent), attribute, merged)
     model._hf_peft_config_loaded = False
     if hasattr(model, "peft_config"):
         del model.peft_config
+    # Loading an adapter leaves the renaming of its parameters here, which saving would apply in reverse.
+    vars(model).pop("_weight_conversions", None)
     if storage_dtype is not None:
         for parameter in model.parameters():  # buffers, such as rotary frequencies, do not change
             parameter.data = parameter.data.to(storage_dtype)
     return MergeLoss(str(stored).removeprefix("torch."), math.sqrt(lost / update) if update else 0.0)
+
+
+def _adapted(model: nn.Module) -> list[tuple[str, Any]]:
+    """Return the modules of peft that stand for modules of the model, without those inside them."""
+    from peft.tuners.tuners_utils import BaseTunerLayer  # lazy: peft
+    from peft.utils.other import AuxiliaryTrainingWrapper  # lazy: peft
+
+    found: list[tuple[str, Any]] = []
+    for name, module in model.named_modules():
+        inside = bool(found) and name.startswith(f"{found[-1][0]}.")
+        if isinstance(module, BaseTunerLayer | AuxiliaryTrainingWrapper) and not inside:
+            found.append((name, module))
+    return found
+
+
+def _unwrapped(wrapper: Any, storage_dtype: torch.dtype | None) -> nn.Module:
+    """Return the module that computes what a wrapper of peft does, in the dtype of the module it stands for.
+
+    Wrappers hold modules and token embeddings that were trained in full, beside the updates of linear layers.
+    """
+    original = getattr(wrapper, "original_module", None)
+    before = None if original is None else next((one.dtype for one in original.parameters()), None)
+    merged: nn.Module = wrapper.unload_and_optionally_merge_module(True, True, None)
+    return merged.to(storage_dtype or before)
 
 
 def _is_plain(layer: Any) -> bool:

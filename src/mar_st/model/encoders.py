@@ -19,7 +19,7 @@ from transformers.utils.hub import cached_file
 
 from mar_st.errors import MarError
 from mar_st.model.adapters import merge_lora
-from mar_st.model.loading import check_weights, loading_of
+from mar_st.model.loading import check_files, check_weights, loading_of
 from mar_st.model.names import model_folder, model_source
 from mar_st.model.native_gte import native
 from mar_st.model.saved_modules import saved_modules
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 Role: TypeAlias = Literal["query", "document"]
 PoolingMode: TypeAlias = Literal["cls", "lasttoken", "mean"]
 EncoderSource: TypeAlias = str | Path | tuple[PretrainedConfig, PreTrainedTokenizerBase]
+
+#: Files of weights that transformers loads.
+_WEIGHT_FILES = ("*.safetensors", "pytorch_model*.bin", "adapter_model.bin")
 
 #: Tokens per text on both sides, as in the published models.
 DEFAULT_MAX_LENGTH = 512
@@ -151,7 +154,7 @@ def linear_projection(in_features: int, out_features: int) -> Dense:
 
 
 def check_source(name: str, revision: str | None = None, *, what: str) -> None:
-    """Check that a folder or Hub name holds a model, without loading weights.
+    """Check that a folder or Hub name holds a model with whole weights, without loading them.
 
     Args:
         name: Folder or Hub name.
@@ -159,7 +162,8 @@ def check_source(name: str, revision: str | None = None, *, what: str) -> None:
         what: Purpose of the model, for the message.
 
     Raises:
-        MarError: The name is neither a folder with a model nor known to the Hub (or its local cache).
+        MarError: The name is neither a folder with a model and its weights nor known to the Hub (or its local
+            cache).
     """
     try:
         folder = model_folder(name)
@@ -168,6 +172,12 @@ def check_source(name: str, revision: str | None = None, *, what: str) -> None:
     if folder is not None:
         if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
             raise MarError(f"{what}: the folder {name} holds no model (no config.json, no modules.json).")
+        if not any(any(folder.rglob(pattern)) for pattern in _WEIGHT_FILES):
+            raise MarError(
+                f"{what}: the folder {name} holds no weights ({', '.join(_WEIGHT_FILES)}). Copy or download "
+                "the model again."
+            )
+        check_files(folder)
         return
 
     try:

@@ -34,7 +34,7 @@ from mar_st.modules.layout import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 #: What the libraries raise for a folder with missing, damaged or unknown parts.
 _LOADING_ERRORS = (
@@ -50,6 +50,10 @@ _LOADING_ERRORS = (
 
 #: Path of a layer within the name of one of its parameters: `encoder.layer.11`.
 _LAYER = re.compile(r"(?:.*?\.)?\d+(?=\.)")
+
+
+#: Devices to which torch moves the weights of a parameter, not the parameter as an object.
+_DEVICES_THAT_KEEP_MARKS = {"cpu", "cuda", "mps", "xpu", "meta"}
 
 
 @contextmanager
@@ -70,11 +74,9 @@ def loading_of(source: object) -> Iterator[None]:
     except SafetensorError as error:
         if not isinstance(source, str | Path) or os_error_message(error) is not None:
             raise  # a new encoder, or a disk that is full
-        named = next(
-            (path for path in sorted(Path(str(source)).rglob("*.safetensors")) if _damaged(path)), source
-        )
+        check_files(Path(source))
         raise MarError(
-            f"{named} holds damaged weights ({one_line(error)}). Copy, download or save the model again."
+            f"{source} holds damaged weights ({one_line(error)}). Copy, download or save the model again."
         ) from error
     except _LOADING_ERRORS as error:
         of_the_machine = isinstance(error, torch.OutOfMemoryError) or os_error_message(error) is not None
@@ -92,23 +94,32 @@ def loading_of(source: object) -> Iterator[None]:
         ) from error
 
 
-def _damaged(path: Path) -> bool:
-    try:
-        with safe_open(path, framework="pt"):
-            return False
-    except (SafetensorError, OSError):
-        return True
+def check_files(folder: Path) -> None:
+    """Check that the safetensors files below a folder are as long as their headers say, without reading them.
+
+    Raises:
+        MarError: A file was cut or is not a safetensors file.
+    """
+    for path in sorted(folder.rglob("*.safetensors")):
+        try:
+            with safe_open(path, framework="pt"):
+                pass
+        except (SafetensorError, OSError) as error:
+            raise MarError(
+                f"{path} holds damaged weights ({one_line(error)}). Copy, download or save the model again."
+            ) from error
 
 
 def check_weights(model: nn.Module, source: object, *, head: bool = False) -> None:
-    """Check that the files of a model hold the weights of all its layers and its token embeddings.
+    """Check that the files of a model hold the weights of its layers, token embeddings and adapter.
 
     Transformers gives random values to parameters that the files lack, for instance if `config.json` asks for
     more layers than there are. Only heads, such as the pooler of BERT, may be missing. Fewer layers in
     `config.json` than in the files are valid: transformers loads the first ones.
 
     Args:
-        model: A model as it was loaded; modules that transformers did not load are not checked.
+        model: A model as it was loaded; modules that transformers did not load, and quantised models, are not
+            checked.
         source: Folder or Hub name, for the message.
         head: Refuse models without weights of the head, too.
 
@@ -119,16 +130,23 @@ def check_weights(model: nn.Module, source: object, *, head: bool = False) -> No
         if not isinstance(part, PreTrainedModel) or getattr(part, "hf_quantizer", None) is not None:
             continue
         missing = _missing_weights(part)
-        tables = {name for name, module in part.named_modules() if type(module) is nn.Embedding}
-        layers = (found[0] for name in missing if (found := _LAYER.match(name)))
-        embeddings = (table for name in missing if (table := name.rpartition(".")[0]) in tables)
-        if lacking := list(dict.fromkeys([*embeddings, *layers])):
-            what = lacking[0] if len(lacking) == 1 else f"{lacking[0]} to {lacking[-1]}"
+        kind, again = type(part).__name__, "Copy, download or save the model again"
+        if missing and len(missing) == len(list(part.named_parameters())):
+            raise MarError(
+                f"{source} holds no weights of a {kind}, which its config.json asks for: its files name "
+                f"other parameters, or none. {again}."
+            )
+        if added := _of_adapter(part, missing):
+            raise MarError(
+                f"{source}: transformers {transformers_version} does not load {_listed(added)} of its "
+                "adapter. Merge the adapter with peft (PeftModel.from_pretrained(base, adapter)"
+                ".merge_and_unload()), save the result with save_pretrained, and give that folder."
+            )
+        if lacking := _lacking(part, missing):
             count = getattr(part.config, "num_hidden_layers", "unknown")
             raise MarError(
-                f"{source} holds no weights of {what}, but its config.json asks for them "
-                f"({type(part).__name__}, num_hidden_layers {count}). Copy, download or save the model "
-                "again, or correct its config.json."
+                f"{source} holds no weights of {_listed(lacking)}, but its config.json asks for them "
+                f"({kind}, num_hidden_layers {count}). {again}, or correct its config.json."
             )
         if head and missing:
             raise MarError(
@@ -144,20 +162,56 @@ def _missing_weights(model: PreTrainedModel) -> list[str]:
     marked = {
         name: one.is_meta or hasattr(one, "_is_hf_initialized") for name, one in model.named_parameters()
     }
-    if not any(marked.values()):
+    devices = {one.device.type for one in model.parameters()}
+    # Of two nested models, transformers keeps this attribute on the outer one.
+    loaded = hasattr(model, "_weight_conversions") and devices <= _DEVICES_THAT_KEEP_MARKS
+    if not any(marked.values()) and not loaded:
         return []
     ignored = model._keys_to_ignore_on_load_missing or ()
-    # PEFT creates the parameters of adapters after it has read their files, so some have no mark (DoRA).
-    adapted = [f"{name}." for name, module in model.named_modules() if hasattr(module, "base_layer")]
     return [
         name
         for name, there in marked.items()
-        if not there
-        and not any(re.search(pattern, name) for pattern in ignored)
-        and not any(
-            name.startswith(layer) and not name.startswith(f"{layer}base_layer.") for layer in adapted
-        )
+        if not there and not any(re.search(pattern, name) for pattern in ignored)
     ]
+
+
+def _of_adapter(model: PreTrainedModel, names: Iterable[str]) -> list[str]:
+    """Return those of the parameters that an adapter adds to a layer."""
+    adapted = tuple(f"{name}." for name, module in model.named_modules() if hasattr(module, "base_layer"))
+    return [name for name in names if name.startswith(adapted) and ".base_layer." not in name]
+
+
+def _lacking(model: PreTrainedModel, missing: Sequence[str]) -> list[str]:
+    """Return layers and embedding tables without weights, and single parameters of other layers."""
+    lacking = set(missing)
+    incomplete = {
+        layer[0]
+        for name, _ in model.named_parameters()
+        if name not in lacking and (layer := _LAYER.match(name))
+    }
+    tables = {name for name, module in model.named_modules() if type(module) is nn.Embedding}
+    names = []
+    for name in missing:
+        if layer := _LAYER.match(name):
+            names.append(name if layer[0] in incomplete else layer[0])
+        elif (table := name.rpartition(".")[0]) in tables:
+            names.append(table)
+    return list(dict.fromkeys(names))
+
+
+def _listed(names: Sequence[str], most: int = 4) -> str:
+    """Return names for a message; `layer.2 to layer.4` stands for layers in a row."""
+    rows: list[list[str]] = []
+    for name in names:
+        parent, _, number = name.rpartition(".")
+        before = f"{parent}.{int(number) - 1}" if number.isdecimal() else None
+        if rows and rows[-1][-1] == before:
+            rows[-1].append(name)
+        else:
+            rows.append([name])
+    texts = [row[0] if len(row) == 1 else f"{row[0]} to {row[-1]}" for row in rows]
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more
 
 
 def load_routes(

@@ -15,6 +15,7 @@ from sentence_transformers.util.decorators import deprecated_kwargs
 
 from mar_st.errors import MarError
 from mar_st.files import DIGESTS, write_digests
+from mar_st.model.adapters import check_merged
 from mar_st.model.encoders import load_encoder
 from mar_st.model.loading import check_folder, check_weights, load_further, load_routes, loading_of
 from mar_st.model.names import model_folder, model_source
@@ -280,7 +281,12 @@ class MAR(SentenceTransformer):
         """Save as sentence-transformers does; see `mar_st.modules.layout` for modules of this package.
 
         If the folder has digests (`digests.json`), they are those of the new files afterwards.
+
+        Raises:
+            MarError: An encoder carries an adapter that is not merged.
         """
+        for route in self.routes:
+            check_merged(self.route_modules(route)[0], route)
         super().save(path, *args, **kwargs)
         for folder in routers(Path(path)):
             write_router(folder, read_router(folder))

@@ -33,7 +33,7 @@ from mar_st.model.reranker import load_cross_encoder
 from mar_st.model.tokenizers import train_tokenizer
 from mar_st.modules import is_truncation
 from mar_st.modules.bigrams import BigramTransformer
-from mar_st.planning.backbones import check_attention, shape_of
+from mar_st.planning.backbones import check_attention, count, shape_of, source_shape
 from mar_st.recipes.rules import (
     head_file,
     joins,
@@ -65,10 +65,11 @@ def check_models(recipe: Recipe) -> None:
     """Check that all models a recipe starts from or learns from exist, before anything is trained.
 
     Raises:
-        MarError: A backbone or a teacher is neither a model folder nor a model on the Hub, a `config` makes
-            no encoder, a backbone has unsupported modules or lacks the requested attention implementation or
-            the token at which it is pooled, a vocabulary cannot be cut as requested, the width of an encoder
-            does not fit the dimensions of the recipe, or a `resume_head` is not a file.
+        MarError: A backbone or a teacher is neither a model folder with whole weights nor a model on the
+            Hub, the configuration of a backbone makes no encoder, a backbone has unsupported modules or
+            lacks the requested attention implementation or the token at which it is pooled, a vocabulary
+            cannot be cut as requested, the width of an encoder does not fit the dimensions of the recipe,
+            or a `resume_head` is not a file.
     """
     sides: tuple[Role, ...] = ("query", "document")
     for name in sides:
@@ -78,6 +79,7 @@ def check_models(recipe: Recipe) -> None:
         if backbone.source is not None:
             check_source(backbone.source, backbone.revision, what=f"{name} backbone")
             check_pooling(backbone.source, name, revision=backbone.revision, pooling=backbone.pooling)
+            _check_architecture(name, backbone.source, backbone.revision)
             check_cut(recipe, name)
         if backbone.config is not None:
             _check_config(name, backbone.config)
@@ -89,6 +91,17 @@ def check_models(recipe: Recipe) -> None:
             check_source(stage.teacher_source, what=f"teacher of stage {stage.name}")
         if isinstance(stage, RetroMAEStage) and stage.resume_head is not None:
             head_file(stage.resume_head)
+
+
+def _check_architecture(name: Role, source: str, revision: str | None) -> None:
+    """Raise an error if transformers has no encoder of texts for the configuration of a source."""
+    try:
+        count(source_shape(source, revision))
+    except Exception as error:
+        raise MarError(
+            f"{name} backbone: {source} is not an encoder of texts that transformers can build "
+            f"({one_line(error, 200)}). Give a model such as gte, bert or qwen3."
+        ) from error
 
 
 def _check_config(name: Role, settings: dict[str, Any]) -> None:

@@ -33,7 +33,15 @@ from mar_st.runs.lineage import stage_digests
 from mar_st.runs.mined import forget_work, mined_sources
 from mar_st.runs.preflight import FIT_KEY, check_packages, check_sources, native_precision, ready
 from mar_st.runs.sides import Sides, check_models
-from mar_st.runs.stage_folder import DONE_FILE, is_finished, keep_model, link_weights
+from mar_st.runs.stage_folder import (
+    DONE_FILE,
+    IDENTITY_FILE,
+    adopt,
+    is_finished,
+    keep_model,
+    link_weights,
+    restore_marker,
+)
 from mar_st.stages.dispatch import train_stage
 from mar_st.stages.memory import release
 from mar_st.stages.reports import check_callbacks, check_reports
@@ -212,10 +220,14 @@ class RecipeRun:
     def stage(self, index: int) -> Path:
         """Run one stage unless it is finished, and return the folder of its model."""
         stage, identity = self.recipe.stages[index], self.digests[index]
-        folder = self._folder(index)
+        folder, marker = self._folder(index), {"digest": identity, "stage": stage.name}
         with self._alone(folder):
             if self.processes.main:
-                self._adopt(index, folder)
+                own = self._own_folder(index)
+                for place in {own, folder}:
+                    if restore_marker(place, marker):
+                        self.say(f"stage {stage.name}: {place / DONE_FILE} was damaged and is written again")
+                adopt(own, folder, identity)
             self.processes.wait()
             if is_finished(folder, identity):
                 self._say(f"stage {stage.name}: finished before, kept")
@@ -230,7 +242,7 @@ class RecipeRun:
                     callback.on_stage_begin(stage, folder)
                 model = self._train(stage, settings)
                 if self.processes.main:
-                    keep_model(model, folder, {"digest": identity, "stage": stage.name})
+                    keep_model(model, folder, marker)
                 del model
                 release(compiled=self.recipe.compile)
                 self.processes.wait()
@@ -256,26 +268,6 @@ class RecipeRun:
         ):
             yield
 
-    def _adopt(self, index: int, folder: Path) -> None:
-        """Move a stage into the store if this run finished it without a store."""
-        own, identity = self._own_folder(index), self.digests[index]
-        if (
-            own == folder
-            or own.is_symlink()
-            or is_finished(folder, identity)
-            or not is_finished(own, identity)
-        ):
-            return
-        shutil.rmtree(folder, ignore_errors=True)
-        try:
-            own.rename(folder)
-        except OSError:  # another file system: a killed copy must not look like a finished stage
-            part = folder.with_name(f"{folder.name}.part")
-            shutil.rmtree(part, ignore_errors=True)
-            shutil.copytree(own, part, symlinks=True)
-            move_folder(part, folder)
-            shutil.rmtree(own)
-
     def _folder(self, index: int) -> Path:
         if self.store is not None:
             return self.store / self.digests[index]
@@ -286,7 +278,7 @@ class RecipeRun:
 
     def _prepare(self, folder: Path, stage: Stage, identity: str) -> None:
         """Prepare an empty folder, or keep the one that this stage has begun."""
-        stale = folder / "identity"
+        stale = folder / IDENTITY_FILE
         if folder.is_symlink():  # a stage of the store, from a run with --stages
             folder.unlink()
         elif folder.exists() and (not stale.exists() or stale.read_text() != identity):

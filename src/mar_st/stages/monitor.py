@@ -146,7 +146,10 @@ class TensorBoard(TrainerCallback):
         if state.is_world_process_zero:
             from torch.utils.tensorboard import SummaryWriter  # lazy: torch
 
-            self._writer = SummaryWriter(str(self.folder), purge_step=state.global_step + 1)
+            try:
+                self._writer = SummaryWriter(str(self.folder), purge_step=state.global_step + 1)
+            except UnicodeError as error:  # TensorBoard opens files by names in UTF-8 alone
+                logger.warning("No TensorBoard events in %a (%s). Set LC_ALL=C.UTF-8.", self.folder, error)
 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any

@@ -132,7 +132,8 @@ def weight_files(folder: Path) -> list[Path]:
     """
     if (folder / "adapter_config.json").is_file():
         raise VocabularyError(
-            f"{folder} holds a LoRA adapter; merge it first (MAR.from_pretrained(...).save_pretrained(...))."
+            f"{folder} holds a LoRA adapter; merge it first (peft: merge_and_unload) and save the whole "
+            "encoder."
         )
     if (folder / WEIGHTS_INDEX).is_file():
         listing = json.loads((folder / WEIGHTS_INDEX).read_text(encoding="utf-8"))["weight_map"]

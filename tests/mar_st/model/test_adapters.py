@@ -7,6 +7,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModel
 
 from mar_st import MAR
+from mar_st.errors import MarError
 from mar_st.model import adapters
 from mar_st.model.adapters import LORA_TARGETS, LoRAError, add_lora, default_targets, has_adapter, merge_lora
 from mar_st.model.encoders import load_encoder
@@ -72,15 +73,75 @@ def test_adapter_folder_is_a_document_source(mar, documents, query_source, tmp_p
     np.testing.assert_allclose(built.encode_corpus(documents), expected, atol=1e-5)
 
 
-def test_an_adapter_with_magnitudes_is_a_source(tmp_path):
-    base, adapter = tmp_path / "base", tmp_path / "adapter"
+def _adapter_folder(folder, **settings):
+    """Return the folder of an adapter for an encoder in `folder/base`; all of its weights are random."""
+    base, adapter = folder / "base", folder / "adapter"
+    torch.manual_seed(5)
     AutoModel.from_config(make_config("qwen3")).save_pretrained(base)
-    settings = LoraConfig(r=2, target_modules=["q_proj"], use_dora=True)
-    get_peft_model(AutoModel.from_pretrained(base), settings).save_pretrained(adapter)
+    model = get_peft_model(AutoModel.from_pretrained(base), LoraConfig(r=2, **settings))
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data += 0.5 * torch.randn(parameter.shape)
+    model.save_pretrained(adapter)
     make_tokenizer("document").save_pretrained(adapter)
-    transformer = load_encoder(adapter, "document", merge_adapter=False)[0]
-    names = [name for name, _ in transformer.named_parameters()]
-    assert any("lora_magnitude_vector" in name for name in names)
+    return adapter
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"target_modules": ["v_proj"]},
+        {"target_modules": ["v_proj", "embed_tokens"]},
+        {"target_modules": ["v_proj"], "trainable_token_indices": {"embed_tokens": list(range(40))}},
+        {"target_modules": ["v_proj", "down_proj"], "modules_to_save": ["mlp"]},
+    ],
+    ids=["linear layers", "embeddings", "some tokens", "whole modules"],
+)
+def test_a_merged_adapter_computes_and_is_saved_as_the_adapter(query_source, documents, tmp_path, settings):
+    adapter = _adapter_folder(tmp_path, **settings)
+    make_tokenizer("document").save_pretrained(tmp_path / "base")
+
+    def built(document, *, merge=True):
+        return MAR.from_encoders(query_source, document, dim=32, merge_adapter=merge, device="cpu")
+
+    expected = built(adapter, merge=False).encode_corpus(documents)
+    assert np.abs(built(tmp_path / "base").encode_corpus(documents) - expected).max() > 1e-2
+    merged = built(adapter)
+    np.testing.assert_allclose(merged.encode_corpus(documents), expected, atol=1e-5)
+    merged.save_pretrained(str(tmp_path / "mar"))
+    saved = MAR.from_pretrained(tmp_path / "mar", device="cpu")
+    np.testing.assert_allclose(saved.encode_corpus(documents), expected, atol=1e-5)
+
+
+def test_merged_modules_have_the_dtype_of_those_they_replace(tmp_path):
+    adapter = _adapter_folder(tmp_path, target_modules=["v_proj"], modules_to_save=["norm"])
+    transformer = load_encoder(
+        adapter, "document", merge_adapter=False, model_kwargs={"dtype": torch.bfloat16}
+    )[0]
+    for name, parameter in transformer.named_parameters():
+        if "modules_to_save" in name:
+            parameter.data = parameter.data.float()
+    merge_lora(transformer)
+    assert {parameter.dtype for parameter in transformer.parameters()} == {torch.bfloat16}
+
+
+def test_a_mar_with_an_unmerged_adapter_is_not_saved(mar, tmp_path):
+    _with_adapter(mar)
+    with pytest.raises(
+        LoRAError, match=r"^The document encoder carries an adapter .*\bmerge_lora\(mar\.route_"
+    ):
+        mar.save_pretrained(str(tmp_path / "mar"))
+    assert not (tmp_path / "mar").exists()
+    merge_lora(mar.route_modules("document")[0])
+    mar.save_pretrained(str(tmp_path / "mar"))
+    MAR.from_pretrained(tmp_path / "mar", device="cpu")
+
+
+def test_an_adapter_whose_magnitudes_transformers_does_not_load_is_refused(tmp_path):
+    adapter = _adapter_folder(tmp_path, target_modules=["v_proj"], use_dora=True)
+    named = r"layers\.0\.self_attn\.v_proj\.lora_magnitude_vector\S*, layers\.1\S* of its adapter"
+    with pytest.raises(MarError, match=rf"^{adapter}: .* does not load {named}.*merge_and_unload"):
+        load_encoder(adapter, "document")
 
 
 def _encoder(model_type):

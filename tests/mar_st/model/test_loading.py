@@ -277,6 +277,36 @@ def test_a_layer_in_the_middle_and_the_embeddings_must_have_weights(folder):
         open_model(folder, routes="query", device="cpu")
 
 
+def test_files_of_other_names_of_parameters_are_refused(folder):
+    file = folder / "query_0_Transformer" / "model.safetensors"
+    save_file({f"other.{name}": one for name, one in load_file(file).items()}, file)
+    with pytest.raises(MarError, match=r"holds no weights of a Gte\w+, .*: its files name other parameters"):
+        open_model(folder, routes="query", device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("missing", "named"),
+    [
+        (["layers.0.", "layers.2.", "layers.3."], r"layers\.0, layers\.2 to layers\.3"),
+        (["layers.1.self_attn.q_proj"], r"layers\.1\.self_attn\.q_proj\.weight"),
+        (
+            ["q_proj", "k_proj", "embed_tokens"],
+            r"embed_tokens, layers\.0\.self_attn\.q_proj\.weight, .* and 5 more",
+        ),
+    ],
+    ids=["some layers", "a part of a layer", "many parts"],
+)
+def test_missing_weights_are_named_exactly(tmp_path, missing, named):
+    config = make_config("qwen3")
+    config.num_hidden_layers, config.layer_types = 4, config.layer_types * 2
+    AutoModel.from_config(config).save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    kept = {name: one for name, one in load_file(file).items() if not any(part in name for part in missing)}
+    save_file(kept, file, metadata={"format": "pt"})
+    with pytest.raises(MarError, match=rf"holds no weights of {named}, but its config\.json asks"):
+        check_weights(AutoModel.from_pretrained(tmp_path), tmp_path)
+
+
 def test_first_layers_alone_can_be_loaded(folder):
     rewrite(folder / "query_0_Transformer" / "config.json", num_hidden_layers=1)
     model = MAR.from_pretrained(folder, routes="query", device="cpu")

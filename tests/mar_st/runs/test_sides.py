@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from types import ModuleType
 
@@ -18,6 +19,7 @@ from mar_st.losses import AsymInfoNCELoss
 from mar_st.model.context_means import HiddenMeans
 from mar_st.model.encoders import keep_layers, load_encoder
 from mar_st.modules.bigrams import BigramTransformer
+from mar_st.runs.sides import check_models
 from mar_st.runs.train import train
 from mar_st.stages import joint as stages_joint
 from tests.mar_st.runs.sides_recipe import (
@@ -304,3 +306,37 @@ def test_missing_models_are_noticed_before_training(recipe, tmp_path, settings, 
     with pytest.raises(MarError, match=message):
         train(recipe(**settings), tmp_path / "out", say=silent)
     assert not (tmp_path / "out").exists()
+
+
+def _cut(folder):
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def _of_type(model_type):
+    def change(folder):
+        file = folder / "config.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "model_type": model_type}))
+
+    return change
+
+
+@pytest.mark.parametrize("side", ["query", "document"])
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: (folder / "model.safetensors").unlink(), "holds no weights"),
+        (_cut, "model.safetensors holds damaged weights"),
+        (_of_type("unknown"), "is not an encoder of texts"),
+        (_of_type("vit"), "is not an encoder of texts"),
+    ],
+    ids=["no weights", "cut weights", "unknown type", "type without texts"],
+)
+def test_bad_sources_of_either_side_are_noticed_before_training(
+    recipe, encoder_folder, tmp_path, side, damage, message
+):
+    folder = shutil.copytree(encoder_folder, tmp_path / "source")
+    damage(folder)
+    built = recipe(**{side: {"source": str(folder), "pooling": "cls"}}, stages=[DOCUMENT_INIT, JOINT])
+    with pytest.raises(MarError, match=message):
+        check_models(built)

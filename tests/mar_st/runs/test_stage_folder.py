@@ -7,8 +7,16 @@ import shutil
 
 import pytest
 
+from mar_st.errors import MarError
 from mar_st.model.opening import open_model
-from mar_st.runs.stage_folder import DONE_FILE, is_finished, keep_model, link_weights
+from mar_st.runs.stage_folder import (
+    DONE_FILE,
+    IDENTITY_FILE,
+    is_finished,
+    keep_model,
+    link_weights,
+    restore_marker,
+)
 from tests.mar_st.stages.helpers import encoder
 
 
@@ -41,6 +49,36 @@ def test_the_files_of_a_stage_do_not_depend_on_texts_that_were_encoded_before(ke
 def test_a_stage_with_a_damaged_marker_is_not_finished(tmp_path, content):
     (tmp_path / DONE_FILE).write_text(content)
     assert not is_finished(tmp_path, "abc")
+
+
+@pytest.mark.parametrize("content", ["", '{"digest": "ab', "[]", '{"digest": 1}'])
+def test_a_damaged_marker_beside_the_whole_model_is_written_again(kept, content):
+    (kept / IDENTITY_FILE).write_text("abc")
+    (kept / DONE_FILE).write_text(content)
+    assert restore_marker(kept, {"digest": "abc", "stage": "init"})
+    assert is_finished(kept, "abc")
+    assert not restore_marker(kept, {"digest": "abc", "stage": "init"})
+
+
+def test_a_damaged_marker_of_another_stage_is_not_written_again(kept):
+    (kept / IDENTITY_FILE).write_text("abd")
+    (kept / DONE_FILE).write_text("")
+    assert not restore_marker(kept, {"digest": "abc", "stage": "init"})
+    assert not is_finished(kept, "abc")
+
+
+@pytest.mark.parametrize("lost", ["identity", "model"])
+def test_a_damaged_marker_without_what_it_belongs_to_is_refused(kept, lost):
+    (kept / IDENTITY_FILE).write_text("abc")
+    (kept / DONE_FILE).write_text("")
+    shutil.rmtree(kept / "model") if lost == "model" else (kept / IDENTITY_FILE).unlink()
+    with pytest.raises(MarError, match=rf"done\.json is damaged, and .*{lost} is missing .* delete it"):
+        restore_marker(kept, {"digest": "abc", "stage": "init"})
+
+
+def test_a_folder_without_a_marker_gets_none(tmp_path):
+    assert not restore_marker(tmp_path, {"digest": "abc", "stage": "init"})
+    assert not (tmp_path / DONE_FILE).exists()
 
 
 def test_a_stage_is_finished_under_its_own_digest_alone(kept, tmp_path):

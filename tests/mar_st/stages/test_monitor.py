@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from types import SimpleNamespace
 
 import pytest
 
 from mar_st.stages import monitor
-from mar_st.stages.monitor import MetricsFile, evaluation_results, plot_run
+from mar_st.stages.monitor import MetricsFile, TensorBoard, evaluation_results, plot_run
 
 # -- metrics.jsonl --
 
@@ -102,3 +103,12 @@ def test_the_plot_is_an_image(tmp_path):
 
 def test_without_records_there_is_no_plot(tmp_path):
     assert plot_run(tmp_path) is None
+
+
+def test_a_folder_that_tensorboard_cannot_open_does_not_end_the_training(tmp_path):
+    pytest.importorskip("tensorboard")
+    board = TensorBoard(tmp_path / os.fsdecode(b"run-\xff"))  # as non-ASCII names in a C locale
+    state = SimpleNamespace(is_world_process_zero=True, global_step=0)
+    board.on_train_begin(None, state, None)
+    board.on_log(None, state, None, logs={"loss": 1.0})
+    board.on_train_end(None, state, None)
