@@ -24,7 +24,6 @@ from medteb_mteb.commands.errors import UserError
 from medteb_mteb.editions import EditionError
 from medteb_mteb.folders import FolderError
 from medteb_mteb.nano.rankings import SUFFIX, KeptRankings, write_rankings
-from medteb_mteb.plugin.submission import SETTINGS
 from medteb_mteb.report import (
     DATA_UNREADABLE,
     Holes,
@@ -44,6 +43,9 @@ if TYPE_CHECKING:
     from mteb.types import EncodeKwargs
 
 __all__ = ["ModelRun", "OptionalTasks", "RunOptions", "run_model"]
+
+#: mteb's file of run settings, beside the results.
+_SETTINGS = "run_settings.jsonl"
 
 
 @dataclass(frozen=True)
@@ -276,7 +278,7 @@ def _evaluate(model_run: ModelRun, task: AbsTask) -> tuple[TaskResult, str]:
         # The result comes last: a task that has one is not evaluated again, so its other files must be there.
         folder = model_run.cache.get_task_result_path(task.metadata.name, model_run.meta).parent
         make_folder(folder)
-        for file in (staged.with_name(SETTINGS), staged.with_name("model_meta.json"), staged):
+        for file in (staged.with_name(_SETTINGS), staged.with_name("model_meta.json"), staged):
             move_file(file, folder / file.name)
     return result, note
 
@@ -289,10 +291,10 @@ def _staged(model_run: ModelRun, result: TaskResult, encode_kwargs: EncodeKwargs
     """
     cache = ResultCache(scratch)
     path = cache.get_task_result_path(result.task_name, model_run.meta)
-    earlier = model_run.cache.get_task_result_path(result.task_name, model_run.meta).with_name(SETTINGS)
+    earlier = model_run.cache.get_task_result_path(result.task_name, model_run.meta).with_name(_SETTINGS)
     path.parent.mkdir(parents=True)
     if earlier.is_file():
-        shutil.copyfile(earlier, path.with_name(SETTINGS))
+        shutil.copyfile(earlier, path.with_name(_SETTINGS))
     cache.save_to_cache(result, model_run.meta, encode_kwargs=encode_kwargs)
     return path
 
