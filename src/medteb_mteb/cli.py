@@ -160,7 +160,7 @@ def run_command(
         print(json.dumps({**outcome.table.to_json(), **more}, ensure_ascii=False, indent=2))
     elif as_markdown:
         print(outcome.table.to_markdown())
-        for line in outcome.table.warnings():
+        for line in [*outcome.table.warnings(), *outcome.table.notes()]:
             print(f"medteb: {line}", file=sys.stderr)
     else:
         _print_table(outcome.table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import random
 import shutil
 import sys
@@ -14,7 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import mteb
 import numpy as np
+from mteb.cache import ResultCache
+from mteb.results import TaskResult
 
+from mar_st.files import make_folder, move_file
 from medteb_mteb.abstasks.judged import JudgedRetrieval
 from medteb_mteb.commands.errors import UserError
 from medteb_mteb.editions import EditionError
@@ -35,11 +39,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mteb.abstasks.abstask import AbsTask
-    from mteb.cache import ResultCache
     from mteb.models import ModelMeta
-    from mteb.results import TaskResult
+    from mteb.types import EncodeKwargs
 
 __all__ = ["ModelRun", "OptionalTasks", "RunOptions", "run_model"]
+
+#: mteb's file of run settings, beside the results.
+_SETTINGS = "run_settings.jsonl"
 
 
 @dataclass(frozen=True)
@@ -212,10 +218,25 @@ def _existing(model_run: ModelRun, task: AbsTask) -> TaskResult | None:
         return None
     if saved.get_missing_evaluations(task):
         return None
+    saved = saved.validate_and_filter_scores(task)  # the file may hold further splits and subsets
+    if wrong := [one for one in _main_scores(saved) if not _is_finite(one)]:
+        model_run.say(
+            f"{model_run.label}  {task.metadata.name}: the saved main score is not a finite number "
+            f"({wrong[0]!r}); evaluating again"
+        )
+        return None
     if model_run.options.save_predictions and not model_run.path("predictions", task).is_file():
         model_run.say(f"{model_run.label}  {task.metadata.name}: saved without predictions; evaluating again")
         return None
     return saved
+
+
+def _main_scores(result: TaskResult) -> list[Any]:
+    return [scores["main_score"] for split in result.scores.values() for scores in split]
+
+
+def _is_finite(score: Any) -> bool:
+    return isinstance(score, int | float) and not isinstance(score, bool) and math.isfinite(score)
 
 
 def _evaluate(model_run: ModelRun, task: AbsTask) -> tuple[TaskResult, str]:
@@ -225,26 +246,25 @@ def _evaluate(model_run: ModelRun, task: AbsTask) -> tuple[TaskResult, str]:
     """
     options = model_run.options
     progress = model_run.shows_bars
+    encode_kwargs: EncodeKwargs = {"batch_size": options.batch_size, "show_progress_bar": progress}
     with tempfile.TemporaryDirectory(prefix=".predictions-", dir=options.output) as scratch:
         outcome = mteb.evaluate(
             model_run.load(),
             task,
             co2_tracker=False,
-            cache=model_run.cache,
-            overwrite_strategy="always",
-            encode_kwargs={"batch_size": options.batch_size, "show_progress_bar": progress},
+            cache=None,
+            encode_kwargs=encode_kwargs,
             prediction_folder=scratch,
             show_progress_bar=progress,
         )
         if outcome.exceptions or not outcome.task_results:
             reason = outcome.exceptions[0].exception if outcome.exceptions else "mteb returned no result"
             raise RuntimeError(reason)
+        staged = _staged(model_run, outcome.task_results[0], encode_kwargs, Path(scratch))
         # The saved result is rounded; using it makes new and reused scores equal.
-        result = model_run.cache.load_task_result(task.metadata.name, model_run.meta, raise_if_not_found=True)
-        assert result is not None  # noqa: S101 -- for mypy; mteb raises instead
+        result = TaskResult.from_disk(staged)
         note = ""
         items = model_run.path("items", task)
-        items.unlink(missing_ok=True)
         try:
             save_item_scores(items, item_scores(task, Path(scratch), result.get_score()))
         except NoItemScoresError as error:
@@ -255,7 +275,28 @@ def _evaluate(model_run: ModelRun, task: AbsTask) -> tuple[TaskResult, str]:
             target = model_run.path("predictions", task)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(saved, target)
+        # The result comes last: a task that has one is not evaluated again, so its other files must be there.
+        folder = model_run.cache.get_task_result_path(task.metadata.name, model_run.meta).parent
+        make_folder(folder)
+        for file in (staged.with_name(_SETTINGS), staged.with_name("model_meta.json"), staged):
+            move_file(file, folder / file.name)
     return result, note
+
+
+def _staged(model_run: ModelRun, result: TaskResult, encode_kwargs: EncodeKwargs, scratch: Path) -> Path:
+    """Save a result in a folder of its own; mteb writes in place, so a kill could leave half a file.
+
+    Returns:
+        Path of the result, beside the model's metadata and the settings of this and all earlier runs.
+    """
+    cache = ResultCache(scratch)
+    path = cache.get_task_result_path(result.task_name, model_run.meta)
+    earlier = model_run.cache.get_task_result_path(result.task_name, model_run.meta).with_name(_SETTINGS)
+    path.parent.mkdir(parents=True)
+    if earlier.is_file():
+        shutil.copyfile(earlier, path.with_name(_SETTINGS))
+    cache.save_to_cache(result, model_run.meta, encode_kwargs=encode_kwargs)
+    return path
 
 
 def _keep_rankings(model_run: ModelRun, task: AbsTask) -> None:

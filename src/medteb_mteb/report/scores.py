@@ -6,6 +6,7 @@ An interval is only printed if its per-item scores reproduce the score beside it
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +78,8 @@ def item_scores(task: AbsTask, predictions: Path, main_score: float) -> ItemScor
     if not task.data_loaded:
         raise ValueError(f"{task.metadata.name} holds no data; call load_data() before evaluating it")
     metadata = task.metadata
+    if not math.isfinite(main_score):
+        raise NoItemScoresError("the score is undefined")
     if len(task.eval_splits) != 1 or len(task.hf_subsets) != 1:
         raise NoItemScoresError("the score is a mean over several splits or subsets")
     split, subset = task.eval_splits[0], task.hf_subsets[0]
@@ -224,7 +227,7 @@ def save_no_item_scores(path: Path, task: AbsTask, reason: str) -> None:
 
 def _write(path: Path, content: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps(content))
+    write_text(path, json.dumps(content), shared=True)
 
 
 def load_item_scores(path: Path, *, metric: str, dataset_revision: str, main_score: float) -> ItemScores:
@@ -244,9 +247,12 @@ def load_item_scores(path: Path, *, metric: str, dataset_revision: str, main_sco
             sample = MeanSample(_array(content["values"]))
         elif kind == "average_precision":
             sample = AveragePrecisionSample(_array(content["labels"]), np.array(content["scores"], float))
-        else:
+        elif kind in ("pearson", "spearman"):
             sample = CorrelationSample(_array(content["gold"]), _array(content["predicted"]), kind)
+        else:
+            raise ValueError(f"unknown kind {kind!r}")
         scores = ItemScores(sample, content["metric"], content["dataset_revision"], content["ids"])
+        recomputed = score_of(sample) if reason is None else math.nan
     except FileNotFoundError:
         raise NoItemScoresError("no scores per item were saved; run again with --overwrite") from None
     except (OSError, KeyError, TypeError, ValueError):
@@ -255,6 +261,6 @@ def load_item_scores(path: Path, *, metric: str, dataset_revision: str, main_sco
         raise NoItemScoresError("the saved scores per item are of other data; run again with --overwrite")
     if reason is not None:
         raise NoItemScoresError(reason)
-    if not abs(score_of(sample) - main_score) <= _ROUNDED_TOLERANCE:
+    if not abs(recomputed - main_score) <= _ROUNDED_TOLERANCE:
         raise NoItemScoresError("the saved scores per item are of another run; run again with --overwrite")
     return scores

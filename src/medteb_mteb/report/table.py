@@ -90,25 +90,24 @@ class ResultTable:
         return self._intervals[key]
 
     def mean(self, model: str) -> float | None:
-        """Return the plain mean over the tasks, or None unless every task has a score."""
-        entries = [self.entry(model, task) for task in self.tasks]
-        scores = [entry.score for entry in entries if entry is not None]
-        return sum(scores) / len(scores) if scores and len(scores) == len(self.tasks) else None
+        """Return the plain mean over the tasks, or None unless every task has a defined score."""
+        return self._mean(model, self.tasks)
+
+    def _mean(self, model: str, tasks: Sequence[str]) -> float | None:
+        entries = [self.entry(model, task) for task in tasks]
+        scores = [entry.score for entry in entries if entry is not None and math.isfinite(entry.score)]
+        return sum(scores) / len(scores) if scores and len(scores) == len(tasks) else None
 
     def average(self, model: str, name: str) -> float | None:
-        """Return one of the further averages, or None unless every task of its groups has a score.
+        """Return one of the further averages, or None unless every task of its groups has a defined score.
 
         Args:
             model: The model.
             name: Name of the average.
         """
-        means = []
-        for group in self.averages[name]:
-            scores = [entry.score for task in group if (entry := self.entry(model, task)) is not None]
-            if not scores or len(scores) < len(group):
-                return None
-            means.append(sum(scores) / len(scores))
-        return sum(means) / len(means)
+        groups = self.averages[name]
+        means = [mean for group in groups if (mean := self._mean(model, group)) is not None]
+        return sum(means) / len(means) if len(means) == len(groups) else None
 
     def comparisons(self) -> list[tuple[str, str, str, Comparison]]:
         """Compare the first model with every other, paired: (task, first, other, first - other)."""
@@ -267,6 +266,8 @@ class ResultTable:
         entry = self.entry(model, task)
         if entry is None:
             return "-"
+        if not math.isfinite(entry.score):
+            return "undefined"
         interval = self.interval(model, task)
         if interval is None:
             return f"{entry.score:.4f}"

@@ -138,3 +138,18 @@ def test_saved_scores_read_back_and_are_tied_to_data_metric_and_score(tmp_path, 
     path.write_text("{")
     with pytest.raises(NoItemScoresError, match="damaged"):
         load_item_scores(path, metric="m", dataset_revision="rev", main_score=score)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"kind": "mean", "values": [[1.0, 1.0]]},
+        {"kind": "pearson", "gold": [1, 2, 3], "predicted": [1, 2]},
+        {"kind": "kendall", "gold": [1, 2, 3], "predicted": [1, 2, 3]},
+    ],
+)
+def test_item_scores_of_another_form_are_damaged(tmp_path, parts):
+    path = tmp_path / "items.json"
+    path.write_text(json.dumps({"metric": "m", "dataset_revision": "rev", "ids": None, **parts}))
+    with pytest.raises(NoItemScoresError, match=r"items\.json is damaged; run again with --overwrite"):
+        load_item_scores(path, metric="m", dataset_revision="rev", main_score=1.0)

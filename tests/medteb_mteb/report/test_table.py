@@ -56,6 +56,14 @@ def test_an_undefined_score_is_null_in_json():
     assert content["rows"][0]["mean"] is None
 
 
+def test_an_undefined_score_is_named_and_has_no_mean():
+    undefined = entry("a", "T1", [0.5], score=float("nan"), sample=None, metric="cosine_spearman")
+    table = ResultTable(["a"], ["T1", "T2"], [undefined, entry("a", "T2", [0.5])], {"all": [["T1", "T2"]]})
+    assert table.to_markdown().splitlines()[-1] == "| a | undefined | 0.5000 | - | - |"
+    assert table.mean("a") is None
+    assert table.average("a", "all") is None
+
+
 def test_json_is_strict_and_says_how_intervals_were_made():
     table, strong, _ = make_table()
     document = json.loads(json.dumps(table.to_json(), allow_nan=False))
