@@ -13,6 +13,7 @@ mar align --teacher run/02-document-hard/model --queries queries.jsonl --refine 
   --refine-temperature 0.02 --refine-start-share 0.5 ${TASK:+--eval "$TASK"}
 rm -rf "$here/src/mar_zh/model" "$here/src/mar_zh/sample/vectors"
 python - "$here/src/mar_zh" <<'PY'
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -23,6 +24,14 @@ package, ladder = Path(sys.argv[1]), Path("ladder")
 for record in (*ladder.glob("*.png"), *ladder.glob("*.jsonl"), ladder / "ladder.json", ladder / "space.json"):
     record.unlink()
 shutil.copy(package.parents[1] / "card.md", ladder / "README.md")
+# Documents of up to 256 tokens are embedded better whole than cut to the 128 tokens of training.
+tokenizer = ladder / "document_0_Transformer"
+settings = json.loads((tokenizer / "tokenizer_config.json").read_text("utf-8"))
+settings |= {"model_max_length": 256, "max_length": 256}
+(tokenizer / "tokenizer_config.json").write_text(json.dumps(settings, indent=2), "utf-8")
+content = json.loads((tokenizer / "tokenizer.json").read_text("utf-8"))
+content["truncation"]["max_length"] = 256
+(tokenizer / "tokenizer.json").write_text(json.dumps(content, indent=2, ensure_ascii=False), "utf-8")
 pack(ladder, package / "model")
 PY
 cd "$here/src/mar_zh/sample"  # the manifest names the corpus as it is given

@@ -247,7 +247,7 @@ def _installed_meta(name: str) -> LocalModelMeta:
         revision="not-installed",
         n_parameters=ZH_PARAMETERS,
         embed_dim=384,
-        max_tokens=128,
+        max_tokens=256,
         license="mit",
         release_date=ZH_RELEASE,
         public_training_code="mar train mar-zh (in the distribution medteb)",
