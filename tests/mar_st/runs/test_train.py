@@ -284,7 +284,7 @@ def test_a_stage_moves_whole_into_a_store_on_another_file_system(tmp_path, monke
 
     monkeypatch.setattr(Path, "rename", other_file_system)
     with monkeypatch.context() as patch:
-        patch.setattr("mar_st.runs.train.move_folder", killed)
+        patch.setattr("mar_st.runs.stage_folder.move_folder", killed)
         with pytest.raises(KeyboardInterrupt):
             run.stage(0)
     assert not stored.exists()
