@@ -66,7 +66,7 @@ def test_one_failure_ends_no_other_worker_and_the_first_is_raised(where):
 
 @WHERE
 def test_ctrl_c_stops_all_workers_and_waits_for_them(where):
-    workers = [Worker(ctrl_c, patience=3), Worker(patience=3), Worker()]
+    workers = [Worker(ctrl_c, patience=30), Worker(patience=30), Worker()]
     with suppress(KeyboardInterrupt):  # would end the tests
         where(lambda: run_workers(workers))
     assert [worker.stop.reason for worker in workers] == [INTERRUPTED] * 3
