@@ -20,6 +20,7 @@ from transformers import __version__ as transformers_version
 
 from mar_st.errors import MarError, os_error_message
 from mar_st.files import JsonError, one_line, read_json
+from mar_st.files.reading import read_record
 from mar_st.model.packed import MANIFEST
 from mar_st.modules import module_class
 from mar_st.modules.layout import (
@@ -51,6 +52,8 @@ _LOADING_ERRORS = (
 #: Path of a layer within the name of one of its parameters: `encoder.layer.11`.
 _LAYER = re.compile(r"(?:.*?\.)?\d+(?=\.)")
 
+#: Settings of an adapter, by peft.
+ADAPTER_CONFIG = "adapter_config.json"
 
 #: Devices to which torch moves the weights of a parameter, not the parameter as an object.
 _DEVICES_THAT_KEEP_MARKS = {"cpu", "cuda", "mps", "xpu", "meta"}
@@ -86,6 +89,13 @@ def loading_of(source: object) -> Iterator[None]:
             raise MarError(
                 f"{source} holds packed weights ({MANIFEST}). Load the model by its name, such as mar-zh, or "
                 "the unpacked folder, mar_zh.path()."
+            ) from error
+        if (Path(source) / ADAPTER_CONFIG).is_file():
+            base = (read_record(Path(source) / ADAPTER_CONFIG) or {}).get("base_model_name_or_path")
+            raise MarError(
+                f"{source} holds an adapter, and its {ADAPTER_CONFIG} gives {base!r} as the base model "
+                f"(base_model_name_or_path); they cannot be loaded ({one_line(error, 400)}). Let it give a "
+                "folder or Hub name that this machine can open, or merge the adapter into its base model."
             ) from error
         raise MarError(
             f"{source} cannot be loaded by sentence-transformers {version}, with transformers "

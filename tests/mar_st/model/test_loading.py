@@ -332,6 +332,17 @@ def test_layers_that_were_moved_to_a_disk_are_not_missing(tmp_path):
     check_weights(model, tmp_path)
 
 
+@pytest.mark.parametrize("base", [None, "someone/absent"])
+def test_an_adapter_whose_base_cannot_be_loaded_names_both(encoder_folder, tmp_path, base):
+    adapter = shutil.copytree(
+        encoder_folder, tmp_path / "adapter", ignore=shutil.ignore_patterns("config.json")
+    )
+    settings = {"peft_type": "LORA", "base_model_name_or_path": base, "task_type": None}
+    (adapter / "adapter_config.json").write_text(json.dumps(settings))
+    with pytest.raises(MarError, match=rf"^{adapter} holds an adapter, .* gives {base!r} as the base model"):
+        MAR.from_encoders(encoder_folder, adapter)
+
+
 @pytest.mark.parametrize("source", ["model", (object(), "x" * 5000)])
 def test_a_full_disk_is_not_taken_for_damaged_weights(source):
     message = "Error while serializing: I/O error: No space left on device (os error 28)"
