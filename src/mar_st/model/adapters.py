@@ -74,9 +74,9 @@ def _need_peft() -> None:
     need_packages("peft", extra="train", purpose="LoRA")
 
 
-def has_adapter(transformer: Transformer) -> bool:
-    """Return True if the encoder carries a LoRA adapter that has not been merged."""
-    return bool(getattr(transformer.model, "_hf_peft_config_loaded", False))
+def has_adapter(encoder: nn.Module) -> bool:
+    """Return True if a module is a Transformer with a LoRA adapter that has not been merged."""
+    return bool(getattr(getattr(encoder, "model", None), "_hf_peft_config_loaded", False))
 
 
 def check_merged(encoder: nn.Module, route: str) -> None:
@@ -92,8 +92,7 @@ def check_merged(encoder: nn.Module, route: str) -> None:
     Raises:
         LoRAError: The encoder carries an adapter.
     """
-    model = getattr(encoder, "model", None)
-    if getattr(model, "_hf_peft_config_loaded", False):
+    if has_adapter(encoder):
         raise LoRAError(
             f"The {route} encoder carries an adapter that is not merged, and a saved MAR holds whole "
             f"encoders. Merge it first: mar_st.model.adapters.merge_lora(mar.route_modules({route!r})[0])."

@@ -17,6 +17,7 @@ from sentence_transformers.util import import_module_class, load_file_path
 from torch import nn
 from transformers import PreTrainedModel
 from transformers import __version__ as transformers_version
+from transformers.utils.peft_utils import ADAPTER_CONFIG_NAME
 
 from mar_st.errors import MarError, os_error_message
 from mar_st.files import JsonError, one_line, read_json
@@ -51,9 +52,6 @@ _LOADING_ERRORS = (
 
 #: Path of a layer within the name of one of its parameters: `encoder.layer.11`.
 _LAYER = re.compile(r"(?:.*?\.)?\d+(?=\.)")
-
-#: Settings of an adapter, by peft.
-ADAPTER_CONFIG = "adapter_config.json"
 
 #: Devices to which torch moves the weights of a parameter, not the parameter as an object.
 _DEVICES_THAT_KEEP_MARKS = {"cpu", "cuda", "mps", "xpu", "meta"}
@@ -90,10 +88,10 @@ def loading_of(source: object) -> Iterator[None]:
                 f"{source} holds packed weights ({MANIFEST}). Load the model by its name, such as mar-zh, or "
                 "the unpacked folder, mar_zh.path()."
             ) from error
-        if (Path(source) / ADAPTER_CONFIG).is_file():
-            base = (read_record(Path(source) / ADAPTER_CONFIG) or {}).get("base_model_name_or_path")
+        if (Path(source) / ADAPTER_CONFIG_NAME).is_file():
+            base = (read_record(Path(source) / ADAPTER_CONFIG_NAME) or {}).get("base_model_name_or_path")
             raise MarError(
-                f"{source} holds an adapter, and its {ADAPTER_CONFIG} gives {base!r} as the base model "
+                f"{source} holds an adapter, and its {ADAPTER_CONFIG_NAME} gives {base!r} as the base model "
                 f"(base_model_name_or_path); they cannot be loaded ({one_line(error, 400)}). Let it give a "
                 "folder or Hub name that this machine can open, or merge the adapter into its base model."
             ) from error

@@ -1,4 +1,4 @@
-"""What a study refuses before it trains anything."""
+"""Errors that a study raises before it trains a model."""
 
 from __future__ import annotations
 
