@@ -1,0 +1,183 @@
+"""Commands from settings: each option is declared once, as a field of a pydantic model.
+
+The Python function, the YAML file and the command line share the model. `command` makes a command of it: the field
+`batch_size: int = Field(32, ge=1, description="Number of texts per forward pass.")` becomes the option
+`--batch-size`, and a field annotated with `Argument()` becomes an argument.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from inspect import Parameter, Signature
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+import typer
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pydantic.fields import FieldInfo
+
+__all__ = ["Argument", "Settings", "Switch", "command", "invalid", "validated"]
+
+S = TypeVar("S", bound="Settings")
+
+
+class Settings(BaseModel):
+    """Settings of a function, a command or a section of a YAML file; unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """Marks a field that is an argument on the command line: `Annotated[Path, Argument()]`."""
+
+    metavar: str | None = None
+
+
+@dataclass(frozen=True)
+class Switch:
+    """Gives a field another option than its name: `Annotated[list[str], Switch("--set")]`."""
+
+    name: str
+
+
+def validated(model: type[S], values: Mapping[str, Any], where: str) -> S:
+    """Return settings from the values of a file.
+
+    Args:
+        model: Class of the settings.
+        values: Values by field name or alias.
+        where: Where the values come from; it starts the message.
+
+    Raises:
+        MarError: Values are invalid, unknown or missing; the message names all of them.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise MarError(f"{where}: {invalid(error)}") from error
+
+
+def invalid(error: ValidationError, name: Callable[[str], str] = str) -> str:
+    """Return the problems that pydantic found, in one line.
+
+    Args:
+        error: The error.
+        name: Returns a field's name as the user wrote it.
+    """
+    problems = []
+    for detail in error.errors(include_url=False):
+        place = name(".".join(str(part) for part in detail["loc"]))
+        message = detail["msg"].removeprefix("Value error, ").removesuffix(".")
+        if detail["type"] not in ("missing", "value_error", "extra_forbidden"):
+            message += f", not {str(detail['input'])[:80]!r}"
+        problems.append(f"{place}: {message}" if place else message)
+    return "; ".join(problems) + "."
+
+
+def command(
+    app: typer.Typer,
+    name: str,
+    model: type[S],
+    run: Callable[[S], Any],
+    *,
+    show: Callable[[Any], str] | None = None,
+    group: str | None = None,
+) -> None:
+    """Add a command whose arguments and options are the fields of a model.
+
+    Args:
+        app: The application.
+        name: Name of the command; its help is the docstring of `run`.
+        model: The settings. Fields of type `Path`, `str`, `int`, `float`, `bool` and `Literal`, lists and
+            tuples of these, and optional ones are options; others can only be set in Python and YAML.
+        run: Function of the command; what it returns is printed.
+        show: Returns a result as text. Without it, strings are printed, and other results only with `--json`.
+        group: Heading of the command in the application's help.
+    """
+    kinds = {key: _kind(field.annotation) for key, field in model.model_fields.items()}
+    switches = {key: _switch(key, model.model_fields[key]) for key, kind in kinds.items() if kind is not None}
+
+    def called(*, json_output: bool = False, **values: Any) -> None:
+        given = {key: value for key, value in values.items() if value is not None}
+        try:
+            settings = model.model_validate(given)
+        except ValidationError as error:
+            message = invalid(error, lambda place: switches.get(place.partition(".")[0], place))
+            raise typer.BadParameter(message) from error
+        result = run(settings)
+        if json_output:
+            print(json.dumps(result, ensure_ascii=False, indent=2, default=_plain))
+        elif show is not None:
+            print(show(result))
+        elif isinstance(result, str):
+            print(result)
+
+    parameters = [_parameter(key, model.model_fields[key], kinds[key], switches[key]) for key in switches]
+    flag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+    parameters.append(Parameter("json_output", Parameter.KEYWORD_ONLY, default=False, annotation=flag))
+    called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    app.command(name, help=run.__doc__, rich_help_panel=group)(called)
+
+
+def _parameter(key: str, field: FieldInfo, kind: Any, switch: str) -> Parameter:
+    """Return a field as typer's parameter; pydantic checks the value and fills in the default."""
+    default = None if field.default_factory else field.default
+    shown = str(default) if isinstance(default, str | int | float | Path) else False
+    argument = next((mark for mark in field.metadata if isinstance(mark, Argument)), None)
+    info: Any
+    if argument is not None:
+        info = typer.Argument(
+            help=field.description, metavar=argument.metavar or key.upper(), show_default=shown
+        )
+    elif kind is bool:
+        given = f"{switch}/--no-{switch[2:]}" if default is not False else switch
+        info = typer.Option(given, help=field.description, show_default=False)
+    else:
+        info = typer.Option(switch, help=field.description, show_default=shown)
+    if field.is_required():
+        return Parameter(key, Parameter.KEYWORD_ONLY, annotation=Annotated[kind, info])
+    return Parameter(key, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, info])
+
+
+def _switch(key: str, field: FieldInfo) -> str:
+    own = next((mark.name for mark in field.metadata if isinstance(mark, Switch)), None)
+    return own or f"--{key.replace('_', '-')}"
+
+
+def _kind(annotation: Any) -> Any:
+    """Return the type of an option for typer; `None` if a field cannot be an option."""
+    if annotation in (str, int, float, bool, Path):
+        return annotation
+    origin, parts = get_origin(annotation), [part for part in get_args(annotation) if part is not NoneType]
+    if origin is Annotated:
+        return _kind(parts[0])
+    if origin is Literal:
+        return annotation if all(isinstance(part, str) for part in parts) else str
+    if origin in (list, tuple):
+        item = _kind(parts[0])
+        return None if item is None else list[item]  # type: ignore[valid-type]
+    if origin not in (Union, UnionType):
+        return None
+    kinds = {_kind(part) for part in parts}
+    if None in kinds:
+        return None
+    return kinds.pop() if len(kinds) == 1 else str
+
+
+def _plain(value: Any) -> Any:
+    """Return JSON of a model, a dataclass, a path or a number of numpy."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if hasattr(value, "__dataclass_fields__"):
+        return {key: getattr(value, key) for key in value.__dataclass_fields__}
+    return value.item() if hasattr(value, "item") else str(value)
