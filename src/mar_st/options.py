@@ -1,7 +1,7 @@
 """Commands from settings: each option is declared once, as a field of a pydantic model.
 
-The Python function, the YAML file and the command line share the model. `command` makes a command of it: the field
-`batch_size: int = Field(32, ge=1, description="Number of texts per forward pass.")` becomes the option
+The Python function, the YAML file and the command line share the model. `command` makes a command of it: the
+field `batch_size: int = Field(32, ge=1, description="Number of texts per forward pass.")` becomes the option
 `--batch-size`, and a field annotated with `Argument()` becomes an argument.
 """
 
