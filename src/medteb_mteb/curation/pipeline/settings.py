@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from medteb_mteb.curation.judge.config import Judges  # noqa: TC001 - pydantic needs it
-from medteb_mteb.curation.llm.config import LLM  # noqa: TC001 - pydantic needs it
+from medteb_mteb.curation.judge.config import Judges
+from medteb_mteb.curation.llm.config import LLM
 
 __all__ = ["PipelineSettings"]
 
