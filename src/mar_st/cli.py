@@ -24,7 +24,6 @@ from mar_st.commands.renamed import IndexGroup, RootGroup, explain
 from mar_st.commands.search import search
 from mar_st.commands.serve import serve
 from mar_st.commands.trim import trim
-from mar_st.commands.verify import verify
 from mar_st.commands.version import Version
 from mar_st.errors import MarError, os_error_message
 
@@ -247,7 +246,6 @@ app.command()(search)
 app.command()(trim)
 app.command()(export)
 app.command()(serve)
-app.command()(verify)
 
 
 def _delete_run(folder: Path) -> None:

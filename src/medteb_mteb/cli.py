@@ -35,7 +35,6 @@ from medteb_mteb.commands.synthesize import synthesize_app
 from medteb_mteb.commands.trec import trec_app
 from medteb_mteb.commands.triples import triples
 from medteb_mteb.commands.validate import validate
-from medteb_mteb.commands.verify import verify
 
 if TYPE_CHECKING:
     from medteb_mteb.report import ResultTable
@@ -70,7 +69,6 @@ app.command("audit", no_args_is_help=True)(audit)
 app.command("redundancy", no_args_is_help=True)(redundancy)
 app.command("leakage", no_args_is_help=True)(leakage)
 app.command("validate", no_args_is_help=True)(validate)
-app.command("verify", no_args_is_help=True)(verify)
 app.add_typer(trec_app, name="trec")
 app.add_typer(nano_app, name="nano")
 app.add_typer(report_app, name="report")

@@ -162,5 +162,5 @@ def _file_digest(file: Path) -> str:
     if time.time_ns() - status.st_mtime_ns < MIN_AGE_NS:
         return digest
     memory.parent.mkdir(parents=True, exist_ok=True)
-    write_text(memory, digest, shared=True)
+    write_text(memory, digest)
     return digest

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 EDGE_BYTES, BLOCK_COUNT, BLOCK_BYTES = 65_536, 16, 4_096
 
 DIGESTS = "digests.json"
-FORMAT, VERSION = "mar-digests", 1
 
 #: How much of a file is compared: its size, the sample, or all bytes.
 Check = Literal["size", "sample", "whole"]
@@ -93,13 +92,44 @@ def _sample(stream: BinaryIO, size: int) -> str:
     return digest.hexdigest()
 
 
-def write_digests(folder: Path) -> None:
-    """Write `digests.json`, the entries of all files of a folder that has no other listing (a model).
+def digests_of(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return `bytes` and `sha256` of the files of a folder by name; cards and hidden files are left out."""
+    return {
+        name: {"bytes": (folder / name).stat().st_size, "sha256": sha256(folder / name)}
+        for name in files_below(folder)
+    }
 
-    Cards (`*.md`), which may be corrected, and hidden files are left out.
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, 64 hex digits."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def write_digests(folder: Path) -> None:
+    """Write `digests.json`, the sizes and digests of all files of a folder."""
+    write_json(folder / DIGESTS, {"files": digests_of(folder)})
+
+
+def check_digests(folder: Path, *, whole: bool = False, error: type[MarError] = MarError) -> None:
+    """Compare a folder with its `digests.json`, if it has one.
+
+    Args:
+        folder: The folder.
+        whole: Compare the digests of the files, too, not only their sizes.
+        error: Class of the error.
+
+    Raises:
+        MarError: A file is missing or has other bytes than were written; raised as `error`.
     """
-    entries = {name: entry_of(folder / name) for name in files_below(folder)}
-    write_json(folder / DIGESTS, {"format": FORMAT, "version": VERSION, "files": entries})
+    for name, entry in (read_digests(folder) or {}).items():
+        path = folder / name
+        if (
+            not path.is_file()
+            or path.stat().st_size != entry["bytes"]
+            or (whole and sha256(path) != entry["sha256"])
+        ):
+            raise error(f"{path} is not the file that was written. Copy or make {folder} again.")
 
 
 def refresh_digests(folder: Path, written: Callable[[str], bool]) -> None:
@@ -121,7 +151,7 @@ def refresh_digests(folder: Path, written: Callable[[str], bool]) -> None:
     for name in files_below(folder):
         new = name not in before or written(name)
         entries[name] = entry_of(folder / name) if new else before[name]
-    write_json(folder / DIGESTS, {"format": FORMAT, "version": VERSION, "files": entries})
+    write_json(folder / DIGESTS, {"files": entries})
 
 
 def read_digests(folder: Path) -> dict[str, dict[str, Any]] | None:
@@ -135,8 +165,6 @@ def read_digests(folder: Path) -> dict[str, dict[str, Any]] | None:
         return None
     try:
         content = read_json(path)
-        if (content["format"], content["version"]) != (FORMAT, VERSION):
-            raise MarError(f"{path} is of another format than {FORMAT} version {VERSION}; update medteb.")
         entries: dict[str, dict[str, Any]] = content["files"]
         for name, entry in entries.items():
             listed_path(folder, name, path)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mar_st.errors import MarError
+from mar_st.files.reading import listed_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 _NAME_PART = re.compile(r"(?!\.)[^\x00-\x1f\x7f/\\:*?\"<>|]{1,255}")
 
 
-def listed_path(folder: Path, name: object, listing: str | Path, error: type[MarError] = MarError) -> Path:
+def _old_listed_path(
+    folder: Path, name: object, listing: str | Path, error: type[MarError] = MarError
+) -> Path:
     """Return the path of a file or folder that a listing names.
 
     Symbolic links may lead to files of the same folder, and to the blobs of the Hub's cache that contains it.

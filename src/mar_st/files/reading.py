@@ -1,49 +1,47 @@
-"""Reading text and JSON files that may be damaged or come from an untrusted source."""
+"""Reading files that may be damaged or come from an untrusted source."""
 
 from __future__ import annotations
 
 import json
 import re
+import tokenize
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+
+from mar_st.errors import MarError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-__all__ = [
-    "JsonError",
-    "NotUtf8Error",
-    "counted",
-    "one_line",
-    "printable",
-    "read_json",
-    "read_record",
-    "repeated",
-    "utf8_lines",
-]
-
 #: Characters that control a terminal, and those that change the order of others.
 _CONTROL_CHARACTERS = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+#: One part of a name: no hidden file, no character that is special to a shell, a terminal or Windows.
+_NAME_PART = re.compile(r"(?!\.)[^\x00-\x1f\x7f/\\:*?\"<>|]{1,255}")
+#: Aliases (`*name`) that a YAML text may use; nested ones make a short text endless.
+_MAX_ALIASES = 20
 
 
 class JsonError(ValueError):
     """A file that is not JSON; the message says why, in one line."""
 
 
-class NotUtf8Error(ValueError):
-    """A text file in another encoding; the message names the line."""
+class YamlError(ValueError):
+    """A text that is not YAML; the message says why, in one line."""
 
 
 def read_json(path: Path) -> Any:
     """Return the content of a JSON file.
 
     Raises:
-        JsonError: The file is not JSON, is nested too deeply, or holds half of a surrogate pair, which cannot
-            be written to a file.
+        JsonError: The file is not JSON, is nested too deeply, or holds half of a surrogate pair.
         OSError: The file cannot be read.
     """
+    regular(path)
     try:
         text = path.read_text(encoding="utf-8")
         content = json.loads(text)
@@ -63,6 +61,142 @@ def read_record(path: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, JsonError):
         return None
     return content if isinstance(content, dict) else None
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses what a recipe or a card never needs: repeated keys, merge keys and many aliases."""
+
+    aliases = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            self.aliases += 1
+            if self.aliases > _MAX_ALIASES:
+                mark = self.peek_event().start_mark
+                raise yaml.constructor.ConstructorError(None, None, f"more than {_MAX_ALIASES} aliases", mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if key.tag == "tag:yaml.org,2002:merge":
+                raise yaml.constructor.ConstructorError(
+                    None, None, "merge keys (<<) are not read", key.start_mark
+                )
+            if isinstance(key, yaml.ScalarNode):
+                if (key.tag, key.value) in seen:
+                    message = f"the key {key.value!r} occurs twice"
+                    raise yaml.constructor.ConstructorError(None, None, message, key.start_mark)
+                seen.add((key.tag, key.value))
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
+
+
+def parse_yaml(text: str) -> Any:
+    """Return the content of a YAML text: plain values, lists and mappings.
+
+    Raises:
+        YamlError: The text is not YAML, is nested too deeply, has a key twice, merge keys, many aliases, an
+            impossible number or date, or half of a surrogate pair.
+    """
+    try:
+        content = yaml.load(text, _Loader)  # noqa: S506 - a safe loader
+        json.dumps(content, ensure_ascii=False, default=str).encode()
+    except RecursionError as error:
+        raise YamlError("it is nested too deeply") from error
+    except (yaml.YAMLError, ValueError, TypeError, ArithmeticError) as error:
+        raise YamlError(one_line(error)) from error
+    return content
+
+
+def load_array(path: Path, *, mapped: bool = False) -> np.ndarray:
+    """Return the array of an `.npy` file; pickles, archives and structured elements are refused.
+
+    Args:
+        path: The file.
+        mapped: Map the file into memory, read-only.
+
+    Raises:
+        ValueError: The file is damaged.
+        OSError: The file cannot be read.
+    """
+    regular(path)
+    try:
+        array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+    except (
+        EOFError,
+        SyntaxError,
+        tokenize.TokenError,
+        TypeError,
+        ArithmeticError,
+        MemoryError,
+        ValueError,
+    ) as error:
+        raise ValueError(f"{path} is damaged: {one_line(error)}") from error
+    if not isinstance(array, np.ndarray) or array.dtype.names or array.dtype.kind == "V":
+        raise ValueError(f"{path} does not hold one array of plain numbers.")
+    return array
+
+
+def regular(path: Path) -> Path:
+    """Return a path that can be read to its end: devices and pipes are refused, which would hang.
+
+    Raises:
+        MarError: The path exists and is neither a file nor a folder.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise MarError(f"{path} is a pipe or a device. Give a regular file.")
+    return path
+
+
+def listed_path(folder: Path, name: object, listing: str | Path, error: type[MarError] = MarError) -> Path:
+    """Return the path of a file or folder that a listing from an untrusted source names.
+
+    Symbolic links may lead to files of the same folder, and to the blobs of the Hub's cache that contains it.
+
+    Args:
+        folder: Folder that the names of the listing are relative to.
+        name: The name, with `/` between its parts.
+        listing: File that the name was read from, for the message.
+        error: Class of the error.
+
+    Raises:
+        MarError: The name is invalid or leads out of the folder; raised as `error`.
+    """
+    parts = name.split("/") if isinstance(name, str) else []
+    path = folder.joinpath(*parts)
+    valid = parts and all(_NAME_PART.fullmatch(part) for part in parts)
+    if not valid or not any(path.resolve().is_relative_to(root) for root in _roots(folder)):
+        raise error(
+            f"{listing} names {name!r}, which is not a file below {folder}. Names are relative, "
+            "without .., hidden files and links out of the folder. Get it again from where it was made."
+        )
+    return path
+
+
+def _roots(folder: Path) -> Iterator[Path]:
+    root = folder.resolve()
+    yield root
+    yield from (parent.parent / "blobs" for parent in root.parents if parent.name == "snapshots")
+
+
+def one_line(error: BaseException, max_characters: int = 300) -> str:
+    """Return the message of an error in one line; some libraries use several."""
+    return " ".join(str(error).split())[:max_characters]
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun for a message: `1 pair`, `1,200 pairs`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def printable(text: str) -> str:
+    r"""Return a text for a terminal: characters that control it are escaped as in Python (`\x1b`)."""
+    return _CONTROL_CHARACTERS.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+class NotUtf8Error(ValueError):
+    """A text file in another encoding; the message names the line."""
 
 
 def utf8_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -91,24 +225,3 @@ def repeated(names: Iterable[str]) -> str | None:
             return name
         seen.add(name)
     return None
-
-
-def one_line(error: BaseException, max_characters: int = 300) -> str:
-    """Return the message of an error in one line; some libraries use several."""
-    return " ".join(str(error).split())[:max_characters]
-
-
-def counted(number: int, noun: str, plural: str = "") -> str:
-    """Return a number with its noun for a message: `1 pair`, `1,200 pairs`.
-
-    Args:
-        number: The number.
-        noun: The noun in the singular.
-        plural: Its plural; default: the singular with an s.
-    """
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
-def printable(text: str) -> str:
-    r"""Return a text for a terminal: characters that control it are escaped as in Python (`\x1b`)."""
-    return _CONTROL_CHARACTERS.sub(lambda match: ascii(match[0])[1:-1], text)

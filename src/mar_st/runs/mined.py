@@ -64,7 +64,7 @@ def mined_sources(
         report = {"counts": result.counts, "candidates": result.candidates, "scores": result.scores}
         folder = _work(settings, source.entry.name)
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / MINING_FILE, report, shared=True)
+        write_json(folder / MINING_FILE, report)
         queries, without = (result.counts[name] for name in ("queries", "queries without a mined negative"))
         say(
             f"stage {stage.name}: hard negatives from {source.entry.name} for {queries - without:,} of "

@@ -332,7 +332,7 @@ class Grid:
             with suppress(FileNotFoundError, ValueError):  # a damaged file is written again
                 return torch.from_numpy(load_array(path))
             path.parent.mkdir(parents=True, exist_ok=True)
-            with finished(path, shared=True) as part, part.open("wb") as stream:
+            with finished(path) as part, part.open("wb") as stream:
                 np.save(stream, encode().cpu().numpy())
             return torch.from_numpy(load_array(path))
 
@@ -397,4 +397,4 @@ class Grid:
 def _write(path: Path, text: str) -> None:
     """Write a whole file or none: a study may be killed at any time."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, text, shared=True)
+    write_text(path, text)

@@ -32,7 +32,7 @@ def plot(table: Mapping[str, Any], path: Path) -> None:
         half = (1 + label.count("\n") / 2) / 2
         heights.append(top + half)
         top += 2 * half
-    with drawn(path, 9, 1.2 + 0.32 * top, shared=True) as figure:
+    with drawn(path, 9, 1.2 + 0.32 * top) as figure:
         left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 1))
         groups = list(dict.fromkeys(row["group"] for row in table["rows"]))
         for height, row in zip(heights, rows, strict=True):

@@ -255,4 +255,4 @@ def row_recipes(study: Study, folder: Path) -> dict[str, dict[int, Recipe]]:
 
 
 def _dump(path: Path, content: dict[str, Any]) -> None:
-    write_text(path, yaml.safe_dump(content, allow_unicode=True, sort_keys=False), shared=True)
+    write_text(path, yaml.safe_dump(content, allow_unicode=True, sort_keys=False))

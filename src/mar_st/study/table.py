@@ -203,10 +203,10 @@ def write_table(
         Path of `table.json`.
     """
     path = out / "table.json"
-    write_json(path, table, shared=True)
-    write_json(out / "timings.json", timings, shared=True)
-    write_text(out / "table.md", markdown(table), shared=True)
-    write_text(out / "timings.md", timings_markdown(table, timings), shared=True)
+    write_json(path, table)
+    write_json(out / "timings.json", timings)
+    write_text(out / "table.md", markdown(table))
+    write_text(out / "timings.md", timings_markdown(table, timings))
     try:
         plot(table, out / "table.png")
     except ImportError:

@@ -120,7 +120,7 @@ class TeacherStore:
         plan = list(self._plan(texts, keys, index))
         if plan:
             folder.mkdir(parents=True, exist_ok=True)
-            write_json(folder.parent / "teacher.json", identity, sort_keys=True, shared=True)
+            write_json(folder.parent / "teacher.json", identity, sort_keys=True)
             self._compute(encoder, texts, role, folder, plan, np.dtype(dtype), show_progress=show_progress)
             parts, index = _shards(folder)
         flat = index.find(keys)

@@ -227,7 +227,7 @@ def save_no_item_scores(path: Path, task: AbsTask, reason: str) -> None:
 
 def _write(path: Path, content: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps(content), shared=True)
+    write_text(path, json.dumps(content))
 
 
 def load_item_scores(path: Path, *, metric: str, dataset_revision: str, main_score: float) -> ItemScores:

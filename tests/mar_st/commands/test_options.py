@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from mar_st.commands import options  # noqa: TC001 -- typer reads the annotations
+from mar_st.commands import options
 
 
 @pytest.fixture

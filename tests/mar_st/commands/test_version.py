@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from mar_st.commands.version import Version  # noqa: TC001 -- typer reads the annotations
+from mar_st.commands.version import Version
 
 
 @pytest.fixture

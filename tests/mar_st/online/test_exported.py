@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from mar_st.errors import MarError
-from mar_st.integrity.verify import verify
 from mar_st.model.names import model_folder
 from mar_st.online import EncoderError, MicroBatcher, load_query_encoder
 from tests.mar_st.export.conftest import TEXTS, exported, gte_folder  # noqa: F401 -- fixtures
@@ -149,20 +148,6 @@ def test_a_folder_without_samples_loads(exported, tmp_path):  # noqa: F811
         del entry["sample"]
     (copy / "export.json").write_text(json.dumps(content), encoding="utf-8")
     load_query_encoder(copy, threads=1).encode(TEXTS)
-
-
-def test_an_export_is_verified(exported, tmp_path):  # noqa: F811
-    out, _ = exported
-    copy = tmp_path / "copy"
-    shutil.copytree(out, copy)
-    assert (verify(copy).kind, verify(copy).whole, verify(copy).notes) == ("export", True, [])
-    for name in ("tokenizer.json", "embeddings.float16.npy"):
-        content = bytearray((copy / name).read_bytes())
-        content[len(content) // 2] ^= 1
-        (copy / name).write_bytes(content)
-    assert sorted(problem.file.rpartition("/")[2] for problem in verify(copy).problems) == [
-        "embeddings.float16.npy", "tokenizer.json"
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "value"), [("dim", 31), ("dim", 33), ("dim", 1), ("filler", 10**6)])

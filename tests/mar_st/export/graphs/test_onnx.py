@@ -38,7 +38,7 @@ def converted(monkeypatch, tmp_path):
     def write(graph, example, path, **options):
         given.update(options)
         for name in (path, f"{path}.data"):
-            with open(name, "wb") as stream:  # noqa: PTH123
+            with open(name, "wb") as stream:
                 stream.write(b"graph")
 
     monkeypatch.setattr(torch.onnx, "export", write)

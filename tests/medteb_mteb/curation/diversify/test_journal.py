@@ -113,7 +113,7 @@ def test_a_journal_that_cannot_be_written_is_named(reopen, tmp_path):
     with pytest.raises(BuildError, match=r"gone/j cannot be written \(No such file"):
         DecisionJournal(tmp_path / "gone" / "j", vectors(), SETTINGS)
     journal = reopen()
-    os.unlink(tmp_path / "j")  # noqa: PTH108
+    os.unlink(tmp_path / "j")
     (tmp_path / "j").mkdir()
     with pytest.raises(BuildError, match="what was decided before is kept"):
         journal.write(KEPT)

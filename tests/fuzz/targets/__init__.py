@@ -1,1 +1,0 @@
-"""One kind of input each: `prepare(folder)` returns a `Target`."""
