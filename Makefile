@@ -59,7 +59,7 @@ docs: $(VENV)/.docs
 
 ## data: write the packaged edition again (deterministic; slow tests compare every byte)
 data: $(VENV)/.run
-	$(BIN)/python -m medteb_mteb.mini tasks
+	$(BIN)/python -m tools.mini tasks
 
 format: $(VENV)/.test
 	$(BIN)/ruff check --fix .

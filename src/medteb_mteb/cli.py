@@ -22,7 +22,6 @@ from medteb_mteb.commands.diversify import diversify
 from medteb_mteb.commands.edition_app import edition_app
 from medteb_mteb.commands.errors import UserError
 from medteb_mteb.commands.judge import judge
-from medteb_mteb.commands.nano import nano_app
 from medteb_mteb.commands.options import AsJson, BatchSize, Quiet
 from medteb_mteb.commands.pairs import pairs
 from medteb_mteb.commands.pool import pool
@@ -70,7 +69,6 @@ app.command("redundancy", no_args_is_help=True)(redundancy)
 app.command("leakage", no_args_is_help=True)(leakage)
 app.command("validate", no_args_is_help=True)(validate)
 app.add_typer(trec_app, name="trec")
-app.add_typer(nano_app, name="nano")
 app.add_typer(report_app, name="report")
 
 

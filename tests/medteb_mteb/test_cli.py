@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from medteb_mteb.editions import list_editions, load_edition, write_manifest
+from medteb_mteb.editions import load_edition, write_manifest
 from medteb_mteb.folders import inspect_folder
 
 
@@ -28,7 +28,7 @@ def test_help_imports_nothing_heavy():
 
 
 @pytest.mark.parametrize(
-    "group", [[], ["edition"], ["review"], ["synthesize"], ["trec"], ["build"], ["nano"]]
+    "group", [[], ["edition"], ["review"], ["synthesize"], ["trec"], ["build"]]
 )
 def test_summaries_in_lists_of_commands_are_not_cut(medteb, monkeypatch, group):
     monkeypatch.setenv("COLUMNS", "80")
@@ -56,7 +56,6 @@ def test_summaries_in_lists_of_commands_are_not_cut(medteb, monkeypatch, group):
         (["run", "-m", "bm25-jieba", "folder"], "data folders come after --data"),
         (["edition", "show", "Nope"], "No edition of task 'Nope'"),
         (["edition", "build", "full", "out"], "no edition 'full' can be built"),
-        (["edition", "build", "mini"], "Missing argument"),
         (["diversify", "in", "out"], "Missing option '--kind'. Choose from: queries, documents"),
         (["edition", "verify", "./nowhere"], "no manifest.json"),
     ],
@@ -336,41 +335,6 @@ def test_editions_are_written_listed_shown_and_verified(medteb, make_folder, mon
 
 
 @pytest.mark.slow
-def test_the_mini_edition_is_reproduced(medteb, tmp_path, monkeypatch):
-    monkeypatch.delenv("MEDTEB_DATA", raising=False)
-    out = tmp_path / "built"
-    code, printed, _ = medteb("edition", "build", "mini", out)
-    assert code == 0
-    built = {line.split()[0]: line.split()[1] for line in printed.splitlines()}
-    assert built == {edition.task: edition.digest for edition in list_editions() if edition.name == "mini"}
-    assert {path.name for path in out.iterdir()} == set(built)
-    assert medteb("edition", "verify", *(out / task for task in built))[0] == 0
-    code, printed, err = medteb("edition", "build", "mini", out)
-    assert (code, printed) == (2, "")
-    assert "not empty" in err
-
-
-def test_force_and_seed_reach_the_generator(medteb, make_folder, tmp_path, monkeypatch):
-    """With a generator that writes nothing: the real one takes seconds."""
-    folder = make_folder("STS")
-    edition = write_manifest(
-        folder, task="MedTEBSTS", name="mini", version="1", licence="cc-by-4.0", counts={"test": 1}
-    )
-    calls = []
-    monkeypatch.setattr("medteb_mteb.mini.build_mini", lambda *args: (calls.append(args), [edition])[1])
-    code, printed, _ = medteb("edition", "build", "mini", folder, "--seed", 7, "--force", "--json")
-    assert code == 0
-    assert calls == [(folder, 7)]
-    assert [(row["task"], row["digest"]) for row in json.loads(printed)] == [("MedTEBSTS", edition.digest)]
-
-
-def test_an_edition_does_not_replace_a_file(medteb, tmp_path):
-    (tmp_path / "file").write_text("mine")
-    code, _, err = medteb("edition", "build", "mini", tmp_path / "file", "--force")
-    assert code == 2
-    assert "is a file" in err
-
-
 def test_the_version_is_printed(medteb):
     code, out, _ = medteb("--version")
     assert code == 0

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import typer.core
 
-from medteb_mteb.commands.nano import build_nano
 from medteb_mteb.commands.options import AsJson, Quiet, RetryFailed
-from medteb_mteb.commands.relatives import build_fetch, build_medte_pairs, build_relatives
 from medteb_mteb.commands.repairing import RepairFlag, repair_answers, repair_judgements
 
 if TYPE_CHECKING:
@@ -108,10 +106,6 @@ def build(
 
 
 build_app.command(_PIPELINE, no_args_is_help=True)(build)
-build_app.command("nano", no_args_is_help=True)(build_nano)
-build_app.command("fetch", no_args_is_help=True)(build_fetch)
-build_app.command("relatives", no_args_is_help=True)(build_relatives)
-build_app.command("medte-pairs", no_args_is_help=True)(build_medte_pairs)
 
 
 def _repair(opened: Build) -> None:

@@ -1,11 +1,10 @@
-"""`medteb edition`: list, show, verify, write and build editions."""
+"""`medteb edition`: list, show, verify and write editions."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from medteb_mteb.commands.errors import UserError
 from medteb_mteb.editions import (
     MANIFEST_NAME,
     Edition,
@@ -17,7 +16,7 @@ from medteb_mteb.editions import (
     write_manifest,
 )
 
-__all__ = ["as_json", "build", "editions", "resolve", "statistics", "verify_all", "write"]
+__all__ = ["as_json", "editions", "resolve", "statistics", "verify_all", "write"]
 
 
 def editions() -> list[Edition]:
@@ -96,24 +95,6 @@ def statistics(names: list[str], *, overwrite: bool = False) -> list[tuple[str, 
         computed = task.calculate_descriptive_statistics(overwrite_results=overwrite)
         rows.append((task.metadata.name, task.metadata.descriptive_stat_path, dict(computed)))
     return rows
-
-
-def build(name: str, out: Path, seed: int, force: bool) -> list[Edition]:
-    """Generate an edition's task folders below `out`; only existing folders of these tasks are replaced.
-
-    Raises:
-        UserError: There is no generator of that name, or `out` is a file, or a folder that is not empty while
-            `force` is false.
-    """
-    if name != "mini":
-        raise UserError(f"no edition {name!r} can be built; the one that can is 'mini'")
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out} is a file; give a folder")
-    if not force and out.is_dir() and any(out.iterdir()):
-        raise UserError(f"{out} is not empty; give another folder, or --force to replace its task folders")
-    from medteb_mteb.mini import build_mini  # lazy: yaml
-
-    return build_mini(out, seed)
 
 
 def as_json(edition: Edition) -> dict[str, Any]:

@@ -164,27 +164,3 @@ def edition_stats(
     for task, path, stats in rows:
         samples = ", ".join(f"{split} {entry['num_samples']:,} samples" for split, entry in stats.items())
         typer.echo(f"{task}  {samples}  {path}")
-
-
-@edition_app.command("build")
-def edition_build(
-    name: Annotated[str, typer.Argument(help="Name of the edition to generate: mini.")],
-    out: Annotated[Path, typer.Argument(help="Folder to write to, with one folder per task.")],
-    seed: Annotated[int, typer.Option(help="Random seed; 42 gives the packaged edition.")] = 42,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the task folders in a folder that is not empty.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Generate a synthetic edition from a seed.
-
-    The same seed always gives the same bytes.
-    """
-    from medteb_mteb.commands import edition as commands  # lazy: start-up
-
-    built = commands.build(name, out, seed, force)
-    if as_json:
-        typer.echo(json.dumps([commands.as_json(edition) for edition in built], ensure_ascii=False, indent=2))
-        return
-    for edition in built:
-        typer.echo(f"{edition.task}  {edition.digest}  {len(edition.files)} files  {edition.path}")

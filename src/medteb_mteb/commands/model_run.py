@@ -23,7 +23,6 @@ from medteb_mteb.abstasks.judged import JudgedRetrieval
 from medteb_mteb.commands.errors import UserError
 from medteb_mteb.editions import EditionError
 from medteb_mteb.folders import FolderError
-from medteb_mteb.nano.rankings import SUFFIX, KeptRankings, write_rankings
 from medteb_mteb.report import (
     DATA_UNREADABLE,
     Holes,
@@ -270,7 +269,6 @@ def _evaluate(model_run: ModelRun, task: AbsTask) -> tuple[TaskResult, str]:
         except NoItemScoresError as error:
             note = str(error)
             save_no_item_scores(items, task, note)
-        _keep_rankings(model_run, task)
         if options.save_predictions and (saved := Path(scratch) / task.prediction_file_name).is_file():
             target = model_run.path("predictions", task)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -297,16 +295,6 @@ def _staged(model_run: ModelRun, result: TaskResult, encode_kwargs: EncodeKwargs
         shutil.copyfile(earlier, path.with_name(_SETTINGS))
     cache.save_to_cache(result, model_run.meta, encode_kwargs=encode_kwargs)
     return path
-
-
-def _keep_rankings(model_run: ModelRun, task: AbsTask) -> None:
-    """Keep the rankings of Nano tasks, so that they can be scored without the model."""
-    from medteb_mteb.tasks.nano import NanoTask  # lazy: datasets
-
-    if isinstance(task, NanoTask):
-        name, revision = task.metadata.name, task.metadata.revision
-        kept = KeptRankings(name, model_run.label, revision, task.positives(), task.rankings)
-        write_rankings(model_run.path("rankings", task).with_suffix(SUFFIX), kept)
 
 
 def _fresh(task: AbsTask) -> AbsTask:
