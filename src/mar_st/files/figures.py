@@ -30,7 +30,7 @@ _CHINESE = re.compile(r"[⺀-鿿豈-﫿︰-﹏＀-￯\U00020000-\U0003ffff]")
 
 
 @contextmanager
-def drawn(path: Path, width: float, height: float, *, dpi: int = 150, shared: bool = False) -> Iterator[Any]:
+def drawn(path: Path, width: float, height: float, *, dpi: int = 150) -> Iterator[Any]:
     """Give a `matplotlib` figure to draw on, and save it when the context ends without an error.
 
     The file has no date and no version, so the same numbers and fonts give the same bytes. Chinese labels
@@ -41,7 +41,6 @@ def drawn(path: Path, width: float, height: float, *, dpi: int = 150, shared: bo
         width: Width in inches.
         height: Height in inches.
         dpi: Pixels per inch.
-        shared: Several processes may write the file at once.
 
     Raises:
         ImportError: matplotlib is not installed.
@@ -50,7 +49,7 @@ def drawn(path: Path, width: float, height: float, *, dpi: int = 150, shared: bo
     with import_module("matplotlib").rc_context({"font.family": families}):
         figure = import_module("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
         yield figure
-        with finished(path, shared=shared) as part, warnings.catch_warnings():
+        with finished(path) as part, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=r"Glyph \d+ .*missing")  # one for each character
             figure.savefig(part, format="png", dpi=dpi, metadata={"Software": None})
         texts = figure.findobj(import_module("matplotlib.text").Text)
