@@ -1,7 +1,7 @@
 """The reader of rows: JSONL, JSON arrays, CSV, TSV, Parquet, saved `datasets`, and data sets of the Hub.
 
 Only the current row is in memory (a JSON array is read as a whole). Text is UTF-8, with or without a byte
-order mark, or GB18030, which is detected; `.gz` files are decompressed. CSV and TSV follow the quoting rules of
+order mark, or GB18030, which is detected; `.gz` files are read too. CSV and TSV have the quoting rules of
 CSV.
 """
 
