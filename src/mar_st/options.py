@@ -18,13 +18,14 @@ import typer
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mar_st.errors import MarError
+from mar_st.files import YamlError, parse_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pydantic.fields import FieldInfo
 
-__all__ = ["Argument", "Settings", "Switch", "command", "invalid", "validated"]
+__all__ = ["Argument", "FromFile", "Settings", "Switch", "command", "invalid", "read_yaml", "validated"]
 
 S = TypeVar("S", bound="Settings")
 
@@ -49,6 +50,11 @@ class Switch:
     name: str
 
 
+@dataclass(frozen=True)
+class FromFile:
+    """Marks a field that the command line reads from a YAML file: `Annotated[LLM, FromFile()]`."""
+
+
 def validated(model: type[S], values: Mapping[str, Any], where: str) -> S:
     """Return settings from the values of a file.
 
@@ -64,6 +70,20 @@ def validated(model: type[S], values: Mapping[str, Any], where: str) -> S:
         return model.model_validate(values)
     except ValidationError as error:
         raise MarError(f"{where}: {invalid(error)}") from error
+
+
+def read_yaml(path: Path) -> Any:
+    """Return the content of a YAML file.
+
+    Raises:
+        MarError: It cannot be read, or is not YAML.
+    """
+    try:
+        return parse_yaml(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise MarError(f"{path} cannot be read ({error.strerror}).") from error
+    except (YamlError, UnicodeDecodeError) as error:
+        raise MarError(f"{path} is not valid YAML ({error}).") from error
 
 
 def invalid(error: ValidationError, name: Callable[[str], str] = str) -> str:
@@ -98,16 +118,21 @@ def command(
         app: The application.
         name: Name of the command; its help is the docstring of `run`.
         model: The settings. Fields of type `Path`, `str`, `int`, `float`, `bool` and `Literal`, lists and
-            tuples of these, and optional ones are options; others can only be set in Python and YAML.
+            tuples of these, mappings (given as `KEY=VALUE`), and optional ones are options; others can only
+            be set in Python and YAML.
         run: Function of the command; what it returns is printed.
         show: Returns a result as text. Without it, strings are printed, and other results only with `--json`.
         group: Heading of the command in the application's help.
     """
-    kinds = {key: _kind(field.annotation) for key, field in model.model_fields.items()}
+    kinds = {
+        key: Path if _has(field, FromFile) else _kind(field.annotation)
+        for key, field in model.model_fields.items()
+    }
     switches = {key: _switch(key, model.model_fields[key]) for key, kind in kinds.items() if kind is not None}
 
     def called(*, json_output: bool = False, **values: Any) -> None:
-        given = {key: value for key, value in values.items() if value is not None}
+        fields = model.model_fields
+        given = {key: _given(fields[key], value) for key, value in values.items() if value is not None}
         try:
             settings = model.model_validate(given)
         except ValidationError as error:
@@ -127,6 +152,26 @@ def command(
     called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     app.command(name, help=run.__doc__, rich_help_panel=group)(called)
+
+
+def _given(field: FieldInfo, value: Any) -> Any:
+    """Return the value of an option as the model takes it: files are read, `KEY=VALUE` become a mapping."""
+    if _has(field, FromFile):
+        return read_yaml(value)
+    if not _is_mapping(field.annotation):
+        return value
+    wrong = next((one for one in value if "=" not in one), None)
+    if wrong is not None:
+        raise typer.BadParameter(f"expected KEY=VALUE, got {wrong!r}.")
+    return {key.strip(): item.strip() for key, _, item in (one.partition("=") for one in value)}
+
+
+def _has(field: FieldInfo, mark: type) -> bool:
+    return any(isinstance(one, mark) for one in field.metadata)
+
+
+def _is_mapping(annotation: Any) -> bool:
+    return dict in (get_origin(annotation), *map(get_origin, get_args(annotation)))
 
 
 def _parameter(key: str, field: FieldInfo, kind: Any, switch: str) -> Parameter:
@@ -163,6 +208,8 @@ def _kind(annotation: Any) -> Any:
         return _kind(parts[0])
     if origin is Literal:
         return annotation if all(isinstance(part, str) for part in parts) else str
+    if origin is dict:
+        return list[str]
     if origin in (list, tuple):
         item = _kind(parts[0])
         return None if item is None else list[item]  # type: ignore[valid-type]

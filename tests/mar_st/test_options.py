@@ -23,7 +23,7 @@ class Count(Settings):
     overrides: Annotated[tuple[str, ...], Switch("--set")] = Field((), description="KEY=VALUE.")
     progress: bool = Field(True, description="Draw a bar.")
     threads: int | Literal["auto"] = Field("auto", description="Threads.")
-    tables: dict[str, int] = Field(default_factory=dict)
+    tables: tuple[dict[str, int], ...] = ()
 
 
 def count(settings: Count) -> Count:

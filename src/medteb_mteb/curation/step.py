@@ -1,0 +1,411 @@
+"""Steps of a build: one function and one settings model each; all else is derived from these two.
+
+A step reads files or folders and writes one folder. Its command, its fields in the file of `medteb build`,
+its dry run and its resumption come from `Step`. The folder of a step holds `step.json` beside the data::
+
+    step         name of the step
+    fingerprint  digest of its settings and inputs
+    finished     false while it runs; a run of the same fingerprint then continues with what is there
+    settings     all settings that the output depends on
+    counts       see `Counts`
+    provenance   see `Counts`
+    result       digest of the output
+    before       the same of the steps that made its inputs, the first one first
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeAlias, TypeVar
+
+import typer
+from pydantic import BaseModel, Field
+
+from mar_st.errors import MarError
+from mar_st.files import alone, clear, read_record, write_json
+from mar_st.options import Settings, command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+__all__ = [
+    "HUB",
+    "STEP_FILE",
+    "Counts",
+    "Estimate",
+    "Input",
+    "Kind",
+    "Model",
+    "Runtime",
+    "Step",
+    "StepSettings",
+    "Volume",
+    "add_step",
+    "digest_of",
+    "fingerprint",
+    "lineage",
+    "paths_of",
+    "perform",
+]
+
+#: Kinds of data that steps read and write.
+Kind: TypeAlias = Literal[
+    "texts", "pools", "judgements", "labels", "editions", "pairs", "triples", "alignment", "sheet", "file"
+]
+STEP_FILE = "step.json"
+#: Beginning of the name of a data set of the Hub, `hub:ORG/NAME`, that is given instead of a path.
+HUB = "hub:"
+
+S = TypeVar("S", bound="StepSettings")
+
+
+class Input:
+    """Marks a field of one path or several: `Annotated[Path, Argument(), Input("texts")]`.
+
+    In the file of a build, the field names an earlier step or a path.
+
+    Args:
+        kinds: Kinds of data that it takes.
+        earlier: In a build, add the output of all earlier steps that write tests, or training data.
+    """
+
+    def __init__(self, *kinds: Kind, earlier: Literal["tests", "training"] | None = None) -> None:
+        self.kinds, self.earlier = kinds, earlier
+
+
+class Runtime:
+    """Marks a field that changes how a step runs, but not what it writes."""
+
+
+class Model:
+    """Marks a field of one model or several: a folder, a file of a run, or a name, which is kept as it is."""
+
+
+class StepSettings(Settings):
+    """Options of a step: base class."""
+
+    out: Annotated[Path, Runtime()] = Field(description="Folder to write.")
+
+
+@dataclass(frozen=True)
+class Volume:
+    """Size of an input.
+
+    Attributes:
+        rows: Number of texts, pairs or triples.
+        tokens: Estimated tokens of all texts.
+        queries: Number of queries of the pairs.
+        exact: True if it exists and was counted; otherwise an upper bound.
+    """
+
+    rows: int
+    tokens: int = 0
+    queries: int = 0
+    exact: bool = True
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a step will write and ask, as an upper bound.
+
+    Attributes:
+        rows: Number of texts, pairs or triples.
+        tokens: Tokens of all texts.
+        queries: Number of queries of the pairs.
+        requests: Requests to LLMs.
+        prompt_tokens: Tokens of their prompts.
+        answer_tokens: Tokens of the answers.
+        cost: Price of the requests.
+        notes: Warnings, such as of a test that would be too small.
+    """
+
+    rows: int
+    tokens: int = 0
+    queries: int = 0
+    requests: int = 0
+    prompt_tokens: int = 0
+    answer_tokens: int = 0
+    cost: float = 0.0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a step has written.
+
+    Attributes:
+        rows: Number of texts, pairs or triples.
+        tokens: Estimated tokens of all texts.
+        queries: Number of queries of the pairs.
+        details: Further results to report, as JSON values.
+        notes: Remarks for the user.
+        stopped: Why the step ended early, for instance at a budget; the next run continues.
+        provenance: Lists that go to the provenance of an edition made of this data: `judges`, `retrievers`.
+    """
+
+    rows: int
+    tokens: int = 0
+    queries: int = 0
+    details: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    stopped: str = ""
+    provenance: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Step(Generic[S]):
+    """One step.
+
+    Attributes:
+        name: Name of its command and in the file of a build.
+        settings: Its options.
+        run: Writes `settings.out`; a killed run is repeated with the same folder, so it continues from there.
+        writes: Kind of data that it writes.
+        estimate: Returns what it will write and ask, from the volumes of its inputs by field; default: as
+            many rows as its first input.
+        check: Raises `MarError` for what would fail only later: impossible settings, missing API keys.
+        result_file: File in its folder that later steps read; empty for the folder itself.
+        trains: True if the output is, or holds, training data.
+        anonymises: True if the texts may be sent to an LLM whatever the input is.
+        asks: True if it sends texts of its inputs to an LLM.
+        version: Part of the fingerprint, such as the version of a prompt.
+    """
+
+    name: str
+    settings: type[S]
+    run: Callable[[S], Counts]
+    writes: Kind
+    estimate: Callable[[S, Mapping[str, Volume]], Estimate] | None = None
+    check: Callable[[S], None] | None = None
+    result_file: str = ""
+    trains: bool = False
+    anonymises: bool = False
+    asks: bool = False
+    version: str = ""
+
+    @property
+    def inputs(self) -> dict[str, Input]:
+        """Return the marks of the fields that are inputs."""
+        return marked(self.settings, Input)
+
+
+M = TypeVar("M")
+
+
+def marked(model: type[BaseModel], kind: type[M]) -> dict[str, M]:
+    """Return the fields of a model that have a mark of a class, with the mark."""
+    return {
+        name: mark
+        for name, one in model.model_fields.items()
+        for mark in one.metadata
+        if isinstance(mark, kind)
+    }
+
+
+def paths_of(settings: StepSettings, name: str) -> list[str]:
+    """Return the paths of an input, none if it is not given."""
+    value = getattr(settings, name)
+    return [str(one) for one in (value if isinstance(value, list | tuple) else [value]) if one is not None]
+
+
+def perform(step: Step[S], settings: S) -> tuple[dict[str, Any], bool]:
+    """Run a step in its folder, or return what it has recorded if it was finished with the same settings.
+
+    If settings or inputs have changed since, the folder is emptied and the step is run again.
+
+    Returns:
+        The content of `step.json`, and whether an earlier run had finished the step.
+
+    Raises:
+        MarError: The step cannot be run, or the folder has other files or is in use.
+    """
+    if step.check is not None:
+        step.check(settings)
+    folder, mark = settings.out, fingerprint(step, settings)
+    for path in (path for name in step.inputs for path in paths_of(settings, name)):
+        if Path(path).exists() and folder.resolve().is_relative_to(Path(path).resolve()):
+            raise MarError(f"{folder} is part of the input {path}; give another folder to write to.")
+    with alone(folder):
+        record = read_record(folder / STEP_FILE)
+        others = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
+        if record is None and others:
+            raise MarError(f"{folder} holds {others[0]}, which no step has written; give another folder.")
+        again = getattr(settings, "retry_failed", False)
+        same = record is not None and record["fingerprint"] == mark
+        if (
+            record is not None
+            and same
+            and record["finished"]
+            and not getattr(settings, "retry_failed", False)
+        ):
+            return record, True
+        if record is not None and not same:
+            clear(folder)
+        record = {
+            "step": step.name,
+            "fingerprint": mark,
+            "finished": False,
+            "settings": described(settings),
+            "before": _before(step, settings),
+        }
+        write_json(folder / STEP_FILE, record)
+        start = time.monotonic()
+        counts = step.run(settings)
+        record |= {
+            "finished": not counts.stopped,
+            "counts": {key: value for key, value in asdict(counts).items() if key != "provenance"},
+            "provenance": counts.provenance,
+            "result": _folder_digest(folder),
+            "seconds": round(time.monotonic() - start, 1),
+        }
+        write_json(folder / STEP_FILE, record)
+        return record, False
+
+
+def fingerprint(step: Step[S], settings: S) -> str:
+    """Return the digest (64 hex digits) of all that the output of a step depends on."""
+    models = [name for field in marked(step.settings, Model) for name in paths_of(settings, field)]
+    content = {
+        "step": step.name,
+        "version": step.version,
+        "settings": described(settings),
+        "inputs": {name: [digest_of(path) for path in paths_of(settings, name)] for name in step.inputs},
+        "models": {name: digest_of(name) if Path(name).exists() else "" for name in models},
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def described(settings: BaseModel) -> dict[str, Any]:
+    """Return the settings that an output depends on, as JSON, without inputs and `Runtime` fields."""
+    left_out = {*marked(type(settings), Runtime), *marked(type(settings), Input)}
+    return {
+        name: _plain(getattr(settings, name)) for name in type(settings).model_fields if name not in left_out
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return described(value)
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    return str(value) if isinstance(value, Path) else value
+
+
+def lineage(path: str | Path) -> list[dict[str, Any]]:
+    """Return the records of the steps that made a file or folder, the first one first; empty for raw data.
+
+    Raises:
+        MarError: The last step is not finished.
+    """
+    folder = next((one for one in (Path(path), Path(path).parent) if (one / STEP_FILE).is_file()), None)
+    record = folder and read_record(folder / STEP_FILE)
+    if not record:
+        return []
+    if not record["finished"]:
+        raise MarError(f"The step that writes {folder} is not finished; run it to its end first.")
+    before: list[dict[str, Any]] = record["before"]
+    return [*before, {key: value for key, value in record.items() if key != "before"}]
+
+
+def _before(step: Step[S], settings: S) -> list[dict[str, Any]]:
+    records = (one for name in step.inputs for path in paths_of(settings, name) for one in lineage(path))
+    return list({one["fingerprint"]: one for one in records}.values())
+
+
+def digest_of(path: str | Path) -> str:
+    """Return the digest (64 hex digits) of a step's output, or of a raw file or folder.
+
+    Digests of raw texts are concealed: with a plain one, someone who has the anonymised texts could try
+    identifiers until the digest matches. A name of the Hub is its own digest.
+
+    Raises:
+        MarError: There is no such file or folder.
+    """
+    place = Path(path)
+    if str(path).startswith(HUB):
+        return str(path)
+    if lineage(place) and place.is_dir():
+        return str(lineage(place)[-1]["result"])
+    if place.is_file():
+        return _concealed(_file_digest(place))
+    if not place.is_dir():
+        raise MarError(f"There is no {path}.")
+    return _concealed(_folder_digest(place))
+
+
+def _folder_digest(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for file in _files(folder):
+        name = os.fsencode(file.relative_to(folder).as_posix())
+        digest.update(b"%s %s\n" % (name, _file_digest(file).encode()))
+    return digest.hexdigest()
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder in order, without hidden ones and the record of its step."""
+    for file in sorted(folder.rglob("*")):
+        names = file.relative_to(folder).parts
+        if file.is_file() and names != (STEP_FILE,) and not any(name.startswith(".") for name in names):
+            yield file
+
+
+def _file_digest(file: Path) -> str:
+    status = file.stat()
+    return _digest_of_state(file, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=100_000)
+def _digest_of_state(file: Path, *state: int) -> str:
+    """Return the SHA-256 of a file; `state` tells that it changed. Several steps read the same file."""
+    del state
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@lru_cache(maxsize=1000)
+def _concealed(digest: str) -> str:
+    """Return a digest of a digest that takes a twentieth of a second to compute."""
+    return hashlib.scrypt(digest.encode(), salt=b"medteb raw texts", n=1 << 14, r=8, p=1, dklen=32).hex()
+
+
+def add_step(app: typer.Typer, step: Step[Any], *, group: str | None = None) -> None:
+    """Add the command of a step, with the fields of its settings as options.
+
+    The exit code is 1 if the step stopped early.
+    """
+
+    def run(settings: StepSettings) -> dict[str, Any]:
+        record, kept = perform(step, settings)
+        counts = record["counts"]
+        for note in counts["notes"]:
+            typer.echo(f"note: {note}", err=True)
+        if counts["stopped"]:
+            typer.echo(f"medteb: stopped: {counts['stopped']}. Run the same command to continue.", err=True)
+            raise typer.Exit(1)
+        return {"out": str(settings.out), "finished before": kept, **counts}
+
+    run.__doc__ = step.run.__doc__
+    command(app, step.name, step.settings, run, show=as_text, group=group)
+
+
+def as_text(result: Mapping[str, Any]) -> str:
+    """Return the counts of a step as text: the number of rows, then the details, a line each."""
+    lines = [f"{result['rows']:,} rows in {result['out']}"]
+    if result["finished before"]:
+        lines[0] += " (finished before)"
+    lines += [f"  {key}: {_short(value)}" for key, value in result["details"].items()]
+    return "\n".join(lines)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_short(one)}" for key, one in value.items())
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
