@@ -212,7 +212,7 @@ def _kind(annotation: Any) -> Any:
         return list[str]
     if origin in (list, tuple):
         item = _kind(parts[0])
-        return None if item is None else list[item]  # type: ignore[valid-type]
+        return None if item is None or get_origin(item) is list else list[item]  # type: ignore[valid-type]
     if origin not in (Union, UnionType):
         return None
     kinds = {_kind(part) for part in parts}

@@ -238,12 +238,7 @@ def perform(step: Step[S], settings: S) -> tuple[dict[str, Any], bool]:
             raise MarError(f"{folder} holds {others[0]}, which no step has written; give another folder.")
         again = getattr(settings, "retry_failed", False)
         same = record is not None and record["fingerprint"] == mark
-        if (
-            record is not None
-            and same
-            and record["finished"]
-            and not getattr(settings, "retry_failed", False)
-        ):
+        if record is not None and same and record["finished"] and not again:
             return record, True
         if record is not None and not same:
             clear(folder)
