@@ -1,45 +1,44 @@
-"""Reading a corpus, entry by entry: JSONL, Parquet, a folder in the Hub layout, saved `datasets`, a Hub name.
+"""Reading a corpus, entry by entry: JSONL, CSV, Parquet, a folder of them, saved `datasets`, the Hub.
 
-Only the current entry is in memory. An entry is an object with `_id` (or `id`), `text` and maybe `title`;
-its other fields, and those of an object `metadata`, are metadata if they are strings, numbers or booleans.
+Only the current entry is in memory. An entry is a row with `_id` (or `id`), `text` and maybe `title`; its
+other fields, and those of an object `metadata`, are metadata if they are strings, numbers or booleans.
 """
 
 from __future__ import annotations
 
-import gzip
-import json
-import re
+import hashlib
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from tqdm import tqdm
+
+from mar_st.data.rows import Position, file_rows, hub_data, hub_rows
 from mar_st.errors import MarError
-from mar_st.files import printable, repeated
-from mar_st.model.names import check_dataset
+from mar_st.files import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Sequence
 
 Scalar: TypeAlias = str | int | float | bool
+
+#: Type of a metadata field.
+FieldType: TypeAlias = Literal["string", "integer", "number", "boolean"]
 
 #: Fields that are not metadata.
 _ENTRY_FIELDS = ("_id", "id", "title", "text", "metadata")
 
-#: Files of a corpus in a folder in the Hub layout, in order of preference.
-_FILE_PATTERNS = ("corpus.jsonl", "corpus.jsonl.gz", "corpus*.parquet", "corpus/*.parquet", "*.parquet")
+#: Files of a corpus in a folder, in order of preference.
+_FILE_PATTERNS = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.[ct]sv", "corpus*.parquet", "corpus/*.parquet", "*.parquet")
 
-#: Name of a Hub data set: `org/name`, `org/name:config` or `org/name:config:split`.
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+){0,2}")
+#: Share of numbers above which a field is one of numbers; its other values take part in no comparison.
+NUMBER_SHARE = 0.9
 
-#: Splits of a Hub data set that hold a corpus, in order of preference.
-_SPLITS = ("corpus", "train", "test")
-
-
-#: Largest absolute value of an integer of metadata; twice as much would be infinite as a float.
-_LARGEST_INTEGER = 10**308
-
-
-class CorpusError(MarError):
-    """A corpus that cannot be read; the message names the file and the line."""
+#: Ids that are listed for each field with values of another type.
+_LISTED_IDS = 5
 
 
 class Entry(NamedTuple):
@@ -67,230 +66,215 @@ def read_corpus(source: str | Path) -> Iterator[Entry]:
     """Yield the entries of a corpus in their order.
 
     Args:
-        source: A JSONL file (`.jsonl`, `.json`, also `.gz`), a Parquet file, a folder that holds
-            `corpus.jsonl` or `corpus*.parquet`, a folder that `datasets` saved, or a Hub name
-            (`org/name[:config[:split]]`, streamed).
-
-    Yields:
-        Entries. Duplicate ids are not detected here; `mar encode` and `mar index build` refuse them.
+        source: A file (JSONL, CSV, TSV, Parquet), a folder that holds such a file named `corpus`, a folder
+            that `datasets` saved, or a data set of the Hub (`hub:ORG/NAME[:CONFIG]:SPLIT`).
 
     Raises:
-        CorpusError: The source does not exist, its format is unknown, or a row is not a document; the message
-            names file and line.
+        MarError: The source does not exist, or a row is not a document; the message names file and line.
     """
-    for _, entry in marked_entries(source):
-        yield entry
+    for place, row in _rows(source):
+        yield _entry(place, row)
 
 
-class Mark(NamedTuple):
-    """Position at which reading can continue.
+def _rows(source: str | Path) -> Iterator[tuple[str, Any]]:
+    if str(source).startswith("hub:"):
+        yield from hub_rows(str(source), hub_data(str(source)))
+        return
+    path = Path(source).expanduser()
+    if (path / "dataset_info.json").is_file():
+        from datasets import load_from_disk  # lazy: datasets
+
+        yield from ((f"{path}, row {row}", content) for row, content in enumerate(load_from_disk(str(path)), 1))
+        return
+    files = [path] if path.is_file() else []
+    if path.is_dir():
+        found = (sorted(path.glob(pattern)) for pattern in _FILE_PATTERNS)
+        files = next((names for names in found if names), [])
+    if not files:
+        raise MarError(
+            f"There is no corpus at {source}. Give a JSONL, CSV or Parquet file, a folder that holds "
+            "corpus.jsonl or corpus.parquet, or hub:ORG/NAME:SPLIT."
+        )
+    for file in files:
+        yield from file_rows(file, Position())
+
+
+def _entry(place: str, row: dict[str, Any]) -> Entry:
+    identity = row.get("_id") if row.get("_id") is not None else row.get("id")
+    text, title = row.get("text", ""), row.get("title") or ""
+    if isinstance(identity, bool) or not isinstance(identity, str | int) or identity == "":
+        raise MarError(f"{place}: needs an '_id', a string or a whole number; it has {sorted(map(str, row))}.")
+    shown = printable(str(identity))[:200]
+    if not isinstance(text, str) or not isinstance(title, str):
+        raise MarError(f"{place}: 'text' and 'title' of document {shown} should be strings.")
+    if not text.strip() and not title.strip():
+        raise MarError(f"{place}: document {shown} is empty: it has neither a text nor a title.")
+    nested = row.get("metadata")
+    fields = {**row, **nested} if isinstance(nested, dict) else row
+    metadata = {
+        str(key): value
+        for key, value in fields.items()
+        if key not in _ENTRY_FIELDS
+        and isinstance(value, Scalar)
+        and not (isinstance(value, float) and not math.isfinite(value))
+    }
+    try:
+        "".join([str(identity), title, text, *metadata, *(v for v in metadata.values() if isinstance(v, str))]).encode()
+    except UnicodeEncodeError as error:
+        raise MarError(f"{place}: document {shown} holds half of a surrogate pair, which is not text.") from error
+    return Entry(str(identity), title, text, metadata)
+
+
+def type_of(value: Scalar) -> FieldType:
+    """Return the type of one value; integers of more than 64 bits are numbers."""
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "integer" if -(2**63) <= value < 2**63 else "number"
+    return "number" if isinstance(value, float) else "string"
+
+
+@dataclass
+class FieldTypes:
+    """Types of the metadata fields of a corpus, counted entry by entry.
 
     Attributes:
-        file: Number of the file (`corpus_files`).
-        offset: Bytes before the line; -1 if reading cannot start in the middle of the file.
-        line: Number of the next line or row.
+        counts: Number of values of each type, by field.
+        ids: The first ids of documents with a value of each type.
     """
 
-    file: int
-    offset: int
-    line: int
+    counts: dict[str, Counter[FieldType]] = field(default_factory=dict)
+    ids: dict[tuple[str, FieldType], list[str]] = field(default_factory=dict)
+
+    def add(self, entry: Entry) -> None:
+        """Count the fields of one document."""
+        for name, value in entry.metadata.items():
+            kind = type_of(value)
+            counts = self.counts.setdefault(name, Counter())
+            counts[kind] += 1
+            if counts[kind] <= _LISTED_IDS:
+                self.ids.setdefault((name, kind), []).append(entry.id)
+
+    def types(self) -> dict[str, FieldType]:
+        """Return the type of each field; one with values of several types is of strings, or mostly numbers."""
+        return {name: self._type(counts) for name, counts in sorted(self.counts.items())}
+
+    def odd(self) -> list[str]:
+        """Return a message for each field of numbers that has other values; these pass no comparison."""
+        lines = []
+        for name, kind in self.types().items():
+            others = [one for one in self.counts[name] if one in ("string", "boolean")]
+            if kind in ("integer", "number") and others:
+                count = sum(self.counts[name][one] for one in others)
+                ids = [identity for one in others for identity in self.ids[name, one]][:_LISTED_IDS]
+                lines.append(
+                    f"the field {name!r} holds numbers, but other values in {count} documents ({', '.join(ids)}"
+                    f"{', ...' if count > len(ids) else ''}), which no filter on it will find"
+                )
+        return lines
+
+    @staticmethod
+    def _type(counts: Counter[FieldType]) -> FieldType:
+        numbers = counts["integer"] + counts["number"]
+        if numbers and numbers >= NUMBER_SHARE * counts.total():
+            return "number" if counts["number"] else "integer"
+        return next(iter(counts)) if len(counts) == 1 else "string"
 
 
-def marked_entries(source: str | Path, start: Mark | None = None) -> Iterator[tuple[Mark, Entry]]:
-    """Yield the entries of a corpus, each with its position.
+@dataclass(frozen=True)
+class Scan:
+    """Counts and digests found by one pass over a corpus.
+
+    Attributes:
+        source: The corpus.
+        rows: Documents per shard.
+        count: Number of documents.
+        digest: Digest of ids and texts of all documents, in order.
+        shards: Digest of each shard: ids and texts of its documents.
+        odd: Messages on odd values, see `FieldTypes.odd`.
+    """
+
+    source: str
+    rows: int
+    count: int
+    digest: str
+    shards: tuple[str, ...]
+    odd: tuple[str, ...] = ()
+
+    def size(self, number: int) -> int:
+        """Return the number of documents of a shard."""
+        return min(self.rows, self.count - number * self.rows)
+
+
+def scan_corpus(source: str | Path, rows: int, *, show_progress: bool = True) -> Scan:
+    """Read a corpus once before anything is computed: find errors, repeated ids, and the digest of each shard.
 
     Args:
         source: See `read_corpus`.
-        start: Position to begin at, in an uncompressed JSONL file; default the first entry.
+        rows: Documents per shard.
+        show_progress: Show a progress bar.
 
     Raises:
-        CorpusError: See `read_corpus`.
+        MarError: The corpus cannot be read or is empty, or an id occurs twice.
     """
-    for mark, place, row in _rows(source, start):
-        yield mark, _entry(place, row)
+    whole, shards, seen, fields = hashlib.sha256(), [], set[bytes](), FieldTypes()
+    part = hashlib.sha256()
+    bar = tqdm(read_corpus(source), desc="reading", unit="documents", disable=not show_progress, leave=False)
+    count = 0
+    for count, entry in enumerate(bar, 1):
+        key = hashlib.blake2b(entry.id.encode(), digest_size=16).digest()
+        if key in seen:
+            raise MarError(f"{source}: the id {entry.id!r} occurs twice. Every document needs an id of its own.")
+        seen.add(key)
+        fields.add(entry)
+        content = _content(entry)
+        whole.update(content)
+        part.update(content)
+        if count % rows == 0:
+            shards.append(part.hexdigest())
+            part = hashlib.sha256()
+    if not count:
+        raise MarError(f"{source} holds no documents.")
+    if count % rows:
+        shards.append(part.hexdigest())
+    return Scan(str(source), rows, count, whole.hexdigest(), tuple(shards), tuple(fields.odd()))
 
 
-def corpus_files(source: str | Path) -> list[Path]:
-    """Return files that hold a corpus, in their order; empty for a Hub name and for a folder of `datasets`.
-
-    Raises:
-        CorpusError: See `read_corpus`.
-    """
-    path = Path(source).expanduser()
-    if path.is_file():
-        return [path]
-    if path.is_dir():
-        if _is_saved_dataset(path):
-            return []
-        for pattern in _FILE_PATTERNS:
-            files = sorted(path.glob(pattern))
-            if files:
-                return files
-        raise CorpusError(
-            f"{path} holds no corpus. A folder needs corpus.jsonl or corpus*.parquet, or one that "
-            "datasets' save_to_disk wrote."
-        )
-    if isinstance(source, str) and _HUB_NAME.fullmatch(source) and not path.parent.is_dir():
-        return []
-    raise CorpusError(
-        f"There is no corpus at {source}. Give a JSONL or Parquet file, a folder with corpus.jsonl, or a "
-        "Hub name such as org/name."
-    )
+def rows_digest(entries: Sequence[Entry]) -> str:
+    """Return the digest of a shard with these documents."""
+    return hashlib.sha256(b"".join(map(_content, entries))).hexdigest()
 
 
-def _rows(source: str | Path, start: Mark | None) -> Iterator[tuple[Mark, str, Any]]:
-    files = corpus_files(source)
-    for number, path in enumerate(files):
-        if start is not None and number < start.file:
-            continue
-        if path.suffix == ".parquet":
-            for row, (place, content) in enumerate(_parquet(path), 1):
-                yield Mark(number, -1, row), place, content
-        else:
-            yield from _jsonl(path, number, start if start is not None and number == start.file else None)
-    if not files:
-        path = Path(source).expanduser()
-        rows = _saved_dataset(path) if path.is_dir() else _hub(str(source))
-        for row, (place, content) in enumerate(rows, 1):
-            yield Mark(0, -1, row), place, content
+def _content(entry: Entry) -> bytes:
+    """Return id and text, each after its length, so that no two different rows give the same bytes."""
+    parts = (entry.id.encode(), entry.document.encode())
+    return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
 
 
-def _jsonl(path: Path, file: int, start: Mark | None) -> Iterator[tuple[Mark, str, Any]]:
-    if path.name.removesuffix(".gz").rpartition(".")[2] not in ("jsonl", "json", "ndjson"):
-        raise CorpusError(f"{path} is neither JSONL (.jsonl, .jsonl.gz) nor Parquet (.parquet).")
-    zipped = path.suffix == ".gz"
-    offset, number = (start.offset, start.line) if start is not None else (0, 1)
-    try:
-        with _opened(path) as lines:
-            lines.seek(offset)
-            for line in lines:
-                mark = Mark(file, -1 if zipped else offset, number)
-                if line.strip():
-                    try:
-                        content = json.loads(line)
-                    except (ValueError, RecursionError) as error:  # bad JSON or bad UTF-8
-                        raise CorpusError(
-                            f"{path}:{number}: not a JSON object in UTF-8 ({error})."
-                        ) from error
-                    yield mark, f"{path}:{number}", content
-                offset += len(line)
-                number += 1
-    except (EOFError, gzip.BadGzipFile) as error:
-        raise CorpusError(f"{path}:{number}: damaged gzip file ({error}). Copy it again.") from error
+class ShardReader:
+    """Reads shards of a scanned corpus in ascending order; a smaller number starts at the beginning again."""
 
+    def __init__(self, scan: Scan) -> None:
+        self.scan = scan
+        self._next = 0
+        self._entries = read_corpus(scan.source)
 
-def _opened(path: Path) -> Any:
-    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
+    def read(self, number: int) -> list[Entry]:
+        """Return the documents of a shard.
 
-
-def _parquet(path: Path) -> Iterator[tuple[str, Any]]:
-    from pyarrow import ArrowException  # lazy: pyarrow
-    from pyarrow.parquet import ParquetFile  # lazy: pyarrow
-
-    number = 0
-    try:
-        with ParquetFile(path, memory_map=True) as file:
-            column = repeated(file.schema_arrow.names)
-            if column is not None:
-                raise CorpusError(f"{path}: the column {column!r} occurs twice. Rename one, or leave it out.")
-            for batch in file.iter_batches(batch_size=4096):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield f"{path}, row {number}", row
-    except ArrowException as error:
-        raise CorpusError(f"{path}, row {number + 1}: cannot be read as Parquet ({error}).") from error
-
-
-def _is_saved_dataset(path: Path) -> bool:
-    return (path / "dataset_dict.json").is_file() or (path / "dataset_info.json").is_file()
-
-
-def _saved_dataset(path: Path) -> Iterator[tuple[str, Any]]:
-    from datasets import DatasetDict, load_from_disk  # lazy: datasets
-
-    data = load_from_disk(str(path))
-    name = str(path)
-    if isinstance(data, DatasetDict):
-        split = next((split for split in _SPLITS if split in data), None)
-        if split is None:
-            raise CorpusError(f"{path} has the splits {', '.join(data)}; a corpus is in {_one_of(_SPLITS)}.")
-        data, name = data[split], f"{path} ({split})"
-    for number, row in enumerate(data, 1):
-        yield f"{name}, row {number}", row
-
-
-def _hub(name: str) -> Iterator[tuple[str, Any]]:
-    from datasets import get_dataset_split_names, load_dataset  # lazy: datasets
-
-    repository, *rest = name.split(":")
-    config = rest[0] if rest else None
-    try:
-        check_dataset(repository)
-        if len(rest) > 1:
-            split = rest[1]
-        else:
-            known = get_dataset_split_names(repository, config)
-            split = next((preferred for preferred in _SPLITS if preferred in known), known[0])
-        stream = load_dataset(repository, config, split=split, streaming=True)
-        rows = enumerate(stream, 1)
-    except Exception as error:  # datasets and the Hub client raise many kinds
-        reason = " ".join(str(error).split())[:200]
-        raise CorpusError(
-            f"The Hub data set {name} could not be opened ({type(error).__name__}: {reason}). Check the name "
-            "and the network, or download it and give the file."
-        ) from error
-    for number, row in rows:
-        yield f"{name}, row {number}", row
-
-
-def _one_of(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:-1]) + " or " + names[-1]
-
-
-def _entry(place: str, row: Any) -> Entry:
-    if not isinstance(row, dict):
-        raise CorpusError(f"{place}: expected an object with '_id' and 'text', got {type(row).__name__}.")
-    identity = row.get("_id")
-    if identity is None:
-        identity = row.get("id")
-    if isinstance(identity, bool) or not isinstance(identity, str | int) or identity == "":
-        raise CorpusError(
-            f"{place}: needs an '_id' (or 'id'), a string or a whole number; it has {sorted(map(str, row))}."
-        )
-    text, title = row.get("text"), row.get("title")
-    shown = printable(str(identity))[:200]
-    if not isinstance(text, str):
-        raise CorpusError(f"{place}: 'text' of document {shown} is {_kind(text)}; it should be a string.")
-    if title is not None and not isinstance(title, str):
-        raise CorpusError(f"{place}: 'title' of document {shown} is {_kind(title)}; it should be a string.")
-    if not text.strip() and not (title or "").strip():
-        raise CorpusError(f"{place}: document {shown} is empty: it has neither a text nor a title.")
-    metadata = _metadata(row)
-    for value in metadata.values():
-        if type(value) is int and abs(value) > _LARGEST_INTEGER:
-            raise CorpusError(
-                f"{place}: document {shown} has an integer of more than 308 digits in its metadata. "
-                "Write it as a string."
+        Raises:
+            MarError: The documents changed since the scan.
+        """
+        if number < self._next:
+            self._entries, self._next = read_corpus(self.scan.source), 0
+        skipped = islice(self._entries, (number - self._next) * self.scan.rows)
+        for _ in skipped:
+            pass
+        self._next = number + 1
+        entries = list(islice(self._entries, self.scan.size(number)))
+        if rows_digest(entries) != self.scan.shards[number]:
+            raise MarError(
+                f"{self.scan.source} was changed while it was being encoded. Run the command again on the "
+                "corpus as it should be."
             )
-    strings = [value for value in metadata.values() if isinstance(value, str)]
-    try:
-        "".join([str(identity), title or "", text, *metadata, *strings]).encode()
-    except UnicodeEncodeError as error:
-        raise CorpusError(
-            f"{place}: document {shown} holds half a surrogate pair, so it is not valid text ({error})."
-        ) from error
-    return Entry(str(identity), title or "", text, metadata)
-
-
-def _kind(value: Any) -> str:
-    return "missing" if value is None else f"of type {type(value).__name__}"
-
-
-def _metadata(row: Mapping[str, Any]) -> dict[str, Scalar]:
-    nested = row.get("metadata")
-    fields = {
-        key: value for key, value in row.items() if key not in _ENTRY_FIELDS and isinstance(value, Scalar)
-    }
-    if isinstance(nested, dict):
-        fields |= {str(key): value for key, value in nested.items() if isinstance(value, Scalar)}
-    return fields
+        return entries

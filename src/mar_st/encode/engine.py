@@ -22,8 +22,7 @@ from sentence_transformers.base.modules import Normalize, Transformer
 from torch import nn
 from tqdm import tqdm
 
-from mar_st.encode.pipeline import ahead
-from mar_st.encode.tokens import Window, front_end
+from mar_st.encode.tokens import front_end
 from mar_st.errors import MarError
 from mar_st.kernels.attention import can_pack, packed
 from mar_st.model.routes import DOCUMENT_PROMPTS, route
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from sentence_transformers import SentenceTransformer
+
+    from mar_st.encode.tokens import Window
 
 logger = logging.getLogger(__name__)
 
@@ -142,8 +143,8 @@ class Engine:
     def stream(self, windows: Iterable[tuple[Item, Sequence[str]]]) -> Iterator[tuple[Item, np.ndarray]]:
         """Yield the vectors of windows of texts, each `(n, dim)` float32, in order.
 
-        The other texts of a window change a vector only by rounding, through its batch. Windows are read and
-        tokenised in a thread, at most two ahead.
+        The other texts of a window change a vector only by rounding, through its batch. The next window is
+        read and tokenised in a thread.
 
         Args:
             windows: Pairs of any object that identifies a window, and the texts of the window.
@@ -158,11 +159,11 @@ class Engine:
             if self.is_packed:
                 stack.enter_context(packed(self._chain[0]))
             pool = stack.enter_context(_pool(self.threads, self.autocast)) if self._on_cpu else None
-            for item, window in stack.enter_context(ahead(prepared())):
+            for item, window in _ahead(prepared()):
                 yield item, self._compute(window, pool)
 
     def _compute(self, window: Window, pool: ThreadPoolExecutor | None) -> np.ndarray:
-        if not window.size:
+        if not len(window.lengths):
             return np.empty((0, self.dim), dtype=np.float32)
 
         def run(rows: np.ndarray) -> torch.Tensor:
@@ -172,8 +173,8 @@ class Engine:
         with torch.autocast(self.model.device.type, torch.bfloat16) if self.autocast else nullcontext():
             # Nothing waits for a GPU before the last batch is submitted.
             parts = list(pool.map(run, window.batches)) if pool else [run(rows) for rows in window.batches]
-        places = np.empty(window.size, dtype=np.int64)
-        places[np.concatenate(window.batches)] = np.arange(window.size)
+        places = np.empty(len(window.lengths), dtype=np.int64)
+        places[np.concatenate(window.batches)] = np.arange(len(window.lengths))
         vectors: np.ndarray = torch.cat(parts).cpu().numpy()[places[window.inverse]]
         return vectors
 
@@ -230,6 +231,16 @@ class Engine:
         if reason:
             logger.warning("This backbone does not support packed texts (%s); they are padded.", reason)
             self._front, self.is_packed = front, False
+
+
+def _ahead(items: Iterable[Item]) -> Iterator[Item]:
+    """Iterate in a thread, one item ahead of the one that is used."""
+    iterator, end = iter(items), object()
+    with ThreadPoolExecutor(1, "ahead") as thread:
+        waiting = thread.submit(next, iterator, end)
+        while (item := waiting.result()) is not end:
+            waiting = thread.submit(next, iterator, end)
+            yield item  # type: ignore[misc]
 
 
 def _full_precision(module: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Folders of vectors: what `mar encode` writes and `mar index build` reads.
+"""Folders of vectors: what `mar encode` writes, and indexes, teachers and diversification read.
 
 `manifest.json` says what the vectors are; `shards/NNNNNN.safetensors` hold them in the order of the corpus
 (`vectors`, for int8 also `scale`) and `shards/NNNNNN.arrow` their ids and the digests of their texts. All
@@ -8,32 +8,32 @@ files are mapped into memory; none is loaded. This module does not need torch.
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
+from safetensors.numpy import save
 
-from mar_st.encode.codes import NUMPY_TYPES, check_type, unpack
-from mar_st.encode.shards import Shard, check_shard, read_header, shard_name
 from mar_st.errors import MarError
-from mar_st.files import check_file, entry_of, listed_path, read_json, write_json
+from mar_st.files import finished, one_line, read_json, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from mar_st.files import Check
+VectorType: TypeAlias = Literal["float32", "float16", "int8", "binary"]
 
-MANIFEST = "manifest.json"
-SHARDS = "shards"
+MANIFEST, SHARDS = "manifest.json", "shards"
 FORMAT, VERSION = "mar-vectors", 1
 
 #: Default number of vectors per shard.
 SHARD_ROWS = 8192
 
+#: Columns of the Arrow file of a shard.
+_SCHEMA = pa.schema([("id", pa.string()), ("digest", pa.binary(16))])
 
-class VectorsError(MarError):
-    """A folder of vectors that cannot be read or written; the message names the file."""
+_NUMPY_TYPES = {"F32": "float32", "F16": "float16", "I8": "int8", "U8": "uint8"}
 
 
 class VectorFolder:
@@ -45,65 +45,57 @@ class VectorFolder:
     Attributes:
         path: The folder.
         manifest: Content of `manifest.json`.
+        dim: Number of dimensions of a vector.
+        dtype: Type of the stored vectors: float32, float16, int8 or binary.
+        normalised: True if the vectors have length 1.
+        similarity: Similarity function of the model, `cosine` or `dot`.
+        space: Digest of the document space (`mar_st.model.space`), if it is known.
     """
 
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+        settings = manifest["settings"]
         self.path, self.manifest = path, manifest
-        self._ends = np.cumsum([shard["count"] for shard in manifest["shards"]], dtype=np.int64)
-        self._open: dict[int, Shard] = {}
+        self.dim, self.dtype = int(settings["dim"]), str(settings["dtype"])
+        self.normalised, self.similarity = bool(settings["normalised"]), str(settings["similarity"])
+        self.space: str | None = manifest.get("space") or None
+        check_type(self.dtype, self.dim)
+        self._ends = np.cumsum([int(shard["count"]) for shard in manifest["shards"]], dtype=np.int64)
+        self._open: dict[int, tuple[dict[str, np.ndarray], pa.Table]] = {}
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
         """Open a folder; only the manifest is read. A shard is checked when it is first read.
 
         Raises:
-            VectorsError: The folder holds no vectors, is unfinished, damaged or of another version, or a file
-                is missing.
+            MarError: The folder holds no vectors, is unfinished or damaged, or a file is missing.
         """
         root = Path(path)
-        manifest = read_manifest(root)
-        for shard in manifest["shards"]:
-            for name in shard["files"]:
-                file = listed_path(root, f"{SHARDS}/{name}", root / MANIFEST, VectorsError)
+        try:
+            manifest = read_json(root / MANIFEST)
+            if (manifest["format"], manifest["version"]) != (FORMAT, VERSION):
+                raise ValueError(f"its format is not {FORMAT} {VERSION}")
+            folder = cls(root, manifest)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            unfinished = "is not finished; run the same 'mar encode' again, which resumes"
+            other = "is not a folder of vectors; 'mar encode' writes one"
+            raise MarError(f"{root} {unfinished if (root / SHARDS).is_dir() else other}.") from error
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise MarError(f"{root / MANIFEST} is damaged ({error!r}). Encode again.") from error
+        for number in range(len(folder._ends)):
+            for file in shard_files(root, number):
                 if not file.is_file():
-                    raise VectorsError(f"{file} is missing. Encode again, or copy it there.")
-        return cls(root, manifest)
+                    raise MarError(f"{file} is missing. Encode again, or copy it there.")
+        return folder
 
     def __len__(self) -> int:
-        return int(self.manifest["count"])
+        return int(self._ends[-1]) if len(self._ends) else 0
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_open": {}}
 
     @property
-    def dim(self) -> int:
-        """Return the number of dimensions of a vector."""
-        return int(self.manifest["settings"]["dim"])
-
-    @property
-    def dtype(self) -> str:
-        """Return the dtype of the stored vectors: float32, float16, int8 or binary."""
-        return str(self.manifest["settings"]["dtype"])
-
-    @property
-    def normalised(self) -> bool:
-        """Return True if the vectors have length 1."""
-        return bool(self.manifest["settings"]["normalised"])
-
-    @property
-    def similarity(self) -> str:
-        """Similarity function of the model: cosine or dot."""
-        return str(self.manifest["settings"]["similarity"])
-
-    @property
-    def space(self) -> str | None:
-        """Return the digest of the document space (`mar_st.model.space`), if it is known."""
-        space = self.manifest.get("space")
-        return str(space) if space else None
-
-    @property
     def ids(self) -> pa.ChunkedArray:
-        """Return the ids in order, mapped into memory; a chunk per shard."""
+        """Return the ids in order, mapped into memory."""
         return self._column("id", pa.string())
 
     @property
@@ -113,217 +105,305 @@ class VectorFolder:
 
     def __getitem__(self, rows: int | slice | Sequence[int] | np.ndarray) -> np.ndarray:
         if isinstance(rows, slice):
-            return self._range(*rows.indices(len(self)))
-        index = _row_numbers(rows, len(self))
-        places = index.astype(np.int64).reshape(-1)
-        places = np.where(places < 0, places + len(self), places)
-        if places.size and (places.min() < 0 or places.max() >= len(self)):
-            raise IndexError(f"{self.path} has {len(self)} vectors; row {index} is not among them.")
-        vectors = np.empty((len(places), self.dim), dtype=np.float32)
-        numbers = np.searchsorted(self._ends, places, side="right")
-        for number in np.unique(numbers):
-            here = np.flatnonzero(numbers == number)
-            vectors[here] = self._rows(int(number), places[here] - self._start(int(number)))
+            return self._taken(np.arange(*rows.indices(len(self))))
+        index = np.asarray(rows)
+        if index.dtype == bool and index.shape == (len(self),):
+            index = np.flatnonzero(index)
+        if index.size and index.dtype.kind not in "iu":
+            raise IndexError(f"Rows are numbers or a mask of {len(self)}; got {index.dtype} {index.shape}.")
+        places = np.where(index < 0, index + len(self), index).astype(np.int64)
+        if places.size and not 0 <= places.min() <= places.max() < len(self):
+            raise IndexError(f"{self.path} has {len(self)} vectors; {index} are not rows of them.")
+        vectors = self._taken(places.reshape(-1))
         return vectors[0] if index.ndim == 0 else vectors
 
-    def blocks(self, rows: int = 8192) -> Iterator[tuple[list[str], np.ndarray]]:
+    def blocks(self, rows: int = SHARD_ROWS) -> Iterator[tuple[list[str], np.ndarray]]:
         """Yield all vectors in order, at most `rows` at a time: ids and float32 `(rows, dim)`."""
         ids = self.ids
         for start in range(0, len(self), rows):
             yield ids.slice(start, rows).to_pylist(), self[start : start + rows]
 
-    def codes(self, rows: int = 8192) -> Iterator[dict[str, np.ndarray]]:
-        """Yield all vectors in order as stored, at most `rows` at a time (views of the mapped files).
-
-        Yields:
-            `vectors` `(rows, dim)`, for binary `(rows, dim / 8)` uint8; for int8 also `scale` `(rows,)`.
-        """
-        for number in range(len(self._ends)):
-            tensors = self._shard(number).tensors
-            for start in range(0, len(tensors["vectors"]), rows):
-                yield {name: tensor[start : start + rows] for name, tensor in tensors.items()}
-
     def verify(self) -> None:
         """Compare all bytes of every file with the manifest.
 
         Raises:
-            VectorsError: A file was changed or is missing.
+            MarError: A file was changed.
         """
-        for number in range(len(self.manifest["shards"])):
-            self._compare(number, "whole")
+        for number, shard in enumerate(self.manifest["shards"]):
+            for path in shard_files(self.path, number):
+                if _digest(path) != shard["files"].get(path.name):
+                    raise MarError(f"{path} is not the file that was written. Copy it or encode again.")
 
-    def _compare(self, number: int, check: Check) -> None:
-        for name, entry in shard_files(self.manifest["shards"][number]).items():
-            path = self.path / SHARDS / name
-            try:
-                difference = check_file(path, entry, check)
-            except FileNotFoundError:
-                difference = "is missing"
-            if difference is not None:
-                raise VectorsError(f"{path} {difference}. Copy it again, or run the same 'mar encode' again.")
-
-    def _range(self, start: int, stop: int, step: int) -> np.ndarray:
-        if step != 1:
-            return self[np.arange(start, stop, step)]
-        vectors = np.empty((max(stop - start, 0), self.dim), dtype=np.float32)
-        at = start
-        while at < stop:
-            number = int(np.searchsorted(self._ends, at, side="right"))
-            end = min(stop, int(self._ends[number]))
-            first = self._start(number)
-            vectors[at - start : end - start] = self._rows(number, slice(at - first, end - first))
-            at = end
+    def _taken(self, places: np.ndarray) -> np.ndarray:
+        vectors = np.empty((len(places), self.dim), dtype=np.float32)
+        numbers = np.searchsorted(self._ends, places, side="right")
+        for number in np.unique(numbers).tolist():
+            here = np.flatnonzero(numbers == number)
+            start = int(self._ends[number - 1]) if number else 0
+            vectors[here] = unpack(self._shard(number)[0], self.dtype, places[here] - start)
         return vectors
 
-    def _rows(self, number: int, rows: np.ndarray | slice) -> np.ndarray:
-        return unpack(self._shard(number).tensors, self.dtype, rows)
-
-    def _start(self, number: int) -> int:
-        return int(self._ends[number - 1]) if number else 0
-
-    def _shard(self, number: int) -> Shard:
+    def _shard(self, number: int) -> tuple[dict[str, np.ndarray], pa.Table]:
+        """Return the arrays and the table of a shard, which are checked when it is first read."""
         if number not in self._open:
-            entry = self.manifest["shards"][number]
-            self._compare(number, "sample")
-            shard = Shard.open(self.path / SHARDS, number)
-            width = self.dim // 8 if self.dtype == "binary" else self.dim
-            expected = (entry["count"], width), NUMPY_TYPES[self.dtype]
-            layout = {name: (tensor.shape, tensor.dtype.name) for name, tensor in shard.tensors.items()}
-            scale = {"scale": ((entry["count"],), "float32")} if self.dtype == "int8" else {}
-            if layout != {"vectors": expected, **scale}:
-                raise VectorsError(
-                    f"{self.path / SHARDS / shard_name(number)}.safetensors holds {layout}; the manifest "
-                    f"says {expected[1]} {expected[0]}. Encode again."
-                )
-            self._open[number] = shard
+            path = shard_files(self.path, number)[0]
+            tensors, table = _mapped(path), read_table(path.with_suffix(".arrow"))
+            count = self.manifest["shards"][number]["count"]
+            expected = {"vectors": (count, self.dim // 8 if self.dtype == "binary" else self.dim)}
+            if self.dtype == "int8":
+                expected["scale"] = (count,)
+            if {name: values.shape for name, values in tensors.items()} != expected or len(table) != count:
+                raise MarError(f"{path} does not hold {count} vectors of {self.dim} {self.dtype}. Encode again.")
+            for values in tensors.values():
+                if values.dtype.kind == "f" and not np.isfinite(values).all():
+                    raise MarError(f"{path} holds NaN or infinite values. Encode again.")
+            self._open[number] = tensors, table
         return self._open[number]
 
     def _column(self, name: str, kind: pa.DataType) -> pa.ChunkedArray:
-        chunks = [self._shard(number).table[name] for number in range(len(self._ends))]
-        return pa.chunked_array([chunk for column in chunks for chunk in column.chunks], type=kind)
+        chunks = [chunk for number in range(len(self._ends)) for chunk in self._shard(number)[1][name].chunks]
+        return pa.chunked_array(chunks, type=kind)
 
 
-def _row_numbers(rows: Any, count: int) -> np.ndarray:
-    """Return a number, a sequence of numbers or a mask as row numbers.
+def shard_files(root: Path, number: int) -> tuple[Path, Path]:
+    """Return the files of a shard: its vectors, and its ids with the digests of their texts."""
+    path = root / SHARDS / f"{number:06d}"
+    return path.with_suffix(".safetensors"), path.with_suffix(".arrow")
+
+
+def shard_metadata(path: Path) -> dict[str, Any]:
+    """Return the metadata that `write_shard` put into a file."""
+    return dict(json.loads(_header(path)[0].get("__metadata__", {}).get("shard", "{}")))
+
+
+def _header(path: Path) -> tuple[dict[str, Any], int]:
+    """Return the header of a safetensors file, and the place where its arrays begin."""
+    try:
+        with path.open("rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            if not 2 <= length <= path.stat().st_size - 8:
+                raise ValueError("its header is longer than the file")
+            return dict(json.loads(stream.read(length))), 8 + length
+    except (ValueError, RecursionError) as error:
+        raise MarError(f"{path} is damaged ({one_line(error)}). Delete it and encode again.") from error
+
+
+def _mapped(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of a safetensors file, mapped into memory; no descriptor stays open."""
+    header, start = _header(path)
+    header.pop("__metadata__", None)
+    with pa.memory_map(str(path)) as source:
+        content = np.frombuffer(source.read_buffer(), np.uint8)
+    try:
+        return {
+            name: content[start + entry["data_offsets"][0] : start + entry["data_offsets"][1]]
+            .view(_NUMPY_TYPES[entry["dtype"]])
+            .reshape(entry["shape"])
+            for name, entry in header.items()
+        }
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise MarError(f"{path} is damaged ({one_line(error)}). Delete it and encode again.") from error
+
+
+def read_table(path: Path) -> pa.Table:
+    """Return ids and digests of a shard, mapped into memory."""
+    try:
+        with pa.memory_map(str(path)) as source:  # the table keeps the mapping alive
+            table = pa.ipc.open_file(source).read_all()
+        table.validate(full=True)  # Arrow itself trusts the offsets in a file
+        return table.select(_SCHEMA.names).cast(_SCHEMA)
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        raise MarError(f"{path} is damaged ({one_line(error)}). Delete it and encode again.") from error
+
+
+def write_vectors(
+    out: str | Path,
+    ids: Sequence[str],
+    vectors: np.ndarray,
+    *,
+    model: str | None = None,
+    space: str | None = None,
+    dtype: VectorType = "float32",
+    texts: Sequence[str] | None = None,
+    normalised: bool | None = None,
+    similarity: str = "cosine",
+    shard: int = SHARD_ROWS,
+) -> VectorFolder:
+    """Write vectors from another source as a folder of vectors.
+
+    Args:
+        out: The folder; it must hold no vectors yet.
+        ids: Ids, all different.
+        vectors: `(len(ids), dim)` floats.
+        model: Name of the model that computed the vectors.
+        space: Digest of its document space, if it is known.
+        dtype: Type to store the vectors in.
+        texts: The texts, from which digests are computed; without them, the digests are zeros.
+        normalised: Whether the vectors have length 1; by default this is measured.
+        similarity: `cosine` or `dot`.
+        shard: Vectors per shard.
 
     Raises:
-        IndexError: It is none of these, or a mask of another length.
+        MarError: Lengths differ, ids repeat, a value is not finite, or the folder holds vectors.
     """
-    index = np.asarray(rows)
-    if index.dtype == bool and index.shape == (count,):
-        return np.flatnonzero(index)
-    if index.ndim <= 1 and (index.dtype.kind in "iu" or not index.size):
-        return index
-    raise IndexError(
-        f"Rows are given by a number, a slice, a sequence of numbers or a mask of {count}; got an array of "
-        f"{index.dtype} with shape {index.shape}."
+    root, vectors, names = Path(out), np.asarray(vectors), [str(name) for name in ids]
+    if vectors.ndim != 2 or len(vectors) != len(names) or (texts is not None and len(texts) != len(names)):
+        raise MarError(f"Expected one vector and text for each of {len(names)} ids; got {vectors.shape}.")
+    if len(set(names)) < len(names):
+        raise MarError("The ids repeat; every document needs an id of its own.")
+    if (root / SHARDS).exists():
+        raise MarError(f"{root} holds vectors already; give another folder.")
+    if normalised is None:
+        lengths = np.linalg.norm(vectors.astype(np.float32, copy=False), axis=1)
+        normalised = bool(len(names)) and float(np.abs(lengths - 1).max()) < 1e-3
+    for number, start in enumerate(range(0, len(names), shard)):
+        rows = slice(start, start + shard)
+        digests = text_digests(texts[rows]) if texts is not None else [bytes(16)] * len(names[rows])
+        write_shard(root, number, names[rows], digests, vectors[rows], dtype)
+    settings = {
+        "dim": vectors.shape[1], "dtype": dtype, "normalised": normalised, "similarity": similarity, "prompt": "",
+    }  # fmt: skip
+    return write_manifest(
+        root, -(-len(names) // shard), model={"name": model, "digest": None}, space=space, settings=settings
     )
 
 
-def text_digests(texts: Sequence[str]) -> list[bytes]:
-    """Return the first 16 bytes of the sha256 of each text in UTF-8."""
-    return [hashlib.sha256(text.encode()).digest()[:16] for text in texts]
+def write_shard(
+    root: Path,
+    number: int,
+    ids: Sequence[str],
+    digests: Sequence[bytes],
+    vectors: np.ndarray,
+    dtype: str,
+    metadata: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a shard; its vectors are moved into place last and mark it as finished.
 
-
-def shard_entry(root: Path, number: int) -> dict[str, Any]:
-    """Return the manifest's entry of a finished shard, after comparing its content with its own digests.
-
-    Raises:
-        MarError: A file is missing, or the disk returns other bytes than were written.
-    """
-    name = shard_name(number)
-    paths = [root / SHARDS / f"{name}.safetensors", root / SHARDS / f"{name}.arrow"]
-    check_shard(root / SHARDS, number)
-    header = read_header(paths[0])
-    entries = {path.name: entry_of(path) for path in paths}
-    return {
-        "name": name,
-        "count": header.tensors["vectors"]["shape"][0],
-        "digest": header.metadata.get("digest"),
-        "files": {file: entry.pop("sha256") for file, entry in entries.items()},
-        "samples": entries,
-    }
-
-
-def shard_files(shard: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return entries of a shard's files by name: `sha256`, in newer folders also `bytes` and `sample`."""
-    samples = shard.get("samples", {})
-    return {name: {"sha256": digest, **samples.get(name, {})} for name, digest in shard["files"].items()}
-
-
-def read_manifest(root: Path) -> dict[str, Any]:
-    """Return the manifest of a folder of vectors, checked.
+    Args:
+        root: The folder of vectors.
+        number: Number of the shard.
+        ids: Ids of the documents.
+        digests: Digests of their texts, 16 bytes each.
+        vectors: `(len(ids), dim)` floats.
+        dtype: Type to store the vectors in.
+        metadata: Metadata for the header, see `shard_metadata`.
 
     Raises:
-        VectorsError: The folder holds no vectors, or is unfinished, of another version or damaged.
+        MarError: A value is not finite, or an id is not valid Unicode.
     """
-    if not (root / MANIFEST).is_file():
-        if (root / SHARDS).is_dir():
-            raise VectorsError(
-                f"{root} is not finished: it has no {MANIFEST}. Run the same 'mar encode' again; it "
-                "resumes with the missing shards."
-            )
-        raise VectorsError(f"{root} is not a folder of vectors (no {MANIFEST}). 'mar encode' writes one.")
+    tensors = pack(vectors, dtype)
+    path, table_path = shard_files(root, number)
     try:
-        manifest: dict[str, Any] = read_json(root / MANIFEST)
-        kind, version = manifest["format"], manifest["version"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise VectorsError(f"{root / MANIFEST} is damaged ({error!r}). Encode again.") from error
-    if kind != FORMAT or version != VERSION:
-        raise VectorsError(
-            f"{root} holds {kind!r} version {version!r}; this program reads {FORMAT} version {VERSION}."
-        )
-    try:
-        _check_manifest(manifest)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise VectorsError(f"{root / MANIFEST} is damaged ({error}). Encode again.") from error
-    return manifest
-
-
-def _check_manifest(manifest: Mapping[str, Any]) -> None:
-    """Check that the fields that paths and sizes depend on hold what `write_manifest` writes.
-
-    Raises:
-        ValueError: A field is invalid. `KeyError`, `TypeError` and `AttributeError` mean the same.
-    """
-    settings = manifest["settings"]
-    check_type(settings["dtype"])
-    for field in (settings["dim"], *(shard["count"] for shard in manifest["shards"])):
-        if type(field) is not int or field < 1:
-            raise ValueError(f"dimensions and counts are whole numbers from 1; got {field!r}")
-    if manifest["count"] != sum(shard["count"] for shard in manifest["shards"]):
-        raise ValueError(f"the shards do not add up to {manifest['count']!r} vectors")
-    for number, shard in enumerate(manifest["shards"]):
-        expected = {f"{shard_name(number)}.{end}" for end in ("safetensors", "arrow")}
-        if shard["name"] != shard_name(number) or set(shard["files"]) != expected:
-            got = f"{shard['name']!r} with {repr(shard['files'])[:200]}"
-            raise ValueError(f"shard {number} has the files {', '.join(sorted(expected))}; got {got}")
-        samples = shard.get("samples", {})
-        if not all(isinstance(digest, str) for digest in shard["files"].values()) or not all(
-            isinstance(sample, dict) for sample in samples.values()
-        ):
-            raise ValueError(f"shard {number} has invalid digests")
+        table = pa.table({"id": list(ids), "digest": list(digests)}, schema=_SCHEMA)
+    except UnicodeEncodeError as error:
+        raise MarError(f"An id holds half of a surrogate pair ({error}). Correct it.") from error
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)  # a replaced shard must never have new ids beside old vectors
+    with finished(table_path) as part, pa.ipc.new_file(str(part), _SCHEMA) as writer:
+        writer.write_table(table)
+    with finished(path) as part:
+        # A single entry: the order of several would differ between processes.
+        part.write_bytes(save(tensors, metadata={"shard": json.dumps(dict(metadata or {}), sort_keys=True)}))
 
 
 def write_manifest(
     root: Path,
+    shards: int,
     *,
     model: Mapping[str, Any],
     space: str | None,
     settings: Mapping[str, Any],
-    corpus: Mapping[str, Any],
-    shards: Sequence[Mapping[str, Any]],
-) -> dict[str, Any]:
-    """Write `manifest.json` and return its content."""
+    corpus: Mapping[str, Any] | None = None,
+) -> VectorFolder:
+    """Write the manifest of a folder with this number of shards, and open it."""
+    entries = []
+    for number in range(shards):
+        files = shard_files(root, number)
+        count = _header(files[0])[0]["vectors"]["shape"][0]
+        entries.append({"count": count, "files": {path.name: _digest(path) for path in files}})
     content = {
         "format": FORMAT,
         "version": VERSION,
         "model": dict(model),
         "space": space,
         "settings": dict(settings),
-        "corpus": dict(corpus),
-        "count": sum(shard["count"] for shard in shards),
-        "shards": [dict(shard) for shard in shards],
+        "corpus": dict(corpus or {"path": None, "digest": None}),
+        "count": sum(entry["count"] for entry in entries),
+        "shards": entries,
     }
     write_json(root / MANIFEST, content)
-    return content
+    return VectorFolder.open(root)
+
+
+def text_digests(texts: Sequence[str]) -> list[bytes]:
+    """Return the first 16 bytes of the sha256 of each text in UTF-8.
+
+    Raises:
+        MarError: A text is not valid Unicode.
+    """
+    try:
+        return [hashlib.sha256(text.encode()).digest()[:16] for text in texts]
+    except UnicodeEncodeError as error:
+        raise MarError(f"A text holds half of a surrogate pair ({error}). Correct it.") from error
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def check_type(dtype: str, dim: int | None = None) -> None:
+    """Refuse an unknown type, and for binary a dimension that is not a multiple of 8.
+
+    Raises:
+        MarError: The type or the dimension is refused; the message says what fits.
+    """
+    if dtype not in get_args(VectorType):
+        raise MarError(f"Vectors are stored as {', '.join(get_args(VectorType))}; got {dtype!r}.")
+    if dim is not None and (dim < 1 or (dtype == "binary" and dim % 8)):
+        raise MarError(f"{dtype} vectors cannot have {dim} dimensions; binary takes multiples of 8.")
+
+
+def pack(vectors: np.ndarray, dtype: str) -> dict[str, np.ndarray]:
+    """Return vectors `(n, dim)` float32 converted to a storage type.
+
+    int8 is symmetric with one scale per vector, its largest absolute value divided by 127. A bit of binary is
+    1 if its dimension is above 0; the first dimension is the highest bit of the first byte (as in
+    `numpy.packbits` and sentence-transformers' `ubinary`).
+
+    Returns:
+        `vectors` `(n, dim)`, for binary `(n, dim / 8)` uint8; for int8 also `scale` `(n,)` float32.
+
+    Raises:
+        MarError: A value is not finite, or beyond the range of float16.
+    """
+    check_type(dtype, vectors.shape[1])
+    vectors = np.ascontiguousarray(vectors, dtype=np.float32)
+    with np.errstate(over="ignore"):  # reported below
+        converted = vectors.astype("float16") if dtype == "float16" else vectors
+    fine = np.isfinite(converted).all(axis=1)
+    if not fine.all():
+        raise MarError(
+            f"Vector {int(np.flatnonzero(~fine)[0])} holds NaN or infinite values as {dtype}. Check the "
+            "model's weights, or compute in float32 and store float32."
+        )
+    if dtype == "int8":
+        scale = (np.abs(vectors).max(axis=1, initial=0.0) / 127).astype(np.float32)
+        steps = vectors / np.where(scale > 0, scale, 1)[:, None]
+        return {"vectors": np.rint(steps).clip(-127, 127).astype(np.int8), "scale": scale}
+    return {"vectors": np.packbits(vectors > 0, axis=1) if dtype == "binary" else converted}
+
+
+def unpack(tensors: Mapping[str, np.ndarray], dtype: str, rows: np.ndarray | slice) -> np.ndarray:
+    """Return some rows of stored vectors as float32 `(rows, dim)`.
+
+    Bits become plus or minus one over the square root of the dimension, so a vector has length 1.
+    """
+    stored = tensors["vectors"][rows]
+    if dtype == "binary":
+        bits = np.unpackbits(stored, axis=1)
+        return (bits.astype(np.float32) * 2 - 1) / np.float32(np.sqrt(bits.shape[1]))
+    if dtype == "int8":
+        scaled: np.ndarray = stored.astype(np.float32) * tensors["scale"][rows][:, None]
+        return scaled
+    return stored.astype(np.float32)

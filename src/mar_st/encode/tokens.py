@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from sentence_transformers.base.modules import Transformer
-
-from mar_st.encode.batches import token_batches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,32 +40,14 @@ class Window:
     texts: list[str] = field(default_factory=list)
     constants: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def size(self) -> int:
-        """Return the number of distinct texts."""
-        return len(self.lengths)
-
-    @cached_property
-    def ends(self) -> np.ndarray:
-        """Return the end of each distinct text in a column."""
-        return np.cumsum(self.lengths)
-
-    def span(self, row: int) -> slice:
-        """Return the slice of a distinct text in a column."""
-        return slice(int(self.ends[row] - self.lengths[row]), int(self.ends[row]))
+    def tokens(self, column: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Return the values of some distinct texts in a column, one text after the other, int64."""
+        ends = np.cumsum(self.lengths)
+        parts = [column[ends[row] - self.lengths[row] : ends[row]] for row in rows]
+        return np.concatenate(parts).astype(np.int64)
 
 
-class FrontEnd(Protocol):
-    """Turns texts into features."""
-
-    def window(self, texts: Sequence[str], budget: int) -> Window:
-        """Tokenise texts and plan their batches."""
-
-    def features(self, window: Window, rows: np.ndarray) -> dict[str, Any]:
-        """Return the features of a batch, tensors in CPU memory."""
-
-
-def front_end(module: nn.Module, **options: Any) -> FrontEnd:
+def front_end(module: nn.Module, **options: Any) -> TokenFrontEnd | PlainFrontEnd:
     """Return the front end for the first module of a route.
 
     Args:
@@ -79,6 +58,40 @@ def front_end(module: nn.Module, **options: Any) -> FrontEnd:
         return TokenFrontEnd(module, **options)
     options.pop("packed")
     return PlainFrontEnd(module, **options)
+
+
+def token_batches(
+    lengths: Sequence[int] | np.ndarray, budget: int, *, padded: bool = True, rows: int | None = None
+) -> list[np.ndarray]:
+    """Split texts into batches of about `budget` tokens, longest texts first.
+
+    Texts of the same length are batched together, so there is almost no padding. The order depends only on
+    the lengths.
+
+    Args:
+        lengths: Tokens of each text, `(n,)`.
+        budget: Maximum number of tokens of a batch, padding included; a longer text is a batch of its own.
+        padded: Whether texts are padded to the longest of their batch; else they are laid end to end.
+        rows: Maximum number of texts of a batch; default no limit.
+
+    Returns:
+        Row numbers of each batch, int64; every row occurs once.
+    """
+    sizes = np.asarray(lengths, dtype=np.int64)
+    order = np.argsort(-sizes, kind="stable")
+    most = rows or len(order)
+    batches, start, total = [], 0, 0
+    for place, row in enumerate(order):
+        length = int(sizes[row])
+        # Sorted, so the first text of a batch is its longest.
+        after = int(sizes[order[start]]) * (place - start + 1) if padded else total + length
+        if place > start and (after > budget or place - start >= most):
+            batches.append(order[start:place])
+            start, total = place, 0
+        total += length
+    if start < len(order):
+        batches.append(order[start:])
+    return batches
 
 
 def distinct(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
@@ -119,7 +132,7 @@ class TokenFrontEnd:
         self._offset = int(module._infer_flatten_position_offset()) if packed else 0
 
     def window(self, texts: Sequence[str], budget: int) -> Window:
-        """Tokenise the distinct texts and group them into batches, as `FrontEnd.window`."""
+        """Tokenise the distinct texts and plan batches of about `budget` tokens."""
         unique, inverse = distinct(texts)
         if not unique:
             return Window(inverse, [], inverse)
@@ -148,7 +161,7 @@ class TokenFrontEnd:
         return Window(lengths, batches, inverse, columns, constants=constants)
 
     def features(self, window: Window, rows: np.ndarray) -> dict[str, Any]:
-        """Pack or pad the tokens of a batch, as `FrontEnd.features`."""
+        """Return the features of a batch, packed or padded, tensors in CPU memory."""
         make = self._pack if self.packed else self._pad
         return {**make(window, rows), **window.constants}
 
@@ -160,7 +173,7 @@ class TokenFrontEnd:
         features = {"attention_mask": torch.from_numpy(mask.astype(np.int64))}
         for name, column in window.columns.items():
             array = np.full(mask.shape, self._pads[name], dtype=np.int64)
-            array[mask] = np.concatenate([column[window.span(row)] for row in rows])
+            array[mask] = window.tokens(column, rows)
             features[name] = torch.from_numpy(array)
         return features
 
@@ -170,10 +183,7 @@ class TokenFrontEnd:
         bounds = torch.from_numpy(np.concatenate([[0], ends]).astype(np.int32))
         positions = np.arange(ends[-1]) - np.repeat(ends - lengths, lengths) + self._offset
         features: dict[str, Any] = {
-            name: torch.from_numpy(
-                np.concatenate([column[window.span(row)] for row in rows]).astype(np.int64)[None]
-            )
-            for name, column in window.columns.items()
+            name: torch.from_numpy(window.tokens(column, rows)[None]) for name, column in window.columns.items()
         }
         longest = int(lengths.max())
         return features | {
@@ -199,13 +209,13 @@ class PlainFrontEnd:
         self._lock = threading.Lock()
 
     def window(self, texts: Sequence[str], budget: int) -> Window:
-        """Group the distinct texts into batches by their number of characters, as `FrontEnd.window`."""
+        """Plan batches of the distinct texts by their number of characters."""
         unique, inverse = distinct(texts)
         lengths = np.array([len(self.prompt) + len(text) + 2 for text in unique], dtype=np.int64)
         return Window(lengths, token_batches(lengths, budget, rows=self.rows), inverse, texts=unique)
 
     def features(self, window: Window, rows: np.ndarray) -> dict[str, Any]:
-        """Let the module preprocess the texts of a batch, as `FrontEnd.features`."""
+        """Let the module preprocess the texts of a batch."""
         texts = [window.texts[row] for row in rows]
         with self._lock:
             inputs: dict[str, Any] = self.module.preprocess(

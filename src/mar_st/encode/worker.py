@@ -1,27 +1,34 @@
-"""Encoding shards with one model on one device: read, tokenise, compute and write, overlapped."""
+"""Encoding shards: with one model on one device, in several processes, or on a Ray cluster."""
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass
+import multiprocessing
+import os
+import traceback
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
+from queue import Empty
 from typing import TYPE_CHECKING, Any
 
-from mar_st.encode.folder import SHARDS, text_digests
+from mar_st.encode.corpus import Scan, ShardReader
+from mar_st.encode.folder import text_digests, write_shard
 from mar_st.encode.loading import load_model
-from mar_st.encode.pipeline import behind
-from mar_st.encode.scan import Scan, ShardReader
-from mar_st.encode.shards import write_shard
+from mar_st.errors import MarError
 from mar_st.kernels.heap import keep, trim
+from mar_st.kernels.processor import processors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy as np
 
     from mar_st.encode.corpus import Entry
-    from mar_st.encode.settings import EncodeSettings
+    from mar_st.encode.encoding import EncodeSettings
     from mar_st.kernels.linear import Kernel
+
+#: Seconds between two checks that the workers are still running.
+_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -63,13 +70,16 @@ class Worker:
             dim=settings.dim,
             prompt=settings.prompt,
             max_length=settings.max_length,
-            tokens=settings.tokens,
             threads=job.threads,
         )
         self._reader = ShardReader(job.scan)
 
     def run(self, numbers: Iterable[int], done: Callable[[int], None]) -> None:
-        """Encode shards; `done` is called for each when its files are in place.
+        """Encode shards: one is read while another is computed and a third is written.
+
+        Args:
+            numbers: Numbers of the shards.
+            done: Called for each shard when its files are in place.
 
         Raises:
             MarError: The corpus changed, or the model returns a value that is not finite.
@@ -80,10 +90,9 @@ class Worker:
                 entries = self._reader.read(number)
                 yield (number, entries), [entry.document for entry in entries]
 
-        def write(item: tuple[tuple[int, list[Entry]], np.ndarray]) -> None:
-            (number, entries), vectors = item
+        def write(number: int, entries: list[Entry], vectors: np.ndarray) -> None:
             write_shard(
-                Path(self.job.out) / SHARDS,
+                Path(self.job.out),
                 number,
                 [entry.id for entry in entries],
                 text_digests([entry.document for entry in entries]),
@@ -94,9 +103,14 @@ class Worker:
             trim()  # threads that free blocks of every size fragment the heap, by about 3 KB per document
             done(number)
 
-        with behind(write) as give:
-            for item in self.engine.stream(windows()):
-                give(item)
+        with ThreadPoolExecutor(1, "write") as writer:
+            written: Future[None] | None = None
+            for (number, entries), vectors in self.engine.stream(windows()):
+                if written is not None:
+                    written.result()
+                written = writer.submit(write, number, entries, vectors)
+            if written is not None:
+                written.result()
 
     def facts(self) -> dict[str, Any]:
         """Describe the vectors for the manifest: width, similarity, prompt and maximum length."""
@@ -110,8 +124,127 @@ class Worker:
         }
 
 
-def remove_parts(folder: Path) -> None:
-    """Delete files that a killed process left half written."""
-    for path in folder.glob("*.part"):
-        with suppress(FileNotFoundError):
-            path.unlink()
+def run_processes(
+    job: EncodeJob, numbers: Sequence[int], done: Callable[[int], None], devices: Sequence[str]
+) -> None:
+    """Encode shards in one process per device, each every n-th shard.
+
+    Args:
+        job: The job; its device and threads are replaced.
+        numbers: Numbers of the shards.
+        done: Called with the number of each finished shard, in any order.
+        devices: One device per process; several processes on `cpu` share the processors.
+
+    Raises:
+        MarError: A worker raised an error or was killed.
+    """
+    context = multiprocessing.get_context("spawn")
+    reports = context.Queue()
+    devices = devices[: len(numbers)]
+    threads = max(1, (job.threads or processors()) // len(devices)) if job.device == "cpu" else None
+    workers = []
+    for place, device in enumerate(devices):
+        own = replace(job, device=device, threads=threads)
+        arguments = (own, list(numbers[place :: len(devices)]), reports, os.getpid())
+        workers.append(context.Process(target=_work, args=arguments, daemon=True))
+    try:
+        for worker in workers:
+            worker.start()
+        for _ in numbers:
+            report = None
+            while report is None:
+                try:
+                    report = reports.get(timeout=_POLL_SECONDS)
+                except Empty:
+                    dead = [worker.exitcode for worker in workers if worker.exitcode]
+                    if dead:
+                        report = f"A worker process ended with exit code {dead[0]} (killed, or out of memory?)."
+            if isinstance(report, str):
+                raise MarError(f"{report} Run the command again to resume, maybe with fewer workers.")
+            done(report)
+    finally:
+        for worker in workers:
+            worker.terminate()
+            worker.join()
+
+
+def _work(job: EncodeJob, numbers: list[int], reports: Any, parent: int) -> None:
+    def own() -> Iterator[int]:
+        for number in numbers:
+            if os.getppid() != parent:  # the parent was killed, and a new run may have started
+                return
+            yield number
+
+    try:
+        Worker(job).run(own(), reports.put)
+    except MarError as error:
+        reports.put(str(error))
+    except Exception as error:  # torch raises many kinds; the parent reports them
+        traceback.print_exc()
+        reports.put(f"A worker on {job.device} failed with {type(error).__name__}: {error}.")
+
+
+class ShardEncoder:
+    """Actor of a Ray pool: takes shard numbers, writes those shards, returns the numbers with any error."""
+
+    def __init__(self, job: EncodeJob) -> None:
+        self._job = job
+        # Loaded with the first batch: Ray takes an error in a constructor for a lost actor and retries it.
+        self._worker: Worker | None = None
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Encode the shards of a batch; `error` holds the message of an error that the user can fix."""
+        message = ""
+        try:
+            self._worker = self._worker or Worker(self._job)
+            self._worker.run(batch["shard"].tolist(), lambda _: None)
+        except MarError as error:
+            message = str(error)
+        return {"shard": batch["shard"], "error": [message] * len(batch["shard"])}
+
+
+def run_ray(job: EncodeJob, numbers: Sequence[int], done: Callable[[int], None]) -> None:
+    """Encode shards on a Ray cluster: one that is running, or a new one on this machine only.
+
+    Only the numbers of shards are sent: each actor has the model, reads the corpus and writes the vectors. An
+    actor takes one GPU if the job is for a GPU, else `job.threads` processors (default 1). If a machine is
+    lost, Ray assigns its unfinished shards to other machines.
+
+    Args:
+        job: The job.
+        numbers: Numbers of the shards.
+        done: Called with the number of each finished shard, in any order.
+
+    Raises:
+        MarError: Ray is not installed or gave up, or a worker raised an error.
+    """
+    try:
+        import ray  # lazy: ray
+        from ray.exceptions import RayError  # lazy: ray
+    except ImportError as error:
+        raise MarError("--engine ray needs the package ray: pip install 'medteb[scale]'") from error
+
+    if not ray.is_initialized():
+        ray.init(log_to_driver=False)
+    gpu = job.device.startswith("cuda")
+    threads = job.threads or 1
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    # One shard per block, so that they can be distributed one by one.
+    data = ray.data.from_items([{"shard": number} for number in numbers], override_num_blocks=len(numbers))
+    written = data.map_batches(
+        ShardEncoder,
+        fn_constructor_args=[replace(job, device="cuda" if gpu else job.device, threads=threads)],
+        batch_size=1,
+        num_gpus=1 if gpu else 0,
+        num_cpus=1 if gpu else threads,
+        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=len(numbers)),
+    )
+    try:
+        for row in written.iter_rows():
+            if row["error"]:
+                raise MarError(row["error"])
+            done(int(row["shard"]))
+    except RayError as error:
+        raise MarError(
+            f"Ray gave up ({type(error).__name__}: {str(error)[:300]}). Run the command again to resume."
+        ) from error
