@@ -200,8 +200,8 @@ def one(args: argparse.Namespace) -> dict[str, Any]:
 def memory(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Encode a corpus on disk as `mar encode` does."""
     from mar_st.encode import EncodeSettings
+    from mar_st.encode.corpus import scan_corpus
     from mar_st.encode.folder import SHARDS
-    from mar_st.encode.scan import scan_corpus
     from mar_st.encode.worker import EncodeJob, Worker
 
     texts = json.loads((folder / "texts.json").read_text(encoding="utf-8"))
@@ -211,7 +211,7 @@ def memory(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
             row = {"_id": f"d{number}", "text": f"{texts[number % len(texts)]}{number}"}
             stream.write(json.dumps(row, ensure_ascii=False) + "\n")
     (out / SHARDS).mkdir(parents=True)
-    settings = EncodeSettings(dtype=DTYPES[args.precision], tokens=args.tokens)
+    settings = EncodeSettings(dtype=DTYPES[args.precision])
     first = scan_corpus(folder / "few.jsonl", settings.shard, show_progress=False)
     worker = Worker(EncodeJob(str(folder), str(out), first, settings, args.device))
     worker.engine.encode(texts[:64])
@@ -219,7 +219,7 @@ def memory(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     started = time.perf_counter()
     scan = scan_corpus(path, settings.shard)
     scanned = time.perf_counter() - started
-    from mar_st.encode.scan import ShardReader
+    from mar_st.encode.corpus import ShardReader
 
     worker.job, worker._reader = (
         EncodeJob(str(folder), str(out), scan, settings, args.device),

@@ -361,8 +361,8 @@ def encode_mar(context: Context, folder: Path, texts: list[str], limit: int) -> 
     import numpy as np
 
     from mar_st.encode import EncodeSettings
+    from mar_st.encode.corpus import ShardReader, scan_corpus
     from mar_st.encode.folder import SHARDS
-    from mar_st.encode.scan import ShardReader, scan_corpus
     from mar_st.encode.worker import EncodeJob, Worker
 
     corpus, out = context.work / "corpus.jsonl", context.work / "vectors"

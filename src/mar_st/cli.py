@@ -13,7 +13,8 @@ import typer
 from mar_st.commands.ablate import ablate
 from mar_st.commands.align import align
 from mar_st.commands.cross_encoder import cross_encoder
-from mar_st.commands.encode import encode
+from mar_st.commands.encode import EncodeCommand, encode
+from mar_st.commands.encode import shown as encoded
 from mar_st.commands.export import export
 from mar_st.commands.index import index_build, index_info, index_update
 from mar_st.commands.index_match import index_match
@@ -26,6 +27,7 @@ from mar_st.commands.serve import serve
 from mar_st.commands.trim import trim
 from mar_st.commands.version import Version
 from mar_st.errors import MarError, os_error_message
+from mar_st.options import command
 
 app = typer.Typer(
     name="mar",
@@ -240,7 +242,7 @@ app.command()(ablate)
 app.command()(align)
 app.command("cross-encoder")(cross_encoder)
 app.command()(mine)
-app.command()(encode)
+command(app, "encode", EncodeCommand, encode, show=encoded)
 app.add_typer(indexes)
 app.command()(search)
 app.command()(trim)

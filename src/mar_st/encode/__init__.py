@@ -10,14 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mar_st.encode.corpus import Entry, read_corpus
-    from mar_st.encode.encoding import EncodeSettings, encode_corpus
+    from mar_st.encode.encoding import encode_corpus
     from mar_st.encode.engine import Engine
     from mar_st.encode.folder import VectorFolder, write_vectors
+    from mar_st.encode.settings import EncodeSettings
 
-__all__ = ["EncodeSettings", "Engine", "Entry", "VectorFolder", "encode_corpus", "read_corpus", "write_vectors"]
+__all__ = [
+    "EncodeSettings",
+    "Engine",
+    "Entry",
+    "VectorFolder",
+    "encode_corpus",
+    "read_corpus",
+    "write_vectors",
+]
 
 _HOMES = {
-    "EncodeSettings": "encoding",
+    "EncodeSettings": "settings",
     "Engine": "engine",
     "Entry": "corpus",
     "VectorFolder": "folder",

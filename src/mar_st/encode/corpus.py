@@ -32,7 +32,14 @@ FieldType: TypeAlias = Literal["string", "integer", "number", "boolean"]
 _ENTRY_FIELDS = ("_id", "id", "title", "text", "metadata")
 
 #: Files of a corpus in a folder, in order of preference.
-_FILE_PATTERNS = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.[ct]sv", "corpus*.parquet", "corpus/*.parquet", "*.parquet")
+_FILE_PATTERNS = (
+    "corpus.jsonl",
+    "corpus.jsonl.gz",
+    "corpus.[ct]sv",
+    "corpus*.parquet",
+    "corpus/*.parquet",
+    "*.parquet",
+)
 
 #: Share of numbers above which a field is one of numbers; its other values take part in no comparison.
 NUMBER_SHARE = 0.9
@@ -84,7 +91,9 @@ def _rows(source: str | Path) -> Iterator[tuple[str, Any]]:
     if (path / "dataset_info.json").is_file():
         from datasets import load_from_disk  # lazy: datasets
 
-        yield from ((f"{path}, row {row}", content) for row, content in enumerate(load_from_disk(str(path)), 1))
+        yield from (
+            (f"{path}, row {row}", content) for row, content in enumerate(load_from_disk(str(path)), 1)
+        )
         return
     files = [path] if path.is_file() else []
     if path.is_dir():
@@ -103,7 +112,9 @@ def _entry(place: str, row: dict[str, Any]) -> Entry:
     identity = row.get("_id") if row.get("_id") is not None else row.get("id")
     text, title = row.get("text", ""), row.get("title") or ""
     if isinstance(identity, bool) or not isinstance(identity, str | int) or identity == "":
-        raise MarError(f"{place}: needs an '_id', a string or a whole number; it has {sorted(map(str, row))}.")
+        raise MarError(
+            f"{place}: needs an '_id', a string or a whole number; it has {sorted(map(str, row))}."
+        )
     shown = printable(str(identity))[:200]
     if not isinstance(text, str) or not isinstance(title, str):
         raise MarError(f"{place}: 'text' and 'title' of document {shown} should be strings.")
@@ -119,9 +130,13 @@ def _entry(place: str, row: dict[str, Any]) -> Entry:
         and not (isinstance(value, float) and not math.isfinite(value))
     }
     try:
-        "".join([str(identity), title, text, *metadata, *(v for v in metadata.values() if isinstance(v, str))]).encode()
+        "".join(
+            [str(identity), title, text, *metadata, *(v for v in metadata.values() if isinstance(v, str))]
+        ).encode()
     except UnicodeEncodeError as error:
-        raise MarError(f"{place}: document {shown} holds half of a surrogate pair, which is not text.") from error
+        raise MarError(
+            f"{place}: document {shown} holds half of a surrogate pair, which is not text."
+        ) from error
     return Entry(str(identity), title, text, metadata)
 
 
@@ -156,7 +171,7 @@ class FieldTypes:
                 self.ids.setdefault((name, kind), []).append(entry.id)
 
     def types(self) -> dict[str, FieldType]:
-        """Return the type of each field; one with values of several types is of strings, or mostly numbers."""
+        """Return the type of each field: the only one, numbers if most values are, otherwise strings."""
         return {name: self._type(counts) for name, counts in sorted(self.counts.items())}
 
     def odd(self) -> list[str]:
@@ -168,8 +183,8 @@ class FieldTypes:
                 count = sum(self.counts[name][one] for one in others)
                 ids = [identity for one in others for identity in self.ids[name, one]][:_LISTED_IDS]
                 lines.append(
-                    f"the field {name!r} holds numbers, but other values in {count} documents ({', '.join(ids)}"
-                    f"{', ...' if count > len(ids) else ''}), which no filter on it will find"
+                    f"{name!r} holds numbers, but not in {count} documents, which no filter on it will find: "
+                    f"{', '.join(ids)}{', ...' if count > len(ids) else ''}"
                 )
         return lines
 
@@ -207,7 +222,7 @@ class Scan:
 
 
 def scan_corpus(source: str | Path, rows: int, *, show_progress: bool = True) -> Scan:
-    """Read a corpus once before anything is computed: find errors, repeated ids, and the digest of each shard.
+    """Read a corpus once, before anything is computed, for errors, repeated ids and digests.
 
     Args:
         source: See `read_corpus`.
@@ -224,7 +239,9 @@ def scan_corpus(source: str | Path, rows: int, *, show_progress: bool = True) ->
     for count, entry in enumerate(bar, 1):
         key = hashlib.blake2b(entry.id.encode(), digest_size=16).digest()
         if key in seen:
-            raise MarError(f"{source}: the id {entry.id!r} occurs twice. Every document needs an id of its own.")
+            raise MarError(
+                f"{source}: the id {entry.id!r} occurs twice. Every document needs an id of its own."
+            )
         seen.add(key)
         fields.add(entry)
         content = _content(entry)

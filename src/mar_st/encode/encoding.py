@@ -8,65 +8,37 @@ appended to a corpus, full shards stay unchanged; the last, partial one is encod
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, model_validator
 from tqdm import tqdm
 
 from mar_st.encode.corpus import Scan, ShardReader, scan_corpus
 from mar_st.encode.folder import (
     MANIFEST,
-    SHARD_ROWS,
     SHARDS,
     VectorFolder,
-    VectorType,
-    check_type,
     read_table,
     shard_files,
     shard_metadata,
     text_digests,
     write_manifest,
 )
-from mar_st.encode.loading import Dtype, check_memory, model_identity, resolve
+from mar_st.encode.loading import check_memory, model_identity, resolve
+from mar_st.encode.settings import EncodeSettings
 from mar_st.encode.worker import EncodeJob, Worker, run_processes, run_ray
 from mar_st.errors import MarError
 from mar_st.files import locked, read_json, read_record, write_json
-from mar_st.options import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Executor: TypeAlias = Literal["local", "ray"]
+    from mar_st.encode.settings import Executor
 
 #: File with the model and the settings that a folder was started with.
 ENCODE_FILE = "encode.json"
 
 #: Version of the engine; raised by every change that makes it compute other bytes from the same settings.
 ENGINE_VERSION = 1
-
-
-class EncodeSettings(Settings):
-    """Settings that the bytes of a folder of vectors depend on; a resumed run must use the same.
-
-    On a CPU the fastest kernel for the dtype computes linear layers (`mar_st.kernels.linear`); for `float32`,
-    torch's own does. Documents of a shard are sorted by length together; a killed run loses at most one shard.
-    """
-
-    dim: int | None = Field(None, ge=1, description="Number of leading dimensions to keep (Matryoshka); default: all.")
-    precision: VectorType = Field("float32", description="Precision of the stored vectors.")
-    dtype: Dtype = Field(
-        "auto", description="Dtype that the model computes in; auto: float32 on a CPU, that of the weights on a GPU."
-    )
-    prompt: str | None = Field(None, description="Prompt put before documents; default: the model's own.")
-    max_length: int | None = Field(
-        None, ge=1, description="Maximum number of tokens per document; default: the model's."
-    )
-    shard: int = Field(SHARD_ROWS, ge=1, description="Number of documents per shard.")
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        check_type(self.precision, self.dim)
-        return self
 
 
 def encode_corpus(
@@ -127,7 +99,11 @@ def encode_corpus(
             str(resolve(model)), str(root.resolve()), scan, settings, devices[0], record["kernel"], threads
         )
         bar = tqdm(
-            total=scan.count, initial=scan.count - total, desc="encoding", unit="documents", disable=not show_progress
+            total=scan.count,
+            initial=scan.count - total,
+            desc="encoding",
+            unit="documents",
+            disable=not show_progress,
         )
         with bar:
 
@@ -143,8 +119,8 @@ def encode_corpus(
         absent = [number for number in missing if not shard_files(root, number)[0].is_file()]
         if absent:
             raise MarError(
-                f"{len(absent)} shards were encoded elsewhere and are not in {root}. All machines must see it "
-                "under this path: put it on shared storage."
+                f"{len(absent)} shards were encoded elsewhere and are not in {root}. All machines must see "
+                "it under this path: put it on shared storage."
             )
         facts = shard_metadata(shard_files(root, 0)[0])
         facts.pop("digest")
@@ -178,18 +154,23 @@ def _begun(root: Path, identity: dict[str, Any], settings: EncodeSettings, devic
         MarError: The folder was started with others; the message names them.
     """
     record = {
-        "model": identity["digest"], **settings.model_dump(), "device": device.partition(":")[0], "engine": ENGINE_VERSION
+        "model": identity["digest"], **settings.model_dump(), "device": device.partition(":")[0],
+        "engine": ENGINE_VERSION,
     }  # fmt: skip
     if not any((root / SHARDS).glob("*.safetensors")):
         return {**record, "kernel": _kernel(settings, device)}
     if not (root / ENCODE_FILE).is_file():
         raise MarError(f"{root} holds vectors that 'mar encode' did not write. Give another folder.")
     begun: dict[str, Any] = read_json(root / ENCODE_FILE)
-    changes = [f"{name}: was {begun.get(name)}, now {value}" for name, value in record.items() if begun.get(name) != value]
+    changes = [
+        f"{name}: was {begun.get(name)}, now {value}"
+        for name, value in record.items()
+        if begun.get(name) != value
+    ]
     if changes:
         raise MarError(
-            f"{root} was started with another model or other settings ({'; '.join(changes)}). Repeat them, or give "
-            "another folder."
+            f"{root} was started with another model or other settings ({'; '.join(changes)}). Repeat them, "
+            "or give another folder."
         )
     return begun  # with the kernel of the first run, whatever is the fastest here
 
@@ -234,7 +215,11 @@ def _check_appended(root: Path, scan: Scan, number: int) -> None:
     entries = ShardReader(scan).read(number)
     now = list(zip((one.id for one in entries), text_digests([one.document for one in entries]), strict=True))
     old = list(zip(table["id"].to_pylist(), table["digest"].to_pylist(), strict=True))
-    changed = [identity for place, (identity, digest) in enumerate(old) if now[place : place + 1] != [(identity, digest)]]
+    changed = [
+        identity
+        for place, (identity, digest) in enumerate(old)
+        if now[place : place + 1] != [(identity, digest)]
+    ]
     if changed:
         raise MarError(
             f"{root} was started with another corpus: document {changed[0]!r} was changed, moved or removed. "

@@ -10,25 +10,23 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
 from safetensors.numpy import save
 
+from mar_st.encode.settings import SHARD_ROWS, check_type
 from mar_st.errors import MarError
-from mar_st.files import finished, one_line, read_json, write_json
+from mar_st.files import finished, one_line, read_json, sha256, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-VectorType: TypeAlias = Literal["float32", "float16", "int8", "binary"]
+    from mar_st.encode.settings import VectorType
 
 MANIFEST, SHARDS = "manifest.json", "shards"
 FORMAT, VERSION = "mar-vectors", 1
-
-#: Default number of vectors per shard.
-SHARD_ROWS = 8192
 
 #: Columns of the Arrow file of a shard.
 _SCHEMA = pa.schema([("id", pa.string()), ("digest", pa.binary(16))])
@@ -131,7 +129,7 @@ class VectorFolder:
         """
         for number, shard in enumerate(self.manifest["shards"]):
             for path in shard_files(self.path, number):
-                if _digest(path) != shard["files"].get(path.name):
+                if sha256(path) != shard["files"].get(path.name):
                     raise MarError(f"{path} is not the file that was written. Copy it or encode again.")
 
     def _taken(self, places: np.ndarray) -> np.ndarray:
@@ -153,7 +151,9 @@ class VectorFolder:
             if self.dtype == "int8":
                 expected["scale"] = (count,)
             if {name: values.shape for name, values in tensors.items()} != expected or len(table) != count:
-                raise MarError(f"{path} does not hold {count} vectors of {self.dim} {self.dtype}. Encode again.")
+                raise MarError(
+                    f"{path} does not hold {count} vectors of {self.dim} {self.dtype}. Encode again."
+                )
             for values in tensors.values():
                 if values.dtype.kind == "f" and not np.isfinite(values).all():
                     raise MarError(f"{path} holds NaN or infinite values. Encode again.")
@@ -261,7 +261,8 @@ def write_vectors(
         digests = text_digests(texts[rows]) if texts is not None else [bytes(16)] * len(names[rows])
         write_shard(root, number, names[rows], digests, vectors[rows], dtype)
     settings = {
-        "dim": vectors.shape[1], "dtype": dtype, "normalised": normalised, "similarity": similarity, "prompt": "",
+        "dim": vectors.shape[1], "dtype": dtype, "normalised": normalised, "similarity": similarity,
+        "prompt": "",
     }  # fmt: skip
     return write_manifest(
         root, -(-len(names) // shard), model={"name": model, "digest": None}, space=space, settings=settings
@@ -320,7 +321,7 @@ def write_manifest(
     for number in range(shards):
         files = shard_files(root, number)
         count = _header(files[0])[0]["vectors"]["shape"][0]
-        entries.append({"count": count, "files": {path.name: _digest(path) for path in files}})
+        entries.append({"count": count, "files": {path.name: sha256(path) for path in files}})
     content = {
         "format": FORMAT,
         "version": VERSION,
@@ -345,23 +346,6 @@ def text_digests(texts: Sequence[str]) -> list[bytes]:
         return [hashlib.sha256(text.encode()).digest()[:16] for text in texts]
     except UnicodeEncodeError as error:
         raise MarError(f"A text holds half of a surrogate pair ({error}). Correct it.") from error
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def check_type(dtype: str, dim: int | None = None) -> None:
-    """Refuse an unknown type, and for binary a dimension that is not a multiple of 8.
-
-    Raises:
-        MarError: The type or the dimension is refused; the message says what fits.
-    """
-    if dtype not in get_args(VectorType):
-        raise MarError(f"Vectors are stored as {', '.join(get_args(VectorType))}; got {dtype!r}.")
-    if dim is not None and (dim < 1 or (dtype == "binary" and dim % 8)):
-        raise MarError(f"{dtype} vectors cannot have {dim} dimensions; binary takes multiples of 8.")
 
 
 def pack(vectors: np.ndarray, dtype: str) -> dict[str, np.ndarray]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
 from mar_st.kernels.processor import available_memory
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
     from sentence_transformers import SentenceTransformer
 
+    from mar_st.encode.settings import Dtype
     from mar_st.kernels.linear import Kernel
-
-Dtype: TypeAlias = Literal["auto", "float32", "bfloat16"]
 
 #: Files of a model that its vectors depend on, besides weights.
 _SETTINGS_SUFFIXES = (".json", ".txt", ".model", ".jinja")

@@ -183,7 +183,8 @@ class TokenFrontEnd:
         bounds = torch.from_numpy(np.concatenate([[0], ends]).astype(np.int32))
         positions = np.arange(ends[-1]) - np.repeat(ends - lengths, lengths) + self._offset
         features: dict[str, Any] = {
-            name: torch.from_numpy(window.tokens(column, rows)[None]) for name, column in window.columns.items()
+            name: torch.from_numpy(window.tokens(column, rows)[None])
+            for name, column in window.columns.items()
         }
         longest = int(lengths.max())
         return features | {

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from mar_st.encode.corpus import Entry
-    from mar_st.encode.encoding import EncodeSettings
+    from mar_st.encode.settings import EncodeSettings
     from mar_st.kernels.linear import Kernel
 
 #: Seconds between two checks that the workers are still running.
@@ -158,7 +158,9 @@ def run_processes(
                 except Empty:
                     dead = [worker.exitcode for worker in workers if worker.exitcode]
                     if dead:
-                        report = f"A worker process ended with exit code {dead[0]} (killed, or out of memory?)."
+                        report = (
+                            f"A worker process ended with exit code {dead[0]} (killed, or out of memory?)."
+                        )
             if isinstance(report, str):
                 raise MarError(f"{report} Run the command again to resume, maybe with fewer workers.")
             done(report)

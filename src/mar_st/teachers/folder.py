@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from mar_st.encode.folder import SHARDS, VectorFolder
-from mar_st.encode.shards import shard_name
+from mar_st.encode.folder import VectorFolder, shard_files
 from mar_st.errors import MarError
 from mar_st.files import one_line
 from mar_st.teachers.vectors import KeyIndex, Part, Vectors, text_keys
@@ -154,7 +153,7 @@ _VECTOR_FILES = ("vectors.npy", "vectors.safetensors")
 
 def _encoded(folder: Path) -> VectorFolder | None:
     """Open a folder of `mar encode`; `None` for any other folder."""
-    if not (folder / SHARDS).is_dir() or any((folder / name).is_file() for name in _VECTOR_FILES):
+    if not (folder / "shards").is_dir() or any((folder / name).is_file() for name in _VECTOR_FILES):
         return None
     return VectorFolder.open(folder)
 
@@ -166,8 +165,8 @@ def _shards(folder: VectorFolder) -> list[Part]:
             "--precision float16 or float32."
         )
     folder.verify()  # after training, damage could not be traced
-    names = (shard_name(number) for number in range(len(folder.manifest["shards"])))
-    return [_safetensors(folder.path / SHARDS / f"{name}.safetensors") for name in names]
+    count = len(folder.manifest["shards"])
+    return [_safetensors(shard_files(folder.path, number)[0]) for number in range(count)]
 
 
 def _find(folder: Path) -> Part:

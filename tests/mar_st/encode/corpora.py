@@ -14,7 +14,7 @@ from tests.mar_st.conftest import ALPHABET
 if TYPE_CHECKING:
     from pathlib import Path
 
-SETTINGS = EncodeSettings(shard=16, tokens=128)
+SETTINGS = EncodeSettings(shard=16)
 
 #: Of default vectors of these small models, whose weights are large (`mar_st.kernels.amx`).
 ATOL = 1e-4

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,9 +38,9 @@ def test_a_model_that_does_not_fit_is_refused_before_the_folder_is_begun(
 
     with pytest.raises(MarError, match=r"in float32, .* Use dtype bfloat16"):
         encode(model, corpus, out)
-    bf16 = replace(SETTINGS, dtype="bfloat16")
+    bf16 = SETTINGS.model_copy(update={"dtype": "bfloat16"})
     with pytest.raises(MarError, match=r"in bfloat16 in 2 processes, .* Use fewer workers, or a GPU"):
-        encode(model, corpus, out, bf16, devices=["cpu", "cpu"])
+        encode(model, corpus, out, bf16, workers=2)
 
     assert len(encode(model, corpus, out, bf16)) == 100
     monkeypatch.setattr(loading_module, "available_memory", lambda: 0)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = EncodeSettings(shard=8, tokens=128)
+SETTINGS = EncodeSettings(shard=8)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from mar_st.encode.tokens import PlainFrontEnd, TokenFrontEnd, distinct
+from mar_st.encode.tokens import PlainFrontEnd, TokenFrontEnd, distinct, token_batches
 from mar_st.model.encoders import load_encoder
 from tests.mar_st.conftest import make_config, make_tokenizer
 
@@ -41,7 +41,7 @@ def test_padded_features_are_those_of_the_module(side: str, prompt: str) -> None
     module = transformer(side)
     end = front(module, prompt=prompt, rows=4)
     window = end.window(TEXTS, 80)
-    assert window.size == len(set(TEXTS))
+    assert len(window.lengths) == len(set(TEXTS))
     unique, _ = distinct(TEXTS)
     for rows in window.batches:
         features = end.features(window, rows)
@@ -72,14 +72,14 @@ def test_packed_features_lay_the_same_tokens_end_to_end() -> None:
 
 def test_every_text_is_in_one_batch_and_long_ones_are_cut() -> None:
     window = front(transformer(), rows=2, max_length=8).window(TEXTS, 10_000)
-    assert sorted(np.concatenate(window.batches).tolist()) == list(range(window.size))
+    assert sorted(np.concatenate(window.batches).tolist()) == list(range(len(window.lengths)))
     assert max(map(len, window.batches)) == 2
     assert window.lengths[window.inverse].tolist() == [8, 2, 4, 8, 4, 7, 8]
 
 
 def test_no_texts_are_a_window_without_batches() -> None:
     window = front(transformer()).window([], 100)
-    assert (window.size, window.batches, window.inverse.tolist()) == (0, [], [])
+    assert (len(window.lengths), window.batches, window.inverse.tolist()) == (0, [], [])
 
 
 class Counts:
@@ -103,3 +103,19 @@ def test_other_modules_get_the_texts_of_a_batch_sorted_by_characters() -> None:
         "task": None,
         "max_length": 5,
     }
+
+
+def test_batches_hold_every_text_once_within_the_budget() -> None:
+    lengths = np.random.default_rng(0).integers(1, 60, 300)
+    for padded in (True, False):
+        batches = token_batches(lengths, 500, padded=padded)
+        order = np.concatenate(batches)
+        assert sorted(order.tolist()) == list(range(300))
+        assert (np.diff(lengths[order]) <= 0).all()
+        costs = [len(rows) * lengths[rows].max() if padded else lengths[rows].sum() for rows in batches]
+        assert max(costs) <= 500
+        assert len(batches) <= 1.25 * lengths.sum() / 500  # and the budget is used
+    assert max(map(len, token_batches(lengths, 500, rows=4))) == 4
+    assert [rows.tolist() for rows in token_batches([5, 200, 7], 100)] == [[1], [2, 0]]
+    assert [rows.tolist() for rows in token_batches([10, 1, 1, 1], 13)] == [[0], [1, 2, 3]]
+    assert token_batches([], 100) == []
