@@ -23,11 +23,12 @@ from mar_st.commands.mine import mine
 from mar_st.commands.options import AsJson, Overrides, Recipe, SaveSteps
 from mar_st.commands.renamed import IndexGroup, RootGroup, explain
 from mar_st.commands.search import search
-from mar_st.commands.serve import serve
 from mar_st.commands.trim import trim
 from mar_st.commands.version import Version
 from mar_st.errors import MarError, os_error_message
 from mar_st.options import command
+from mar_st.serve import ServeSettings
+from mar_st.serve import run as serve
 
 app = typer.Typer(
     name="mar",
@@ -247,7 +248,7 @@ app.add_typer(indexes)
 app.command()(search)
 app.command()(trim)
 app.command()(export)
-app.command()(serve)
+command(app, "serve", ServeSettings, serve)
 
 
 def _delete_run(folder: Path) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mar_st.errors import MarError
-from mar_st.online.exported import ExportedEncoder
+from mar_st.online.encoders import ExportedEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -26,7 +26,7 @@ from mar_st.files import finished, move_folder, one_line
 from mar_st.index import flat
 from mar_st.index.errors import IndexingError
 from mar_st.kernels.processor import processors
-from mar_st.online.waiting import check_deadline
+from mar_st.online.batcher import check_deadline
 from mar_st.text.words import TOKENIZERS
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from mar_st.index.results import Hit, Hits, Leg, Ranked, fuse, one_leg
 from mar_st.index.snippets import snippet
 from mar_st.model.reranker import Reranker
 from mar_st.online import load_query_encoder
-from mar_st.online.waiting import check_deadline
+from mar_st.online.batcher import check_deadline
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,72 +1,278 @@
-"""Micro-batching: texts of concurrent callers are encoded together."""
+"""Micro-batching: one thread computes what several callers ask for together."""
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Self
+from collections import deque
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import numpy as np
 
 from mar_st.errors import MarError
-from mar_st.online.waiting import (
-    SHORT_TOKENS,
-    DeadlinePassed,
-    EncodeRequest,
-    Piece,
-    QueueFull,
-    RequestQueues,
-    cut,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from concurrent.futures import Future
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Hashable, Sequence
 
     from mar_st.online.protocol import QueryEncoder
 
-__all__ = ["Closed", "DeadlinePassed", "MicroBatcher", "QueueFull"]
+__all__ = ["Batcher", "DeadlinePassed", "MicroBatcher", "QueueFull", "check_deadline"]
 
-_LOG = logging.getLogger(__name__)
+#: Longest time in seconds that the thread waits for expected callers.
+WINDOW = 0.001
 
-#: Target seconds of a batch of large requests; small requests wait that long for it.
-LONG_BATCH_SECONDS = 0.01
-
-
-class Closed(MarError):  # noqa: N818 -- names a state
-    """The batcher takes no more work."""
+T = TypeVar("T")
+R = TypeVar("R")
 
 
-class MicroBatcher:
-    """Encodes the texts of several callers together, in its own threads.
-
-    A free worker takes all waiting texts, so a lone caller never waits. Texts that come while it computes
-    make the next batch. Callers that ask again as soon as they are answered would split into a batch of one
-    and a batch of the rest. So after a batch of several callers, a worker waits for as many callers again, up
-    to `window_ms` and a quarter of the time that the batch took.
-
-    Small requests do not wait for large ones: these have a separate queue, and their batches are limited to
-    the work of `LONG_BATCH_SECONDS` (or to `SHORT_TOKENS` tokens, if that takes longer).
-
-    The vectors are those that the encoder gives for each text alone, unless its vectors depend on the other
-    texts of a batch. If a batch fails, each caller's texts are encoded alone, so that a bad text fails only
-    its own caller.
+class QueueFull(MarError):  # noqa: N818 -- names a state
+    """Too much work is waiting; the caller should retry later.
 
     Args:
-        encoder: The encoder; its `encode` is called from `workers` threads at once.
-        max_batch: Maximum number of texts per batch. A request with more texts is split into several batches.
-        max_tokens: Maximum number of tokens per batch, by an upper estimate of one per character.
-        window_ms: Maximum number of milliseconds that a free worker waits for more texts; 0 never waits.
-        max_queue: Maximum number of waiting texts, separately for short and for long requests. A request with
-            more texts is accepted only if its queue is empty.
-        workers: Threads that call the encoder.
-        observe: Called with `queue_seconds` (per caller), `batch_size` (texts) and `encode_seconds`, from the
-            threads of the batcher.
-        delivering: Context manager that is entered for each batch while its results are set, so that they
-            can be handled together.
+        seconds: Expected time until the waiting work is done.
+    """
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+        super().__init__("Too many requests are waiting. Retry later.")
+
+
+class DeadlinePassed(MarError):  # noqa: N818 -- names a state
+    """The work was dropped because its caller stopped waiting."""
+
+
+def check_deadline(deadline: float | None) -> None:
+    """Stop work whose caller has given up.
+
+    Args:
+        deadline: Value of `time.monotonic()` until which the caller waits; `None`: no limit.
+
+    Raises:
+        DeadlinePassed: The deadline has passed.
+    """
+    if deadline is not None and time.monotonic() > deadline:
+        raise DeadlinePassed("The deadline passed, so the work was stopped.")
+
+
+@dataclass(eq=False)
+class _Job(Generic[T, R]):
+    """The items of one caller, with the results so far."""
+
+    items: Sequence[T]
+    key: Hashable
+    deadline: float | None
+    future: Future[Any] = field(default_factory=Future)
+    submitted: float = field(default_factory=time.monotonic)
+    results: list[R] = field(default_factory=list)
+    taken: int = 0
+
+
+class Batcher(Generic[T, R]):
+    """Calls a function with the items of all waiting callers together, in a thread of its own.
+
+    A free thread takes what waits, so a lone caller never waits. What comes while it computes makes the next
+    batch. Callers that ask again as soon as they are answered would split into a batch of one and a batch of
+    the rest; so after a batch of several callers, the thread waits up to `WINDOW` and a quarter of the time
+    that the batch took for as many callers again. Callers with more items than fit a batch take turns.
+
+    Args:
+        work: Returns the result of each item of a batch. If it fails for a batch, it is called for each
+            caller alone, so that a bad item fails only its own caller.
+        max_batch: Maximum number of items per call.
+        max_cost: Maximum sum of costs per call; a single item may cost more.
+        max_queue: Maximum number of waiting items; a caller with more is accepted if nothing else waits.
+        cost: Returns the cost of an item; default 0.
+        observe: Called from the thread with `queue` (seconds, per caller), `size` (items), `work` (seconds)
+            and `waiting` (items).
+    """
+
+    def __init__(
+        self,
+        work: Callable[[list[T]], Sequence[R]],
+        *,
+        max_batch: int = 64,
+        max_cost: float = float("inf"),
+        max_queue: int = 1024,
+        cost: Callable[[T], float] = lambda _: 0,
+        observe: Callable[[str, float], Any] = lambda _name, _value: None,
+    ) -> None:
+        if min(max_batch, max_cost, max_queue) < 1:
+            raise MarError("The limits of a batcher are at least 1.")
+        self._work, self._cost, self._observe = work, cost, observe
+        self._max_batch, self._max_cost, self._max_queue = max_batch, max_cost, max_queue
+        self._jobs: deque[_Job[T, R]] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._last = (1, 0.0)  # callers in the last batch, and the seconds it took
+        self._per_item = 0.0  # seconds, a moving mean
+        self._thread = threading.Thread(target=self._loop, daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of items that wait."""
+        return sum(len(job.items) - job.taken for job in list(self._jobs))
+
+    def submit(
+        self, items: Sequence[T], *, deadline: float | None = None, key: Hashable = None
+    ) -> Future[Any]:
+        """Queue the items of a caller.
+
+        Args:
+            items: The items.
+            deadline: Value of `time.monotonic()` until which the caller waits; work not begun by then is
+                dropped.
+            key: Only items with equal keys share a call.
+
+        Returns:
+            A future of the results, which may be cancelled while it waits.
+
+        Raises:
+            QueueFull: Too many items wait, or the results would come after the deadline.
+            MarError: The batcher is closed.
+        """
+        job: _Job[T, R] = _Job(items, key, deadline)
+        with self._changed:
+            if self._closed:
+                raise MarError("The batcher is closed and takes no more work.")
+            waiting = self.waiting
+            seconds = waiting * self._per_item
+            # Half of the time is for later stages, and for errors of the estimate.
+            late = deadline is not None and time.monotonic() + 2 * seconds > deadline
+            if waiting and (late or waiting + len(items) > self._max_queue):
+                raise QueueFull(seconds)
+            if items:
+                self._jobs.append(job)
+                self._changed.notify()
+            else:
+                job.future.set_result(self._combined([]))
+        return job.future
+
+    def close(self) -> None:
+        """Finish what waits, and end the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _loop(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._jobs or self._closed)
+                callers, seconds = self._last
+                if callers > 1 and not self._closed:
+                    window = min(WINDOW, seconds / 4)
+                    self._changed.wait_for(lambda n=callers: len(self._jobs) >= n or self._closed, window)
+                batch = self._take()
+                if not batch and not self._jobs and self._closed:
+                    return
+            if batch:
+                self._answer(batch)
+
+    def _take(self) -> list[tuple[_Job[T, R], Sequence[T]]]:
+        """Return the next batch: jobs, and the items of each; the lock is held."""
+        batch: list[tuple[_Job[T, R], Sequence[T]]] = []
+        others: list[_Job[T, R]] = []
+        unfinished: list[_Job[T, R]] = []
+        size, cost = 0, 0.0
+        while self._jobs and size < self._max_batch and cost <= self._max_cost:
+            job = self._jobs.popleft()
+            if job.deadline is not None and time.monotonic() > job.deadline:
+                _fail(job, DeadlinePassed("The deadline passed while the work waited."))
+            if job.future.done():  # late, cancelled, or failed in an earlier batch
+                continue
+            if batch and job.key != batch[0][0].key:
+                others.append(job)
+                continue
+            start = end = job.taken
+            while end < len(job.items) and size < self._max_batch:
+                cost += self._cost(job.items[end])
+                if size and cost > self._max_cost:
+                    break
+                end, size = end + 1, size + 1
+            if end == start:
+                self._jobs.appendleft(job)
+                break
+            if not (job.future.running() or job.future.set_running_or_notify_cancel()):
+                continue
+            job.taken = end
+            batch.append((job, job.items[start:end]))
+            if end < len(job.items):
+                unfinished.append(job)
+        self._jobs.extendleft(reversed(others))
+        self._jobs.extend(unfinished)
+        return batch
+
+    def _answer(self, batch: list[tuple[_Job[T, R], Sequence[T]]]) -> None:
+        started = time.monotonic()
+        size = sum(len(items) for _, items in batch)
+        for job, _ in batch:
+            if not job.results:
+                self._observe("queue", started - job.submitted)
+        results = self._results(batch)
+        seconds = time.monotonic() - started
+        self._last = (len(batch), seconds)
+        self._per_item = 0.8 * self._per_item + 0.2 * seconds / size if self._per_item else seconds / size
+        # Report before delivering: a caller may read the counters as soon as it has its results.
+        self._observe("size", size)
+        self._observe("work", seconds)
+        self._observe("waiting", self.waiting)
+        for (job, _), result in zip(batch, results, strict=True):
+            if isinstance(result, Exception):
+                _fail(job, result)
+                continue
+            job.results.extend(result)
+            if len(job.results) == len(job.items) and not job.future.done():
+                job.future.set_result(self._combined(job.results))
+
+    def _combined(self, results: list[R]) -> Any:
+        """Return the result of a job; the results of its items if this is not overridden."""
+        return results
+
+    def _results(self, batch: list[tuple[_Job[T, R], Sequence[T]]]) -> list[Sequence[R] | Exception]:
+        """Return the results or the exception of each job."""
+        try:
+            results = self._work([item for _, items in batch for item in items])
+        except Exception as error:
+            if len(batch) == 1:
+                return [error]
+            return [result for one in batch for result in self._results([one])]
+        if len(results) != sum(len(items) for _, items in batch):
+            return [MarError(f"There are {len(results)} results for other items.")] * len(batch)
+        parts: list[Sequence[R] | Exception] = []
+        start = 0
+        for _, items in batch:
+            parts.append(results[start : start + len(items)])
+            start += len(items)
+        return parts
+
+
+def _fail(job: _Job[Any, Any], error: Exception) -> None:
+    """Fail a job; items that still wait are dropped with it."""
+    job.taken = len(job.items)
+    with suppress(InvalidStateError):  # it was cancelled, or has failed already
+        job.future.set_exception(error)
+
+
+class MicroBatcher(Batcher[str, np.ndarray]):
+    """Encodes the texts of several callers together.
+
+    Args:
+        encoder: The encoder.
+        max_batch: Maximum number of texts per call.
+        max_tokens: Maximum number of tokens per call, by an upper estimate of one per character.
+        max_queue: Maximum number of waiting texts.
+        observe: See `Batcher`.
 
     Example:
         ```python
@@ -80,188 +286,27 @@ class MicroBatcher:
         encoder: QueryEncoder,
         *,
         max_batch: int = 64,
-        max_tokens: int = 8192,
-        window_ms: float = 1.0,
+        max_tokens: int = 2048,
         max_queue: int = 1024,
-        workers: int = 1,
-        observe: Callable[[str, float], Any] | None = None,
-        delivering: AbstractContextManager[Any] | None = None,
+        observe: Callable[[str, float], Any] = lambda _name, _value: None,
     ) -> None:
-        limits = {
-            "max_batch": max_batch,
-            "max_tokens": max_tokens,
-            "max_queue": max_queue,
-            "workers": workers,
-        }
-        for name, value in limits.items():
-            if value < 1:
-                raise MarError(f"{name} is at least 1; got {value}.")
-        if window_ms < 0:
-            raise MarError(f"window_ms is not negative; got {window_ms}.")
         self.encoder = encoder
-        self.max_batch, self.max_tokens, self.window = max_batch, max_tokens, window_ms / 1000
-        self._observe = observe
-        self._delivering = nullcontext() if delivering is None else delivering
-        self._queues = RequestQueues(max_queue)
-        self._changed = threading.Condition()
-        self._closed = False
-        self._last = (1, 0.0)  # callers in the last batch, and the seconds it took
-        self._per_token = 0.0  # seconds in long batches, a moving mean; 0 while unknown
-        self._threads = [
-            threading.Thread(target=self._work, name=f"encode-{index}", daemon=True)
-            for index in range(workers)
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close(finish=error[0] is None)
-
-    @property
-    def waiting(self) -> int:
-        """Return the number of texts that wait for a worker."""
-        return self._queues.texts
-
-    @property
-    def waiting_short(self) -> int:
-        """Return the number of waiting texts of small requests, which do not wait for the others."""
-        return self._queues.short.texts
+        super().__init__(
+            encoder.encode,
+            max_batch=max_batch,
+            max_cost=max_tokens,
+            max_queue=max_queue,
+            cost=lambda text: min(len(text) + 8, encoder.max_length),
+            observe=observe,
+        )
 
     def submit(
-        self, texts: Sequence[str], *, deadline: float | None = None, prompt_name: str | None = None
-    ) -> Future[np.ndarray]:
-        """Queue texts for encoding.
-
-        Args:
-            texts: Texts of one caller; may be empty.
-            deadline: Value of `time.monotonic()` after which the caller gives up; work not started by then is
-                dropped.
-            prompt_name: As for the encoder; texts with different prompts are not batched together.
-
-        Returns:
-            A future of float32 `(len(texts), dim)`. It may be cancelled while it waits. Its exception is
-            `DeadlinePassed`, `Closed`, or what the encoder raised for these texts.
-
-        Raises:
-            QueueFull: Too many texts wait.
-            Closed: The batcher was closed.
-            TypeError: `texts` is not a sequence of strings.
-        """
-        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+        self, items: Sequence[str], *, deadline: float | None = None, key: Hashable = None
+    ) -> Future[Any]:
+        """Queue texts for encoding; see `Batcher.submit`. The future is of float32 `(len(items), dim)`."""
+        if isinstance(items, str) or not all(isinstance(text, str) for text in items):
             raise TypeError("submit takes a sequence of strings.")
-        request = EncodeRequest(prompt_name, deadline)
-        limits = {"max_texts": self.max_batch, "max_tokens": self._long_tokens}
-        cut(request, texts, max_length=self.encoder.max_length, **limits)
-        with self._changed:
-            if self._closed:
-                raise Closed("The batcher is closed and takes no more texts.")
-            if not request.pieces:
-                request.future.set_result(np.empty((0, self.encoder.dim), dtype=np.float32))
-                return request.future
-            self._queues.add(request)
-            self._changed.notify()
-        return request.future
+        return super().submit(items, deadline=deadline, key=key)
 
-    @property
-    def _long_tokens(self) -> int:
-        """Return the maximum tokens of a batch of large requests."""
-        if not self._per_token:
-            return min(SHORT_TOKENS, self.max_tokens)
-        return min(self.max_tokens, max(SHORT_TOKENS, int(LONG_BATCH_SECONDS / self._per_token)))
-
-    def close(self, *, finish: bool = True) -> None:
-        """Accept no more texts and end the threads; further calls do nothing.
-
-        Args:
-            finish: Encode waiting texts first; otherwise they fail with `Closed`. Batches in progress are
-                finished in both cases.
-        """
-        with self._changed:
-            self._closed = True
-            dropped = [] if finish else self._queues.clear()
-            self._changed.notify_all()
-        for request in dropped:
-            request.fail(Closed("The batcher was closed before these texts were encoded."))
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join()
-
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: len(self._queues) or self._closed)
-                if not len(self._queues):
-                    return
-                self._gather()
-                batch, late = self._queues.take(self.max_batch, self.max_tokens, self._long_tokens)
-                if len(self._queues):
-                    self._changed.notify()  # the worker notified before may be busy
-            for request in late:
-                request.fail(DeadlinePassed("The deadline passed while the texts waited for the encoder."))
-            if batch:
-                self._encode(batch)
-
-    def _gather(self) -> None:
-        """Wait a moment for callers that are expected; the lock is held."""
-        callers, seconds = self._last
-        window = min(self.window, seconds / 4)
-        if callers > 1 and window > 0 and not self._closed:
-            self._changed.wait_for(lambda: len(self._queues) >= callers or self._closed, timeout=window)
-
-    def _encode(self, batch: list[Piece]) -> None:
-        started = time.monotonic()
-        for piece in batch:
-            if piece.start == 0:
-                self._tell("queue_seconds", started - piece.request.submitted)
-        self._tell("batch_size", sum(len(piece.texts) for piece in batch))
-        results = self._results(batch)
-        seconds = time.monotonic() - started
-        self._last = (len({id(piece.request) for piece in batch}), seconds)
-        tokens = sum(piece.tokens for piece in batch)
-        if tokens >= SHORT_TOKENS // 2:
-            mean = self._per_token
-            self._per_token = 0.8 * mean + 0.2 * seconds / tokens if mean else seconds / tokens
-        # Report before delivering: a caller may read the counters as soon as it has its vectors.
-        self._tell("encode_seconds", seconds)
-        with self._delivering:
-            for piece, result in results:
-                if isinstance(result, BaseException):
-                    piece.request.fail(result)
-                else:
-                    piece.request.finish(piece.start, result)
-
-    def _results(self, batch: list[Piece]) -> list[tuple[Piece, np.ndarray | Exception]]:
-        """Return the vectors or the exception of each piece; encode the pieces together if that works."""
-        try:
-            return self._vectors(batch)
-        except Exception as error:
-            if len(batch) == 1:
-                return [(batch[0], error)]
-            return [result for piece in batch for result in self._results([piece])]
-
-    def _vectors(self, batch: list[Piece]) -> list[tuple[Piece, np.ndarray | Exception]]:
-        texts = [text for piece in batch for text in piece.texts]
-        vectors = self.encoder.encode(texts, batch[0].request.prompt_name)
-        if vectors.shape != (len(texts), self.encoder.dim):
-            raise MarError(
-                f"The encoder gave an array of shape {vectors.shape} for {len(texts)} texts of "
-                f"{self.encoder.dim} dimensions."
-            )
-        results: list[tuple[Piece, np.ndarray | Exception]] = []
-        start = 0
-        for piece in batch:
-            end = start + len(piece.texts)
-            results.append((piece, vectors[start:end]))
-            start = end
-        return results
-
-    def _tell(self, name: str, value: float) -> None:
-        if self._observe is None:
-            return
-        try:
-            self._observe(name, value)
-        except Exception:  # an observer must not stop the work
-            _LOG.exception("observe(%r) failed", name)
+    def _combined(self, results: list[np.ndarray]) -> np.ndarray:
+        return np.array(results, dtype=np.float32).reshape(-1, self.encoder.dim)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from tokenizers import Tokenizer
 
-from mar_st.files.arrays import load_array
+from mar_st.files import load_array, one_line
 from mar_st.online.listing import BIGRAM_FILES, EMBEDDING_TABLES, TOKENIZER
-from mar_st.online.packages import optional
 from mar_st.online.protocol import EncoderError
 
 if TYPE_CHECKING:
@@ -50,13 +50,11 @@ class QueryTokenizer:
     """
 
     def __init__(self, path: Path, max_length: int, side: str = "right") -> None:
-        tokenizers = optional("tokenizers")
         try:
-            self._tokenizer: Any = tokenizers.Tokenizer.from_file(str(path))
+            self._tokenizer: Any = Tokenizer.from_file(str(path))
         except Exception as error:  # it raises no narrower type
-            reason = " ".join(str(error).split())[:200]
             raise EncoderError(
-                f"{path} cannot be read ({reason}); copy or export the encoder again."
+                f"{path} cannot be read ({one_line(error)}); copy or export the encoder again."
             ) from error
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_length, direction=side)

@@ -1,18 +1,20 @@
-"""`export.json`: settings, variants and files of an exported query encoder."""
+"""`export.json`: settings, variants and files of an exported query encoder, checked when it is read."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from dataclasses import asdict, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NotRequired, Self
 
-from mar_st.files import check_file, listed_path, one_line, read_json, write_json
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+from typing_extensions import TypedDict  # that of Python 3.11 is not enough for pydantic
+
+from mar_st.files import listed_path, read_json, write_json
 from mar_st.online.protocol import EncoderError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
 LISTING_FILE = "export.json"
@@ -24,11 +26,41 @@ TOKENIZER = "tokenizer.json"
 #: Vectors of token pairs: keys of the pairs, and the vectors added to their first and second token.
 BIGRAM_FILES = ("bigrams.keys.npy", "bigrams.first.npy", "bigrams.second.npy")
 
-#: Maximum of the whole numbers in `export.json`.
-MAX_SETTING = 2**24
+#: Whole numbers in `export.json`.
+Count = Annotated[int, Field(ge=0, le=2**24)]
+Size = Annotated[int, Field(ge=1, le=2**24)]
+
+_CONFIG = ConfigDict(extra="forbid")
 
 
-@dataclass(frozen=True)
+class FileEntry(TypedDict):
+    """Size and SHA-256 of a file."""
+
+    bytes: int
+    sha256: str
+
+
+class ExportedModel(TypedDict):
+    """The exported model: `identity` is the digest of the modules that encode queries.
+
+    `query` is the name of the query encoder in its model.
+    """
+
+    source: str
+    identity: str
+    query: NotRequired[str | None]
+    model_type: NotRequired[str]
+
+
+class Pooling(TypedDict):
+    """Pooling of an encoder; `special` are its special tokens, for models that exclude the prompt."""
+
+    mode: Literal["cls", "lasttoken", "mean", "weightedmean", "mean_sqrt_len_tokens"]
+    include_prompt: bool
+    special: NotRequired[list[int]]
+
+
+@dataclass(frozen=True, config=_CONFIG)
 class ExportVariant:
     """One variant of the exported encoder.
 
@@ -37,7 +69,7 @@ class ExportVariant:
         precision: `fp32`, `bf16`, `int8` or `int8-calibrated`.
         graph: File of the graph.
         files: All files of the graph, including its weights.
-        table: Type of the token embeddings that the graph reads, a key of `EMBEDDING_TABLES`.
+        table: Type of the token embeddings that the graph reads.
         options: Settings of the runtime.
         report: Measurements of the export.
     """
@@ -46,109 +78,93 @@ class ExportVariant:
     precision: str
     graph: str
     files: list[str]
-    table: str
+    table: Literal["float32", "float16"]
     options: dict[str, Any] = field(default_factory=dict)
     report: dict[str, Any] = field(default_factory=dict)
-
-    def check(self, name: str) -> None:
-        """Check that every field is of its type.
-
-        Raises:
-            TypeError: A field has another type; the message names the variant.
-        """
-        texts = (self.runtime, self.precision, self.graph, self.table, *self.files)
-        fits = isinstance(self.files, list) and all(isinstance(text, str) for text in texts)
-        fits = fits and isinstance(self.options, dict) and isinstance(self.report, dict)
-        p50 = self.report.get("p50_ms", 0) if fits else 0
-        if not fits or not isinstance(p50, int | float) or not math.isfinite(p50):
-            raise TypeError(f"the variant {name!r} has fields of other types")
 
     @property
     def name(self) -> str:
         """Return the name of the variant in its folder."""
         return f"{self.runtime}-{self.precision}"
 
+    @property
+    def milliseconds(self) -> float:
+        """Return the measured median time of a query; infinite if it was not measured."""
+        return float(self.report.get("p50_ms", float("inf")))
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
 class ExportListing:
-    """Fields common to all `export.json` files: format, version, and the folder's files with size and digest.
+    """Fields common to all `export.json` files, which also hold `format`.
 
     Attributes:
-        form: Name of the format.
-        version: Version of the format.
-        model: `source`, `identity` (digest of the modules that encode queries) and `query` (name of the query
-            encoder in its model; missing in folders of earlier versions).
-        files: `bytes`, `sha256` and `sample` of each file, see `mar_st.files.digests`.
+        model: The exported model.
+        files: Size and digest of each file.
+        dim: Width of the vectors.
+        normalised: Whether they have length 1.
+        similarity: Similarity function of the model.
+        max_length: Maximum tokens (for lookup encoders: characters) of a text.
+        prompts: Stored prompts by name.
+        space: Digest of the document space, if it is known.
     """
 
     form: ClassVar[str]
-    version: ClassVar[int] = 1
-    model: dict[str, Any]
-    files: dict[str, dict[str, Any]]
+    model: ExportedModel
+    files: dict[str, FileEntry]
+    dim: Size
+    normalised: bool
+    similarity: str | None
+    max_length: Size
+    prompts: dict[str, str | None]
+    space: str | None = None
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read the listing of an exported folder and check its files by their sizes and sampled blocks.
+        """Read the listing of an exported folder, and check that its files are there with their sizes.
 
         Raises:
-            EncoderError: The listing is missing or has another format or version, or a file is missing or
-                differs.
+            EncoderError: The listing is missing, damaged or of another format, or a file is missing, cut, or
+                outside the folder.
         """
-        content = _content(folder, cls.form, cls.version)
+        path = folder / LISTING_FILE
         try:
-            listing = cls.of(content)
-            unlisted = sorted(set(listing.needed()) - set(listing.files))
-            if unlisted:
-                raise KeyError(f"{', '.join(map(str, unlisted))} is used and not listed")
-            for entry in listing.files.values():
-                if type(entry["bytes"]) is not int or not isinstance(entry["sha256"], str):
-                    raise TypeError(f"an entry of a file is {entry}")
-        except (KeyError, TypeError, AttributeError) as error:
+            content = read_json(path)
+            if not isinstance(content, dict) or content.pop("format", None) != cls.form:
+                raise EncoderError(f"{path} is not of the format {cls.form}. Run `mar export`.")
+            listing: Self = TypeAdapter(cls).validate_python(content)
+        except FileNotFoundError as error:
             raise EncoderError(
-                f"{folder / LISTING_FILE} cannot be read ({one_line(error)}); export the model again."
+                f"{folder} has no {LISTING_FILE}, so it is not an exported encoder. Run `mar export`."
             ) from error
-        _check_files(folder, listing.files)
+        except ValidationError as error:
+            from mar_st.options import invalid  # lazy: typer
+
+            raise EncoderError(f"{path}: {invalid(error)} Export the model again.") from error
+        except ValueError as error:
+            raise EncoderError(f"{path} cannot be read ({error}); export the model again.") from error
+        unlisted = sorted(set(listing.needed()) - set(listing.files))
+        if unlisted:
+            raise EncoderError(f"{path} does not list {', '.join(unlisted)}. Export the model again.")
+        for name, entry in listing.files.items():
+            file = listed_path(folder, name, path, EncoderError)
+            size = file.stat().st_size if file.is_file() else None
+            if size != entry["bytes"]:
+                found = "is missing" if size is None else f"has {size} bytes, not {entry['bytes']}"
+                raise EncoderError(f"{file} {found}. Copy or export the encoder again.")
         return listing
 
     def needed(self) -> list[str]:
         """Return the names of the files that loading reads."""
-        return []
-
-    @classmethod
-    def of(cls, content: dict[str, Any]) -> Self:
-        """Return the listing with a file's content.
-
-        Raises:
-            KeyError: A setting is missing; this may also raise `TypeError`.
-            TypeError: A setting is unknown.
-        """
-        return cls(**content)
+        raise NotImplementedError
 
     def write(self, folder: Path) -> None:
         """Write `export.json`."""
-        write_json(folder / LISTING_FILE, {"format": self.form, "version": self.version, **asdict(self)})
+        write_json(folder / LISTING_FILE, {"format": self.form, **asdict(self)})
 
-    def check(self, least: Mapping[str, int]) -> None:
-        """Check that settings are of their types and within their ranges, before anything is computed.
-
-        Args:
-            least: Names of integer settings, and the minimum of each.
-
-        Raises:
-            TypeError: A setting has another type or is out of range.
-        """
-        if not isinstance(self.model.get("identity"), str):
-            raise TypeError("'identity' of 'model' is a text")
-        for name in ("query", "similarity", "space"):
-            text = getattr(self, name, None)
-            if not isinstance(text, str | None):
-                raise TypeError(f"{name!r} is a text or null, not {repr(text)[:40]}")
-        for name, low in least.items():
-            value = getattr(self, name)
-            if type(value) is not int or not low <= value <= MAX_SETTING:
-                raise TypeError(
-                    f"{name!r} is a whole number from {low} to {MAX_SETTING}, not {repr(value)[:40]}"
-                )
+    def digest(self, files: list[str], settings: Any) -> str:
+        """Return the digest of all that vectors depend on: the model, some files, and settings."""
+        content = [self.model["identity"], {name: self.files[name]["sha256"] for name in files}, settings]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @property
     def query(self) -> str | None:
@@ -156,23 +172,17 @@ class ExportListing:
         return self.model.get("query")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
 class Listing(ExportListing):
-    """Content of `export.json` of an encoder with a graph; `model` names its `model_type`, too.
+    """Content of `export.json` of an encoder with a graph.
 
     Attributes:
-        dim: Width of the vectors.
-        normalised: Whether they have length 1.
-        similarity: Similarity function of the model.
-        max_length: Maximum tokens of a text.
-        prompts: Stored prompts by name.
-        pooling: `mode` and `include_prompt`.
+        pooling: Pooling of the encoder.
         positions: Number of a text's first position.
         filler: Padding token.
-        truncation: Side on which a text is cut, `right` or `left`.
+        truncation: Side on which a text is cut.
         variants: The variants of the encoder, by name.
         chosen: Name of the variant that is loaded by default.
-        space: Digest of the document space, if it is known.
         machine: Machine of the measurements.
         task: Task of the retrieval scores in the reports.
         refused: Requested variants that could not be written, with the reason.
@@ -181,50 +191,19 @@ class Listing(ExportListing):
 
     form: ClassVar[str] = "mar-export"
 
-    dim: int
-    normalised: bool
-    similarity: str | None
-    max_length: int
-    prompts: dict[str, str]
-    pooling: dict[str, Any]
-    positions: int
-    filler: int
-    truncation: str
+    pooling: Pooling
+    positions: Count
+    filler: Count
+    truncation: Literal["right", "left"]
     variants: dict[str, ExportVariant]
     chosen: str
-    space: str | None = None
     machine: dict[str, Any] = field(default_factory=dict)
     task: dict[str, Any] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     bigrams: bool = False
 
-    @classmethod
-    def of(cls, content: dict[str, Any]) -> Self:
-        """Parse the content of a listing, as `ExportListing.of`."""
-        variants = {name: ExportVariant(**entry) for name, entry in content.pop("variants").items()}
-        listing = cls(variants=variants, **content)
-        listing.check({"dim": 1, "max_length": 1, "positions": 0, "filler": 0})
-        return listing
-
-    def check(self, least: Mapping[str, int]) -> None:
-        """Check the fields of the listing, as `ExportListing.check`."""
-        super().check(least)
-        pooling = self.pooling
-        if not isinstance(pooling["mode"], str) or type(pooling["include_prompt"]) is not bool:
-            raise TypeError("'mode' of 'pooling' is a text, and 'include_prompt' true or false")
-        if not pooling["include_prompt"] and not isinstance(pooling["special"], list):
-            raise TypeError("'special' of 'pooling' is a list of tokens")
-        if type(self.normalised) is not bool or type(self.bigrams) is not bool:
-            raise TypeError("'normalised' and 'bigrams' are true or false")
-        if not all(isinstance(text, str | None) for text in self.prompts.values()):
-            raise TypeError("'prompts' are texts")
-        for name, variant in self.variants.items():
-            variant.check(name)
-        if self.truncation not in ("right", "left") or self.chosen not in self.variants:
-            raise TypeError("'truncation' is right or left, and 'chosen' names one of 'variants'")
-
     def needed(self) -> list[str]:
-        """Return the names of the files that loading needs, as `ExportListing.needed`."""
+        """Return the names of the files that loading needs."""
         of_variants = [
             [entry.graph, *entry.files, EMBEDDING_TABLES[entry.table]] for entry in self.variants.values()
         ]
@@ -240,41 +219,22 @@ class Listing(ExportListing):
         Raises:
             EncoderError: The variant does not exist.
         """
-        if backend == "auto":
-            return self.variants[self.chosen]
-        if backend in self.variants:
-            return self.variants[backend]
+        name = self.chosen if backend == "auto" else backend
+        if name in self.variants:
+            return self.variants[name]
         of_runtime = [entry for entry in self.variants.values() if entry.runtime == backend]
         if not of_runtime:
             raise EncoderError(
-                f"The exported encoder has no {backend!r}; it has {', '.join(self.variants)}. Choose one, or "
+                f"The exported encoder has no {name!r}; it has {', '.join(self.variants)}. Choose one, or "
                 "export it again."
             )
-        if self.variants[self.chosen] in of_runtime:
-            return self.variants[self.chosen]
-        return min(of_runtime, key=lambda entry: entry.report.get("p50_ms", float("inf")))
+        return min(of_runtime, key=lambda entry: (entry.name != self.chosen, entry.milliseconds))
 
     def identity(self, variant: ExportVariant) -> str:
         """Return the digest of all that the vectors of a variant depend on."""
-        names = [*variant.files, EMBEDDING_TABLES[variant.table], TOKENIZER, *self.pair_files()]
-        content = {
-            "model": self.model["identity"],
-            "files": {name: self.files[name]["sha256"] for name in names},
-            "settings": [self.max_length, self.prompts, self.pooling, self.positions, self.truncation],
-            "options": variant.options,
-        }
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-    def verify(self, folder: Path) -> None:
-        """Check the content of every file.
-
-        Raises:
-            EncoderError: A file has changed.
-        """
-        for name, entry in self.files.items():
-            difference = check_file(folder / name, entry)
-            if difference is not None:
-                raise EncoderError(f"{folder / name} {difference}. Copy or export the encoder again.")
+        settings = [self.max_length, self.prompts, self.pooling, self.positions, self.truncation]
+        files = [*variant.files, EMBEDDING_TABLES[variant.table], TOKENIZER, *self.pair_files()]
+        return self.digest(files, [settings, variant.options])
 
 
 def format_of(folder: Path) -> str | None:
@@ -284,37 +244,3 @@ def format_of(folder: Path) -> str | None:
     except ValueError:
         return None
     return content.get("format") if isinstance(content, dict) else None
-
-
-def _content(folder: Path, form: str, version: int) -> dict[str, Any]:
-    """Return the content of `export.json` without its format and version.
-
-    Raises:
-        EncoderError: The file is missing, or has another format or version.
-    """
-    path = folder / LISTING_FILE
-    if not path.is_file():
-        raise EncoderError(
-            f"{folder} has no {LISTING_FILE}, so it is not an exported encoder. Run `mar export`."
-        )
-    try:
-        content: dict[str, Any] = read_json(path)
-        header = (content.pop("format"), content.pop("version"))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise EncoderError(f"{path} cannot be read ({error}); export the model again.") from error
-    if header != (form, version):
-        raise EncoderError(f"{path} is not of version {version}; export the model again.")
-    return content
-
-
-def _check_files(folder: Path, files: Mapping[str, dict[str, Any]]) -> None:
-    """Check the files of an exported folder by their sizes and sampled blocks.
-
-    Raises:
-        EncoderError: A file is missing, truncated or different, or a name points outside the folder.
-    """
-    for name, entry in files.items():
-        path = listed_path(folder, name, folder / LISTING_FILE, EncoderError)
-        difference = check_file(path, entry, "sample") if path.is_file() else "is missing"
-        if difference is not None:
-            raise EncoderError(f"{path} {difference}. Copy or export the encoder again.")

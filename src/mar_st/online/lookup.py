@@ -1,27 +1,36 @@
-"""An exported lookup encoder that needs only numpy: `mar export --format numpy`.
+"""Lookup encoders computed with numpy: of `mar export --format numpy`, and of saved models.
 
-`export.json` holds the settings, `features.json` the dictionary and `lookup.bin`, little-endian and in this
-order, weights float32 `(features,)`, bias float32 `(dim,)`, scales float32 `(features,)` and the table
-`(features, dim)` in its precision. The page of `--format lookup-json` reads the same files.
+An exported folder has settings in `export.json`, the dictionary in `features.json`, and `lookup.bin`: in
+little-endian and this order, weights float32 `(features,)`, bias float32 `(dim,)`, scales float32
+`(features,)` and the table `(features, dim)` in its precision. The page of `--format lookup-json` reads the
+same files.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass
+from safetensors import SafetensorError, safe_open
 
-from mar_st.files import JsonError, read_json
+from mar_st.files import read_json
 from mar_st.lookup.features import Features
-from mar_st.online.listing import MAX_SETTING, ExportListing
+from mar_st.lookup.saved import CONFIG_KEYS, saved_features
+from mar_st.model.fingerprint import Weight, fingerprint
+from mar_st.model.space import space_of
+from mar_st.modules.layout import is_query_route, query_routes, routers, saved_chain
+from mar_st.online.listing import ExportListing, Size
 from mar_st.online.protocol import EncoderError, find_prompt
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from mar_st.model.fingerprint import Described
+    from mar_st.modules.layout import SavedModule
 
 DICTIONARY, TABLE_FILE = "features.json", "lookup.bin"
 
@@ -32,81 +41,61 @@ TABLE_DTYPES: dict[str, np.dtype[Any]] = {
     "fp32": np.dtype("<f4"),
 }
 
+#: Type of the lookup encoder in saved models, and suffix of the type of the module after it.
+_LOOKUP_TYPE, _NORMALIZE_SUFFIX = "mar_st.lookup.module.LookupEncoder", ".Normalize"
 
-@dataclass(frozen=True, kw_only=True)
+#: torch's names of the types of a saved table that numpy has, by safetensors' name.
+_TORCH_TYPES = {"F16": "torch.float16", "F32": "torch.float32"}
+
+
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class LookupListing(ExportListing):
-    """Content of `export.json` of a lookup encoder.
+    """Content of `export.json` of a lookup encoder, which does not use its prompts.
 
     Attributes:
         features: Number of features.
-        dim: Width of the vectors.
-        normalised: Whether they have length 1.
-        similarity: Similarity function of the model.
         lengths: Length of the shortest and of the longest n-gram, in characters.
-        max_length: Maximum characters of a normalised text.
-        precision: Precision of the table, a key of `TABLE_DTYPES`.
-        prompts: Stored prompts by name; this encoder does not use them.
-        space: Digest of the document space, if it is known.
+        precision: Precision of the table.
         documents: Number of documents that the page searches; 0 without a page.
         report: Measurements of the export.
     """
 
     form: ClassVar[str] = "mar-lookup"
 
-    features: int
-    dim: int
-    normalised: bool
-    similarity: str | None
-    lengths: list[int]
-    max_length: int
-    precision: str
-    prompts: dict[str, str]
-    space: str | None = None
+    features: Size
+    lengths: tuple[Size, Size]
+    precision: Literal["int8", "fp16", "fp32"]
     documents: int = 0
     report: dict[str, Any] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, content: dict[str, Any]) -> Self:
-        """Parse the content of a listing, as `ExportListing.of`."""
-        listing = cls(**content)
-        listing.check({"features": 1, "dim": 1, "max_length": 1})
-        return listing
-
-    def check(self, least: Mapping[str, int]) -> None:
-        """Check the fields of the listing, as `ExportListing.check`."""
-        super().check(least)
-        if len(self.lengths) != 2 or not all(
-            type(value) is int and 1 <= value <= MAX_SETTING for value in self.lengths
-        ):
-            raise TypeError(f"'lengths' are two whole numbers, not {repr(self.lengths)[:40]}")
-        if self.precision not in TABLE_DTYPES or type(self.normalised) is not bool:
-            raise TypeError(
-                f"'precision' is one of {', '.join(TABLE_DTYPES)}, and 'normalised' true or false"
-            )
-        if not all(isinstance(text, str | None) for text in self.prompts.values()):
-            raise TypeError("'prompts' are texts")
-
     def needed(self) -> list[str]:
-        """Return the names of the files that loading needs, as `ExportListing.needed`."""
+        """Return the names of the files that loading needs."""
         return [DICTIONARY, TABLE_FILE]
 
 
 class NumpyLookupEncoder:
-    """The lookup encoder of an exported folder; see `mar_st.lookup.LookupEncoder` for what it computes.
+    """A lookup encoder; see `mar_st.lookup.LookupEncoder` for what it computes.
 
     Args:
-        listing: Listing of the folder.
         features: Dictionary of features and rules for looking up texts.
-        parts: `weights`, `bias`, `scales` and `table` of `lookup.bin`.
+        parts: Arrays `weights`, `bias`, `scales` and `table`.
+        settings: Attributes of `QueryEncoder`: `identity`, `origin`, `query`, `space`, `normalised`,
+            `prompts`.
     """
 
-    def __init__(self, listing: LookupListing, features: Features, parts: Mapping[str, np.ndarray]) -> None:
-        self.listing, self.features = listing, features
+    identity: str
+    origin: str
+    query: str | None
+    space: str | None
+    normalised: bool
+    prompts: Mapping[str, str | None]
+
+    def __init__(self, features: Features, parts: Mapping[str, np.ndarray], **settings: Any) -> None:
+        self.features = features
         self._weights, self._bias = parts["weights"], parts["bias"]
         self._scales, self._table = parts["scales"], parts["table"]
-        self.dim, self.normalised, self.max_length = listing.dim, listing.normalised, listing.max_length
-        self.space, self.query, self.origin = listing.space, listing.query, listing.model["identity"]
-        self.prompts: Mapping[str, str] = listing.prompts
+        self.dim, self.max_length = int(self._table.shape[1]), features.max_length
+        vars(self).update(settings)
 
     @classmethod
     def open(cls, folder: Path) -> Self:
@@ -116,39 +105,81 @@ class NumpyLookupEncoder:
             EncoderError: The folder is broken.
         """
         listing = LookupListing.read(folder)
-        try:
-            names = read_json(folder / DICTIONARY)
-        except JsonError as error:
-            raise EncoderError(
-                f"{folder / DICTIONARY} is damaged ({error}). Copy or export the encoder again."
-            ) from error
-        shortest, longest = listing.lengths
-        features = Features(names, lengths=(shortest, longest), max_length=listing.max_length)
+        features = Features(
+            _json(folder / DICTIONARY), lengths=listing.lengths, max_length=listing.max_length
+        )
         content = (folder / TABLE_FILE).read_bytes()
         count, dim, kind = listing.features, listing.dim, TABLE_DTYPES[listing.precision]
-        size = 4 * (2 * count + dim) + kind.itemsize * count * dim
-        if len(features) != count or len(content) != size:
+        if len(features) != count or len(content) != 4 * (2 * count + dim) + kind.itemsize * count * dim:
             raise EncoderError(
                 f"The files of {folder} come from different exports; export the encoder again."
             )
         singles = np.frombuffer(content, "<f4", 2 * count + dim)
         parts = dict(zip(("weights", "bias", "scales"), np.split(singles, [count, count + dim]), strict=True))
         parts["table"] = np.frombuffer(content, kind, offset=singles.nbytes).reshape(count, dim)
-        return cls(listing, features, parts)
+        return cls(
+            features,
+            parts,
+            identity=listing.digest(listing.needed(), [listing.lengths, listing.max_length]),
+            origin=listing.model["identity"],
+            query=listing.query,
+            space=listing.space,
+            normalised=listing.normalised,
+            prompts=listing.prompts,
+        )
 
-    @property
-    def identity(self) -> str:
-        """Return the digest of all that the vectors depend on."""
-        content = {
-            "model": self.listing.model["identity"],
-            "files": {
-                name: entry["sha256"]
-                for name, entry in self.listing.files.items()
-                if name in (DICTIONARY, TABLE_FILE)
-            },
-            "settings": [self.listing.lengths, self.max_length, self.listing.precision],
+    @classmethod
+    def of_model(cls, folder: Path, query: str | None = None) -> Self | None:
+        """Load the query encoder of a saved model if it is a lookup encoder; open only its files.
+
+        Args:
+            folder: A saved sentence-transformers model.
+            query: Name of the query encoder, for a MAR with several; default `query`.
+
+        Returns:
+            `None` if the query encoder is of another kind, is missing, or has a dtype that numpy lacks.
+
+        Raises:
+            LookupEncoderError: Its files are damaged or do not match.
+            EncoderError: Its files cannot be read.
+        """
+        name_and_chain = _chain(folder, query)
+        if name_and_chain is None:
+            return None
+        name, chain = name_and_chain
+        place, config = chain[0].path, _json(chain[0].path / "config.json")
+        try:
+            with safe_open(str(place / "model.safetensors"), framework="numpy") as file:
+                kinds = {file.get_slice(key).get_dtype() for key in file.keys()}  # noqa: SIM118 -- no mapping
+                if len(kinds) != 1 or not kinds <= set(_TORCH_TYPES):
+                    return None
+                weights = {key: file.get_tensor(key) for key in sorted(file.keys())}
+        except (SafetensorError, OSError) as error:
+            raise EncoderError(f"{place} cannot be read ({error}); copy the encoder again.") from error
+        table, dictionary = weights.get("embedding.weight"), place / DICTIONARY
+        features = saved_features(
+            str(place),
+            config,
+            dictionary if dictionary.is_file() else None,
+            None if table is None else table.shape,
+        )
+        parts = {
+            "weights": weights["weight"].astype(np.float32),
+            "bias": weights["bias"].astype(np.float32),
+            "scales": np.ones(len(features), dtype=np.float32),
+            "table": weights["embedding.weight"],
         }
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        identity = _identity(chain, config, weights, _TORCH_TYPES[kinds.pop()])
+        return cls(
+            features,
+            parts,
+            identity=identity,
+            origin=identity,
+            query=name,
+            space=space_of(folder),
+            normalised=len(chain) > 1,
+            prompts=_json(folder / "config_sentence_transformers.json").get("prompts") or {},
+        )
 
     def encode(self, texts: Sequence[str], prompt_name: str | None = None) -> np.ndarray:
         """Return vectors of queries, see `QueryEncoder`; `prompt_name` is checked, but no prompt is used."""
@@ -175,5 +206,49 @@ class NumpyLookupEncoder:
         find_prompt(self.prompts, prompt_name)
         return [self.features.size(text) for text in texts]
 
-    def warm_up(self, tokens: Sequence[int] = (16, 32)) -> None:
-        """Do nothing: there is nothing to prepare."""
+
+def _chain(folder: Path, query: str | None) -> tuple[str | None, list[SavedModule]] | None:
+    """Return the name of a query encoder and its saved modules; `None` unless it is a lookup encoder."""
+    if not (folder / "modules.json").is_file():
+        return None
+    name = None
+    if routers(folder):
+        name = "query" if query is None else query
+        if not is_query_route(name) or name not in query_routes(folder):
+            return None
+    elif query is not None:
+        return None
+    first, *others = saved_chain(folder, name or "query")
+    if first.type != _LOOKUP_TYPE or not all(part.type.endswith(_NORMALIZE_SUFFIX) for part in others):
+        return None
+    return name, [first, *others]
+
+
+def _identity(
+    chain: Sequence[SavedModule], config: dict[str, Any], weights: dict[str, np.ndarray], dtype: str
+) -> str:
+    """Return the digest that `mar_st.model.modules_digest.modules_digest` gives for the loaded modules."""
+
+    def described() -> Iterator[Described]:
+        tensors = (
+            Weight(name, dtype, tensor.shape, np.ascontiguousarray(tensor).reshape(-1).view(np.uint8))
+            for name, tensor in weights.items()
+        )
+        yield {"type": "LookupEncoder", "config": {key: config[key] for key in CONFIG_KEYS}}, tensors
+        for part in chain[1:]:
+            given = _json(part.path / "config.json")
+            source = given.get("module_input_name", "sentence_embedding")
+            names = {
+                "module_input_name": source,
+                "module_output_name": given.get("module_output_name") or source,
+            }
+            yield {"type": "Normalize", "config": names}, iter(())
+
+    return fingerprint(described())
+
+
+def _json(path: Path) -> Any:
+    try:
+        return read_json(path) if path.is_file() else {}
+    except ValueError as error:
+        raise EncoderError(f"{path} cannot be read ({error}); copy the encoder again.") from error

@@ -42,7 +42,7 @@ class QueryEncoder(Protocol):
     @property
     def max_length(self) -> int: ...  # noqa: D102
     @property
-    def prompts(self) -> Mapping[str, str]: ...  # noqa: D102
+    def prompts(self) -> Mapping[str, str | None]: ...  # noqa: D102
 
     def encode(self, texts: Sequence[str], prompt_name: str | None = None) -> np.ndarray:
         """Return the vectors of queries.
@@ -81,14 +81,14 @@ def truncation_side(encoder: object) -> str:
     return getattr(encoder, "truncation", None) or "right"
 
 
-def find_prompt(prompts: Mapping[str, str], name: str | None) -> str:
-    """Return the stored prompt of a name; for `None` the prompt of queries, or an empty text.
+def find_prompt(prompts: Mapping[str, str | None], name: str | None, default: str = "query") -> str:
+    """Return the stored prompt of a name; for `None` the default one, or an empty text.
 
     Raises:
         EncoderError: The prompt does not exist.
     """
     if name is None:
-        return prompts.get("query") or ""
+        return prompts.get(default) or ""
     if name not in prompts:
         raise EncoderError(f"There is no prompt {name!r}; the model has {', '.join(prompts) or 'none'}.")
     return prompts[name] or ""

@@ -1,11 +1,11 @@
-"""A query encoder computed by sentence-transformers: slow to load, needs no export."""
+"""An encoder computed by sentence-transformers: slow to load, needs no export."""
 
 from __future__ import annotations
 
 import threading
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
@@ -21,22 +21,30 @@ if TYPE_CHECKING:
 
 
 class TorchEncoder:
-    """The query side of a sentence-transformers model.
+    """One side of a sentence-transformers model.
 
     Args:
-        model: The model, in evaluation mode; if it has a router, this needs a query route.
+        model: The model, in evaluation mode; if it has a router, this needs a route for the side.
         space: Digest of the document space, if known.
         query: Name of the query encoder in its model, if it has one.
+        side: `query`, or `document` for a server that also encodes documents.
 
     Raises:
         EncoderError: The model has no tokenizer.
     """
 
-    def __init__(self, model: Any, *, space: str | None = None, query: str | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        *,
+        space: str | None = None,
+        query: str | None = None,
+        side: Literal["query", "document"] = "query",
+    ) -> None:
         from sentence_transformers.base.modules import Normalize  # lazy: sentence_transformers
 
-        self.model, self.space, self.query = model, space, query
-        self.modules = route(model, "query")
+        self.model, self.space, self.query, self.side = model, space, query, side
+        self.modules = route(model, side)
         transformer: Any = self.modules[0]
         self._tokenizer: Any = getattr(transformer, "tokenizer", None)
         self._counts: Any = getattr(transformer, "count_tokens", None)  # of encoders without a tokenizer
@@ -47,24 +55,33 @@ class TorchEncoder:
         self.normalised = isinstance(self.modules[-1], Normalize) and model.truncate_dim is None
         self.max_length = int(transformer.max_seq_length or 512)
         self.truncation: str | None = getattr(self._tokenizer, "truncation_side", None)
-        self.prompts: Mapping[str, str] = {name: text or "" for name, text in model.prompts.items()}
+        self.prompts: Mapping[str, str | None] = dict(model.prompts)
+        names = ("document", "passage", "corpus") if side == "document" else (side,)
+        self._prompt = next((name for name in names if name in self.prompts), side)
         # Tokenizers of transformers set padding and truncation on each call, so threads must not share one.
         self._lock = threading.Lock()
 
     @classmethod
     def open(
-        cls, source: str, *, threads: int | None = None, query: str | None = None, device: str | None = None
+        cls,
+        source: str,
+        *,
+        threads: int | None = None,
+        query: str | None = None,
+        device: str | None = None,
+        side: Literal["query", "document"] = "query",
     ) -> Self:
-        """Load a folder or Hub name; for a MAR, only its query route.
+        """Load a folder or Hub name; of a MAR, only the route of the side.
 
         Args:
             source: Folder, a name such as `mar-mini`, or Hub name.
             threads: Threads of torch, for the whole process.
             query: Name of the query encoder, for a MAR with several.
             device: Where to compute; default a GPU if there is one.
+            side: `query` or `document`.
 
         Raises:
-            MarError: The model does not exist, or has no such query route.
+            MarError: The model does not exist, or has no such route.
         """
         import torch  # lazy: torch
         from sentence_transformers.base.modules import Router  # lazy: sentence_transformers
@@ -72,10 +89,12 @@ class TorchEncoder:
         if threads is not None:
             torch.set_num_threads(threads)
         source = model_source(source)
-        model = open_model(source, routes="query", query=query, as_stored=True, device=device)
-        routed = isinstance(model[0], Router)
-        name = "query" if query is None else query
-        encoder = cls(model, space=_space(source), query=name if routed else None)
+        space = space_of(source) if Path(source).is_dir() else None
+        if side == "document":
+            return cls(open_model(source, routes=side, device=device), space=space, side=side)
+        model = open_model(source, routes=side, query=query, as_stored=True, device=device)
+        name = (query or "query") if isinstance(model[0], Router) else None
+        encoder = cls(model, space=space, query=name)
         if is_emulated(model):
             _ = encoder.identity  # of the weights as they were saved, on every processor
             use_native_dtype(model)
@@ -83,36 +102,28 @@ class TorchEncoder:
 
     @cached_property
     def identity(self) -> str:
-        """Return the digest of the modules that encode queries; computed from all weights at first use."""
+        """Return the digest of the modules; computed from all weights at first use."""
         from mar_st.model.modules_digest import modules_digest  # lazy: torch
 
         return modules_digest(self.modules)
 
     def encode(self, texts: Sequence[str], prompt_name: str | None = None) -> np.ndarray:
-        """Return the vectors of queries, see `QueryEncoder`."""
-        prompt = find_prompt(self.prompts, prompt_name)
+        """Return the vectors of texts, see `QueryEncoder`."""
+        prompt = find_prompt(self.prompts, prompt_name, self._prompt)
         if not texts:
             return np.empty((0, self.dim), dtype=np.float32)
         with self._lock:
-            vectors = self.model.encode(list(texts), prompt=prompt, task="query", show_progress_bar=False)
+            vectors = self.model.encode(list(texts), prompt=prompt, task=self.side, show_progress_bar=False)
         return np.ascontiguousarray(vectors, dtype=np.float32)
 
     def count_tokens(self, texts: Sequence[str], prompt_name: str | None = None) -> list[int]:
         """Return the tokens of each text, see `QueryEncoder`."""
         if not texts:
             return []
-        prompt = find_prompt(self.prompts, prompt_name)
+        prompt = find_prompt(self.prompts, prompt_name, self._prompt)
         if self._tokenizer is None:
             counts: list[int] = self._counts(texts)
             return counts
         with self._lock:
             tokenized = self._tokenizer([prompt + text for text in texts], verbose=False)
         return [len(ids) for ids in tokenized["input_ids"]]
-
-
-def _space(source: str) -> str | None:
-    """Return the digest of the document space of a folder; `None` for a Hub name."""
-    if not Path(source).is_dir():
-        return None
-
-    return space_of(source)

@@ -1,123 +1,347 @@
-"""The application: opening the index and encoders, and its lifetime from start to stop."""
+"""The application: its endpoints, and its lifetime from start to stop."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import logging
+import time
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastapi import FastAPI
+import numpy as np
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
 
-from mar_st.serve.api.gate import Gate
-from mar_st.serve.api.keys import KeyRing
-from mar_st.serve.api.routes import add_routes
-from mar_st.serve.engine.fleet import follow
-from mar_st.serve.engine.generations import Generations, OpenedSearcher, SearcherSource
-from mar_st.serve.engine.search_engine import Encoding
+from mar_st.errors import MarError
+from mar_st.online.torch_encoder import TorchEncoder
+from mar_st.serve.engine import Encoding, Generations
+from mar_st.serve.guard import RELOAD, ApiError, Guard, as_json, bad, explain
 from mar_st.serve.metrics import Metrics
-from mar_st.serve.settings import ServeError, ServeSettings
+from mar_st.serve.schemas import (
+    DocumentResponse,
+    EmbeddingsRequest,
+    EmbeddingsResponse,
+    ErrorResponse,
+    SearchRequest,
+    SearchResponse,
+)
+from mar_st.serve.settings import Keys, ServeSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from starlette.types import ASGIApp, Receive, Scope, Send
-
     from mar_st.index import Searcher
     from mar_st.online import QueryEncoder
-    from mar_st.serve.engine.fleet import Fleet
+    from mar_st.serve.engine import Engine
+
+#: Logger of query texts; used only with `log_queries`.
+QUERY_LOG = logging.getLogger("mar_st.serve.queries")
+
+#: Suffix of the model's name for documents.
+DOCUMENT_SUFFIX = "-document"
+
+_PAGE = Path(__file__).parent / "page"
+_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
+
+#: Headers of the page: nothing from other sites, nothing inline, no framing, forms only to this site.
+_PAGE_HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-cache",
+}
+
+_PUBLIC = ["/", "/page.js", "/texts.js", "/page.css", "/openapi.json", "/healthz", "/readyz"]
 
 
 def create_app(
-    index: Searcher | str | Path,
     settings: ServeSettings | None = None,
     *,
-    encoder: QueryEncoder | str | Path | None = None,
+    searcher: Searcher | None = None,
     documents: QueryEncoder | None = None,
-    fleet: Fleet | None = None,
 ) -> FastAPI:
     """Return the server as an ASGI application.
 
     Args:
-        index: Folder or URI of an index, or an open searcher. An open searcher cannot be reopened.
-        settings: Limits and keys. Host, port and workers have no effect here.
-        encoder: Encodes queries; default the encoder of an open searcher.
-        documents: Encodes documents for `input_type: document`.
-        fleet: Folder through which workers are asked to reopen the index.
+        settings: Index, models, limits and keys; `port` has no effect here.
+        searcher: An open searcher in place of the settings' index; it cannot be reloaded.
+        documents: Encodes documents, in place of the settings' document encoder.
 
     Raises:
         MarError: The index or an encoder cannot be opened, or they do not match.
     """
     settings = settings or ServeSettings()
-    keys = KeyRing(settings.api_keys)
-    metrics = Metrics()
-    seen = fleet.wanted if fleet is not None else 0
-    if isinstance(index, str | Path):
-        source = SearcherSource(
-            str(index),
-            encoder,
-            settings.reranker,
-            query=settings.query,
-            backend=settings.backend,
-            threads=settings.threads,
-        )
-        opened = source.open()
-    elif settings.query is not None:
-        raise ServeError("The searcher is open already, so its query encoder cannot be chosen by name.")
-    else:
-        source, opened = None, OpenedSearcher(index, encoder if encoder is not None else index.encoder)
-    settings = replace(settings, model_name=settings.model_name or _name(opened.model))
-    generations = Generations(source, opened, settings, metrics, documents, keys.reread)
-    own = Encoding(documents, settings, metrics) if documents is not None else None
+    if searcher is None and settings.index is None:
+        raise MarError("The server needs an index: give settings with one, or an open searcher.")
+    keys, metrics = Keys(settings.api_keys), Metrics()
+    generations = Generations(settings, keys, metrics, searcher)
+    if documents is None and settings.document_encoder is not None:
+        documents = TorchEncoder.open(settings.document_encoder, side="document")
+    if documents is not None:
+        _check_documents(documents, generations.engine)
+    server = _Server(settings, generations, documents, metrics)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        following = None
-        if fleet is not None:
-            following = asyncio.create_task(follow(fleet, generations, seen=seen, watch=settings.watch))
+        if settings.watch:
+            generations.start(generations.watch())
         yield
         app.state.ready = False
-        if following is not None:
-            following.cancel()
-        await generations.close()
-        if own is not None:
-            await asyncio.to_thread(own.batcher.close)
+        generations.stop()
 
-    app = Application(
-        title="MAR search",
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-        lifespan=lifespan,
-        telemetry={"tracing": False, "metrics": False, "logs": False},  # it looks for providers every time
-    )
-    app.state.ready = True
-    app.state.generations, app.state.metrics = generations, metrics
-    direct = add_routes(app, generations, own, fleet, settings=settings, metrics=metrics)
-    app.add_middleware(Gate, settings=settings, keys=keys, metrics=metrics, direct=direct)
+    app = FastAPI(
+        title="MAR search", version=version("medteb"), docs_url=None, redoc_url=None, lifespan=lifespan,
+        redirect_slashes=False,
+        responses={"4XX": {"model": ErrorResponse}, "5XX": {"model": ErrorResponse}},
+    )  # fmt: skip
+    app.state.ready, app.state.generations, app.state.metrics = True, generations, metrics
+    for error in (HTTPException, RequestValidationError):
+        app.add_exception_handler(error, explain)
+    _add_endpoints(app, server)
+    _add_page(app)
+    paths = [getattr(route, "path", "") for route in app.routes]
+    app.add_middleware(Guard, settings=settings, keys=keys, metrics=metrics, public=_PUBLIC, paths=paths)
     return app
 
 
-class Application(FastAPI):
-    """An application whose middleware runs before all of FastAPI's own layers.
+class _Server:
+    """What the endpoints do."""
 
-    Fast routes bypass these layers. As in any application, middleware that is added later runs earlier.
-    """
+    def __init__(
+        self,
+        settings: ServeSettings,
+        generations: Generations,
+        documents: QueryEncoder | None,
+        metrics: Metrics,
+    ) -> None:
+        self.settings, self.generations, self.metrics = settings, generations, metrics
+        self.documents = None if documents is None else Encoding(documents, settings, metrics)
+        engine = generations.engine
+        source = settings.encoder or (engine.index.model if settings.query_encoder else None)
+        self.name = settings.name or Path(source or "").name or "mar"
+        metrics.encoder.labels(self.name, engine.query or "").set(1)
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self._entry: ASGIApp = super().__call__
+    @property
+    def engine(self) -> Engine:
+        return self.generations.engine
 
-    def add_middleware(self, middleware_class: Any, *args: Any, **kwargs: Any) -> None:
-        """Wrap the application in a middleware, as `starlette.applications.Starlette.add_middleware`."""
-        self._entry = middleware_class(self._entry, *args, **kwargs)
+    async def search(self, body: SearchRequest) -> Response:
+        """Search the index."""
+        started, engine = time.monotonic(), self.engine
+        deadline = started + self.settings.timeout
+        for name, value in (("k", body.k), ("rerank", body.rerank)):
+            if value > self.settings.max_k:
+                raise bad(f"{name!r} must be at most {self.settings.max_k}.", name)
+        if body.hybrid and not engine.index.has_words:
+            raise bad("This index has no BM25, so 'hybrid' is not possible.", "hybrid", "no_bm25")
+        if body.rerank and engine.searcher.reranker is None:
+            raise bad("This server has no reranker; start it with --reranker.", "rerank", "no_reranker")
+        truncated = False
+        if (
+            body.query is not None
+            and engine.encoding is not None
+            and not engine.encoding.surely_fits(body.query)
+        ):
+            texts, _, truncated = await engine.encoding.checked([body.query], "query", truncate=body.truncate)
+            body = body.model_copy(update={"query": texts[0]})
+        if self.settings.log_queries and body.query is not None:
+            QUERY_LOG.info("%s", orjson.dumps({"query": body.query, "k": body.k}).decode())
+        if body.vector is not None:
+            vector = engine.index.checked(np.array([body.vector]))[0]
+        elif engine.encoding is not None:
+            vectors = await engine.encoding.encode([body.query or ""], deadline)
+            vector = vectors[0, : engine.index.dim]  # Matryoshka: the encoder may be wider
+        else:
+            raise bad("This server has no query encoder; send 'vector'.", "query", "no_query_encoder")
+        encoded = time.monotonic()
+        hits = await engine.search(body, vector, deadline)
+        now = time.monotonic()
+        return as_json(
+            {
+                "hits": [hit.to_json() for hit in hits],
+                # The threshold does not apply to vectors from other encoders.
+                "match": engine.searcher.match(hits) if body.vector is None else None,
+                "timing": {
+                    "encode_ms": _ms(encoded - started),
+                    "search_ms": _ms(now - encoded),
+                    "total_ms": _ms(now - started),
+                },
+                "truncated": truncated,
+            }
+        )
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer through the middleware."""
-        await self._entry(scope, receive, send)
+    async def document(self, name: str) -> Response:
+        """Return one document as stored in the index."""
+        stored = await asyncio.to_thread(self.engine.index.document, name)
+        if stored is None:
+            raise ApiError(404, "no_such_document", "The index has no document with this id.", "id")
+        return as_json(stored._asdict())
+
+    async def embeddings(self, body: EmbeddingsRequest) -> Response:
+        """Encode texts as OpenAI's endpoint does."""
+        deadline = time.monotonic() + self.settings.timeout
+        texts = [body.input] if isinstance(body.input, str) else body.input
+        if len(texts) > self.settings.max_texts:
+            raise bad(f"'input' may have {self.settings.max_texts} texts.", "input", "too_many_texts")
+        encoding = self._encoding(body)
+        dim = encoding.encoder.dim
+        if body.dimensions is not None and body.dimensions > dim:
+            raise bad(f"'dimensions' must be at most {dim}.", "dimensions")
+        texts, used, _ = await encoding.checked(texts, "input", truncate=body.truncate)
+        if self.settings.log_queries and encoding is not self.documents:
+            QUERY_LOG.info("%s", orjson.dumps({"input": texts}).decode())
+        vectors = await encoding.encode(texts, deadline)
+        if body.dimensions is not None and body.dimensions < dim:
+            vectors = vectors[:, : body.dimensions]
+            if encoding.encoder.normalised:
+                vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        rows: Any = np.ascontiguousarray(vectors, dtype="<f4")
+        if body.encoding_format == "base64":
+            rows = [base64.b64encode(row).decode("ascii") for row in rows]
+        data = [{"object": "embedding", "index": place, "embedding": row} for place, row in enumerate(rows)]
+        usage = {"prompt_tokens": used, "total_tokens": used}
+        content = {"object": "list", "data": data, "model": body.model or self.name, "usage": usage}
+        return await asyncio.to_thread(as_json, content)
+
+    def _encoding(self, body: EmbeddingsRequest) -> Encoding:
+        """Return the encoder of a request, by its model and its `input_type`."""
+        side = body.input_type or "query"
+        if body.model == self.name + DOCUMENT_SUFFIX:
+            if body.input_type == "query":
+                raise bad(f"{body.model!r} encodes documents. Send queries to {self.name!r}.", "input_type")
+            side = "document"
+        elif body.model not in (None, self.name):
+            raise self._unknown_model()
+        encoding = self.documents if side == "document" else self.engine.encoding
+        if encoding is None:
+            raise bad(
+                f"This server has no {side} encoder; start it with "
+                f"{'--document-encoder' if side == 'document' else '--encoder'}.",
+                "input_type" if body.input_type else "model",
+                f"no_{side}_encoder",
+            )
+        return encoding
+
+    def models(self) -> list[dict[str, Any]]:
+        """Return the entries of the models that answer."""
+        common = {"object": "model", "created": 0, "owned_by": "medteb"}
+        entries = []
+        if self.engine.encoding is not None:
+            entries.append({"id": self.name, **common, "query_encoder": self.engine.query})
+        if self.documents is not None:
+            entries.append({"id": self.name + DOCUMENT_SUFFIX, **common})
+        return entries
+
+    def _unknown_model(self) -> ApiError:
+        names = ", ".join(entry["id"] for entry in self.models())
+        return ApiError(404, "model_not_found", f"This server has the models {names}.", "model")
+
+    def model(self, name: str) -> dict[str, Any]:
+        """Return the entry of a model."""
+        for entry in self.models():
+            if entry["id"] == name:
+                return entry
+        raise self._unknown_model()
+
+    def info(self) -> dict[str, Any]:
+        """Describe the index and the limits of requests."""
+        engine, settings = self.engine, self.settings
+        sides = {"query": engine.encoding, "document": self.documents}
+        return {
+            "model": self.name,
+            "query_encoder": engine.query,
+            "effort": engine.searcher.effort,
+            "match": engine.searcher.calibrated,
+            "documents": len(engine.index),
+            "dim": engine.index.dim,
+            "fields": dict(engine.index.fields),
+            "hybrid": engine.index.has_words,
+            "rerank": engine.searcher.reranker is not None,
+            "texts": engine.index.has_texts,
+            "input_types": [side for side, encoding in sides.items() if encoding is not None],
+            "max_k": settings.max_k,
+            "max_texts": settings.max_texts,
+            "generation": self.generations.number,
+        }
 
 
-def _name(model: str | Path | None) -> str:
-    """Return the default name of a model: the name of its folder."""
-    return (Path(model).name if model is not None else "") or "mar"
+def _add_endpoints(app: FastAPI, server: _Server) -> None:
+    @app.post("/search", response_model=SearchResponse, summary="Search the index")
+    async def search(body: SearchRequest) -> Response:
+        return await server.search(body)
+
+    @app.get("/document", response_model=DocumentResponse, summary="Return one document of the index")
+    async def document(id: str) -> Response:  # noqa: A002 -- the parameter's name
+        return await server.document(id)
+
+    @app.post("/v1/embeddings", response_model=EmbeddingsResponse, summary="Encode texts")
+    async def embeddings(body: EmbeddingsRequest) -> Response:
+        return await server.embeddings(body)
+
+    @app.get("/v1/models", summary="List the models")
+    async def models() -> Response:
+        return as_json({"object": "list", "data": server.models()})
+
+    @app.get("/v1/models/{name:path}", summary="Describe a model")
+    async def model(name: str) -> Response:
+        return as_json(server.model(name))
+
+    @app.get("/info", summary="Describe the index and the limits")
+    async def info() -> Response:
+        return as_json(server.info())
+
+    @app.post(RELOAD, summary="Read the keys and open the index again")
+    async def reload() -> Response:
+        try:
+            await server.generations.reload()
+        except (MarError, OSError) as error:
+            raise ApiError(409, "not_reloaded", f"The old index still answers. {error}") from error
+        return as_json({"documents": len(server.engine.index)})
+
+    @app.get("/healthz", summary="Say that the server runs")
+    async def healthz() -> Response:
+        return as_json({"status": "ok"})
+
+    @app.get("/readyz", summary="Say whether the server takes requests")
+    async def readyz() -> Response:
+        ready = bool(app.state.ready)
+        return as_json({"status": "ready" if ready else "stopping"}, 200 if ready else 503)
+
+    @app.get("/metrics", summary="Return Prometheus metrics")
+    async def metrics() -> Response:
+        return Response(server.metrics.page(), media_type=server.metrics.content_type)
+
+
+def _add_page(app: FastAPI) -> None:
+    """Add the search page: `/`, its scripts and its style."""
+    for file in sorted(_PAGE.iterdir()):
+        response = Response(file.read_bytes(), media_type=_TYPES[file.suffix], headers=_PAGE_HEADERS)
+
+        async def show(_: Request, response: Response = response) -> Response:
+            return response
+
+        path = "/" if file.name == "index.html" else f"/{file.name}"
+        app.add_route(path, show)
+
+
+def _check_documents(documents: QueryEncoder, engine: Engine) -> None:
+    """Check that documents are encoded into the space of the index."""
+    index = engine.index
+    other = documents.space and index.space and documents.space != index.space
+    if other or documents.dim < index.dim:
+        raise MarError(
+            f"The document encoder gives {documents.dim} dimensions of the space {documents.space}, the "
+            f"index {index.name} has {index.dim} of {index.space}. Give --document-encoder the model that "
+            "encoded its documents."
+        )
+
+
+def _ms(seconds: float) -> float:
+    return round(1000 * seconds, 3)

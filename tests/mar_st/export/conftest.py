@@ -18,7 +18,7 @@ from mar_st.model.encoders import load_encoder
 from mar_st.modules.bigrams import Bigrams, BigramTransformer
 from mar_st.online.front import TextPacker
 from mar_st.online.listing import Listing
-from mar_st.online.runtimes.native import NativeRuntime
+from mar_st.online.native import NativeRuntime
 from mar_st.online.torch_encoder import TorchEncoder
 from tests.mar_st.conftest import make_config, make_tokenizer
 from tests.once import once
@@ -105,8 +105,7 @@ def native(model, folder, threads=2):
 @pytest.fixture(scope="session")
 def kernels():
     """The compiled kernels; skips the test where they cannot be had."""
-    from mar_st.online import EncoderError
-    from mar_st.online.runtimes import native
+    from mar_st.online import EncoderError, native
 
     try:
         return native.kernels()

@@ -10,7 +10,7 @@ import pytest
 
 from mar_st.export import ExportError, export
 from mar_st.export.exporting import LossLimits, choose
-from mar_st.online.load import load_query_encoder
+from mar_st.online.encoders import load_query_encoder
 from tests.mar_st.export.conftest import TEXTS, make_model, with_pairs
 
 

@@ -8,7 +8,6 @@ from mar_st.commands import export as command
 from mar_st.export import ExportError, export
 from mar_st.export.formats import GRAPHS, LOOKUPS, GraphFormat, graph_format
 from mar_st.export.graphs.openvino import OpenVINOGraphs
-from mar_st.online.runtime import RUNTIMES
 
 
 @pytest.fixture
@@ -21,7 +20,6 @@ def registering(monkeypatch):
 def test_formats_are_listed_in_order():
     assert list(GRAPHS.classes()) == ["native", "openvino", "onnx"]
     assert list(LOOKUPS.classes()) == ["numpy", "lookup-json"]
-    assert RUNTIMES.names() == ("native", "onnx", "openvino")
 
 
 @pytest.mark.thorough

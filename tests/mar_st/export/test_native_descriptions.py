@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mar_st.online import EncoderError
-from mar_st.online.runtimes.native import NativeRuntime
+from mar_st.online.native import NativeRuntime
 from tests.mar_st.export.conftest import make_model, native
 
 pytestmark = pytest.mark.usefixtures("kernels")
@@ -29,7 +29,7 @@ CORRUPTED = """
 import copy, json, random, sys
 from pathlib import Path
 import numpy as np
-from mar_st.online.runtimes.native import NativeRuntime
+from mar_st.online.native import NativeRuntime
 from mar_st.online import EncoderError
 
 folder, seed = Path(sys.argv[1]), int(sys.argv[2])

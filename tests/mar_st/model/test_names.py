@@ -27,7 +27,7 @@ from mar_st.model.native_gte import fetch
 from mar_st.model.published import assemble
 from mar_st.model.reranker import Reranker
 from mar_st.online import load_query_encoder
-from mar_st.serve.engine.documents import load_document_encoder
+from mar_st.online.torch_encoder import TorchEncoder
 from mar_st.spaces.space import open_teacher
 from mar_st.spaces.students import given_encoder
 from medteb_mteb.curation.files.read import read_texts
@@ -79,7 +79,7 @@ ENTRIES = {
     "assemble": lambda name, _: assemble(name),
     "resolve": lambda name, _: resolve(name),
     "load_query_encoder": lambda name, _: load_query_encoder(name),
-    "load_document_encoder": lambda name, _: load_document_encoder(name),
+    "document encoder": lambda name, _: TorchEncoder.open(name, side="document"),
     "Reranker": lambda name, _: Reranker(name).open(),
     "Dense": lambda name, folder: Dense(name, store=folder)._open(),
     "open_teacher": lambda name, folder: open_teacher(name, folder),

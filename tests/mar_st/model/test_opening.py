@@ -15,7 +15,6 @@ from mar_st.model.encoders import load_encoder
 from mar_st.model.family import add_query_encoder
 from mar_st.model.opening import has_routes, open_model
 from mar_st.online.torch_encoder import TorchEncoder
-from mar_st.serve.engine.documents import load_document_encoder
 from mar_st.spaces.space import open_teacher
 
 TEXTS = [f"{word}{asked}" for word in ("肺炎", "感冒", "痛风") for asked in ("怎么治", "吃什么好", "会好吗")]
@@ -65,7 +64,7 @@ def test_models_with_lookup_encoders_teach_mine_and_serve(request, expected, tmp
     np.testing.assert_allclose(TorchEncoder.open(folder).encode(TEXTS), expected, atol=1e-6)
     teacher = open_teacher(folder, tmp_path / "store")
     np.testing.assert_allclose(teacher.encode(TEXTS, "query"), expected, atol=1e-6)
-    documents = load_document_encoder(folder).encode(TEXTS)
+    documents = TorchEncoder.open(folder, side="document").encode(TEXTS)
     np.testing.assert_allclose(documents, open_model(folder, device="cpu").encode_document(TEXTS), atol=1e-5)
     dense = Dense(folder, store=tmp_path / "mined")
     dense.prepare(TEXTS, TEXTS)

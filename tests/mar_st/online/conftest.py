@@ -80,7 +80,7 @@ def graph_folder(tmp_path):
         for name, speed in zip(graphs, (2.0, 9.0, 4.0), strict=True)
     }  # fmt: skip
     content = {
-        "format": "mar-export", "version": 1,
+        "format": "mar-export",
         "model": {"source": "m", "identity": "0" * 64, "query": "query", "model_type": "bert"},
         "files": {name: entry_of(folder / name) for name in names},
         "dim": 8, "normalised": True, "similarity": "cosine", "max_length": 64, "prompts": PROMPTS,

@@ -12,10 +12,10 @@ from torch import nn
 from mar_st.export.formats import GraphFormat, graph_format
 from mar_st.export.graph import ExportError, parameters_of, position_offset
 from mar_st.files import open_reserved
+from mar_st.online.description import ACTIVATIONS, STEPS
 from mar_st.online.listing import ExportVariant
-from mar_st.online.native_description import ACTIVATIONS, STEPS
+from mar_st.online.native import kernels
 from mar_st.online.protocol import EncoderError
-from mar_st.online.runtimes.native import kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

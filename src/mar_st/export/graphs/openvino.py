@@ -10,7 +10,7 @@ import torch
 from mar_st.export.formats import GraphFormat, graph_format
 from mar_st.export.graph import ExportError
 from mar_st.online.listing import ExportVariant
-from mar_st.online.packages import optional
+from mar_st.online.runtimes import optional
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

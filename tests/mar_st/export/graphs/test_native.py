@@ -16,8 +16,8 @@ from mar_st.export import ExportError, export
 from mar_st.export.graphs.native import pack
 from mar_st.model.encoders import load_encoder
 from mar_st.online import EncoderError, load_query_encoder
-from mar_st.online.runtimes import native as runtime
-from mar_st.online.runtimes.native import NativeRuntime
+from mar_st.online import native as runtime
+from mar_st.online.native import NativeRuntime
 from tests.mar_st.conftest import ALPHABET, make_config, make_tokenizer
 from tests.mar_st.export.conftest import FAMILIES, TEXTS, make_model, native
 

@@ -12,8 +12,8 @@ from mar_st.export import ExportError
 from mar_st.export.formats import GraphSource
 from mar_st.export.graphs.openvino import OpenVINOGraphs
 from mar_st.kernels.processor import processor
+from mar_st.online.encoders import load_query_encoder
 from mar_st.online.listing import Listing
-from mar_st.online.load import load_query_encoder
 from tests.mar_st.export.conftest import TEXTS
 
 

@@ -1,1 +1,0 @@
-"""Requests and responses: access, validation, endpoints, the OpenAPI document and the pages."""

@@ -1,0 +1,299 @@
+"""The open index with its encoder, their queues, and the change to the next index."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from mar_st.errors import MarError
+from mar_st.index import Index, Searcher, parse_filter
+from mar_st.model.reranker import Reranker
+from mar_st.online import Batcher, MicroBatcher, encoder_name, load_query_encoder
+from mar_st.serve.guard import bad
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mar_st.index import Hits
+    from mar_st.online import QueryEncoder
+    from mar_st.serve.metrics import Metrics
+    from mar_st.serve.schemas import SearchRequest
+    from mar_st.serve.settings import Keys, ServeSettings
+
+_LOG = logging.getLogger(__name__)
+
+#: Hits of a search that others may wait for; larger ones, and reranked ones, have a thread of their own.
+SMALL_HITS = 100
+
+#: Maximum characters per token. Longer texts are cut or refused before their tokens are counted.
+CHARACTERS_PER_TOKEN = 16
+
+#: Seconds between two looks at the folder of the index.
+WATCH_SECONDS = 1.0
+
+#: Files that change whenever a folder with an index, an exported encoder, a model or a cross-encoder changes.
+_LISTINGS = ("manifest.json", "export.json", "modules.json", "config.json")
+
+_WARMUP_TEXT = "预热的一句话而已"
+
+
+class Search(NamedTuple):
+    """A search whose vector is ready."""
+
+    request: SearchRequest
+    vector: np.ndarray
+    deadline: float
+
+
+class Encoding:
+    """An encoder with its queue."""
+
+    def __init__(self, encoder: QueryEncoder, settings: ServeSettings, metrics: Metrics) -> None:
+        self.encoder, self._max_tokens = encoder, settings.max_tokens
+        self.batcher = MicroBatcher(
+            encoder,
+            max_tokens=settings.batch_tokens,
+            max_queue=settings.max_queue,
+            observe=metrics.observer("encode"),
+        )
+        #: Tokens of an empty text: the prompt and the special tokens.
+        self._overhead = encoder.count_tokens([""])[0]
+        for size in (1, 4, 16):  # first callers do not wait for the runtime
+            encoder.encode([_WARMUP_TEXT] * size)
+
+    async def encode(self, texts: Sequence[str], deadline: float) -> np.ndarray:
+        """Return the vectors of texts, float32 `(len(texts), dim)`."""
+        vectors: np.ndarray = await asyncio.wrap_future(self.batcher.submit(texts, deadline=deadline))
+        return vectors
+
+    def surely_fits(self, text: str) -> bool:
+        """Return True without counting if a text is short: a token covers at least one byte of it."""
+        return self._overhead + len(text.encode()) <= self.encoder.max_length
+
+    async def checked(
+        self, texts: Sequence[str], field: str, *, truncate: bool
+    ) -> tuple[list[str], int, bool]:
+        """Refuse texts that are too long, or cut them.
+
+        Returns:
+            The texts; the number of tokens that the encoder takes of them; whether a text is cut.
+
+        Raises:
+            ApiError: 400: a text is longer than the model's limit and may not be cut, or all together have
+                too many tokens.
+        """
+        limit = self.encoder.max_length
+        characters = CHARACTERS_PER_TOKEN * limit
+        left = getattr(self.encoder, "truncation", None) == "left"
+        parts = [text[-characters:] if left else text[:characters] for text in texts]
+        counts: list[int] = []
+        if truncate or all(len(text) <= characters for text in texts):
+            counts = await asyncio.to_thread(self.encoder.count_tokens, parts)
+        if not counts or (max(counts) > limit and not truncate):
+            raise bad(
+                f"{field!r} has a text that is longer than the {limit} tokens of the model. Shorten it, or "
+                'send "truncate": true.',
+                field,
+                "text_too_long",
+            )
+        used = sum(min(count, limit) for count in counts)
+        if used > self._max_tokens:
+            raise bad(f"{field!r} may have {self._max_tokens} tokens in all.", field, "too_many_tokens")
+        return parts, used, max(counts) > limit
+
+
+class Engine:
+    """One generation of the index, with its encoder.
+
+    Args:
+        searcher: The open index.
+        encoding: The encoder of the searcher with its queue; without one, only vectors can be searched.
+        settings: Limits.
+        metrics: Records times and sizes.
+        stamps: Stamps of the files of index, encoder and reranker, see `stamp`.
+    """
+
+    def __init__(
+        self,
+        searcher: Searcher,
+        encoding: Encoding | None,
+        settings: ServeSettings,
+        metrics: Metrics,
+        stamps: tuple[object, ...] = (),
+    ) -> None:
+        self.searcher, self.encoding, self.stamps = searcher, encoding, stamps
+        self.index = searcher.index
+        self.query = None if encoding is None else encoder_name(encoding.encoder)
+        vector = np.full((1, self.index.dim), self.index.dim**-0.5, dtype=np.float32)
+        rerank = 1 if searcher.reranker is not None else None
+        searcher.search_vectors(vector, [_WARMUP_TEXT], 1, hybrid=self.index.has_words, rerank=rerank)
+        limits: dict[str, Any] = {"max_queue": settings.max_queue, "observe": metrics.observer("search")}
+        self._small, self._large = Batcher(self._search, **limits), Batcher(self._search, **limits)
+
+    async def search(self, request: SearchRequest, vector: np.ndarray, deadline: float) -> Hits:
+        """Return the hits for a vector, computed together with those of others who ask the same way."""
+        large = request.k > SMALL_HITS or request.rerank
+        batcher = self._large if large else self._small
+        where = parse_filter(request.where)
+        key = (request.k, where, request.hybrid, request.rerank, request.query is None)
+        future = batcher.submit([Search(request, vector, deadline)], deadline=deadline, key=key)
+        hits: Hits = (await asyncio.wrap_future(future))[0]
+        return hits
+
+    def _search(self, batch: list[Search]) -> list[Hits]:
+        first = batch[0].request
+        texts = None if first.query is None else [search.request.query or "" for search in batch]
+        return self.searcher.search_vectors(
+            np.stack([search.vector for search in batch]),
+            texts,
+            first.k,
+            where=first.where,
+            hybrid=first.hybrid,
+            rerank=first.rerank,
+            deadline=max(search.deadline for search in batch),
+        )
+
+    def close(self) -> None:
+        """Finish searches that wait, and end their threads."""
+        self._small.close()
+        self._large.close()
+
+
+class Generations:
+    """The engine that answers, and the change to the next one.
+
+    Args:
+        settings: Sources and limits.
+        keys: Read again by a reload.
+        metrics: Counts reloads.
+        searcher: An open searcher to use in place of the settings' index; it cannot be opened again.
+
+    Raises:
+        MarError: The index or the encoder cannot be opened, or they do not match.
+    """
+
+    def __init__(
+        self, settings: ServeSettings, keys: Keys, metrics: Metrics, searcher: Searcher | None = None
+    ) -> None:
+        self.settings, self.keys, self.metrics = settings, keys, metrics
+        self.number = 0
+        self._changing = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._fixed = searcher is not None
+        if searcher is None:
+            engine = self._open(None)
+        else:
+            encoder = searcher.encoder
+            encoding = None if encoder is None else Encoding(encoder, settings, metrics)
+            engine = Engine(searcher, encoding, settings, metrics)
+        self._use(engine)
+
+    def _use(self, engine: Engine) -> None:
+        self.engine = engine
+        self.number += 1
+        self.metrics.generation.set(self.number)
+        self.metrics.documents.set(len(engine.index))
+        _LOG.info("index %d: %d documents", self.number, len(engine.index))
+
+    def _open(self, before: Engine | None) -> Engine:
+        """Open the index; encoder and reranker of `before` are kept if their files are the same."""
+        settings = self.settings
+        of_index = stamp(settings.index)
+        index = Index.open(str(settings.index))
+        source = settings.encoder
+        if source is None and settings.query_encoder is not None:
+            source = index.model_source()
+        stamps = (of_index, stamp(source), stamp(settings.reranker))
+        encoding, reranker = None, None
+        if before is not None and before.stamps[1] == stamps[1]:
+            encoding = before.encoding
+        elif source is not None:
+            encoder = load_query_encoder(
+                source, backend=settings.backend, threads=settings.threads, query=settings.query_encoder
+            )
+            encoding = Encoding(encoder, settings, self.metrics)
+        if before is not None and before.stamps[2] == stamps[2]:
+            reranker = before.searcher.reranker
+        elif settings.reranker is not None:
+            reranker = Reranker(settings.reranker)
+        searcher = Searcher(index, None if encoding is None else encoding.encoder, reranker=reranker)
+        return Engine(searcher, encoding, settings, self.metrics, stamps)
+
+    async def reload(self) -> None:
+        """Read the keys again, open the index again and switch to it; requests in progress keep the old one.
+
+        Raises:
+            MarError: The keys cannot be read or the index cannot be opened; the old ones stay in use.
+        """
+        async with self._changing:
+            try:
+                if self._fixed:
+                    raise MarError(
+                        "This server was given an open index, so there is no folder to open again."
+                    )
+                self.keys.read()
+                engine = await asyncio.to_thread(self._open, self.engine)
+            except (MarError, OSError):
+                self.metrics.reloads.labels("failed").inc()
+                raise
+            old = self.engine
+            self._use(engine)
+            self.metrics.reloads.labels("ok").inc()
+        self.start(self._retire(old))
+
+    async def reload_logged(self, logged: str = "") -> str:
+        """Reload; log an error unless it was logged before, and return it."""
+        try:
+            await self.reload()
+        except (MarError, OSError) as error:
+            if str(error) != logged:
+                _LOG.error("the index was not reopened, the old one still answers: %s", error)
+            return str(error)
+        return ""
+
+    async def watch(self) -> None:
+        """Reload whenever the folder of the index changes; never ends."""
+        logged = ""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            if stamp(self.settings.index) != self.engine.stamps[0]:
+                logged = await self.reload_logged(logged)
+
+    async def _retire(self, engine: Engine) -> None:
+        """Close an engine after the time in which its last request is answered."""
+        await asyncio.sleep(self.settings.timeout)
+        await asyncio.to_thread(engine.close)
+        if engine.encoding is not None and engine.encoding is not self.engine.encoding:
+            await asyncio.to_thread(engine.encoding.batcher.close)
+
+    def start(self, work: Any) -> None:
+        """Run a coroutine in the background until `stop`."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def stop(self) -> None:
+        """End background work."""
+        for task in list(self._tasks):
+            task.cancel()
+
+
+def stamp(source: str | None) -> object:
+    """Return a value that changes with a folder: its resolved path and its listing's inode, time and size."""
+    if source is None:
+        return None
+    try:
+        folder = Path(source).resolve()
+    except (OSError, RuntimeError):  # symbolic links in a circle
+        return source
+    for name in _LISTINGS:
+        try:
+            status = (folder / name).stat()
+        except OSError:
+            continue
+        return str(folder), name, status.st_ino, status.st_mtime_ns, status.st_size
+    return str(folder)

@@ -1,0 +1,157 @@
+"""Requests and responses; responses are written without these models, which describe them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, content: Any) -> Any:
+        """Take null as absent, as clients in typed languages send it."""
+        if not isinstance(content, dict):
+            return content
+        return {name: value for name, value in content.items() if value is not None}
+
+
+class SearchRequest(_Request):
+    """A search by a text, by a vector, or by a vector for the dense leg and a text for the others."""
+
+    query: Text | None = Field(None, description="The query.")
+    vector: list[float] | None = Field(None, description="Vector of the query in the space of the index.")
+    k: int = Field(10, ge=1, description="Number of hits.")
+    where: dict[str, Any] | None = Field(
+        None,
+        description='Filter on metadata: `{"field": value}`, a list for any of several values, '
+        '`{"field": {"gte": ..., "lt": ...}}` for a range; all must hold.',
+    )
+    hybrid: bool = Field(False, description="BM25 takes part; needs `query`.")
+    rerank: int = Field(0, ge=0, description="How many hits a cross-encoder reranks; needs `query`.")
+    truncate: bool = Field(
+        False, description="Cut a query that is too long for the model instead of refusing it."
+    )
+
+    @model_validator(mode="after")
+    def _complete(self) -> SearchRequest:
+        if self.query is None and (self.vector is None or self.hybrid or self.rerank):
+            raise ValueError("A search needs 'query' or 'vector'; 'hybrid' and 'rerank' need 'query'.")
+        return self
+
+
+class EmbeddingsRequest(_Request):
+    """Texts to be encoded, as OpenAI's clients send them."""
+
+    input: Text | Annotated[list[Text], Field(min_length=1)] = Field(
+        description="One text or several. Send no token ids: they belong to another tokenizer."
+    )
+    model: str | None = Field(
+        None, description="Name of the model; see `/v1/models`. `NAME-document` encodes documents."
+    )
+    input_type: Literal["query", "document"] | None = Field(
+        None, description="`document` needs a server that was started with a document encoder."
+    )
+    encoding_format: Literal["float", "base64"] = Field(
+        "float", description="base64 is of little-endian float32 values."
+    )
+    dimensions: int | None = Field(
+        None, ge=1, description="First dimensions of the vectors (Matryoshka), normalised again."
+    )
+    truncate: bool = Field(
+        False, description="Cut texts that are too long for the model instead of refusing them."
+    )
+    user: str | None = Field(None, description="Ignored.")
+
+
+class Leg(BaseModel):
+    """Rank and score of a hit in one leg of a search (`dense`, `bm25`, `rerank`)."""
+
+    rank: int
+    score: float
+
+
+class SearchHit(BaseModel):
+    """One document of a search response."""
+
+    id: str
+    score: float
+    rank: int
+    title: str
+    snippet: str
+    metadata: dict[str, Any]
+    legs: dict[str, Leg]
+
+
+class Timing(BaseModel):
+    """Milliseconds; `encode_ms` includes the time in the queue."""
+
+    encode_ms: float
+    search_ms: float
+    total_ms: float
+
+
+class SearchResponse(BaseModel):
+    """Response of `/search`.
+
+    `match` says whether the nearest document is near enough to be an answer; it is null without a calibrated
+    query encoder.
+    """
+
+    hits: list[SearchHit]
+    match: Literal["good", "doubtful"] | None
+    timing: Timing
+    truncated: bool
+
+
+class Embedding(BaseModel):
+    """The embedding of one text: numbers, or base64 of little-endian float32 values."""
+
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str
+
+
+class Usage(BaseModel):
+    """Tokens of a request."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingsResponse(BaseModel):
+    """Response of `/v1/embeddings`."""
+
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: Usage
+
+
+class DocumentResponse(BaseModel):
+    """Response of `/document`."""
+
+    id: str
+    title: str
+    text: str
+    metadata: dict[str, Any]
+
+
+class ErrorDetails(BaseModel):
+    """An error, in the form that OpenAI's clients read."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class ErrorResponse(BaseModel):
+    """Response to a request that was refused or failed."""
+
+    error: ErrorDetails
