@@ -1,4 +1,4 @@
-"""Write the golden figures again: `python -m tests.golden [NAME ...]`; only where a change is meant to change them."""
+"""Write the golden figures: `python -m tests.golden [NAME ...]`."""
 
 from __future__ import annotations
 

@@ -36,7 +36,8 @@ RECIPE: dict[str, Any] = {
         "max_length": 32,
         "tokenizer": {"vocab_size": 600, "max_token_length": 2},
         "config": {
-            "model_type": "qwen3", "max_position_embeddings": 64, "num_key_value_heads": 2, "head_dim": 8, **TINY
+            "model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 8,
+            "max_position_embeddings": 64, **TINY,
         },
     },
     "data": [{"name": "rows", "path": "rows.jsonl", "negatives": 1, "positives": "all"}],
@@ -168,9 +169,10 @@ def losses(folder: Path) -> dict[str, list[float]]:
     for line in (TRAIN / "corpus.jsonl").open(encoding="utf-8"):
         row = json.loads(line)
         corpus[row["_id"]] = row["text"]
-    queries = dict(
-        (row["_id"], row["text"]) for row in map(json.loads, (TRAIN / "queries.jsonl").open(encoding="utf-8"))
-    )
+    queries = {}
+    for line in (TRAIN / "queries.jsonl").open(encoding="utf-8"):
+        row = json.loads(line)
+        queries[row["_id"]] = row["text"]
     rows = []
     for line in (TRAIN / "triples.jsonl").open(encoding="utf-8"):
         row = json.loads(line)
