@@ -21,33 +21,16 @@ from mar_st.commands.index_match import index_match
 from mar_st.commands.index_tune import index_tune
 from mar_st.commands.mine import mine
 from mar_st.commands.options import AsJson, Overrides, Recipe, SaveSteps
-from mar_st.commands.renamed import IndexGroup, RootGroup, explain
 from mar_st.commands.search import search
 from mar_st.commands.trim import trim
 from mar_st.commands.version import Version
-from mar_st.errors import MarError, os_error_message
-from mar_st.options import command
+from mar_st.errors import MarError
+from mar_st.options import application, command, run
 from mar_st.serve import ServeSettings
 from mar_st.serve import run as serve
 
-app = typer.Typer(
-    name="mar",
-    cls=RootGroup,
-    help="MAR: train, encode, index and serve asymmetric models for medical text retrieval.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-
-
-indexes = typer.Typer(
-    name="index",
-    cls=IndexGroup,
-    help="Build, change, tune and inspect indexes.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = application("mar", "Train, encode, index and serve asymmetric models for medical text retrieval.")
+indexes = application("index", "Build, change, tune and inspect indexes.")
 indexes.command("build")(index_build)
 indexes.command("update")(index_update)
 indexes.command("tune")(index_tune)
@@ -164,9 +147,9 @@ def train(
         from mar_st.model.hub import check_repository  # lazy: start-up
 
         check_repository(push_to_hub)  # before training, not hours later
-    from mar_st.runs.train import train as run  # lazy: torch
+    from mar_st.runs.train import train as train_recipe  # lazy: torch
 
-    trained = run(
+    trained = train_recipe(
         loaded,
         folder,
         save_steps=save_steps,
@@ -273,29 +256,8 @@ def info(
 
 
 def main() -> None:
-    """Entry point: errors of the user end with one line on stderr and exit code 2."""
-    # typer brings its own copy of click in some versions; this is the base of its usage errors.
-    usage_error = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
-
-    def fail(message: str) -> None:
-        from mar_st.files import printable  # lazy: numpy
-
-        print(f"mar: error: {printable(' '.join(message.split()))}", file=sys.stderr)
-        sys.exit(2)
-
-    try:
-        sys.exit(app(standalone_mode=False) or 0)
-    except MarError as error:
-        fail(str(error))
-    except (typer.Abort, KeyboardInterrupt):
-        print("mar: interrupted; run the same command again to resume a training", file=sys.stderr)
-        sys.exit(130)
-    except Exception as error:
-        if isinstance(error, usage_error):
-            fail(explain(error) or getattr(error, "format_message", error.__str__)())
-        if (message := os_error_message(error)) is not None:
-            fail(message)
-        raise
+    """Entry point of `mar`."""
+    run(app, "mar")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ field `batch_size: int = Field(32, ge=1, description="Number of texts per forwar
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_a
 import typer
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from mar_st.errors import MarError
+from mar_st.errors import MarError, os_error_message
 from mar_st.files import YamlError, parse_yaml
 
 if TYPE_CHECKING:
@@ -103,6 +104,41 @@ def invalid(error: ValidationError, name: Callable[[str], str] = str) -> str:
     return "; ".join(problems) + "."
 
 
+def application(name: str, help_text: str) -> typer.Typer:
+    """Return an application without commands; called without arguments, it prints its help."""
+    return typer.Typer(
+        name=name,
+        help=help_text,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+
+
+def run(app: typer.Typer, name: str) -> None:
+    """Run an application and exit; an error of the user is one line on stderr, with exit code 2."""
+    # typer brings its own copy of click in some versions; these are the bases of its errors.
+    usage_error = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+    try:
+        sys.exit(app(standalone_mode=False) or 0)
+    except (typer.Abort, KeyboardInterrupt):
+        print(f"{name}: interrupted; run the same command again to continue", file=sys.stderr)
+        sys.exit(130)
+    except Exception as error:
+        message = str(error) if isinstance(error, MarError) else os_error_message(error)
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(str(error))
+            sys.exit(0)
+        if isinstance(error, usage_error):
+            message = error.format_message()  # type: ignore[attr-defined]
+        if message is None:
+            raise
+        from mar_st.files import printable  # lazy: numpy
+
+        print(f"{name}: error: {printable(' '.join(message.split()))}", file=sys.stderr)
+        sys.exit(2)
+
+
 def command(
     app: typer.Typer,
     name: str,
@@ -175,23 +211,20 @@ def _is_mapping(annotation: Any) -> bool:
 
 
 def _parameter(key: str, field: FieldInfo, kind: Any, switch: str) -> Parameter:
-    """Return a field as typer's parameter; pydantic checks the value and fills in the default."""
-    default = None if field.default_factory else field.default
-    shown = str(default) if isinstance(default, str | int | float | Path) else False
+    """Return a field as typer's parameter; pydantic checks its value and fills in the other defaults."""
+    default = field.default if isinstance(field.default, str | int | float | Path) else None
     argument = next((mark for mark in field.metadata if isinstance(mark, Argument)), None)
     info: Any
     if argument is not None:
-        info = typer.Argument(
-            help=field.description, metavar=argument.metavar or key.upper(), show_default=shown
-        )
+        info = typer.Argument(help=field.description, metavar=argument.metavar or key.upper())
     elif kind is bool:
-        given = f"{switch}/--no-{switch[2:]}" if default is not False else switch
-        info = typer.Option(given, help=field.description, show_default=False)
+        info = typer.Option(f"{switch}/--no-{switch[2:]}" if default else switch, help=field.description)
     else:
-        info = typer.Option(switch, help=field.description, show_default=shown)
+        info = typer.Option(switch, help=field.description)
     if field.is_required():
         return Parameter(key, Parameter.KEYWORD_ONLY, annotation=Annotated[kind, info])
-    return Parameter(key, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, info])
+    given = kind if default is not None else kind | None
+    return Parameter(key, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[given, info])
 
 
 def _switch(key: str, field: FieldInfo) -> str:

@@ -52,7 +52,7 @@ def test_options_of_every_type_reach_the_settings(invoke):
     given = json.loads(invoke(*words, "--kind", "characters", "--json").output)
     assert given == {
         "source": "a", "out": "b", "batch_size": 2, "kind": "characters", "overrides": ["x=1", "y=2"],
-        "progress": False, "threads": 4, "tables": {},
+        "progress": False, "threads": 4, "tables": [],
     }  # fmt: skip
 
 
