@@ -24,7 +24,7 @@ from mar_st.evaluation.scored_set import Task
 from mar_st.evaluation.tasks import load_task
 from mar_st.export.judge import LossTask
 from mar_st.model.context_means import HiddenMeans
-from mar_st.model.encoders import keep_layers
+from mar_st.model.layers import keep_layers
 from mar_st.text.texts import read_texts
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
 from mar_st.kernels.processor import available_memory
 from mar_st.model.describe import count_parameters
+from mar_st.model.digest import document_parts, model_digest, space_of
 from mar_st.model.native_gte import fetch
 from mar_st.model.opening import open_model
-from mar_st.model.space import WEIGHTS_SUFFIXES, document_parts, space_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
 
     from mar_st.encode.settings import Dtype
     from mar_st.kernels.linear import Kernel
-
-#: Files of a model that its vectors depend on, besides weights.
-_SETTINGS_SUFFIXES = (".json", ".txt", ".model", ".jinja")
 
 
 def resolve(source: str | Path) -> Path:
@@ -45,30 +41,8 @@ def model_identity(source: str | Path) -> dict[str, Any]:
         MarError: See `resolve`.
     """
     folder = resolve(source)
-    digest = hashlib.sha256()
-    for part in document_parts(folder) or ():
-        files = part["path"].rglob("*") if part["whole"] else part["path"].glob("*")
-        for path in sorted(file for file in files if file.is_file()):
-            name = path.relative_to(folder).as_posix()
-            if name in _SHARED_FILES or path.suffix not in (*WEIGHTS_SUFFIXES, *_SETTINGS_SUFFIXES):
-                continue
-            with path.open("rb") as stream:
-                content = hashlib.file_digest(stream, "sha256").hexdigest()
-            digest.update(f"{name} {content}\n".encode())
-    space = space_of(folder)
-    digest.update(f"space {space}\n".encode())
-    return {"name": str(source), "digest": digest.hexdigest(), "space": space}
-
-
-#: Files at the top of a model's folder that also describe queries; the space covers their document part.
-_SHARED_FILES = (
-    "modules.json",
-    "router_config.json",
-    "config_sentence_transformers.json",
-    "space.txt",
-    "export.json",
-    "manifest.json",
-)
+    digest = model_digest(folder, route="document")
+    return {"name": str(source), "digest": digest, "space": space_of(folder)}
 
 
 def check_memory(source: str | Path, dtype: Dtype, processes: int = 1) -> None:
@@ -83,7 +57,7 @@ def check_memory(source: str | Path, dtype: Dtype, processes: int = 1) -> None:
         MarError: The weights take more memory than is available; the message gives both amounts and advice.
     """
     available = available_memory()
-    weights = sum(count_parameters(part["path"]) for part in document_parts(resolve(source)) or ())
+    weights = sum(count_parameters(part.path) for part in document_parts(resolve(source)) or ())
     bytes_each = 2 if dtype == "bfloat16" else 4
     needed = weights * bytes_each * processes
     if available is None or needed <= available:

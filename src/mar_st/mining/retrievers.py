@@ -300,7 +300,7 @@ class CrossScorer:
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of its weights."""
-        from mar_st.model.modules_digest import modules_digest  # lazy: sentence_transformers
+        from mar_st.model.digest import modules_digest  # lazy: sentence_transformers
 
         return {"kind": "cross-encoder", "modules": modules_digest(list(self._reranker.open().children()))}
 

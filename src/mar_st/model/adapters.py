@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from mar_st.errors import MarError
-from mar_st.files.packages import need_packages
+from mar_st.files import need_packages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,15 +26,8 @@ if TYPE_CHECKING:
 #: Projections of a layer of the Llama family (Qwen, Mistral, Gemma, gte); they carry LoRA in MAR.
 LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
-#: Elements of a weight that are merged at a time.
-_MERGE_BLOCK = 2**20
-
 #: Linear layers that no vector goes through: BERT's pooler, and heads.
 _NON_ENCODER_LAYERS = {"pooler", "head", "lm_head", "cls"}
-
-
-class LoRAError(MarError):
-    """Layers that an encoder does not have."""
 
 
 def default_targets(model: nn.Module) -> tuple[str, ...]:
@@ -48,13 +41,13 @@ def default_targets(model: nn.Module) -> tuple[str, ...]:
         model: The encoder; its parameters may be on the meta device.
 
     Raises:
-        LoRAError: The encoder has no linear layer.
+        MarError: The encoder has no linear layer.
     """
     names = dict.fromkeys(name.rpartition(".")[2] for name in _linear_layers(model))
     ordered = [name for name in LORA_TARGETS if name in names]
     targets = (*ordered, *(name for name in names if name not in ordered))
     if not targets:
-        raise LoRAError(f"{type(model).__name__} has no linear layers; train it in full, without lora_r.")
+        raise MarError(f"{type(model).__name__} has no linear layers; train it in full, without lora_r.")
     return targets
 
 
@@ -68,10 +61,6 @@ def _linear_layers(model: nn.Module) -> list[str]:
 
 def _left_out(name: str, module: nn.Module) -> bool:
     return isinstance(module, nn.Linear) and not _NON_ENCODER_LAYERS.isdisjoint(name.split("."))
-
-
-def _need_peft() -> None:
-    need_packages("peft", extra="train", purpose="LoRA")
 
 
 def has_adapter(encoder: nn.Module) -> bool:
@@ -90,10 +79,10 @@ def check_merged(encoder: nn.Module, route: str) -> None:
         route: Name of the route, for the message.
 
     Raises:
-        LoRAError: The encoder carries an adapter.
+        MarError: The encoder carries an adapter.
     """
     if has_adapter(encoder):
-        raise LoRAError(
+        raise MarError(
             f"The {route} encoder carries an adapter that is not merged, and a saved MAR holds whole "
             f"encoders. Merge it first: mar_st.model.adapters.merge_lora(mar.route_modules({route!r})[0])."
         )
@@ -119,22 +108,21 @@ def add_lora(
         targets: Names of the linear layers to adapt; default all of them, see `default_targets`.
 
     Raises:
-        PackageError: peft is not installed.
-        LoRAError: The model lacks one of the target layers, or carries an adapter already.
+        MarError: peft is not installed, the model lacks a target layer, or it carries an adapter already.
     """
-    _need_peft()
+    need_packages("peft", extra="train", purpose="LoRA")
     from peft import LoraConfig, TaskType  # lazy: peft
 
     from mar_st.model.lora_linear import replace_layers  # lazy: peft
 
     model: Any = transformer.model
     if has_adapter(transformer):
-        raise LoRAError(f"{type(model).__name__} already has an adapter; merge it with merge_lora first.")
+        raise MarError(f"{type(model).__name__} already has an adapter; merge it with merge_lora first.")
     known = {name.rpartition(".")[2] for name in _linear_layers(model)}
     wanted = default_targets(model) if targets is None else tuple(targets)
     unknown = [target for target in wanted if target not in known]
     if unknown or not wanted:
-        raise LoRAError(
+        raise MarError(
             f"{type(model).__name__} lacks the LoRA targets {', '.join(unknown) or '(none given)'}; its "
             f"linear layers are called {', '.join(sorted(known))}. Leave lora_targets out to adapt them all."
         )
@@ -171,8 +159,8 @@ class MergeLoss:
 def merge_lora(transformer: Transformer, storage_dtype: torch.dtype | None = None) -> MergeLoss | None:
     """Merge the LoRA adapter into the weights, in place; an encoder without one does not change.
 
-    The sum of weights and update is computed in float32 and rounded once. An update is small compared with
-    the weights, so a 16-bit sum keeps only a part of it: bfloat16 has 8 significant bits.
+    The sum of weights and update is computed in float32, one layer at a time, and rounded once. An update is
+    small compared with the weights, so a 16-bit sum keeps only a part of it: bfloat16 has 8 significant bits.
 
     Args:
         transformer: The module whose `model` carries the adapter.
@@ -182,26 +170,32 @@ def merge_lora(transformer: Transformer, storage_dtype: torch.dtype | None = Non
         The rounding loss; `None` without an adapter.
 
     Raises:
-        PackageError: The encoder has an adapter and peft is not installed.
+        MarError: The encoder has an adapter and peft is not installed.
         ValueError: Merging would give weights that are not finite.
     """
     if not has_adapter(transformer):
         return None
-    _need_peft()
+    need_packages("peft", extra="train", purpose="LoRA")
     model: PreTrainedModel = transformer.model
     update = lost = 0.0
-    stored: torch.dtype | None = storage_dtype
+    stored = storage_dtype
     for name, layer in _adapted(model):
-        if hasattr(layer, "unload_and_optionally_merge_module"):
-            merged = _unwrapped(layer, storage_dtype)
+        if hasattr(layer, "unload_and_optionally_merge_module"):  # a module that was trained in full
+            original = getattr(layer, "original_module", None)
+            before = None if original is None else next((one.dtype for one in original.parameters()), None)
+            merged: Any = layer.unload_and_optionally_merge_module(True, True, None)
+            merged.to(storage_dtype or before)
         else:
             merged = layer.get_base_layer()
             target = storage_dtype or merged.weight.dtype
             stored = stored or target
-            fold = _fold if _is_plain(layer) else _fold_by_peft
-            added, rounded = fold(layer, target)
-            update += added
-            lost += rounded
+            before_merge = merged.weight.data.clone()
+            layer.float()  # the adapter and the layer below it
+            layer.merge(safe_merge=True)
+            exact = merged.weight.data
+            merged.to(target)
+            update += float(torch.dist(exact, before_merge.float())) ** 2
+            lost += float(torch.dist(merged.weight.data.float(), exact)) ** 2
         parent, _, attribute = name.rpartition(".")
         setattr(model.get_submodule(parent), attribute, merged)
     model._hf_peft_config_loaded = False
@@ -226,69 +220,3 @@ def _adapted(model: nn.Module) -> list[tuple[str, Any]]:
         if isinstance(module, BaseTunerLayer | AuxiliaryTrainingWrapper) and not inside:
             found.append((name, module))
     return found
-
-
-def _unwrapped(wrapper: Any, storage_dtype: torch.dtype | None) -> nn.Module:
-    """Return the module that computes what a wrapper of peft does, in the dtype of the module it stands for.
-
-    Wrappers hold modules and token embeddings that were trained in full, beside the updates of linear layers.
-    """
-    original = getattr(wrapper, "original_module", None)
-    before = None if original is None else next((one.dtype for one in original.parameters()), None)
-    merged: nn.Module = wrapper.unload_and_optionally_merge_module(True, True, None)
-    return merged.to(storage_dtype or before)
-
-
-def _is_plain(layer: Any) -> bool:
-    """Return True if the update of a layer is the product of its two matrices, and nothing else."""
-    from peft.tuners.lora import Linear  # lazy: peft
-
-    from mar_st.model.lora_linear import LoRALinear  # lazy: peft
-
-    known = type(layer) in (Linear, LoRALinear)
-    return known and not layer.lora_variant and not any(layer.lora_bias.values())
-
-
-def _fold(layer: Any, target: torch.dtype) -> tuple[float, float]:
-    """Add the update of a layer to its weight, a few rows at a time, if possible without another copy.
-
-    Returns:
-        Squared norms of the update, and of what rounding changed.
-
-    Raises:
-        ValueError: The sum is not finite.
-    """
-    for name, parameter in layer.named_parameters():
-        if not name.startswith("base_layer."):
-            parameter.data = parameter.data.float()
-    base = layer.get_base_layer()
-    weight: torch.Tensor = base.weight.data
-    delta: torch.Tensor = sum(layer.get_delta_weight(adapter).detach() for adapter in layer.active_adapters)
-    into = weight if weight.dtype == target else torch.empty_like(weight, dtype=target)
-    rows = max(1, _MERGE_BLOCK // weight.shape[1])
-    update = lost = 0.0
-    for start in range(0, len(weight), rows):
-        part = delta[start : start + rows]
-        exact = weight[start : start + rows].float().add(part)
-        if not torch.isfinite(exact).all():
-            raise ValueError("The LoRA adapter gives weights that are not finite.")
-        into[start : start + rows] = exact
-        update += float(torch.linalg.vector_norm(part)) ** 2
-        lost += float(torch.linalg.vector_norm(exact.sub_(into[start : start + rows]))) ** 2
-    base.weight.data = into
-    base.to(target)
-    return update, lost
-
-
-def _fold_by_peft(layer: Any, target: torch.dtype) -> tuple[float, float]:
-    """Merge updates that `_fold` does not support (DoRA, biases) with peft."""
-    base = layer.get_base_layer()
-    before: torch.Tensor = base.weight.data
-    layer.float()  # the adapter and the layer below it
-    layer.merge(safe_merge=True)
-    exact: torch.Tensor = base.weight.data
-    base.to(target)
-    return (
-        float((exact - before.float()).square().sum()),
-        float((base.weight.data.float() - exact).square().sum()),
-    )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import math
 from pathlib import Path
 from typing import Any
 
 from safetensors import safe_open
 
 from mar_st.errors import MarError
+from mar_st.files import read_json
 from mar_st.model.names import KNOWN_MODELS, model_folder
 from mar_st.modules.layout import ROUTER_FILE, read_router, saved_chain
 
@@ -30,56 +31,45 @@ def describe(folder: str | Path) -> dict[str, Any]:
     if root is None:
         raise MarError(f"There is no folder {folder}. Give a saved MAR, or one of {', '.join(KNOWN_MODELS)}.")
     if not (root / ROUTER_FILE).is_file():
-        raise _other_folder(root)
+        raise MarError(
+            f"{root} holds no MAR (no {ROUTER_FILE}). A model with a single encoder has no routes: use it "
+            "with mar encode or SentenceTransformer, or as one side of a MAR (MAR.from_encoders)."
+        )
     try:
-        return _describe(root)
+        settings = read_json(root / "config_sentence_transformers.json")
+        names = read_router(root)["structure"]
+        order = sorted(names, key=lambda name: (name == "document", name != "query"))
+        return {
+            "routes": {route: _route(root, route) for route in order},
+            "similarity": settings.get("similarity_fn_name"),
+            "prompts": settings.get("prompts", {}),
+        }
     except (OSError, ValueError, KeyError) as error:
         raise MarError(
             f"{root} is an incomplete or broken MAR ({type(error).__name__}: {error}). Save or copy it again."
         ) from error
 
 
-def _other_folder(root: Path) -> MarError:
-    """Return the error for a folder that is not a saved MAR; it says how to use the model that it holds."""
-    if not any((root / name).is_file() for name in ("modules.json", "config.json")):
-        return MarError(f"{root} holds no model (no {ROUTER_FILE}, no modules.json). Give a saved MAR.")
-    return MarError(
-        f"{root} is a model with a single encoder, not a MAR (no {ROUTER_FILE}), so it has no routes. Use "
-        "it as it is, for instance with mar encode or SentenceTransformer, or as one side of a MAR: "
-        "'source' in a recipe, or MAR.from_encoders."
-    )
-
-
-def _describe(root: Path) -> dict[str, Any]:
-    settings = json.loads((root / "config_sentence_transformers.json").read_text(encoding="utf-8"))
-    routes = {}
-    names = read_router(root)["structure"]
-    for route in sorted(names, key=lambda name: (name == "document", name != "query")):
-        chain = [part for part in saved_chain(root, route) if part.path != root]
-        modules = [part.path for part in chain]
-        present = all(path.is_dir() for path in modules)
-        routes[route] = {
-            "modules": [path.relative_to(root).as_posix() for path in modules],
-            "present": present,
-        }
-        if present:
-            kind = chain[0].type.rpartition(".")[2]
-            file = modules[0] / "config.json"
-            config = {}
-            if file.is_file() or kind.endswith("Transformer"):  # other modules may have none
-                config = json.loads(file.read_text(encoding="utf-8"))
-            encoders = [path for path in modules if "Dense" not in path.name]
-            routes[route] |= {
-                "model_type": config.get("model_type") or kind,
-                "hidden_size": config.get("hidden_size") or config.get("embedding_dimension"),
-                "layers": config.get("num_hidden_layers"),
-                "parameters": sum(map(count_parameters, encoders)) or None,
-            }
-    return {
-        "routes": routes,
-        "similarity": settings.get("similarity_fn_name"),
-        "prompts": settings.get("prompts", {}),
+def _route(root: Path, route: str) -> dict[str, Any]:
+    chain = [part for part in saved_chain(root, route) if part.path != root]
+    modules = [part.path for part in chain]
+    present = all(path.is_dir() for path in modules)
+    content: dict[str, Any] = {
+        "modules": [path.relative_to(root).as_posix() for path in modules],
+        "present": present,
     }
+    if present:
+        kind = chain[0].type.rpartition(".")[2]
+        file = modules[0] / "config.json"
+        config = read_json(file) if file.is_file() or kind.endswith("Transformer") else {}
+        encoders = [path for path in modules if "Dense" not in path.name]
+        content |= {
+            "model_type": config.get("model_type") or kind,
+            "hidden_size": config.get("hidden_size") or config.get("embedding_dimension"),
+            "layers": config.get("num_hidden_layers"),
+            "parameters": sum(map(count_parameters, encoders)) or None,
+        }
+    return content
 
 
 def count_parameters(folder: str | Path) -> int:
@@ -87,9 +77,6 @@ def count_parameters(folder: str | Path) -> int:
     total = 0
     for path in Path(folder).rglob("*.safetensors"):
         with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 -- not a dict
-                size = 1
-                for length in file.get_slice(name).get_shape():
-                    size *= length
-                total += size
+            names = file.keys()
+            total += sum(math.prod(file.get_slice(name).get_shape()) for name in names)
     return total

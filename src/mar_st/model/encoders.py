@@ -18,16 +18,15 @@ from transformers import AutoModel, AutoTokenizer, PretrainedConfig, PreTrainedT
 from transformers.utils.hub import cached_file
 
 from mar_st.errors import MarError
+from mar_st.files import one_line
 from mar_st.model.adapters import merge_lora
 from mar_st.model.loading import check_files, check_weights, loading_of
 from mar_st.model.names import model_folder, model_source
 from mar_st.model.native_gte import native
 from mar_st.model.saved_modules import saved_modules
-from mar_st.model.tokenizers import append_eos, check_vocabulary, set_padding
+from mar_st.model.tokenizers import append_eos, check_tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from sentence_transformers.base.modules.module import Module
     from transformers import PreTrainedModel
 
@@ -90,7 +89,9 @@ def load_encoder(
         source = model_source(source)
     with loading_of(source):
         saved = None if isinstance(source, tuple) else saved_modules(source, revision)
-        dense = None if saved is None else _saved_projection(saved, revision)
+        dense = None
+        if saved is not None and saved.dense is not None:
+            dense = Dense.load(saved.name, subfolder=saved.dense, revision=revision)
         transformer = _transformer(source, saved, revision, dict(model_kwargs or {}))
         check_weights(transformer, source)
     if merge_adapter:
@@ -167,29 +168,21 @@ def check_source(name: str, revision: str | None = None, *, what: str) -> None:
     """
     try:
         folder = model_folder(name)
-    except MarError as error:
-        raise MarError(f"{what}: {error}") from None
-    if folder is not None:
-        if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
-            raise MarError(f"{what}: the folder {name} holds no model (no config.json, no modules.json).")
-        if not any(any(folder.rglob(pattern)) for pattern in _WEIGHT_FILES):
-            raise MarError(
-                f"{what}: the folder {name} holds no weights ({', '.join(_WEIGHT_FILES)}). Copy or download "
-                "the model again."
-            )
-        check_files(folder)
-        return
-
-    try:
-        config_path = cached_file(name, "config.json", revision=revision)
+        if folder is None:
+            cached_file(name, "config.json", revision=revision)
+            return
     except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
         raise MarError(
-            f"{what}: {name} is neither a folder nor a repository that can be loaded from the Hub "
-            f"({reason[:200]}). Give the folder of a model, or download it first."
+            f"{what}: {name} is neither a folder with a model nor a repository of the Hub that can be "
+            f"loaded ({one_line(error, 200)}). Give the folder of a model, or download it first."
         ) from error
-    if config_path is None:
-        raise MarError(f"{what}: {name} has no config.json, so it is not a model.")
+    files = [file for pattern in _WEIGHT_FILES for file in folder.rglob(pattern)]
+    if not files or not any((folder / listing).is_file() for listing in ("config.json", "modules.json")):
+        raise MarError(
+            f"{what}: the folder {name} holds no model: expected config.json or modules.json, and weights "
+            f"({', '.join(_WEIGHT_FILES)}). Copy or download the model again."
+        )
+    check_files(folder)
 
 
 def check_pooling(
@@ -213,62 +206,8 @@ def check_pooling(
             # A repository of sentence-transformers may have its transformer in a folder.
             below = "" if saved is None or Path(loadable).is_dir() else saved.transformer
             tokenizer = AutoTokenizer.from_pretrained(loadable, revision=revision, subfolder=below)
-    check_vocabulary(tokenizer, name)
+    check_tokenizer(tokenizer, name)
     _pooled(tokenizer, role, _mode(pooling, saved, role, name), name)
-
-
-def keep_layers(
-    encoder: Sequence[Module], layers: Sequence[int], *, what: str = "layers_of_document"
-) -> None:
-    """Cut a transformer to some of its layers, in place (KALE; Wang & Lyu).
-
-    Args:
-        encoder: Modules that start with a Transformer.
-        layers: Indices of the layers to keep, in their new order.
-        what: The setting that asks for them, for the message.
-
-    Raises:
-        MarError: The list of the architecture's layers cannot be found, or has fewer layers.
-    """
-    transformer: Any = encoder[0]
-    model = transformer.model
-    name, stack = layer_stack(model, what=what)
-    count = len(stack)
-    if not layers or min(layers) < 0 or max(layers) >= count or len(set(layers)) < len(layers):
-        raise MarError(
-            f"{what} is {list(layers)}; the encoder has {count} layers, 0 to {count - 1}, and each can be "
-            "kept once."
-        )
-    kept = nn.ModuleList(stack[index] for index in layers)
-    for position, layer in enumerate(kept):
-        part: Any
-        for part in layer.modules():
-            if hasattr(part, "layer_idx"):
-                part.layer_idx = position
-    parent, _, attribute = name.rpartition(".")
-    setattr(model.get_submodule(parent), attribute, kept)
-    kinds = getattr(model.config, "layer_types", None)
-    model.config.num_hidden_layers = len(kept)
-    if kinds is not None:
-        model.config.layer_types = [kinds[index] for index in layers]
-
-
-def layer_stack(model: Any, *, what: str = "layers") -> tuple[str, nn.ModuleList]:
-    """Return the name and the list of a transformer's layers.
-
-    Args:
-        model: A transformers model.
-        what: The setting that asks for them, for the message.
-
-    Raises:
-        MarError: The list of the architecture's layers cannot be found.
-    """
-    count = model.config.num_hidden_layers
-    for name, module in model.named_modules():
-        known = name.rpartition(".")[2] in ("layers", "layer", "h")
-        if isinstance(module, nn.ModuleList) and len(module) == count and known:
-            return name, module
-    raise MarError(f"{what}: {type(model).__name__} has no list of {count} layers to choose from.")
 
 
 def write_encoder(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
@@ -298,23 +237,10 @@ def transformer_folder(source: str) -> str:
     return source if saved is None else str(Path(source) / saved.transformer)
 
 
-def _saved_projection(saved: SavedModules, revision: str | None) -> Dense | None:
-    """Return the linear layer of a sentence-transformers model, if it has one."""
-    if saved.dense is None:
-        return None
-    return Dense.load(saved.name, subfolder=saved.dense, revision=revision)
-
-
 def _mode(pooling: PoolingMode | None, saved: SavedModules | None, role: Role, name: str) -> PoolingMode:
     """Return the pooling mode that is given, or else that of the model, or else that of the role."""
-    own = saved.pooling if saved is not None else {}
-    return pooling or _saved_mode(own, name) or DEFAULT_POOLING[role]
-
-
-def _saved_mode(pooling: dict[str, Any], name: str) -> PoolingMode | None:
-    """Return the pooling mode of a sentence-transformers model, if it declares one."""
-    mode = pooling.get("pooling_mode")
-    if mode is not None and mode not in get_args(PoolingMode):
+    mode = pooling or (saved.pooling if saved is not None else {}).get("pooling_mode", DEFAULT_POOLING[role])
+    if mode not in get_args(PoolingMode):
         raise MarError(
             f"{name} pools by {mode!r}; an encoder takes {', '.join(get_args(PoolingMode))}. Name one with "
             "'pooling' to train it so, or give another model."
@@ -327,7 +253,7 @@ def _prepare_tokenizer(transformer: Transformer, role: Role, mode: PoolingMode, 
     tokenizer = transformer.tokenizer
     if tokenizer is None:
         raise MarError(f"{name} has no tokenizer; save one beside the weights.")
-    check_vocabulary(tokenizer, name)
+    check_tokenizer(tokenizer, name)
     embedding: Any = transformer.model.get_input_embeddings()
     rows = embedding.weight.shape[0]
     if len(tokenizer) > rows:
@@ -338,7 +264,7 @@ def _prepare_tokenizer(transformer: Transformer, role: Role, mode: PoolingMode, 
     pooled = _pooled(tokenizer, role, mode, name)
     if pooled is not tokenizer:
         transformer.processor = pooled
-    set_padding(pooled)
+        check_tokenizer(pooled, name)  # which gives it a padding token, too
 
 
 def _pooled(tokenizer: Any, role: Role, mode: PoolingMode, name: str) -> Any:

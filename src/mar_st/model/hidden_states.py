@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mar_st.errors import MarError
-from mar_st.model.encoders import layer_stack
+from mar_st.model.layers import layer_stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
+from mar_st.files import one_line
 from mar_st.model.names import is_ours
 
 if TYPE_CHECKING:
@@ -13,10 +14,6 @@ if TYPE_CHECKING:
 
 #: Files of a model folder that are not uploaded: partly written and hidden ones.
 IGNORED_PATTERNS = ["*.part", ".*", "*/.*"]
-
-
-class PushError(MarError):
-    """A model that is not uploaded; the message says why."""
 
 
 def check_repository(repository: str, *, public: bool = False, api: HfApi | None = None) -> None:
@@ -28,38 +25,30 @@ def check_repository(repository: str, *, public: bool = False, api: HfApi | None
         api: Client of the Hub; default one with the token of this machine.
 
     Raises:
-        PushError: The name is not of that form or belongs to this project, nobody is logged in, or the
+        MarError: The name is not of that form or belongs to this project, nobody is logged in, or the
             repository is public already and `public` was not set.
     """
     from huggingface_hub import HfApi  # lazy: huggingface_hub
-    from huggingface_hub.errors import (  # lazy: huggingface_hub
-        HfHubHTTPError,
-        HFValidationError,
-        LocalTokenNotFoundError,
-    )
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # lazy: huggingface_hub
 
-    try:
-        validate_repo_id(repository)
-    except HFValidationError as error:
-        raise PushError(f"{repository!r} is not a valid repository name ({error}). Give ORG/NAME.") from error
     if repository.count("/") != 1:
-        raise PushError(f"{repository!r} names no owner; give ORG/NAME.")
+        raise MarError(f"{repository!r} is not of the form ORG/NAME.")
     if is_ours(repository):
-        raise PushError(
+        raise MarError(
             f"Names under {repository.partition('/')[0]}/ belong to this project's own models and are never "
             "looked up on the Hub. Give a name under your own account."
         )
     api = api or HfApi()
     try:
+        validate_repo_id(repository)
         api.whoami()
-    except (LocalTokenNotFoundError, HfHubHTTPError, OSError) as error:
-        raise PushError(
-            f"The Hub does not know who you are ({_one_line(error)}). Log in with 'hf auth login', or set "
-            "HF_TOKEN."
+    except (ValueError, OSError) as error:  # those of the Hub's client are such
+        raise MarError(
+            f"{repository} cannot be written ({one_line(error, 300)}). Give ORG/NAME, and log in with 'hf "
+            "auth login' or set HF_TOKEN."
         ) from error
     if api.repo_exists(repository) and not public and not api.model_info(repository).private:
-        raise PushError(
+        raise MarError(
             f"{repository} is public, so the model would be too. Pass --public to confirm, or give "
             "another name."
         )
@@ -73,7 +62,7 @@ def push(
     revision: str | None = None,
     api: HfApi | None = None,
 ) -> str:
-    """Upload a model folder with its card.
+    """Upload a model folder with its card, and return the address of the commit.
 
     Args:
         model: A run folder with a finished model, or the folder of a model.
@@ -82,15 +71,11 @@ def push(
         revision: Branch; created if it does not exist. Default `main`.
         api: Client of the Hub; default one with the token of this machine.
 
-    Returns:
-        Address of the commit.
-
     Raises:
-        PushError: There is no finished model, the name is refused (`check_repository`), or the Hub rejects
+        MarError: There is no finished model, the name is refused (`check_repository`), or the Hub rejects
             the upload.
     """
     from huggingface_hub import HfApi  # lazy: huggingface_hub
-    from huggingface_hub.errors import HfHubHTTPError  # lazy: huggingface_hub
 
     folder = model_of(model)
     api = api or HfApi()
@@ -106,8 +91,8 @@ def push(
             ignore_patterns=IGNORED_PATTERNS,
             commit_message=f"Upload {folder.parent.name if folder.name == 'model' else folder.name}",
         )
-    except (HfHubHTTPError, OSError) as error:
-        raise PushError(f"The Hub rejected {folder}: {_one_line(error)}") from error
+    except OSError as error:  # those of the Hub's client are such
+        raise MarError(f"The Hub rejected {folder}: {one_line(error, 300)}") from error
     return str(commit.commit_url)
 
 
@@ -115,21 +100,17 @@ def model_of(folder: str | Path) -> Path:
     """Return the model in a folder: that of a finished run, or the folder itself.
 
     Raises:
-        PushError: There is no model, or its weights are not safetensors.
+        MarError: There is no model, or its weights are not safetensors.
     """
     root = Path(folder)
     model = root / "model" if (root / "recipe.json").is_file() else root
     if not (model / "modules.json").is_file():
         what = "an unfinished run" if model != root else "no folder of a model (no modules.json)"
-        raise PushError(f"{root} is {what}. Give a finished run or a model that was saved.")
+        raise MarError(f"{root} is {what}. Give a finished run or a model that was saved.")
     pickled = [path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.pkl") for path in model.rglob(pattern)]
     if pickled or not list(model.rglob("*.safetensors")):
-        raise PushError(
+        raise MarError(
             f"{model} holds {', '.join(pickled) or 'no weights'}; only safetensors are uploaded. Save the "
             "model again with save_pretrained."
         )
     return model
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]

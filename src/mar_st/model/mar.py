@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
@@ -17,8 +16,8 @@ from mar_st.errors import MarError
 from mar_st.files import DIGESTS, write_digests
 from mar_st.model.adapters import check_merged
 from mar_st.model.encoders import load_encoder
-from mar_st.model.loading import check_folder, check_weights, load_further, load_routes, loading_of
-from mar_st.model.names import model_folder, model_source
+from mar_st.model.loading import load_saved
+from mar_st.model.names import model_source
 from mar_st.model.prompts import PROMPT_NAMES, PUBLISHED_PROMPTS, source_prompts
 from mar_st.modules import OWN_MODULES, arrange, is_truncation, restore, route_chain, truncation
 from mar_st.modules.layout import read_router, routers, write_router
@@ -34,10 +33,6 @@ if TYPE_CHECKING:
     from mar_st.text.texts import Document
 
 Routes: TypeAlias = Literal["both", "query", "document"]
-
-#: Route of texts without a role (`encode` without a task) in new models: none, so that the call is an error.
-#: Otherwise wrappers without roles would silently encode documents with the query encoder.
-DEFAULT_ROUTE: Literal["query", "document"] | None = None
 
 
 class MAR(SentenceTransformer):
@@ -62,34 +57,16 @@ class MAR(SentenceTransformer):
 
     @deprecated_kwargs(tokenizer_kwargs="processor_kwargs")
     def __init__(self, model_name_or_path: str | Path | None = None, **kwargs: Any) -> None:
-        source = model_source(model_name_or_path) if model_name_or_path else None
-        super().__init__(source, **kwargs)
-        router: Any = self[0]
-        if source is not None and isinstance(router, Router):
-            for name, chain in load_further(source, kwargs).items():
-                router.sub_modules[name] = chain.to(self.device)
-        if not isinstance(router, Router) or not {"query", "document"} & set(self.routes):
+        if model_name_or_path is not None:
+            kwargs |= load_saved(model_source(model_name_or_path), None, kwargs)
+        super().__init__(**kwargs)
+        if not isinstance(self[0], Router) or not {"query", "document"} & set(self.routes):
             raise MarError(
                 "A MAR starts with a Router that has a 'query' or a 'document' route; this model starts with "
-                f"{type(router).__name__}. Load it with SentenceTransformer, or build a MAR with "
+                f"{type(self[0]).__name__}. Load it with SentenceTransformer, or build a MAR with "
                 "MAR.from_encoders."
             )
-        if source is not None:
-            check_weights(self, source)
-        self._settle()
-        self._check_widths()
-
-    def _settle(self) -> None:
-        """Put the cut where every loader keeps its dtype, and give layers the dtype of their encoder.
-
-        Folders of earlier versions hold the cut inside the first router, in float32.
-        """
-        router: Any = self[0]
-        chains = {name: self.route_modules(name) for name in self.routes}
-        linear = any(isinstance(module, Dense) for module in chains.get("document", ()))
-        if linear and not (len(self) > 1 and isinstance(self[1], Router)):
-            modules = arrange(chains, router.default_route)
-            self._modules = OrderedDict((str(index), module) for index, module in enumerate(modules))
+        widths = {}
         for name in self.routes:
             encoder, *rest = self.route_modules(name)
             weights = [weight for weight in encoder.parameters() if weight.is_floating_point()]
@@ -98,6 +75,13 @@ class MAR(SentenceTransformer):
                     module.to(weights[0].dtype)
                 if is_truncation(module):
                     restore(module)
+            sized: list[Any] = [m for m in (encoder, *rest) if hasattr(m, "get_embedding_dimension")]
+            widths[name] = sized[-1].get_embedding_dimension()
+        if len(set(widths.values())) > 1:
+            raise MarError(
+                f"The routes end in different widths ({widths}); scores between them are undefined. Cut the "
+                "wider one with mar_st.modules.truncation, or build with MAR.from_encoders(dim=...)."
+            )
 
     # -- building and loading --
 
@@ -110,7 +94,7 @@ class MAR(SentenceTransformer):
         dim: int | None = None,
         renormalise: bool = True,
         prompts: Mapping[str, str] | None = None,
-        default_route: Literal["query", "document"] | None = DEFAULT_ROUTE,
+        default_route: Literal["query", "document"] | None = None,
         max_length: int | None = None,
         merge_adapter: bool = True,
         device: str | None = None,
@@ -131,7 +115,8 @@ class MAR(SentenceTransformer):
                 were saved with by sentence-transformers (for queries those of the query encoder, else of the
                 document encoder), else the published ones.
             default_route: Route of texts that are encoded without a task. By default there is none, and
-                `encode(texts)` raises an error that names the routes.
+                `encode(texts)` raises an error that names the routes: otherwise wrappers without roles would
+                silently encode documents with the query encoder.
             max_length: Maximum number of tokens per text on both sides; default 512, or a model's own limit.
             merge_adapter: Merge LoRA adapters found in the folders (default) or keep them as adapters.
             device: Device of the model; default the best one present.
@@ -169,7 +154,7 @@ class MAR(SentenceTransformer):
         dim: int | None = None,
         renormalise: bool = True,
         prompts: Mapping[str, str] | None = None,
-        default_route: Literal["query", "document"] | None = DEFAULT_ROUTE,
+        default_route: Literal["query", "document"] | None = None,
         device: str | None = None,
     ) -> Self:
         """Build a MAR from the modules of both sides, as `mar_st.model.encoders.load_encoder` gives them.
@@ -220,27 +205,11 @@ class MAR(SentenceTransformer):
             raise MarError(f"routes is 'both', 'query' or 'document'; got {routes!r}.")
         if query is not None and routes == "document":
             raise MarError(f"query={query!r} names a query encoder, but routes='document' loads none.")
-        if (folder := model_folder(path)) is not None:
-            check_folder(path := folder)
-        if routes == "both" and query is None:
-            with loading_of(path):
-                return cls(str(path), **kwargs).eval()
-        saved = {"query": "query" if query is None else query, "document": "document"}
+        saved = {"query": query or "query", "document": "document"}
         wanted = {name: saved[name] for name in saved if routes in ("both", name)}
-        hub = {key: kwargs.pop(key, None) for key in ("token", "cache_folder", "revision")}
-        hub["local_files_only"] = kwargs.pop("local_files_only", False)
-        loading = {
-            key: kwargs.pop(key, None) for key in ("model_kwargs", "processor_kwargs", "config_kwargs")
-        }
-        loading["backend"] = kwargs.get("backend", "torch")
-        loading["trust_remote_code"] = bool(kwargs.get("trust_remote_code"))
-        with loading_of(path):
-            modules, config = load_routes(str(path), wanted, hub=hub, loading=loading)
-        prompts = {**config.get("prompts", {}), **(kwargs.pop("prompts", None) or {})}
-        for name in ("similarity_fn_name", "default_prompt_name"):
-            if kwargs.get(name) is None:
-                kwargs[name] = config.get(name)
-        return cls(modules=modules, prompts=prompts, **kwargs).eval()
+        whole = routes == "both" and query is None
+        loaded = load_saved(model_source(path), None if whole else wanted, kwargs)
+        return cls(**{**kwargs, **loaded}).eval()
 
     # -- its parts --
 
@@ -288,22 +257,10 @@ class MAR(SentenceTransformer):
         for route in self.routes:
             check_merged(self.route_modules(route)[0], route)
         super().save(path, *args, **kwargs)
-        for folder in routers(Path(path)):
+        for folder in routers(Path(path)):  # own modules are listed separately
             write_router(folder, read_router(folder))
         if (Path(path) / DIGESTS).is_file():
             write_digests(Path(path))
-
-    def _check_widths(self) -> None:
-        widths = {}
-        for route in self.routes:
-            sized: list[Any] = [m for m in self.route_modules(route) if hasattr(m, "get_embedding_dimension")]
-            widths[route] = sized[-1].get_embedding_dimension()
-        if len(set(widths.values())) > 1:
-            sizes = ", ".join(f"{route} {width}" for route, width in widths.items())
-            raise MarError(
-                f"The routes end in different widths ({sizes}); scores between them are undefined. "
-                "Cut the wider one with mar_st.modules.truncation, or build with MAR.from_encoders(dim=...)."
-            )
 
     def _get_model_config(self) -> dict[str, Any]:
         # A saved model must load even if only sentence-transformers is installed.
@@ -311,7 +268,6 @@ class MAR(SentenceTransformer):
 
     # -- encoding --
 
-    @deprecated_kwargs(sentences="inputs")
     def encode(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Encode texts as `SentenceTransformer.encode` does, but always return float32.
 
@@ -348,7 +304,6 @@ class MAR(SentenceTransformer):
         vectors: np.ndarray = self.encode(queries, task="query", **kwargs)
         return vectors
 
-    @deprecated_kwargs(sentences="inputs")
     def encode_document(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Encode documents as sentence-transformers does; takes `{title, text}` dicts, as `encode_corpus`."""
         if isinstance(inputs, Mapping):

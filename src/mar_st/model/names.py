@@ -47,13 +47,8 @@ def model_folder(source: str | Path) -> Path | None:
         MarError: The source is a path to a missing folder, or a name of this project that is unknown or whose
             model is not on this machine.
     """
-    text = str(source)
-    try:
-        folder = Path(source).expanduser()
-        exists = folder.is_dir()
-    except (OSError, RuntimeError, ValueError):  # too long, an unknown user, a null byte
-        folder, exists = Path(source), False
-    if exists:
+    text, folder = str(source), Path(source).expanduser()
+    if folder.is_dir():
         return folder
     if is_ours(text):
         return _known_folder(text)
@@ -116,54 +111,33 @@ def installed_folder(short: str) -> Path | None:
 
     `mar_st.model.packed.unpacked_folder` makes a model folder of it.
     """
-    module = INSTALLABLE_MODELS[short]
-    spec = find_spec(module)
+    spec = find_spec(INSTALLABLE_MODELS[short])
     if spec is None or not spec.submodule_search_locations:
         return None
     return Path(next(iter(spec.submodule_search_locations))) / "model"
 
 
-def _installed(short: str) -> Path:
-    folder = trained_folder(short)
-    if folder is not None:
-        return folder
-    packed = installed_folder(short)
-    if packed is None:
-        raise MarError(
-            f"{short} is not on this machine. In a clone of the repository, run "
-            f"`pip install ./models/{short}`, or train it with `mar train {short}` and put the model's "
-            f"folder at ${HOME_VARIABLE}/{short}."
-        )
-    from mar_st.model.packed import unpacked_folder  # lazy: numpy
-
-    return unpacked_folder(packed, short)
-
-
 def _known_folder(name: str) -> Path:
     short = name.removeprefix(f"{ORGANISATION}/")
     if short not in KNOWN_MODELS:
-        known = ", ".join(f"{ORGANISATION}/{known}" for known in KNOWN_MODELS)
         raise MarError(
             f"There is no model {name}. Names under {ORGANISATION}/ are this project's own and are never "
-            f"looked up on the Hub; known are {known}."
+            f"looked up on the Hub; known are {', '.join(KNOWN_MODELS)}."
         )
-    if short == PACKAGED_MODEL:
-        folder = packaged_folder()
-        if not (folder / "modules.json").is_file():
-            raise MarError(
-                f"{short} is not in this installation (looked for {folder}). Reinstall medteb, or train it "
-                f"with `mar train {short}` and give the folder."
-            )
-        return folder
+    if short == PACKAGED_MODEL and (packaged_folder() / "modules.json").is_file():
+        return packaged_folder()
+    if (trained := trained_folder(short)) is not None:
+        return trained
+    if short in INSTALLABLE_MODELS and (packed := installed_folder(short)) is not None:
+        from mar_st.model.packed import unpacked_folder  # lazy: torch
+
+        return unpacked_folder(packed, short)
+    ways = [f"train it with `mar train {short}` and put the model's folder at ${HOME_VARIABLE}/{short}"]
     if short in INSTALLABLE_MODELS:
-        return _installed(short)
-    trained = trained_folder(short)
-    if trained is None:
-        root = home()
-        place = f"{root / short} holds no saved model" if root is not None else f"${HOME_VARIABLE} is not set"
-        raise MarError(
-            f"{short} is not on this machine ({place}). Train it with `mar train {short}` and put the "
-            f"model's folder at ${HOME_VARIABLE}/{short}, or build that folder from the published weights: "
-            f"mar_st.model.published.assemble({PUBLISHED_MODELS[short]!r}).save_pretrained(FOLDER)."
+        ways.append(f"run `pip install ./models/{short}` in a clone of the repository")
+    if short in PUBLISHED_MODELS:
+        ways.append(
+            "build that folder from the published weights: mar_st.model.published.assemble("
+            f"{PUBLISHED_MODELS[short]!r}).save_pretrained(FOLDER)"
         )
-    return trained
+    raise MarError(f"{short} is not on this machine (${HOME_VARIABLE} is {home()}): {'; or '.join(ways)}.")

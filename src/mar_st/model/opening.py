@@ -5,15 +5,43 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Router
+from sentence_transformers.util import load_file_path
+
 from mar_st.errors import MarError
+from mar_st.files import one_line
+from mar_st.model.dtypes import use_native_dtype
+from mar_st.model.loading import check_weights, loading_of
+from mar_st.model.mar import MAR
 from mar_st.model.names import KNOWN_MODELS, model_source
-from mar_st.model.native_dtype import use_native_dtype
+from mar_st.model.tokenizers import check_tokenizer
+from mar_st.modules import OWN_MODULES
 from mar_st.modules.layout import listed_modules
 
 if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
+    from torch import nn
 
     from mar_st.model.mar import Routes
+    from mar_st.recipes.schema import Side
+
+
+class PlainModel(SentenceTransformer):
+    """A model without routes; modules of this package need no `trust_remote_code`."""
+
+    _module_classes = OWN_MODULES
+
+
+def route(model: SentenceTransformer, task: Side) -> list[nn.Module]:
+    """Return the modules that a text of a task goes through, in order."""
+    modules: list[nn.Module] = []
+    for module in model.children():
+        if isinstance(module, Router):
+            router: Any = module
+            modules.extend(router.sub_modules[router._resolve_route(task=task)])
+        else:
+            modules.append(module)
+    return modules
 
 
 def has_routes(source: str) -> bool:
@@ -22,8 +50,6 @@ def has_routes(source: str) -> bool:
     Raises:
         MarError: The model does not exist, or its list of modules is damaged.
     """
-    from sentence_transformers.util import load_file_path  # lazy: sentence_transformers
-
     try:
         listing = load_file_path(source, "modules.json")
         if listing is None and load_file_path(source, "config.json") is None:
@@ -34,7 +60,7 @@ def has_routes(source: str) -> bool:
     except (OSError, RuntimeError) as error:  # the Hub's errors are OSErrors
         raise MarError(
             f"{source} is neither a folder nor a repository that can be loaded from the Hub "
-            f"({' '.join(str(error).split())[:200]})."
+            f"({one_line(error, 200)})."
         ) from error
     if listing is None:
         return False
@@ -49,12 +75,11 @@ def open_model(
     as_stored: bool = False,
     **options: Any,
 ) -> SentenceTransformer:
-    """Load a model in evaluation mode.
+    """Load a model in evaluation mode; a `MAR` if it has routes.
 
     Unlike `SentenceTransformer(source)`, this needs no `trust_remote_code` for modules of this package, such
     as a lookup encoder. On a CPU without instructions for half precision, weights in half precision are
-    converted to float32, unless `model_kwargs` names a dtype (`use_native_dtype`). A tokenizer without a
-    padding token gets one.
+    converted to float32 (`use_native_dtype`). A tokenizer without a padding token gets one.
 
     Args:
         source: Folder, Hub name, or name of a model of this project.
@@ -63,17 +88,12 @@ def open_model(
         as_stored: Keep weights in half precision on every CPU.
         **options: As for `SentenceTransformer`.
 
-    Returns:
-        A `MAR` if the model has routes.
-
     Raises:
         MarError: The model does not exist, has no such route or query encoder, or has missing or damaged
             files.
     """
     path = model_source(source)
     if has_routes(path):
-        from mar_st.model.mar import MAR  # lazy: torch
-
         model: SentenceTransformer = MAR.from_pretrained(path, routes=routes, query=query, **options)
     elif query is not None:
         raise MarError(
@@ -81,16 +101,10 @@ def open_model(
             "out the name of the query encoder, or give such a MAR."
         )
     else:
-        from mar_st.model.loading import check_weights, loading_of  # lazy: torch
-        from mar_st.model.plain import PlainModel  # lazy: torch
-        from mar_st.model.tokenizers import check_vocabulary, set_padding  # lazy: transformers
-
         with loading_of(path):
             model = PlainModel(path, **options).eval()
             check_weights(model, path)
-            tokenizer = getattr(model[0], "tokenizer", None)
-            check_vocabulary(tokenizer, path)
-            set_padding(tokenizer)
+            check_tokenizer(getattr(model[0], "tokenizer", None), path)
     if not as_stored:
         use_native_dtype(model, options.get("model_kwargs"))
     return model

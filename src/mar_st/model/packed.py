@@ -9,36 +9,27 @@ stored once.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors import SafetensorError, safe_open
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from mar_st.errors import MarError
-from mar_st.files import DIGESTS, listed_path, move_folder, read_json
+from mar_st.files import DIGESTS, finished_folder, listed_path, read_record, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import torch
-
-#: Lists the files of a packed folder and the position of the tensors of each.
+#: Lists the weight files of a packed folder and the parts of their tensors.
 MANIFEST = "packed.json"
 
 #: Holds the tensors of all files.
 TENSORS_FILE = "packed.safetensors"
-
-_FORMAT = 1
-_CACHE_VARIABLE = "MAR_CACHE"
-
-
-class PackedError(MarError):
-    """A folder that cannot be packed or unpacked; the message says why."""
 
 
 def pack(model: str | Path, out: str | Path) -> None:
@@ -46,92 +37,52 @@ def pack(model: str | Path, out: str | Path) -> None:
 
     Args:
         model: A folder with weights as safetensors: of sentence-transformers, of transformers, a saved MAR.
-        out: Folder to write; must not exist. It is moved into place when it is complete.
+        out: Folder to write; must not exist.
 
     Raises:
-        PackedError: The folder does not exist, it holds no safetensors, or `out` exists.
+        MarError: The folder holds no safetensors, or `out` exists.
     """
-    from safetensors.torch import save_file  # lazy: safetensors.torch
-
     source, target = Path(model), Path(out)
-    if target.exists():
-        raise PackedError(f"{target} exists; give another folder or delete it.")
-    files = sorted(path for path in source.rglob("*") if path.is_file())
-    weights = [path for path in files if path.suffix == ".safetensors"]
-    if not weights:
-        raise PackedError(f"{source} is not a model folder: it holds no .safetensors file.")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as folder:
-        part = Path(folder) / "packed"
-        part.mkdir()
-        stored: dict[str, torch.Tensor] = {}
-        listing: dict[str, Any] = {}
-        for path in weights:
-            listing[path.relative_to(source).as_posix()] = {
-                name: _store(tensor, stored) for name, tensor in _tensors(path)
-            }
-        for path in files:
-            if path not in weights and path.relative_to(source).as_posix() != DIGESTS:
-                copy = part / path.relative_to(source)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, copy)
+    weights = sorted(source.rglob("*.safetensors"))
+    if target.exists() or not weights:
+        raise MarError(
+            f"{target} exists; give another folder or delete it."
+            if target.exists()
+            else f"{source} is not a model folder: it holds no .safetensors file."
+        )
+    stored: dict[str, torch.Tensor] = {}
+    listing = {
+        path.relative_to(source).as_posix(): {name: _store(t, stored) for name, t in _tensors(path)}
+        for path in weights
+    }
+    with finished_folder(target) as part:
+        ignored = shutil.ignore_patterns("*.safetensors", DIGESTS)
+        shutil.copytree(source, part, ignore=ignored, copy_function=shutil.copyfile, dirs_exist_ok=True)
         save_file(stored, str(part / TENSORS_FILE))
         (part / TENSORS_FILE).chmod(0o644)  # safetensors lets only the owner read
-        content = {"format": _FORMAT, "digest": _digest(part), "weights": listing}
-        (part / MANIFEST).write_text(json.dumps(content), encoding="utf-8")
-        move_folder(part, target)
+        write_json(part / MANIFEST, {"digest": _digest(part), "weights": listing}, indent=None)
 
 
 def unpack(packed: str | Path, out: str | Path) -> None:
-    """Write the model folder that was packed; its matrices are float16.
-
-    Args:
-        packed: A packed folder.
-        out: Folder to write; it is moved into place when it is complete. An existing one is kept unchanged.
+    """Write the model folder that was packed; its matrices are float16. An existing `out` is kept unchanged.
 
     Raises:
-        PackedError: The folder is not packed, is damaged, or has a later format.
+        MarError: The folder is not packed, or its files are not those that were packed.
     """
     source, target = Path(packed), Path(out)
     if target.is_dir():
         return
-    from safetensors.torch import save_file  # lazy: safetensors.torch
-
-    verify(source)
-    weights = _manifest(source)["weights"]
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as folder:
-        part = Path(folder) / "model"
-        shutil.copytree(
-            source, part, ignore=shutil.ignore_patterns(MANIFEST, TENSORS_FILE), copy_function=shutil.copyfile
-        )
-        try:
-            with safe_open(str(source / TENSORS_FILE), framework="pt") as stored:
-                for name, tensors in weights.items():
-                    path = listed_path(part, name, source / MANIFEST, PackedError)
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    unpacked = {key: _load(stored, place) for key, place in tensors.items()}
-                    save_file(unpacked, str(path), metadata={"format": "pt"})
-        except (SafetensorError, OSError, KeyError) as error:
-            raise PackedError(
-                f"{source} is damaged ({type(error).__name__}: {error}). Install it again."
-            ) from error
-        try:
-            move_folder(part, target)
-        except OSError:  # another process was first
-            if not target.is_dir():
-                raise
-
-
-def verify(packed: str | Path) -> None:
-    """Compare all bytes of a packed folder with its digest.
-
-    Raises:
-        PackedError: The bytes differ, or the folder is not packed.
-    """
-    source = Path(packed)
-    if _digest(source) != _manifest(source)["digest"]:
-        raise PackedError(f"{source} is damaged: it holds other bytes than were packed. Install it again.")
+    manifest = _manifest(source)
+    if _digest(source) != manifest["digest"]:
+        raise MarError(f"{source} is damaged: it holds other bytes than were packed. Install it again.")
+    with finished_folder(target) as part, safe_open(str(source / TENSORS_FILE), framework="pt") as stored:
+        ignored = shutil.ignore_patterns(MANIFEST, TENSORS_FILE)
+        shutil.copytree(source, part, ignore=ignored, copy_function=shutil.copyfile, dirs_exist_ok=True)
+        for name, tensors in manifest["weights"].items():
+            path = listed_path(part, name, source / MANIFEST)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            unpacked = {key: _load(stored, parts) for key, parts in tensors.items()}
+            save_file(unpacked, str(path), metadata={"format": "pt"})
 
 
 def unpacked_folder(packed: str | Path, name: str) -> Path:
@@ -145,12 +96,10 @@ def unpacked_folder(packed: str | Path, name: str) -> Path:
         name: Prefix of the digest in the folder's name.
 
     Raises:
-        PackedError: See `unpack`.
+        MarError: See `unpack`.
     """
     digest = str(_manifest(Path(packed))["digest"])
-    if not digest.isalnum():
-        raise PackedError(f"{packed} is damaged: its digest is {digest!r}. Install it again.")
-    cache = os.environ.get(_CACHE_VARIABLE)
+    cache = os.environ.get("MAR_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     root = Path(cache).expanduser() if cache else Path(base) / "mar_st"
     folder = root / f"{name}-{digest[:16]}"
@@ -162,41 +111,29 @@ def count_packed(packed: str | Path) -> int:
     """Return the number of parameters of the model that was packed, from the header of its tensors.
 
     Raises:
-        PackedError: The folder is not packed, or is damaged.
+        MarError: The folder is not packed.
     """
     weights = _manifest(Path(packed))["weights"]
-    try:
-        with safe_open(str(Path(packed) / TENSORS_FILE), framework="pt") as stored:
-            shapes = [
-                stored.get_slice(parts[0]).get_shape()
-                for tensors in weights.values()
-                for parts in tensors.values()
-            ]
-    except (SafetensorError, OSError) as error:
-        raise PackedError(
-            f"{packed} is damaged ({type(error).__name__}: {error}). Install it again."
-        ) from error
+    with safe_open(str(Path(packed) / TENSORS_FILE), framework="pt") as stored:
+        shapes = [
+            stored.get_slice(parts[0]).get_shape()
+            for tensors in weights.values()
+            for parts in tensors.values()
+        ]
     return sum(math.prod(shape) for shape in shapes)
 
 
 def _tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 -- the file is not a mapping
-                yield name, file.get_tensor(name)
-    except SafetensorError as error:
-        raise PackedError(f"{path} is not a readable safetensors file ({error}).") from error
+    with safe_open(str(path), framework="pt") as file:
+        for name in file.keys():  # noqa: SIM118 -- the file is not a mapping
+            yield name, file.get_tensor(name)
 
 
 def _store(tensor: torch.Tensor, stored: dict[str, torch.Tensor]) -> list[str]:
     """Add a tensor to the store unless an equal one is there; returns the names of its parts."""
-    import torch  # lazy: torch
-
     if tensor.ndim < 2 or not tensor.is_floating_point():
         kept = tensor.half() if tensor.is_floating_point() else tensor
-        if not torch.isfinite(kept).all():
-            kept = tensor  # beyond the range of float16
-        return [_add(kept, stored)]
+        return [_add(kept if torch.isfinite(kept).all() else tensor, stored)]
     rows = tensor.float()
     scale = (rows.abs().amax(dim=-1, keepdim=True) / 127).half()
     if not torch.isfinite(scale * 2).all():
@@ -209,35 +146,26 @@ def _quantised(rows: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, t
     """Return codes and scales of the least squared error, among each row's scale and its two neighbours.
 
     So a row that was packed before gets its codes and scale back, although its largest value was rounded to
-    float16 in between: packing an unpacked folder gives the same bytes, unless values are so small (below
-    .01) that scales are subnormal.
+    float16 in between.
 
     Args:
         rows: Matrix, float32.
         scale: Largest absolute value of each row divided by 127, float16.
     """
-    import torch  # lazy: torch
-
-    bits = scale.view(torch.int16)
-    candidates = []
+    bits, best = scale.view(torch.int16), None
     for step in (0, 1, -1):
         scales = torch.where(scale > 0, bits + step, bits).view(torch.float16)
         codes = torch.where(scales > 0, rows / scales.float(), torch.zeros(())).round().clamp(-127, 127)
         error = (codes * scales.float() - rows).square().sum(dim=-1, keepdim=True)
-        candidates.append((error, codes, scales))
-    least_error, best_codes, best_scales = candidates[0]
-    for error, codes, scales in candidates[1:]:
-        less = error < least_error
-        least_error, best_codes, best_scales = (
-            torch.where(less, new, old)
-            for new, old in ((error, least_error), (codes, best_codes), (scales, best_scales))
-        )
-    return best_codes, best_scales
+        if best is None:
+            best = error, codes, scales
+        else:
+            less = error < best[0]
+            best = tuple(torch.where(less, *pair) for pair in zip((error, codes, scales), best, strict=True))
+    return best[1], best[2]
 
 
 def _add(tensor: torch.Tensor, stored: dict[str, torch.Tensor]) -> str:
-    import torch  # lazy: torch
-
     content = tensor.contiguous().view(torch.uint8) if tensor.ndim else tensor
     shape = f"{tensor.dtype} {tuple(tensor.shape)} ".encode()
     name = hashlib.sha256(shape + content.numpy().tobytes()).hexdigest()[:24]
@@ -250,24 +178,13 @@ def _load(stored: Any, parts: list[str]) -> torch.Tensor:
     tensor: torch.Tensor = stored.get_tensor(parts[0]).clone()
     if len(parts) == 1:
         return tensor
-    scale: torch.Tensor = stored.get_tensor(parts[1])
-    return (tensor.float() * scale.float()).half()
+    return (tensor.float() * stored.get_tensor(parts[1]).float()).half()
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
-    try:
-        content = read_json(folder / MANIFEST)
-    except (OSError, ValueError) as error:
-        raise PackedError(f"{folder} is not a packed model: no readable {MANIFEST} ({error}).") from error
-    if not isinstance(content, dict) or content.get("format") != _FORMAT:
-        raise PackedError(f"{folder} was packed by a later version; update medteb.")
-    try:
-        parts = [part for tensors in content["weights"].values() for part in tensors.values()]
-        whole = isinstance(content["digest"], str) and all(len(part) in (1, 2) for part in parts)
-    except (KeyError, TypeError, AttributeError):
-        whole = False
-    if not whole:
-        raise PackedError(f"{folder / MANIFEST} is damaged. Install it again.")
+    content = read_record(folder / MANIFEST) or {}
+    if not str(content.get("digest", "")).isalnum() or not isinstance(content.get("weights"), dict):
+        raise MarError(f"{folder} is not a packed model: no readable {MANIFEST}. Install it again.")
     return content
 
 

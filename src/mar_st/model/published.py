@@ -10,15 +10,14 @@ was available; assembly is tested on folders of the same form with random weight
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from mar_st.errors import MarError
+from mar_st.files import read_record
 from mar_st.model.encoders import load_encoder
 from mar_st.model.mar import MAR
 from mar_st.model.native_gte import fetch
-from mar_st.model.prompts import PUBLISHED_PROMPTS
 
 _QUERY_TYPES = ("new", "gte", "bert", "xlm-roberta", "modernbert")
 _DOCUMENT_TYPES = ("qwen3", "qwen2")
@@ -48,9 +47,7 @@ def assemble(
     document = load_encoder(folders["document"], "document", model_kwargs=model_kwargs)
     document[0].tokenizer.padding_side = "left"
     width = query[-1].get_embedding_dimension()
-    return MAR.from_modules(
-        query, document, dim=width, renormalise=False, prompts=PUBLISHED_PROMPTS, device=device
-    )  # fmt: skip
+    return MAR.from_modules(query, document, dim=width, renormalise=False, device=device)
 
 
 def find_encoders(root: Path) -> dict[str, Path]:
@@ -59,19 +56,15 @@ def find_encoders(root: Path) -> dict[str, Path]:
     Raises:
         MarError: There is not exactly one of each.
     """
+    types = {"query": _QUERY_TYPES, "document": _DOCUMENT_TYPES}
     candidates: dict[str, list[Path]] = {"query": [], "document": []}
-    for folder in sorted(
-        {path.parent for path in [*root.rglob("config.json"), *root.rglob("adapter_config.json")]}
-    ):
+    for folder in sorted({path.parent for path in root.rglob("*config.json")}):
         kind = _model_type(folder)
-        if kind in _QUERY_TYPES:
-            candidates["query"].append(folder)
-        elif kind in _DOCUMENT_TYPES:
-            candidates["document"].append(folder)
+        for side, known in types.items():
+            if kind in known:
+                candidates[side].append(folder)
     if any(len(folders) != 1 for folders in candidates.values()):
-        seen = "; ".join(
-            f"{side}: {[str(f.relative_to(root)) for f in folders]}" for side, folders in candidates.items()
-        )
+        seen = {side: [str(one.relative_to(root)) for one in found] for side, found in candidates.items()}
         raise MarError(
             f"{root} should hold one query encoder ({', '.join(_QUERY_TYPES)}) and one document encoder "
             f"({', '.join(_DOCUMENT_TYPES)}), each in a folder with config.json; found {seen}. "
@@ -82,14 +75,10 @@ def find_encoders(root: Path) -> dict[str, Path]:
 
 def _model_type(folder: Path) -> str | None:
     """Return the architecture of a transformers folder; for an adapter, of its base or by the base's name."""
-    for name in ("config.json", "adapter_config.json"):
-        file = folder / name
-        if file.is_file():
-            config = json.loads(file.read_text(encoding="utf-8"))
-            if "model_type" in config:
-                return str(config["model_type"])
-            base = str(config.get("base_model_name_or_path") or "")
-            if (Path(base) / "config.json").is_file():
-                return _model_type(Path(base))
-            return next((kind for kind in _DOCUMENT_TYPES if kind in base.lower()), None)
-    return None
+    config = read_record(folder / "config.json") or read_record(folder / "adapter_config.json") or {}
+    if "model_type" in config:
+        return str(config["model_type"])
+    base = str(config.get("base_model_name_or_path") or "")
+    if base and (Path(base) / "config.json").is_file():
+        return _model_type(Path(base))
+    return next((kind for kind in _DOCUMENT_TYPES if kind in base.lower()), None)

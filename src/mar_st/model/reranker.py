@@ -78,7 +78,7 @@ def load_cross_encoder(source: str | Path, *, what: str = "reranker", **options:
 
     from mar_st.model.encoders import check_source  # lazy: torch
     from mar_st.model.loading import check_weights, loading_of  # lazy: torch
-    from mar_st.model.tokenizers import check_vocabulary, set_padding  # lazy: transformers
+    from mar_st.model.tokenizers import check_tokenizer  # lazy: transformers
 
     check_source(str(source), what=what)
     path = model_source(source)
@@ -86,8 +86,7 @@ def load_cross_encoder(source: str | Path, *, what: str = "reranker", **options:
         model: CrossEncoder = CrossEncoder(path, **options)
     check_weights(model, path, head="num_labels" not in options)
     tokenizer: Any = model.tokenizer
-    check_vocabulary(tokenizer, path)
-    set_padding(tokenizer)
+    check_tokenizer(tokenizer, path)
     transformer: Any = model[0]
     if transformer.model.config.pad_token_id is None:  # heads of decoders read the last token before padding
         transformer.model.config.pad_token_id = tokenizer.pad_token_id

@@ -107,10 +107,16 @@ def append_eos(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerFast:
     return result
 
 
-def check_vocabulary(tokenizer: Any, source: str) -> None:
-    """Raise an error if a tokenizer knows only special tokens.
+def check_tokenizer(tokenizer: Any, source: str) -> None:
+    """Refuse a tokenizer that knows only special tokens, and give it a padding token if it has none.
 
-    Transformers makes such a tokenizer for a folder that has no files of one.
+    Transformers makes such a tokenizer for a folder that has no files of one. GPT-2 or Llama have no padding
+    token; vectors do not depend on it, because masks hide padding. A tokenizer of another library is left as
+    it is.
+
+    Args:
+        tokenizer: The tokenizer, or `None`.
+        source: Folder or Hub name, for the message.
 
     Raises:
         MarError: The vocabulary has no other tokens.
@@ -120,13 +126,6 @@ def check_vocabulary(tokenizer: Any, source: str) -> None:
             f"{source} has no vocabulary: its tokenizer knows only {len(tokenizer)} special tokens. Copy "
             "the tokenizer's files (tokenizer.json, or vocab.txt, or a .model file) into the model's folder."
         )
-
-
-def set_padding(tokenizer: Any) -> None:
-    """Give a tokenizer of transformers a padding token if it has none, as those of GPT-2 or Llama.
-
-    Vectors do not depend on it: masks hide padding. A tokenizer of another library is left as it is.
-    """
     if hasattr(tokenizer, "pad_token_id") and tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.unk_token or tokenizer.eos_token
 

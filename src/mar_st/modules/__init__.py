@@ -6,23 +6,7 @@ Names are imported on first use; the layout of saved folders (`mar_st.modules.la
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from mar_st.modules.arrangement import arrange, route_chain
-    from mar_st.modules.cut import INERT_SCALE, is_truncation, restore, truncation
-    from mar_st.modules.own import OWN_MODULES, module_class
-
-__all__ = [
-    "INERT_SCALE",
-    "OWN_MODULES",
-    "arrange",
-    "is_truncation",
-    "module_class",
-    "restore",
-    "route_chain",
-    "truncation",
-]
+from typing import Any
 
 _HOMES = {
     "INERT_SCALE": "cut",
@@ -38,5 +22,5 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module 'mar_st.modules' has no attribute {name!r}; it offers {__all__}")
+        raise AttributeError(f"module 'mar_st.modules' has no attribute {name!r}")
     return getattr(import_module(f"mar_st.modules.{_HOMES[name]}"), name)

@@ -17,15 +17,6 @@ from mar_st.errors import MarError
 BIGRAMS_FILE = "bigrams.safetensors"
 
 
-#: Types of token ids, and of vectors.
-_ID_DTYPES = (torch.int32, torch.int64)
-_VECTOR_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
-
-class BigramError(MarError):
-    """Vectors of token pairs that are damaged, or do not fit a transformer; the message says why."""
-
-
 class Bigrams(nn.Module):
     """Vectors of frequent pairs of adjacent tokens, one for each token of a pair.
 
@@ -38,8 +29,7 @@ class Bigrams(nn.Module):
         second: Vectors added to that of the second token, `(pairs, width)`.
 
     Raises:
-        BigramError: The shapes or dtypes are wrong, there are no pairs, a pair occurs twice, or a token is
-            not a number from 0 to 2^31 - 1.
+        MarError: The shapes or dtypes do not fit each other, or a pair occurs twice.
     """
 
     pairs: Tensor
@@ -49,29 +39,16 @@ class Bigrams(nn.Module):
 
     def __init__(self, pairs: Tensor, first: Tensor, second: Tensor) -> None:
         super().__init__()
-        width = first.shape[-1] if first.ndim else 0
-        if pairs.ndim != 2 or pairs.shape[1] != 2 or not len(pairs) or pairs.dtype not in _ID_DTYPES:
-            raise BigramError(
-                f"Pairs of tokens are int32 or int64 (pairs, 2); got {pairs.dtype} {tuple(pairs.shape)}."
-            )
-        for vectors in (first, second):
-            if (
-                tuple(vectors.shape) != (len(pairs), width)
-                or vectors.dtype not in _VECTOR_DTYPES
-                or not width
-            ):
-                raise BigramError(
-                    f"Vectors of {len(pairs)} pairs are numbers ({len(pairs)}, width), equally wide for both "
-                    f"tokens; got {vectors.dtype} {tuple(vectors.shape)}."
-                )
-        if not 0 <= int(pairs.min()) <= int(pairs.max()) < 2**31:
-            raise BigramError(
-                f"Tokens are numbers from 0 to 2^31 - 1; pairs have {int(pairs.min())} to {int(pairs.max())}."
+        fits = pairs.shape == (len(first), 2) and first.shape == second.shape and first.ndim == 2
+        if not fits or not first.is_floating_point() or pairs.is_floating_point():
+            raise MarError(
+                "Vectors of pairs are whole numbers (pairs, 2), and numbers (pairs, width) for the first "
+                f"and the second token; got {[tuple(one.shape) for one in (pairs, first, second)]}."
             )
         keys = pair_keys(pairs[:, 0].long(), pairs[:, 1].long())
         order = keys.argsort()
         if bool((keys[order].diff() == 0).any()):
-            raise BigramError("A pair of tokens has two rows.")
+            raise MarError("A pair of tokens has two rows.")
         self.register_buffer("pairs", pairs[order].to(torch.int32).contiguous())
         self.register_buffer("first", first[order].contiguous())
         self.register_buffer("second", second[order].contiguous())
@@ -85,23 +62,12 @@ class Bigrams(nn.Module):
         """Return the width of the vectors, which is that of the token embeddings."""
         return int(self.first.shape[1])
 
-    def rows(self, ids: Tensor) -> Tensor:
-        """Return the row of each two adjacent tokens, -1 for pairs without vectors.
-
-        Args:
-            ids: Token ids, `(texts, tokens)` int64.
-
-        Returns:
-            `(texts, tokens - 1)` int64.
-        """
-        return pair_rows(self.keys, ids)
-
     def forward(self, ids: Tensor) -> Tensor:
         """Return the vectors added to the embedding of each token, `(texts, tokens, width)`.
 
         Padding adds nothing, because no pair contains a padding token.
         """
-        rows = self.rows(ids)
+        rows = pair_rows(self.keys, ids)
         there = (rows >= 0)[..., None]
         at = rows.clamp_min(0)
         zero = self.first.new_zeros(())
@@ -136,24 +102,20 @@ class BigramTransformer(Transformer):
         """Return a transformer with vectors of token pairs; it shares the weights of the given one.
 
         Raises:
-            BigramError: The vectors are of another width than the embeddings, a pair has a token without an
+            MarError: The vectors are of another width than the embeddings, a pair has a token without an
                 embedding, or the model does not take embeddings as input.
         """
         embedding: Any = transformer.model.get_input_embeddings()
         rows, width = embedding.weight.shape
-        if bigrams.width != width:
-            raise BigramError(
-                f"The vectors of token pairs have {bigrams.width} dimensions, the token embeddings {width}; "
-                "they come from different encoders."
-            )
-        if int(bigrams.pairs.max()) >= rows:
-            raise BigramError(
-                f"A pair has the token {int(bigrams.pairs.max())}, but there are {rows} token embeddings; "
-                "they come from different encoders."
+        if bigrams.width != width or int(bigrams.pairs.max()) >= rows:
+            raise MarError(
+                f"The vectors of token pairs have {bigrams.width} dimensions and tokens up to "
+                f"{int(bigrams.pairs.max())}, but the embeddings are {rows} of {width}; they come from "
+                "different encoders."
             )
         parameters = transformer.model_forward_params
         if parameters is not None and "inputs_embeds" not in parameters:
-            raise BigramError(
+            raise MarError(
                 f"{type(transformer.model).__name__} does not take embeddings as input, so vectors of token "
                 "pairs cannot be added to them."
             )
@@ -209,12 +171,12 @@ class BigramTransformer(Transformer):
         """Load a saved module; the vectors of token pairs get the dtype of the token embeddings.
 
         Raises:
-            BigramError: The file of the vectors is missing or damaged, or does not fit the transformer; or
+            MarError: The file of the vectors is missing or damaged, or does not fit the transformer; or
                 `backend` is not torch.
         """
         place = f"{model_name_or_path}/{subfolder}".rstrip("/")
         if backend != "torch":
-            raise BigramError(
+            raise MarError(
                 f"{place} has vectors of token pairs, which sentence-transformers computes only with torch, "
                 f"not with {backend}. Leave backend out, or write the encoder with mar export."
             )
@@ -224,11 +186,14 @@ class BigramTransformer(Transformer):
         }  # fmt: skip
         path = cls.load_file_path(model_name_or_path, filename=BIGRAMS_FILE, **hub)
         if path is None:
-            raise BigramError(f"{place} has no {BIGRAMS_FILE}; save or copy the model again.")
+            raise MarError(f"{place} has no {BIGRAMS_FILE}; save or copy the model again.")
         try:
-            bigrams = saved_bigrams(path)
-        except BigramError as error:
-            raise BigramError(f"{place}: {error} Save or copy the model again.") from error
+            tensors = load_file(path)
+            bigrams = Bigrams(tensors["pairs"], tensors["first"], tensors["second"])
+        except (SafetensorError, OSError, KeyError, MarError) as error:
+            raise MarError(
+                f"{BIGRAMS_FILE} of {place} is damaged ({error}). Save or copy the model again."
+            ) from error
         plain: Any = Transformer.load(
             model_name_or_path,
             **hub,
@@ -240,19 +205,6 @@ class BigramTransformer(Transformer):
             **kwargs,
         )
         return cls.of(plain, bigrams.to(plain.model.get_input_embeddings().weight.dtype))
-
-
-def saved_bigrams(path: str | Path) -> Bigrams:
-    """Read vectors of token pairs.
-
-    Raises:
-        BigramError: The file is damaged.
-    """
-    try:
-        tensors = load_file(path)
-        return Bigrams(tensors["pairs"], tensors["first"], tensors["second"])
-    except (SafetensorError, OSError, KeyError) as error:
-        raise BigramError(f"{BIGRAMS_FILE} cannot be read ({type(error).__name__}: {error}).") from error
 
 
 def pair_rows(keys: Tensor, ids: Tensor) -> Tensor:

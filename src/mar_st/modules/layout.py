@@ -19,7 +19,6 @@ ROUTER_FILE = "router_config.json"
 #: sentence-transformers, which would refuse the whole folder because of one class of another package.
 FURTHER_KEY = "further"
 
-
 #: Start of the class names of this package's own modules.
 _OWN_PREFIX = "mar_st."
 
@@ -54,7 +53,7 @@ def listed_modules(root: Path) -> list[SavedModule]:
         entries = read_json(path)
         return [SavedModule(str(entry["type"]), module_path(root, entry["path"], path)) for entry in entries]
     except (OSError, KeyError, TypeError, JsonError) as error:
-        raise MarError(f"{path} is damaged ({error!r}). Save or copy the model again.") from error
+        raise _damaged(path, error) from error
 
 
 def routers(root: Path) -> list[Path]:
@@ -70,65 +69,55 @@ def read_router(folder: Path) -> dict[str, Any]:
     Raises:
         MarError: The file is damaged, or names a folder outside the router's folder.
     """
-    path = folder / ROUTER_FILE
     try:
-        listing = with_further(read_json(path), folder)
-        for keys in listing["structure"].values():
-            chained = isinstance(keys, list) and keys
-            if not chained or not all(isinstance(listing["types"][key], str) for key in keys):
+        return with_further(read_json(folder / ROUTER_FILE), folder)
+    except (OSError, JsonError) as error:
+        raise _damaged(folder / ROUTER_FILE, error) from error
+
+
+def with_further(listing: Any, folder: Path) -> dict[str, Any]:
+    """Check a router's configuration; return it with the separately kept routes among the others.
+
+    Raises:
+        MarError: The configuration is damaged, or names a folder outside the router's folder.
+    """
+    try:
+        merged = {name: value for name, value in listing.items() if name != FURTHER_KEY}
+        for name, content in (listing.get(FURTHER_KEY) or {}).items():
+            merged[name] = {**merged[name], **content}
+        for key in {key for chain in merged["structure"].values() for key in chain} | set(merged["types"]):
+            listed_path(folder, key, folder / ROUTER_FILE)
+        for chain in merged["structure"].values():
+            if not chain or not all(isinstance(merged["types"][key], str) for key in chain):
                 raise TypeError("'structure' names lists of modules, and 'types' their classes")
-        return listing
-    except (OSError, KeyError, TypeError, AttributeError, JsonError) as error:
-        raise MarError(f"{path} is damaged ({error!r}). Save or copy the model again.") from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _damaged(folder / ROUTER_FILE, error) from error
+    return merged
 
 
 def write_router(folder: Path, listing: dict[str, Any]) -> None:
-    """Write a router's configuration, all of it or nothing; `listing` is as `read_router` returns it."""
-    write_text(folder / ROUTER_FILE, json.dumps(_parted(listing), indent=4))
+    """Write a router's configuration; `listing` is as `read_router` returns it.
 
-
-def with_further(listing: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return a router's configuration with the separately kept routes among the others.
-
-    Raises:
-        MarError: The configuration names a folder outside the router's folder.
-    """
-    for part in (listing, listing.get(FURTHER_KEY) or {}):
-        keys = {key for chain in part.get("structure", {}).values() for key in chain}
-        for key in {*keys, *part.get("types", {})}:
-            listed_path(folder, key, folder / ROUTER_FILE)
-    further = listing.get(FURTHER_KEY) or {}
-    main = {name: value for name, value in listing.items() if name != FURTHER_KEY}
-    merged = {name: {**main[name], **further[name]} for name in ("types", "structure") if name in further}
-    return {**main, **merged}
-
-
-def _parted(listing: dict[str, Any]) -> dict[str, Any]:
-    """Return a router's configuration that keeps routes with modules of this package separately.
-
-    If `query` is one of them, all stay together: without it the model could encode no query.
+    Further query encoders with modules of this package are kept separately. If `query` is one of them, all
+    stay together: without it, plain sentence-transformers could encode no query.
     """
     types, structure = listing["types"], listing["structure"]
-    separate = {
+    own = {
         name: keys
         for name, keys in structure.items()
         if any(types[key].startswith(_OWN_PREFIX) for key in keys)
     }
-    if not separate or not all(name.startswith("query-") for name in separate):
-        return listing
-    common = {name: keys for name, keys in structure.items() if name not in separate}
-    only_separate = {key for keys in separate.values() for key in keys} - {
-        key for keys in common.values() for key in keys
-    }
-    return {
-        **listing,
-        "types": {key: kind for key, kind in types.items() if key not in only_separate},
-        "structure": common,
-        FURTHER_KEY: {
-            "types": {key: types[key] for keys in separate.values() for key in keys},
-            "structure": separate,
-        },
-    }
+    if own and "query" not in own and "document" not in own:
+        common = {name: keys for name, keys in structure.items() if name not in own}
+        used = {key for keys in common.values() for key in keys}
+        further = {"types": {key: types[key] for keys in own.values() for key in keys}, "structure": own}
+        listing = {
+            **listing,
+            "types": {key: kind for key, kind in types.items() if key in used or key not in further["types"]},
+            "structure": common,
+            FURTHER_KEY: further,
+        }
+    write_text(folder / ROUTER_FILE, json.dumps(listing, indent=4))
 
 
 def is_query_route(name: str) -> bool:
@@ -207,3 +196,7 @@ def loading_call(name: str, root: Path) -> str:
         root: Its folder.
     """
     return f'SentenceTransformer("{name}"{", trust_remote_code=True" if own_modules(root) else ""})'
+
+
+def _damaged(path: Path, error: Exception) -> MarError:
+    return MarError(f"{path} is damaged ({error!r}). Save or copy the model again.")

@@ -15,7 +15,6 @@ from mar_st.online.listing import LISTING_FILE, Listing, format_of
 from mar_st.online.lookup import LookupListing, NumpyLookupEncoder
 from mar_st.online.protocol import EncoderError, encoder_name, find_prompt
 from mar_st.online.runtimes import open_runtime
-from mar_st.online.torch_encoder import TorchEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,6 +75,8 @@ def load_query_encoder(
             f"{source} is not an exported encoder, so backend={backend!r} cannot load it. Write one with "
             f"`mar export {source} OUT` and give OUT."
         )
+    from mar_st.online.torch_encoder import TorchEncoder  # lazy: torch
+
     return TorchEncoder.open(str(folder or source), threads=threads, query=query)
 
 

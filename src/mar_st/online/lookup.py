@@ -18,18 +18,16 @@ from safetensors import SafetensorError, safe_open
 
 from mar_st.files import read_json
 from mar_st.lookup.features import Features
-from mar_st.lookup.saved import CONFIG_KEYS, saved_features
-from mar_st.model.fingerprint import Weight, fingerprint
-from mar_st.model.space import space_of
+from mar_st.lookup.saved import saved_features
+from mar_st.model.digest import model_digest, space_of
 from mar_st.modules.layout import is_query_route, query_routes, routers, saved_chain
 from mar_st.online.listing import ExportListing, Size
 from mar_st.online.protocol import EncoderError, find_prompt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from mar_st.model.fingerprint import Described
     from mar_st.modules.layout import SavedModule
 
 DICTIONARY, TABLE_FILE = "features.json", "lookup.bin"
@@ -45,7 +43,7 @@ TABLE_DTYPES: dict[str, np.dtype[Any]] = {
 _LOOKUP_TYPE, _NORMALIZE_SUFFIX = "mar_st.lookup.module.LookupEncoder", ".Normalize"
 
 #: torch's names of the types of a saved table that numpy has, by safetensors' name.
-_TORCH_TYPES = {"F16": "torch.float16", "F32": "torch.float32"}
+_TABLE_TYPES = {"F16", "F32"}
 
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
@@ -151,7 +149,7 @@ class NumpyLookupEncoder:
         try:
             with safe_open(str(place / "model.safetensors"), framework="numpy") as file:
                 kinds = {file.get_slice(key).get_dtype() for key in file.keys()}  # noqa: SIM118 -- no mapping
-                if len(kinds) != 1 or not kinds <= set(_TORCH_TYPES):
+                if len(kinds) != 1 or not kinds <= _TABLE_TYPES:
                     return None
                 weights = {key: file.get_tensor(key) for key in sorted(file.keys())}
         except (SafetensorError, OSError) as error:
@@ -169,7 +167,7 @@ class NumpyLookupEncoder:
             "scales": np.ones(len(features), dtype=np.float32),
             "table": weights["embedding.weight"],
         }
-        identity = _identity(chain, config, weights, _TORCH_TYPES[kinds.pop()])
+        identity = model_digest(folder, route=name or "query")
         return cls(
             features,
             parts,
@@ -222,29 +220,6 @@ def _chain(folder: Path, query: str | None) -> tuple[str | None, list[SavedModul
     if first.type != _LOOKUP_TYPE or not all(part.type.endswith(_NORMALIZE_SUFFIX) for part in others):
         return None
     return name, [first, *others]
-
-
-def _identity(
-    chain: Sequence[SavedModule], config: dict[str, Any], weights: dict[str, np.ndarray], dtype: str
-) -> str:
-    """Return the digest that `mar_st.model.modules_digest.modules_digest` gives for the loaded modules."""
-
-    def described() -> Iterator[Described]:
-        tensors = (
-            Weight(name, dtype, tensor.shape, np.ascontiguousarray(tensor).reshape(-1).view(np.uint8))
-            for name, tensor in weights.items()
-        )
-        yield {"type": "LookupEncoder", "config": {key: config[key] for key in CONFIG_KEYS}}, tensors
-        for part in chain[1:]:
-            given = _json(part.path / "config.json")
-            source = given.get("module_input_name", "sentence_embedding")
-            names = {
-                "module_input_name": source,
-                "module_output_name": given.get("module_output_name") or source,
-            }
-            yield {"type": "Normalize", "config": names}, iter(())
-
-    return fingerprint(described())
 
 
 def _json(path: Path) -> Any:

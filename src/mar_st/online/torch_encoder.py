@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
+from mar_st.model.digest import model_digest, modules_digest, space_of
 from mar_st.model.names import model_source
-from mar_st.model.native_dtype import is_emulated, use_native_dtype
-from mar_st.model.opening import open_model
-from mar_st.model.routes import route
-from mar_st.model.space import space_of
+from mar_st.model.opening import open_model, route
 from mar_st.online.protocol import EncoderError, find_prompt
 
 if TYPE_CHECKING:
@@ -28,6 +26,7 @@ class TorchEncoder:
         space: Digest of the document space, if known.
         query: Name of the query encoder in its model, if it has one.
         side: `query`, or `document` for a server that also encodes documents.
+        identity: Digest of what encodes the side; default that of the loaded modules.
 
     Raises:
         EncoderError: The model has no tokenizer.
@@ -40,11 +39,12 @@ class TorchEncoder:
         space: str | None = None,
         query: str | None = None,
         side: Literal["query", "document"] = "query",
+        identity: str | None = None,
     ) -> None:
         from sentence_transformers.base.modules import Normalize  # lazy: sentence_transformers
 
         self.model, self.space, self.query, self.side = model, space, query, side
-        self.modules = route(model, side)
+        self.modules, self._identity = route(model, side), identity
         transformer: Any = self.modules[0]
         self._tokenizer: Any = getattr(transformer, "tokenizer", None)
         self._counts: Any = getattr(transformer, "count_tokens", None)  # of encoders without a tokenizer
@@ -90,22 +90,20 @@ class TorchEncoder:
             torch.set_num_threads(threads)
         source = model_source(source)
         space = space_of(source) if Path(source).is_dir() else None
-        if side == "document":
-            return cls(open_model(source, routes=side, device=device), space=space, side=side)
-        model = open_model(source, routes=side, query=query, as_stored=True, device=device)
-        name = (query or "query") if isinstance(model[0], Router) else None
-        encoder = cls(model, space=space, query=name)
-        if is_emulated(model):
-            _ = encoder.identity  # of the weights as they were saved, on every processor
-            use_native_dtype(model)
-        return encoder
+        name = (query or "query") if side == "query" else side
+        model = open_model(source, routes=side, query=query, device=device)
+        return cls(
+            model,
+            space=space,
+            query=name if isinstance(model[0], Router) and side == "query" else None,
+            side=side,
+            identity=model_digest(source, route=name),
+        )
 
     @cached_property
     def identity(self) -> str:
-        """Return the digest of the modules; computed from all weights at first use."""
-        from mar_st.model.modules_digest import modules_digest  # lazy: torch
-
-        return modules_digest(self.modules)
+        """Return the digest of what encodes the side."""
+        return self._identity or modules_digest(self.modules)
 
     def encode(self, texts: Sequence[str], prompt_name: str | None = None) -> np.ndarray:
         """Return the vectors of texts, see `QueryEncoder`."""

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from mar_st.data.content import data_digest, vocabulary_cut
-from mar_st.model.identity import model_digest
+from mar_st.model.digest import model_digest
 from mar_st.recipes.rules import (
     head_file,
     joins,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mar_st.data import Triples
 from mar_st.data.columns import check_negatives
 from mar_st.files.packages import need_packages
-from mar_st.model.native_dtype import is_native
+from mar_st.model.dtypes import is_native
 from mar_st.planning.backbones import BackboneError
 from mar_st.planning.launch import LaunchError, check_launch
 from mar_st.recipes.load import changed

@@ -18,15 +18,14 @@ from mar_st.data import Texts, Triples, distinct, distinct_texts
 from mar_st.errors import MarError
 from mar_st.files import one_line
 from mar_st.model.context_means import HiddenMeans, sample
-from mar_st.model.dropout import set_dropout
 from mar_st.model.encoders import (
     check_pooling,
     check_source,
-    keep_layers,
     linear_projection,
     load_encoder,
     write_encoder,
 )
+from mar_st.model.layers import keep_layers, set_dropout
 from mar_st.model.mar import MAR
 from mar_st.model.opening import open_model
 from mar_st.model.reranker import load_cross_encoder

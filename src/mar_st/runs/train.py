@@ -20,9 +20,9 @@ from mar_st.evaluation.evaluators import check_evaluation
 from mar_st.files import JsonError, move_folder, read_json, write_digests, write_text
 from mar_st.files.processes import Processes
 from mar_st.files.reading import read_record
+from mar_st.model.dtypes import store_as
 from mar_st.model.mlm_head import source_head
-from mar_st.model.packing import store_as
-from mar_st.model.saved_modules import with_source_prompts
+from mar_st.model.prompts import with_source_prompts
 from mar_st.planning.devices import device_here
 from mar_st.planning.launch import Launch
 from mar_st.recipes.rules import stage_entries, stage_seed, trained_sides

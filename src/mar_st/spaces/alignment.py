@@ -18,10 +18,9 @@ from mar_st.files import move_folder, refuse_link, write_digests
 from mar_st.files.locks import alone
 from mar_st.files.packages import need_packages
 from mar_st.losses import StoredInfoNCELoss
+from mar_st.model.digest import SPACE_FILE, model_digest, space_of
 from mar_st.model.encoders import check_source
-from mar_st.model.identity import model_digest
 from mar_st.model.native_gte import fetch
-from mar_st.model.space import SPACE_FILE, space_of
 from mar_st.model.tokenizers import forget_lengths
 from mar_st.recipes.schema import AlignStage, Data, JointStage
 from mar_st.spaces.agreement import agreement

@@ -18,7 +18,7 @@ from mar_st.model.context_means import HiddenMeans, sample
 from mar_st.model.family import add_query_encoder
 from mar_st.model.hidden_states import ContextMeansError
 from mar_st.model.mar import MAR
-from mar_st.model.routes import route
+from mar_st.model.opening import route
 from mar_st.spaces import rung_report
 from mar_st.spaces.alignment import SpaceRun
 from mar_st.spaces.options import AlignSettings

@@ -10,9 +10,8 @@ import numpy as np
 from sentence_transformers.base.modules import Normalize
 from sentence_transformers.sentence_transformer.modules import Transformer
 
-from mar_st.model.dropout import set_dropout
-from mar_st.model.encoders import keep_layers
-from mar_st.model.routes import route
+from mar_st.model.layers import keep_layers, set_dropout
+from mar_st.model.opening import route
 from mar_st.modules import is_truncation, truncation
 from mar_st.spaces.space import SpaceError
 

@@ -14,13 +14,12 @@ from transformers import AutoConfig
 
 from mar_st.errors import MarError
 from mar_st.files import move_folder, write_text
-from mar_st.model.dropout import set_dropout
 from mar_st.model.encoders import check_source, linear_projection, load_encoder
+from mar_st.model.layers import set_dropout
 from mar_st.model.mar import MAR
 from mar_st.model.names import model_source
-from mar_st.model.opening import open_model
+from mar_st.model.opening import open_model, route
 from mar_st.model.prompts import PROMPT_NAMES
-from mar_st.model.routes import route
 from mar_st.model.tokenizers import forget_lengths, train_tokenizer
 from mar_st.modules import truncation
 

@@ -59,7 +59,7 @@ def train_contrastive(
             data), the one named `document`, if any, before documents.
 
     Raises:
-        LoRAError: The transformer lacks one of `stage.lora_targets`.
+        MarError: The transformer lacks one of `stage.lora_targets`.
         LaunchError: The devices or the DeepSpeed configuration do not support the stage.
     """
     transformer: Any = model[0]

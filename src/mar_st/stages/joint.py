@@ -73,7 +73,7 @@ def train_joint(
     Raises:
         DistillError: The similarity of the teacher is neither cosine nor dot product.
         JointError: The query encoder is frozen and some data are symmetric.
-        LoRAError: The document encoder lacks one of `stage.lora_targets`.
+        MarError: The document encoder lacks one of `stage.lora_targets`.
         LaunchError: The devices or the DeepSpeed configuration do not support the stage.
     """
     if stage.freeze == "query":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sentence_transformers import CrossEncoder
 
 from mar_st.errors import MarError
-from mar_st.model.routes import DOCUMENT_PROMPTS
+from mar_st.model.digest import DOCUMENT_PROMPTS
 from mar_st.stages.labels import with_scores, with_vectors
 from mar_st.teachers import CrossEncoderTeacher, ModelTeacher, RoleEncoding
 

@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from mar_st.model.routes import route
+from mar_st.model.opening import route
 from mar_st.modules.bigrams import count_values
 
 if TYPE_CHECKING:

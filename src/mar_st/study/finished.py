@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mar_st.evaluation.tasks import score_run
 from mar_st.mining import retrievers
-from mar_st.model.identity import model_digest
+from mar_st.model.digest import model_digest
 from mar_st.model.native_gte import fetch
 from mar_st.model.opening import open_model
 

@@ -22,8 +22,7 @@ from mar_st.evaluation.tasks import load_task, score
 from mar_st.files import finished, write_text
 from mar_st.files.arrays import load_array
 from mar_st.files.reading import read_record
-from mar_st.model.opening import open_model
-from mar_st.model.routes import route
+from mar_st.model.opening import open_model, route
 from mar_st.runs.lineage import encoder_digest, stage_digests
 from mar_st.runs.preflight import check_packages, check_sources
 from mar_st.study.finished import BM25, finished_digest, load_finished, score_bm25
@@ -173,7 +172,7 @@ class Grid:
                 "mar ablate runs in one process per device. Start it once per device with the same --out and "
                 "another CUDA_VISIBLE_DEVICES; the processes share the work."
             )
-        from mar_st.model.saved_modules import with_source_prompts  # lazy: sentence_transformers
+        from mar_st.model.prompts import with_source_prompts  # lazy: sentence_transformers
         from mar_st.runs.sides import check_models  # lazy: sentence_transformers
 
         self.out.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from mar_st.errors import MarError
-from mar_st.model.modules_digest import modules_digest
+from mar_st.model.digest import modules_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

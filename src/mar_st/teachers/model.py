@@ -10,8 +10,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 
 from mar_st.encode.engine import Engine
-from mar_st.model.modules_digest import modules_digest
-from mar_st.model.routes import DOCUMENT_PROMPTS, route
+from mar_st.model.digest import DOCUMENT_PROMPTS, modules_digest
+from mar_st.model.opening import route
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mar_st.data import DataError, Texts, locate
 from mar_st.data.content import source_digest, vocabulary_cut
-from mar_st.model.identity import model_digest
+from mar_st.model.digest import model_digest
 from mar_st.planning.backbones import BackboneError, source_shape
 from mar_st.vocabulary.errors import VocabularyError
 from mar_st.vocabulary.folders import trim

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mar_st.model.native_dtype import use_native_dtype
+from mar_st.model.dtypes import use_native_dtype
 from medteb_mteb.models.folder import describe_folder, float32_mebibytes, read_object, widths
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def _load(
     del name, revision
     from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
 
-    from mar_st.model.plain import PlainModel  # lazy: sentence_transformers
+    from mar_st.model.opening import PlainModel  # lazy: sentence_transformers
     from medteb_mteb.models.encoders import FolderEncoder, MAREncoder  # lazy: mteb
 
     kwargs["truncate_dim"] = embed_dim

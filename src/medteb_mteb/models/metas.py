@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from mteb.models import ModelMeta
 
 from mar_st.errors import MarError
+from mar_st.model.dtypes import use_native_dtype
 from mar_st.model.names import (
     HOME_VARIABLE,
     PACKAGED_MODEL,
@@ -24,7 +25,6 @@ from mar_st.model.names import (
     trained_folder,
 )
 from mar_st.model.names import home as mar_home
-from mar_st.model.native_dtype import use_native_dtype
 from mar_st.model.packed import count_packed
 from medteb_mteb.models.bm25 import BM25Model
 from medteb_mteb.models.encoders import STS_ROUTE, MAREncoder, StsRoute

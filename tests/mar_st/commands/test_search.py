@@ -13,8 +13,8 @@ from mar_st import MAR
 from mar_st.commands.search import search
 from mar_st.encode import write_vectors
 from mar_st.index import IndexingError, build_index
+from mar_st.model.digest import space_of
 from mar_st.model.names import model_folder
-from mar_st.model.space import space_of
 
 TASK = Path(__file__).resolve().parents[3] / "tasks" / "MedTEBRetrieval"
 

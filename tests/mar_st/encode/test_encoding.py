@@ -18,7 +18,7 @@ from mar_st.encode import EncodeSettings, VectorFolder, write_vectors
 from mar_st.encode.folder import text_digests
 from mar_st.encode.worker import Worker
 from mar_st.errors import MarError
-from mar_st.model.space import space_of
+from mar_st.model.digest import space_of
 from tests.mar_st.encode.corpora import ATOL, encode, files, rows, write
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from mar_st import MAR
 from mar_st.encode import loading as loading_module
 from mar_st.errors import MarError
 from mar_st.model.describe import count_parameters
-from mar_st.model.space import document_parts
+from mar_st.model.digest import document_parts
 from tests.mar_st.encode.corpora import ATOL, SETTINGS, encode, rows
 
 if TYPE_CHECKING:

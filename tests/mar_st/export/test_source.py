@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mar_st.export.source import open_source, write_front
-from mar_st.model import native_dtype
+from mar_st.model import dtypes as native_dtype
 from mar_st.online.protocol import encoder_origin
 from mar_st.online.torch_encoder import TorchEncoder
 from tests.mar_st.export.conftest import make_model

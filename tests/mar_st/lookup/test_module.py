@@ -11,8 +11,8 @@ from sentence_transformers.base.modules import Normalize
 
 from mar_st import MAR
 from mar_st.lookup import LookupEncoder, LookupEncoderError
+from mar_st.model.digest import modules_digest
 from mar_st.model.family import add_query_encoder, query_encoders
-from mar_st.model.modules_digest import modules_digest
 from tests.mar_st.lookup.conftest import DIM, make_texts
 
 ODD = ["", " \n", "😀", "\ud83d", "头疼" * 50_000, "abc " * 25_000, "é́ ﬁ ½", "zzz"]

@@ -9,8 +9,9 @@ import torch
 
 from mar_st.model import context_means, hidden_states
 from mar_st.model.context_means import HiddenMeans, sample
-from mar_st.model.encoders import keep_layers, layer_stack, load_encoder
+from mar_st.model.encoders import load_encoder
 from mar_st.model.hidden_states import ContextMeansError
+from mar_st.model.layers import keep_layers, layer_stack
 from mar_st.modules.bigrams import BigramTransformer
 from tests.mar_st.conftest import make_config, make_tokenizer
 

@@ -3,9 +3,6 @@ from __future__ import annotations
 import json
 import shutil
 
-import pytest
-
-from mar_st.errors import MarError
 from mar_st.lookup import fit_lookup
 from mar_st.model.describe import count_parameters, describe
 from mar_st.model.family import add_query_encoder
@@ -52,19 +49,6 @@ def test_parameters_are_counted_from_the_headers(mar, tmp_path):
     transformer = mar.route_modules("query")[0]
     transformer.save(str(tmp_path))
     assert count_parameters(tmp_path) == _parameters(mar, "query") > 0
-
-
-def test_other_folders_are_refused(mar, tmp_path):
-    with pytest.raises(MarError, match=r"holds no model \(no router_config\.json, no modules\.json\)"):
-        describe(tmp_path)
-    mar.save_pretrained(str(tmp_path / "mar"))
-    (tmp_path / "mar" / "query_0_Transformer" / "config.json").unlink()
-    with pytest.raises(MarError, match="incomplete or broken MAR"):
-        describe(tmp_path / "mar")
-    mar.encoder("query").save_pretrained(str(tmp_path))
-    for folder in (tmp_path, tmp_path / "mar" / "document_0_Transformer"):
-        with pytest.raises(MarError, match=r"a model with a single encoder, not a MAR .*MAR\.from_encoders"):
-            describe(folder)
 
 
 def test_a_lookup_encoder_and_further_query_encoders_are_described(mar, tmp_path):

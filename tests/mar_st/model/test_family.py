@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -56,17 +55,6 @@ def test_documents_stay_as_they_are_to_the_byte(mar, small, documents, tmp_path)
     for query in (None, "query-small"):
         loaded = MAR.from_pretrained(folder, query=query, device="cpu")
         assert loaded.encode_corpus(documents).tobytes() == before.tobytes()
-
-
-def test_one_encoder_loads_without_the_weights_of_the_others(family, mar, small, queries):
-    for path in family.glob("*_*_*"):
-        if path.is_dir() and not path.name.startswith("query-small"):
-            shutil.rmtree(path)
-    loaded = MAR.from_pretrained(family, query="query-small", routes="query", device="cpu")
-    expected = _vectors(small, queries, mar.prompts["query"])
-    np.testing.assert_allclose(loaded.encode_queries(queries), expected, atol=1e-6)
-    with pytest.raises(MarError, match=r"lacks query_0_Transformer, a part of its 'query' route"):
-        MAR.from_pretrained(family, routes="query", device="cpu")
 
 
 def test_plain_sentence_transformers_answers_with_the_default(family, mar, queries):

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -181,20 +180,6 @@ def test_query_tokenizer_without_cls_is_refused(document_source):
         MAR.from_encoders(query=(make_config("gte"), make_tokenizer("document")), document=document_source)
 
 
-def test_unknown_task_and_route_are_refused(mar, tmp_path):
-    with pytest.raises(MarError, match="retrieval, rerank, sts"):
-        mar.encode_queries("头疼", task="search")
-    with pytest.raises(MarError, match="'both', 'query' or 'document'"):
-        MAR.from_pretrained(tmp_path, routes="corpus")
-    with pytest.raises(MarError, match=r"no modules\.json"):
-        MAR.from_pretrained(tmp_path)
-    with pytest.raises(MarError, match="no folder"):
-        MAR.from_pretrained(Path("/nowhere/mar"))
-    mar.encoder("query").save_pretrained(str(tmp_path))
-    with pytest.raises(MarError, match="without routes"):
-        MAR.from_pretrained(tmp_path)
-
-
 def test_bad_documents_are_refused(mar):
     with pytest.raises(KeyError, match="needs a 'text' key"):
         mar.encode_corpus([{"body": "头疼"}])
@@ -216,12 +201,6 @@ def test_truncation_stays_frozen_after_loading(mar, tmp_path):
     cuts = [module for module in loaded.route_modules("document") if is_truncation(module)]
     assert len(cuts) == 1
     assert not any(parameter.requires_grad for parameter in cuts[0].parameters())
-
-
-def test_sentences_are_another_name_for_inputs(mar, queries):
-    np.testing.assert_array_equal(
-        mar.encode(sentences=queries, task="query"), mar.encode(queries, task="query")
-    )
 
 
 @pytest.mark.parametrize("given", [{"prompt": None}, {"prompt_name": None}])

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
 import socket
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import datasets
@@ -20,9 +18,9 @@ from mar_st.encode.corpus import read_corpus
 from mar_st.encode.loading import resolve
 from mar_st.errors import MarError
 from mar_st.mining.retrievers import Dense
+from mar_st.model.digest import model_digest
 from mar_st.model.encoders import check_source, load_encoder
-from mar_st.model.identity import model_digest
-from mar_st.model.names import KNOWN_MODELS, model_folder, model_source, packaged_folder
+from mar_st.model.names import model_folder, model_source, packaged_folder
 from mar_st.model.native_gte import fetch
 from mar_st.model.published import assemble
 from mar_st.model.reranker import Reranker
@@ -109,14 +107,6 @@ def _pairs(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.thorough(but=["mar-mini-mar mine", "mar-mini-MAR"])
-@pytest.mark.parametrize("entry", ENTRIES)
-@pytest.mark.parametrize("name", [*NAMES, "medteb/mar-0.3b-4b", "mar-0.3b-8b", "medteb/other", "MedTEB/mar"])
-def test_the_hub_is_not_asked_for_a_name_of_this_project(entry, name, online, tmp_path):
-    with suppress(MarError):  # such as: this model is not on this machine
-        ENTRIES[entry](name, tmp_path)
-
-
 DATASETS = {
     "read_corpus": lambda name: next(read_corpus(name)),
     "hub_data": lambda name: hub_data(f"hub:{name}"),
@@ -151,26 +141,6 @@ def test_the_packaged_model_answers_to_both_names(name, online):
         assert vectors == pytest.approx(expected, abs=1e-6)
     shown = CliRunner().invoke(app, ["info", name])
     assert '"hidden_size": 128' in shown.stdout
-
-
-@pytest.mark.parametrize("name", ["mar-0.3b-4b", "medteb/mar-0.3b-4b"])
-def test_a_trained_model_is_found_below_mar_home(name, tmp_path, monkeypatch):
-    with pytest.raises(MarError, match=r"MAR_HOME is not set.*mar train mar-0.3b-4b.*CARE-0.3B-4B"):
-        MAR.from_pretrained(name)
-    monkeypatch.setenv("MAR_HOME", str(tmp_path / "home"))
-    with pytest.raises(MarError, match=r"home/mar-0\.3b-4b holds no saved model"):
-        MAR.from_pretrained(name)
-    shutil.copytree(packaged_folder(), tmp_path / "home" / "mar-0.3b-4b")
-    assert MAR.from_pretrained(name, routes="query", device="cpu").routes == ("query",)
-    assert resolve(name) == tmp_path / "home" / "mar-0.3b-4b"
-
-
-def test_an_unknown_name_of_this_project_is_refused_with_the_known_ones():
-    with pytest.raises(MarError) as caught:
-        model_folder("medteb/mar-huge")
-    assert all(f"medteb/{name}" in str(caught.value) for name in KNOWN_MODELS)
-    with pytest.raises(MarError, match="never looked up on the Hub"):
-        model_folder("MedTEB/mar-mini")  # the Hub would take it for the same
 
 
 def test_a_local_folder_takes_precedence_over_a_model_name(tmp_path):

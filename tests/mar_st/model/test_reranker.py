@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from sentence_transformers import CrossEncoder
@@ -34,23 +32,6 @@ def test_several_scores_per_pair_are_refused(tmp_path):
 def test_errors_name_a_missing_model(tmp_path):
     with pytest.raises(MarError, match="nothing"):
         Reranker(tmp_path / "nothing").score(PAIRS)
-
-
-def test_a_cross_encoder_without_weights_of_its_head_or_of_layers_is_refused(tmp_path, encoder_folder):
-    with pytest.raises(MarError, match=r"is not a trained cross-encoder: it holds no weights of classifier"):
-        Reranker(encoder_folder).score(PAIRS)
-    folder = save_cross_encoder(tmp_path / "ranker", 1)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 4}))
-    with pytest.raises(MarError, match=r"holds no weights of .*layer\.2 to .*layer\.3, but its config"):
-        Reranker(folder).score(PAIRS)
-
-
-def test_a_folder_without_weights_is_one_error_that_names_it(tmp_path):
-    folder = save_cross_encoder(tmp_path / "ranker", 1)
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(MarError, match=rf"^reranker: the folder {folder} holds no weights \(.*safetensors"):
-        Reranker(folder).score(PAIRS)
 
 
 def test_a_tokenizer_without_a_padding_token_gets_one(tmp_path):

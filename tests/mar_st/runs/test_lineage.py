@@ -7,7 +7,7 @@ import yaml
 
 from mar_st.data import Source, Triple
 from mar_st.data.content import source_digest
-from mar_st.model.identity import model_digest
+from mar_st.model.digest import model_digest
 from mar_st.recipes.load import load_recipe
 from mar_st.recipes.schema import Data
 from mar_st.runs.lineage import stage_digests

@@ -17,7 +17,8 @@ from mar_st import MAR
 from mar_st.errors import MarError
 from mar_st.losses import AsymInfoNCELoss
 from mar_st.model.context_means import HiddenMeans
-from mar_st.model.encoders import keep_layers, load_encoder
+from mar_st.model.encoders import load_encoder
+from mar_st.model.layers import keep_layers
 from mar_st.modules.bigrams import BigramTransformer
 from mar_st.runs.sides import check_models
 from mar_st.runs.train import train

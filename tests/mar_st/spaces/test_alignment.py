@@ -19,9 +19,9 @@ from mar_st import MAR
 from mar_st.encode import encode_corpus
 from mar_st.files.locks import alone
 from mar_st.index import Searcher, build_index
+from mar_st.model.digest import space_of
 from mar_st.model.encoders import load_encoder
 from mar_st.model.family import add_query_encoder
-from mar_st.model.space import space_of
 from mar_st.spaces import AlignSettings, SpaceError, align_space
 from mar_st.spaces import alignment as module
 from mar_st.teachers import ModelTeacher

@@ -6,7 +6,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from mar_st.data import DataError, Triple
-from mar_st.model.adapters import LoRAError, has_adapter
+from mar_st.errors import MarError
+from mar_st.model.adapters import has_adapter
 from mar_st.stages import contrastive
 from mar_st.stages.contrastive import train_contrastive
 from tests.mar_st.stages.helpers import (
@@ -168,7 +169,7 @@ def test_lora_targets_are_honoured(tmp_path):
     before = weights(model)
     _train(tmp_path, model=model, lora_r=2, lora_dropout=0.0, lora_targets=("v_proj",))
     assert {name.rpartition(".")[0].rpartition(".")[2] for name in changed(model, before)} == {"v_proj"}
-    with pytest.raises(LoRAError, match="lacks the LoRA targets dense"):
+    with pytest.raises(MarError, match="lacks the LoRA targets dense"):
         _train(tmp_path, model=model, lora_r=2, lora_targets=("v_proj", "dense"))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mar_st.model.identity import model_digest
+from mar_st.model.digest import model_digest
 from medteb_mteb.curation.files.read import concealed
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.pipeline.resolve import model_places, resolve
