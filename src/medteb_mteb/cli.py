@@ -13,7 +13,6 @@ from mar_st.commands.version import Version
 from mar_st.errors import os_error_message
 from medteb_mteb.commands.anonymize import anonymize
 from medteb_mteb.commands.assemble import assemble
-from medteb_mteb.commands.audit import audit
 from medteb_mteb.commands.benchmarks import benchmarks as list_benchmarks
 from medteb_mteb.commands.build import build_app
 from medteb_mteb.commands.consensus import consensus, review_app
@@ -21,19 +20,14 @@ from medteb_mteb.commands.dedup import dedup
 from medteb_mteb.commands.diversify import diversify
 from medteb_mteb.commands.edition_app import edition_app
 from medteb_mteb.commands.errors import UserError
-from medteb_mteb.commands.judge import judge
 from medteb_mteb.commands.options import AsJson, BatchSize, Quiet
-from medteb_mteb.commands.pairs import pairs
-from medteb_mteb.commands.pool import pool
 from medteb_mteb.commands.redundancy import leakage, redundancy
 from medteb_mteb.commands.renamed import explain
 from medteb_mteb.commands.report import report_app
-from medteb_mteb.commands.round_trip import round_trip
-from medteb_mteb.commands.sts import sts
-from medteb_mteb.commands.synthesize import synthesize_app
 from medteb_mteb.commands.trec import trec_app
-from medteb_mteb.commands.triples import triples
 from medteb_mteb.commands.validate import validate
+from medteb_mteb.curation.step import add_step
+from medteb_mteb.curation.steps import STEPS
 
 if TYPE_CHECKING:
     from medteb_mteb.report import ResultTable
@@ -54,18 +48,12 @@ app.add_typer(build_app, name="build")
 app.command("anonymize", no_args_is_help=True)(anonymize)
 app.command("dedup", no_args_is_help=True)(dedup)
 app.command("diversify", no_args_is_help=True)(diversify)
-app.command("pool", no_args_is_help=True)(pool)
-app.command("judge", no_args_is_help=True)(judge)
 app.command("consensus", no_args_is_help=True)(consensus)
 app.add_typer(review_app, name="review")
 app.command("assemble", no_args_is_help=True)(assemble)
-app.command("sts", no_args_is_help=True)(sts)
-app.command("triples", no_args_is_help=True)(triples)
-app.command("pairs", no_args_is_help=True)(pairs)
-app.add_typer(synthesize_app, name="synthesize")
-app.command("round-trip", no_args_is_help=True)(round_trip)
-app.command("audit", no_args_is_help=True)(audit)
 app.command("redundancy", no_args_is_help=True)(redundancy)
+for _step in STEPS.values():
+    add_step(app, _step)
 app.command("leakage", no_args_is_help=True)(leakage)
 app.command("validate", no_args_is_help=True)(validate)
 app.add_typer(trec_app, name="trec")

@@ -11,10 +11,9 @@ import typer
 import typer.core
 
 from medteb_mteb.commands.options import AsJson, Quiet, RetryFailed
-from medteb_mteb.commands.repairing import RepairFlag, repair_answers, repair_judgements
 
 if TYPE_CHECKING:
-    from medteb_mteb.curation.pipeline import Build, BuildReport, Forecast, Planned
+    from medteb_mteb.curation.pipeline import BuildReport, Forecast, Planned
 
 __all__ = ["build", "build_app"]
 
@@ -53,7 +52,6 @@ def build(
         bool, typer.Option("--redo", help="Run changed steps again; their old folders are moved aside.")
     ] = False,
     retry_failed: RetryFailed = False,
-    repair: RepairFlag = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -66,8 +64,6 @@ def build(
     """
     from medteb_mteb.curation import pipeline as building  # lazy: transformers
 
-    if repair:
-        _repair(building.Build.open(pipeline))
     if dry_run:
         forecast = building.forecast(pipeline, until=until, retry_failed=retry_failed)
         typer.echo(
@@ -106,18 +102,6 @@ def build(
 
 
 build_app.command(_PIPELINE, no_args_is_help=True)(build)
-
-
-def _repair(opened: Build) -> None:
-    """Repair the existing journals of a build."""
-    from medteb_mteb.curation.judge import journal_path  # lazy: numpy
-    from medteb_mteb.curation.llm import answers_path  # lazy: numpy
-
-    inside = opened.root / "step"
-    if journal_path(inside, opened.journal).is_file():
-        repair_judgements(inside, opened.journal)
-    if answers_path(inside, opened.answers).is_file():
-        repair_answers(inside, opened.answers)
 
 
 def forecast_text(forecast: Forecast) -> str:

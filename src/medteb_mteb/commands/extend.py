@@ -19,7 +19,6 @@ from medteb_mteb.commands.options import (
 )
 
 if TYPE_CHECKING:
-    from mar_st.mining.retrievers import Retriever
     from medteb_mteb.curation.edition.extend import Extension, SystemScores
 
 
@@ -67,52 +66,32 @@ def extend(
 
     The exit code is 1 if judgements are missing. Answers are kept, and the same command resumes.
     """
-    from mar_st.data.trec import is_run  # lazy: transformers
     from mar_st.teachers.store import store_root  # lazy: torch
     from medteb_mteb.commands.edition import resolve  # lazy: start-up
     from medteb_mteb.curation.edition.extend import extend as run  # lazy: numpy
-    from medteb_mteb.curation.edition.extend import open_edition  # lazy: numpy
-    from medteb_mteb.curation.judge.estimate import journal_path  # lazy: numpy
     from medteb_mteb.curation.labels.consensus import ConsensusRule  # lazy: start-up
-    from medteb_mteb.curation.pooling.pool import open_retriever  # lazy: numpy
 
     base = resolve(edition)
-    _, data = open_edition(base.path)
-    ids = ([row["id"] for row in data.queries], [row["id"] for row in data.corpus])
-
-    def opened(spec: str) -> Retriever:
-        name, equals, file = spec.partition("=")
-        source = file if equals and is_run(file) else None
-        return open_retriever(
-            name if source else spec,
-            source=source,
-            store=store or store_root(out),
-            show_progress=not quiet,
-            ids=ids,
-        )
-
     extension = run(
         base.path,
         out,
-        [opened(name) for name in retriever],
+        retriever,
         judges,
         depth=depth,
         version=edition_version,
         rule=None if rule is None else ConsensusRule(rule),  # type: ignore[arg-type]  # checked there
         other_panel=other_panel,
-        journal=journal_path(out / "judged", journal),
+        journal=journal,
+        store=store or store_root(out),
         already_anonymous=already_anonymous,
         retry_failed=retry_failed,
         show_progress=not quiet,
-        say=lambda line: None if as_json or quiet else typer.echo(line),
     )
     typer.echo(
         json.dumps(_as_json(extension), ensure_ascii=False, indent=2) if as_json else _as_text(extension)
     )
-    if extension.judging is not None and not extension.judging.complete:
-        for result in extension.judging.judges:
-            if result.stopped:
-                typer.echo(f"medteb: {result.name} stopped: {result.stopped}", err=True)
+    if extension.judging is not None and extension.judging["stopped"]:
+        typer.echo(f"medteb: stopped: {extension.judging['stopped']}", err=True)
         typer.echo("medteb: judgements are missing; the same command resumes", err=True)
         raise typer.Exit(1)
 

@@ -4,9 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from medteb_mteb.curation.judge import JUDGE
+from medteb_mteb.curation.pooling import POOL
+from medteb_mteb.curation.sts import STS
+from medteb_mteb.curation.synthetic import SYNTHESIZE_QUERIES, SYNTHESIZE_TASKS
+from medteb_mteb.curation.training import PAIRS, ROUND_TRIP, TRIPLES
+
 if TYPE_CHECKING:
     from medteb_mteb.curation.step import Step
 
 __all__ = ["STEPS"]
 
-STEPS: dict[str, Step[Any]] = {step.name: step for step in ()}
+STEPS: dict[str, Step[Any]] = {
+    step.name: step
+    for step in (
+        POOL,
+        JUDGE,
+        STS,
+        TRIPLES,
+        PAIRS,
+        SYNTHESIZE_QUERIES,
+        SYNTHESIZE_TASKS,
+        ROUND_TRIP,
+    )
+}

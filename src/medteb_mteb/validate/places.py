@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.judge.export import JUDGEMENTS_FILE, PLACES_FILE
+from medteb_mteb.curation.judge import JUDGEMENTS_FILE, PLACES_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Container

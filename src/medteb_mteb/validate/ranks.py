@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mar_st.data.reading import row_files
 from mar_st.text.values import as_id
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.judge.pools import pool_files
 from medteb_mteb.folders.problems import Problems
 from medteb_mteb.folders.rows import iter_rows
 
@@ -59,7 +59,7 @@ def read_ranks(source: Path, queries: Container[str], documents: Container[str])
         BuildError: The pools cannot be read, or have other queries.
         FolderError: The pools have unusable rows; each is listed with file and line.
     """
-    files = pool_files(source)
+    files = row_files(source, "pools" if source.is_dir() else "")
     problems = Problems(source)
     names: dict[str, None] = {}
     by_query: dict[str, dict[str, dict[str, int]]] = {}

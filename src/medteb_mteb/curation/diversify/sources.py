@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from mar_st.model.names import model_source
 from mar_st.model.opening import open_model
 from mar_st.text.texts import read_rows
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.pooling.encoders import encoder_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -143,7 +143,7 @@ def _ids(path: Path) -> list[str]:
 
 
 def _load(name: str) -> Any:
-    folder = Path(encoder_source(name))
+    folder = Path(model_source(name))
     if folder.is_dir():
         return open_model(folder, local_files_only=True)
     if "/" not in name or name.startswith((".", "/", "~")):

@@ -19,14 +19,14 @@ from medteb_mteb.curation.edition.versions import Change, next_version, write_ve
 from medteb_mteb.curation.files.folder import refuse_within, write_text
 from medteb_mteb.curation.files.layout import write_texts
 from medteb_mteb.curation.files.records import BuildError, Text
-from medteb_mteb.curation.judge import judge, load_judges
-from medteb_mteb.curation.judge.config import Judges
+from medteb_mteb.curation.judge import JUDGE, Judges, JudgeSettings, load_judges
 from medteb_mteb.curation.labels.agreement import agreement
 from medteb_mteb.curation.labels.consensus import ConsensusRule, consensus, counts
 from medteb_mteb.curation.labels.grades import read_judging
 from medteb_mteb.curation.labels.intervals import interval
-from medteb_mteb.curation.labels.provenance import judge_entry, provenance_of_judging, retrievers_in
-from medteb_mteb.curation.pooling.pool import Pooling, pool
+from medteb_mteb.curation.labels.provenance import judge_entry
+from medteb_mteb.curation.pooling import POOL, PoolSettings
+from medteb_mteb.curation.step import perform
 from medteb_mteb.editions import load_edition, verify
 from medteb_mteb.editions.provenance import mappings, read_provenance
 from medteb_mteb.folders.layout import inspect_folder
@@ -36,10 +36,8 @@ from medteb_mteb.measures.rankings import CUTOFF, means, score_queries
 from medteb_mteb.report.intervals import MeanSample
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from mar_st.mining.retrievers import Retriever
-    from medteb_mteb.curation.judge import JudgeReport
     from medteb_mteb.curation.labels.grades import Judging, Label
     from medteb_mteb.editions import Edition
     from medteb_mteb.folders.retrieval import RetrievalData
@@ -74,14 +72,14 @@ class Extension:
     """Outcome of an extension.
 
     Attributes:
-        judging: Report of the judging; None if everything was judged already.
+        judging: Counts of the judging, see `Counts`; None if everything was judged already.
         edition: The new version; None if judgements are missing or nothing was new.
         change: Additions of the new version.
         before: Scores of the systems with the earlier labels.
         after: Their scores with the new labels.
     """
 
-    judging: JudgeReport | None = None
+    judging: dict[str, Any] | None = None
     edition: Edition | None = None
     change: Change | None = None
     before: dict[str, SystemScores] = field(default_factory=dict)
@@ -113,18 +111,18 @@ def open_edition(folder: Path) -> tuple[Edition, RetrievalData]:
 def extend(
     folder: str | Path,
     out: str | Path,
-    retrievers: Sequence[Retriever],
+    retrievers: Sequence[str],
     judges: Judges | str | Path,
     *,
     depth: int = CUTOFF,
     version: str | None = None,
     rule: ConsensusRule | None = None,
     other_panel: bool = False,
-    journal: str | Path | None = None,
+    journal: Path | None = None,
+    store: Path | None = None,
     already_anonymous: bool = False,
     retry_failed: bool = False,
     show_progress: bool = True,
-    say: Callable[[str], None] = print,
 ) -> Extension:
     """Have the unjudged documents at the top of some rankings judged, and write a new version.
 
@@ -134,17 +132,17 @@ def extend(
     Args:
         folder: A retrieval edition with a manifest and judged negatives.
         out: Folder to write.
-        retrievers: The systems: models that search the corpus, or runs.
+        retrievers: The systems: models that search the corpus, or files of runs.
         judges: The judges, or their YAML file.
         depth: Number of top documents per system to judge.
         version: Version of the new edition; default the next minor one.
         rule: How grades become labels; default that of the edition.
         other_panel: Whether the judges may be others than those of the edition.
-        journal: The journal of judgements, default `out/judgements.sqlite`.
+        journal: The journal of paid answers, default `out/answers.sqlite`.
+        store: Folder that keeps the vectors of models; default: none.
         already_anonymous: Send the texts of the edition to the judges.
         retry_failed: Ask again for everything that failed in earlier runs.
         show_progress: Show progress bars.
-        say: Called with every message for the user.
 
     Raises:
         BuildError: The edition cannot be extended, the judges or the rule are unknown or not the edition's,
@@ -162,29 +160,50 @@ def extend(
     new_version = next_version(edition, version)
     queries = [Text(row["id"], row["text"]) for row in data.queries]
     documents = [Text(row["id"], row["text"], row["title"]) for row in data.corpus]
-    pools = pool(
-        queries, documents, retrievers, target / "pools", Pooling(len(documents), max(depth, SCORED_DEPTH)),
-        show_progress=show_progress, say=say,
-    )  # fmt: skip
-    runs = _runs(pools)
+    corpus = target / "corpus"
+    write_texts(corpus / "queries.jsonl", queries, titles=False)
+    write_texts(corpus / "documents.jsonl", documents, titles=True)
+    pooling = PoolSettings(
+        out=target / "pools",
+        queries=corpus / "queries.jsonl",
+        documents=corpus / "documents.jsonl",
+        retrievers=tuple(retrievers),
+        size=max(1, len(documents)),
+        depth=max(depth, SCORED_DEPTH),
+        store=store,
+        quiet=not show_progress,
+    )
+    pooled, _ = perform(POOL, pooling)
+    runs = _runs(pooling.out / "pools.jsonl")
     before = _scores(data, runs)
     unjudged = _unjudged(data, runs, depth)
     if not unjudged:
         return Extension(before=before)
     files = _write_input(target / "input", queries, documents, unjudged)
-    report = judge(
-        *files, target / "judged", panel, journal=journal or target / "judgements.sqlite",
-        already_anonymous=already_anonymous, retry_failed=retry_failed, show_progress=show_progress,
-    )  # fmt: skip
-    if not report.complete:
+    judged, _ = perform(
+        JUDGE,
+        JudgeSettings(
+            out=target / "judged",
+            queries=files[0],
+            documents=files[1],
+            pools=files[2],
+            judges=panel,
+            journal=journal or target / "answers.sqlite",
+            already_anonymous=already_anonymous,
+            retry_failed=retry_failed,
+            quiet=not show_progress,
+        ),
+    )
+    report = judged["counts"]
+    if report["stopped"]:
         return Extension(report, before=before)
     judging = read_judging(target / "judged")
     failed = [pair[:2] for pair in judging.failed]
     labels = consensus(judging.judgements, how, judges=judging.judges, pairs=failed)
-    retrieved = retrievers_in([json.loads((target / "pools" / "manifest.json").read_text(encoding="utf-8"))])
+    retrieved = pooled["provenance"]["retrievers"]
     change = Change(new_version, tuple(runs), depth, sum(map(len, unjudged.values())), tuple(labels))
-    judged, agreed = provenance_of_judging(target / "judged"), _agreed(judging, how)
-    provenance = _merged(recorded, judged, retrieved, how, labels, agreed, new_version)
+    agreed = _agreed(judging, how)
+    provenance = _merged(recorded, judged["provenance"], retrieved, how, labels, agreed, new_version)
     newer, content = _write_version(edition, data, change, target, provenance)
     return Extension(report, newer, change, before, _scores(content, runs))
 

@@ -34,12 +34,15 @@ def write_texts(path: Path, texts: Iterable[Text], *, titles: bool) -> None:
     write_rows(path, map(row, texts))
 
 
-def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write JSON lines; create missing folders."""
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Write JSON lines, create missing folders, and return the number of rows."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    number = 0
     with path.open("w", encoding="utf-8", newline="\n") as stream:
         for row in rows:
             stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+            number += 1
+    return number
 
 
 def write_qrels(folder: Path, qrels: Qrels) -> None:

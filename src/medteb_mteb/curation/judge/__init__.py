@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from medteb_mteb.curation.judge.config import Judge, Judges, LearnedJudge, load_judges
-from medteb_mteb.curation.judge.estimate import Estimate, estimate, journal_path
-from medteb_mteb.curation.judge.judging import judge
-from medteb_mteb.curation.judge.repair import Repaired, repair_journal
-from medteb_mteb.curation.judge.report import JudgeReport, JudgeResult
-from medteb_mteb.curation.llm.database import JournalError
+from medteb_mteb.curation.judge.judges import Judge, Judges, LearnedJudge, load_judges
+from medteb_mteb.curation.judge.judging import FAILED_FILE, JUDGEMENTS_FILE, PLACES_FILE, grade_pools
+from medteb_mteb.curation.judge.material import Material, read_material, read_pools
+from medteb_mteb.curation.judge.step import JUDGE, JudgeSettings, judge
 
 __all__ = [
-    "Estimate",
-    "JournalError",
+    "FAILED_FILE",
+    "JUDGE",
+    "JUDGEMENTS_FILE",
+    "PLACES_FILE",
     "Judge",
-    "JudgeReport",
-    "JudgeResult",
+    "JudgeSettings",
     "Judges",
     "LearnedJudge",
-    "Repaired",
-    "estimate",
-    "journal_path",
+    "Material",
+    "grade_pools",
     "judge",
     "load_judges",
-    "repair_journal",
+    "read_material",
+    "read_pools",
 ]

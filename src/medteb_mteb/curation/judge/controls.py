@@ -12,23 +12,26 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from medteb_mteb.curation.judge.entries import ECHO, GOLD, OFF_TOPIC
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from medteb_mteb.curation.judge.entries import Request
 
 __all__ = [
     "ALLOWED_GRADES",
     "CONTROLS",
     "CONTROL_TEXTS",
+    "ECHO",
     "ECHOES",
+    "GOLD",
     "MISGRADED_REASONS",
+    "OFF_TOPIC",
+    "kinds_of",
     "misgraded",
-    "places",
     "with_controls",
 ]
+
+#: Kinds of control passages, whose sum is the `control` of a request: one about something else entirely, one
+#: that repeats the query, and one that is known to answer it.
+OFF_TOPIC, ECHO, GOLD = 1, 2, 4
 
 #: Passages that no medical query is about.
 CONTROLS = (
@@ -58,13 +61,13 @@ ALLOWED_GRADES: Mapping[int, str] = {OFF_TOPIC: "CD", ECHO: "SABC", GOLD: "SAB"}
 MISGRADED_REASONS: Mapping[int, str] = {OFF_TOPIC: "control", ECHO: "control-low", GOLD: "control-low"}
 
 
-def places(request: Request, identity: bytes) -> tuple[tuple[int, ...], dict[int, int]]:
-    """Return the numbers of a request's passages in its prompt, and the kind of control passage by number."""
-    return _placed(request, random.Random(identity))
+def kinds_of(control: int) -> tuple[int, ...]:
+    """Return the kinds of control passages of a request."""
+    return tuple(kind for kind in (OFF_TOPIC, ECHO, GOLD) if control & kind)
 
 
 def with_controls(
-    request: Request,
+    control: int,
     identity: bytes,
     texts: Sequence[str],
     *,
@@ -76,9 +79,9 @@ def with_controls(
     """Return the passages of a prompt, including its control passages.
 
     Args:
-        request: The request.
+        control: Sum of the kinds of control passages.
         identity: Digest of the request (16 bytes), which seeds the choice and places of control passages.
-        texts: Passages of the request, in the order of its keys.
+        texts: Passages to grade, in the order of the request.
         query: The query.
         gold: Passages that are known to answer the query, none of them in `texts`.
         controls: Negative control passages.
@@ -88,8 +91,11 @@ def with_controls(
         The passages, the numbers of the request's own passages, and the kind of control passage by number.
     """
     draw = random.Random(identity)
-    numbers, kinds = _placed(request, draw)
-    shown = [""] * (len(numbers) + len(kinds))
+    chosen = kinds_of(control)
+    count = len(texts) + len(chosen)
+    kinds = dict(zip(draw.sample(range(count), len(chosen)), chosen, strict=True))
+    numbers = tuple(number for number in range(count) if number not in kinds)
+    shown = [""] * count
     for number, text in zip(numbers, texts, strict=True):
         shown[number] = text
     # An echo replaces a gold passage that no longer exists.
@@ -114,10 +120,3 @@ def misgraded(grades: Mapping[int, str], kinds: Mapping[int, int]) -> str:
         if grade not in ALLOWED_GRADES[kind]:
             return MISGRADED_REASONS[kind]
     return ""
-
-
-def _placed(request: Request, draw: random.Random) -> tuple[tuple[int, ...], dict[int, int]]:
-    kinds = request.controls
-    count = len(request.keys) + len(kinds)
-    kind_by_number = dict(zip(draw.sample(range(count), len(kinds)), kinds, strict=True))
-    return tuple(number for number in range(count) if number not in kind_by_number), kind_by_number

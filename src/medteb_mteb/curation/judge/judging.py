@@ -1,269 +1,335 @@
-"""Judging of pools: read, ask, store, export."""
+"""Judging of pools: every answer and every grade is stored before the next is used.
+
+The folder of a judging, written once every pair has a grade or has failed::
+
+    judgements.jsonl     a row per pair and judge, sorted: query-id, corpus-id, judge, grade; `suspicious` is
+                         true if the passage may have instructed a judge, and `why` gives the evidence:
+                         `text` (it reads like an instruction), `control` (a judge misgraded a control
+                         passage when the prompt held no other passage), `raised` (a judge graded it as an
+                         answer to a query that it cannot answer)
+    failed.jsonl         pairs that a judge gave no grade for: query-id, corpus-id, judge, reason, and the
+                         message of an endpoint that refuses the texts
+    places.jsonl         position of each graded passage in its prompt: query-id, corpus-id, judge, place
+                         (from 1), of (passages in the prompt, including control passages)
+"""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tqdm.auto import tqdm
 
-from medteb_mteb.curation.files.folder import alone, claim, lineage, read_json, write_text
-from medteb_mteb.curation.files.read import MANIFEST, source_digest
-from medteb_mteb.curation.judge.config import AnyJudge, Judge, Judges, load_judges
-from medteb_mteb.curation.judge.estimate import journal_path
-from medteb_mteb.curation.judge.export import FAILED_FILE, JUDGEMENTS_FILE, Outcome, export, outcomes
+from mar_st.files import finished
+from medteb_mteb.curation.judge.answers import read_answer
+from medteb_mteb.curation.judge.controls import ALLOWED_GRADES, MISGRADED_REASONS, OFF_TOPIC
 from medteb_mteb.curation.judge.injection import suspicious
-from medteb_mteb.curation.judge.journal import JudgementJournal
-from medteb_mteb.curation.judge.learned import LearnedPlanner, LearnedWorker
-from medteb_mteb.curation.judge.material import read_material
-from medteb_mteb.curation.judge.plan import PlannedJudgements, RequestPlanner
-from medteb_mteb.curation.judge.pools import pool_files
-from medteb_mteb.curation.judge.raised import check_of, raised
-from medteb_mteb.curation.judge.report import JudgeReport, JudgeResult, finished
-from medteb_mteb.curation.judge.unread import read_again, why_stopped
-from medteb_mteb.curation.judge.worker import JudgeWorker
-from medteb_mteb.curation.llm.loop import INTERRUPTED, run_workers
-from medteb_mteb.editions import sha256_of
+from medteb_mteb.curation.judge.judges import Judge, LearnedJudge
+from medteb_mteb.curation.judge.material import Material
+from medteb_mteb.curation.judge.plan import Plan
+from medteb_mteb.curation.judge.store import Grade, Grades
+from medteb_mteb.curation.labels.grades import GRADES, POSITIVE_GRADES
+from medteb_mteb.curation.llm import INTERRUPTED, Asker, Journal, ask_all
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from medteb_mteb.curation.judge.material import JudgingMaterial
+    from medteb_mteb.curation.judge.judges import Judges
+    from medteb_mteb.curation.llm import Answer, Order
 
-__all__ = ["judge"]
+__all__ = ["FAILED_FILE", "JUDGEMENTS_FILE", "PLACES_FILE", "grade_pools"]
 
-SCHEMA_VERSION = 1
+JUDGEMENTS_FILE, FAILED_FILE, PLACES_FILE = "judgements.jsonl", "failed.jsonl", "places.jsonl"
+#: Pairs that a cross-encoder grades between two writes.
+PAIRS_PER_WRITE = 512
 
 
-def judge(
-    queries: str | Path,
-    documents: str | Path,
-    pools: str | Path,
-    out: str | Path,
-    judges: Judges | str | Path,
+class _JudgeAsker(Asker):
+    """Sends one judge the requests of a plan; passages without a grade are asked for again alone, once."""
+
+    def __init__(self, plan: Plan, judge: Judge, bar: tqdm[Any]) -> None:
+        super().__init__(judge)
+        self.plan, self.bar = plan, bar
+        self.grades = 0
+        self.failed: Counter[str] = Counter()
+        self.distrusted: Counter[str] = Counter()
+
+    def orders(self) -> Iterator[Order]:
+        """Yield the requests of the plan."""
+        return self.plan.orders()
+
+    def settle(self, order: Order, answer: Answer, *, known: bool) -> list[Order]:
+        """Store the grades of an answer."""
+        task = order.job
+        request = task.request
+        verdict = read_answer(answer, task.names, task.controls)
+        if verdict.whole:
+            self.distrusted[verdict.whole] += 1
+        if answer.received and not known:
+            self.used(verdict.whole)
+        by_number = dict(zip(task.numbers, request.keys, strict=True))
+        grades = {by_number[n]: grade for n, grade in verdict.grades.items() if n in by_number}
+        reasons = {by_number[n]: why for n, why in verdict.missing.items() if n in by_number}
+        again: list[Order] = []
+        if request.attempt == 0 and (answer.received or len(request.keys) > 1):
+            again, reasons = self.plan.follow_up(task, reasons), {}
+        follow = [other.job.request for other in again]
+        self.plan.grades.settle(
+            self.plan.settings, request, task.numbers, grades, reasons, answer=answer.id, follow=follow
+        )
+        self.grades += len(grades)
+        self.failed.update(reasons.values())
+        self.bar.update(len(grades) + len(reasons))
+        return again
+
+    def finish(self) -> None:
+        """Stop the step if too many judgements have failed."""
+        failed = self.plan.counts.failed + self.failed
+        del failed["filtered"]  # not the judge's fault
+        wanted = self.plan.counts.judgements
+        if not self.stopped and failed.total() > self.plan.judge.max_failed * wanted:
+            reasons = ", ".join(f"{reason} {number}" for reason, number in failed.most_common())
+            self.stopped = (
+                f"{failed.total()} of {wanted} judgements failed ({reasons}), more than the share max_failed "
+                "of the judge. Correct the cause and give --retry-failed, or raise max_failed"
+            )
+
+
+@dataclass
+class _Outcome:
+    """Numbers of a judge's pairs by grade and by reason, those that are left, and rows of their answers."""
+
+    grades: dict[str, int] = field(default_factory=lambda: dict.fromkeys(GRADES, 0))
+    failed: Counter[str] = field(default_factory=Counter)
+    left: int = 0
+    answers: Counter[int] = field(default_factory=Counter)
+
+
+def grade_pools(
+    material: Material,
+    judges: Judges,
+    folder: str | Path,
+    journal: str | Path,
     *,
-    journal: str | Path | None = None,
-    gold: str | Path | None = None,
-    already_anonymous: bool = False,
     retry_failed: bool = False,
     show_progress: bool = True,
-) -> JudgeReport:
+) -> dict[str, Any]:
     """Have every judge grade every pair of the pools; resume where an earlier run ended.
 
-    The journal is authoritative: a judgement in it, from this build or any other, is never paid for again.
-    The folder is written from it once nothing is left to ask for, with the same bytes however often the run
-    was interrupted.
+    A judgement in the journal, from this build or any other, is never paid for again. The folder is written
+    from it once nothing is left to ask for, with the same bytes however often the run was interrupted.
 
     Args:
-        queries: Queries, see `read_texts`.
-        documents: Documents, see `read_texts`.
-        pools: Documents to judge for each query, see `read_pools`.
-        out: Folder to write.
-        judges: The judges, or their YAML file.
-        journal: The journal, see `journal_path`.
-        gold: Documents known to answer a query, in the format of the pools: positive control passages.
-        already_anonymous: Also send texts that were not processed by the anonymiser.
+        material: Queries, documents and pools.
+        judges: The judges.
+        folder: Folder to write.
+        journal: The journal, see `medteb_mteb.curation.llm.journal_path`.
         retry_failed: Ask again, once, for everything that failed in earlier runs.
         show_progress: Show a progress bar.
 
+    Returns:
+        Numbers of the judging: `pairs`, `complete`, `judges` and `provenance` (lists), `notes`. Only a
+        complete one has written its folder.
+
     Raises:
-        BuildError: The input cannot be used, texts are not anonymised, an API key is missing, the folder or
-            the journal belongs to something else, is in use or cannot be written.
-        FolderError: The input has unusable rows.
+        MarError: An API key is missing, a cross-encoder cannot be used, or the journal cannot be written.
+        KeyboardInterrupt: After Ctrl-C, once the pending answers are stored.
     """
-    config = judges if isinstance(judges, Judges) else load_judges(judges)
-    folder, path = Path(out), journal_path(out, journal)
-    material = read_material(queries, documents, pools, already_anonymous=already_anonymous, gold=gold)
-    for one in config.judges:
-        one.key()
-    with alone(folder):
-        planners = [_planner(one, config, material, retry_failed=retry_failed) for one in config.judges]
-        identity = _identity(queries, documents, pools, gold, planners, config)
-        claim(folder, identity)
-        manifest = folder / MANIFEST
-        if manifest.is_file() and not retry_failed:
-            return finished(folder, path, read_json(manifest))
-        report = _grade(planners, config, material, folder, path, show_progress=show_progress)
-        write_text(folder / "report.json", _dump(report.to_json()))
-        if report.complete:
-            results = sorted(report.judges, key=lambda result: result.name)
-            content = {
-                **identity,
-                "already_anonymous": already_anonymous,
-                "pairs": material.pairs,
-                "judges": {result.name: result.outcome.to_json() for result in results},
-                "before": {
-                    "queries": lineage(queries),
-                    "documents": lineage(documents),
-                    "pools": _pooling(pools),
-                },
-                "files": {name: sha256_of(folder / name) for name in (JUDGEMENTS_FILE, FAILED_FILE)},
-            }
-            write_text(manifest, _dump(content))
-    if any(result.stopped == INTERRUPTED for result in report.judges):
-        raise KeyboardInterrupt
-    return report
-
-
-def _grade(
-    planners: Sequence[RequestPlanner | LearnedPlanner],
-    config: Judges,
-    material: JudgingMaterial,
-    folder: Path,
-    path: Path,
-    *,
-    show_progress: bool,
-) -> JudgeReport:
-    """Have the judges make the judgements that the journal lacks, and write the folder once it has all.
-
-    Args:
-        planners: Judgements of every judge.
-        config: Settings common to all judges.
-        material: Queries, documents and pools to judge.
-        folder: Folder to write.
-        path: The journal.
-        show_progress: Show a progress bar.
-    """
-    with JudgementJournal(path) as journal:
-        for planner in planners:
-            planner.journal = journal
-        reread = [read_again(one, journal) if isinstance(one, RequestPlanner) else 0 for one in planners]
-        workers = _work(planners, journal, show_progress=show_progress)
-        for worker in workers:
-            if isinstance(worker, JudgeWorker):
-                worker.stopped = why_stopped(worker)
+    folder = Path(folder)
+    for judge in judges.judges:
+        judge.key()
+    with Journal(journal) as opened:
+        grades = Grades(opened)
+        plans = [Plan(one, judges, material, grades, retry_failed=retry_failed) for one in judges.judges]
+        askers = _ask(plans, opened, "judge", show_progress)
+        for asker in askers:
+            asker.finish()
         caught: frozenset[bytes] = frozenset()
-        if config.check_positives and not any(worker.stopped for worker in workers):
-            caught = _check(workers, journal, show_progress=show_progress)
-        complete = not any(worker.stopped for worker in workers)
-        by_judge = export(folder, planners, journal, caught) if complete else outcomes(planners, journal)
-        notes = _notes(material, caught)
-        return _report(folder, path, workers, reread, by_judge, complete=complete, notes=notes)
-
-
-def _identity(
-    queries: str | Path,
-    documents: str | Path,
-    pools: str | Path,
-    gold: str | Path | None,
-    planners: Sequence[PlannedJudgements[AnyJudge]],
-    judges: Judges,
-) -> dict[str, Any]:
-    """Return everything the judgements depend on; budgets and rate limits may change between runs."""
+        checked: dict[str, int] = {}
+        if judges.check_positives and not any(asker.stopped for asker in askers):
+            checks = [check for asker in askers if (check := _check_of(asker.plan)) is not None]
+            for asker in _ask(checks, opened, "check", show_progress):
+                checked[asker.llm.name] = asker.plan.counts.judgements
+                next(one for one in askers if one.llm is asker.llm).stopped = asker.stopped
+            caught = _raised(checks)
+        complete = not any(asker.stopped for asker in askers)
+        outcomes = {plan.judge.name: _Outcome() for plan in plans}
+        rows = _rows(plans, opened, caught, outcomes)
+        if complete:
+            _write(folder, rows)
+        else:
+            for _ in rows:
+                pass
+        reports = [_report(plan, outcomes[plan.judge.name], opened) for plan in plans]
+        provenance = [
+            {
+                "name": plan.judge.name,
+                **plan.judge.description(),
+                "answered": opened.origins(outcomes[plan.judge.name].answers, "pairs"),
+            }
+            for plan in sorted(plans, key=lambda plan: plan.judge.name)
+        ]
+    for asker in askers:
+        report = next(one for one in reports if one["judge"] == asker.llm.name)
+        report |= {"bought": asker.grades, "distrusted": dict(sorted(asker.distrusted.items()))}
+        report |= {"checked": checked.get(asker.llm.name, 0)}
+        report |= {"stopped": asker.stopped} if asker.stopped else {}
+        if asker.stopped == INTERRUPTED:
+            raise KeyboardInterrupt
     return {
-        "schema_version": SCHEMA_VERSION,
-        "step": "judge",
-        "settings": {planner.judge.name: planner.description for planner in planners},
-        **judges.checking(),
-        "input": {
-            "queries": source_digest(queries),
-            "documents": source_digest(documents),
-            "pools": [sha256_of(file) for file in pool_files(pools)],
-            **({} if gold is None else {"gold": [sha256_of(file) for file in pool_files(gold)]}),
-        },
+        "pairs": material.pairs,
+        "complete": complete,
+        "judges": reports,
+        "provenance": provenance,
+        "notes": _notes(material, caught),
     }
 
 
-def _pooling(pools: str | Path) -> list[dict[str, Any]]:
-    """Return the step that made the pools; empty for pools of other tools."""
-    steps = lineage(pools if Path(pools).is_dir() else Path(pools).parent)
-    return steps if steps and steps[-1].get("step") == "pool" else []
+def _ask(plans: Sequence[Plan], journal: Journal, title: str, show_progress: bool) -> list[_JudgeAsker]:
+    """Have the judges make the judgements that the journal lacks; return the LLMs among them."""
+    with tqdm(desc=title, unit="grades", disable=not show_progress) as bar:
+        for plan in plans:
+            if isinstance(plan.judge, LearnedJudge):
+                _grade(plan, plan.judge, bar)
+        askers = [_JudgeAsker(plan, plan.judge, bar) for plan in plans if isinstance(plan.judge, Judge)]
+        ask_all(askers, journal)
+    return askers
 
 
-def _planner(
-    judge: AnyJudge, judges: Judges, material: JudgingMaterial, *, retry_failed: bool
-) -> RequestPlanner | LearnedPlanner:
-    """Return the planner of a judge; its journal is set once that is open."""
-    nothing: Any = None
-    if isinstance(judge, Judge):
-        return RequestPlanner(judge, judges, material, nothing, retry_failed=retry_failed)
-    return LearnedPlanner(judge, judges, material, nothing, retry_failed=retry_failed)
+def _grade(plan: Plan, judge: LearnedJudge, bar: tqdm[Any]) -> None:
+    """Grade the pairs of a plan by a cross-encoder."""
+    material, pairs = plan.material, []
+    for group in material.groups():
+        missing, _ = plan.missing(group)
+        pairs += [(k, material.queries[group.query], material.documents[name]) for k, name in missing.items()]
+    grader = judge.grader()
+    for start in range(0, len(pairs), PAIRS_PER_WRITE):
+        chunk = pairs[start : start + PAIRS_PER_WRITE]
+        labels = grader.label([(query, text) for _, query, text in chunk])
+        graded = zip(chunk, labels, strict=True)
+        plan.grades.add({key: GRADES[len(GRADES) - 1 - int(label)] for (key, _, _), label in graded})
+        bar.update(len(chunk))
 
 
-def _check(
-    workers: Sequence[JudgeWorker | LearnedWorker], journal: JudgementJournal, *, show_progress: bool
-) -> frozenset[bytes]:
-    """Show the judges their positives again; see `medteb_mteb.curation.judge.raised`.
+def _check_of(plan: Plan) -> Plan | None:
+    """Return the requests that show a judge its positives again; `None` without any.
 
-    Returns:
-        Digests of the passages that raise themselves. A worker stopped here is marked as stopped.
+    An instruction that matches no pattern and affects no other passage leaves the control passages' grades
+    unchanged. But it raises its passage for any query, while an honest passage is not graded as an answer to
+    an unrelated one. Every text is shown once, with one of the queries, and with others as in any prompt.
     """
-    checked = [
-        (worker, check)
-        for worker in workers
-        if isinstance(worker, JudgeWorker) and (check := check_of(worker.planner, journal)) is not None
-    ]
-    checks = [check for _, check in checked]
-    done = _work(checks, journal, show_progress=show_progress, title="check")
-    for (worker, check), checker in zip(checked, done, strict=True):
-        worker.stopped = checker.stopped
-        worker.tally.checked = check.counts.judgements
-    return raised(checks, journal)
-
-
-def _work(
-    planners: Sequence[RequestPlanner | LearnedPlanner],
-    journal: JudgementJournal,
-    *,
-    show_progress: bool,
-    title: str = "judge",
-) -> list[JudgeWorker | LearnedWorker]:
-    missing = [planner.survey().missing for planner in planners]
-    with tqdm(total=sum(missing), desc=title, unit="grades", disable=not show_progress) as bar:
-        cost_so_far, failures = 0.0, 0
-
-        def progress(*, graded: int, failed: int, cost: float) -> None:
-            nonlocal cost_so_far, failures
-            cost_so_far, failures = cost_so_far + cost, failures + failed
-            bar.set_postfix(spent=f"{cost_so_far:.4g}", failed=failures, refresh=False)
-            bar.update(graded + failed)
-
-        workers = [
-            JudgeWorker(planner, journal, progress)
-            if isinstance(planner, RequestPlanner)
-            else LearnedWorker(planner, journal, progress)
-            for planner in planners
-        ]
-        run_workers(workers)
-    return workers
-
-
-def _report(
-    folder: Path,
-    journal: Path,
-    workers: Sequence[JudgeWorker | LearnedWorker],
-    reread: Sequence[int],
-    by_judge: dict[str, Outcome],
-    *,
-    complete: bool,
-    notes: tuple[str, ...],
-) -> JudgeReport:
-    results = tuple(
-        JudgeResult(
-            worker.llm.name,
-            by_judge[worker.llm.name],
-            bought=worker.tally.bought,
-            known=worker.planner.counts.known,
-            account=worker.journal.account(worker.llm.name),
-            details={
-                "read_again": again,
-                "asked_again": worker.tally.asked_again,
-                "distrusted": dict(sorted(worker.tally.distrusted.items())),
-                "suspicious": worker.planner.counts.suspicious,
-                "checked": worker.tally.checked,
-                "resumed": worker.planner.counts.resumed,
-                "faults": dict(sorted(worker.faults.items())),
-            },
-            stopped=worker.stopped,
-        )
-        for worker, again in zip(workers, reread, strict=True)
+    material, queries = plan.material, plan.judges.checks
+    positives: dict[bytes, str] = {}
+    for group in material.groups():
+        keys = plan.keys(group.query, group.documents)
+        for key, stored in plan.grades.get(list(keys)).items():
+            if stored.grade in POSITIVE_GRADES:
+                positives.setdefault(material.document_digests[keys[key]], keys[key])
+    pools: dict[str, list[str]] = {}
+    for digest, document in sorted(positives.items()):
+        pools.setdefault(f"check-{digest[0] % len(queries)}", []).append(document)
+    texts = {f"check-{number}": query for number, query in enumerate(queries)}
+    checked = Material(
+        {name: texts[name] for name in sorted(pools)},
+        {document: material.documents[document] for document in positives.values()},
+        dict(sorted(pools.items())),
+        {},
     )
-    pairs = workers[0].planner.material.pairs
-    return JudgeReport(folder, journal, pairs, results, complete, notes)
+    plan = Plan(plan.judge, plan.judges, checked, plan.grades, retry_failed=plan.retry_failed)
+    return plan if positives else None
 
 
-def _notes(material: JudgingMaterial, caught: frozenset[bytes]) -> tuple[str, ...]:
+def _raised(checks: Iterable[Plan]) -> frozenset[bytes]:
+    """Return digests of the passages that some judge took for answers to a query that they cannot answer."""
+    digests: set[bytes] = set()
+    for plan in checks:
+        for group in plan.material.groups():
+            keys = plan.keys(group.query, group.documents)
+            for key, stored in plan.grades.get(list(keys)).items():
+                graded = stored.grade is not None and stored.grade not in ALLOWED_GRADES[OFF_TOPIC]
+                if graded or stored.reason in MISGRADED_REASONS.values():
+                    digests.add(plan.material.document_digests[keys[key]])
+    return frozenset(digests)
+
+
+def _rows(
+    plans: Sequence[Plan], journal: Journal, raised: frozenset[bytes], outcomes: dict[str, _Outcome]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the rows of the files, sorted, each with the name of its file, and count them in `outcomes`."""
+    ordered = sorted(plans, key=lambda plan: plan.judge.name)
+    material = ordered[0].material
+    for query in sorted(material.pools):
+        documents = sorted(material.pools[query])
+        by_judge: dict[str, dict[str, Grade]] = {}
+        for plan in ordered:
+            keys = {name: key for name in documents for key in plan.keys(query, [name])}
+            stored = plan.grades.get(list(dict.fromkeys(keys.values())))
+            by_judge[plan.judge.name] = {n: stored[key] for n, key in keys.items() if key in stored}
+        for document in documents:
+            judgements = {name: stored.get(document) for name, stored in by_judge.items()}
+            reasons = {one.reason for one in judgements.values() if one is not None}
+            evidence = {
+                "text": document in material.suspects,
+                "control": bool(reasons & set(MISGRADED_REASONS.values())),
+                "raised": material.document_digests[document] in raised,
+            }
+            why = [name for name, holds in evidence.items() if holds]
+            marks: dict[str, Any] = {"suspicious": True, "why": why} if why else {}
+            for name, stored in judgements.items():
+                pair = {"query-id": query, "corpus-id": document, "judge": name}
+                outcome = outcomes[name]
+                if stored is None or stored.planned:
+                    outcome.left += 1
+                elif stored.grade is not None:
+                    outcome.grades[stored.grade] += 1
+                    outcome.answers.update([stored.answer] if stored.answer else [])
+                    yield JUDGEMENTS_FILE, {**pair, "grade": stored.grade, **marks}
+                    if stored.place is not None:
+                        yield PLACES_FILE, {**pair, "place": stored.place, "of": stored.shown}
+                else:
+                    outcome.failed[str(stored.reason)] += 1
+                    message = _message(journal, stored)
+                    yield FAILED_FILE, {**pair, "reason": stored.reason, **message, **marks}
+
+
+def _message(journal: Journal, stored: Grade) -> dict[str, str]:
+    """Return the message of an endpoint that gave no answer."""
+    query = "SELECT text FROM answers WHERE id = ? AND ending = ?"
+    row = journal.db.execute(query, (stored.answer, stored.reason)).fetchone()
+    return {"message": row[0].removeprefix(": ")} if row and row[0] and stored.reason != "refused" else {}
+
+
+def _write(folder: Path, rows: Iterable[tuple[str, dict[str, Any]]]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as files:
+        streams = {
+            name: files.enter_context(
+                files.enter_context(finished(folder / name)).open("w", encoding="utf-8")
+            )
+            for name in (JUDGEMENTS_FILE, FAILED_FILE, PLACES_FILE)
+        }
+        for name, row in rows:
+            streams[name].write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def _report(plan: Plan, outcome: _Outcome, journal: Journal) -> dict[str, Any]:
+    return {
+        "judge": plan.judge.name,
+        "grades": outcome.grades,
+        "failed": dict(sorted(outcome.failed.items())),
+        "left": outcome.left,
+        "known": plan.counts.known,
+        "suspicious": plan.counts.suspicious,
+        "asked_again": plan.counts.asked_again,
+        "paid": asdict(journal.account(plan.judge.name)),
+    }
+
+
+def _notes(material: Material, caught: frozenset[bytes]) -> list[str]:
     """Return remarks about texts that try to instruct a judge."""
     notes = []
     queries = sum(suspicious(text) for text in material.queries.values())
@@ -274,8 +340,4 @@ def _notes(material: JudgingMaterial, caught: frozenset[bytes]) -> tuple[str, ..
             f"{len(caught)} passages were graded as answers to a query that they cannot answer; they are "
             "marked in judgements.jsonl, and medteb consensus takes none of them for a positive."
         )
-    return tuple(notes)
-
-
-def _dump(content: dict[str, Any]) -> str:
-    return json.dumps(content, ensure_ascii=False, indent=2) + "\n"
+    return notes

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mar_st.data.reading import read_rows
+from mar_st.errors import MarError
+from mar_st.text.values import as_id
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.judge.injection import suspicious
-from medteb_mteb.curation.judge.pools import read_pools
-from medteb_mteb.curation.llm.private import refuse_private
+from medteb_mteb.curation.llm import refuse_private
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
-__all__ = ["JudgingMaterial", "QueryGroup", "read_material"]
+    from mar_st.data.reading import Row
+
+__all__ = ["Material", "QueryGroup", "read_material", "read_pools"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,62 +31,64 @@ class QueryGroup:
     documents: tuple[str, ...]
 
 
-class JudgingMaterial:
-    """The texts to be judged, with their digests.
+@dataclass
+class Material:
+    """The texts to be judged.
 
-    Args:
+    Attributes:
         queries: Text of every query of the pools.
         documents: Text of every document of the pools.
         pools: Query id to the ids of its documents.
         gold: Query id to texts of documents that are known to answer it.
     """
 
-    def __init__(
-        self,
-        queries: Mapping[str, str],
-        documents: Mapping[str, str],
-        pools: Mapping[str, Sequence[str]],
-        gold: Mapping[str, Sequence[str]] | None = None,
-    ) -> None:
-        self.queries, self.documents, self.pools = queries, documents, pools
-        self.digests = {
-            **{("q", name): hashlib.sha256(text.encode()).digest() for name, text in queries.items()},
-            **{("d", name): hashlib.sha256(text.encode()).digest() for name, text in documents.items()},
-        }
-        self._suspects: dict[str, bool] = {}
-        self._gold: dict[bytes, list[str]] = {}
-        for query, texts in (gold or {}).items():
-            if query in queries:
-                self._gold.setdefault(self.digests["q", query], []).extend(texts)
+    queries: Mapping[str, str]
+    documents: Mapping[str, str]
+    pools: Mapping[str, Sequence[str]]
+    gold: Mapping[str, Sequence[str]]
 
-    def groups(self) -> Iterator[QueryGroup]:
-        """Yield the pools grouped by query text; every judgement occurs once."""
-        by_text: dict[bytes, list[str]] = {}
-        for query in self.pools:
-            by_text.setdefault(self.digests["q", query], []).append(query)
-        for names in by_text.values():
-            documents: dict[bytes, str] = {}
-            for name in names:
-                for document in self.pools[name]:
-                    documents.setdefault(self.digests["d", document], document)
-            yield QueryGroup(names[0], tuple(documents.values()))
+    @cached_property
+    def query_digests(self) -> dict[str, bytes]:
+        """Return the sha256 of each query's text, by id."""
+        return {name: hashlib.sha256(text.encode()).digest() for name, text in self.queries.items()}
 
-    def suspect(self, document: str) -> bool:
-        """Return True if a document looks like a prompt injection."""
-        if document not in self._suspects:
-            self._suspects[document] = suspicious(self.documents[document])
-        return self._suspects[document]
+    @cached_property
+    def document_digests(self) -> dict[str, bytes]:
+        """Return the sha256 of each document's text, by id."""
+        return {name: hashlib.sha256(text.encode()).digest() for name, text in self.documents.items()}
 
-    def gold_beside(self, query: str, documents: Sequence[str]) -> list[str]:
-        """Return the texts that are known to answer a query, without those of the documents beside them."""
-        known = self._gold.get(self.digests["q", query], [])
-        beside = {self.documents[document] for document in documents} if known else set()
-        return sorted({text for text in known if text not in beside})
+    @cached_property
+    def suspects(self) -> frozenset[str]:
+        """Return the ids of the documents that look like a prompt injection."""
+        return frozenset(name for name, text in self.documents.items() if suspicious(text))
 
     @property
     def pairs(self) -> int:
         """Return the number of pairs in the pools."""
         return sum(map(len, self.pools.values()))
+
+    def groups(self) -> Iterator[QueryGroup]:
+        """Yield the pools grouped by query text; every judgement occurs once."""
+        by_text: dict[bytes, list[str]] = {}
+        for query in self.pools:
+            by_text.setdefault(self.query_digests[query], []).append(query)
+        for names in by_text.values():
+            documents: dict[bytes, str] = {}
+            for document in (document for name in names for document in self.pools[name]):
+                documents.setdefault(self.document_digests[document], document)
+            yield QueryGroup(names[0], tuple(documents.values()))
+
+    def gold_beside(self, query: str, documents: Sequence[str]) -> list[str]:
+        """Return the texts that are known to answer a query, without those of the documents beside them."""
+        known = self._gold_of_text.get(self.queries[query], set())
+        return sorted(known - {self.documents[document] for document in documents}) if known else []
+
+    @cached_property
+    def _gold_of_text(self) -> dict[str, set[str]]:
+        known: dict[str, set[str]] = {}
+        for query, texts in self.gold.items():
+            known.setdefault(self.queries[query], set()).update(texts)
+        return known
 
 
 def read_material(
@@ -91,22 +98,70 @@ def read_material(
     *,
     already_anonymous: bool,
     gold: str | Path | None = None,
-) -> JudgingMaterial:
-    """Return texts of the pools and of the gold pairs, which have the same form; all others are left out."""
+) -> Material:
+    """Return texts of the pools and of the gold pairs, which have the same form; all others are left out.
+
+    Raises:
+        MarError: The input cannot be used, or texts are not anonymised.
+    """
     query_texts = {text.id: text for text in read_texts(queries)}
     document_texts = {text.id: text for text in read_texts(documents)}
     pairs = read_pools(pools, query_texts, document_texts)
-    pool_queries = [query_texts[name] for name in pairs]
-    pool_documents = [
-        document_texts[name] for name in dict.fromkeys(d for names in pairs.values() for d in names)
-    ]
     gold_pools = {} if gold is None else read_pools(gold, query_texts, document_texts)
+    shown = dict.fromkeys(name for names in pairs.values() for name in names)
     if not already_anonymous:
-        gold_documents = [document_texts[name] for names in gold_pools.values() for name in names]
-        refuse_private({"queries": pool_queries, "documents": [*pool_documents, *gold_documents]})
-    return JudgingMaterial(
-        {text.id: text.full for text in pool_queries},
-        {text.id: text.full for text in pool_documents},
+        sent = dict.fromkeys([*shown, *(name for names in gold_pools.values() for name in names)])
+        refuse_private(
+            {
+                "queries": [query_texts[name] for name in pairs],
+                "documents": [document_texts[name] for name in sent],
+            }
+        )
+    return Material(
+        {name: query_texts[name].full for name in pairs},
+        {name: document_texts[name].full for name in shown},
         pairs,
-        {query: [document_texts[name].full for name in names] for query, names in gold_pools.items()},
+        {q: [document_texts[name].full for name in names] for q, names in gold_pools.items() if q in pairs},
     )
+
+
+def read_pools(
+    source: str | Path, queries: Container[str] | None = None, documents: Container[str] | None = None
+) -> dict[str, tuple[str, ...]]:
+    """Return the ids of the documents of each query, by query id in the order of the rows.
+
+    Rows are `{"query-id": ..., "corpus-ids": [...]}`, the form of mteb's `top_ranked`; other columns are
+    ignored.
+
+    Args:
+        source: A file, or a folder with `pools` or `top_ranked`.
+        queries: Allowed ids of queries; `None`: any.
+        documents: Allowed ids of documents; `None`: any.
+
+    Raises:
+        MarError: The rows cannot be read, are not pools of these queries and documents, or have no pairs.
+    """
+    pools: dict[str, tuple[str, ...]] = {}
+
+    def add(row: Row) -> None:
+        query, listed = as_id(row.values.get("query-id")), row.values.get("corpus-ids")
+        if query is None or not isinstance(listed, list):
+            raise MarError(f"expected query-id and a list corpus-ids, got {', '.join(map(str, row.values))}")
+        if queries is not None and query not in queries:
+            raise MarError(f"there is no query {query!r}")
+        if query in pools:
+            raise MarError(f"query {query!r} has an earlier row")
+        names = [as_id(entry) for entry in listed]
+        unknown = [n for n in names if n is None or (documents is not None and n not in documents)]
+        if unknown:
+            raise MarError(f"there is no document {unknown[0]!r}")
+        # A list may name a document twice; it is one pair.
+        pools[query] = tuple(dict.fromkeys(name for name in names if name is not None))
+
+    folder = Path(source)
+    table = "top_ranked" if folder.is_dir() and any(folder.glob("top_ranked*")) else "pools"
+    for _ in read_rows(source, add, table=table if folder.is_dir() else ""):
+        pass
+    if not any(pools.values()):
+        raise MarError(f"{source} holds no pairs to judge.")
+    return pools

@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
-from medteb_mteb.curation.llm.account import Account
-from medteb_mteb.curation.llm.config import LLM, load_llm
-from medteb_mteb.curation.llm.database import JournalError
-from medteb_mteb.curation.llm.estimate import Cost, added, estimate_cost
-from medteb_mteb.curation.llm.generate import Generation, generate, refuse_unanswered
-from medteb_mteb.curation.llm.paths import answers_path
-from medteb_mteb.curation.llm.private import refuse_private
-from medteb_mteb.curation.llm.prompt import Prompt, Rejected
-from medteb_mteb.curation.llm.salvage import RepairedAnswers, repair_answers
-from medteb_mteb.curation.llm.tolerant import json_object
+from medteb_mteb.curation.llm.ask import INTERRUPTED, Asker, Order, ask_all
+from medteb_mteb.curation.llm.client import Prompt
+from medteb_mteb.curation.llm.config import LLM, load_llm, settings_digest, tokens_of
+from medteb_mteb.curation.llm.generate import (
+    Cost,
+    Generation,
+    answer_key,
+    estimate_cost,
+    generate,
+    refuse_private,
+    refuse_unanswered,
+)
+from medteb_mteb.curation.llm.journal import Account, Answer, Journal, journal_path
+from medteb_mteb.curation.llm.tolerant import Members, Rejected, json_object, json_values, spoken
 
 __all__ = [
+    "INTERRUPTED",
     "LLM",
     "Account",
+    "Answer",
+    "Asker",
     "Cost",
     "Generation",
-    "JournalError",
+    "Journal",
+    "Members",
+    "Order",
     "Prompt",
     "Rejected",
-    "RepairedAnswers",
-    "added",
-    "answers_path",
+    "answer_key",
+    "ask_all",
     "estimate_cost",
     "generate",
+    "journal_path",
     "json_object",
+    "json_values",
     "load_llm",
     "refuse_private",
     "refuse_unanswered",
-    "repair_answers",
+    "settings_digest",
+    "spoken",
+    "tokens_of",
 ]

@@ -1,325 +1,320 @@
-"""Client of one LLM's endpoint: a request returns an answer, or the reason why there is none.
+"""Client of one LLM's endpoint: a prompt gets an answer, or the reason why there is none.
 
-All attempts at a request send the same bytes with the same `Idempotency-Key`, a digest of them (and of a
-salt, if several answers to the same words are wanted). A gateway that honours the key returns the answer to
-an earlier attempt whose reply was lost, without charging again. Others charge twice for a lost reply.
+Retries of temporary failures are those of openai's client, with the same `Idempotency-Key`, a digest of the
+request: a gateway that honours the key does not charge again for an answer whose reply was lost.
 """
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import json
 import logging
-import math
-import random
 import re
+import threading
 import time
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self, get_args
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_args
 
-from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.llm.config import AnswerFormat
-from medteb_mteb.curation.llm.messages import (
-    Question,
-    Reply,
-    body_error,
-    decoded,
-    filtered,
-    read_reply,
-    retry_after,
-)
+from mar_st.errors import MarError
+from medteb_mteb.curation.llm.config import AnswerFormat, tokens_of
+from medteb_mteb.curation.llm.journal import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from medteb_mteb.curation.llm.config import LLM
-    from medteb_mteb.curation.llm.limits import RateLimits, Stop
 
-__all__ = ["Endpoint", "GiveUp", "Unanswered", "quiet_libraries"]
+__all__ = ["Client", "GiveUp", "Prompt"]
 
-#: Longest `Retry-After` that is waited for, in seconds; a longer one stops the LLM.
-MAX_RETRY_AFTER = 600.0
-#: Failed requests in a row before an LLM is given up, if the cause of a single failure may be its request.
-MAX_CONSECUTIVE_FAILURES = 3
-#: Refused requests in a row before an LLM is given up that has answered others.
-MAX_CONSECUTIVE_REFUSALS = 20
-#: Codes and messages of errors whose cause is the account; some endpoints send them with status 400 or 429.
-#: The word "billing" alone is not one: OpenAI's message for a rate limit has it.
+#: Bytes of a reply at most; a longer one is not read to its end.
+MAX_REPLY_BYTES = 8 << 20
+#: Attempts at a reply with status 200 that holds no answer, such as a proxy's page or half a body.
+MAX_BROKEN_REPLIES = 3
+#: Requests in a row without an answer before an LLM is given up: one that has not answered any, and others.
+MAX_FAILURES, MAX_FAILURES_OF_PROVEN = 3, 20
+#: Tokens of one request or answer at most; larger counts of a server are ignored.
+MAX_TOKEN_COUNT = 10**8
+
+#: How content filters call themselves: Azure and OpenAI, DeepSeek, Qwen, GLM, Moonshot, ERNIE.
+_FILTER_CODE = re.compile(r"content_?(filter|policy)|data_?inspection|responsibleai|^1301$", re.IGNORECASE)
+_FILTER_WORDS = re.compile(
+    r"content exists risk|content[ _]filter|content management policy|data_?inspection|inappropriate content|"
+    r"(considered|judged) (high risk|sensitive)|usage polic|safety|敏感|不安全|不适当|违规|合规",
+    re.IGNORECASE,
+)
+#: Errors whose cause is the account; some endpoints send them with status 400 or 429.
 _ACCOUNT_WORDS = re.compile(
     r"arrear|insufficient.?(?:quota|balance|funds)|in good.?standing|overdue|欠费|余额不足", re.IGNORECASE
 )
-#: Messages about a single request, which are not counted as refusals in a row.
-_LENGTH_WORDS = re.compile(r"context|length|too long|maximum.{0,20}tokens|长度|过长", re.IGNORECASE)
+#: Values of `finish_reason` for an answer that is not whole: OpenAI and most others; Anthropic, Gemini and
+#: Mistral behind gateways; DeepSeek; GLM; OpenRouter; vLLM.
+_CUT = frozenset(
+    ("length", "max_tokens", "max_output_tokens", "model_length", "repetition_truncation",
+     "insufficient_system_resource", "network_error", "error", "abort")
+)  # fmt: skip
+#: Values of `finish_reason` for an answer that a filter has stopped: OpenAI; GLM; Gemini; Anthropic.
+_REFUSED = frozenset(("content_filter", "sensitive", "safety", "prohibited_content", "refusal"))
+#: Types of the parts of a message that hold its answer; the others hold reasoning, images or calls of tools.
+_TEXT_PARTS = (None, "text", "output_text")
 
 
-class Unanswered(Exception):  # noqa: N818 - an outcome, not a mistake
-    """A request that gets no answer, while others may: `reason` is a short key."""
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt.
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    Attributes:
+        key: The caller's key of the prompt, unique within a call.
+        system: The system message.
+        user: The user message.
+        schema: JSON schema of the answer.
+        answer_tokens: Estimated tokens of the answer.
+        variant: Part of the answer's identity: requests another answer to the same text (`"0"`, `"1"`, ...).
+            Two prompts with the same text and variant share one answer, whatever their keys.
+    """
+
+    key: str
+    system: str
+    user: str
+    schema: Mapping[str, Any]
+    answer_tokens: int
+    variant: str = ""
+
+    @property
+    def tokens(self) -> tuple[int, int]:
+        """Return the estimated tokens of the prompt and of the answer."""
+        return tokens_of(self.system) + tokens_of(self.user), self.answer_tokens
 
 
-class GiveUp(Exception):  # noqa: N818
+class GiveUp(Exception):  # noqa: N818 - an outcome, not a mistake
     """An endpoint that will not answer any further request; the message is shown to the user."""
 
 
-class _Failed(Exception):  # noqa: N818
-    """An attempt that failed temporarily.
-
-    Attributes:
-        reason: Short key of the reason.
-        outage: Whether the failure cannot be caused by the request itself.
-        after: Seconds that the endpoint asks clients to wait.
-        message: Error message of the endpoint, after a colon; may be empty.
-    """
-
-    def __init__(self, reason: str, *, outage: bool, after: float = 0.0, message: str = "") -> None:
-        super().__init__(reason)
-        self.reason, self.outage, self.after, self.message = reason, outage, after, message
+class _Broken(Exception):  # noqa: N818
+    """A reply with status 200 and without an answer."""
 
 
-class _Refused(Exception):  # noqa: N818
-    """The endpoint refuses a request in this form.
+class _Pace:
+    """Admits `per_minute` units per minute evenly, after a burst of a few seconds' worth."""
 
-    Attributes:
-        reason: Short key of the reason.
-        message: Error message of the endpoint.
-        form: Whether the endpoint names the answer format as the cause; if not, format or texts may be it.
-    """
+    def __init__(self, per_minute: float | None, burst: float) -> None:
+        self.rate = None if per_minute is None else per_minute / 60
+        self.burst, self.free_at = burst, 0.0
 
-    def __init__(self, reason: str, message: str, *, form: bool) -> None:
-        super().__init__(reason)
-        self.reason, self.message, self.form = reason, message, form
+    def take(self, units: float) -> float:
+        """Count units as used, and return the seconds to wait first."""
+        if self.rate is None:
+            return 0.0
+        now = time.monotonic()
+        start = max(self.free_at, now - self.burst)
+        self.free_at = start + units / self.rate
+        return start - now
 
 
-class Endpoint:
-    """The endpoint of an LLM; use it as an async context manager.
+class Client:
+    """The endpoint of an LLM, for several threads.
 
     Args:
         llm: The LLM.
-        limits: Rate limits of the LLM.
-        stop: Signal; once it is set, no further attempts are made.
+        stop: No further requests are sent once it is set.
+
+    Attributes:
+        faults: Number of requests without an answer, by reason.
 
     Raises:
-        BuildError: The `openai` package or the LLM's key is missing.
+        MarError: The `openai` package or the LLM's key is missing.
     """
 
-    def __init__(self, llm: LLM, limits: RateLimits, stop: Stop) -> None:
+    def __init__(self, llm: LLM, stop: threading.Event) -> None:
         try:
             import openai  # lazy: openai
         except ImportError as error:
-            raise BuildError(
-                "Asking an LLM needs the openai package: pip install 'medteb[build]'."
-            ) from error
-        self.llm, self.limits, self.stop = llm, limits, stop
+            raise MarError("Asking an LLM needs the openai package: pip install 'medteb[build]'.") from error
+        self.llm, self.stop = llm, stop
         self._key = llm.key()
-        self._client = openai.AsyncOpenAI(
+        self._openai = openai
+        for name in ("openai", "httpx", "httpx2", "httpcore", "httpcore2"):  # they log requests
+            logging.getLogger(name).setLevel(logging.WARNING)
+        self._client = openai.OpenAI(
             base_url=llm.base_url,
             api_key=self._key,
-            max_retries=0,
+            max_retries=llm.retries,
             timeout=llm.timeout,
-            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),  # texts go to no other host
+            http_client=openai.DefaultHttpxClient(follow_redirects=False),  # texts go to no other host
         )
         # The client reads them from the environment; they are meant for OpenAI's own service only.
         self._client.organization = self._client.project = None
         formats: tuple[AnswerFormat, ...] = get_args(AnswerFormat)
-        self._formats = list(formats[formats.index(llm.answer) :])
+        self._formats = formats[formats.index(llm.answer) :]
         self._proven = False
-        self._answered_at = -math.inf
-        self._consecutive_failures = self._consecutive_refusals = 0
-        #: Attempts that failed temporarily, by reason.
-        self.faults: dict[str, int] = {}
+        self._failures = 0
+        self._requests, self._tokens = _Pace(llm.requests_per_minute, 1), _Pace(llm.tokens_per_minute, 10)
+        self._lock = threading.Lock()
+        self.faults: Counter[str] = Counter()
 
-    async def __aenter__(self) -> Self:
-        return self
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
 
-    async def __aexit__(self, *error: object) -> None:
-        await self._client.close()
+    def ask(self, prompt: Prompt, identity: str) -> Answer:
+        """Return the answer to a prompt, or an `Answer` with the reason why there is none.
 
-    async def ask(self, question: Question) -> Reply:
-        """Return the answer to a question.
+        Args:
+            prompt: The prompt.
+            identity: Digest of the request and its attempt, the same for a repetition by another run.
 
         Raises:
-            Unanswered: There is no answer to this question.
-            GiveUp: There is no answer to any question.
+            GiveUp: There is no answer to any prompt, or the client was stopped.
         """
-        estimate = sum(question.tokens())
-        attempt = 0
-        #: Answer formats left for this question only, whose refusal may have another cause.
-        question_formats: list[AnswerFormat] = []
-        while True:
-            started = time.monotonic()
-            await self.limits.ready(estimate, self.stop)
-            if self.stop.reason:
-                raise GiveUp(self.stop.reason)
-            form = (question_formats or self._formats)[0]
+        with self._lock:
+            pause = max(self._requests.take(1), self._tokens.take(sum(prompt.tokens)))
+        if self.stop.wait(max(0.0, pause)):
+            raise GiveUp("stopped")
+        for form in self._formats if not self._proven else self._formats[:1]:
+            answer = self._attempt(prompt, form, identity)
+            if not answer.ending.startswith("status-4"):  # another format of answers might be accepted
+                break
+        with self._lock:
+            if answer.received:
+                if not self._proven:
+                    self._formats, self._proven = self._formats[self._formats.index(form) :], True
+                self._failures = 0
+            elif answer.ending != "filtered":
+                self._failures += 1
+                self.faults[answer.ending] += 1
+                if self._failures >= (MAX_FAILURES_OF_PROVEN if self._proven else MAX_FAILURES):
+                    raise GiveUp(f"{self.llm.base_url} answers no request ({answer.ending}{answer.text})")
+        return answer
+
+    def _attempt(self, prompt: Prompt, form: AnswerFormat, identity: str) -> Answer:
+        """Ask in one format of answers, with the retries of openai's client."""
+        openai = self._openai
+        broken = ""
+        for _ in range(MAX_BROKEN_REPLIES):
             try:
-                reply = await self._attempt(question, form)
-            except _Failed as failed:
-                self.faults[failed.reason] = self.faults.get(failed.reason, 0) + 1
-                if failed.outage and self._answered_at > started:
-                    attempt = 0  # others get through: the cause is the network or the limit
-                if attempt >= self.llm.retries:
-                    raise self._final_error(failed) from None
-                pause = min(self.llm.max_pause, self.llm.backoff * 2.0 ** min(attempt, 30))
-                pause *= random.uniform(0.5, 1.0)
-                attempt += 1
-                await self.stop.nap(max(pause, failed.after))
-                continue
-            except _Refused as refused:
-                question_formats = self._other_forms(form, question_formats, refused)
-                continue
-            if question_formats and not self._proven:  # the format was the cause, for all questions
-                self._formats = question_formats
-            self._answered_at, self._proven = time.monotonic(), True
-            self._consecutive_failures = self._consecutive_refusals = 0
-            self.limits.used(reply.tokens_in + reply.tokens_out, estimate)
-            return reply
+                return self._read(self._send(prompt, form, identity), prompt)
+            except _Broken as error:
+                broken = str(error)
+            except (TimeoutError, openai.APITimeoutError):
+                return Answer("", "timeout")
+            except openai.APIConnectionError:
+                raise GiveUp(f"{self.llm.base_url} does not answer (no connection)") from None
+            except openai.APIStatusError as error:
+                code = error.body.get("code") if isinstance(error.body, dict) else error.code
+                location = error.response.headers.get("Location", "")
+                return self._status(error.status_code, code, error.message, prompt, location)
+            except (openai.OpenAIError, ValueError, TypeError, RecursionError) as error:
+                broken = type(error).__name__
+            except Exception as error:  # the HTTP library's, while the body arrives
+                broken = f"connection {type(error).__name__}"
+        return Answer("", f"garbage-{broken}")
 
-    def _other_forms(
-        self, form: AnswerFormat, question_formats: list[AnswerFormat], refused: _Refused
-    ) -> list[AnswerFormat]:
-        """Return the answer formats left for a refused question; empty: the format of all questions.
+    def _send(self, prompt: Prompt, form: AnswerFormat, identity: str) -> Any:
+        """Return the JSON of a reply."""
+        schema = {"name": "answer", "strict": True, "schema": dict(prompt.schema)}
+        formats: dict[str, Any] = {
+            "json_object": {"response_format": {"type": "json_object"}},
+            "json_schema": {"response_format": {"type": "json_schema", "json_schema": schema}},
+        }
+        heat = {} if self.llm.temperature is None else {"temperature": self.llm.temperature}
+        create = self._client.chat.completions.with_streaming_response.create
+        with create(
+            model=self.llm.model,
+            messages=[
+                {"role": "system", "content": prompt.system},
+                {"role": "user", "content": prompt.user},
+            ],
+            extra_body=self.llm.extra,
+            extra_headers={"Idempotency-Key": f"medteb-{identity}"},
+            **heat,
+            **formats.get(form, {}),
+        ) as response:
+            body = bytearray()
+            # The client's timeout applies to silence only; a trickle of bytes would never end.
+            deadline = time.monotonic() + self.llm.timeout
+            for part in response.iter_bytes():
+                body += part
+                if len(body) > MAX_REPLY_BYTES:
+                    raise _Broken("too-long")
+                if time.monotonic() > deadline:
+                    raise TimeoutError
+        return json.loads(bytes(body))  # JSON is UTF-8, whatever the headers say
+
+    def _read(self, completion: Any, prompt: Prompt) -> Answer:
+        """Return the answer in a chat completion."""
+        content = _object(completion)
+        choices = content.get("choices")
+        if not isinstance(choices, list) or not choices:
+            error = _object(content.get("error") or content.get("base_resp") or content)  # MiniMax
+            message = str(error.get("message") or error.get("msg") or error.get("status_msg") or "")
+            code = error.get("code") or error.get("status_code")
+            if _filtered(code, message) or _ACCOUNT_WORDS.search(f"{code} {message}"):
+                return self._status(400, code, message, prompt)
+            raise _Broken("no-choices")
+        choice = _object(choices[0])
+        message = _object(choice.get("message"))
+        reason = str(choice.get("finish_reason") or "").lower()
+        refused = bool(message.get("refusal")) or reason in _REFUSED
+        ending = "refused" if refused else "cut" if reason in _CUT else ""
+        text = _text(message, cut=ending == "cut")
+        usage = _object(content.get("usage"))
+        counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
+        estimated = not all(type(count) is int and 0 <= count <= MAX_TOKEN_COUNT for count in counts)
+        tokens_in, tokens_out = (prompt.tokens[0], tokens_of(text)) if estimated else counts
+        model, fingerprint = (str(content.get(name) or "") for name in ("model", "system_fingerprint"))
+        return Answer(text, ending, tokens_in, tokens_out, estimated, model, fingerprint)
+
+    def _status(self, status: int, code: Any, message: str, prompt: Prompt, location: str = "") -> Answer:
+        """Return the outcome of an HTTP error status.
 
         Raises:
-            Unanswered: There is no other format, or the format is not the cause.
-            GiveUp: Several questions in a row were refused: 3 if none was answered before, else 20.
+            GiveUp: No other request would succeed.
         """
-        forms = question_formats or self._formats
-        if form not in forms:  # given up meanwhile, by another question
-            return []
-        remaining = forms[forms.index(form) + 1 :]
-        if refused.form and remaining:
-            self._formats = [one for one in self._formats if one in remaining] or self._formats
-            return []
-        if remaining and not self._proven:
-            return remaining
-        if not self._proven or not _LENGTH_WORDS.search(refused.message):
-            self._consecutive_refusals += 1
-        limit = MAX_CONSECUTIVE_REFUSALS if self._proven else MAX_CONSECUTIVE_FAILURES
-        if self._consecutive_refusals >= limit:
-            raise GiveUp(f"{self.llm.base_url} refuses every request ({refused.message})") from None
-        raise Unanswered(refused.reason) from None
-
-    def _final_error(self, failed: _Failed) -> Exception:
-        """Return the error of a request whose attempts have all failed."""
-        self._consecutive_failures += 1
-        if failed.outage or self._consecutive_failures >= MAX_CONSECUTIVE_FAILURES:
-            return GiveUp(
-                f"{self.llm.base_url} does not answer ({failed.reason}, {self.llm.retries + 1} attempts)"
-                f"{failed.message}"
+        if 300 <= status < 400:
+            raise GiveUp(
+                f"{self.llm.base_url} redirects to {location[:200] or 'no address'} (status {status}); the "
+                "texts were not sent there. Give the final address, if it may receive them"
             )
-        return Unanswered(failed.reason)
+        words = self._shown(message, prompt)
+        if status in (400, 403, 422) and _filtered(code, message):
+            return Answer(words, "filtered")
+        if status in (401, 402, 403, 404) or _ACCOUNT_WORDS.search(f"{code} {message}"):
+            raise GiveUp(f"{self.llm.base_url} refuses (status {status}{words})")
+        if status in (429, 503, 529):
+            raise GiveUp(f"{self.llm.base_url} does not answer (status {status}{words})")
+        return Answer(words, f"status-{status}")
 
-    async def _attempt(self, question: Question, form: AnswerFormat) -> Reply:
-        """Make one attempt."""
-        import openai  # lazy: openai
-
-        body = self._body(question, form)
-        try:
-            # The client's timeout applies to silence only; a trickle of bytes would never end.
-            async with asyncio.timeout(self.llm.timeout):
-                # As bytes: servers give fields that the client's types lack, and character sets that are not
-                # theirs. 3,003 requests of ten passages took 13.0 s of processor time without the client's
-                # typed parameters and answers, with them 17.4 s.
-                reply_bytes = await self._client.post(
-                    "/chat/completions",
-                    cast_to=openai.HttpxBinaryResponseContent,
-                    body={key: value for key, value in body.items() if key != "extra_body"},
-                    options={
-                        "headers": {"Idempotency-Key": _digest(body, question.salt())},
-                        "extra_json": body.get("extra_body", {}),
-                    },
-                )
-            response = reply_bytes.response
-            completion = decoded(response.content, response.charset_encoding)
-        except (TimeoutError, openai.APITimeoutError):
-            raise _Failed("timeout", outage=False) from None
-        except openai.APIConnectionError:
-            raise _Failed("connection", outage=True) from None
-        except openai.APIStatusError as error:
-            raise self._status(error, error.response.headers, form, question) from None
-        except (openai.OpenAIError, ValueError, TypeError, RecursionError) as error:
-            # Invalid answers with status 200: a proxy's page, half a body.
-            raise _Failed(f"garbage-{type(error).__name__}", outage=False) from None
-        reply = read_reply(completion, question)
-        if reply is not None:
-            return reply
-        if in_body := body_error(completion):
-            raise self._status(in_body, response.headers, form, question)
-        raise _Failed("garbage-no-choices", outage=False)
-
-    def _body(self, question: Question, form: AnswerFormat) -> dict[str, Any]:
-        body: dict[str, Any] = {"model": self.llm.model, "messages": question.messages()}
-        if self.llm.temperature is not None:
-            body["temperature"] = self.llm.temperature
-        if form == "json_object":
-            body["response_format"] = {"type": "json_object"}
-        elif form == "json_schema":
-            schema = {"name": "answer", "strict": True, "schema": question.schema()}
-            body["response_format"] = {"type": "json_schema", "json_schema": schema}
-        if self.llm.extra:
-            body["extra_body"] = self.llm.extra
-        return body
-
-    def _status(
-        self, error: Any, headers: Mapping[str, str], form: AnswerFormat, question: Question
-    ) -> Exception:
-        """Turn an HTTP error status or a `BodyError` into the exception that tells how to proceed."""
-        status = int(error.status_code)
-        details = self._message(error, question)
-        message = f"status {status}{details}"
-        if status in (301, 302, 303, 307, 308):
-            target = headers.get("Location", "no address")[:200]
-            return GiveUp(
-                f"{self.llm.base_url} redirects to {target} (status {status}); that is refused, so the texts "
-                "were not sent there. Give the final address, if it may receive them."
-            )
-        if status in (200, 400, 403, 422) and filtered(error):
-            return Unanswered("filtered")
-        account = status < 500 and _ACCOUNT_WORDS.search(f"{error.code} {error.message}")
-        if status in (401, 402, 403, 404) or account:
-            return GiveUp(f"{self.llm.base_url} refuses ({message})")
-        if status in (200, 408, 409, 425, 429) or status >= 500:
-            after = retry_after(headers)
-            if after > MAX_RETRY_AFTER:
-                return GiveUp(f"{self.llm.base_url} requests a pause of {after:.0f} seconds")
-            if status in (429, 503, 529):
-                self.limits.pause(after)
-            outage, reason = status in (429, 503, 529), "error" if status == 200 else f"status-{status}"
-            return _Failed(reason, outage=outage, after=after, message=details)
-        words = ("response_format", "json_object", "json_schema")
-        named = form != "text" and any(word in str(error.message) for word in words)
-        return _Refused(f"status-{status}", message, form=named)
-
-    def _message(self, error: Any, question: Question) -> str:
+    def _shown(self, message: str, prompt: Prompt) -> str:
         """Return the endpoint's error message, unless it quotes our texts; the key is masked."""
-        body = error.body if isinstance(error.body, dict) else {}
-        words = " ".join(str(body.get("message") or error.message).split()).replace(self._key, "***")[:300]
-        # A server may quote a text with other white space.
-        sent = "".join("".join(message["content"].split()) for message in question.messages())
+        words = " ".join(message.split()).replace(self._key, "***")[:300]
+        sent = "".join(f"{prompt.system}{prompt.user}".split())
         quoted = "".join(words.split())
-        if any(quoted[i : i + 12] in sent for i in range(max(1, len(quoted) - 11))):
+        if not quoted or any(quoted[i : i + 12] in sent for i in range(max(1, len(quoted) - 11))):
             return ""
         return f": {words}"
 
 
-def _digest(body: Mapping[str, Any], salt: str) -> str:
-    text = json.dumps(body, sort_keys=True, ensure_ascii=False) + salt
-    return "medteb-" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+def _filtered(code: Any, message: str) -> bool:
+    return bool(_FILTER_CODE.search(str(code or "")) or _FILTER_WORDS.search(message))
 
 
-@contextmanager
-def quiet_libraries() -> Iterator[None]:
-    """Keep the client's libraries from logging requests, whatever the environment sets."""
-    loggers = [logging.getLogger(name) for name in ("openai", "httpx", "httpx2", "httpcore", "httpcore2")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(message: Mapping[str, Any], *, cut: bool) -> str:
+    """Return the text of a message: a string, or the text parts of a list, without reasoning.
+
+    If there is none, the server took the whole answer for reasoning, which is returned instead in `<think>`,
+    unless it is cut off and so holds no answer.
+    """
+    content = message.get("content")
+    if isinstance(content, list):
+        parts = [part for part in content if isinstance(part, dict) and part.get("type") in _TEXT_PARTS]
+        content = "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
+    if isinstance(content, str) and content.strip():
+        return content
+    for name in ("reasoning_content", "reasoning"):
+        thoughts = message.get(name)
+        if isinstance(thoughts, str) and thoughts.strip() and not cut:
+            return f"<think>{thoughts}</think>"
+    return ""

@@ -1,150 +1,212 @@
-"""The journal of answers: every paid text, stored durably before it is used.
+"""The journal of paid answers: one SQLite table, from which nothing is ever bought again.
 
-A database (see `medteb_mteb.curation.llm.database`) that holds the unchanged answers, but no prompts and no
-API keys:
-
-    answers     digest of (settings, system, user, variant), the settings, the number of earlier requests,
-                how the answer ends, the text; never changed
-    failures    keys without a valid answer, with the reason; or `unread`, until the answer has been parsed
-    accounts    answers, tokens and cost of each LLM
-    settings    the settings behind each digest
-    origins     the answering model and day; `dated` gives the origin of each key's first answer
-
-Every row of `answers` has its own checksum, so that all undamaged rows can be recovered from a damaged file:
-see `medteb_mteb.curation.llm.repair_answers`.
+The database is in WAL mode with `synchronous=FULL`, so an answer survives a kill and a power cut once `put`
+has returned. Rows are never changed or deleted. The judges keep their grades in a second table of it.
 """
 
 from __future__ import annotations
 
-import hashlib
-import zlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import os
+import sqlite3
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
-from medteb_mteb.curation.llm.account import Account
-from medteb_mteb.curation.llm.database import FAILURES_TABLE, KEY_BYTES, SETTINGS_TABLE, Database, Failure
-from medteb_mteb.curation.llm.origins import write_origin
+from filelock import FileLock, Timeout
+
+from mar_st.errors import MarError
+from mar_st.text.values import writable
 
 if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterator
 
-    from medteb_mteb.curation.llm.origins import Origin
-    from medteb_mteb.curation.llm.prompt import Prompt
+    from medteb_mteb.curation.llm.config import LLM
 
-__all__ = ["UNREAD", "Answer", "AnswerJournal", "answer_key", "proof"]
+__all__ = ["ENDINGS", "Account", "Answer", "Journal", "journal_path"]
 
-#: Internal reason in `failures` of an answer that has not been checked; it is never shown.
-UNREAD = "unread"
+VARIABLE = "MEDTEB_ANSWERS"
+#: Endings of answers that were received: as usual, cut off, or a refusal. Any other ending is the reason why
+#: there is no answer, such as `filtered`; the text is then the endpoint's message.
+ENDINGS = ("", "cut", "refused")
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS answers (
+    id INTEGER PRIMARY KEY, key BLOB NOT NULL, attempt INTEGER NOT NULL, llm TEXT NOT NULL,
+    ending TEXT NOT NULL, text TEXT NOT NULL, tokens_in INTEGER NOT NULL, tokens_out INTEGER NOT NULL,
+    estimated INTEGER NOT NULL, cost REAL NOT NULL, model TEXT NOT NULL, fingerprint TEXT NOT NULL,
+    day TEXT NOT NULL DEFAULT CURRENT_DATE, UNIQUE (key, attempt));
+CREATE INDEX IF NOT EXISTS answers_by_llm ON answers (llm, tokens_in, tokens_out, estimated, cost);
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer, paid for.
+    """An answer of an endpoint, or the reason why there is none.
 
     Attributes:
-        attempt: Number of earlier requests for the answer.
-        ending: `refused`, `cut`, or empty for a normal end.
-        text: Text of the answer.
+        text: Text of the answer, unchanged.
+        ending: See `ENDINGS`.
+        tokens_in: Tokens of the prompt.
+        tokens_out: Tokens of the answer.
+        estimated: Whether the tokens are estimated, since the endpoint did not count them.
+        model: Model that answered, according to the endpoint; empty if it names none.
+        fingerprint: Its `system_fingerprint`; empty if it gives none.
+        id: Row in the journal.
     """
 
-    attempt: int
-    ending: str
     text: str
-
-
-def answer_key(settings: bytes, prompt: Prompt) -> bytes:
-    """Return the key of an answer, 16 bytes, from the digest of the settings and the prompt."""
-    parts = (prompt.system, prompt.user, prompt.variant)
-    digests = [hashlib.sha256(part.encode("utf-8", "surrogatepass")).digest() for part in parts]
-    return hashlib.sha256(settings + b"".join(digests)).digest()[:KEY_BYTES]
-
-
-def proof(key: bytes, settings: bytes, answer: Answer) -> bytes:
-    """Return the checksum of a row of `answers`, 4 bytes."""
-    content = f"{answer.attempt} {answer.ending} {answer.text}"
-    return zlib.crc32(key + settings + content.encode()).to_bytes(4, "big")
-
-
-class AnswerJournal(Database[Account]):
-    """Journal of answers, an SQLite database; see the module's docstring."""
-
-    application = 0x4D54414E
-    version = 1
-    # With row ids; without them, rows of this length would be stored in inner pages of the tree, too.
-    schema = f"""
-CREATE TABLE answers (key BLOB NOT NULL, settings BLOB NOT NULL, attempt INTEGER NOT NULL,
-    ending TEXT NOT NULL, answer TEXT NOT NULL, proof BLOB NOT NULL, PRIMARY KEY (key, attempt));
-{FAILURES_TABLE}
-CREATE TABLE accounts (llm TEXT PRIMARY KEY, answers INTEGER NOT NULL, tokens_in INTEGER NOT NULL,
-    tokens_out INTEGER NOT NULL, cost REAL NOT NULL, estimated INTEGER NOT NULL) WITHOUT ROWID;
-{SETTINGS_TABLE}
-"""
-    holder = "llm"
-    table = "answers"
-    remedy = (
-        "The same command with --repair (repair_answers of medteb_mteb.curation.llm) moves it aside and "
-        "resumes with every answer that can still be read."
-    )
+    ending: str = ""
+    tokens_in: int = 0
+    tokens_out: int = 0
+    estimated: bool = False
+    model: str = ""
+    fingerprint: str = ""
+    id: int = 0
 
     @property
-    def unpaid(self) -> Account:
-        """Return an empty account."""
-        return Account()
+    def received(self) -> bool:
+        """Return True if there is an answer."""
+        return self.ending in ENDINGS
 
-    def answers(self, keys: Sequence[bytes]) -> dict[bytes, list[Answer]]:
-        """Return the answers by key, first one first; without the keys that have none."""
-        by_key: dict[bytes, list[Answer]] = {}
-        columns = "key, settings, attempt, ending, answer, proof"
-        for key, settings, attempt, ending, text, checksum in self._rows("answers", columns, keys):
-            answer = Answer(attempt, ending, text)
-            if proof(key, settings, answer) != checksum:
-                raise self._damaged("an answer does not agree with its checksum")
-            by_key.setdefault(key, []).append(answer)
-        for key_answers in by_key.values():
-            key_answers.sort(key=lambda answer: answer.attempt)
-        return by_key
 
-    def known(self, keys: Sequence[bytes]) -> set[bytes]:
-        """Return the keys that have answers, valid or not."""
-        return {key for (key,) in self._rows("answers", "DISTINCT key", keys)}
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Number of answers of an LLM, their tokens, and their cost at the prices of their days."""
 
-    def add(
-        self,
-        settings: bytes,
-        key: bytes,
-        answer: Answer,
-        *,
-        llm: str,
-        paid: Account,
-        origin: Origin | None = None,
-    ) -> None:
-        """Store an answer that has just arrived, before it is parsed, and its cost.
+    answers: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost: float = 0.0
+    estimated: int = 0
+
+
+class Journal:
+    """The journal; use it as a context manager.
+
+    Args:
+        path: The database; created if it is missing.
+        write: Lock the journal for this process. False: only read it, and create nothing.
+
+    Raises:
+        MarError: Another process uses the journal, or it is no SQLite database, or damaged.
+    """
+
+    def __init__(self, path: str | Path, *, write: bool = True) -> None:
+        self.path = Path(path)
+        self._lock = FileLock(f"{self.path}.lock") if write else None
+        if self._lock is not None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self._lock.acquire(timeout=0)
+            except Timeout:
+                raise MarError(
+                    f"Another process uses the journal {self.path}. Wait for it to end, or give another one."
+                ) from None
+        place = str(self.path) if write or self.path.is_file() else ":memory:"
+        try:
+            self.db = sqlite3.connect(place, isolation_level=None)
+            self.db.execute("PRAGMA journal_mode=WAL")
+            self.db.execute("PRAGMA synchronous=FULL")
+            self.db.executescript(_TABLE)
+        except sqlite3.Error as error:
+            self.close()
+            raise self._failed(error) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.db.close()
+        self.close()
+
+    def close(self) -> None:
+        """Release the lock."""
+        if self._lock is not None:
+            self._lock.release()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Provide the database for writing: all of it is written, or nothing.
+
+        Raises:
+            MarError: It cannot be written.
+        """
+        try:
+            self.db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self.db
+            except BaseException:
+                self.db.execute("ROLLBACK")
+                raise
+            self.db.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+
+    def get(self, key: bytes, attempt: int) -> Answer | None:
+        """Return a stored answer; `None` if there is none."""
+        row = self.db.execute(
+            "SELECT text, ending, tokens_in, tokens_out, estimated, model, fingerprint, id FROM answers "
+            "WHERE key = ? AND attempt = ?",
+            (key, attempt),
+        ).fetchone()
+        return None if row is None else Answer(*row)
+
+    def put(self, key: bytes, attempt: int, llm: LLM, answer: Answer) -> Answer:
+        """Store an answer that has just arrived, and return it as stored."""
+        # Lone surrogates, which JSON can express and UTF-8 cannot, are replaced.
+        text, model, fingerprint = map(writable, (answer.text, answer.model, answer.fingerprint))
+        cost = llm.cost(answer.tokens_in, answer.tokens_out)
+        tokens = (answer.tokens_in, answer.tokens_out, int(answer.estimated), cost)
+        row = (key, attempt, llm.name, answer.ending, text, *tokens, model[:200], fingerprint[:200])
+        with self.transaction() as db:
+            cursor = db.execute(
+                "INSERT INTO answers (key, attempt, llm, ending, text, tokens_in, tokens_out, estimated, "
+                "cost, model, fingerprint) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                row,
+            )
+            return replace(answer, text=text, id=int(cursor.lastrowid or 0))
+
+    def account(self, llm: str) -> Account:
+        """Return what an LLM was paid, over all runs."""
+        return Account(
+            *self.db.execute(
+                "SELECT count(*), coalesce(sum(tokens_in), 0), coalesce(sum(tokens_out), 0), "
+                "coalesce(sum(cost), 0.0), coalesce(sum(estimated), 0) FROM answers "
+                "WHERE llm = ? AND tokens_in > 0",
+                (llm,),
+            ).fetchone()
+        )
+
+    def origins(self, ids: dict[int, int], what: str) -> list[dict[str, object]]:
+        """Return which models answered on which days, in the form of `provenance.json`.
 
         Args:
-            settings: Digest of the LLM's settings.
-            key: Key of the request.
-            answer: The answer.
-            llm: The LLM whose account is charged.
-            paid: Amount added to the account.
-            origin: Source and date of the answer.
+            ids: Number of items by the row of their answer.
+            what: Name of the items.
         """
-        row = (key, settings, answer.attempt, answer.ending, answer.text, proof(key, settings, answer))
+        counts: dict[tuple[str, str, str], int] = {}
+        for row, number in ids.items():
+            origin = self.db.execute(
+                "SELECT day, model, fingerprint FROM answers WHERE id = ?", (row,)
+            ).fetchone()
+            counts[origin] = counts.get(origin, 0) + number
+        names = ("date", "model", "system_fingerprint")
+        return [
+            {**{name: value for name, value in zip(names, origin, strict=True) if value}, what: number}
+            for origin, number in sorted(counts.items())
+        ]
 
-        def write(db: sqlite3.Connection) -> None:
-            db.execute("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?, ?, ?)", row)
-            db.execute("INSERT OR REPLACE INTO failures VALUES (?, ?, ?)", (key, UNREAD, answer.attempt))
-            if origin is not None:
-                write_origin(db, [key], origin)
-            self._book(db, llm, paid)
+    def _failed(self, error: sqlite3.Error) -> MarError:
+        return MarError(
+            f"The journal {self.path} cannot be used ({error}). If the disk is full, free some space and run "
+            "the same command again; if the file is damaged, restore it, or give another one."
+        )
 
-        self._keep(write)
 
-    def accept(self, keys: Iterable[bytes]) -> None:
-        """Record that keys have valid answers."""
-        self._keep(lambda db: db.executemany("DELETE FROM failures WHERE key = ?", [(key,) for key in keys]))
+def journal_path(out: str | Path, journal: str | Path | None = None) -> Path:
+    """Return the journal: as given, `$MEDTEB_ANSWERS`, or `answers.sqlite` beside the output folder.
 
-    def fail(self, key: bytes, failure: Failure) -> None:
-        """Record that a key has no valid answer."""
-        row = (key, failure.reason, failure.attempt)
-        self._keep(lambda db: db.execute("INSERT OR REPLACE INTO failures VALUES (?, ?, ?)", row))
+    It is never inside the output folder, so that deleting the output does not delete paid answers.
+    """
+    return Path(journal or os.environ.get(VARIABLE) or Path(out).resolve().parent / "answers.sqlite")

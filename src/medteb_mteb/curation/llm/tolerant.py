@@ -1,22 +1,15 @@
-"""Reading JSON as LLMs write it: with thoughts, prose and Markdown around it, and with small mistakes in it.
-
-Only the format is repaired. Incomplete values are ignored, and repeated keys are returned twice, so that the
-caller can refuse them. Repairs are those of `json-repair`; objects that it closes, merges or overwrites on
-its own are not accepted.
-"""
+"""Reading JSON as LLMs write it: with thoughts, prose and Markdown around it, and with small mistakes."""
 
 from __future__ import annotations
 
 import json
 import re
-from contextlib import suppress
-from dataclasses import dataclass
+import unicodedata
 from typing import Any
 
-from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.llm.prompt import Rejected
+from mar_st.errors import MarError
 
-__all__ = ["Members", "Value", "json_object", "json_values", "spoken"]
+__all__ = ["Members", "Rejected", "json_object", "json_values", "spoken"]
 
 #: Ends of a model's thoughts: DeepSeek, Qwen, GLM, Seed and most others; Kimi; Mistral; Cohere; Gemma.
 _THOUGHT_ENDS = re.compile(
@@ -36,22 +29,24 @@ _STARTS_WITH_JSON = re.compile(r"[\s`*\"]*+(?:json)?[\s`*]*+[{\[｛]", re.IGNORE
 #: Special tokens that a server has left in, such as <|im_end|> and <|begin_of_box|>.
 _SPECIAL_TOKENS = re.compile(r"<\|[\w ]{1,40}\|>")
 _ZERO_WIDTH = re.compile("[\ufeff\u200b-\u200d\u2060]")
-#: Marks of bold and code around keys and values.
-_MARKDOWN_MARKS = re.compile(r"(?<=[{\[,:：\s])(?:\*\*|`)|(?:\*\*|`)(?=\s*[}\],，:：])")
-#: Chinese colons and commas between quotation marks.
-_CHINESE_PUNCTUATION = (
-    (re.compile(r"(?<=[\"'”])\s*：\s*(?=[\"'“{\[\w])"), ": "),
-    (re.compile(r"(?<=[\"'”}\]])\s*[，、；]\s*(?=[\"'“{\[}])"), ", "),
-)
-_OPENING, _BRACES, _BRACKETS = re.compile(r"[{\[]"), re.compile(r"[{}]"), re.compile(r"[\[\]]")
-#: Maximum length and nesting depth of a piece that is repaired.
-_MAX_PIECE_LENGTH, _MAX_PIECE_DEPTH = 50_000, 50
-#: Maximum number of brackets that turn out to be prose; after more, reading stops.
-_MAX_PROSE_BRACKETS = 1000
+_OPENING = re.compile(r"[{\[]")
+#: Length of a text that is repaired at most.
+_MAX_REPAIRED = 50_000
+
+
+class Rejected(Exception):  # noqa: N818 - an outcome, not a mistake
+    """An unusable answer: `reason` is a short key that is counted, for instance `missing-key`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class Members(list[tuple[str, Any]]):
     """Members of an object in their order; a dict would keep only the last of a repeated key."""
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=Members, strict=False)
 
 
 def spoken(content: str, *, cut: bool = False) -> str:
@@ -82,73 +77,43 @@ def _conclusion(thoughts: str) -> str:
     return thoughts if end.endswith(("}", "]", "｝")) else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A JSON value.
+def json_values(text: str) -> tuple[list[Any], bool]:
+    """Return the outermost objects and arrays of a text that are valid JSON, and whether that is all of them.
 
-    Attributes:
-        content: The value; its objects are `Members`.
-        repaired: The text before the repair; empty if it was valid.
+    Objects are `Members`. Brackets of prose that hold no JSON are left out.
     """
-
-    content: Any
-    repaired: str = ""
-
-
-def json_values(text: str) -> list[Value]:
-    """Return all outermost objects and arrays of a text, unchanged or repaired.
-
-    An object that does not end is left out with its content. A repair may put a value under a wrong key; if
-    that matters, compare with the text of `Value.repaired`.
-    """
-    if text[:1] == '"' and text[-1:] == '"':
-        with suppress(ValueError):  # JSON inside a JSON string
-            text = str(json.loads(text))
-    if "{" not in text:
-        text = text.translate(str.maketrans("｛｝", "{}"))
-    values: list[Value] = []
-    ends: dict[int, tuple[int, int]] | None = None
-    place = prose = 0
-    while prose < _MAX_PROSE_BRACKETS and (start := _OPENING.search(text, place)):
-        piece = ""
+    values: list[Any] = []
+    place = 0
+    while start := _OPENING.search(text, place):
         try:
             value, place = _DECODER.raw_decode(text, start.start())
+            values.append(value)
         except RecursionError:
-            break
+            return [], False
         except ValueError:
-            ends = _ends(text) if ends is None else ends
-            end = ends.get(start.start())
-            if end is None:
-                if start.group() == "{":
-                    break
-                place, prose = start.end(), prose + 1
-                continue
-            place, depth = end
-            piece = text[start.start() : place]
-            value = _repaired(piece) if depth <= _MAX_PIECE_DEPTH else None
-            if value is None and start.group() == "[":
-                place, prose = start.end(), prose + 1
-                continue
-        if value:
-            values.append(Value(value, piece))
-    return values
+            if start.group() == "{":
+                return values, False
+            place = start.end()
+    return values, True
 
 
 def json_object(content: str) -> dict[str, Any]:
-    """Return the JSON object of an answer, without reasoning and text around it.
+    """Return the JSON object of an answer, without reasoning and text around it, repaired if it is not valid.
 
     Raises:
-        Rejected: `no-json`: there is not exactly one object, a key occurs twice, or it is nested too deeply.
+        Rejected: `no-json`: there is not exactly one object, or a key occurs twice.
     """
-    values = [value.content for value in json_values(spoken(content))]
+    text = spoken(content)
+    values, whole = json_values(text)
     objects = [value for value in values if isinstance(value, Members)]
+    if not whole or not objects:
+        objects = [_repaired(text)]
+    if any(other != objects[0] for other in objects[1:]):
+        raise Rejected("no-json")
     try:
-        if not objects or any(other != objects[0] for other in objects[1:]):
-            raise Rejected("no-json")
-        parsed: dict[str, Any] = _as_dict(objects[0])
+        return _as_dict(objects[0])  # type: ignore[no-any-return]
     except RecursionError as error:  # nested hundreds of levels deep
         raise Rejected("no-json") from error
-    return parsed
 
 
 def _as_dict(value: Any) -> Any:
@@ -160,77 +125,29 @@ def _as_dict(value: Any) -> Any:
     return [_as_dict(one) for one in value] if isinstance(value, list) else value
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=Members, strict=False)
+def _repaired(text: str) -> Members:
+    """Return the one object of a text that is not valid JSON.
 
-
-def _ends(text: str) -> dict[int, tuple[int, int]]:
-    """Return the end and the nesting depth of each closed bracket by its start.
-
-    Braces and brackets are counted apart, and quotation marks are ignored, because they may be wrong. One
-    pass over the text: an answer of brackets alone must not take long.
+    Raises:
+        Rejected: `no-json`: no object is closed, or its keys are not those of the text.
     """
-    ends: dict[int, tuple[int, int]] = {}
-    for pattern, opening in ((_BRACES, "{"), (_BRACKETS, "[")):
-        open_: list[list[int]] = []  # start, and depth of the content
-        for match in pattern.finditer(text):
-            if match.group() == opening:
-                open_.append([match.start(), 0])
-            elif open_:
-                start, inner = open_.pop()
-                ends[start] = (match.end(), inner + 1)
-                if open_:
-                    open_[-1][1] = max(open_[-1][1], inner + 1)
-    return ends
-
-
-def _repaired(piece: str) -> Any:
-    """Return the repaired value of a bracketed piece that is not valid JSON; `None` if there is none."""
     try:
         from json_repair import repair_json  # lazy: json_repair
     except ImportError as error:
-        raise BuildError(
+        raise MarError(
             "Reading an LLM's answers needs the json-repair package: pip install 'medteb[build]'."
         ) from error
-    plain = _MARKDOWN_MARKS.sub("", piece)
-    for pattern, replacement in _CHINESE_PUNCTUATION:
-        plain = pattern.sub(replacement, plain)
-    if len(plain) > _MAX_PIECE_LENGTH:
-        return None
+    plain = text.translate(str.maketrans("｛｝", "{}"))
+    piece = plain[plain.find("{") : plain.rfind("}") + 1] if "{" in plain else ""
+    if not piece or len(piece) > _MAX_REPAIRED:
+        raise Rejected("no-json")
+    if "“" in piece and '"' not in piece:
+        piece = unicodedata.normalize("NFKC", piece).translate(str.maketrans("“”", '""'))
     try:
-        repaired = repair_json(plain, return_objects=True, skip_json_loads=True)
-    except Exception:  # after a bug of the library the text only counts as unreadable
-        return None
-    if not isinstance(repaired, dict if piece[0] == "{" else list):
-        return None
-    return _with_repetitions(repaired, plain)
-
-
-def _with_repetitions(value: Any, text: str) -> Any:
-    """Return a repaired value with `Members`; a key that is repeated in its text occurs twice."""
-    counts: dict[str, int] = {}
-    _count_keys(value, counts)
-    repeated = {key for key, number in counts.items() if _key_count(key, text) > number}
-
-    def members(one: Any) -> Any:
-        if isinstance(one, dict):
-            object_members = Members((key, members(inner)) for key, inner in one.items())
-            object_members.extend((key, None) for key in one if key in repeated)
-            return object_members
-        return [members(inner) for inner in one] if isinstance(one, list) else one
-
-    return members(value)
-
-
-def _count_keys(value: Any, counts: dict[str, int]) -> None:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            counts[key] = counts.get(key, 0) + 1
-            _count_keys(inner, counts)
-    elif isinstance(value, list):
-        for inner in value:
-            _count_keys(inner, counts)
-
-
-def _key_count(key: str, text: str) -> int:
-    """Return how often a text contains a string as a key."""
-    return len(re.findall(rf"(?<![\w-]){re.escape(key)}(?![\w-])[\s\"'“”‘’]*[:：]", text))
+        value = repair_json(piece, return_objects=True, skip_json_loads=True)
+    except Exception as error:  # after a bug of the library the text only counts as unreadable
+        raise Rejected("no-json") from error
+    keys = [] if not isinstance(value, dict) else list(value)
+    if not keys or any(len(re.findall(rf"{re.escape(key)}[\"'“”\s*`]*[:：]", piece)) > 1 for key in keys):
+        raise Rejected("no-json")
+    return Members((key, value[key]) for key in keys)

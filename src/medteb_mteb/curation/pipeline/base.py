@@ -13,7 +13,7 @@ from medteb_mteb.curation.pipeline.work import Volume
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from medteb_mteb.curation.llm.config import LLM
+    from medteb_mteb.curation.llm import LLM
     from medteb_mteb.curation.pipeline.settings import PipelineSettings
     from medteb_mteb.curation.pipeline.work import Charge, StepJob, StepOutcome, StepView
 

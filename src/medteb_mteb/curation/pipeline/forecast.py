@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from medteb_mteb.curation.files.folder import read_json
 from medteb_mteb.curation.files.read import MANIFEST, read_texts
-from medteb_mteb.curation.judge.pools import read_pools
+from medteb_mteb.curation.judge import read_pools
 from medteb_mteb.curation.labels.grades import by_pair, read_judgements, read_labels
-from medteb_mteb.curation.llm.budget import tokens_of
+from medteb_mteb.curation.llm import tokens_of
 from medteb_mteb.curation.pipeline.opened import Build, until_step
 from medteb_mteb.curation.pipeline.state import State
 from medteb_mteb.curation.pipeline.work import Charge, StepView, Volume

@@ -7,12 +7,11 @@ import re
 from typing import TYPE_CHECKING
 
 from mar_st.data.trec import is_run
-from mar_st.model.names import is_ours
+from mar_st.model.names import is_ours, model_source
 from medteb_mteb.curation.files.read import HUB_PREFIX
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.pipeline.base import KEEP_AWAY_KEY, ResolvedInput
 from medteb_mteb.curation.pipeline.schema import beside
-from medteb_mteb.curation.pooling.encoders import encoder_source
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,7 +124,7 @@ def model_places(step: PipelineStep, base: Path) -> dict[str, str]:
         if name and (os.path.isdir(folder) or is_file):  # noqa: PTH112
             places[name] = str(folder)
         elif is_ours(name):
-            places[name] = encoder_source(name)
+            places[name] = model_source(name)
         elif _HUB_NAME.fullmatch(name) or (name in BM25_RETRIEVERS and "bm25" in step.MODELS):
             places[name] = name
         else:

@@ -12,8 +12,8 @@ from pydantic import Field, ValidationError, field_validator
 
 from mar_st.files.yaml_text import YamlError, parse_yaml
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.judge.config import load_judges
-from medteb_mteb.curation.llm.config import load_llm
+from medteb_mteb.curation.judge import load_judges
+from medteb_mteb.curation.llm import load_llm
 from medteb_mteb.curation.pipeline.registry import AnyStep  # noqa: TC001 - pydantic needs it
 from medteb_mteb.curation.pipeline.settings import PipelineSettings
 

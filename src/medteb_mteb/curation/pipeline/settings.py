@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from medteb_mteb.curation.judge.config import Judges
-from medteb_mteb.curation.llm.config import LLM
+from medteb_mteb.curation.judge import Judges
+from medteb_mteb.curation.llm import LLM
 
 __all__ = ["PipelineSettings"]
 

@@ -1,18 +1,7 @@
-"""Synonym STS: pairs of questions, from a dictionary of synonyms and queries that an LLM rewrites."""
+"""Synonym STS: an LLM rewrites queries that have a term of a dictionary of synonyms."""
 
 from __future__ import annotations
 
-from medteb_mteb.curation.sts.dictionary import Dictionary, DictionaryEntry, read_dictionary
-from medteb_mteb.curation.sts.settings import StsSettings
-from medteb_mteb.curation.sts.step import StsEstimate, StsReport, estimate, sts
+from medteb_mteb.curation.sts.step import STS, StsSettings, sts
 
-__all__ = [
-    "Dictionary",
-    "DictionaryEntry",
-    "StsEstimate",
-    "StsReport",
-    "StsSettings",
-    "estimate",
-    "read_dictionary",
-    "sts",
-]
+__all__ = ["STS", "StsSettings", "sts"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from mar_st.text.normalisation import normalise
 from medteb_mteb.curation.judge.injection import suspicious
-from medteb_mteb.curation.sts.prompt import POSITIVE, REWRITE_KINDS
-from medteb_mteb.curation.sts.question import bounds, is_question, says_little
+from medteb_mteb.curation.sts.prompt import POSITIVE, REWRITE_KINDS, bounds
+from medteb_mteb.curation.sts.select import says_little
 from medteb_mteb.curation.texts.terms import fold
 
 if TYPE_CHECKING:
@@ -16,8 +17,14 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.sts.select import SwappedQuery
     from medteb_mteb.curation.texts.terms import Terms
 
-__all__ = ["REASONS", "check"]
+__all__ = ["REASONS", "check", "is_question"]
 
+#: Marks of a question without a question mark. Words that also occur in statements are left out where the
+#: statement is the likelier reading: 没什么, 不怎么.
+_ASKING = re.compile(
+    r"[吗呢]|(?<![没无])什么|(?<![没不])怎么|怎样|如何|为何|哪|谁|几[天次个周月年岁点号]|多[少久大长高远快]|"
+    r"是否|能否|可否|有无|有没有|(.)[不没]\1|(?<!不)要不要|什么时候|何时|啥|咋"
+)
 #: Why a rewrite is dropped, in the order of the checks.
 REASONS = {
     "instruction": "it looks as if it wanted to instruct a model",
@@ -83,3 +90,10 @@ def _shape(text: str, candidate: SwappedQuery, terms: Terms) -> tuple[str, ...]:
             parts.append(normalise(text[end : place.start]))
             end = place.end
     return (*parts, normalise(text[end:]))
+
+
+def is_question(text: str) -> bool:
+    """Return True if a Chinese text is one line that asks something."""
+    if "\n" in text or "\r" in text:
+        return False
+    return text.rstrip('"”』」）) ')[-1:] in ("?", "？") or _ASKING.search(text) is not None

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 from mar_st.text.values import as_text
 from medteb_mteb.curation.judge.injection import defused, delimiter
-from medteb_mteb.curation.llm import Prompt, Rejected, json_object
-from medteb_mteb.curation.llm.budget import tokens_of
-from medteb_mteb.curation.sts.question import bounds
+from medteb_mteb.curation.llm import Prompt, Rejected, json_object, tokens_of
 
 if TYPE_CHECKING:
     from medteb_mteb.curation.sts.select import SwappedQuery
 
-__all__ = ["POSITIVE", "REWRITE_KINDS", "prompt_version", "read_rewrites", "render"]
+__all__ = ["POSITIVE", "REWRITE_KINDS", "bounds", "prompt_version", "read_rewrites", "render"]
 
 #: Rewrites of each query: one question that asks the same, and a hard and an easy one that do not.
 REWRITE_KINDS = ("positive", "negative-1", "negative-2")
@@ -65,6 +64,14 @@ def prompt_version() -> str:
     """Return the digest (16 hex digits) of the prompt without its input."""
     parts = (SYSTEM, TEMPLATE, json.dumps(SCHEMA, sort_keys=True))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def bounds(query: str, tolerance: float) -> tuple[int, int]:
+    """Return the fewest and most characters that `positive` may have."""
+    length = len(query.strip())
+    # The small constant compensates for rounding errors such as 0.3 x 10 = 2.9999...
+    allowed = math.floor(tolerance * length + 1e-9)
+    return max(1, length - allowed), length + allowed
 
 
 def render(candidate: SwappedQuery, tolerance: float) -> Prompt:

@@ -1,4 +1,4 @@
-"""Selection of the queries to rewrite, and of the term to replace in each."""
+"""Selection of the queries to rewrite: those that have a term of a dictionary of synonyms."""
 
 from __future__ import annotations
 
@@ -7,19 +7,110 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from mar_st.data.reading import read_rows
+from mar_st.errors import MarError
 from mar_st.text.normalisation import normalise
+from mar_st.text.values import as_text
 from medteb_mteb.curation.files.records import Dropped
 from medteb_mteb.curation.judge.injection import suspicious
-from medteb_mteb.curation.sts.question import MIN_LETTERS, bounds, says_little
+from medteb_mteb.curation.sts.prompt import bounds
+from medteb_mteb.curation.texts.terms import Terms, fold
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
+    from mar_st.data.reading import Row
     from medteb_mteb.curation.files.records import Text
-    from medteb_mteb.curation.sts.dictionary import Dictionary, DictionaryEntry
     from medteb_mteb.curation.texts.terms import TermMatch
 
-__all__ = ["Selection", "SwappedQuery", "select"]
+__all__ = [
+    "Dictionary",
+    "DictionaryEntry",
+    "Selection",
+    "SwappedQuery",
+    "read_dictionary",
+    "says_little",
+    "select",
+]
+
+#: Letters that a question has besides its term.
+MIN_LETTERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DictionaryEntry:
+    """A term and a synonym of it.
+
+    Attributes:
+        origin: The term as used in queries.
+        replace: The synonym.
+    """
+
+    origin: str
+    replace: str
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """Return both terms, folded, in an order independent of the direction."""
+        first, second = sorted((fold(self.origin), fold(self.replace)))
+        return first, second
+
+
+class Dictionary:
+    """Entries, and the positions of their terms in a text.
+
+    Args:
+        entries: The entries; of entries that differ only in case or width, the first counts.
+
+    Attributes:
+        entries: The entries.
+        repeated: Number of repeated entries.
+        terms: All terms, synonyms included: a term that is part of a synonym is not found in it.
+    """
+
+    def __init__(self, entries: Iterable[DictionaryEntry]) -> None:
+        every = list(entries)
+        if not every:
+            raise MarError("The dictionary holds no entries.")
+        known: dict[tuple[str, str], DictionaryEntry] = {}
+        for entry in every:
+            known.setdefault((fold(entry.origin), fold(entry.replace)), entry)
+        self.entries = tuple(known.values())
+        self.repeated = len(every) - len(known)
+        self.terms = Terms(term for entry in self.entries for term in (entry.origin, entry.replace))
+        self._by_origin: dict[str, list[DictionaryEntry]] = {}
+        for (origin, _), entry in known.items():
+            self._by_origin.setdefault(origin, []).append(entry)
+
+    def of(self, term: str) -> list[DictionaryEntry]:
+        """Return the entries of a term, in their order.
+
+        Args:
+            term: The term, folded.
+        """
+        return self._by_origin.get(term, [])
+
+
+def read_dictionary(source: str | Path) -> Dictionary:
+    """Return the dictionary of a file or folder of rows with the columns `origin` and `replace`.
+
+    A term with several synonyms has a row for each.
+
+    Raises:
+        MarError: The rows cannot be read, or are not terms.
+    """
+    return Dictionary(read_rows(source, _entry))
+
+
+def _entry(row: Row) -> DictionaryEntry:
+    terms = [as_text(row.values.get(column)) for column in ("origin", "replace")]
+    if terms[0] is None or terms[1] is None:
+        raise MarError(f"expected 'origin' and 'replace', two terms; got {', '.join(map(str, row.values))}.")
+    entry = DictionaryEntry(terms[0].strip(), terms[1].strip())
+    if fold(entry.origin) == fold(entry.replace):
+        raise MarError(f"origin and replace are the same term: {entry.origin!r}.")
+    return entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,3 +256,8 @@ def _drawn(
         if one.query.id in reasons
     ]
     return [one for one in candidates if one.query.id not in reasons]
+
+
+def says_little(text: str, term: str) -> bool:
+    """Return True if a text says next to nothing besides the term."""
+    return len(normalise(text)) - len(normalise(term)) < MIN_LETTERS

@@ -14,15 +14,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from mar_st.errors import MarError
 from mar_st.text.normalisation import normalise
-from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.texts.split import near_duplicates
-from medteb_mteb.curation.training.leaks import HeldOut
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from medteb_mteb.curation.sts.select import SwappedQuery
+    from medteb_mteb.curation.training import HeldOut
 
 __all__ = ["QuerySplit", "split_by_entry"]
 
@@ -38,33 +37,31 @@ class QuerySplit:
             missing), `leak` (near a query of a known training set). For the others: `near-test` (near a test
             query), `near-other-test` (near a query of another edition's test), `shared-sentence` (one of its
             sentences is also in the test).
-        entries: Numbers of entries of the test and of training.
     """
 
     test: list[str]
     train: list[str]
     left_out: dict[str, str] = field(default_factory=dict)
-    entries: tuple[int, int] = (0, 0)
 
 
 def split_by_entry(
-    candidates: Sequence[SwappedQuery],
+    entries: Mapping[str, tuple[str, str]],
     sentences: Mapping[str, Sequence[str]],
     *,
     whole: Collection[str],
     test: float,
     threshold: float,
     seed: int,
-    training_queries: Sequence[str] = (),
-    held_out: HeldOut | None = None,
+    training_queries: Sequence[str],
+    held_out: HeldOut,
 ) -> QuerySplit:
     """Put whole entries on one side, in whichever direction they are used.
 
     Entries are drawn with a seed and go to the test as long as their queries fit.
 
     Args:
-        candidates: The queries with their entries.
-        sentences: All sentences by query id: the query and its rewrites.
+        entries: Dictionary entry by query id.
+        sentences: All sentences by query id: the query, then its rewrites.
         whole: Ids of the queries that may be in the test.
         test: Maximum number of test queries, or their share of those if below 1; as many as there are, or
             more, takes all.
@@ -74,34 +71,33 @@ def split_by_entry(
         held_out: Queries of other tests; near-duplicates of them are left out of training.
 
     Raises:
-        BuildError: No entry fits into the test, or the whole test leaks.
+        MarError: No entry fits into the test, or the whole test leaks.
     """
-    pairs = {one.query.id: one.entry.pair for one in candidates}
-    texts = {one.query.id: one.query.full for one in candidates}
-    leaks = _leaks([name for name in pairs if name in whole], sentences, training_queries, threshold)
-    if whole and len(leaks) == len(whole):
-        raise BuildError(
-            "The test is empty: all queries that could go to it are near-duplicates of training queries. "
-            "Give more queries, or leave that training set out."
-        )
+    of_test = [(name, text) for name in entries if name in whole for text in sentences[name]]
+    near = near_duplicates([text for _, text in of_test], training_queries, threshold=threshold)
+    leaks = {of_test[row][0] for row, _, _ in near}
     # Leaking queries are left out before the draw, so that the test is as large as possible.
-    sizes = Counter(pair for name, pair in pairs.items() if name in whole and name not in leaks)
-    entries = _entries(sizes, test, len(whole), seed)
-    chosen = [name for name, pair in pairs.items() if pair in entries]
-    left_out = dict.fromkeys((name for name in chosen if name not in whole), "incomplete")
-    left_out |= {name: leaks[name] for name in chosen if name in leaks}
-    kept = [name for name in chosen if name not in left_out]
-    others = [name for name, pair in pairs.items() if pair not in entries]
-    left_out |= _near(others, kept, texts, sentences, threshold)
-    left_out |= _of_tests(others, sentences, held_out or HeldOut())
-    train = [name for name in others if name not in left_out]
-    counts = tuple(len({pairs[name] for name in side}) for side in (kept, train))
-    return QuerySplit(kept, train, left_out, (counts[0], counts[1]))
+    sizes = Counter(pair for name, pair in entries.items() if name in whole and name not in leaks)
+    chosen = _drawn(sizes, round(test * len(whole)) if test < 1 else int(test), seed)
+    tested = [name for name, pair in entries.items() if pair in chosen]
+    others = [name for name, pair in entries.items() if pair not in chosen]
+    left_out = {name: "incomplete" for name in tested if name not in whole}
+    left_out |= {name: "leak" for name in tested if name in leaks}
+    kept = [name for name in tested if name not in left_out]
+    # Training queries that are near the test.
+    texts = [text for name in kept for text in sentences[name]]
+    exact = {normalise(text) for text in texts}
+    shared = (name for name in others if any(normalise(text) in exact for text in sentences[name]))
+    left_out |= dict.fromkeys(shared, "shared-sentence")
+    pairs = near_duplicates([sentences[name][0] for name in others], texts, threshold=threshold)
+    left_out |= {others[row]: "near-test" for row, _, _ in pairs}
+    rows = [(name, text) for name in others for text in sentences[name]]
+    left_out |= {rows[row][0]: "near-other-test" for row in held_out.leaks([text for _, text in rows])}
+    return QuerySplit(kept, [name for name in others if name not in left_out], left_out)
 
 
-def _entries(sizes: Counter[tuple[str, str]], test: float, total: int, seed: int) -> set[tuple[str, str]]:
-    """Return the entries of the test, given each entry's usable queries, and the total for a share."""
-    wanted = round(test * total) if test < 1 else int(test)
+def _drawn(sizes: Counter[tuple[str, str]], wanted: int, seed: int) -> set[tuple[str, str]]:
+    """Return the entries of the test, given the number of usable queries of each."""
     order = sorted(sizes)
     random.Random(f"{seed} entries").shuffle(order)
     chosen: set[tuple[str, str]] = set()
@@ -111,43 +107,9 @@ def _entries(sizes: Counter[tuple[str, str]], test: float, total: int, seed: int
             chosen.add(pair)
             room -= sizes[pair]
     if not chosen:
-        raise BuildError(
-            f"The test is empty: {wanted} of {sizes.total()} queries with all rewrites may go there, and the "
-            f"smallest of {len(sizes)} entries has {min(sizes.values(), default=0)}. Raise test, or set "
-            "per_entry."
+        raise MarError(
+            f"The test is empty: {wanted} of {sizes.total()} queries with all rewrites that no training set "
+            f"holds may go there, and the smallest of {len(sizes)} entries has "
+            f"{min(sizes.values(), default=0)}. Give more queries, raise test, or set per_entry."
         )
     return chosen
-
-
-def _leaks(
-    test: Sequence[str], sentences: Mapping[str, Sequence[str]], training: Sequence[str], threshold: float
-) -> dict[str, str]:
-    rows = [(name, sentence) for name in test for sentence in sentences[name]]
-    near = near_duplicates([sentence for _, sentence in rows], training, threshold=threshold)
-    return {rows[row][0]: "leak" for row, _, _ in near}
-
-
-def _of_tests(
-    train: Sequence[str], sentences: Mapping[str, Sequence[str]], held_out: HeldOut
-) -> dict[str, str]:
-    rows = [(name, sentence) for name in train for sentence in sentences[name]]
-    leaks = held_out.leaks([sentence for _, sentence in rows])
-    return {rows[row][0]: "near-other-test" for row in leaks}
-
-
-def _near(
-    train: Sequence[str],
-    test: Sequence[str],
-    texts: Mapping[str, str],
-    sentences: Mapping[str, Sequence[str]],
-    threshold: float,
-) -> dict[str, str]:
-    reasons = {}
-    test_sentences = {normalise(sentence) for name in test for sentence in sentences[name]}
-    for name in train:
-        if any(normalise(sentence) in test_sentences for sentence in sentences[name]):
-            reasons[name] = "shared-sentence"
-    tests = [sentence for name in test for sentence in sentences[name]]
-    pairs = near_duplicates([texts[name] for name in train], tests, threshold=threshold)
-    reasons.update({train[row]: "near-test" for row, _, _ in pairs})
-    return reasons

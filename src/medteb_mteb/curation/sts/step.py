@@ -2,369 +2,327 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections import Counter
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from medteb_mteb.curation.edition.describe import gathered
-from medteb_mteb.curation.files.place import placing, refuse_taken
-from medteb_mteb.curation.files.read import read_texts, source_digest
-from medteb_mteb.curation.files.records import BuildError, Dropped
-from medteb_mteb.curation.llm import answers_path, estimate_cost, generate, load_llm, refuse_private
-from medteb_mteb.curation.llm.config import LLM
+from pydantic import Field, field_validator
+
+from mar_st.errors import MarError
+from mar_st.options import Argument
+from medteb_mteb.curation.edition.card import named, write_card
+from medteb_mteb.curation.edition.describe import describe, gathered
+from medteb_mteb.curation.files.layout import write_rows
+from medteb_mteb.curation.files.read import read_texts
+from medteb_mteb.curation.files.records import Text
+from medteb_mteb.curation.llm import refuse_private
+from medteb_mteb.curation.llm.step import WriterSettings, check_key
+from medteb_mteb.curation.step import Counts, Estimate, Input, Step, Volume
 from medteb_mteb.curation.sts.checks import check
-from medteb_mteb.curation.sts.dictionary import read_dictionary
-from medteb_mteb.curation.sts.prompt import REWRITE_KINDS, prompt_version, read_rewrites, render
-from medteb_mteb.curation.sts.select import select
-from medteb_mteb.curation.sts.split import split_by_entry
-from medteb_mteb.curation.sts.write import (
-    OUTPUT_FILES,
-    TASK,
-    Rewritten,
-    write_edition,
-    write_log,
-    write_training,
+from medteb_mteb.curation.sts.prompt import POSITIVE, REWRITE_KINDS, prompt_version, read_rewrites, render
+from medteb_mteb.curation.sts.select import (
+    Dictionary,
+    DictionaryEntry,
+    Selection,
+    SwappedQuery,
+    read_dictionary,
+    select,
 )
-from medteb_mteb.editions import load_edition
+from medteb_mteb.curation.sts.split import QuerySplit, split_by_entry
+from medteb_mteb.curation.training import training_queries
+from medteb_mteb.curation.training.rows import AgainstSettings
+from medteb_mteb.editions import write_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from medteb_mteb.curation.files.sources import TextSource
-    from medteb_mteb.curation.llm import Account, Cost, Generation, Prompt
-    from medteb_mteb.curation.sts.dictionary import Dictionary
-    from medteb_mteb.curation.sts.select import Selection
-    from medteb_mteb.curation.sts.settings import StsSettings
-    from medteb_mteb.curation.sts.split import QuerySplit
-    from medteb_mteb.curation.training.leaks import HeldOut
-    from medteb_mteb.editions import Edition
+__all__ = ["STS", "TASK", "StsSettings", "draw", "sts"]
 
-__all__ = ["StsEstimate", "StsReport", "estimate", "sts"]
-
-STEP_NAME = "sts"
+TASK = "MedTEBSTS"
+#: Negatives of a training row at most, as in the published records.
+MAX_NEGATIVES = 7
 
 
-@dataclass(frozen=True)
-class StsEstimate:
-    """Requests and cost of a call of `sts`.
+class StsSettings(WriterSettings, AgainstSettings):
+    """Options of `medteb sts`."""
 
-    Attributes:
-        queries: Number of given queries.
-        dropped: Number of queries that are not rewritten, by reason, see `Selection`.
-        entries: Number of entries of the dictionary.
-        cost: Requests, tokens and cost of the others.
-    """
+    dictionary: Annotated[Path, Argument(), Input("file")] = Field(
+        description="Dictionary of synonyms: rows with origin and replace."
+    )
+    queries: Annotated[Path, Argument(), Input("texts")] = Field(description="Queries.")
+    edition: str = Field(min_length=1, description="Name of the edition.")
+    licence: str = Field(min_length=1, description="Licence of the data.")
+    version: str = Field("1.0.0", description="Version of the edition.")
+    test: float = Field(
+        0.2, gt=0, allow_inf_nan=False, description="Number of test queries, or their share if below 1."
+    )
+    probabilities: tuple[float, float, float] = Field(
+        (1 / 3, 1 / 3, 1 / 3), description="Of positive, negative-1 and negative-2 for a test query."
+    )
+    tolerance: float = Field(
+        0.3, ge=0, lt=1, description="Share of the query's length by which that of the positive may differ."
+    )
+    per_entry: int | None = Field(None, ge=1, description="Maximum number of queries of a dictionary entry.")
+    limit: int | None = Field(None, ge=1, description="Maximum number of queries to rewrite.")
+    training: Annotated[tuple[Path, ...], Input("triples", "pairs", "alignment", earlier="training")] = Field(
+        (), description="Training data of models; the test has no near-duplicates of their queries."
+    )
+    seed: int = Field(42, description="Seed of all random choices.")
 
-    queries: int
-    dropped: dict[str, int]
-    entries: int
-    cost: Cost
+    @field_validator("probabilities")
+    @classmethod
+    def _sum_to_one(cls, value: tuple[float, float, float]) -> tuple[float, float, float]:
+        usual = all(math.isfinite(part) and part >= 0 for part in value) and abs(sum(value) - 1) <= 0.01
+        if not usual or not 0 < value[0] < 1:
+            raise ValueError(
+                "expected three probabilities with a sum of 1, the first one above 0 and below 1"
+            )
+        return value
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the content as JSON values."""
-        return asdict(self)
 
+@dataclass(frozen=True, slots=True)
+class _Rewritten:
+    """A query with its rewrites by kind, and the reason by kind for unusable ones."""
 
-@dataclass(frozen=True)
-class StsReport:
-    """Report of a call of `sts`.
-
-    Attributes:
-        folder: The folder of data.
-        journal: The journal of the answers.
-        queries: Number of given queries.
-        dropped: Number of queries dropped before the checks, by reason: those of `Selection`, and
-            `failed-...` without a valid answer.
-        rewrites: Number of rewrites by kind: valid ones (`good`), and the others by reason.
-        bought: Number of answers received in this run.
-        known: Number of answers already in the journal.
-        account: Cost of the LLM in the journal, over all runs.
-        stopped: Why requests were not sent; then nothing is written. Empty if all were sent.
-        edition: The edition, if it was written.
-        triples: Number of rows of `train/sts.jsonl`.
-        statistics: Numbers of the split and of dropped items.
-    """
-
-    folder: Path
-    journal: Path
-    queries: int
-    dropped: dict[str, int]
-    rewrites: dict[str, dict[str, int]]
-    bought: int
-    known: int
-    account: Account
-    stopped: str = ""
-    edition: Edition | None = None
-    triples: int = 0
-    statistics: dict[str, int] = field(default_factory=dict)
+    candidate: SwappedQuery
+    rewrites: Mapping[str, str]
+    dropped: Mapping[str, str]
 
     @property
-    def complete(self) -> bool:
-        """Return True if the data are written."""
-        return not self.stopped
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the content as JSON values."""
-        content = {
-            name: getattr(self, name) for name in ("queries", "dropped", "rewrites", "bought", "known")
-        }
-        content |= {"folder": str(self.folder), "journal": str(self.journal), "account": asdict(self.account)}
-        content |= {"complete": self.complete, "stopped": self.stopped}
-        if self.edition is not None:
-            content["edition"] = {"digest": self.edition.digest, "counts": self.edition.counts}
-            content |= {"triples": self.triples, "statistics": self.statistics}
-        return content
+    def good(self) -> dict[str, str]:
+        return {kind: self.rewrites[kind] for kind in REWRITE_KINDS if kind not in self.dropped}
 
 
-def estimate(
-    dictionary: str | Path,
-    queries: str | Path,
-    out: str | Path,
-    llm: LLM | str | Path,
-    how: StsSettings,
-    *,
-    journal: str | Path | None = None,
-    retry_failed: bool = False,
-) -> StsEstimate:
-    """Estimate the requests and cost of `sts`; nothing is sent, and no journal is created.
-
-    Raises:
-        BuildError: The input or the journal cannot be used.
-        FolderError: The input has unusable rows.
-    """
-    model = llm if isinstance(llm, LLM) else load_llm(llm)
-    terms, selection, total = _select(dictionary, queries, how)
-    cost = estimate_cost(
-        _prompts(selection, how),
-        model,
-        answers_path(out, journal),
-        version=prompt_version(),
-        retry_failed=retry_failed,
-    )
-    return StsEstimate(total, selection.reasons, len(terms.entries), cost)
-
-
-def sts(
-    dictionary: str | Path,
-    queries: str | Path,
-    out: str | Path,
-    llm: LLM | str | Path,
-    how: StsSettings,
-    *,
-    journal: str | Path | None = None,
-    already_anonymous: bool = False,
-    retry_failed: bool = False,
-    training_queries: Sequence[str] = (),
-    held_out: HeldOut | None = None,
-    sources: Sequence[TextSource] = (),
-    show_progress: bool = True,
-) -> StsReport:
-    """Write `out/MedTEBSTS`, `out/train/sts.jsonl`, and `out/sts` with the outcome of every query.
+def sts(settings: StsSettings) -> Counts:
+    """Have an LLM rewrite queries, and write an STS edition and training rows.
 
     For each query that has a term of the dictionary the LLM writes three questions, which are checked; a test
-    query is paired with one of them, drawn at random, a training query with all. With `MEDTEB_DATA=out` mteb
-    scores models on the edition. All answers are in the journal and never requested again; the same answers
-    give the same bytes, however often the run was interrupted.
-
-    Args:
-        dictionary: See `read_dictionary`.
-        queries: See `read_texts`.
-        out: Folder of data, to which `assemble` may have written, too.
-        llm: The LLM, or its YAML file.
-        how: Settings.
-        journal: The journal, see `answers_path`.
-        already_anonymous: Also send queries that were not processed by the anonymiser.
-        retry_failed: Ask again for everything that failed in earlier runs.
-        training_queries: Queries that models were trained on, which must not be in the test.
-        held_out: Queries of other tests; near-duplicates of them are left out of training.
-        sources: Sources of the queries and the dictionary, in addition to those of the queries' folder.
-        show_progress: Show a progress bar.
-
-    Raises:
-        BuildError: The input cannot be used, queries are not anonymised, an API key is missing, the folder is
-            in use, no query has a term, or the rewrites do not suffice for a test.
-        FolderError: The input has unusable rows.
+    query is paired with one of them, drawn at random, a training query with all. The edition is
+    `OUT/MedTEBSTS`; `OUT/train` has the training rows, and `rewrites.jsonl` and `dropped.jsonl` the outcome
+    of every query.
     """
-    model = llm if isinstance(llm, LLM) else load_llm(llm)
-    folder, path = Path(out), answers_path(out, journal)
-    refuse_taken(folder, STEP_NAME, OUTPUT_FILES)
-    recorded = gathered([queries], sources)
-    terms, selection, total = _select(dictionary, queries, how)
-    if not already_anonymous:
+    terms, selection, number = _selected(settings)
+    if not settings.already_anonymous:
         refuse_private({"queries": [one.query for one in selection.candidates]})
-    model.key()
-    generation = generate(
-        _prompts(selection, how),
-        model,
-        path,
-        version=prompt_version(),
-        read=read_rewrites,
-        retry_failed=retry_failed,
-        show_progress=show_progress,
-        name=STEP_NAME,
-    )
-    rows = _checked(selection, generation, terms, how)
-    report = _report(folder, path, total, selection, generation, rows)
-    if not generation.complete:
-        return report
-    sides = _split(rows, how, training_queries, held_out)
-    statistics = _statistics(report, terms, rows, selection, sides)
-    provenance = {
-        "rewriter": model.settings(prompt_version()),
-        "settings": how.to_json(),
-        "input": {"dictionary": source_digest(dictionary), "queries": source_digest(queries)},
+    prompts = [render(one, settings.tolerance) for one in selection.candidates]
+    generation = settings.ask(prompts, prompt_version(), read_rewrites, "sts")
+    rows = [
+        _Rewritten(one, rewrites, check(one, rewrites, terms.terms, settings.tolerance))
+        for one in selection.candidates
+        if (rewrites := generation.answers.get(one.query.id)) is not None
+    ]
+    outcomes = {kind: Counter(row.dropped.get(kind, "good") for row in rows) for kind in REWRITE_KINDS}
+    details: dict[str, Any] = {
+        "queries": number,
+        "dropped": selection.reasons,
+        "rewrites": {kind: dict(sorted(counts.items())) for kind, counts in outcomes.items()},
+        **generation.counts(),
     }
-    writer = {"name": model.name, **provenance["rewriter"], "answered": list(generation.answered)}
-    dropped = _dropped_rows(selection, generation)
-    triples = _write(
-        folder, rows, sides, how, statistics, provenance, {**recorded, "writers": [writer]}, dropped
-    )
-    return replace(report, edition=load_edition(folder / TASK), triples=triples, statistics=statistics)
+    provenance = settings.provenance(prompt_version(), generation)
+    if not generation.complete:
+        return Counts(0, details=details, stopped=generation.stopped, provenance=provenance)
+    sides = _split(rows, settings)
+    statistics = _statistics(number, terms, selection, generation.counts()["failed"], rows, sides)
+    by_id = {row.candidate.query.id: row for row in rows}
+    training = _write_training(settings.out / "train", [by_id[name] for name in sides.train])
+    statistics |= {f"training queries {what}": n for what, n in training.items() if n and what != "triples"}
+    drawn = _write_edition(settings, by_id, sides, statistics, provenance)
+    _write_log(settings.out, rows, sides, drawn)
+    failed = [
+        {**one.query.to_json(), "reason": f"failed-{generation.failed[one.query.id]}"}
+        for one in selection.candidates
+        if one.query.id in generation.failed
+    ]
+    write_rows(settings.out / "dropped.jsonl", [*(one.to_json() for one in selection.dropped), *failed])
+    details |= {"test": len(drawn), "triples": training["triples"], "statistics": statistics}
+    return Counts(len(drawn), details=details, provenance=provenance)
 
 
-def _report(
-    folder: Path,
-    journal: Path,
-    queries: int,
-    selection: Selection,
-    generation: Generation[dict[str, str]],
-    rows: Sequence[Rewritten],
-) -> StsReport:
-    """Return the report of the rewrites, before an edition is made of them."""
-    return StsReport(
-        folder,
-        journal,
-        queries=queries,
-        dropped={**selection.reasons, **_failures(generation)},
-        rewrites=_outcomes(rows),
-        bought=generation.bought,
-        known=generation.known,
-        account=generation.account,
-        stopped=generation.stopped,
-    )
+def draw(query: str, probabilities: Sequence[float], seed: int) -> str:
+    """Return the kind of rewrite for a query, which depends only on the query's id and the seed."""
+    (kind,) = random.Random(f"{seed} sts {query}").choices(REWRITE_KINDS, probabilities)
+    return kind
 
 
-def _write(
-    folder: Path,
-    rows: Sequence[Rewritten],
-    sides: QuerySplit,
-    how: StsSettings,
-    statistics: dict[str, int],
-    provenance: Mapping[str, Any],
-    record: Mapping[str, Any],
-    dropped: Sequence[Mapping[str, Any]],
-) -> int:
-    """Write all files, complete the statistics, and return the number of training triples."""
-    by_id = {row.id: row for row in rows}
-    with placing(folder, STEP_NAME, OUTPUT_FILES) as part:
-        counts = write_training(part, (by_id[name] for name in sides.train))
-        statistics |= {f"training queries {what}": n for what, n in counts.items() if n and what != "triples"}
-        drawn = write_edition(part, rows, sides, how, statistics, record, **provenance)
-        write_log(part, rows, sides, drawn, dropped)
-    return counts["triples"]
-
-
-def _select(
-    dictionary: str | Path, queries: str | Path, how: StsSettings
-) -> tuple[Dictionary, Selection, int]:
-    terms = read_dictionary(dictionary)
-    texts = list(read_texts(queries))
+def _selected(settings: StsSettings) -> tuple[Dictionary, Selection, int]:
+    terms = read_dictionary(settings.dictionary)
+    texts = list(read_texts(settings.queries))
     selection = select(
         texts,
         terms,
-        tolerance=how.tolerance,
-        per_entry=how.per_entry,
-        limit=how.limit,
-        seed=how.seed,
+        tolerance=settings.tolerance,
+        per_entry=settings.per_entry,
+        limit=settings.limit,
+        seed=settings.seed,
     )
     if not selection.candidates:
         reasons = ", ".join(f"{reason} {count}" for reason, count in selection.reasons.items())
-        raise BuildError(
+        raise MarError(
             f"None of {len(texts)} queries can be rewritten ({reasons}). Give a dictionary whose 'origin' "
             "terms occur in the queries."
         )
     return terms, selection, len(texts)
 
 
-def _prompts(selection: Selection, how: StsSettings) -> list[Prompt]:
-    return [render(one, how.tolerance) for one in selection.candidates]
-
-
-def _checked(
-    selection: Selection, generation: Generation[dict[str, str]], terms: Dictionary, how: StsSettings
-) -> list[Rewritten]:
-    rows = []
-    for one in selection.candidates:
-        rewrites = generation.answers.get(one.query.id)
-        if rewrites is not None:
-            rows.append(Rewritten(one, rewrites, check(one, rewrites, terms.terms, how.tolerance)))
-    return rows
-
-
-def _failures(generation: Generation[dict[str, str]]) -> dict[str, int]:
-    return dict(sorted(Counter(f"failed-{reason}" for reason in generation.failed.values()).items()))
-
-
-def _outcomes(rows: Sequence[Rewritten]) -> dict[str, dict[str, int]]:
-    counts = {kind: Counter(row.dropped.get(kind, "good") for row in rows) for kind in REWRITE_KINDS}
-    return {kind: dict(sorted(count.items())) for kind, count in counts.items()}
-
-
-def _split(
-    rows: Sequence[Rewritten], how: StsSettings, training_queries: Sequence[str], held_out: HeldOut | None
-) -> QuerySplit:
+def _split(rows: Sequence[_Rewritten], settings: StsSettings) -> QuerySplit:
     """Split the queries that have a good rewrite into test and training."""
-    usable = [row for row in rows if row.good]
+    usable = {row.candidate.query.id: row for row in rows if row.good}
     if not usable:
-        raise BuildError(
-            f"None of {len(rows)} rewritten queries has a valid rewrite. --json prints why they were "
-            "dropped; try another model."
-        )
-    drawable = {kind for kind, share in zip(REWRITE_KINDS, how.probabilities, strict=True) if share > 0}
+        raise MarError(f"None of {len(rows)} rewritten queries has a valid rewrite; try another model.")
+    chances = zip(REWRITE_KINDS, settings.probabilities, strict=True)
+    drawable = {kind for kind, chance in chances if chance > 0}
     return split_by_entry(
-        [row.candidate for row in usable],
-        {row.id: [row.candidate.query.full, *row.good.values()] for row in usable},
-        whole={row.id for row in usable if drawable <= set(row.good)},
-        test=how.test,
-        threshold=how.threshold,
-        seed=how.seed,
-        training_queries=training_queries,
-        held_out=held_out,
+        {name: row.candidate.entry.pair for name, row in usable.items()},
+        {name: [row.candidate.query.full, *row.good.values()] for name, row in usable.items()},
+        whole={name for name, row in usable.items() if drawable <= set(row.good)},
+        test=settings.test,
+        threshold=settings.threshold,
+        seed=settings.seed,
+        training_queries=[query for path in settings.training for query in training_queries(path)],
+        held_out=settings.held_out(),
     )
 
 
 def _statistics(
-    report: StsReport, terms: Dictionary, rows: Sequence[Rewritten], selection: Selection, sides: QuerySplit
+    number: int,
+    terms: Dictionary,
+    selection: Selection,
+    failed: Mapping[str, int],
+    rows: Sequence[_Rewritten],
+    sides: QuerySplit,
 ) -> dict[str, int]:
     placed = {*sides.test, *sides.train, *sides.left_out}
-    left_out = Counter(sides.left_out.values())
+    entries = {row.candidate.query.id: row.candidate.entry.pair for row in rows}
+    lost = Counter(f"{kind} dropped, {reason}" for row in rows for kind, reason in row.dropped.items())
+    left_out = Counter(f"queries in neither part, {reason}" for reason in sides.left_out.values())
     numbers = {
         "dictionary entries": len(terms.entries),
         "dictionary entries repeated": terms.repeated,
-        "queries": report.queries,
-        **{f"queries dropped, {reason}": count for reason, count in report.dropped.items()},
+        "queries": number,
+        **{f"queries dropped, {reason}": count for reason, count in selection.reasons.items()},
+        **{f"queries dropped, failed-{reason}": count for reason, count in failed.items()},
         "queries rewritten": len(rows),
         "rewritten queries with several terms": selection.several,
-        **{
-            f"{kind} dropped, {reason}": count
-            for kind, outcomes in report.rewrites.items()
-            for reason, count in outcomes.items()
-            if reason != "good"
-        },
-        "queries without a good rewrite": sum(row.id not in placed for row in rows),
-        **{f"queries in neither part, {reason}": count for reason, count in sorted(left_out.items())},
-        "dictionary entries of the test": sides.entries[0],
-        "dictionary entries of training": sides.entries[1],
+        **dict(sorted(lost.items())),
+        "queries without a good rewrite": sum(name not in placed for name in entries),
+        **dict(sorted(left_out.items())),
+        "dictionary entries of the test": len({entries[name] for name in sides.test}),
+        "dictionary entries of training": len({entries[name] for name in sides.train}),
         "training queries": len(sides.train),
     }
-    return {name: number for name, number in numbers.items() if number}
+    return {name: count for name, count in numbers.items() if count}
 
 
-def _dropped_rows(selection: Selection, generation: Generation[dict[str, str]]) -> list[dict[str, Any]]:
-    failed = [
-        Dropped(one.query, f"failed-{generation.failed[one.query.id]}")
-        for one in selection.candidates
-        if one.query.id in generation.failed
+def _write_training(folder: Path, rows: Sequence[_Rewritten]) -> dict[str, int]:
+    """Write `sts.jsonl`: all good rewrites of each training query, in the form for `mar train`.
+
+    A query without a negative goes to `sts-pairs.jsonl`, since a stage with hard negatives refuses rows
+    without any; one without a positive is left out.
+    """
+    triples: list[dict[str, Any]] = []
+    pairs: list[dict[str, Any]] = []
+    for row in rows:
+        good = row.good
+        positive = good.pop(POSITIVE, None)
+        if positive is None:
+            continue
+        content: dict[str, Any] = {"query": row.candidate.query.full, "positives": [positive]}
+        if good:
+            triples.append({**content, "negatives": list(good.values())[:MAX_NEGATIVES]})
+        else:
+            pairs.append(content)
+    for name, contents in (("sts.jsonl", triples), ("sts-pairs.jsonl", pairs)):
+        if contents:
+            write_rows(folder / name, contents)
+    without = len(rows) - len(triples) - len(pairs)
+    return {"triples": len(triples), "without a negative": len(pairs), "without a positive": without}
+
+
+def _write_edition(
+    settings: StsSettings,
+    rows: Mapping[str, _Rewritten],
+    sides: QuerySplit,
+    statistics: Mapping[str, int],
+    provenance: Mapping[str, Any],
+) -> dict[str, str]:
+    """Write `MedTEBSTS`, each test query with one of its rewrites; return the kind by query id."""
+    drawn = {name: draw(name, settings.probabilities, settings.seed) for name in sides.test}
+    kinds = Counter(drawn.values())
+    if not 0 < kinds[POSITIVE] < len(drawn):
+        raise MarError(
+            f"Of {len(drawn)} test pairs {kinds[POSITIVE]} are positives, so no correlation exists. Give "
+            "more queries, raise test, or check the dropped pairs."
+        )
+    folder = settings.out / TASK
+    pairs = [
+        {
+            "sentence1": rows[name].candidate.query.full,
+            "sentence2": rows[name].rewrites[kind],
+            "score": 1.0 if kind == POSITIVE else 0.0,
+        }
+        for name, kind in drawn.items()
     ]
-    return [item.to_json() for item in (*selection.dropped, *failed)]
+    counts = {"test": write_rows(folder / "test.jsonl", pairs)}
+    numbers = {**{f"test pairs, {kind}": kinds[kind] for kind in REWRITE_KINDS}, **statistics}
+    record = {**gathered([settings.queries], ()), **provenance}
+    sources = record.get("sources", [])
+    card = write_card(TASK, settings.edition, settings.licence, {**counts, **numbers}, sources)
+    (folder / "README.md").write_bytes(card.encode())
+    edition = write_manifest(
+        folder,
+        task=TASK,
+        name=settings.edition,
+        version=settings.version,
+        licence=settings.licence,
+        counts=counts,
+        main_score="cosine_pearson",  # also where the folder is scored as a task of its own
+        seed=settings.seed,
+        statistics=numbers,
+        **named(sources),
+    )
+    describe(edition, record)
+    return drawn
+
+
+def _write_log(out: Path, rows: Sequence[_Rewritten], sides: QuerySplit, drawn: Mapping[str, str]) -> None:
+    """Write `rewrites.jsonl`: every rewritten query, its rewrites and their use."""
+    side = {**dict.fromkeys(sides.test, "test"), **dict.fromkeys(sides.train, "train"), **sides.left_out}
+    contents = []
+    for row in rows:
+        query, entry = row.candidate.query, row.candidate.entry
+        content: dict[str, Any] = {"query-id": query.id, "query": query.full, "origin": entry.origin}
+        content |= {"replace": entry.replace, **row.rewrites}
+        content |= {"dropped": dict(row.dropped)} if row.dropped else {}
+        content |= {"use": side.get(query.id, "none")}
+        content |= {"drawn": drawn[query.id]} if query.id in drawn else {}
+        contents.append(content)
+    write_rows(out / "rewrites.jsonl", contents)
+
+
+def _estimate(settings: StsSettings, volumes: Mapping[str, Volume]) -> Estimate:
+    """Estimate the requests: exact once the queries exist, before that one for every query."""
+    if volumes["queries"].exact and volumes["dictionary"].exact:
+        _, selection, _ = _selected(settings)
+        prompts = [render(one, settings.tolerance) for one in selection.candidates]
+        return settings.cost(prompts, prompt_version(), len(prompts))
+    queries = volumes["queries"]
+    query = "字" * (queries.tokens // max(1, queries.rows) + 1)
+    like = SwappedQuery(Text("x", query), DictionaryEntry("字" * 4, "词" * 4), query)
+    number = min(queries.rows, settings.limit or queries.rows)
+    return settings.cost_like(render(like, settings.tolerance), number, number)
+
+
+STS = Step(
+    "sts",
+    StsSettings,
+    sts,
+    "editions",
+    estimate=_estimate,
+    check=check_key,
+    trains=True,
+    asks=True,
+    version=prompt_version(),
+)

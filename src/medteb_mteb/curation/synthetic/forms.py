@@ -1,20 +1,37 @@
-"""The forms of a synthetic query: a question, keywords, or a case; how each is requested and checked."""
+"""The languages of synthetic texts, and the forms of a query: a question, keywords, or a case."""
 
 from __future__ import annotations
 
 import random
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from medteb_mteb.curation.files.records import BuildError
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from medteb_mteb.curation.synthetic.languages import Language
+__all__ = ["DEFAULT_FORMS", "FORMS", "Form", "Language", "draw_forms", "form_problem", "size", "written_in"]
 
-__all__ = ["DEFAULT_FORMS", "FORMS", "Form", "draw_forms", "form_problem", "parse_forms"]
+Language = Literal["zh", "en"]
+
+_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003134f]")
+_LATIN = re.compile(r"[A-Za-z]")
+#: Minimum share of Chinese characters in a Chinese text, which may name drugs or genes in Latin letters; an
+#: English text contains no Chinese characters.
+_MIN_CHINESE_SHARE = 0.2
+
+
+def size(text: str, language: Language) -> int:
+    """Return the length of a text: characters without blanks in Chinese, words in English."""
+    return len("".join(text.split())) if language == "zh" else len(text.split())
+
+
+def written_in(text: str, language: Language) -> bool:
+    """Return True if a text is in a language: Chinese has mostly Chinese characters, English has none."""
+    chinese, latin = len(_HAN.findall(text)), len(_LATIN.findall(text))
+    if language == "zh":
+        return bool(chinese) and chinese >= _MIN_CHINESE_SHARE * (chinese + latin)
+    return bool(latin) and not chinese
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,31 +94,6 @@ def form_problem(text: str, form: str, language: Language) -> str:
     if form == "keywords":
         return "not-keywords" if asks or _SENTENCE.search(text) else ""
     return "" if asks else "not-a-question"
-
-
-def parse_forms(entries: Sequence[str] | None) -> dict[str, float]:
-    """Return the weights of `FORM=WEIGHT` entries; without entries, `DEFAULT_FORMS`.
-
-    Raises:
-        BuildError: A form is unknown, or no weight is above 0.
-    """
-    if not entries:
-        return dict(DEFAULT_FORMS)
-    weights: dict[str, float] = {}
-    for entry in entries:
-        name, _, value = entry.partition("=")
-        try:
-            weight = float(value) if value else 1.0
-        except ValueError:
-            weight = -1.0
-        if name not in FORMS or not 0 <= weight < float("inf"):
-            raise BuildError(
-                f"A form is given as FORM=WEIGHT, with {', '.join(FORMS)} and a number; got {entry!r}."
-            )
-        weights[name] = weight
-    if not any(weights.values()):
-        raise BuildError("No form of a query has a weight above 0.")
-    return {name: weight for name, weight in weights.items() if weight}
 
 
 def draw_forms(weights: Mapping[str, float], number: int, seed: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from medteb_mteb.curation.synthetic.languages import Language
+    from medteb_mteb.curation.synthetic.forms import Language
 
 __all__ = ["GRID", "Constraints", "Length", "described", "draw", "length_of"]
 

@@ -17,7 +17,7 @@ from medteb_mteb.curation.synthetic.forms import FORMS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from medteb_mteb.curation.synthetic.languages import Language
+    from medteb_mteb.curation.synthetic.forms import Language
 
 __all__ = ["QUERIES_KEY", "query_prompt", "query_version"]
 

@@ -19,7 +19,7 @@ from medteb_mteb.curation.synthetic.answers import PAIR_KEYS, example_schema, st
 from medteb_mteb.curation.synthetic.grid import Constraints, described, length_of
 
 if TYPE_CHECKING:
-    from medteb_mteb.curation.synthetic.languages import Language
+    from medteb_mteb.curation.synthetic.forms import Language
 
 __all__ = [
     "EXAMPLE_TASKS",

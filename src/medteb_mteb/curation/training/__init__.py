@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from medteb_mteb.curation.training.alignment import AlignmentReport, Weighted, alignment_sets, weighted
 from medteb_mteb.curation.training.leaks import HeldOut, read_held_out, training_queries, training_texts
-from medteb_mteb.curation.training.plan import TwoLists
-from medteb_mteb.curation.training.round_trip import RoundTrip, RoundTripReport, round_trip
-from medteb_mteb.curation.training.triples import TriplesReport, estimate_triples, make_triples
+from medteb_mteb.curation.training.pairs import PAIRS, PairsSettings, alignment_sets
+from medteb_mteb.curation.training.round_trip import ROUND_TRIP, RoundTripSettings, round_trip
+from medteb_mteb.curation.training.triples import TRIPLES, TriplesSettings, make_triples
 
 __all__ = [
-    "AlignmentReport",
+    "PAIRS",
+    "ROUND_TRIP",
+    "TRIPLES",
     "HeldOut",
-    "RoundTrip",
-    "RoundTripReport",
-    "TriplesReport",
-    "TwoLists",
-    "Weighted",
+    "PairsSettings",
+    "RoundTripSettings",
+    "TriplesSettings",
     "alignment_sets",
-    "estimate_triples",
     "make_triples",
     "read_held_out",
     "round_trip",
     "training_queries",
     "training_texts",
-    "weighted",
 ]

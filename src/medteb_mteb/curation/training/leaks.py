@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from medteb_mteb.curation.files.read import HUB_PREFIX, STEP_FILE, read_texts, read_triples
-from medteb_mteb.curation.files.records import BuildError
+from mar_st.data.reading import read_rows
+from mar_st.errors import MarError
+from medteb_mteb.curation.files.read import read_texts, read_triples
 from medteb_mteb.curation.labels.audit import read_benchmark
+from medteb_mteb.curation.step import STEP_FILE
 from medteb_mteb.curation.texts.split import QUERY_SIMILARITY, near_duplicates
 from medteb_mteb.folders import inspect_folder
 from medteb_mteb.folders.labelled import read_labelled
@@ -52,13 +52,6 @@ class HeldOut:
                     best[row] = similarity, other
         return {row: f"{self.names[other]} {similarity:.4f}" for row, (similarity, other) in best.items()}
 
-    def digest(self) -> str:
-        """Return the sha256 (64 hex digits) of the texts and the threshold."""
-        digest = hashlib.sha256(repr(self.threshold).encode())
-        for text in self.texts:
-            digest.update(b"\0" + text.encode())
-        return digest.hexdigest()
-
 
 def read_held_out(sources: Sequence[str | Path], threshold: float = QUERY_SIMILARITY) -> HeldOut:
     """Return the queries of editions, of other folders in the Hub layout, or of files of queries.
@@ -69,11 +62,11 @@ def read_held_out(sources: Sequence[str | Path], threshold: float = QUERY_SIMILA
         threshold: See `HeldOut`.
 
     Raises:
-        BuildError: A source is unusable, or the threshold is invalid.
+        MarError: A source is unusable, or the threshold is invalid.
         FolderError: Rows are unusable; each is listed with file and line.
     """
     if not 0 < threshold <= 1:
-        raise BuildError(f"The threshold of near-duplicates must be between 0 and 1; got {threshold}.")
+        raise MarError(f"The threshold of near-duplicates must be between 0 and 1; got {threshold}.")
     texts: list[str] = []
     names: list[str] = []
     for source in sources:
@@ -88,87 +81,67 @@ def training_queries(source: str | Path) -> list[str]:
 
     Args:
         source: A file or folder that `mar train` reads, a folder that a step wrote, or one with training sets
-            in its `train`.
+            in its `train`. Folders with documents alone have no queries.
 
     Raises:
-        BuildError: The file is missing or unreadable.
-        DataError: Rows are unusable.
+        MarError: The data cannot be read, or rows are unusable.
     """
     path = Path(source)
-    if not path.is_dir():
-        if _aligned(path):
-            return [text.full for text in read_texts(path)]
-        return [triple.query for triple in read_triples(str(source))]
-    inner = path / "train" if (path / "train").is_dir() else path
-    files = [
-        inner / name for name in _TRAINING_FILES if (inner / name).is_file() and (inner / name).stat().st_size
-    ]
-    if not files:
-        # Folders without queries: alignment sets of documents alone, a step that kept no row, editions
-        # without training data.
-        without_queries = (inner / "corpus.jsonl").is_file() or (path / STEP_FILE).is_file() or inner != path
-        if without_queries or any(path.glob("*/manifest.json")):
+    if path.is_dir():
+        if files := _files(path, _TRAINING_FILES):
+            return [query for file in files for query in training_queries(file)]
+        if (
+            (path / STEP_FILE).is_file()
+            or _files(path, ("corpus.jsonl",))
+            or any(path.glob("*/manifest.json"))
+        ):
             return []
-        return [triple.query for triple in read_triples(str(source))]
-    return [query for file in files for query in training_queries(file)]
+    elif _holds_texts(path):
+        return [text.full for text in read_texts(path)]
+    return [triple.query for triple in read_triples(str(source))]
 
 
 def training_texts(source: str | Path) -> list[str]:
     """Return all texts of training data, documents and negatives included; see `training_queries`.
 
     Raises:
-        BuildError: The file is missing or unreadable.
-        DataError: Rows are unusable.
+        MarError: The data cannot be read, or rows are unusable.
     """
     path = Path(source)
-    if path.is_dir():
-        inner = path / "train" if (path / "train").is_dir() else path
-        names = (*_TRAINING_FILES, "corpus.jsonl")
-        files = [inner / name for name in names if (inner / name).is_file() and (inner / name).stat().st_size]
-        if files:
-            return [text for file in files for text in training_texts(file)]
-    if _aligned(path):
+    if path.is_dir() and (files := _files(path, (*_TRAINING_FILES, "corpus.jsonl"))):
+        return [text for file in files for text in training_texts(file)]
+    if _holds_texts(path):
         return [text.full for text in read_texts(path)]
-    triples = read_triples(str(source))
-    return [text for one in triples for text in (one.query, *one.positives, *one.negatives)]
+    return [text for one in read_triples(str(source)) for text in (one.query, *one.positives, *one.negatives)]
 
 
-def _aligned(path: Path) -> bool:
+def _files(folder: Path, names: Sequence[str]) -> list[Path]:
+    inner = folder / "train" if (folder / "train").is_dir() else folder
+    return [inner / name for name in names if (inner / name).is_file() and (inner / name).stat().st_size]
+
+
+def _holds_texts(path: Path) -> bool:
     """Return True if a file holds single texts, as an alignment set does."""
     if path.suffix != ".jsonl" or not path.is_file():
         return False
-    with path.open(encoding="utf-8") as stream:
-        first = stream.readline()
-    try:
-        row = json.loads(first)
-    except ValueError:
-        return False
-    return isinstance(row, dict) and "text" in row and "query" not in row
+    first = next(iter(read_rows(path)), None)
+    return first is not None and "text" in first.values and "query" not in first.values
 
 
 def _read(source: str | Path) -> list[tuple[str, str]]:
+    """Return names and texts of a test."""
     path = Path(source)
-    editions = sorted(file.parent for file in path.glob("*/manifest.json"))
-    if editions and not (path / STEP_FILE).is_file() and not _is_test(path):
-        return [(f"{edition.name}/{name}", text) for edition in editions for name, text in _read(edition)]
-    if (
-        not str(source).startswith(HUB_PREFIX)
-        and path.is_dir()
-        and not (path / STEP_FILE).is_file()
-        and _is_test(path)
-    ):
-        return _of_folder(path)
+    if path.is_dir():
+        names = {file.name.partition(".")[0] for file in path.iterdir()}
+        if names & {"qrels", "test"}:  # the Hub layout
+            return _of_folder(path)
+        editions = sorted(file.parent for file in path.glob("*/manifest.json"))
+        if editions:
+            return [(f"{edition.name}/{name}", text) for edition in editions for name, text in _read(edition)]
     return [(text.id, text.full) for text in read_texts(source)]
 
 
-def _is_test(folder: Path) -> bool:
-    """Return True if a folder is in the Hub layout, and not just a folder of text files."""
-    names = {path.name.partition(".")[0] for path in folder.iterdir()}
-    return "qrels" in names or "test" in names
-
-
 def _of_folder(folder: Path) -> list[tuple[str, str]]:
-
     layout = inspect_folder(folder)
     if "qrels" in layout.tables:
         return [(name, query.full) for name, query in read_benchmark(folder).queries.items()]
@@ -176,5 +149,5 @@ def _of_folder(folder: Path) -> list[tuple[str, str]]:
     rows = records[layout.split]
     columns = [name for name in ("sentence1", "sentence2", "text") if name in rows[0]]
     if not columns:
-        raise BuildError(f"{folder} holds no queries and no pairs of sentences; give a file of its queries.")
+        raise MarError(f"{folder} holds no queries and no pairs of sentences; give a file of its queries.")
     return [(f"row {number}", row[name]) for number, row in enumerate(rows, 1) for name in columns]

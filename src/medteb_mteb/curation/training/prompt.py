@@ -8,24 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import unicodedata
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.judge.injection import defused, delimiter
-from medteb_mteb.curation.llm import Prompt
+from medteb_mteb.curation.llm import Prompt, Rejected, json_object, tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "NEGATIVE_CLASS",
-    "POSITIVE_CLASS",
-    "SYSTEM",
-    "TEMPLATE",
-    "document_ids",
-    "prompt_version",
-    "render",
-    "schema",
-]
+__all__ = ["DOCUMENT_TOKENS", "PROMPT_TOKENS", "Lists", "prompt_version", "read_lists", "render"]
 
 #: Keys of the answer, as published.
 POSITIVE_CLASS, NEGATIVE_CLASS = "positive_document", "negative_document"
@@ -68,24 +61,42 @@ DOCUMENT_TEMPLATE = """<document-{word} id="{key}">
 {text}
 </document-{word}>"""
 
+#: Tokens of a prompt without its texts, and of the delimiters and the id of a document.
+PROMPT_TOKENS = tokens_of(SYSTEM) + tokens_of(TEMPLATE)
+DOCUMENT_TOKENS = tokens_of(DOCUMENT_TEMPLATE) + 10
 #: Tokens of an answer per document: its id, quoted and with a comma.
 TOKENS_PER_ID = 6
 #: Tokens of the rest of an answer: its two keys and the brackets.
 TOKENS_AROUND = 20
 
 
-def document_ids(count: int) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """An answer's lists of the documents of a prompt, by their numbers from 0.
+
+    Attributes:
+        positive: Documents that answer the query.
+        negative: Documents that do not.
+        missing: Documents in neither list.
+    """
+
+    positive: frozenset[int]
+    negative: frozenset[int]
+    missing: frozenset[int]
+
+
+def _ids(count: int) -> tuple[str, ...]:
     """Return the ids of the documents of a prompt, as published: `doc-1`, `doc-2`, ..."""
     return tuple(f"doc-{number}" for number in range(1, count + 1))
 
 
 def prompt_version() -> str:
     """Return the digest (16 hex digits) of the prompt without its texts, and of the answer's form."""
-    parts = (SYSTEM, TEMPLATE, DOCUMENT_TEMPLATE, json.dumps(schema(document_ids(1)), sort_keys=True))
+    parts = (SYSTEM, TEMPLATE, DOCUMENT_TEMPLATE, json.dumps(_schema(_ids(1)), sort_keys=True))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-def schema(ids: Sequence[str]) -> dict[str, Any]:
+def _schema(ids: Sequence[str]) -> dict[str, Any]:
     """Return the JSON schema of an answer: two lists of ids, nothing else."""
     id_list = {"type": "array", "items": {"type": "string", "enum": list(ids)}}
     return {
@@ -107,7 +118,7 @@ def render(key: str, query: str, documents: Sequence[str]) -> Prompt:
     shown = (defused(query), *map(defused, documents))
     request = hashlib.sha256("\0".join((query, *documents)).encode("utf-8", "surrogatepass")).digest()
     word = delimiter(request, shown)
-    ids = document_ids(len(documents))
+    ids = _ids(len(documents))
     user = TEMPLATE.format(
         count=len(documents),
         word=word,
@@ -117,4 +128,47 @@ def render(key: str, query: str, documents: Sequence[str]) -> Prompt:
             for name, text in zip(ids, shown[1:], strict=True)
         ),
     )
-    return Prompt(key, SYSTEM, user, schema(ids), TOKENS_AROUND + TOKENS_PER_ID * len(ids))
+    return Prompt(key, SYSTEM, user, _schema(ids), TOKENS_AROUND + TOKENS_PER_ID * len(ids))
+
+
+def read_lists(content: str, count: int, control: int | None = None) -> Lists:
+    """Return the lists of an answer, without the control document.
+
+    An id that is repeated in a list counts once. An answer with a document that was not asked for, or with
+    one in both lists, is rejected as a whole.
+
+    Args:
+        content: Answer of the LLM.
+        count: Number of documents of the prompt.
+        control: Number of the document that answers nothing, if there is one.
+
+    Raises:
+        Rejected: `no-json`; `missing-key`: a list is missing; `no-list`: a value is not a list of texts;
+            `invented`: an id that was not given; `both`: an id in both lists; `nothing`: every document is
+            missing; `control`: the control document is in the positive list.
+    """
+    answer = json_object(content)
+    positive, negative = (_numbers(answer, key, _ids(count)) for key in (POSITIVE_CLASS, NEGATIVE_CLASS))
+    if positive & negative:
+        raise Rejected("both")
+    if control in positive:
+        raise Rejected("control")
+    aside = {control} if control is not None else set()
+    if not (positive | negative) - aside:
+        raise Rejected("nothing")
+    missing = frozenset(range(count)) - positive - negative
+    return Lists(positive - aside, negative - aside, missing - aside)
+
+
+def _numbers(answer: dict[str, Any], key: str, ids: Sequence[str]) -> frozenset[int]:
+    if key not in answer:
+        raise Rejected("missing-key")
+    listed = answer[key]
+    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+        raise Rejected("no-list")
+    known = {name: number for number, name in enumerate(ids)}
+    # Ids come with blanks, in capitals or in full width, and mean the same.
+    names = [unicodedata.normalize("NFKC", name).strip().lower() for name in listed]
+    if any(name not in known for name in names):
+        raise Rejected("invented")
+    return frozenset(known[name] for name in names)

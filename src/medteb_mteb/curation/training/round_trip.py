@@ -7,66 +7,58 @@ is among the three best of E5-base over the set's own corpus; its hard negative 
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
+from pydantic import Field, model_validator
 from tqdm.auto import tqdm
 
-from medteb_mteb.curation.files.folder import alone, claim, lineage, read_json, write_json
-from medteb_mteb.curation.files.read import MANIFEST, STEP_FILE, read_texts, source_digest
-from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.training.leaks import HeldOut
-from medteb_mteb.curation.training.rows import TEST_QUERY
-from medteb_mteb.curation.training.shards import Shards
-from medteb_mteb.curation.training.sources import Record, read_records, records_digest
-from medteb_mteb.editions import sha256_of
+from mar_st.options import Argument
+from medteb_mteb.curation.files.read import read_texts
+from medteb_mteb.curation.pooling import RetrieverSettings, open_retriever
+from medteb_mteb.curation.step import Counts, Input, Model, Step
+from medteb_mteb.curation.training.rows import TEST_QUERY, AgainstSettings, Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Container
 
+    from mar_st.data import Triple
     from mar_st.mining import Retriever, Rules
     from mar_st.mining.mine import Miner
     from mar_st.mining.rules import MinedQuery
 
-__all__ = ["BEYOND_DEPTH", "NOT_FOUND", "RoundTrip", "RoundTripReport", "round_trip"]
+__all__ = ["ROUND_TRIP", "RoundTripSettings", "round_trip"]
 
-SCHEMA_VERSION = 1
-#: Rows that are searched for between two writes.
-ROWS_PER_SHARD = 512
-OUTPUT_NAMES = ("triples", "pairs", "dropped")
+#: Rows that are searched for at once.
+ROWS_PER_SEARCH = 512
 #: Why a pair is dropped: its document has a rank, or is beyond the depth of the search.
 BEYOND_DEPTH, NOT_FOUND = "beyond-depth", "not-found"
-#: Ranks up to which pairs are counted in the manifest.
+#: Ranks up to which pairs are counted.
 RANK_CUTOFFS = (1, 3, 5, 10, 20, 50, 100)
 
 
-@dataclass(frozen=True)
-class RoundTrip:
-    """Settings of the round trip.
+class RoundTripSettings(RetrieverSettings, AgainstSettings):
+    """Options of `medteb round-trip`."""
 
-    Attributes:
-        depth: Maximum rank of the document of a kept pair.
-        negatives: Number of hard negatives added to each row, drawn from the documents that the retriever
-            ranks up to `top`, without the query's positives and documents nearly equal to one.
-        top: Depth of the search, for negatives and for the reported ranks.
-        seed: Seed of the draw; a query's draw depends only on it and on the query's text.
-    """
+    pairs: Annotated[Path, Argument(), Input("pairs", "triples")] = Field(
+        description="Pairs or triples in any form that mar train reads."
+    )
+    retriever: Annotated[str, Model()] = Field(description="bm25, bm25:jieba, or an embedding model.")
+    documents: Annotated[Path | None, Input("texts")] = Field(
+        None, description="Corpus to search; default: the documents of the pairs."
+    )
+    depth: int = Field(3, ge=1, description="Maximum rank of the document of a kept pair.")
+    negatives: int = Field(0, ge=0, description="Number of hard negatives to draw for each row.")
+    top: int = Field(100, ge=1, description="Depth of the search, for negatives and reported ranks.")
+    seed: int = Field(42, description="Seed of the draw.")
 
-    depth: int = 3
-    negatives: int = 0
-    top: int = 100
-    seed: int = 42
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.depth <= self.top or not 0 <= self.negatives <= self.top:
-            raise BuildError(
-                f"depth must be between 1 and top, and negatives between 0 and top; got depth {self.depth}, "
-                f"negatives {self.negatives}, top {self.top}."
-            )
+    @model_validator(mode="after")
+    def _within_top(self) -> Self:
+        if max(self.depth, self.negatives) > self.top:
+            raise ValueError(f"depth and negatives must be at most top, {self.top}")
+        return self
 
     def rules(self) -> Rules:
         """Return the equivalent rules of `mar mine`."""
@@ -77,137 +69,36 @@ class RoundTrip:
         )
 
 
-@dataclass(frozen=True)
-class RoundTripReport:
-    """Report of a round trip.
-
-    Attributes:
-        folder: Folder of the output.
-        read: Number of pairs: a row with two positives is two.
-        kept: Number of pairs that were kept.
-        dropped: Number of dropped pairs by reason.
-        ranks: Number of pairs whose document is found up to a rank, by rank.
-        rows: Numbers of rows read, rows kept, documents of the corpus, negatives, and rows without negatives.
-    """
-
-    folder: Path
-    read: int
-    kept: int
-    dropped: dict[str, int] = field(default_factory=dict)
-    ranks: dict[str, int] = field(default_factory=dict)
-    rows: dict[str, int] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON-ready content."""
-        return {**self.__dict__, "folder": str(self.folder)}
-
-
-def round_trip(
-    pairs: str | Path,
-    out: str | Path,
-    retriever: Retriever,
-    how: RoundTrip | None = None,
-    *,
-    documents: str | Path | None = None,
-    held_out: HeldOut | None = None,
-    shard: int = ROWS_PER_SHARD,
-    show_progress: bool = True,
-) -> RoundTripReport:
+def round_trip(settings: RoundTripSettings) -> Counts:
     """Keep the pairs whose document a retriever finds for their query.
 
-    `OUT/triples.jsonl` holds rows with negatives and `OUT/pairs.jsonl` rows without, each with the `ranks` of
-    its positives; `OUT/dropped.jsonl` holds dropped pairs with the reason and the rank (`null`: not found).
-    Ranks count from 1 over the documents except other positives of the query and the query itself.
-    A run that is killed at any moment and started again writes the same bytes.
-
-    Args:
-        pairs: Pairs or triples in any form that `mar train` reads; further columns of JSON rows are kept.
-        out: Folder to write.
-        retriever: The retriever, see `medteb_mteb.curation.pooling.pool.open_retriever`.
-        how: Settings.
-        documents: Corpus, see `read_texts`; default the documents of the pairs. Their positives
-            are always added.
-        held_out: Queries that models will be tested on; pairs of near-duplicates of them are dropped.
-        shard: Number of rows searched between two writes.
-        show_progress: Show a progress bar.
-
-    Raises:
-        BuildError: The folder belongs to something else, is in use or cannot be written.
-        DataError: Pairs are unusable; file and line are named.
-        FolderError: Documents are unusable.
-        MarError: A model does not exist.
+    `triples.jsonl` holds rows with negatives and `pairs.jsonl` rows without, each with the `ranks` of its
+    positives; `dropped.jsonl` holds dropped pairs with the reason and the rank (`null`: not found). Ranks
+    count from 1 over the documents except other positives of the query and the query itself.
     """
+    from mar_st.data import read_source  # lazy: transformers
     from mar_st.mining.mine import Miner  # lazy: torch
+    from mar_st.recipes.schema import Data  # lazy: torch
 
-    how, folder, tests = how or RoundTrip(), Path(out), held_out or HeldOut()
-    records = read_records(pairs)
-    corpus = None if documents is None else [text.full for text in read_texts(documents)]
-    identity = _identity(records, documents, retriever, how, tests, shard)
-    with alone(folder):
-        claim(folder, json.loads(json.dumps(identity)))
-        shards = Shards(folder, OUTPUT_NAMES)
-        if (folder / MANIFEST).is_file():
-            shards.forget()
-            return _report(folder, read_json(folder / MANIFEST))
-        miner = Miner([retriever], [record.triple for record in records], corpus, rules=how.rules())
-        leaks = {records[row].triple.query for row in tests.leaks([one.triple.query for one in records])}
-        _work(_Filter(miner, retriever, how.rules(), leaks), records, shards, shard, show_progress)
-        counts = shards.counts()
-        content = {
-            **identity,
-            "read": counts["pairs read"],
-            "kept": counts["pairs kept"],
-            "dropped": {
-                reason: counts[reason] for reason in (TEST_QUERY, BEYOND_DEPTH, NOT_FOUND) if counts[reason]
-            },
-            "ranks": {str(k): counts[f"rank {k}"] for k in RANK_CUTOFFS if k <= how.top},
-            "rows": {
-                "read": len(records),
-                "kept": counts["rows kept"],
-                "documents": len(miner.corpus),
-                "negatives": counts["negatives"],
-                "without a negative": counts["rows without a negative"],
-            },
-            "before": {
-                "pairs": _origin(Path(pairs)),
-                "documents": [] if documents is None else lineage(documents),
-            },
-            "files": shards.join(),
-        }
-        write_json(folder / MANIFEST, content)
-        shards.forget()
-    return _report(folder, content)
-
-
-def _identity(
-    records: Sequence[Record],
-    documents: str | Path | None,
-    retriever: Retriever,
-    how: RoundTrip,
-    tests: HeldOut,
-    shard: int,
-) -> dict[str, Any]:
-    """Return the settings and digests that the output depends on; they identify the folder."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "step": "round-trip",
-        "settings": {**how.__dict__, "retriever": retriever.identity()},
-        "input": {
-            "pairs": records_digest(records),
-            "documents": None if documents is None else source_digest(documents),
-        },
-        "shard": shard,
-        **({"against": tests.digest()} if tests.texts else {}),
-    }
-
-
-def _work(decide: _Filter, records: Sequence[Record], shards: Shards, size: int, show_progress: bool) -> None:
-    with tqdm(total=len(records), desc="round-trip", unit="rows", disable=not show_progress) as bar:
-        for number, start in enumerate(range(0, len(records), size)):
-            batch = records[start : start + size]
-            if shards.finished(number) is None:
-                shards.write(number, *decide(batch))
-            bar.update(len(batch))
+    # A prompt would conflict with the rows' instructions, and a template would change them.
+    entry = Data(name="pairs", path=str(settings.pairs), prompt="", instruction="{instruction}")
+    triples = list(read_source(entry, 0).triples)
+    corpus = None if settings.documents is None else [text.full for text in read_texts(settings.documents)]
+    leaks = settings.held_out().leaks([triple.query for triple in triples])
+    retriever = open_retriever(settings.retriever, settings)
+    rules = settings.rules()
+    miner = Miner([retriever], triples, corpus, rules=rules)
+    decide = _Filter(miner, retriever, rules, {triples[row].query for row in leaks})
+    with tqdm(total=len(triples), desc="round-trip", unit="rows", disable=settings.quiet) as bar:
+        for start in range(0, len(triples), ROWS_PER_SEARCH):
+            part = triples[start : start + ROWS_PER_SEARCH]
+            decide(part)
+            bar.update(len(part))
+    rows, counts = decide.rows, decide.rows.counts
+    rows.write(settings.out, "triples" if settings.negatives else "pairs", "dropped")
+    ranks = {str(k): counts.pop(f"rank {k}", 0) for k in RANK_CUTOFFS if k <= settings.top}
+    details = {"rows read": len(triples), "documents": len(miner.corpus), "ranks": ranks, **rows.details()}
+    return Counts(rows.number("triples", "pairs"), details=details)
 
 
 class _Filter:
@@ -220,96 +111,61 @@ class _Filter:
         leaks: Near-duplicates of queries of a test.
     """
 
-    def __init__(self, miner: Miner, retriever: Retriever, rules: Rules, leaks: Container[str] = ()) -> None:
+    def __init__(self, miner: Miner, retriever: Retriever, rules: Rules, leaks: Container[str]) -> None:
         from mar_st.mining.rules import Picker  # lazy: torch
 
-        self.leaks = leaks
-        self.miner, self.retriever, self.rules = miner, retriever, rules
-        self.rows = {question.text: row for row, question in enumerate(miner.questions)}
+        self.miner, self.retriever, self.rules, self.leaks = miner, retriever, rules, leaks
+        self.numbers = {question.text: row for row, question in enumerate(miner.questions)}
         self.places = {text: place for place, text in enumerate(miner.corpus)}
         self.picker = Picker(rules, miner.corpus)
-        self._prepared = False
+        self.rows = Rows()
+        retriever.prepare([question.text for question in miner.questions], miner.corpus)
 
-    def __call__(self, records: Sequence[Record]) -> tuple[dict[str, list[dict[str, Any]]], Counter[str]]:
-        """Return the rows by name of the file, and counts."""
-        if not self._prepared:
-            queries = [question.text for question in self.miner.questions]
-            self.retriever.prepare(queries, self.miner.corpus)
-            self._prepared = True
-        rows = [self.rows[record.triple.query] for record in records]
-        questions = [self.miner.questions[row] for row in rows]
+    def __call__(self, triples: list[Triple]) -> None:
+        """Search for some rows and add them to `rows`."""
+        numbers = [self.numbers[triple.query] for triple in triples]
+        questions = [self.miner.questions[number] for number in numbers]
         # Known positives and the query itself take no ranks, so look that much further.
         k = self.rules.top + max(len(question.known) for question in questions) + 1
-        retrieved = self.retriever.search(rows, k, [np.empty(0, dtype=np.int64) for _ in rows])
-        files: dict[str, list[dict[str, Any]]] = {name: [] for name in OUTPUT_NAMES}
-        counts: Counter[str] = Counter()
-        for record, question, places in zip(records, questions, retrieved.documents, strict=True):
-            self._decide(record, question, places[places >= 0].tolist(), files, counts)
-        return files, counts
+        retrieved = self.retriever.search(numbers, k, [np.empty(0, dtype=np.int64) for _ in numbers])
+        for triple, question, places in zip(triples, questions, retrieved.documents, strict=True):
+            self._decide(triple, question, places[places >= 0].tolist())
 
-    def _decide(
-        self,
-        record: Record,
-        question: MinedQuery,
-        ranked: list[int],
-        files: Mapping[str, list[dict[str, Any]]],
-        counts: Counter[str],
-    ) -> None:
-        depth = self.rules.consistent or 0
+    def _decide(self, triple: Triple, question: MinedQuery, ranked: list[int]) -> None:
         kept: dict[str, int] = {}
-        if record.triple.query in self.leaks:
-            for text in record.triple.positives:
-                counts.update(("pairs read", TEST_QUERY))
-                row = {"query": record.triple.query, "positive": text, **record.more}
-                files["dropped"].append({**row, "reason": TEST_QUERY, "rank": None})
-            return
-        for text in record.triple.positives:
+        counts = self.rows.counts
+        for text in triple.positives:
+            counts["pairs read"] += 1
             rank = question.rank_of(self.places[text], ranked)
             if rank is not None and rank > self.rules.top:
-                rank = None  # the lists of a shard are of one length, which depends on the other rows
-            counts["pairs read"] += 1
-            counts.update(f"rank {k}" for k in RANK_CUTOFFS if rank is not None and rank <= k)
-            if rank is not None and rank <= depth:
+                rank = None  # the lists of a search are of one length, which depends on the other rows
+            leaks = triple.query in self.leaks
+            if not leaks:
+                counts.update(f"rank {k}" for k in RANK_CUTOFFS if rank is not None and rank <= k)
+            if leaks or rank is None or rank > (self.rules.consistent or 0):
+                reason = TEST_QUERY if leaks else NOT_FOUND if rank is None else BEYOND_DEPTH
+                row = {"query": triple.query, "positive": text, "rank": None if leaks else rank}
+                self.rows.drop(row, reason)
+            else:
                 kept[text] = rank
-                counts["pairs kept"] += 1
-                continue
-            reason = NOT_FOUND if rank is None else BEYOND_DEPTH
-            counts[reason] += 1
-            row = {"query": record.triple.query, "positive": text, **record.more}
-            files["dropped"].append({**row, "reason": reason, "rank": rank})
         if not kept:
             return
-        negatives = self._negatives(record, question, ranked)
-        counts["rows kept"] += 1
+        negatives = self._negatives(triple, question, ranked)
+        counts["pairs kept"] += len(kept)
         counts["negatives"] += len(negatives)
-        if self.rules.num_negatives and not negatives:
-            counts["rows without a negative"] += 1
-        files["triples" if negatives else "pairs"].append(
-            record.row(tuple(kept), negatives) | {"ranks": list(kept.values())}
-        )
+        row: dict[str, Any] = {"query": triple.query, "positives": list(kept)}
+        row |= {"negatives": negatives} if negatives else {}
+        row |= {name: value for name in ("instruction", "source") if (value := getattr(triple, name))}
+        self.rows.add("triples" if negatives else "pairs", row | {"ranks": list(kept.values())})
 
-    def _negatives(self, record: Record, question: MinedQuery, ranked: list[int]) -> tuple[str, ...]:
+    def _negatives(self, triple: Triple, question: MinedQuery, ranked: list[int]) -> list[str]:
         """Return the negatives of the row, then the mined ones."""
         known = {self.miner.corpus[place] for place in question.known}
-        labelled = [text for text in record.triple.negatives if text not in known]
-        if not self.rules.num_negatives:
-            return tuple(labelled)
-        picked = self.picker.pick(question, [ranked], {}, Counter())
-        return tuple(dict.fromkeys([*labelled, *(self.miner.corpus[place] for place in picked.mined)]))
+        negatives = [text for text in triple.negatives if text not in known]
+        if self.rules.num_negatives:
+            picked = self.picker.pick(question, [ranked], {}, Counter())
+            negatives += [self.miner.corpus[place] for place in picked.mined]
+        return list(dict.fromkeys(negatives))
 
 
-def _origin(pairs: Path) -> dict[str, Any] | None:
-    """Return the step that wrote the pairs: its name, its settings, the digest of its manifest."""
-    folder = pairs if pairs.is_dir() else pairs.parent
-    if not (folder / STEP_FILE).is_file() or not (folder / MANIFEST).is_file():
-        return None
-    step = read_json(folder / STEP_FILE)
-    return {
-        "step": step.get("step"),
-        "settings": step.get("settings"),
-        "manifest": sha256_of(folder / MANIFEST),
-    }
-
-
-def _report(folder: Path, content: Mapping[str, Any]) -> RoundTripReport:
-    return RoundTripReport(folder, *(content[name] for name in ("read", "kept", "dropped", "ranks", "rows")))
+ROUND_TRIP = Step("round-trip", RoundTripSettings, round_trip, "triples", trains=True)

@@ -1,132 +1,67 @@
-"""Training rows of judged queries: a triple, a pair without negatives, or none, with the reason."""
+"""Files of training sets: rows collected by file, and the settings that all training steps share."""
 
 from __future__ import annotations
 
-import random
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from medteb_mteb.curation.labels.grades import Label
+from pydantic import Field
+
+from medteb_mteb.curation.files.layout import write_rows
+from medteb_mteb.curation.step import Input, StepSettings
+from medteb_mteb.curation.training.leaks import HeldOut, read_held_out
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-    from medteb_mteb.curation.training.answer import Lists
-    from medteb_mteb.curation.training.plan import Batch, QueryCandidates, TwoLists
+__all__ = ["TEST_QUERY", "AgainstSettings", "Rows"]
 
-__all__ = [
-    "NO_ANSWER",
-    "NO_CANDIDATES",
-    "NO_POSITIVE",
-    "REPEATED_QUERY",
-    "TEST_QUERY",
-    "ShardRows",
-    "TripleWriter",
-]
-
-#: Why a query makes no triple.
-REPEATED_QUERY, TEST_QUERY, NO_CANDIDATES = "repeated", "test-query", "no-candidates"
-NO_ANSWER, NO_POSITIVE = "no-answer", "no-positive"
+#: Why a row is dropped: its query is a near-duplicate of one that models are tested on.
+TEST_QUERY = "test-query"
 
 
-@dataclass
-class ShardRows:
-    """Rows of a shard's files, and their counts.
+class AgainstSettings(StepSettings):
+    """Options of a step that writes training data."""
 
-    Attributes:
-        files: Rows by file name: `triples`, `pairs`, `labels`, `dropped`, `failed`.
-        counts: Counts by name; reasons as `dropped:REASON` (queries) and `failed:REASON` (prompts).
-    """
-
-    files: dict[str, list[dict[str, Any]]] = field(
-        default_factory=lambda: {name: [] for name in ("triples", "pairs", "labels", "dropped", "failed")}
+    against: Annotated[tuple[Path, ...], Input("editions", "texts", earlier="tests")] = Field(
+        (), description="Editions or queries that models will be tested on; near-duplicates are dropped."
     )
-    counts: Counter[str] = field(default_factory=Counter)
+    threshold: float = Field(
+        0.6, gt=0, le=1, description="Jaccard similarity from which queries are near-duplicates."
+    )
 
-    def drop(self, query: str, text: str, reason: str, detail: str = "") -> None:
-        """Leave a query out."""
-        row = {"query-id": query, "query": text, "reason": reason}
-        self.files["dropped"].append({**row, "detail": detail} if detail else row)
-        self.counts[f"dropped:{reason}"] += 1
+    def held_out(self) -> HeldOut:
+        """Return the queries of the tests."""
+        return read_held_out(self.against, self.threshold)
 
 
-class TripleWriter:
-    """Makes rows from answers.
+class Rows:
+    """Rows of the files of a training set, by file, and further counts."""
 
-    Args:
-        texts: Text of each document.
-        how: Settings.
-    """
+    def __init__(self) -> None:
+        self.files: dict[str, list[dict[str, Any]]] = {}
+        self.counts: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
 
-    def __init__(self, texts: Mapping[str, str], how: TwoLists) -> None:
-        self.texts, self.how = texts, how
+    def add(self, name: str, row: dict[str, Any]) -> None:
+        """Add a row to `NAME.jsonl`."""
+        self.files.setdefault(name, []).append(row)
 
-    def add(
-        self,
-        rows: ShardRows,
-        candidates: QueryCandidates,
-        batches: Iterable[Batch],
-        answers: Mapping[str, Lists],
-        failed: Mapping[str, str],
-    ) -> None:
-        """Add a query that was judged.
+    def drop(self, row: Mapping[str, Any], reason: str, detail: str = "") -> None:
+        """Add a row to `dropped.jsonl`."""
+        self.dropped[reason] += 1
+        self.add("dropped", {**row, "reason": reason, **({"detail": detail} if detail else {})})
 
-        Args:
-            rows: Receives the rows.
-            candidates: The query and its documents.
-            batches: Its prompts.
-            answers: Parsed answer by key of the prompt.
-            failed: Reason by key of a prompt without a valid answer.
-        """
-        relevance: dict[str, int] = {}
-        answered = 0
-        for batch in batches:
-            rows.counts["prompts"] += 1
-            if batch.key in failed:
-                names = [name for name in batch.documents if name is not None]
-                row = {"query-id": batch.query, "corpus-ids": names, "reason": failed[batch.key]}
-                rows.files["failed"].append(row)
-                rows.counts[f"failed:{failed[batch.key]}"] += 1
-                continue
-            lists = answers[batch.key]
-            answered += 1
-            rows.counts["unlabelled"] += len(lists.missing)
-            for value, numbers in ((1, lists.positive), (0, lists.negative)):
-                for number in numbers:
-                    name = batch.documents[number]
-                    if name is not None:
-                        relevance[name] = value
-        for name in candidates.documents:  # best ranked first
-            if name in relevance:
-                rows.files["labels"].append(Label(candidates.query, name, relevance[name]).to_json())
-        if not any(relevance.values()):
-            reason = NO_POSITIVE if answered else NO_ANSWER
-            rows.drop(candidates.query, candidates.text, reason)
-            return
-        self._triple(rows, candidates, relevance)
+    def number(self, *names: str) -> int:
+        """Return the number of rows of some files."""
+        return sum(len(self.files.get(name, ())) for name in names)
 
-    def _triple(self, rows: ShardRows, candidates: QueryCandidates, relevance: Mapping[str, int]) -> None:
-        positives = [name for name in candidates.documents if relevance.get(name) == 1]
-        negatives = [name for name in candidates.documents if relevance.get(name) == 0]
-        kept = self._negatives(candidates.query, negatives)
-        rows.counts["positives"] += len(positives)
-        rows.counts["negatives"] += len(kept)
-        rows.counts["negatives beyond the limit"] += len(negatives) - len(kept)
-        row = {"query": candidates.text, "positives": [self.texts[name] for name in positives]}
-        if kept:
-            row["negatives"] = [self.texts[name] for name in kept]
-        row |= {"query-id": candidates.query, "positive-ids": positives}
-        if kept:
-            row["negative-ids"] = kept
-        # A stage with hard negatives refuses rows without any.
-        name = "triples" if kept else "pairs"
-        rows.files[name].append(row)
-        rows.counts[name] += 1
+    def write(self, folder: Path, *names: str) -> None:
+        """Write the files, those without rows only if they are named."""
+        for name in dict.fromkeys((*names, *self.files)):
+            write_rows(folder / f"{name}.jsonl", self.files.get(name, ()))
 
-    def _negatives(self, query: str, ranked: list[str]) -> list[str]:
-        limit = self.how.negatives
-        if len(ranked) <= limit or self.how.choose == "top":
-            return ranked[:limit]
-        drawn = random.Random(f"{self.how.seed}\0{query}").sample(range(len(ranked)), limit)
-        return [ranked[place] for place in sorted(drawn)]
+    def details(self) -> dict[str, Any]:
+        """Return the counts, and the number of dropped rows by reason."""
+        return {**dict(sorted(self.counts.items())), "dropped": dict(sorted(self.dropped.items()))}

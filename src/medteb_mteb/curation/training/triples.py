@@ -2,330 +2,289 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from dataclasses import asdict, dataclass, field, replace
+import hashlib
+import random
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from medteb_mteb.curation.files.folder import alone, claim, lineage, read_json, write_json
-from medteb_mteb.curation.files.read import MANIFEST, source_digest
-from medteb_mteb.curation.files.records import BuildError
+from pydantic import Field
+
+from mar_st.options import Argument
+from medteb_mteb.curation.files.read import read_texts
+from medteb_mteb.curation.judge.controls import CONTROLS
 from medteb_mteb.curation.judge.injection import suspicious
-from medteb_mteb.curation.judge.pools import pool_files
-from medteb_mteb.curation.llm import (
-    LLM,
-    Account,
-    Cost,
-    Generation,
-    added,
-    answers_path,
-    estimate_cost,
-    generate,
-    load_llm,
-    refuse_unanswered,
+from medteb_mteb.curation.judge.material import read_pools
+from medteb_mteb.curation.labels.grades import Label
+from medteb_mteb.curation.llm import refuse_private, tokens_of
+from medteb_mteb.curation.llm.step import WriterSettings, check_key
+from medteb_mteb.curation.step import Counts, Estimate, Input, Step, Volume
+from medteb_mteb.curation.training.prompt import (
+    DOCUMENT_TOKENS,
+    PROMPT_TOKENS,
+    Lists,
+    prompt_version,
+    read_lists,
+    render,
 )
-from medteb_mteb.curation.training.answer import Lists, read_lists
-from medteb_mteb.curation.training.leaks import HeldOut
-from medteb_mteb.curation.training.material import PoolTexts, read_pool_texts
-from medteb_mteb.curation.training.plan import Batch, QueryCandidates, TwoLists, batches
-from medteb_mteb.curation.training.prompt import prompt_version
-from medteb_mteb.curation.training.rows import (
-    NO_CANDIDATES,
-    REPEATED_QUERY,
-    TEST_QUERY,
-    ShardRows,
-    TripleWriter,
-)
-from medteb_mteb.curation.training.shards import Shards
-from medteb_mteb.editions import sha256_of
+from medteb_mteb.curation.training.rows import TEST_QUERY, AgainstSettings, Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping
 
-    from medteb_mteb.curation.llm import Prompt
+    from medteb_mteb.curation.llm import Generation, Prompt
 
-__all__ = ["QUERIES_PER_SHARD", "TriplesReport", "estimate_triples", "make_triples"]
-
-SCHEMA_VERSION = 1
-#: Queries that are judged between two writes.
-QUERIES_PER_SHARD = 2000
-OUTPUT_NAMES = ("triples", "pairs", "labels", "dropped", "failed")
+__all__ = ["TRIPLES", "TriplesSettings", "make_triples"]
 
 
-@dataclass(frozen=True)
-class TriplesReport:
-    """Report of making triples.
+class TriplesSettings(WriterSettings, AgainstSettings):
+    """Options of `medteb triples`."""
 
-    Attributes:
-        folder: Folder of the output.
-        journal: The journal of the answers.
-        counts: Queries, triples, pairs (queries without a negative), positives, negatives, prompts, documents
-            that an answer left out, and the like.
-        dropped: Number of dropped queries by reason.
-        failed: Number of prompts without a valid answer, by reason.
-        known: Number of answers already in the journal.
-        bought: Number of answers received in this run.
-        account: Cost of the LLM in the journal, over all runs.
-        faults: Number of attempts that failed temporarily, by reason.
-        stopped: Why the run ended early; empty if it did not.
-        notes: Points to check.
-    """
+    queries: Annotated[Path, Argument(), Input("texts")] = Field(description="Queries.")
+    documents: Annotated[Path, Argument(), Input("texts")] = Field(description="Documents.")
+    pools: Annotated[Path, Argument(), Input("pools")] = Field(description="Pools of documents.")
+    depth: int = Field(50, ge=1, description="Number of top documents of a pool to judge. MAR used 50.")
+    documents_per_prompt: int = Field(10, ge=1, description="Maximum number of documents of a prompt.")
+    prompt_tokens: int = Field(
+        16_000, ge=2 * PROMPT_TOKENS, description="Maximum tokens of a prompt of several documents."
+    )
+    control_rate: float = Field(
+        1.0, ge=0, le=1, description="Share of prompts with a control document, which answers nothing."
+    )
+    negatives: int = Field(15, ge=0, description="Maximum number of negatives of a triple. MAR has 15.")
+    choose: Literal["top", "random"] = Field("top", description="Which negatives to keep if there are more.")
+    seed: int = Field(42, description="Seed of all random choices.")
 
-    folder: Path
-    journal: Path
-    counts: dict[str, int]
-    dropped: dict[str, int]
-    failed: dict[str, int]
-    known: int = 0
-    bought: int = 0
-    account: Account = field(default_factory=Account)
-    faults: dict[str, int] = field(default_factory=dict)
-    stopped: str = ""
-    notes: tuple[str, ...] = ()
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """A query with the documents to judge for it, best ranked first; one of equal texts."""
+
+    id: str
+    text: str
+    documents: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """The documents of a prompt in their order; `None` is the control document."""
+
+    documents: tuple[str | None, ...]
+    prompt: Prompt
 
     @property
-    def complete(self) -> bool:
-        """Return True if nothing is left to ask for."""
-        return not self.stopped
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON-ready content."""
-        content = {**asdict(self), "folder": str(self.folder), "journal": str(self.journal)}
-        return {**content, "notes": list(self.notes), "complete": self.complete}
+    def control(self) -> int | None:
+        return self.documents.index(None) if None in self.documents else None
 
 
-def make_triples(
-    queries: str | Path,
-    documents: str | Path,
-    pools: str | Path,
-    out: str | Path,
-    llm: LLM | str | Path,
-    how: TwoLists | None = None,
-    *,
-    held_out: HeldOut | None = None,
-    journal: str | Path | None = None,
-    already_anonymous: bool = False,
-    retry_failed: bool = False,
-    shard: int = QUERIES_PER_SHARD,
-    show_progress: bool = True,
-) -> TriplesReport:
+class _Material:
+    """Queries of distinct texts with the best documents of their pools."""
+
+    def __init__(self, settings: TriplesSettings, *, private: bool) -> None:
+        self.settings = settings
+        queries = {text.id: text for text in read_texts(settings.queries)}
+        documents = {text.id: text for text in read_texts(settings.documents)}
+        pools = read_pools(settings.pools, queries, documents)
+        self.pools = {query: names[: settings.depth] for query, names in pools.items()}
+        wanted = dict.fromkeys(name for names in self.pools.values() for name in names)
+        if not private:
+            refuse_private(
+                {
+                    "queries": [queries[name] for name in self.pools],
+                    "documents": [documents[name] for name in wanted],
+                }
+            )
+        self.texts = {name: documents[name].full for name in wanted}
+        self.ids: dict[str, list[str]] = {}
+        for query in self.pools:
+            self.ids.setdefault(queries[query].full, []).append(query)
+
+    @cached_property
+    def queries(self) -> list[_Query]:
+        """Return one query of each text, with the documents of all of them."""
+        queries = []
+        for text, ids in self.ids.items():
+            distinct: dict[str, str] = {}
+            for name in (name for query in ids for name in self.pools[query]):
+                distinct.setdefault(self.texts[name], name)
+            queries.append(_Query(ids[0], text, tuple(distinct.values())))
+        return queries
+
+    @cached_property
+    def leaks(self) -> dict[int, str]:
+        """Return the rows of queries that are near-duplicates of a test's."""
+        return self.settings.held_out().leaks([query.text for query in self.queries])
+
+    def batches(self, query: _Query) -> Iterator[_Batch]:
+        """Yield the prompts for a query: suspicious documents alone, the others together.
+
+        The documents of a prompt and their order depend only on the texts and the seed.
+        """
+        settings = self.settings
+        draw = random.Random(f"{settings.seed}\0{query.text}")
+        # By text, so that other ids or another order of the pool do not make other prompts.
+        order = sorted(query.documents, key=lambda name: hashlib.sha256(self.texts[name].encode()).digest())
+        draw.shuffle(order)
+        suspects = [name for name in order if suspicious(self.texts[name])]
+        parts = [([name], True) for name in suspects]
+        parts += [
+            # A document alone cannot affect the labels of others.
+            (part, len(part) > 1 and draw.random() < settings.control_rate)
+            for part in self._cut(query.text, [name for name in order if name not in set(suspects)])
+        ]
+        for number, (part, controlled) in enumerate(parts):
+            shown: list[str | None] = list(part)
+            texts = [self.texts[name] for name in part]
+            if controlled:
+                place, control = draw.randrange(len(part) + 1), draw.choice(CONTROLS)
+                shown.insert(place, None)
+                texts.insert(place, control)
+            yield _Batch(tuple(shown), render(f"{query.id} {number}", query.text, texts))
+
+    def _cut(self, query: str, order: list[str]) -> Iterator[list[str]]:
+        fixed = PROMPT_TOKENS + tokens_of(query) + DOCUMENT_TOKENS
+        part: list[str] = []
+        size = fixed
+        for name in order:
+            tokens = tokens_of(self.texts[name]) + DOCUMENT_TOKENS
+            full = len(part) == self.settings.documents_per_prompt
+            if part and (full or size + tokens > self.settings.prompt_tokens):
+                yield part
+                part, size = [], fixed
+            part.append(name)
+            size += tokens
+        if part:
+            yield part
+
+    def prompts(self) -> Iterator[Prompt]:
+        """Yield all prompts."""
+        for row, query in enumerate(self.queries):
+            if row not in self.leaks:
+                yield from (batch.prompt for batch in self.batches(query))
+
+
+def make_triples(settings: TriplesSettings) -> Counts:
     """Have an LLM sort the documents of pools into two lists, and write what `mar train` reads.
 
-    `OUT/triples.jsonl` has queries with negatives, `OUT/pairs.jsonl` those without, `OUT/labels.jsonl` all
-    labels, `OUT/dropped.jsonl` queries that make neither, `OUT/failed.jsonl` prompts without a good answer;
-    a file without rows is not written. Nothing is bought twice; a resumed run writes the same bytes.
-
-    Args:
-        queries: Queries, see `read_texts`.
-        documents: Documents, see `read_texts`.
-        pools: Documents to judge for each query, best ranked first, see `read_pools`.
-        out: Folder to write.
-        llm: The LLM, or its YAML file.
-        how: Settings.
-        held_out: Queries that models will be tested on; near-duplicates of them are dropped, unjudged.
-        journal: The journal, see `answers_path`.
-        already_anonymous: Also send texts that were not processed by the anonymiser.
-        retry_failed: Ask again, once, for everything that failed in earlier runs.
-        shard: Number of queries judged between two writes.
-        show_progress: Show progress bars.
-
-    Raises:
-        BuildError: The input cannot be used, texts are not anonymised, an API key is missing, the folder or
-            the journal belongs to something else, is in use or cannot be written, or every prompt failed.
-        FolderError: The input has unusable rows.
+    `triples.jsonl` has queries with negatives, `pairs.jsonl` those without, `labels.jsonl` all labels,
+    `dropped.jsonl` queries that make neither, `failed.jsonl` prompts without a good answer.
     """
-    how, tests = how or TwoLists(), held_out or HeldOut()
-    model = llm if isinstance(llm, LLM) else load_llm(llm)
-    material = read_pool_texts(
-        queries, documents, pools, depth=how.depth, already_anonymous=already_anonymous
-    )
-    model.key()
-    folder, path = Path(out), answers_path(out, journal)
-    identity = {
-        "schema_version": SCHEMA_VERSION,
-        "step": "triples",
-        "settings": json.loads(json.dumps({**how.settings(), "llm": model.settings(prompt_version())})),
-        "input": _input(queries, documents, pools, tests),
-        "shard": shard,
+    material = _Material(settings, private=settings.already_anonymous)
+    batches = {
+        batch.prompt.key: batch
+        for row, query in enumerate(material.queries)
+        if row not in material.leaks
+        for batch in material.batches(query)
     }
-    with alone(folder):
-        claim(folder, identity)
-        shards = Shards(folder, OUTPUT_NAMES)
-        if (folder / MANIFEST).is_file() and not retry_failed:
-            shards.forget()
-            manifest = read_json(folder / MANIFEST)
-            return TriplesReport(folder, path, manifest["counts"], manifest["dropped"], manifest["failed"])
-        work = _Work(material, model, path, how, tests, retry_failed, show_progress)
-        report = work.run(shards, shard, TriplesReport(folder, path, {}, {}, {}))
-        if report.complete:
-            refuse_unanswered(report.counts.get("prompts", 0), report.failed)
-            # If failed prompts were sent again, a manifest exists that is no longer valid from here on.
-            (folder / MANIFEST).unlink(missing_ok=True)
-            content = {
-                **identity,
-                "already_anonymous": already_anonymous,
-                "read": report.counts["queries"],
-                "kept": report.counts.get("triples", 0) + report.counts.get("pairs", 0),
-                "counts": report.counts,
-                "dropped": report.dropped,
-                "failed": report.failed,
-                "before": {"queries": lineage(queries), "documents": lineage(documents)},
-                "files": shards.join(),
-            }
-            write_json(folder / MANIFEST, content)
-            shards.forget()
-    return report
 
+    def read(prompt: Prompt, content: str) -> Lists:
+        batch = batches[prompt.key]
+        return read_lists(content, len(batch.documents), batch.control)
 
-def estimate_triples(
-    queries: str | Path,
-    documents: str | Path,
-    pools: str | Path,
-    out: str | Path,
-    llm: LLM | str | Path,
-    how: TwoLists | None = None,
-    *,
-    held_out: HeldOut | None = None,
-    journal: str | Path | None = None,
-    retry_failed: bool = False,
-    shard: int = QUERIES_PER_SHARD,
-) -> Cost:
-    """Estimate the requests and cost of `make_triples`; nothing is sent, and no journal is created.
-
-    Repeated requests for invalid answers are not included.
-
-    Raises:
-        BuildError: The input or the journal cannot be used.
-        FolderError: The input has unusable rows.
-    """
-    how, tests = how or TwoLists(), held_out or HeldOut()
-    model = llm if isinstance(llm, LLM) else load_llm(llm)
-    material = read_pool_texts(queries, documents, pools, depth=how.depth, already_anonymous=True)
-    total: Cost | None = None
-    for _, portion in material.shards(shard):
-        leaks = tests.leaks([candidates.text for candidates in portion])
-        prompts = [
-            batch.prompt
-            for row, candidates in enumerate(portion)
-            if row not in leaks
-            for batch in batches(candidates, material.texts, how)
-        ]
-        cost = estimate_cost(
-            prompts, model, answers_path(out, journal), version=prompt_version(), retry_failed=retry_failed
-        )
-        total = cost if total is None else added((total, cost))
-    if total is None:
-        raise BuildError(f"{pools} holds no queries.")
-    return total
-
-
-class _Work:
-    """Request, read and write the remaining shards."""
-
-    def __init__(
-        self,
-        material: PoolTexts,
-        llm: LLM,
-        journal: Path,
-        how: TwoLists,
-        held_out: HeldOut,
-        retry_failed: bool,
-        show_progress: bool,
-    ) -> None:
-        self.material, self.llm, self.journal, self.how = material, llm, journal, how
-        self.held_out, self.retry_failed, self.show_progress = held_out, retry_failed, show_progress
-        self.writer = TripleWriter(material.texts, how)
-        self.faults: Counter[str] = Counter()
-
-    def run(self, shards: Shards, size: int, report: TriplesReport) -> TriplesReport:
-        total = -(-len(self.material.queries) // size)
-        suspects = 0
-        for number, portion in self.material.shards(size):
-            done = shards.finished(number)
-            if done is not None and not (self.retry_failed and any(n.startswith("failed:") for n in done)):
-                continue
-            suspects += sum(suspicious(candidates.text) for candidates in portion)
-            rows, planned = self._plan(portion)
-            generation = self._ask(planned, f"triples {number + 1}/{total}")
-            if generation is not None:
-                self.faults.update(generation.faults)
-                report = replace(
-                    report,
-                    known=report.known + generation.known,
-                    bought=report.bought + generation.bought,
-                    account=generation.account,
-                    faults=dict(sorted(self.faults.items())),
-                    stopped=generation.stopped,
-                )
-                if generation.stopped:
-                    break
-                for candidates, prompts in planned:
-                    self.writer.add(rows, candidates, prompts, generation.answers, generation.failed)
-            shards.write(number, rows.files, rows.counts)
-        notes: tuple[str, ...] = ()
-        if suspects:
-            notes = (f"{suspects} queries look as if they wanted to instruct an LLM; look at their triples.",)
-        counts, dropped, failed = _numbers(shards.counts())
-        return replace(report, counts=counts, dropped=dropped, failed=failed, notes=notes)
-
-    def _plan(
-        self, portion: Sequence[QueryCandidates]
-    ) -> tuple[ShardRows, list[tuple[QueryCandidates, list[Batch]]]]:
-        """Drop queries that need no judgement, and return the dropped rows and the prompts of the others."""
-        rows = ShardRows()
-        rows.counts["queries"] += len(portion)
-        leaks = self.held_out.leaks([candidates.text for candidates in portion])
-        planned = []
-        for row, candidates in enumerate(portion):
-            for name, text in self.material.repeated.get(candidates.query, ()):
-                rows.counts["queries"] += 1
-                rows.drop(name, text, REPEATED_QUERY, candidates.query)
-            if row in leaks:
-                rows.drop(candidates.query, candidates.text, TEST_QUERY, leaks[row])
-            elif not candidates.documents:
-                rows.drop(candidates.query, candidates.text, NO_CANDIDATES)
+    generation = settings.ask([batch.prompt for batch in batches.values()], prompt_version(), read, "triples")
+    rows = Rows()
+    if generation.complete:
+        for row, query in enumerate(material.queries):
+            for repeated in material.ids[query.text][1:]:
+                rows.drop({"query-id": repeated, "query": query.text}, "repeated", query.id)
+            if row in material.leaks:
+                rows.drop({"query-id": query.id, "query": query.text}, TEST_QUERY, material.leaks[row])
+            elif not query.documents:
+                rows.drop({"query-id": query.id, "query": query.text}, "no-candidates")
             else:
-                planned.append((candidates, list(batches(candidates, self.material.texts, self.how))))
-        return rows, planned
-
-    def _ask(self, planned: list[tuple[QueryCandidates, list[Batch]]], name: str) -> Generation[Lists] | None:
-        known = {batch.key: batch for _, prompts in planned for batch in prompts}
-        if not known:
-            return None
-
-        def read(prompt: Prompt, content: str) -> Lists:
-            batch = known[prompt.key]
-            return read_lists(content, batch.ids, batch.control)
-
-        return generate(
-            [batch.prompt for batch in known.values()],
-            self.llm,
-            self.journal,
-            version=prompt_version(),
-            read=read,
-            retry_failed=self.retry_failed,
-            show_progress=self.show_progress,
-            name=name,
-        )
+                _add(rows, query, material, generation, settings)
+        rows.write(settings.out, "triples")
+    suspects = sum(suspicious(query.text) for query in material.queries)
+    note = f"{suspects} queries look as if they wanted to instruct an LLM; look at their triples."
+    return Counts(
+        rows.number("triples", "pairs"),
+        details={"queries": len(material.pools), **rows.details(), **generation.counts()},
+        notes=(note,) * bool(suspects),
+        stopped=generation.stopped,
+        provenance=settings.provenance(prompt_version(), generation),
+    )
 
 
-def _input(
-    queries: str | Path, documents: str | Path, pools: str | Path, held_out: HeldOut
+def _add(
+    rows: Rows,
+    query: _Query,
+    material: _Material,
+    generation: Generation[Lists],
+    settings: TriplesSettings,
+) -> None:
+    """Add the rows of a query that was judged."""
+    relevance: dict[str, int] = {}
+    answered = False
+    for batch in material.batches(query):
+        key, names = batch.prompt.key, batch.documents
+        rows.counts["prompts"] += 1
+        if key in generation.failed:
+            ids = [name for name in names if name is not None]
+            rows.add("failed", {"query-id": query.id, "corpus-ids": ids, "reason": generation.failed[key]})
+            continue
+        lists, answered = generation.answers[key], True
+        rows.counts["unlabelled"] += len(lists.missing)
+        for value, numbers in ((1, lists.positive), (0, lists.negative)):
+            relevance.update({str(names[number]): value for number in numbers})
+    ranked = [name for name in query.documents if name in relevance]
+    for name in ranked:
+        rows.add("labels", Label(query.id, name, relevance[name]).to_json())
+    positives = [name for name in ranked if relevance[name]]
+    if not positives:
+        reason = "no-positive" if answered else "no-answer"
+        rows.drop({"query-id": query.id, "query": query.text}, reason)
+        return
+    row = _triple(
+        query, positives, [name for name in ranked if not relevance[name]], material.texts, settings
+    )
+    rows.counts["positives"] += len(positives)
+    rows.counts["negatives"] += len(row.get("negatives", ()))
+    # A stage with hard negatives refuses rows without any.
+    rows.add("triples" if "negatives" in row else "pairs", row)
+
+
+def _triple(
+    query: _Query,
+    positives: list[str],
+    negatives: list[str],
+    texts: Mapping[str, str],
+    settings: TriplesSettings,
 ) -> dict[str, Any]:
-    return {
-        "queries": source_digest(queries),
-        "documents": source_digest(documents),
-        "pools": [sha256_of(file) for file in pool_files(pools)],
-        "against": held_out.digest(),
-    }
+    limit = settings.negatives
+    if len(negatives) > limit and settings.choose == "random":
+        drawn = random.Random(f"{settings.seed}\0{query.id}").sample(range(len(negatives)), limit)
+        negatives = [negatives[place] for place in sorted(drawn)]
+    negatives = negatives[:limit]
+    row: dict[str, Any] = {"query": query.text, "positives": [texts[name] for name in positives]}
+    if negatives:
+        row["negatives"] = [texts[name] for name in negatives]
+    row |= {"query-id": query.id, "positive-ids": positives}
+    return row | ({"negative-ids": negatives} if negatives else {})
 
 
-def _numbers(counts: Counter[str]) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
-    """Return the counts of all shards as the fields of a report: plain ones, dropped, failed."""
+def _estimate(settings: TriplesSettings, volumes: Mapping[str, Volume]) -> Estimate:
+    """Estimate the requests: exact once the pools exist, before that from the mean lengths."""
+    pools, documents, queries = (volumes[name] for name in ("pools", "documents", "queries"))
+    if all(volume.exact for volume in (pools, documents, queries)):
+        material = _Material(settings, private=True)
+        return settings.cost(material.prompts(), prompt_version(), len(material.queries))
+    each = min(settings.depth, -(-pools.rows // max(1, pools.queries)))
+    text = "字" * -(-documents.tokens // max(1, documents.rows))
+    shown = max(1, min(settings.documents_per_prompt, each, settings.prompt_tokens // (len(text) + 1)))
+    # Every prompt may carry a control document.
+    like = render("x 0", "字" * -(-queries.tokens // max(1, queries.rows)), [text] * (shown + 1))
+    return settings.cost_like(like, pools.queries * -(-each // shown), queries.rows)
 
-    def reasons(prefix: str) -> dict[str, int]:
-        return {n.removeprefix(prefix): c for n, c in sorted(counts.items()) if n.startswith(prefix)}
 
-    plain = {name: number for name, number in sorted(counts.items()) if ":" not in name}
-    return plain, reasons("dropped:"), reasons("failed:")
+TRIPLES = Step(
+    "triples",
+    TriplesSettings,
+    make_triples,
+    "triples",
+    estimate=_estimate,
+    check=check_key,
+    trains=True,
+    asks=True,
+    version=prompt_version(),
+)

@@ -1,0 +1,151 @@
+"""The judges of a build, from a YAML file: LLMs, or cross-encoders with thresholds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from mar_st.errors import MarError
+from mar_st.options import Settings, read_yaml, validated
+from medteb_mteb.curation.judge.controls import CONTROL_TEXTS, CONTROLS, ECHOES
+from medteb_mteb.curation.judge.prompt import prompt_version
+from medteb_mteb.curation.labels.grades import GRADES, value
+from medteb_mteb.curation.llm import LLM, settings_digest
+from medteb_mteb.curation.step import Model, Runtime
+
+if TYPE_CHECKING:
+    from mar_st.graded import Grader
+
+__all__ = ["Judge", "Judges", "LearnedJudge", "load_judges"]
+
+
+class Judge(LLM):
+    """Configuration of one judge; its judgements carry its name.
+
+    Attributes:
+        passages: Maximum number of passages of a prompt.
+        prompt_tokens: Maximum number of estimated tokens of a prompt, unless a single passage has more.
+        max_failed: Maximum share of pairs without a grade, not counting those that a content filter
+            refuses; above it, judging stops.
+        tags: Ask for keys that carry a tag of their passage (`Passage-0-k7f`) instead of the published
+            `Passage-0`; then mixed-up answers are recognised.
+    """
+
+    passages: int = Field(default=10, ge=1, le=200)
+    prompt_tokens: int = Field(default=16_000, ge=500)
+    max_failed: Annotated[float, Runtime()] = Field(default=0.1, ge=0, le=1)
+    tags: bool = True
+
+    def description(self) -> dict[str, Any]:
+        """Return everything a grade depends on besides its texts."""
+        return self.settings(prompt_version(tags=self.tags))
+
+
+class LearnedJudge(Settings):
+    """Configuration of a judge that is a cross-encoder with thresholds, and needs no LLM.
+
+    Attributes:
+        name: Name under which its grades are stored.
+        cross_encoder: Folder that `mar cross-encoder` wrote, trained on the labels 0 for D to 4 for S.
+        batch_size: Pairs per forward pass.
+    """
+
+    name: str = Field(min_length=1, max_length=100)
+    cross_encoder: Annotated[str, Model()] = Field(min_length=1)
+    batch_size: Annotated[int, Runtime()] = Field(default=32, ge=1)
+
+    def description(self) -> dict[str, Any]:
+        """Return everything a grade depends on besides its texts: digests of the folder's files."""
+        return {"cross_encoder": self.grader().identity()}
+
+    def key(self) -> str:
+        """Return an empty key, since nothing is sent."""
+        return ""
+
+    def grader(self) -> Grader:
+        """Return the cross-encoder, without its weights.
+
+        Raises:
+            MarError: There is no grader, or its labels are not the grades of the scale.
+        """
+        from mar_st.graded import Grader  # lazy: torch
+
+        grader = Grader(self.cross_encoder, batch_size=self.batch_size)
+        best, labels = value(GRADES[0]), grader.thresholds.labels
+        if not 0 <= min(labels) <= max(labels) <= best:
+            raise MarError(
+                f"Judge {self.name}: expected labels from 0 for D to {best} for S, but {self.cross_encoder} "
+                f"gives {min(labels)} to {max(labels)}. Train it on such labels."
+            )
+        return grader
+
+
+def _kind(entry: Any) -> str:
+    learned = "cross_encoder" in entry if isinstance(entry, dict) else isinstance(entry, LearnedJudge)
+    return "cross-encoder" if learned else "LLM"
+
+
+class Judges(Settings):
+    """The judges of a build.
+
+    Attributes:
+        judges: The judges, each with a unique name.
+        seed: Seed of the order of passages, and of the choice and places of control passages.
+        control_rate: Share of the prompts with several passages that get control passages, one negative and
+            one positive. Prompts with a suspicious passage always do.
+        controls: Negative control passages: texts unrelated to any query.
+        echoes: Positive control passages for queries without a gold passage: texts with `{query}`, which
+            cannot be unrelated to the query. If empty, prompts without a gold passage have no positive one.
+        check_positives: Show each judge its positives again, with a query that none of them answers; a
+            passage that is again graded as an answer raises its own grade.
+        checks: Queries for this, unrelated to the documents and to `controls`.
+    """
+
+    judges: tuple[
+        Annotated[
+            Annotated[Judge, Tag("LLM")] | Annotated[LearnedJudge, Tag("cross-encoder")], Discriminator(_kind)
+        ],
+        ...,
+    ] = Field(min_length=1)
+    seed: int = 42
+    control_rate: float = Field(default=1.0, ge=0, le=1)
+    controls: tuple[Annotated[str, Field(min_length=10)], ...] = Field(default=CONTROLS, min_length=1)
+    echoes: tuple[Annotated[str, Field(pattern=r"\{query\}")], ...] = ECHOES
+    check_positives: bool = True
+    checks: tuple[Annotated[str, Field(min_length=4)], ...] = Field(default=CONTROL_TEXTS, min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_list(cls, value: Any) -> Any:
+        """Take a list of judges, too."""
+        return {"judges": value} if isinstance(value, list | tuple) else value
+
+    @model_validator(mode="after")
+    def _told_apart(self) -> Self:
+        names = [judge.name for judge in self.judges]
+        if len(set(names)) < len(names):
+            raise ValueError(f"each judge needs its own name; got {', '.join(names)}")
+        seen: dict[str, str] = {}
+        for judge in self.judges:
+            if isinstance(judge, LearnedJudge):
+                same = judge.cross_encoder
+            else:
+                same = settings_digest(judge.description()).hex()
+            if same in seen:
+                raise ValueError(
+                    f"judges {seen[same]!r} and {judge.name!r} are the same model with the same settings; if "
+                    "there are two models behind the name, give one of them a variant"
+                )
+            seen[same] = judge.name
+        return self
+
+
+def load_judges(path: str | Path) -> Judges:
+    """Return the judges of a YAML file.
+
+    Raises:
+        MarError: The file cannot be read, or its content does not fit `Judges`.
+    """
+    return validated(Judges, read_yaml(Path(path)), str(path))

@@ -1,0 +1,161 @@
+"""The step `judge`: have several judges grade every pair of the pools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from mar_st.options import Argument, FromFile
+from medteb_mteb.curation.judge.judges import Judge, Judges
+from medteb_mteb.curation.judge.judging import grade_pools
+from medteb_mteb.curation.judge.material import read_material
+from medteb_mteb.curation.judge.plan import PASSAGE_TOKENS, PROMPT_TOKENS, Plan
+from medteb_mteb.curation.judge.prompt import answer_tokens, prompt_version
+from medteb_mteb.curation.judge.store import Grades
+from medteb_mteb.curation.llm import Journal
+from medteb_mteb.curation.llm.step import AnswerSettings
+from medteb_mteb.curation.step import Counts, Estimate, Input, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from medteb_mteb.curation.step import Volume
+
+__all__ = ["JUDGE", "JudgeSettings", "judge"]
+
+
+class JudgeSettings(AnswerSettings):
+    """Options of `medteb judge`."""
+
+    queries: Annotated[Path, Argument(), Input("texts")] = Field(description="Queries.")
+    documents: Annotated[Path, Argument(), Input("texts")] = Field(description="Documents.")
+    pools: Annotated[Path, Argument(), Input("pools")] = Field(
+        description="Pools: rows of query-id and corpus-ids."
+    )
+    judges: Annotated[Judges, FromFile()] = Field(description="YAML file of the judges.")
+    gold: Annotated[Path | None, Input("pools", "file")] = Field(
+        None, description="Documents known to answer a query, as pools: positive control passages."
+    )
+
+
+def judge(settings: JudgeSettings) -> Counts:
+    """Have LLM judges grade every pair of the pools.
+
+    A judgement in the journal, from this build or any other, is never paid for again.
+    """
+    material = read_material(
+        settings.queries,
+        settings.documents,
+        settings.pools,
+        already_anonymous=settings.already_anonymous,
+        gold=settings.gold,
+    )
+    report = grade_pools(
+        material,
+        settings.judges,
+        settings.out,
+        settings.answers,
+        retry_failed=settings.retry_failed,
+        show_progress=not settings.quiet,
+    )
+    stopped = "; ".join(f"{one['judge']}: {one['stopped']}" for one in report["judges"] if "stopped" in one)
+    return Counts(
+        report["pairs"],
+        queries=len(material.queries),
+        details={one["judge"]: _counts(one) for one in report["judges"]},
+        notes=tuple(report["notes"]),
+        stopped=stopped,
+        provenance={"judges": report["provenance"]},
+    )
+
+
+def _counts(report: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in report.items() if key != "judge" and value not in ({}, 0)}
+
+
+def _check(settings: JudgeSettings) -> None:
+    """Check that the keys are set and the cross-encoders exist."""
+    for one in settings.judges.judges:
+        one.key()
+        one.description()
+
+
+def _estimate(settings: JudgeSettings, volumes: Mapping[str, Volume]) -> Estimate:
+    """Estimate the requests: exact once the pools exist, apart from the check of positives."""
+    exact = all(volume.exact for volume in volumes.values())
+    estimates = _counted(settings) if exact else [_at_most(one, volumes) for one in _llms(settings)]
+    pools = volumes["pools"]
+    return Estimate(
+        pools.rows,
+        queries=pools.queries,
+        requests=sum(one.requests for one in estimates),
+        prompt_tokens=sum(one.prompt_tokens for one in estimates),
+        answer_tokens=sum(one.answer_tokens for one in estimates),
+        cost=sum(one.cost for one in estimates),
+        notes=tuple(note for one in estimates for note in one.notes),
+    )
+
+
+def _llms(settings: JudgeSettings) -> list[Judge]:
+    return [one for one in settings.judges.judges if isinstance(one, Judge)]
+
+
+def _counted(settings: JudgeSettings) -> list[Estimate]:
+    """Return the estimate of each judge, from its prompts."""
+    material = read_material(
+        settings.queries, settings.documents, settings.pools, already_anonymous=True, gold=settings.gold
+    )
+    estimates = []
+    with Journal(settings.answers, write=False) as journal:
+        for one in _llms(settings):
+            plan = Plan(one, settings.judges, material, Grades(journal), retry_failed=settings.retry_failed)
+            tokens = [order.prompt.tokens for order in plan.orders(store=False)]
+            tokens_in, tokens_out = sum(each for each, _ in tokens), sum(each for _, each in tokens)
+            known, wanted = plan.counts.known, plan.counts.judgements
+            estimates.append(
+                Estimate(
+                    wanted,
+                    requests=len(tokens),
+                    prompt_tokens=tokens_in,
+                    answer_tokens=tokens_out,
+                    cost=one.cost(tokens_in, tokens_out),
+                    notes=(f"{one.name}: {known:,} of {wanted:,} grades are in the journal",) * bool(known),
+                )
+            )
+    return estimates
+
+
+def _at_most(judge: Judge, volumes: Mapping[str, Volume]) -> Estimate:
+    """Return an upper bound of a judging before its pools and texts exist."""
+    queries, documents, pools = (volumes[name] for name in ("queries", "documents", "pools"))
+    query_tokens = queries.tokens / max(1, queries.rows)
+    passage_tokens = documents.tokens / max(1, documents.rows) + PASSAGE_TOKENS
+    # Every request may carry two control passages.
+    room = int((judge.prompt_tokens - PROMPT_TOKENS - query_tokens) // passage_tokens) - 2
+    passages = max(1, min(judge.passages, room))
+    number = pools.queries or queries.rows
+    requests = number * -(-pools.rows // max(1, number) // passages) if pools.rows else 0
+    shown = pools.rows + 2 * requests
+    tokens_in = round(requests * (PROMPT_TOKENS + query_tokens) + shown * passage_tokens)
+    tokens_out = requests * answer_tokens(-(-shown // max(1, requests)))
+    return Estimate(
+        pools.rows,
+        requests=requests,
+        prompt_tokens=tokens_in,
+        answer_tokens=tokens_out,
+        cost=judge.cost(tokens_in, tokens_out),
+    )
+
+
+JUDGE = Step(
+    "judge",
+    JudgeSettings,
+    judge,
+    "judgements",
+    estimate=_estimate,
+    check=_check,
+    asks=True,
+    version=" ".join(prompt_version(tags=tags) for tags in (True, False)),
+)

@@ -1,0 +1,245 @@
+"""Asking several LLMs side by side: every answer is stored before it is used, and bought once."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.curation.llm.client import Client, GiveUp, Prompt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from medteb_mteb.curation.llm.config import LLM
+    from medteb_mteb.curation.llm.journal import Answer, Journal
+
+__all__ = ["INTERRUPTED", "Asker", "Order", "ask_all"]
+
+#: Why an LLM was stopped by Ctrl-C.
+INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A request.
+
+    Attributes:
+        key: Digest of everything that the answer depends on.
+        prompt: The prompt.
+        attempt: Number of earlier requests for the answer.
+        job: What the asker needs to use the answer.
+    """
+
+    key: bytes
+    prompt: Prompt
+    attempt: int = 0
+    job: Any = None
+
+
+class Asker(ABC):
+    """The requests to one LLM.
+
+    Args:
+        llm: The LLM.
+
+    Attributes:
+        bought: Number of answers received in this run.
+        stopped: Why it ended before all requests were sent; empty if it did not.
+    """
+
+    def __init__(self, llm: LLM) -> None:
+        self.llm = llm
+        self.bought, self.stopped = 0, ""
+        self._unusable = 0
+
+    @abstractmethod
+    def orders(self) -> Iterator[Order]:
+        """Yield the requests."""
+
+    @abstractmethod
+    def settle(self, order: Order, answer: Answer, *, known: bool) -> Iterable[Order]:
+        """Use an answer that is stored, and return further requests, which are sent first.
+
+        Args:
+            order: The request.
+            answer: The answer, or the reason why there is none.
+            known: Whether it was in the journal before.
+        """
+
+    def used(self, reason: str) -> None:
+        """Count an answer received, and stop after too many in a row that are of no use.
+
+        Args:
+            reason: Why the whole answer is of no use; empty if it is.
+        """
+        self._unusable = self._unusable + 1 if reason else 0
+        if self.llm.unreadable is not None and self._unusable >= self.llm.unreadable:
+            self.stopped = (
+                f"{self._unusable} answers in a row are of no use, the last one: {reason}. They are in the "
+                "journal, table answers. Correct the cause, then give --retry-failed"
+            )
+
+
+class _Work:
+    """An asker at work: its client, its threads, its budget and its queue."""
+
+    def __init__(self, asker: Asker, journal: Journal, threads: ThreadPoolExecutor) -> None:
+        self.asker, self.journal, self.threads = asker, journal, threads
+        self.stop = threading.Event()
+        self.client: Client | None = None
+        self.pending = 0
+        account = journal.account(asker.llm.name)
+        self.cost, self.tokens = account.cost, account.tokens_in + account.tokens_out
+        self.held_cost, self.held_tokens = 0.0, 0
+        #: Tokens of the largest answer; of an average one, if only earlier runs had answers.
+        self.largest = math.ceil(account.tokens_out / max(1, account.answers))
+        self.queue: deque[Order] = deque()
+        self.rest = asker.orders()
+
+    def halt(self, reason: str) -> None:
+        self.asker.stopped = self.asker.stopped or reason
+        self.stop.set()
+
+    def submit(self) -> Future[Answer] | None:
+        """Send the next request that is not answered yet; `None`: nothing can be sent now."""
+        asker = self.asker
+        while not asker.stopped and self.pending < asker.llm.concurrency:
+            order = self.queue.popleft() if self.queue else next(self.rest, None)
+            if order is None:
+                return None
+            known = self.journal.get(order.key, order.attempt)
+            if known is not None:
+                self.queue.extendleft(reversed(list(asker.settle(order, known, known=True))))
+                continue
+            held = self._hold(order)
+            if held is None:
+                self.queue.appendleft(order)
+                return None
+            if self.client is None:
+                self.client = Client(asker.llm, self.stop)
+            identity = f"{order.key.hex()}-{order.attempt}"
+            future = self.threads.submit(self.client.ask, order.prompt, identity)
+            self.pending += 1
+            future.order, future.held = order, held  # type: ignore[attr-defined]
+            return future
+        return None
+
+    def finish(self, future: Future[Answer]) -> None:
+        """Store the answer of a request, then use it."""
+        order, held = future.order, future.held  # type: ignore[attr-defined]
+        self.pending -= 1
+        self.held_cost -= self.asker.llm.cost(*held)
+        self.held_tokens -= sum(held)
+        try:
+            answer = future.result()
+        except GiveUp as given_up:
+            self.halt(str(given_up))
+            return
+        answer = self.journal.put(order.key, order.attempt, self.asker.llm, answer)
+        if answer.received:
+            self.asker.bought += 1
+            self.cost += self.asker.llm.cost(answer.tokens_in, answer.tokens_out)
+            self.tokens += answer.tokens_in + answer.tokens_out
+            self.largest = max(self.largest, answer.tokens_out)
+        self.queue.extend(self.asker.settle(order, answer, known=False))
+        if self.asker.stopped:
+            self.stop.set()
+
+    def _hold(self, order: Order) -> tuple[int, int] | None:
+        """Reserve the expected cost of a request; `None` if the rest of the budget does not cover it.
+
+        The estimate of an answer does not include reasoning, for which some models charge. So a request is
+        expected to cost as much as the largest answer so far, and the second one waits for the first answer.
+        """
+        llm = self.asker.llm
+        tokens_in, tokens_out = order.prompt.tokens
+        held = (tokens_in, max(tokens_out, self.largest))
+        over = llm.budget is not None and self.cost + self.held_cost + llm.cost(*held) > llm.budget
+        over |= (
+            llm.budget_tokens is not None and self.tokens + self.held_tokens + sum(held) > llm.budget_tokens
+        )
+        limited = llm.budget is not None or llm.budget_tokens is not None
+        if self.pending and (over or (limited and not self.largest)):
+            return None
+        if over:
+            self.halt(
+                f"the rest of its budget does not cover the next request: {self.cost:.4g} and "
+                f"{self.tokens} tokens are spent"
+            )
+            return None
+        self.held_cost += llm.cost(*held)
+        self.held_tokens += sum(held)
+        return held
+
+
+def ask_all(askers: Sequence[Asker], journal: Journal) -> None:
+    """Send all requests of all askers that the journal does not answer.
+
+    Requests under way are always waited for, also after the first Ctrl-C; askers then have `INTERRUPTED` as
+    the reason in `stopped`.
+
+    Raises:
+        MarError: A key is missing, or an answer cannot be stored.
+    """
+    with ExitStack() as stack:
+        works = [
+            _Work(asker, journal, stack.enter_context(ThreadPoolExecutor(asker.llm.concurrency)))
+            for asker in askers
+        ]
+        with _interruptible(works):
+            error = _work(works)
+        for work in works:
+            if work.client is not None:
+                work.client.close()
+    if error is not None:
+        raise error
+
+
+def _work(works: Sequence[_Work]) -> Exception | None:
+    """Send requests until all askers are done; return the first error, once no request is under way."""
+    error: Exception | None = None
+    running: dict[Future[Answer], _Work] = {}
+    while True:
+        try:
+            for work in works:
+                while (future := work.submit()) is not None:
+                    running[future] = work
+        except Exception as failure:
+            error = error or failure
+        if error is not None:
+            for work in works:
+                work.halt(str(error))
+        if not running:
+            return error
+        for done in wait(running, return_when=FIRST_COMPLETED).done:
+            try:
+                running.pop(done).finish(done)
+            except Exception as failure:
+                error = error or failure
+
+
+@contextmanager
+def _interruptible(works: Sequence[_Work]) -> Iterator[None]:
+    """Let pending answers arrive after the first Ctrl-C; do not wait after the second."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        del number, frame
+        signal.signal(signal.SIGINT, before)
+        for work in works:
+            work.halt(INTERRUPTED)
+
+    before = signal.getsignal(signal.SIGINT)
+    with suppress(ValueError):  # only the main thread gets signals
+        signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        with suppress(ValueError, TypeError):
+            signal.signal(signal.SIGINT, before)

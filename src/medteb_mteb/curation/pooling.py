@@ -1,0 +1,199 @@
+"""Pools: for each query, the documents that several retrievers find, with their rank by each retriever.
+
+Lists are merged by reciprocal rank fusion, or by best rank (depth-k union, as in TREC pools). The papers do
+not say how they merge their three lists into one of 500.
+
+Source of RRF: G. V. Cormack, C. L. A. Clarke, S. Buettcher, SIGIR 2009.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+from tqdm.auto import tqdm
+
+from mar_st.errors import MarError
+from mar_st.model.names import model_source
+from mar_st.options import Argument
+from medteb_mteb.curation.files.layout import write_rows
+from medteb_mteb.curation.files.read import read_texts
+from medteb_mteb.curation.step import Counts, Estimate, Input, Model, Runtime, Step, StepSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mar_st.mining.retrievers import Retriever
+    from medteb_mteb.curation.step import Volume
+
+__all__ = ["POOL", "Candidate", "PoolSettings", "RetrieverSettings", "merge", "open_retriever", "pool"]
+
+#: Added to every rank before it is inverted, as published.
+RRF_K = 60
+#: Queries that are searched for at once.
+QUERIES_PER_SEARCH = 1000
+
+
+class RetrieverSettings(StepSettings):
+    """Options of a step that searches with embedding models."""
+
+    store: Annotated[Path | None, Runtime()] = Field(
+        None, description="Folder that keeps the vectors of embedding models, common to all builds."
+    )
+    batch_size: Annotated[int, Runtime()] = Field(64, ge=1, description="Texts per forward pass.")
+    quiet: Annotated[bool, Runtime()] = Field(False, description="Show no progress bar.")
+
+
+class PoolSettings(RetrieverSettings):
+    """Options of `medteb pool`."""
+
+    queries: Annotated[Path, Argument(), Input("texts")] = Field(description="Queries.")
+    documents: Annotated[Path, Argument(), Input("texts")] = Field(description="Documents.")
+    retrievers: Annotated[tuple[str, ...], Model()] = Field(
+        min_length=1, description="bm25, bm25:jieba, an embedding model, or a TREC run; may be repeated."
+    )
+    size: int = Field(500, ge=1, description="Maximum number of documents of a pool.")
+    depth: int = Field(500, ge=1, description="Number of documents taken from each retriever.")
+    merge: Literal["rrf", "union"] = Field(
+        "rrf", description="By the sum of 1 / (60 + rank) (rrf), or by the best rank (union)."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A document of a pool.
+
+    Attributes:
+        document: Id of the document.
+        ranks: Retriever -> rank, from 1, for the retrievers that found it.
+    """
+
+    document: str
+    ranks: Mapping[str, int]
+
+
+def merge(
+    runs: Mapping[str, Sequence[str]], *, size: int, depth: int, how: Literal["rrf", "union"] = "rrf"
+) -> list[Candidate]:
+    """Merge several rankings into one; ties are broken by best rank, then by the order of the retrievers.
+
+    Args:
+        runs: Retriever -> documents, best first.
+        size: Maximum number of documents of the result.
+        depth: Number of documents taken from each ranking.
+        how: Rule of the merge.
+    """
+    ranks: dict[str, dict[str, int]] = {}
+    for system, documents in runs.items():
+        for rank, document in enumerate(documents[:depth], start=1):
+            ranks.setdefault(document, {})[system] = rank
+
+    def order(document: str) -> tuple[float, int]:
+        own_ranks = ranks[document].values()
+        return -sum(1 / (RRF_K + rank) for rank in own_ranks) if how == "rrf" else 0.0, min(own_ranks)
+
+    return [Candidate(document, ranks[document]) for document in sorted(ranks, key=order)[:size]]
+
+
+def open_retriever(
+    name: str,
+    settings: RetrieverSettings,
+    ids: tuple[Sequence[str], Sequence[str]] | None = None,
+) -> Retriever:
+    """Open a retriever by name: `bm25`, `bm25:jieba`, `mar-mini`, a model folder, a Hub name, or a run file.
+
+    Args:
+        name: Name of the model or run, also used in pools (a run without its folder and suffix).
+        settings: Where vectors are kept, and how they are computed.
+        ids: Ids of the queries and of the documents; a run needs them.
+
+    Raises:
+        MarError: The model does not exist, no ids are given for a run, or the run cannot be read.
+    """
+    from mar_st.data.trec import is_run  # lazy: transformers
+    from mar_st.mining.retrievers import BM25, Dense  # lazy: torch
+    from medteb_mteb.curation.files.run_file import RunFile  # lazy: torch
+
+    if is_run(name):
+        if ids is None:
+            raise MarError(f"{name} is a run, which only 'medteb pool' takes; give a model here.")
+        return RunFile(name, *ids)
+    if name == "bm25" or name.startswith("bm25:"):
+        return BM25(name.removeprefix("bm25").removeprefix(":") or "char-bigram")  # type: ignore[arg-type]
+    retriever = Dense(
+        model_source(name),
+        store=settings.store,
+        batch_size=settings.batch_size,
+        show_progress=not settings.quiet,
+    )
+    retriever.name = name
+    return retriever
+
+
+def pool(settings: PoolSettings) -> Counts:
+    """Search with every retriever and write `pools.jsonl`.
+
+    A row is `{"query-id", "corpus-ids", "ranks"}`, the ids best first, `ranks` by retriever in their order
+    (`null` where it did not find the document). The vectors of embedding models are kept in the store.
+    """
+    queries, documents = list(read_texts(settings.queries)), list(read_texts(settings.documents))
+    ids = ([text.id for text in queries], [text.id for text in documents])
+    retrievers = [open_retriever(name, settings, ids) for name in settings.retrievers]
+    names = [retriever.name for retriever in retrievers]
+    if len(set(names)) < len(names):
+        raise MarError(f"Two of the retrievers have one name: {', '.join(names)}.")
+    searched: dict[str, list[list[str]]] = {}
+    for retriever in retrievers:
+        retriever.prepare([text.full for text in queries], [text.full for text in documents])
+        lists = searched[retriever.name] = []
+        starts = range(0, len(queries), QUERIES_PER_SEARCH)
+        for start in tqdm(starts, desc=retriever.name, unit="searches", disable=settings.quiet):
+            rows = list(range(start, min(start + QUERIES_PER_SEARCH, len(queries))))
+            found = retriever.search(rows, settings.depth, [np.empty(0, dtype=np.int64) for _ in rows])
+            lists += [[ids[1][place] for place in places if place >= 0] for places in found.documents]
+    total, alone = 0, dict.fromkeys(names, 0)
+    rows_of_pools: list[dict[str, Any]] = []
+    for number, query in enumerate(ids[0]):
+        runs = {name: searched[name][number] for name in names}
+        candidates = merge(runs, size=settings.size, depth=settings.depth, how=settings.merge)
+        total += len(candidates)
+        for candidate in candidates:
+            if len(candidate.ranks) == 1:
+                alone[next(iter(candidate.ranks))] += 1
+        ranks = {name: [candidate.ranks.get(name) for candidate in candidates] for name in names}
+        documents_of = [candidate.document for candidate in candidates]
+        rows_of_pools.append({"query-id": query, "corpus-ids": documents_of, "ranks": ranks})
+    write_rows(settings.out / "pools.jsonl", rows_of_pools)
+    entries = [
+        {
+            "name": retriever.name,
+            "identity": retriever.identity(),
+            "depth": settings.depth,
+            "size": settings.size,
+        }
+        for retriever in retrievers
+    ]
+    details = {"queries": len(queries), "documents": len(documents), "found by one alone": alone}
+    return Counts(total, queries=len(queries), details=details, provenance={"retrievers": entries})
+
+
+def _estimate(settings: PoolSettings, volumes: Mapping[str, Volume]) -> Estimate:
+    """Assume that every pool is full."""
+    queries, documents = volumes["queries"].rows, volumes["documents"].rows
+    most = min(settings.size, settings.depth * len(settings.retrievers), documents)
+    return Estimate(queries * most, queries=queries)
+
+
+def _check(settings: PoolSettings) -> None:
+    """Refuse models that do not exist before anything is read."""
+    from mar_st.data.trec import is_run  # lazy: transformers
+
+    for name in settings.retrievers:
+        if not is_run(name) and not name.startswith("bm25"):
+            model_source(name)
+
+
+POOL = Step("pool", PoolSettings, pool, "pools", estimate=_estimate, check=_check, result_file="pools.jsonl")

@@ -1,1 +1,0 @@
-"""Candidates of several retrievers."""
